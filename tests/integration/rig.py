@@ -17,17 +17,17 @@ from pathlib import Path
 
 import numpy as np
 import warm
+from warm import TERN
 
 from tern import card as cards
 from tern import ledger, storage, wire
 from ternhost.cli import main
 from ternhost.count.questions import Question
 from ternhost.learn.base import ALGORITHMS
-from ternhost.learn.schedule import Schedule
+from ternhost.learn.schedule import Schedule, Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import FLEET_NAME, board_directories, provision_fleet
-from ternhost.reach.driver import Terms
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.ports.fleet import Ports
 from ternhost.run import directory as run_directory
@@ -38,7 +38,6 @@ from ternhost.store import store_file
 from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
 
-TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 _STOPPING = [sys.executable, str(Path(__file__).with_name("stopping_host.py"))]
 
 

@@ -7,6 +7,7 @@ import time
 import figures
 import pytest
 import rig
+import warm
 
 from ternhost.reach.fleet import parse
 from terntools.bench import latency
@@ -52,11 +53,8 @@ def test_a_monitor_shows_what_passes_and_lets_it_pass():
             while monitor.state.frames["HELLO"] < 2:
                 assert time.monotonic() < end
                 monitor.run(time.monotonic() + 0.1)
-            asked = subprocess.Popen(
-                [*rig.TERN, "device", "info", str(monitor.tap), "--json"],
-                stdout=subprocess.PIPE,
-                text=True,
-            )
+            command = [*warm.TERN, "device", "info", str(monitor.tap), "--json"]
+            asked = warm.Popen(command, stdout=subprocess.PIPE, text=True)
             while asked.poll() is None:
                 monitor.run(time.monotonic() + 0.1)
             (board,) = json.load(asked.stdout)["boards"]

@@ -10,11 +10,11 @@ from tern.fixed import ONE
 from ternhost import vectorised
 from ternhost.count.questions import Question
 from ternhost.datasets import Holdings
+from ternhost.learn.schedule import Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.reach import fleet
-from ternhost.reach.driver import Terms
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.simulated.driver import SimulatedDriver
 from ternhost.store.store import Store

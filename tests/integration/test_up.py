@@ -40,7 +40,7 @@ def command(box, url):
 def begin(box, url):
     """`tern up` as a process."""
     return warm.Popen(
-        [*rig.TERN, *map(str, command(box, url))], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        [*warm.TERN, *map(str, command(box, url))], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
 
 

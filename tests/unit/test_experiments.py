@@ -200,7 +200,7 @@ def test_a_contender_s_options_reach_its_card() -> None:
 
 
 def test_nan_is_null_in_json(tmp_path: Path) -> None:
-    outcome = base.Outcome("x", {}, {"x": [{"a": math.nan, "b": [math.inf, 1.5]}]}, {})
+    outcome = base.Outcome({}, {"x": [{"a": math.nan, "b": [math.inf, 1.5]}]}, {}, name="x")
     experiments.write(outcome, tmp_path)
     assert json.loads((tmp_path / "x.json").read_text())["tables"]["x"] == [{"a": None, "b": [None, 1.5]}]
 
@@ -208,7 +208,7 @@ def test_nan_is_null_in_json(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError):
-        experiments.write(base.Outcome("x", {}, {}, {}), tmp_path / "file" / "below")
+        experiments.write(base.Outcome({}, {}, {}, name="x"), tmp_path / "file" / "below")
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,8 +18,9 @@ from tern import wire
 from ternhost.count.members import pack_ids
 from ternhost.count.questions import Averaged, Question
 from ternhost.errors import DeviceError, UsageError
+from ternhost.learn.schedule import Terms
 from ternhost.privacy.mechanisms import design
-from ternhost.reach.driver import AllRefused, Terms
+from ternhost.reach.driver import AllRefused
 from ternhost.reach.gateway import driver as driving
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.driver import GatewaysDriver

@@ -5,11 +5,11 @@ import time
 import pytest
 
 from tern import frames
+from ternhost.learn.schedule import Terms
 from ternhost.provision import keys
 from ternhost.reach.broker.access import Access
 from ternhost.reach.broker.driver import BrokerDriver
 from ternhost.reach.broker.link import MqttLink
-from ternhost.reach.driver import Terms
 from ternhost.reach.sightings import Sightings
 from ternhost.store.store import Store
 

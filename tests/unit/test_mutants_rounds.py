@@ -29,16 +29,15 @@ _TOO_FAR = f"""        if number - last > ({_AHEAD}):
             raise FrameError(wire.ERR_AHEAD, "too many rounds skipped", last)
 """
 _ANSWERER = (
-    "        answerer = self._answerer(request.model) if request.model > wire.SVM else self._gradients\n"
+    "        self.answerer = self._answerer(request.model) if request.model > wire.SVM else self._gradients\n"
 )
-_CARD = """        if k != self._k or request.card != self._form[0].data:
-            self._decode(request.card, k)
-        card, size, unsealed, sealed = self._form
+_CARD = """        if request.k != self._k or request.card != self._form[0].data:
+            self._decode(request.card, request.k)
 """
 _ALLOWED = f"""        if {_POLICY}:
             raise FrameError(wire.ERR_POLICY, "more than the device allows in one report", client.largest)
 """
-_SLOT = """        if self._slot_ms and work_ms(request, card, size, self._bound) > self._slot_ms:
+_SLOT = """        if self._slot_ms and work_ms(self.round, card, self._form[1], self._bound) > self._slot_ms:
             raise FrameError(wire.ERR_SLOT, "the work might not fit the slot")
 """
 _CERTIFIED = """        if self._certified is None:
@@ -46,11 +45,11 @@ _CERTIFIED = """        if self._certified is None:
         if not self._certified:
             raise FrameError(wire.ERR_NOT_CERTIFIED, "card does not keep its epsilon", card.epsilon)
 """
-_RECORDS = "        records = self._open_records(client)\n"
+_RECORDS = "        self.records = self.open_records(client)\n"
 _ENTROPY = """        if self.entropy.state == wire.FAILED:
             raise EntropyError
 """
-_BUDGET = """        left = self._left(client, ledger)
+_BUDGET = """        self._left_over = left = self._left(client, self._ledger)
         if cost > left:
             raise FrameError(wire.ERR_BUDGET, "budget spent", left)
 """
@@ -62,9 +61,10 @@ _SPEAKS = """        pack_into("32s", self._question, 0, question)
         self._key = self._answer_key
         self._device = device
 """
-_DECODE = "        self._round.decode(frame, self._address)\n"
+_DECODE = "        self.round.decode(frame, self._address)\n"
 _LOAD = "        ledger = self._load(client.device)\n        last = ledger.round\n"
-_PAY = 'ledger.pay(number, question, cost, sealed if n else b"", min(self._ahead, left // cost))'
+_AHEAD_OF_ALL = "min(self._ahead, self._left_over // cost)"
+_PAY = 'self._ledger.pay(self._number, self._question, cost, sealed if n else b"", ahead)'
 
 WRONG = [
     *of(
@@ -248,7 +248,7 @@ WRONG = [
         ("no certificates", _CERTIFIED, ""),
         ("a certificate of the card before", "        self._certified = None\n        card = decode(data)", "        card = decode(data)"),
         ("no health", _ENTROPY, ""),
-        ("no budget", _BUDGET, "        left = self._left(client, ledger)\n"),
+        ("no budget", _BUDGET, "        self._left_over = self._left(client, self._ledger)\n"),
         ("the last micro-epsilon is kept", "        if cost > left:", "        if cost >= left:"),
         ("no pause", _PAUSE, ""),
         ("no tags", _TAG, ""),
@@ -258,10 +258,10 @@ WRONG = [
         ("the fleet's bound for all", f"({_AHEAD})", "wire.FLEET_AHEAD"),
         ("bounds exchanged", _AHEAD, "wire.CLIENT_AHEAD if request.device == wire.FLEET else wire.FLEET_AHEAD"),
         ("a bound on rounds one less", "        if number - last > (", "        if number - last >= ("),
-        ("any question again", "            if difference(question, 0, ledger.question, wire.KEY_BYTES):\n",
+        ("any question again", "            if difference(self._question, 0, ledger.question, wire.KEY_BYTES):\n",
          "            if not len(ledger.report):\n"),
-        ("8 bytes of a question", "difference(question, 0, ledger.question, wire.KEY_BYTES)", "difference(question, 24, ledger.question[24:], 8)"),
-        ("no question again", "difference(question, 0, ledger.question, wire.KEY_BYTES)", "True"),
+        ("8 bytes of a question", "difference(self._question, 0, ledger.question, wire.KEY_BYTES)", "difference(memoryview(self._question), 24, ledger.question[24:], 8)"),
+        ("no question again", "difference(self._question, 0, ledger.question, wire.KEY_BYTES)", "True"),
         ("an error of round 0", "self._device, self._number, code, detail)", "self._device, 0, code, detail)"),
         ("errors without a detail", "            detail = error.detail\n", ""),
         ("the board speaks for its clients", "        self._device = device\n", "        self._device = 0\n"),
@@ -269,23 +269,23 @@ WRONG = [
         ("a debit of another amount", _PAY, _PAY.replace("cost, sealed", "card.epsilon, sealed")),
         ("a debit of nothing", _PAY, "pass"),
         ("a report that is not stored", _PAY, _PAY.replace("sealed if n else ", "")),
-        ("a question that is not stored", _PAY, _PAY.replace("number, question", "number, bytes(32)")),
+        ("a question that is not stored", _PAY, _PAY.replace("self._question", "bytes(32)")),
         ("no payment without a report", _PAY, "if n: " + _PAY),
-        ("paid one by one", "min(self._ahead, left // cost)", "1"),
-        ("more paid ahead than the client may", "min(self._ahead, left // cost)", "self._ahead"),
+        ("paid one by one", _AHEAD_OF_ALL, "1"),
+        ("more paid ahead than the client may", _AHEAD_OF_ALL, "self._ahead"),
         ("boards of several pay ahead", "            if clients.count == 1:\n", "            if True:\n"),
         ("the budget of the ledger alone", "min(client.budget, ledger.budget)", "ledger.budget"),
         ("the budget of the client alone", "min(client.budget, ledger.budget)", "client.budget"),
         ("a budget below 0", "return max(0, min(client.budget, ledger.budget) - ledger.spent)",
          "return min(client.budget, ledger.budget) - ledger.spent & 0xFFFFFFFF"),
         ("the last round that was paid ahead is read", "(self.board.in_place or ledger.reserved)", "False"),
-        ("records of another d", "        if self._round.d != records.d:\n", "        if self._round.d > records.d:\n"),
+        ("records of another d", "        if self.round.d != records.d:\n", "        if self.round.d > records.d:\n"),
         ("records beyond the file", " or client.start + client.records > records.count", " or client.start > records.count"),
         ("no records", "if not client.records or ", "if "),
         ("d before whether there are any", "        if not client.records or client.start + client.records > records.count:\n"
-         '            raise StorageError("client without records")\n        if self._round.d != records.d:\n'
+         '            raise StorageError("client without records")\n        if self.round.d != records.d:\n'
          '            raise FrameError(wire.ERR_DATA, "records of another dimension", records.d)\n',
-         "        if self._round.d != records.d:\n"
+         "        if self.round.d != records.d:\n"
          '            raise FrameError(wire.ERR_DATA, "records of another dimension", records.d)\n'
          "        if not client.records or client.start + client.records > records.count:\n"
          '            raise StorageError("client without records")\n'),
@@ -323,11 +323,11 @@ WRONG = [
         "client",
         ("the ledger before the fields", _DECODE, "        self._load(client.device)\n" + _DECODE),
         ("the bound on rounds after the card", _TOO_FAR + _ANSWERER + _CARD, _ANSWERER + _CARD + _TOO_FAR),
-        ("the card before what is old", _LOAD, _LOAD + "        self._decode(request.card, request.k)\n"),
-        ("the policy before whether symbols fit", "            self._decode(request.card, k)\n",
-         "            if k * decode(request.card).epsilon > client.largest:\n"
+        ("the card before what is old", _LOAD, _LOAD + "        self._decode(self.round.card, self.round.k)\n"),
+        ("the policy before whether symbols fit", "            self._decode(request.card, request.k)\n",
+         "            if request.k * decode(request.card).epsilon > client.largest:\n"
          '                raise FrameError(wire.ERR_POLICY, "too dear", client.largest)\n'
-         "            self._decode(request.card, k)\n"),
+         "            self._decode(request.card, request.k)\n"),
     ),
     *of(
         "storage",

@@ -338,15 +338,6 @@ def test_killed_while_boards_are_made_it_goes_on(said):
     assert (code, result["reports"], result["epsilon_spent"]) == (0, 40, [[2.0, 40]])
 
 
-def test_a_round_that_an_older_version_began_is_not_taken_for_ours(said):
-    with Store("s.sqlite") as store:
-        store.open_round(Round(1, [Cohort(b"body", [1])], 1))
-    code, told, _ = said("train", *SIMULATED, "--store", "s.sqlite")
-    assert code == errors.USAGE
-    assert "an older version" in told["error"]
-    assert said("train", *SIMULATED, "--store", "s.sqlite", "--anew")[0] == 0
-
-
 # What a run of any length costs
 
 

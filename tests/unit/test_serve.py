@@ -16,11 +16,9 @@ from harness.in_process import InProcessLink
 
 from ternhost import errors
 from ternhost.cli import main as tern
-from ternhost.count.rounds import Cohort, Round
 from ternhost.learn.base import ALGORITHMS
 from ternhost.learn.fedsgd import Options
-from ternhost.learn.schedule import Schedule
-from ternhost.reach.driver import Terms
+from ternhost.learn.schedule import Schedule, Terms
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.run.options import RunOptions
 from ternhost.run.serve import serve
@@ -94,17 +92,6 @@ def test_a_store_is_of_one_model(said):
         }
     code, told, _ = said(*FLEET, "--rounds", "3", "--quorum", "0.5", "--model", "svm")
     assert (code, told["run"]) == (0, other["run"]), "how it is asked may change"
-
-
-def test_a_round_of_an_older_version_is_given_up_with_its_model_alone(said):
-    with Store("s.sqlite") as store:
-        store.open_round(Round(7, [Cohort(b"body", [1])], 1))
-    code, told, _ = said(*FLEET, "--rounds", "1")
-    assert code == errors.USAGE
-    assert "an older version" in told["error"]
-    assert "--new-model" in told["hint"]
-    code, result, _ = said(*FLEET, "--rounds", "1", "--new-model")
-    assert (code, result["history"][0]["round"]) == (0, 8)
 
 
 def test_a_store_in_a_directory_is_found_again(said, here):

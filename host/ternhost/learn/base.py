@@ -135,7 +135,7 @@ class Learner:
     options: Any
     designs: list[ReportDesign]  # of each class of devices
     rounds: int | None  # planned; None: no end
-    clients: int | None  # asked altogether; None: all that there are
+    clients: int | None  # in the whole run; None: all that there are
     reports: int | None  # planned, of all rounds
     times: int = 1  # that a client takes part at most
     holdings: Holdings | None = None  # None: the host does not know what devices hold
@@ -170,7 +170,7 @@ class Learner:
         raise NotImplementedError
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """What the run has found, for JSON, beside what every run says.
+        """The result of the run, for JSON, beside what every run says.
 
         history: an entry a round, to which more may be added.
         """

@@ -119,30 +119,18 @@ def _choice(what: str, share: float) -> Choice:
         ) from None
 
 
-@dataclass(frozen=True)
-class Class:
-    """Clients of one choice."""
-
-    design: ReportDesign
-    tau: int  # in fine units
-
-    @property
-    def value(self) -> float:
-        """tau in units of the weights."""
-        return self.tau * FINE
-
-    @property
-    def second_moment(self) -> float:
-        """Of a report in units of the weights, at worst."""
-        return float(certify.moments(self.design.card).worst_second_moment()) * self.value**2
-
-
-def class_of_design(design: ReportDesign) -> Class:
-    """The class of a design. Raises UsageError for a safe range that no frame can carry."""
+def range_units(design: ReportDesign) -> int:
+    """The safe range of a design in fine units. Raises UsageError for one that no frame can carry."""
     assert design.tau is not None
     tau = round(design.tau / FINE)
     require(1 <= tau <= MAX_TAU, "tau", f"{FINE:g} to {MAX_TAU * FINE:g}", f"{design.tau:g}")
-    return Class(design, tau)
+    return tau
+
+
+def second_moment(design: ReportDesign) -> float:
+    """Of a report in units of the weights, at worst."""
+    moments = certify.moments(design.card)
+    return float(moments.worst_second_moment()) * (range_units(design) * FINE) ** 2
 
 
 class FedAvg(Learning):
@@ -163,7 +151,6 @@ class FedAvg(Learning):
         self.designs = [
             options.design(choice.epsilon, k, share=choice.share, tau=choice.tau) for choice in chosen
         ]
-        self._classes = [class_of_design(design) for design in self.designs]
         schedule = population.schedule
         self.rounds = (schedule or options).rounds
         self._share = (schedule or options).share
@@ -235,48 +222,43 @@ class FedAvg(Learning):
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
         asked = take(devices, self._asked(len(devices), self._trainer.round))
-        mantissas = self._mantissas(self._trainer.weights).tolist()
         parts = by_class(self.designs, asked, self.options.seed)
-        return [(self._question(self._classes[i], mantissas), members) for i, _, members in parts]
-
-    def _question(self, of: Class, mantissas: Sequence[int]) -> Question:
-        return Question(
-            LOCAL + self._trainer.plan.model,
-            mantissas,
-            EXPONENT,
-            of.design.card.data,
-            of.design.k,
-            self._batch,
-            (self.options.local_epochs, self.options.local_rate, of.tau),
-        )
+        return [(self.a_question(design), members) for _, design, members in parts]
 
     def a_question(self, design: ReportDesign) -> Question:
-        return self._question(class_of_design(design), [0] * self.d)
+        return Question(
+            LOCAL + self._trainer.plan.model,
+            self._mantissas(self._trainer.weights).tolist(),
+            EXPONENT,
+            design.card.data,
+            design.k,
+            self._batch,
+            (self.options.local_epochs, self.options.local_rate, range_units(design)),
+        )
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
         """Move by the mean of the clients' moves: each is where its client began, less where it ended."""
         if not result.reports:
             self._trainer.fail()
             return
-        change = combine([(self._class(cohort), cohort) for cohort in result.cohorts], self.options.weights)
+        change = combine([(self._design(cohort), cohort) for cohort in result.cohorts], self.options.weights)
         started = self._mantissas(self._trainer.weights) * 2.0**EXPONENT
         self._trainer.update(self._trainer.weights - started - change, np.ones(self.d))
 
-    def _class(self, cohort: CohortCounts) -> Class:
-        tau = cohort.question.local[-1]
-        return next(
-            own for own in self._classes if own.tau == tau and own.design.card.data == cohort.card.data
-        )
+    def _design(self, cohort: CohortCounts) -> ReportDesign:
+        asked = cohort.question.local[-1], cohort.card.data
+        return next(design for design in self.designs if (range_units(design), design.card.data) == asked)
 
 
-def combine(parts: Sequence[tuple[Class, CohortCounts]], weights: str) -> Floats:
+def combine(parts: Sequence[tuple[ReportDesign, CohortCounts]], weights: str) -> Floats:
     """The estimated mean move of each weight from the reports of each class, 0 where nobody reported."""
     d = len(parts[0][1].counts)
     total, weight = np.zeros(d), np.zeros(d)
-    for part, cohort in parts:
+    for design, cohort in parts:
         reports = cohort.counts.sum(axis=1)
-        own = reports * (1.0 if weights == CLIENTS else 1 / part.second_moment)
-        total += own * np.nan_to_num(estimate.estimate(cohort.card, cohort.counts).mean) * part.value
-        weight += own
-    mean: Floats = np.divide(total, weight, out=np.zeros(d), where=weight > 0)
-    return mean
+        share = reports * (1.0 if weights == CLIENTS else 1 / second_moment(design))
+        mean = np.nan_to_num(estimate.estimate(cohort.card, cohort.counts).mean)
+        total += share * mean * (range_units(design) * FINE)
+        weight += share
+    moves: Floats = np.divide(total, weight, out=np.zeros(d), where=weight > 0)
+    return moves

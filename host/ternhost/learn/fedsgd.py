@@ -74,6 +74,10 @@ class GroupOptions(LearningOptions):
         """Devices in a round of a planned run."""
         return self.group or min(max(_GROUP, -(-self.reports // _ROUNDS)), self.reports)
 
+    @property
+    def derived(self) -> dict[str, Any]:
+        return super().derived | {"group": self.group_size}
+
 
 @dataclass(frozen=True)
 class Options(Mechanised, GroupOptions):
@@ -100,7 +104,7 @@ class FedSGD(Learning):
             self.rounds, self.reports = math.ceil(options.reports / self._group), options.reports
             self.clients = options.reports
         self.holdings = self._hold()
-        variance = 1 / sum(own.share / own.variance for own in self.designs)  # of their combination
+        variance = 1 / sum(design.share / design.variance for design in self.designs)  # of their combination
         rounds = schedule.planned if schedule else self.rounds or 1
         fixed = ranges.named(options.range)
         self._ranges = Ranges(
@@ -113,7 +117,7 @@ class FedSGD(Learning):
             fixed=fixed,
         )
         self._tau = 2.0**-self._ranges.exponent  # of the last round
-        self._scouts = [scout(own) if fixed is None else own for own in self.designs]
+        self._scouts = [scout(design) if fixed is None else design for design in self.designs]
         self._trainer = Trainer(
             training.plan(
                 MODELS[self.model],
@@ -165,8 +169,8 @@ class FedSGD(Learning):
         asked = take(devices, self._asked(len(devices), self._trainer.round))
         scouts = self._trainer.round % ranges.SCOUTED == 0
         return [
-            (self.a_question(self._scouts[i] if scouts else design), own)
-            for i, design, own in by_class(self.designs, asked, self.options.seed)
+            (self.a_question(self._scouts[i] if scouts else design), members)
+            for i, design, members in by_class(self.designs, asked, self.options.seed)
         ]
 
     def a_question(self, design: ReportDesign) -> Question:
@@ -194,7 +198,7 @@ class FedSGD(Learning):
         self._trainer.update(self.direction(mean), reports, tau, kept)
 
     def direction(self, mean: Floats) -> Floats:
-        """What the model moves against: the mean gradient, or what another algorithm makes of it."""
+        """The direction that the model moves against: the mean gradient; another algorithm may change it."""
         return mean
 
     def _estimate(self, number: int, cohorts: Sequence[CohortCounts], tau: float) -> tuple[Floats, Floats]:
@@ -217,7 +221,7 @@ class FedSGD(Learning):
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         taus = Counter(f"{entry['tau']:g}" for entry in history)
-        return {**super().result(history), "group": self._group, "tau": self._tau, "taus": dict(taus)}
+        return {**super().result(history), "tau": self._tau, "taus": dict(taus)}
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:

@@ -1,7 +1,7 @@
 """Training by rounds: one step of an optimiser a round, and when to stop.
 
-Round by round devices are asked for something at the current parameters; the estimate of its mean comes from elsewhere
-(`aggregate.estimate`), by whatever link. Source of the protocol: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7.
+In each round devices report at the current parameters; the caller estimates the mean of their reports. Source of the
+protocol: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Trainer:
 
     @property
     def weights(self) -> Floats:
-        """At which the next gradient is asked for."""
+        """Where the next gradient is taken."""
         return self.optimiser.weights
 
     def question(self) -> Parameters:
@@ -176,7 +176,7 @@ class Trainer:
     ) -> None:
         """End a round with its estimated mean gradient (d values) and how many reports each coordinate rests on.
 
-        tau: the range that the devices were asked for. kept: as of `Noise`.
+        tau: the range of the round. kept: as of `Noise`.
 
         A coordinate that nobody reported has 0 reports and any mean, nan included. Every report moves the model by
         the same amount: a coordinate with half of the expected reports makes half a step.

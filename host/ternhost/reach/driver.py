@@ -20,7 +20,7 @@ from tern import wire
 from ternhost.count.questions import Averaged, Question
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import RefusedError
-from ternhost.options import option, require
+from ternhost.learn.schedule import Terms
 
 Devices = Sequence[int] | npt.NDArray[np.int64]
 Cohorts = Sequence[tuple[Question, Devices]]
@@ -37,43 +37,6 @@ class Progress:
 
 Tell = Callable[[Progress], None]
 Warn = Callable[[str], None]
-
-
-HOW = "where and how"
-_LONGEST = 604_800  # a week: devices may sleep for a day
-
-
-@dataclass(frozen=True)
-class Terms:
-    """How a round ends: by a quorum (share of the devices asked) or a deadline (s, None: never).
-
-    silence: seconds without a frame of a board that has been asked, after which the round goes on without it.
-    """
-
-    quorum: float = option(
-        1.0, "share of a round's reports that ends it", group=HOW, kind=float, metavar="SHARE"
-    )
-    deadline: float | None = option(
-        120.0, "seconds after which a round ends with what came", group=HOW, kind=float, metavar="SECONDS"
-    )
-    silence: float = option(
-        30.0,
-        "seconds without a word of a board, after which rounds go on without it until it answers again",
-        group=HOW,
-        kind=float,
-        metavar="SECONDS",
-    )
-
-    def __post_init__(self) -> None:
-        require(0 < self.quorum <= 1, "quorum", "a share above 0 and at most 1", self.quorum)
-        if self.deadline is not None:
-            in_order = 0 < self.deadline <= _LONGEST
-            require(in_order, "deadline", f"above 0 and at most {_LONGEST} seconds", self.deadline)
-        require(0 < self.silence <= 86_400, "silence", "above 0 and at most 86400 seconds", self.silence)
-
-    def reports(self, asked: int) -> int:
-        """How many reports are enough."""
-        return max(1, round(self.quorum * asked))
 
 
 @dataclass(frozen=True)

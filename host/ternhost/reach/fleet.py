@@ -16,7 +16,8 @@ from ternhost.registry import Registry
 
 if TYPE_CHECKING:
     from ternhost.datasets import Holdings
-    from ternhost.reach.driver import Driver, Terms, Warn
+    from ternhost.learn.schedule import Terms
+    from ternhost.reach.driver import Driver, Warn
     from ternhost.reach.stored import DriverOptions
     from ternhost.store.store import Store
 

@@ -68,7 +68,7 @@ class DeviceModel:
             raise UsageError(f"a run of {result['algorithm']} learns no model", hint="'tern train' does")
         parameters = quantise(result["weights"])  # which are those of mantissas: it finds the same again
         labels = result.get("labels") or ()
-        model = wire.SOFTMAX if labels else MODELS[result["model"]]
+        model = wire.SOFTMAX if labels else MODELS[result["options"]["model"]]
         number = result["history"][-1]["round"] if result["history"] else 1
         averaged = Averaged(model, parameters.mantissas, parameters.exponent, len(labels) or 1)
         return cls.of(averaged, number, features=result["features"], labels=labels)

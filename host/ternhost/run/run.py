@@ -1,6 +1,6 @@
 """A run from beginning to end: one algorithm on one fleet, in a store; and how to go on after a crash at any line.
 
-All that it needs to go on is in its store: what was asked for, the state of its algorithm, the round under way and its
+All that it needs to go on is in its store: its options, the state of its algorithm, the round under way and its
 reports. The boards that tern makes for it lie in its directory.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,7 @@ class Run:
         return board_directories(self.directory, self.fleet.count)
 
     def _prepare(self) -> None:
-        # Makes the boards, and anew where that was interrupted: they have not said anything yet.
+        # Makes the boards, again where that was interrupted: no board has spoken yet.
         if self._status != PREPARING:
             return
         if self.fleet.provisions:
@@ -275,7 +276,7 @@ class Run:
         self._state["spent_before"] = before
         try:
             left = None if made else driver.budget_left
-            if not under_way:  # else it was told before
+            if not under_way:  # else they were told before
                 costs.tell(self._watcher, self.accounts, before, left, endless=self.algorithm.rounds is None)
         except RefusedError:
             self._finish()
@@ -322,9 +323,9 @@ class Run:
             result.tallies,
             self._round_began,
         )
-        now = self._now(END, result.number, result.asked, 0)
-        told = {**said, "figures": figures, "chosen": chosen, "reasons": result.reasons}
-        self._watcher.status(Status(**{**vars(now), **told, "round": state["rounds"]}))
+        status = self._now(END, result.number, result.asked, 0)
+        ended = {**said, "figures": figures, "chosen": chosen, "reasons": result.reasons}
+        self._watcher.status(replace(status, round=state["rounds"], **ended))
 
     def _save(self) -> None:
         self.store.save_run(self.files.name, state=self._state)
@@ -355,7 +356,7 @@ class Run:
                 f"interrupted; the run has finished: see {self.directory / places.RESULT_NAME}",
                 hint=f"'tern runs --draw {self.directory}' makes its report",
             )
-        under_way = sum(self.store.report_count(asked.number) for asked in self.store.open_rounds())
+        under_way = sum(self.store.report_count(each.number) for each in self.store.open_rounds())
         rounds = self.algorithm.rounds
         where = f"in round {self._state['rounds'] + 1}" + (f" of {rounds}" if rounds else "")
         if self.algorithm.done:
@@ -396,8 +397,8 @@ class Run:
     def _result(self) -> dict[str, Any]:
         if self.schedule is not None:  # devices have come and gone: what it has cost is known now
             rounds, group = self._state["rounds"], self.schedule.group(self._devices)
-            asked = costs.most_asked(self.store, self.files.name, rounds, group, self._devices)
-            self.algorithm.times = max(1, asked)
+            most = costs.most_asked(self.store, self.files.name, rounds, group, self._devices)
+            self.algorithm.times = max(1, most)
             self.accounts = costs.accounts(self.algorithm, None)
             for account in self.accounts:
                 account.budget = self.options.budget_micro

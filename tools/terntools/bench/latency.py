@@ -52,21 +52,13 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "sampling": (("sample",), ("refill",)),
     "packing": (("encode",), ("tag",)),
     "ledger": (("ledger load", "ledger pay"), ()),
-    # what Client._report does by itself
+    # what Client.answer() does by itself
     "steps": (
-        ("report",),
-        (
-            "ledger load",
-            "certify",
-            "coordinates",
-            "gradient",
-            "sample",
-            "end of report",
-            "encode",
-            "ledger pay",
-        ),
+        ("answer",),
+        ("question", "decode", "ledger load", "certify", "coordinates", "gradient", "sample", "end of report", "encode",
+         "ledger pay"),
     ),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -148,7 +140,7 @@ class Bench:
     def report(self, case: Case, in_a_row: int = ITERATIONS) -> dict[str, Any]:
         """Times of whole reports and their parts; at a port, the slowest of some more in a row, too."""
         self.prepare(case)
-        answers = [self._answer(case)[0] for _ in range(WINDOWS)]
+        answers = [self.answers(case)[0] for _ in range(WINDOWS)]
         windows = [fmean(times) for times in answers]
         result: dict[str, Any] = {"answer": median(windows), "windows": windows}
         if self._device.has_port:
@@ -185,14 +177,15 @@ class Bench:
         }
         return {"name": case.label, **asdict(case), **sizes, **report}
 
-    def _answer(self, case: Case) -> tuple[list[int], dict[str, list[int]]]:
+    def answers(self, case: Case) -> tuple[list[int], dict[str, list[int]]]:
+        """How long each of ITERATIONS reports took on a prepared device, and each call of the watched parts."""
         times, parts = self._device.call(f"answer({self.messages(case, ITERATIONS)!r})")
         return times, parts
 
     def _parts(self, case: Case) -> dict[str, float]:
         inside, outside = self._device.call("overhead()")
         self._device.call("watch()")
-        _, timed = self._answer(case)
+        _, timed = self.answers(case)
         calls = {label: len(times) / ITERATIONS for label, times in timed.items()}
         mean = {label: median(times) * calls[label] - inside * calls[label] for label, times in timed.items()}
         # Nested parts were timed with their wrappers.

@@ -17,7 +17,8 @@ from ternhost.count.members import Integers, integers
 from ternhost.count.questions import Averaged, round_body
 from ternhost.count.rounds import DEADLINE, QUORUM, Cohort, Round, RoundResult
 from ternhost.errors import DeviceError, RefusedError, StorageError, UsageError
-from ternhost.reach.driver import AllRefused, Cohorts, FleetStatus, Progress, Tell, Terms
+from ternhost.learn.schedule import Terms
+from ternhost.reach.driver import AllRefused, Cohorts, FleetStatus, Progress, Tell
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.messages import Answer, Hello, Here, MessageError, Model, Refused, Still, Taken
 from ternhost.reach.gateway.post import Post, Reply

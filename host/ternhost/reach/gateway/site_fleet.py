@@ -18,12 +18,13 @@ from ternhost import datasets
 from ternhost.datasets import Holdings
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import write_whole
+from ternhost.learn.schedule import Terms
 from ternhost.options import names_of, option, require
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import parse_epsilon
 from ternhost.provision.boards import FLEET_NAME, board_directories, new_keys, provision_board
 from ternhost.reach import fleet
-from ternhost.reach.driver import Terms, Warn
+from ternhost.reach.driver import Warn
 from ternhost.reach.fleet import Fleet, RunContext
 from ternhost.reach.gateway.site import Gateway
 from ternhost.store import store_file
