@@ -200,7 +200,7 @@ def test_words():
         "rounds ended": "10",
         "reports accepted": "1,030",
         "AUC": "0.7000",
-        "epsilon spent, mean of a device": "1.545",
+        "mean epsilon spent per device": "1.545",
         "devices": "1,000",
         "refusals": "0",
     }
@@ -363,7 +363,7 @@ def test_the_page_and_the_terminal_say_the_same_of_a_run_that_goes_on_for_longer
     assert "10 of 40, 1,000 reports" in terminal
     assert ("rounds ended", "10", "of 40") in words.tiles(shown)
     assert "1.25 is left on the board with the least" in terminal
-    assert "<td>left, least of a board<td class=number>1.25<td>" in privacy._lines(shown)
+    assert "<td>left, least of any board<td class=number>1.25<td>" in privacy._lines(shown)
     assert "half of 3 heard within a day have 1.75 or more" in privacy._lines(shown)
 
 
@@ -387,7 +387,7 @@ def test_what_a_class_pays_is_of_as_many_rounds_as_were_reckoned_with():
 
 def test_what_boards_have_left_is_of_when_they_connected():
     found = privacy._lines(Snapshot("s", run=RUN, boards=boards(3)))
-    assert "left, least of a board" in found
+    assert "left, least of any board" in found
 
 
 def test_a_run_that_should_have_written_by_now_is_not_shown_as_going_on():
