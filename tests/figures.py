@@ -1,6 +1,6 @@
 """Prints the size as .mpy of what each board gets of the device library, beside the sizes in firmware/figures.json.
 
-python tests/figures.py [--keep]      --keep measures on the emulated Pico too, and writes the file anew
+python tests/figures.py [--keep]      --keep measures on emulated boards too, and writes the file anew
 """
 
 from __future__ import annotations
@@ -8,25 +8,26 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
+from statistics import median
 from typing import Any
 
 from terntools.bench import latency, subjects
 from terntools.boards import mpy
 
 KEPT = mpy.FIRMWARE / "figures.json"
-_NO_PART = ("streams",)  # of any board's
+COUNTING = ("rv32", "xtensa")  # instructions, on QEMU
+_NO_PART = ("bench", "host_frames", "streams")  # of any board's
 
 
 def sizes_by_board() -> dict[str, dict[str, int]]:
     """The size in bytes of each module, by board."""
-    sizes = {}
-    for name, board in mpy.BOARDS.items():
-        with tempfile.TemporaryDirectory(prefix="tern-sizes-") as folder:
-            sizes[name] = mpy.compile_set(board, Path(folder))
-    return sizes
+    return {name: sizes_of(board) for name, board in mpy.BOARDS.items()}
+
+
+def sizes_of(board: mpy.Board, more: Sequence[str] = ()) -> dict[str, int]:
+    """The size in bytes of each module that a board gets."""
+    return {module: len(data) for module, data in mpy.compile_set(board, more=more).items()}
 
 
 def on_the_emulated_pico() -> tuple[dict[str, float], dict[str, Any]]:
@@ -47,13 +48,29 @@ def on_the_emulated_pico() -> tuple[dict[str, float], dict[str, Any]]:
     return kept, figures
 
 
+def on_qemu(name: str) -> dict[str, float]:
+    """The figures to keep of one of QEMU's machines that count instructions: "rv32" or "xtensa".
+
+    Those of a report are a median of 30; from boot to boot it moves by a few instructions.
+    """
+    case = latency.Case()
+    with subjects.device(f"{name}-emulated:1") as on:
+        bench = latency.Bench(on)
+        garbage_bytes = bench.heap(case)["garbage_per_report"]
+        bench.prepare(case)
+        reports = [instructions for _ in range(3) for instructions in bench.answers(case)[0]]
+        return {
+            "garbage_bytes_per_report": garbage_bytes,
+            "instructions_per_report": round(median(reports), -2),
+            "instructions_per_coordinate": bench.units(case.card, "sample"),
+        }
+
+
 def added(more: Sequence[str]) -> dict[str, dict[str, int]]:
     """What these modules for a program of one's own add to each module, in bytes, by board."""
     found = {}
     for name, board in mpy.BOARDS.items():
-        with tempfile.TemporaryDirectory(prefix="tern-sizes-") as folder:
-            before = mpy.compile_set(board, Path(folder, "before"))
-            after = mpy.compile_set(board, Path(folder, "after"), more=more)
+        before, after = sizes_of(board), sizes_of(board, more)
         grown = {module: size - before.get(module, 0) for module, size in after.items()}
         found[name] = {module: size for module, size in grown.items() if size}
     return found
@@ -84,7 +101,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             print()
             _print(f"added --with {name}", added([name]))
     if args.keep:
-        figures = {"pico_emulated": on_the_emulated_pico()[0], "mpy_bytes": sizes}
+        figures = {
+            "pico_emulated": on_the_emulated_pico()[0],
+            **{f"{name}_emulated": on_qemu(name) for name in COUNTING},
+            "mpy_bytes": sizes,
+        }
         KEPT.write_text(json.dumps(figures, indent=2) + "\n")
     return 0
 

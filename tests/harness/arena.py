@@ -19,16 +19,17 @@ import numpy as np
 import warm
 from spec import answers
 
-from harness import stores
+from harness import books, stores
 from harness.attackers import Flood, Liar, attackers, slow_reader
 from harness.proxy import Faults, Proxy
 from tern import card as cards
-from tern import coordinates, host_frames, ledger, storage, wire
+from tern import coordinates, host_frames, storage, wire
 from tern.links import mqtt
 from ternhost.count.questions import decode_body, question_of
 from ternhost.count.rounds import COMPLETE, CohortCounts, RoundResult
-from ternhost.learn.base import Audience, Standing
+from ternhost.learn.base import Population
 from ternhost.learn.fedsgd import FedSGD
+from ternhost.learn.schedule import Schedule
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
 from ternhost.provision import keys
@@ -42,7 +43,6 @@ from ternhost.store.store import Store
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
 
-TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 D = 6
 K = 2
 CARD = design("three-outputs", epsilon_micro=1_000_000).card
@@ -128,12 +128,9 @@ class Arena:
     def start_host(self):
         with open(self.directory / "host.log", "ab") as log:
             self.host = warm.Popen(
-                self.host_command(interval=_INTERVAL),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                self.host_command(interval=_INTERVAL), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 cwd=self.directory,
-            )
+            )  # fmt: skip
 
     def kill_host(self):
         if self.host:
@@ -256,10 +253,8 @@ class Arena:
     def _rounds(self, store):
         # The model after each round, once more from the reports that the store holds, by the device library's own code.
         options = FedSGD.Options(dimension=D, card=CARD.hex(), k=K)
-        audience = Audience(
-            standing=Standing(self.rounds, self.rounds), devices=self.clients, knows_records=False
-        )
-        algorithm = FedSGD(options, audience)
+        population = Population(schedule=Schedule(self.rounds), devices=self.clients, knows_records=False)
+        algorithm = FedSGD(options, population)
         chosen, symbols = array("H", bytes(2 * K)), array("H", bytes(2 * K))
         bodies = {asked.number: asked.cohorts[0].body for asked in store.rounds()}
         for number, _, reports in stores.ended_rounds(store):
@@ -288,21 +283,17 @@ class Arena:
                 accepted[device] = accepted.get(device, 0) + 1
                 last[device, number] = payload
         released = self.proxy.released()
-        account = ledger.Ledger()
-        for board in self.boards:
-            for path in (board / storage.LEDGERS).glob("????????"):
-                device = int(path.name, 16)
-                account.load(str(path))
-                if account.spent > min(account.budget, self.budget):
-                    yield f"device {device} has spent {account.spent} of {account.budget}"
-                reports = max(accepted.get(device, 0), released[device])
-                if account.spent < COST * reports:
-                    yield f"device {device} has paid {account.spent} for {reports} reports"
-                if account.spent > COST * store.last_round():
-                    yield f"device {device} has paid {account.spent} for {store.last_round()} rounds"
-                recorded = bytes(account.report)[9 : -wire.TAG_BYTES]
-                if recorded and last.get((device, account.round), recorded) != recorded:
-                    yield f"device {device}: another report is counted than it has recorded"
+        for device, account in books.accounts(self.boards):
+            if account.spent > min(account.budget, self.budget):
+                yield f"device {device} has spent {account.spent} of {account.budget}"
+            reports = max(accepted.get(device, 0), released[device])
+            if account.spent < COST * reports:
+                yield f"device {device} has paid {account.spent} for {reports} reports"
+            if account.spent > COST * store.last_round():
+                yield f"device {device} has paid {account.spent} for {store.last_round()} rounds"
+            recorded = bytes(account.report)[9 : -wire.TAG_BYTES]
+            if recorded and last.get((device, account.round), recorded) != recorded:
+                yield f"device {device}: another report is counted than it has recorded"
 
     def summary(self):
         """What was injected, and what the hosts made of it (of each process, as it last said)."""

@@ -7,9 +7,10 @@ import subprocess
 import time
 
 import pytest
+import rig
 import warm
-from harness.arena import TERN
 from harness.raw_client import board_client, wait_for
+from warm import TERN
 
 from ternhost.errors import DeviceError
 from ternhost.provision import keys
@@ -65,9 +66,9 @@ def start(tmp_path):
 
 
 def tern(directory, *words):
-    done = warm.run([*TERN, *map(str, words)], capture_output=True, text=True, cwd=directory, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    done = rig.tern(*words, cwd=directory)
+    assert done.code == 0, done.err
+    return done.out
 
 
 def run_mosquitto(directory):

@@ -168,7 +168,7 @@ def test_the_rounds_of_a_store_are_one_runs_at_a_time(tmp_path, micropython):
     with EmulatedFleet(micropython, directories) as boards:
         port = "port:" + boards.ports[0]
         with rig.begin(reports=20, fleet=port, store=path, watcher=watcher) as run:
-            name = run.place.name
+            name = run.files.name
             with pytest.raises(InterruptedByUser):
                 run.run()
         for other in ({"reports": 20}, {"algorithm": "infer", "dataset": "flights"}):

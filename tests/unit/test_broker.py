@@ -179,16 +179,6 @@ def test_no_tls_stays_too(tmp_path):
     assert configuration.configure(tmp_path, tls=True).authority
 
 
-def test_an_older_host_file_tells_no_store(tmp_path):
-    configuration.write_configuration(tmp_path, KEYS)
-    path = tmp_path / HOST
-    old = json.loads(path.read_text())
-    del old["store"]
-    path.write_text(json.dumps(old))
-    assert Access.load(path).store is None
-    assert configuration.configure(tmp_path).store == str(tmp_path / store_file.NAME)
-
-
 def test_a_port_that_is_taken_is_not_the_default(tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
@@ -205,12 +195,8 @@ def test_files_of_a_board(tmp_path):
     )
     config = json.loads((tmp_path / mqtt.CONFIG).read_text())
     assert config == {
-        "host": "localhost",
-        "port": 8883,
-        "prefix": "tern",
-        "authority": "authority.der",
-        "keep_alive": 30,
-    }
+        "host": "localhost", "port": 8883, "prefix": "tern", "authority": "authority.der", "keep_alive": 30,
+    }  # fmt: skip
     x509.load_der_x509_certificate((tmp_path / "authority.der").read_bytes())
     path = tmp_path / storage.FLEET
     assert storage.read_fleet(str(path)) == (bytes(range(32)), 60, 250, 24, 3, 64)
@@ -255,17 +241,3 @@ def test_policies_that_cannot_be(name, least, most, message):
         with pytest.raises(UsageError) as caught:
             fleet_file(bytes(32), **{name: value})
         assert str(caught.value) == message.format(value)
-
-
-def test_an_old_access_list_is_brought_up_to_date(tmp_path):
-    """Of a directory that an earlier version made; its passwords stay."""
-    configuration.configure(tmp_path, prefix="farm/a")
-    path = tmp_path / mosquitto_files.ACCESS
-    whole = path.read_text()
-    assert whole.count("topic write farm/a/model") == 1
-    assert whole.count("pattern read farm/a/model") == 1
-    host = (tmp_path / HOST).read_text()
-    path.write_text("".join(line for line in whole.splitlines(True) if "model" not in line))
-    configuration.configure(tmp_path)
-    assert sorted(path.read_text().split("\n\n")) == sorted(whole.split("\n\n"))
-    assert host == (tmp_path / HOST).read_text()

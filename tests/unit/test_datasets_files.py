@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import struct
+from functools import partial
 
 import numpy as np
 import pytest
@@ -59,6 +60,29 @@ def test_a_file_that_is_something_else(name, content, tmp_path):
     assert "https://" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("wisdm", "33,Jogging,49105962326000,-0.69,12.68,0.5;\n1600,A,252207666810782,-0.36,8.79,1.05;\n",
+         "1 of 2 records make no sense"),
+        ("wisdm", "33,Jogging,49105962326000,-0.69,12.68,0.5;\n", "not one window"),
+        ("ipums", "SEX,MARST\n1,2\n", "no records with a numeric variable"),
+        ("ipums", "AGE,SEX\n", "no records"),
+        ("ipums", "AGE,SEX\nold,1\n", "AGE holds something that is no number"),
+        ("ipums", "AGE,SEX\n999,1\n", "no record has all"),
+        *(("vehicle", line, "file") for line in (
+            "4 1:0.5\n", "1 1:1.5\n", "1 101:0.5\n", "1 0:0.5\n", "1 a:0.5\n", "x 1:1\n", "1 1:nan\n",
+        )),
+    ],
+)  # fmt: skip
+def test_files_that_cannot_be_used(name, content, problem, tmp_path):
+    path = tmp_path / "file"
+    path.write_text(content)
+    with pytest.raises(UsageError, match=problem) as caught:
+        datasets.load(f"{name}:{path}")
+    assert {"vehicle": "combined_scale"}.get(name, "") in (caught.value.hint or "")
+
+
 # Categorical attributes
 
 
@@ -74,7 +98,7 @@ def test_domains_become_one_to_minus_one():
 
 
 def test_classes_against_the_rest():
-    iris = bundled.iris()
+    iris = bundled.multiclass("iris")
     assert (iris.task, iris.classes) == (MULTICLASS, ("setosa", "versicolor", "virginica"))
     two = iris.against_rest("setosa", "virginica")
     assert two.task == CLASSIFICATION
@@ -117,15 +141,6 @@ def test_wisdm_reads_what_is_whole_and_counts_the_rest(folder):
     assert samples.acceleration[6].tolist() == [3.36, 10.57, -6.129145]
 
 
-def test_wisdm_of_another_format_is_refused(tmp_path):
-    path = wisdm_file(
-        tmp_path / "raw.txt",
-        "33,Jogging,49105962326000,-0.69,12.68,0.5;\n1600,A,252207666810782,-0.36,8.79,1.05;\n",
-    )
-    with pytest.raises(UsageError, match="1 of 2 records make no sense"):
-        wisdm.read(path)
-
-
 def test_wisdm_windows(tmp_path):
     rng = np.random.default_rng(4)
     lines = []
@@ -158,12 +173,6 @@ def test_wisdm_windows(tmp_path):
     six = datasets.load(f"wisdm:{path}", classes=True)
     assert len(six.classes) == 6
     assert [six.classes[label] for label in six.labels[1:3]] == ["Walking", "Jogging"]
-
-
-def test_wisdm_without_a_whole_window(tmp_path):
-    path = wisdm_file(tmp_path / "raw.txt", WISDM_LINES.splitlines()[0] + "\n")
-    with pytest.raises(UsageError, match="not one window"):
-        wisdm.wisdm(path)
 
 
 # BasicMotions
@@ -291,21 +300,6 @@ def test_ipums_variables_of_ones_own(folder):
     assert ipums.ipums(ignore=["dist"]).numeric_names == ("AGE",)
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        ("SEX,MARST\n1,2\n", "no records with a numeric variable"),
-        ("AGE,SEX\n", "no records"),
-        ("AGE,SEX\nold,1\n", "AGE holds something that is no number"),
-        ("AGE,SEX\n999,1\n", "no record has all"),
-    ],
-)
-def test_ipums_extracts_that_cannot_be_used(folder, content, problem):
-    (folder / "ipums.csv").write_text(content)
-    with pytest.raises(UsageError, match=problem):
-        ipums.ipums()
-
-
 # Vehicle
 
 VEHICLE_LINES = b"""\
@@ -323,26 +317,10 @@ def test_vehicle(folder, pack):
     assert (data.dimension, data.task, data.classes) == (101, MULTICLASS, ("1", "2", "3"))
     assert data.labels.tolist() == [2, 0, 1]
     assert data.features[0, [0, 1, 2, 3, 50, 100]].tolist() == [
-        ONE,
-        round(-0.981481 * ONE),
-        round(-0.997268 * ONE),
-        0,
-        ONE // 2,
-        ONE,
-    ]
+        ONE, round(-0.981481 * ONE), round(-0.997268 * ONE), 0, ONE // 2, ONE,
+    ]  # fmt: skip
     assert data.features[2, [1, 99, 100]].tolist() == [0, -ONE, -ONE // 8]
     assert datasets.load("vehicle").labels.tolist() == [ONE, -ONE, -ONE]
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"4 1:0.5\n", b"1 1:1.5\n", b"1 101:0.5\n", b"1 0:0.5\n", b"1 a:0.5\n", b"x 1:1\n", b"1 1:nan\n"],
-)
-def test_vehicle_files_that_cannot_be_used(tmp_path, content):
-    (tmp_path / "file").write_bytes(content)
-    with pytest.raises(UsageError, match="file") as caught:
-        vehicle.vehicle(tmp_path / "file")
-    assert "combined_scale" in caught.value.hint
 
 
 # MNIST and Fashion-MNIST
@@ -366,7 +344,7 @@ def idx_files(folder, name, pack=lambda data: data, ending=""):
 
 
 @pytest.mark.parametrize(
-    ("name", "reader"), [("mnist", images.mnist), ("fashion-mnist", images.fashion_mnist)]
+    ("name", "reader"), [(name, partial(images.load, name)) for name in ("mnist", "fashion-mnist")]
 )
 @pytest.mark.parametrize(("pack", "ending"), [(lambda data: data, ""), (gzip.compress, ".gz")])
 def test_idx_images(folder, name, reader, pack, ending):
@@ -383,7 +361,7 @@ def test_idx_images(folder, name, reader, pack, ending):
 def test_idx_needs_a_folder(folder):
     idx_files(folder, "mnist")
     with pytest.raises(UsageError, match="is two files") as caught:
-        images.mnist(folder / "mnist" / "train-images-idx3-ubyte")
+        images.load("mnist", folder / "mnist" / "train-images-idx3-ubyte")
     assert "mnist:FOLDER" in caught.value.hint
 
 
@@ -407,7 +385,7 @@ def test_idx_files_that_cannot_be_used(folder, which, damage, problem):
     path = folder / "mnist" / f"train-{which}-ubyte"
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(UsageError, match=problem) as caught:
-        images.mnist()
+        images.load("mnist")
     assert str(path) in str(caught.value)
 
 

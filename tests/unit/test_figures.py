@@ -18,13 +18,16 @@ ADDED = {"pico": 7550, "pico-w": 9500}
 
 
 @pytest.mark.parametrize("architecture", mpy.ARCHITECTURES)
-def test_library_compiles(architecture, tmp_path):
-    mpy.compile_library(architecture, tmp_path)
+def test_library_compiles(architecture):
+    for name, text in mpy.library(architecture).items():
+        mpy.compiled(text, architecture, name)
 
 
-@pytest.mark.parametrize("name", mpy.BOARDS)
-def test_what_a_board_gets_keeps_its_size(name, tmp_path):
-    modules = mpy.compile_set(mpy.BOARDS[name], tmp_path)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "pico")) for name in mpy.BOARDS]
+)
+def test_what_a_board_gets_keeps_its_size(name):
+    modules = figures.sizes_of(mpy.BOARDS[name])
     assert sum(modules.values()) < LIMITS.get(name, 1 << 20)
     assert modules == KEPT["mpy_bytes"][name], "meant? python tests/figures.py --keep"
 
@@ -44,21 +47,20 @@ def test_the_readme_says_what_was_measured():
 
 @pytest.mark.skipif("app" not in mpy.BEYOND, reason="no tern.app here")
 @pytest.mark.parametrize("name", ADDED)
-def test_the_application_is_small(name, tmp_path):
-    without = sum(mpy.compile_set(mpy.BOARDS[name], tmp_path / "without").values())
-    whole = mpy.compile_set(mpy.BOARDS[name], tmp_path / "with", more=["app"])
+def test_the_application_is_small(name):
+    without = sum(figures.sizes_of(mpy.BOARDS[name]).values())
+    whole = figures.sizes_of(mpy.BOARDS[name], ["app"])
     assert sum(whole.values()) - without <= ADDED[name], whole
     assert name != "pico" or sum(whole.values()) - BEFORE <= APPLICATION, whole
 
 
 @pytest.mark.parametrize("architecture", mpy.ARCHITECTURES)
-def test_entry_point_compiles(architecture, tmp_path):
+def test_entry_point_compiles(architecture):
     for source in sorted(mpy.FIRMWARE.glob("*.py")):
-        mpy.compile_module(source, architecture, tmp_path / source.with_suffix(".mpy").name)
+        mpy.compiled(source.read_text(), architecture, source.name)
 
 
-def test_a_module_that_does_not_compile_is_an_error(tmp_path):
-    source = tmp_path / "broken.py"
-    source.write_text("@micropython.viper\ndef f(x: ptr8):\n    return x + 'a'\n")
+def test_a_module_that_does_not_compile_is_an_error():
+    text = "@micropython.viper\ndef f(x: ptr8):\n    return x + 'a'\n"
     with pytest.raises(Exception, match="does not compile for armv6m"):
-        mpy.compile_module(source, "armv6m", tmp_path / "broken.mpy")
+        mpy.compiled(text, "armv6m", "broken.py")

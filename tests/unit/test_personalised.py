@@ -3,7 +3,6 @@
 import json
 from fractions import Fraction
 from itertools import product
-from pathlib import Path
 from statistics import fmean
 
 import numpy as np
@@ -20,8 +19,6 @@ from ternhost.learn.designs import class_of
 from ternhost.privacy.mechanisms import design
 from ternhost.reach.simulated.driver import SimulatedDriver
 from ternhost.run import costs
-from ternhost.run.directory import Place
-from ternhost.run.result import whole
 
 EPSILONS = "1:0.5,2:0.3,4:0.2"
 SHARES = [0.5, 0.3, 0.2]
@@ -88,14 +85,6 @@ def test_each_class_pays_its_own_epsilon(name):
         assert policy.largest == algorithm.designs[i].largest
         assert policy.budget == max(policy.largest, costs.costs(algorithm)[i])
         assert policy.largest <= algorithm.designs[i].epsilon
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_a_result_says_what_it_costs_the_class_that_pays_most(name):
-    algorithm = finished(begin(name, 1000, epsilons=EPSILONS, **SMALL[name]))
-    state = dict.fromkeys(("reports", "asked", "refusals", "missing", "rounds", "seconds", "spent_before"), 1)
-    result = whole(algorithm, Place(Path(), Path(), "a"), {}, state, costs.accounts(algorithm, None), [], [])
-    assert json.loads(json.dumps(result))["epsilon_per_client"] == max(costs.costs(algorithm)) / 1e6
 
 
 def test_inference_of_classes_tells_of_each():

@@ -81,13 +81,9 @@ def test_the_bridge_may_do_what_its_boards_need(central):
     configuration.add_site(directory, "lab", bridge=True, boards=range(2, 3))
     configuration.add_site(directory, "shed", bridge=True)
     assert section(directory, "tern-site-lab") == [
-        "topic write tern/site/lab",
-        "topic read tern/round",
-        "topic read tern/model",
-        "topic write tern/up/00000002",
-        "topic read tern/down/00000002",
-        "topic write tern/hello/00000002",
-    ]
+        "topic write tern/site/lab", "topic read tern/round", "topic read tern/model",
+        "topic write tern/up/00000002", "topic read tern/down/00000002", "topic write tern/hello/00000002",
+    ]  # fmt: skip
     assert "topic write tern/up/+" in section(directory, "tern-site-shed")
     assert {"tern-site-lab", "tern-site-shed"} < users(directory)
 

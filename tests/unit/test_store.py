@@ -181,11 +181,6 @@ def test_a_report_takes_few_bytes(path, store):
     assert path.stat().st_size - empty < 8 * rounds * len(devices)
 
 
-def test_a_report_needs_its_round(store):
-    with pytest.raises(StorageError):
-        add(store, 7, {1: b"a"})
-
-
 def test_a_round_is_asked_once(store):
     store.open_round(ROUND)
     with pytest.raises(StorageError):
@@ -243,20 +238,6 @@ def test_a_file_that_is_no_store_is_not_to_be_hidden(path):
     with pytest.raises(StorageError, match="not a database") as caught:
         Store(path)
     assert caught.value.hint == "this is not a store of tern; name another file"
-
-
-def test_one_process_at_a_time(path, store):
-    with pytest.raises(StorageError, match="locked") as caught:
-        Store(path)
-    assert "another program" in caught.value.hint
-
-
-def test_it_can_be_read_meanwhile(path, store):
-    store.open_round(ROUND)
-    add(store, 1, {1: b"a"})
-    reader = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    assert reader.execute("SELECT sum(reports) FROM batch").fetchone() == (1,)
-    reader.close()
 
 
 def test_the_lock_dies_with_its_process(path):

@@ -1,15 +1,13 @@
-"""What commands of the tools share at the terminal: a progress bar, messages that also go to a log, a confirmation."""
+"""What commands of the tools share: how a command and its options are added, a progress bar, checks of options."""
 
 from __future__ import annotations
 
 import argparse
 import math
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Self
+from collections.abc import Callable
+from typing import Any, Self
 
-from ternhost.errors import UsageError
+from ternhost.command import add_command
 from ternhost.options import require
 from ternhost.terminal import Progress
 
@@ -39,16 +37,35 @@ class Bar:
         self._progress.close(keep=True)
 
 
-@contextmanager
-def telling(log: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
-    """A function that prints progress messages on standard error and adds them to `log`."""
-    with Progress() as progress:
+def command(
+    subparsers: Any, name: str, summary: str, example: str, run: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
+    """Add a command that `run` carries out, with --json. See `add_command`."""
+    parser = add_command(subparsers, name, summary, example)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=run)
+    return parser
 
-        def say(line: str) -> None:
-            log(line)
-            progress.say(line)
 
-        yield say
+def option(
+    parser: argparse._ActionsContainer, words: str, text: str, default: Any = None, **more: Any
+) -> None:
+    """Add an option: `words` are "--name METAVAR", "--name" for a switch, or "--name METAVAR..." for a list.
+
+    A number as default gives the type; the help ends with the default. more: as of `add_argument`.
+    """
+    name, _, metavar = words.partition(" ")
+    if metavar.endswith("..."):
+        more = {"action": "append", "default": [], "metavar": metavar[:-3], **more}
+        text += "; may be given several times"
+    elif metavar or "choices" in more:
+        kind = type(default) if isinstance(default, int | float) else str
+        more = {"metavar": metavar or None, "default": default, "type": kind, **more}
+    else:
+        more["action"] = "store_true"
+    if default is not None:
+        text += f" (default {default:g})" if isinstance(default, float) else f" (default {default})"
+    parser.add_argument(name, help=text, **more)
 
 
 def require_positive(args: argparse.Namespace, *names: str) -> None:
@@ -57,15 +74,3 @@ def require_positive(args: argparse.Namespace, *names: str) -> None:
         value = getattr(args, name)
         if value is not None:
             require(0 < value < math.inf, name, "a number above 0", f"{value:g}")
-
-
-def confirm() -> None:
-    """Ask at the terminal whether to continue. Raises UsageError unless the answer is yes."""
-    if not sys.stdin.isatty():
-        raise UsageError(
-            "standard input is not a terminal, so nobody can confirm",
-            hint="add --yes to carry out the plan above",
-        )
-    print("go on? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise UsageError("nothing was changed", hint="answer y, or add --yes")

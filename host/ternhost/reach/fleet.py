@@ -15,7 +15,8 @@ from ternhost.registry import Registry
 
 if TYPE_CHECKING:
     from ternhost.datasets import Holdings
-    from ternhost.reach.driver import Driver, Terms, Warn
+    from ternhost.learn.schedule import Terms
+    from ternhost.reach.driver import Driver, Warn
     from ternhost.reach.stored import DriverOptions
     from ternhost.store.store import Store
 
@@ -56,7 +57,7 @@ class HomeTopics(Protocol):
 
 
 @dataclass(frozen=True)
-class Setting:
+class RunContext:
     """The arguments of a fleet's driver: the name of the run, its store, its directory and its terms.
 
     first: id of the first simulated client. modules: modules of the device library that boards need in addition.
@@ -154,7 +155,7 @@ class Fleet:
             f"fleet {self.text!r} has no boards on ports", hint="such as emulated:1 or port:/dev/ttyACM0"
         )
 
-    def driver(self, setting: Setting) -> Driver:
+    def driver(self, context: RunContext) -> Driver:
         """The driver that reaches it. Raises TernError."""
         raise NotImplementedError
 

@@ -234,7 +234,7 @@ class Reader:
                     "round": number,
                     "began": began,
                     "finished": finished,
-                    "spent": spent.get(number),
+                    "spent": spent.get(number, 0.0),
                 }
                 for number, entry, began, finished in database.execute(_HISTORY, (run.name, last))
             )
@@ -350,15 +350,14 @@ def _run(name: str, row: tuple[Any, ...]) -> RunView:
     began, status, text, *state = row
     options = json.loads(text)
     now = dict(zip(_STATE, state, strict=True))
-    where: Mapping[str, Any] = options["where"]
     return RunView(
         name=name,
         began=began,
         status=status,
         algorithm=options["algorithm"],
-        fleet=where["fleet"],
-        options={**options["options"], **where},
-        schedule=options.get("schedule"),
+        fleet=options["fleet"],
+        options={**options["learning"], "budget": options.get("budget")},
+        schedule=options["schedule"],
         references=options.get("references") or {},
         rounds=now["rounds"] or 0,
         reports=now["reports"] or 0,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ternhost.errors import StorageError
 
-VERSION = 5
+VERSION = 6
 APPLICATION_ID = 0x5445524E  # "TERN"
 
 TABLES = """

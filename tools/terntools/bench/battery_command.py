@@ -7,47 +7,33 @@ from pathlib import Path
 from typing import Any
 
 from ternhost import errors
-from ternhost.command import add_command, print_result
+from ternhost.command import print_result
 from ternhost.errors import UsageError
 from terntools.bench import battery
-from terntools.terminal import require_positive
+from terntools.terminal import command, option, require_positive
 
 
 def add_action(actions: Any) -> None:
-    parser = add_command(
+    parser = command(
         actions,
         "battery",
         "how long a battery lasts on a board that sleeps and wakes for each round; modelled",
         "tern bench battery --board esp32 --interval-s 3600 --capacity-mah 2000\n"
         "tern bench battery --board pico-w --sleep timer --awake-ms join=2500 --plot battery.png",
+        _run,
     )
     boards = battery.figures()["boards"]
     sleeps = "; ".join(f"{name}: {', '.join(of['sleeps'])}" for name, of in boards.items())
     parser.add_argument("--board", required=True, choices=tuple(boards))
-    parser.add_argument(
-        "--interval-s", type=float, default=3600.0, metavar="S", help="from wake to wake (default 3600)"
-    )
-    parser.add_argument(
-        "--capacity-mah", type=float, default=2000.0, metavar="MAH", help="of the battery (default 2000)"
-    )
-    parser.add_argument("--sleep", metavar="HOW", default="deepsleep", help=f"default deepsleep; {sleeps}")
-    parser.add_argument(
-        "--awake-ms",
-        action="append",
-        default=[],
-        metavar="PHASE=MS",
-        help=f"how long a phase takes, of {', '.join(boards['esp32']['phases'])}; once for each",
-    )
-    parser.add_argument("--volts", type=float, metavar="V", help="of the battery (default 3.7)")
-    parser.add_argument(
-        "--self-discharge",
-        type=float,
-        metavar="SHARE",
-        help="share of its capacity that the battery loses a month by itself (default 0.025, lithium-ion)",
-    )
-    parser.add_argument("--plot", metavar="FILE.png", help="also draw where the charge goes")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(func=_run)
+    option(parser, "--interval-s S", "from wake to wake", 3600.0)
+    option(parser, "--capacity-mah MAH", "of the battery", 2000.0)
+    option(parser, "--sleep HOW", f"default deepsleep; {sleeps}", "deepsleep")
+    phases = ", ".join(boards["esp32"]["phases"])
+    option(parser, "--awake-ms PHASE=MS...", f"duration of a phase: {phases}")
+    option(parser, "--volts V", "of the battery (default 3.7)", type=float)
+    lost = "share of its capacity that a battery loses by itself in a month (default 0.025, lithium-ion)"
+    option(parser, "--self-discharge SHARE", lost, type=float)
+    option(parser, "--plot FILE.png", "also draw where the charge goes")
 
 
 def _times(words: list[str]) -> dict[str, float]:

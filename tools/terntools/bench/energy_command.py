@@ -12,7 +12,7 @@ from typing import Any
 
 from tern import card as cards
 from ternhost import errors
-from ternhost.command import add_command, print_result
+from ternhost.command import print_result
 from ternhost.errors import TernError, UsageError
 from ternhost.reach import fleet
 from ternhost.reach.ports.fleet import OnPorts
@@ -21,7 +21,7 @@ from terntools.bench.meters import Meter, ina
 from terntools.bench.sessions import Session
 from terntools.boards import devices
 from terntools.emulators.fleets import Pico
-from terntools.terminal import require_positive, telling
+from terntools.terminal import command, option, require_positive
 
 METERS = ("ppk2", "joulescope", "ina226", "ina228", "csv", "model")
 _SESSIONS = 5
@@ -31,60 +31,32 @@ _BURST = 200  # reports that a board makes in one go
 
 
 def add_action(actions: Any) -> None:
-    parser = add_command(
+    parser = command(
         actions,
         "energy",
         "energy of a report in microjoules, measured with a meter or modelled",
         "tern bench energy --meter model --fleet pico-emulated:1 --json\n"
         "tern bench energy a0 --meter ppk2 --meter-port a1 --volts 3.3\n"
         "tern bench energy --meter csv --file export.csv --volts 5",
+        _run,
     )
     latency_command.add_options(parser)
     meter = parser.add_argument_group("meter")
-    meter.add_argument(
-        "--meter", required=True, choices=METERS, help="an instrument, an export of one (csv), or a model"
+    option(meter, "--meter", "an instrument, its export (csv), or a model", required=True, choices=METERS)
+    option(meter, "--meter-port PORT", "port of a ppk2, or of the Pico that reads an ina226 or ina228")
+    option(meter, "--volts VOLTS", "voltage of the supply, where the meter does not measure it", type=float)
+    option(meter, "--no-supply", "ppk2: measure only, and leave the supply to the board")
+    option(meter, "--shunt OHMS", "ina226, ina228: resistance of the shunt (default 0.1, 0.015)", type=float)
+    option(meter, "--file CSV", "csv: read this export of the instrument", type=Path)
+    option(
+        meter, "--marker PIN", "the board's pin that is wired to the meter (default: a Pico's GP15)", type=int
     )
-    meter.add_argument(
-        "--meter-port", metavar="PORT", help="port of a ppk2, or of the Pico that reads an ina226 or ina228"
-    )
-    meter.add_argument(
-        "--volts", type=float, help="voltage of the supply, where the meter does not measure it"
-    )
-    meter.add_argument(
-        "--no-supply", action="store_true", help="ppk2: measure only, and leave the supply to the board"
-    )
-    meter.add_argument(
-        "--shunt",
-        type=float,
-        metavar="OHMS",
-        help="ina226, ina228: resistance of the shunt (default 0.1, 0.015)",
-    )
-    meter.add_argument("--file", type=Path, metavar="CSV", help="csv: read this export of the instrument")
-    meter.add_argument(
-        "--marker",
-        type=int,
-        metavar="PIN",
-        help="pin of the board that is wired to the meter (default: GP15 of a Pico)",
-    )
-    meter.add_argument("--active-low", action="store_true", help="the marker is low in a window")
-    meter.add_argument(
-        "--reports", type=int, default=1, metavar="N", help="csv: a window holds N reports (default 1)"
-    )
+    option(meter, "--active-low", "the marker is low in a window")
+    option(meter, "--reports N", "csv: a window holds N reports", 1)
     life = parser.add_argument_group("battery life")
-    life.add_argument(
-        "--battery", type=float, default=2000.0, metavar="MAH", help="capacity of the battery (default 2000)"
-    )
-    life.add_argument(
-        "--every", type=float, default=3600.0, metavar="S", help="seconds between reports (default 3600)"
-    )
-    life.add_argument(
-        "--sleep-milliwatts",
-        type=float,
-        metavar="MW",
-        help="power while it sleeps (default: as the chip's datasheet says)",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(func=_run)
+    option(life, "--battery MAH", "capacity of the battery", 2000.0)
+    option(life, "--every S", "seconds between reports", 3600.0)
+    option(life, "--sleep-milliwatts MW", "power while asleep (default: by the chip's datasheet)", type=float)
 
 
 def _require_sense(args: argparse.Namespace) -> None:
@@ -108,7 +80,7 @@ def _run(args: argparse.Namespace) -> int:
     symbols = cards.decode(case.card).symbols
     bits = math.ceil(case.k * math.log2(symbols))
     pictures: dict[str, Any] = {}
-    with telling(session.say) as say:
+    with session.telling() as say:
         if args.meter == "model":
             result, pictures, chip = _model(args, case, bits, say)
         else:

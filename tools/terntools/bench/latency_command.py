@@ -6,26 +6,25 @@ import argparse
 from typing import Any
 
 from ternhost import errors
-from ternhost.command import add_command, print_result
+from ternhost.command import print_result
 from ternhost.learn.parameters import LINEAR_MODELS
 from ternhost.privacy import mechanisms
 from terntools.bench import current_model, latency, subjects
 from terntools.bench.sessions import Session
 from terntools.boards import devices
-from terntools.terminal import telling
+from terntools.terminal import command, option
 
 
 def add_action(actions: Any) -> None:
-    parser = add_command(
+    parser = command(
         actions,
         "latency",
         "how long a report takes on a device, and where the time goes",
         "tern bench latency --fleet pico-emulated:1 --json\ntern bench latency a0\n"
         "tern bench latency --fleet xtensa-emulated:1",
+        _run,
     )
     add_options(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(func=_run)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -37,32 +36,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "(ESP32), which count instructions and give the least time of a chip",
         "pico-emulated:1",
     )
-    parser.add_argument(
-        "--mechanism",
-        default=case.mechanism,
-        choices=mechanisms.NAMES,
-        metavar="NAME",
-        help="mechanism of the report (default %(default)s)",
-    )
-    parser.add_argument(
-        "--epsilon", default=case.epsilon, metavar="E", help="epsilon of a report (default %(default)s)"
-    )
-    parser.add_argument("--d", type=int, default=case.d, help="number of coordinates (default %(default)s)")
-    parser.add_argument(
-        "--k", type=int, default=case.k, help="report K of them (default %(default)s)", metavar="K"
-    )
-    parser.add_argument(
-        "--model",
-        default=case.model,
-        choices=tuple(LINEAR_MODELS),
-        help="model whose gradient is reported (default %(default)s)",
-    )
-    parser.add_argument(
-        "--sessions",
-        default="sessions",
-        metavar="DIR",
-        help="write log, JSON and pictures to a folder in DIR (default %(default)s)",
-    )
+    option(parser, "--mechanism NAME", "mechanism of the report", case.mechanism, choices=mechanisms.NAMES)
+    option(parser, "--epsilon E", "epsilon of a report", case.epsilon)
+    option(parser, "--d D", "number of coordinates", case.d)
+    option(parser, "--k K", "report K of them", case.k)
+    option(parser, "--model", "model whose gradient is reported", case.model, choices=tuple(LINEAR_MODELS))
+    option(parser, "--sessions DIR", "write log, JSON and pictures to a folder in DIR", "sessions")
 
 
 def case_of(args: argparse.Namespace) -> latency.Case:
@@ -74,7 +53,7 @@ def _run(args: argparse.Namespace) -> int:
     case = case_of(args)
     session = Session(args.sessions)
 
-    with telling(session.say) as say:
+    with session.telling() as say:
         result = latency.measure(devices.fleet_of(args), case, tell=say)
     text = summary(result)
     session.finish("latency", result, text, pictures(result))

@@ -6,12 +6,14 @@ import contextlib
 import json
 import platform
 import time
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ternhost.errors import StorageError
+from ternhost.terminal import Progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,6 +51,17 @@ class Session:
     def say(self, line: str) -> None:
         """Add a line to the log, with the time."""
         self._write(self.directory, line)
+
+    @contextlib.contextmanager
+    def telling(self) -> Iterator[Callable[[str], None]]:
+        """A function that prints messages on standard error and adds them to the log."""
+        with Progress() as progress:
+
+            def say(line: str) -> None:
+                self.say(line)
+                progress.say(line)
+
+            yield say
 
     @staticmethod
     def _write(directory: Path, line: str) -> None:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import hashlib
 import json
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 from tern import host_frames
 from ternhost import errors
-from ternhost.command import add_command, print_result
+from ternhost.command import print_result
 from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.reach.links import open_link
 from terntools.boards import devices, modules, mpy, self_check
 from terntools.boards.repl import Repl
-from terntools.terminal import Bar
+from terntools.terminal import Bar, command, option
 
 Progress = Callable[[int, int], None]  # bytes, of bytes
 
@@ -63,7 +63,7 @@ class TooOldError(UsageError):
 
 @dataclass(frozen=True)
 class Machine:
-    """The board that files are made for: processor as mpy-cross calls it, sys.platform, and its description."""
+    """The board that gets the files: processor as mpy-cross calls it, sys.platform, and its description."""
 
     processor: str
     platform: str
@@ -75,7 +75,7 @@ class Machine:
     @classmethod
     def of(cls, repl: Repl) -> Machine:
         """Ask the board. Raises TooOldError."""
-        said = repl.run(
+        answer = repl.run(
             "import sys, json\n"
             "try:\n import network\n _n = True\n"
             "except ImportError:\n _n = False\n"
@@ -85,7 +85,7 @@ class Machine:
             "_m = getattr(_i, '_machine', '')\n"
             "print(json.dumps([getattr(_i, '_mpy', 0), sys.platform, _m, list(_i[1][:3]), _n, _a]))"
         )
-        code, platform, description, version, network, aes = json.loads(said)
+        code, platform, description, version, network, aes = json.loads(answer)
         processor = _PROCESSORS[code >> 10 & 15] if code >> 10 & 15 < len(_PROCESSORS) else None
         if (code & 0xFF, code >> 8 & 3) != (_MPY_VERSION, _NATIVE_VERSION) or processor is None:
             raise TooOldError(
@@ -118,9 +118,8 @@ class Changes:
 
     def lines(self) -> list[str]:
         """For people, a line each."""
-        return [f"write  {path}  {len(data):,} bytes" for path, data in self.write.items()] + [
-            f"remove {path}" for path in self.remove
-        ]
+        written = [f"write  {path}  {len(data):,} bytes" for path, data in self.write.items()]
+        return written + [f"remove {path}" for path in self.remove]
 
 
 def read_file(path: str | Path) -> bytes:
@@ -151,19 +150,13 @@ def library_files(
     whole: every module that it can use, with line numbers for tracebacks. more: modules beside those of its client, out
     of mpy.CHOICES. program: the user's main.py, with the modules that it imports; None: tern's own.
     """
-    with tempfile.TemporaryDirectory(prefix="tern-deploy-") as folder:
-        board = mpy.Board(machine.processor, machine.platform, machine.network, machine.aes)
-        mpy.compile_set(board, Path(folder), whole, more, (program or b"").decode())
-        compiled = sorted(Path(folder).rglob("*.mpy"))
-        files = {
-            f"{PurePosixPath(LIBRARY).parent}/{path.relative_to(folder).as_posix()}": path.read_bytes()
-            for path in compiled
-        }
-    files[MAIN] = mpy.MAIN.read_bytes() if program is None else program
+    board = mpy.Board(machine.processor, machine.platform, machine.network, machine.aes)
+    compiled = mpy.compile_set(board, whole, more, (program or b"").decode())
+    files = {f"/lib/{path}": data for path, data in sorted(mpy.files_of(compiled).items())}
+    main = mpy.MAIN.read_bytes() if program is None else program
     if UPDATE in more or f"tern.{UPDATE}" in modules.imports((program or b"").decode()):
-        files[PROGRAM] = files.pop(MAIN)
-        files[MAIN] = mpy.LOADER.read_bytes()
-    return files
+        return {**files, PROGRAM: main, MAIN: mpy.LOADER.read_bytes()}
+    return {**files, MAIN: main}
 
 
 def digest(data: bytes) -> str:
@@ -175,9 +168,7 @@ def compare(repl: Repl, files: Mapping[str, bytes], prune: str | None = None) ->
     """Changes after which the board holds `files`, and nothing else under the folder `prune`."""
     there = repl.hashes(list(files))
     write = {path: data for path, data in files.items() if there.get(path) != digest(data)}
-    stale: list[str] = []
-    if prune:
-        stale = sorted(path for path in repl.directory(prune) if path not in files)
+    stale = sorted(path for path in repl.directory(prune) if path not in files) if prune else ()
     return Changes(write, tuple(stale), files.get(MAIN, b""))
 
 
@@ -198,12 +189,14 @@ def apply(repl: Repl, changes: Changes, progress: Progress | None = None) -> Non
 
 
 def install(repl: Repl, machine: Machine, changes: Changes, progress: Progress | None = None) -> None:
-    """Make the changes on a board that computes what it must: before them its compiler is tried, after them the code.
+    """Make the changes on a board that computes what it must: before them (if any) its compiler is tried, after them
+    the code.
 
     main.py is away until the library was found right: even if this is interrupted, no wrong report is ever sent. Raises
     MiscompiledError: for the compiler with nothing changed. The board is at its prompt in the end, with a fresh heap.
     """
-    self_check.require_compiler(repl, machine.processor)
+    if changes:
+        self_check.require_compiler(repl, machine.processor)
     repl.remove(MAIN)
     apply(repl, changes.without(MAIN), progress)
     self_check.require_library(repl)
@@ -224,21 +217,18 @@ def plan(
 
 def wait_for_hello(port: str, timeout: float = HELLO_WAIT) -> host_frames.Hello:
     """The hello of the board on `port`, which has just been started. Raises DeviceError and RefusedError."""
-    link = open_link(port, SimpleQueue())
     try:
-        return link.hello(timeout)
+        with contextlib.closing(open_link(port, SimpleQueue())) as link:
+            return link.hello(timeout)
     except DeviceError as error:
-        link.close()
         raise DeviceError(
             f"the files are on the board, but no tern answers on {port}{_why(port)}",
             hint="press its reset button, and see `tern devices`",
         ) from error
-    finally:
-        link.close()
 
 
 def _why(port: str) -> str:
-    # Start it once more, at the prompt, where its exception can be seen.
+    # Starts it once more, at the prompt, where its exception shows.
     try:
         with Repl(port) as repl:
             _, traceback = repl.execute("import main", timeout=5.0)
@@ -252,41 +242,31 @@ def _why(port: str) -> str:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
+    parser = command(
         subparsers,
         "deploy",
         "install or update the device library on a board",
-        "tern deploy a0\ntern deploy a0 --with bench\ntern deploy a0 --main my_program.py\n"
+        "tern deploy a0\ntern deploy a0 --with local\ntern deploy a0 --main my_program.py\n"
         "tern deploy socket://127.0.0.1:7777 --json",
+        _run,
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
-    parser.add_argument(
-        "--with",
-        dest="more",
-        metavar="MODULE",
-        action="append",
-        default=[],
-        choices=mpy.CHOICES,
-        help=f"add a module to those of the client, with what belongs to it: {', '.join(mpy.CHOICES)} "
-        "(`tern device bench` needs bench); modules that were added before stay",
-    )
-    parser.add_argument(
-        "--main",
-        metavar="FILE",
-        help="put this program on it as main.py, with the modules that it imports (default: tern's own main.py, "
-        "which serves the host and does nothing else)",
+    added = f"add a module to the client's, with its own: {', '.join(mpy.CHOICES)}; those added before stay"
+    option(parser, "--with MODULE...", added, choices=mpy.CHOICES, dest="more")
+    option(
+        parser,
+        "--main FILE",
+        "program to run as main.py, with its imports (default: one that only serves the host)",
     )
     add_options(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(func=_run)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that `tern up` has as well."""
-    parser.add_argument(
+    option(
+        parser,
         "--whole",
-        action="store_true",
-        help="put every module on it, with line numbers: for programs of your own, and to see where one fails",
+        "install every module, with line numbers: for your own programs and their tracebacks",
     )
 
 
@@ -320,18 +300,13 @@ def run_deploy(
 def _run(args: argparse.Namespace) -> int:
     program = read_program(args.main) if args.main else None
     result = run_deploy(devices.resolve(args.board), args.whole, args.more, program)
+    text = f"  {len(result['written'])} files written ({result['bytes']:,} bytes), {len(result['removed'])} removed"
     if program is not None:
-        text = (
-            f"{args.main} is main.py on {result['port']}, and has been started\n"
-            f"  {len(result['written'])} files written ({result['bytes']:,} bytes), {len(result['removed'])} removed"
+        text = f"{args.main} is main.py on {result['port']}, and has been started\n{text}"
+    else:
+        clients = (
+            f"{result['clients']} clients" if result["clients"] else "not provisioned yet: tern provision"
         )
-        print_result(result, text, args.json)
-        return errors.OK
-    text = (
-        f"{result['hello']}\n"
-        f"  {len(result['written'])} files written ({result['bytes']:,} bytes), {len(result['removed'])} removed; "
-        f"heap free {result['heap_free']:,} bytes; "
-        + (f"{result['clients']} clients" if result["clients"] else "not provisioned yet: tern provision")
-    )
+        text = f"{result['hello']}\n{text}; heap free {result['heap_free']:,} bytes; {clients}"
     print_result(result, text, args.json)
     return errors.OK

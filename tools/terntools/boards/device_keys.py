@@ -8,56 +8,54 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ternhost.command import add_command, print_result
+from ternhost.command import print_result
 from ternhost.errors import OK, StorageError, UsageError
 from ternhost.provision import keys
 from ternhost.store.fleet_key import FleetKey
 from ternhost.store.store import Store
+from terntools.terminal import command, option
 
 _STAYS = "the fleet's key stays; a thief of a device's key has it, too: see 'tern device rotate --fleet'"
 
 
 def add_actions(actions: Any) -> None:
     """Add the commands to those of `tern device`."""
-    add = add_command(
+    add = command(
         actions,
         "add",
         "make a key for each device and keep it in a store, made if need be",
         "tern device add 1-20 --store my-fleet/store.sqlite --keys new-keys",
+        run_add,
     )
-    rotate = add_command(
+    rotate = command(
         actions,
         "rotate",
-        "make a new key for each device, or the whole fleet; the old one is good for nothing from the next round on",
+        "make a new key for each device, or the whole fleet; the old one is refused from the next round on",
         "tern device rotate 7 --store my-fleet/store.sqlite --keys new-keys\n"
         "tern device rotate --fleet --store my-fleet/store.sqlite",
+        run_rotate,
     )
-    revoke = add_command(
+    revoke = command(
         actions,
         "revoke",
-        "take the keys of devices away: their reports are refused from now on, and the others get a new fleet key",
+        "revoke the keys of devices: their reports are refused from now on, and the others get a new fleet key",
         "tern device revoke 7 12-15 --store my-fleet/store.sqlite",
+        run_revoke,
     )
-    for command in (add, rotate):
-        command.add_argument(
-            "--keys", metavar="DIR", help="write each key, 32 bytes, into DIR/<id, 8 hex digits>.key"
-        )
-    for command, function in ((add, run_add), (rotate, run_rotate), (revoke, run_revoke)):
-        several = "*" if command is rotate else "+"
-        command.add_argument("devices", nargs=several, metavar="ID", help="ids, or ranges such as 10-19")
-        command.set_defaults(func=function)
-    rotate.add_argument(
+    example = "tern device list --store my-fleet/store.sqlite"
+    show = command(actions, "list", "list the devices of a store", example, run_list)
+    for parser in (add, rotate, revoke, show):
+        option(parser, "--store FILE", "the store with the keys", required=True)
+    for parser in (add, rotate):
+        option(parser, "--keys DIR", "write each key, 32 bytes, into DIR/<id, 8 hex digits>.key")
+    for parser in (add, rotate, revoke):
+        several = "*" if parser is rotate else "+"
+        parser.add_argument("devices", nargs=several, metavar="ID", help="ids, or ranges such as 10-19")
+    option(
+        rotate,
         "--fleet",
-        action="store_true",
-        help="make a new key of the whole fleet: its boards get it from the host, over their broker",
+        "make a new key of the whole fleet: the host sends it to its boards, over their broker",
     )
-    show = add_command(
-        actions, "list", "list the devices of a store", "tern device list --store my-fleet/store.sqlite"
-    )
-    show.set_defaults(func=run_list)
-    for command in (add, rotate, revoke, show):
-        command.add_argument("--store", required=True, metavar="FILE")
-        command.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run_add(args: argparse.Namespace) -> int:

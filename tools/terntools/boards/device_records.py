@@ -13,7 +13,7 @@ from ternhost.files import write_whole
 from ternhost.provision.boards import Rows
 from terntools.boards import deploy, devices, provision, records
 from terntools.boards.repl import Repl
-from terntools.terminal import Bar
+from terntools.terminal import Bar, option
 
 
 def add_actions(actions: Any) -> None:
@@ -25,21 +25,14 @@ def add_actions(actions: Any) -> None:
         "tern device records a0 --output mine.csv\ntern device records a0 --clear --fill mine.csv",
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
-    parser.add_argument(
-        "--output", metavar="FILE", help="write them to a CSV file (default: to standard output)"
+    option(parser, "--output FILE", "write them to a CSV file (default: to standard output)")
+    option(parser, "--clear", "remove what the board's program has collected, after it was read")
+    option(
+        parser,
+        "--fill FILE",
+        "append the records of a CSV file: a row holds features, then the label, in [-1, 1]",
     )
-    parser.add_argument(
-        "--clear",
-        action="store_true",
-        help="remove what the board's program has collected, after it was read",
-    )
-    parser.add_argument(
-        "--fill",
-        metavar="FILE",
-        help="then put the records of a CSV file behind those that it has collected: a row holds features and then "
-        "the label, all in [-1, 1]",
-    )
-    parser.add_argument("--classes", action="store_true", help="labels are numbers of classes, from 0")
+    option(parser, "--classes", "labels are numbers of classes, from 0")
     parser.add_argument("--json", action="store_true", help="print one JSON object, and no records")
     parser.set_defaults(func=_run)
 

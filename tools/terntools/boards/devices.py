@@ -6,7 +6,8 @@ import argparse
 import re
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -15,11 +16,12 @@ import serial
 from serial.tools import list_ports
 
 from ternhost import errors
-from ternhost.command import add_command, print_result
+from ternhost.command import print_result
 from ternhost.errors import DeviceError, RefusedError, TernError, UsageError
 from ternhost.reach.links import open_link
 from ternhost.reach.ports.link import BAUD, open_port
 from ternhost.text import visible
+from terntools.terminal import command, option
 
 RP2 = "rp2"
 ESP32 = "esp32"
@@ -55,9 +57,6 @@ class Device:
     serial_number: str | None
     firmware: str | None = None
     tern: str | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def find() -> list[Device]:
@@ -101,7 +100,7 @@ def add_board_or_fleet(parser: argparse.ArgumentParser, fleets: str, default: st
     """Options that name one board, or a fleet. fleets: the help of --fleet; default: a fleet where neither is named."""
     named = parser.add_mutually_exclusive_group(required=default is None)
     named.add_argument("board", nargs="?", metavar="BOARD", help=NAMES)
-    named.add_argument("--fleet", metavar="FLEET", default=default, help=fleets)
+    option(named, "--fleet FLEET", fleets, default)
 
 
 def fleet_of(args: argparse.Namespace) -> str:
@@ -155,41 +154,29 @@ def identify(port: str, patience: float = 1.5) -> Identity:
     if banner := _BANNER.search(answer):
         version, board = (visible(part.decode(errors="replace")) for part in banner.groups())
         return Identity(board.strip(), version, None)
-    link = open_link(port, SimpleQueue())
-    try:
-        text = link.hello(patience).text or ""
-    except RefusedError:
-        return Identity(None, None, "another wire schema")
-    except DeviceError:
-        return Identity(None, None, None)
-    finally:
-        link.close()
+    with closing(open_link(port, SimpleQueue())) as link:
+        try:
+            text = link.hello(patience).text or ""
+        except RefusedError:
+            return Identity(None, None, "another wire schema")
+        except DeviceError:
+            return Identity(None, None, None)
     board, firmware, version = (part.strip() for part in (text + ";;").split(";")[:3])
     return Identity(board, firmware.removeprefix("micropython "), version.removeprefix("tern ") or None)
 
 
 def survey(ask: bool = True) -> list[Device]:
     """The boards found; with `ask`, those whose ports can be opened also identify themselves."""
-    devices = find()
-    if not ask:
-        return devices
-    return [device if device.family == INSTRUMENT else _asked(device) for device in devices]
+    return [_identified(device) if ask and device.family != INSTRUMENT else device for device in find()]
 
 
-def _asked(device: Device) -> Device:
+def _identified(device: Device) -> Device:
     try:
-        said = identify(device.port)
+        identity = identify(device.port)
     except TernError:  # busy, or gone meanwhile: it is still on the list
         return device
-    return Device(
-        device.port,
-        device.family,
-        said.board or device.board,
-        device.usb_id,
-        device.serial_number,
-        said.firmware,
-        said.tern,
-    )
+    board = identity.board or device.board
+    return replace(device, board=board, firmware=identity.firmware, tern=identity.tern)
 
 
 # The command
@@ -198,17 +185,14 @@ _COLUMNS = ("port", "board", "firmware", "tern", "serial_number", "usb_id")
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
+    parser = command(
         subparsers,
         "devices",
         "list the boards found by their USB id",
         "tern devices\ntern devices --no-ask --json",
+        _run,
     )
-    parser.add_argument(
-        "--no-ask", action="store_true", help="do not open the ports (opening one resets some boards)"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(func=_run)
+    option(parser, "--no-ask", "do not open the ports (opening one resets some boards)")
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -220,5 +204,5 @@ def _run(args: argparse.Namespace) -> int:
     ]
     if not devices:
         lines = ["no board found: is it plugged in, with a cable that carries data?"]
-    print_result({"devices": [one.as_dict() for one in devices]}, "\n".join(lines), args.json)
+    print_result({"devices": [asdict(one) for one in devices]}, "\n".join(lines), args.json)
     return errors.OK

@@ -129,16 +129,14 @@ def _write(
     try:
         if stub:
             loader = esptool.cmds.run_stub(loader)
-            if reset:  # a bridge's baud rate; a port that cannot reset is seldom one
+            if reset:  # a bridge has a baud rate; a port without reset lines is seldom one
                 loader.change_baud(baud)
         esptool.cmds.attach_flash(loader)
         size = esptool.cmds.detect_flash_size(loader)
         if size and len(data) + offset > esptool.util.flash_size_bytes(size):
             raise UsageError(f"{name} is too large for the board's flash of {size}; nothing was changed")
         writing = True
-        esptool.cmds.write_flash(
-            loader, [(offset, data)], erase_all=erase
-        )  # verifies the MD5 of what it wrote
+        esptool.cmds.write_flash(loader, [(offset, data)], erase_all=erase)  # verifies its MD5
         writing = False
         esptool.cmds.reset_chip(loader, "hard-reset" if reset else "no-reset")
     except KeyboardInterrupt as error:
@@ -171,32 +169,16 @@ def _logger() -> Any:
     logger = _esptool().logger
     template: Any = logger.TemplateLogger
 
+    def ignore(self: Any, *_: Any, **__: Any) -> None:
+        pass
+
     class Quiet(template):  # type: ignore[misc]
         progress: Progress | None = None
+        print = note = warning = error = stage = set_verbosity = ignore
 
-        def print(self, *args: Any, **kwargs: Any) -> None:
-            pass
-
-        def note(self, message: str) -> None:
-            pass
-
-        def warning(self, message: str) -> None:
-            pass
-
-        def error(self, message: str) -> None:
-            pass
-
-        def stage(self, finish: bool = False) -> None:
-            pass
-
-        def progress_bar(
-            self, cur_iter: int, total_iters: int, prefix: str = "", suffix: str = "", bar_length: int = 30
-        ) -> None:
+        def progress_bar(self, cur_iter: int, total_iters: int, *_: Any, **__: Any) -> None:
             if self.progress:
                 self.progress(cur_iter, total_iters)
-
-        def set_verbosity(self, verbosity: str) -> None:
-            pass
 
     quiet = Quiet()
     logger.log.set_logger(quiet)

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ternhost import errors
-from ternhost.command import add_command, print_result
+from ternhost.command import print_result
 from ternhost.errors import DeviceError, InterruptedByUser, TernError, UsageError
 from terntools.boards import devices, esp32, uf2
 from terntools.boards.repl import ExecutionError, Repl
-from terntools.terminal import Bar
+from terntools.terminal import Bar, command, option
 
 _T = TypeVar("_T")
 Progress = Callable[[int, int], None]
@@ -27,6 +27,7 @@ WHERE = {
     devices.RP2: "https://micropython.org/download/RPI_PICO/ (the .uf2 file; Pico W, Pico 2: see its list)",
     devices.ESP32: "https://micropython.org/download/ESP32_GENERIC/ (the .bin file; other chips: see its list)",
 }
+SOURCES = "\n  ".join(("get it from", *(f"{family}: {url}" for family, url in WHERE.items())))
 _INFO = "INFO_UF2.TXT"
 # What INFO_UF2.TXT calls a chip's boot loader.
 _BOARD_IDS = {"RPI-RP2": "RP2040", "RP2350": "RP2350"}
@@ -249,47 +250,25 @@ def _wait_for(look: Callable[[], _T | None], seconds: float) -> _T | None:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
+    parser = command(
         subparsers,
         "flash",
         "put MicroPython on a board",
         "tern flash a0 --firmware RPI_PICO-v1.28.0.uf2\ntern flash u0 --firmware ESP32_GENERIC-v1.28.0.bin",
+        _run,
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
     add_options(parser)
-    parser.add_argument(
-        "--erase",
-        action="store_true",
-        help="erase the board's files too, ledgers included: for a board that becomes another device",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(func=_run)
+    option(parser, "--erase", "erase its files too, ledgers included: the board becomes another device")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that `tern up` has as well."""
-    parser.add_argument(
-        "--firmware",
-        metavar="FILE",
-        help="MicroPython to write: a .bin file for an ESP32, a .uf2 file for a Pico",
-    )
-    parser.add_argument(
-        "--volume", metavar="DIR", help="folder where a Pico's boot loader is mounted (default: look for it)"
-    )
-    parser.add_argument(
-        "--no-reset",
-        action="store_true",
-        help="ESP32: do not reset it, it is in its boot loader already (BOOT held at reset)",
-    )
-    parser.add_argument(
-        "--no-stub", action="store_true", help="ESP32: talk to the ROM alone, which is slower"
-    )
-    parser.add_argument(
-        "--baud",
-        type=int,
-        default=esp32.FLASH_BAUD,
-        help="ESP32: baud rate while flashing (default: %(default)s)",
-    )
+    option(parser, "--firmware FILE", "MicroPython: a .bin file for an ESP32, a .uf2 file for a Pico")
+    option(parser, "--volume DIR", "folder where a Pico's boot loader is mounted (default: look for it)")
+    option(parser, "--no-reset", "ESP32: it is in its boot loader already (BOOT held at reset)")
+    option(parser, "--no-stub", "ESP32: talk to the ROM alone, which is slower")
+    option(parser, "--baud BAUD", "ESP32: baud rate while flashing", esp32.FLASH_BAUD)
 
 
 def run_flash(port: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -305,10 +284,7 @@ def run_flash(port: str, args: argparse.Namespace) -> dict[str, Any]:
 
 def _run(args: argparse.Namespace) -> int:
     if not args.firmware:
-        where = "\n  ".join(f"{family}: {url}" for family, url in WHERE.items())
-        raise UsageError(
-            "--firmware FILE is missing: tern does not come with MicroPython", hint=f"get it from\n  {where}"
-        )
+        raise UsageError("--firmware FILE is missing: tern does not come with MicroPython", hint=SOURCES)
     firmware = read_firmware(args.firmware)
     waits = firmware.family == devices.RP2 and find_volume(args.volume) is not None
     if args.board == "auto" and waits:

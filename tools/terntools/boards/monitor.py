@@ -30,11 +30,11 @@ from ternhost.reach.links import read_hello
 from ternhost.reach.ports.link import BAUD, open_port
 from ternhost.text import visible
 from terntools.boards import devices
-from terntools.terminal import require_positive
+from terntools.terminal import option, require_positive
 
 _NAMES = {
-    wire.HELLO: "HELLO", wire.REPORT: "REPORT", wire.BENCH: "BENCH", wire.ERROR: "ERROR", wire.ROUND: "ROUND",
-    wire.HELLO_REQUEST: "HELLO_REQUEST", wire.BENCH_REQUEST: "BENCH_REQUEST",
+    wire.HELLO: "HELLO", wire.REPORT: "REPORT", wire.ERROR: "ERROR", wire.ROUND: "ROUND",
+    wire.HELLO_REQUEST: "HELLO_REQUEST",
 }  # fmt: skip
 _WINDOW = 10.0  # seconds over which rates are taken
 _TURN = 0.02
@@ -218,13 +218,9 @@ def add_parser(subparsers: Any) -> None:
         "tern monitor a0\ntern monitor a0 --seconds 10 --json",
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
-    parser.add_argument(
-        "--seconds", type=float, metavar="S", help="end after so many seconds (default: at Ctrl-C)"
-    )
-    parser.add_argument(
-        "--every", type=float, default=2.0, metavar="S", help="seconds between hellos (default 2)"
-    )
-    parser.add_argument("--quiet", action="store_true", help="print no line for each frame")
+    option(parser, "--seconds S", "end after so many seconds (default: at Ctrl-C)", type=float)
+    option(parser, "--every S", "seconds between hellos", 2.0)
+    option(parser, "--quiet", "print no line for each frame")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
     parser.set_defaults(func=_run)
 

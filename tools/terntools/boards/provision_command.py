@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from ternhost import datasets, errors
-from ternhost.command import add_command, print_result
+from ternhost.command import print_result
 from ternhost.errors import UsageError
 from ternhost.store.store import Store
 from terntools.boards import deploy, devices, provision, records, self_check
 from terntools.boards.provision import Broker, Member
 from terntools.boards.repl import Repl
-from terntools.terminal import Bar, confirm
+from terntools.terminal import Bar, command, option
 
 _SLOT_MS = (
     500  # on a Pico a report takes 10 ms, at most 26 (tern bench latency); slow flash may add its erasing
@@ -32,7 +32,7 @@ _LOCKS = """\
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
+    parser = command(
         subparsers,
         "provision",
         "make a board a member of a fleet: key, policy, records, broker",
@@ -40,111 +40,66 @@ def add_parser(subparsers: Any) -> None:
         "tern provision u0 --store fleet.sqlite --device 8 --dataset flights --broker broker.local:8883 "
         "--authority broker/authority.der --ssid lab --wifi-password-file secret.txt\n"
         "tern provision a0 --store fleet.sqlite --device 9 --own-records",
+        _run,
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
     add_options(parser, required=True)
-    parser.add_argument(
-        "--lock", action="store_true", help="close the board's console until its flash is erased"
-    )
-    parser.add_argument("--yes", action="store_true", help="do not ask before the board is locked")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(func=_run)
+    option(parser, "--lock", "close the board's console until its flash is erased")
+    option(parser, "--yes", "do not ask before the board is locked")
 
 
 def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
     """The options that `tern up` has as well."""
     member = parser.add_argument_group("member")
-    member.add_argument(
-        "--store", metavar="FILE", required=required, help="the host's store; the device's key is made in it"
+    option(member, "--store FILE", "the host's store; the device's key is made in it", required=required)
+    option(member, "--device ID", "number from 1 on, unique in the fleet", type=int, required=required)
+    option(member, "--records FILE", "CSV file: a row holds features and then the label, all in [-1, 1]")
+    option(member, "--dataset", "take records of a data set, for a trial", choices=datasets.HELD)
+    option(member, "--own-records", "give it none: its program collects them (tern.recorder)")
+    option(member, "--classes", "labels are numbers of classes, from 0, for softmax regression")
+    option(member, "--count N", "take N records of --dataset (default 1)", type=int)
+    bound = (
+        "public upper bound on records per device; give all boards the same "
+        "(default: the smallest power of two from 64 on that holds this device's; 256 with --own-records)"
     )
-    member.add_argument(
-        "--device",
-        type=int,
-        metavar="ID",
-        required=required,
-        help="1 or more; no other device of the fleet has it",
-    )
-    member.add_argument(
-        "--records", metavar="FILE", help="CSV file: a row holds features and then the label, all in [-1, 1]"
-    )
-    member.add_argument(
-        "--dataset",
-        choices=(*datasets.DATASETS, *datasets.TABLES),
-        help="take records of a data set, for a trial",
-    )
-    member.add_argument(
-        "--own-records", action="store_true", help="give it none: its program collects them (tern.recorder)"
-    )
-    member.add_argument(
-        "--classes", action="store_true", help="labels are numbers of classes, from 0, for softmax regression"
-    )
-    member.add_argument("--count", type=int, metavar="N", help="take N records of --dataset (default 1)")
-    member.add_argument(
-        "--most-records",
-        type=int,
-        metavar="N",
-        help="public upper bound on records per device; give all boards the same "
-        "(default: the smallest power of two from 64 on that holds those of this device; 256 with --own-records)",
-    )
+    option(member, "--most-records N", bound, type=int)
     policy = parser.add_argument_group("privacy policy, which the device enforces")
-    policy.add_argument(
-        "--largest", default="2", metavar="E", help="epsilon that one report may cost (default 2)"
+    option(policy, "--largest E", "epsilon that one report may cost", "2")
+    option(policy, "--budget E", "epsilon for the device's life", "100")
+    option(
+        policy,
+        "--mechanisms LIST",
+        f"shapes of cards it obeys, of {','.join(provision.SHAPES)} (default: all)",
     )
-    policy.add_argument(
-        "--budget", default="100", metavar="E", help="epsilon for the device's life (default 100)"
+    option(policy, "--pause S", "least seconds between two debits", 0)
+    slot = (
+        "send only at multiples of MS after a round arrived, so that timing reveals nothing about the data: longer "
+        "than a report takes; 0 to send at once"
     )
-    policy.add_argument(
-        "--mechanisms",
-        metavar="LIST",
-        help=f"shapes of cards that the device obeys, of {','.join(provision.SHAPES)} (default: all)",
+    option(policy, "--slot-ms MS", slot, _SLOT_MS)
+    option(
+        policy,
+        "--reserve N",
+        "reports paid in advance, which spares the flash; a power cut loses unused ones",
+        1,
     )
-    policy.add_argument("--pause", type=int, default=0, metavar="S", help="least seconds between two debits")
-    policy.add_argument(
-        "--slot-ms",
-        type=int,
-        default=_SLOT_MS,
-        metavar="MS",
-        help="send only at whole multiples of so many milliseconds after a round came, so that the time tells nothing "
-        f"of the data: longer than a report takes, 0 for at once (default {_SLOT_MS})",
+    option(policy, "--own-key-only", "answer only rounds for this device, not rounds for the whole fleet")
+    wake = (
+        "the board wakes every S seconds, and the host asks it then (its program sends it to sleep: "
+        "docs/guides/battery.md); needs --broker"
     )
-    policy.add_argument(
-        "--reserve",
-        type=int,
-        default=1,
-        metavar="N",
-        help="reports to pay for at once, which spares the flash; a power cut loses the unused ones (default 1)",
+    option(policy, "--wake-s S", wake, type=int)
+    link = (
+        "put FILE on the board as NAME, for your own link, such as unix.json=my-link.json (its module comes with the "
+        "program: tern deploy --main)"
     )
-    policy.add_argument(
-        "--own-key-only",
-        action="store_true",
-        help="answer only rounds for this device, not rounds for the whole fleet",
-    )
-    policy.add_argument(
-        "--wake-s",
-        type=int,
-        metavar="S",
-        help="the board sleeps, and wakes every S seconds: the host asks it then, and gives its rounds that time (the "
-        "board's program sends it to sleep: docs/guides/battery.md); needs --broker",
-    )
-    parser.add_argument(
-        "--link",
-        action="append",
-        default=[],
-        metavar="NAME=FILE",
-        help="put FILE on the board as NAME, for a link of your own, such as unix.json=my-link.json (its module is for "
-        "the board's program: tern deploy --main); may be given several times",
-    )
+    option(parser, "--link NAME=FILE...", link)
     network = parser.add_argument_group("network (without a broker, the link is the board's port)")
-    network.add_argument("--broker", metavar="HOST[:PORT]", help="connect to this MQTT broker")
-    network.add_argument("--authority", type=Path, metavar="FILE", help="the broker's CA certificate (DER)")
-    network.add_argument("--prefix", metavar="NAME", help="begin the fleet's topics with NAME (default tern)")
-    network.add_argument("--ssid", metavar="NAME", help="join this Wi-Fi network")
-    network.add_argument(
-        "--wifi-password-file",
-        type=Path,
-        metavar="FILE",
-        help="holds the network's password, which is never printed",
-    )
+    option(network, "--broker HOST[:PORT]", "connect to this MQTT broker")
+    option(network, "--authority FILE", "the broker's CA certificate (DER)", type=Path)
+    option(network, "--prefix NAME", "begin the fleet's topics with NAME (default tern)")
+    option(network, "--ssid NAME", "join this Wi-Fi network")
+    option(network, "--wifi-password-file FILE", "holds its password, which is never printed", type=Path)
 
 
 def member_of(args: argparse.Namespace) -> Member:
@@ -227,6 +182,18 @@ def run_provision(port: str, member: Member, store: Path) -> dict[str, Any]:
         return result  # its port is silent from now on
     hello = deploy.wait_for_hello(port)
     return {**result, "hello": hello.text, "epsilon_left": (hello.budget or 0) / 1_000_000}
+
+
+def confirm() -> None:
+    """Ask at the terminal whether to continue. Raises UsageError unless the answer is yes."""
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "standard input is not a terminal, so nobody can confirm",
+            hint="add --yes to carry out the plan above",
+        )
+    print("go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError("nothing was changed", hint="answer y, or add --yes")
 
 
 def _run(args: argparse.Namespace) -> int:

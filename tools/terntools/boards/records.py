@@ -7,7 +7,7 @@ import io
 import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,20 +42,14 @@ def opened(port: str) -> Iterator[Repl]:
 
     Raises DeviceError, and RefusedError where it is locked.
     """
-    repl = Repl(port)
-    try:
+    with ExitStack() as stack:
         try:
-            repl.enter()
+            repl = stack.enter_context(Repl(port))
         except RefusedError as error:
-            raise RefusedError(
-                f"the board on {port} is locked: its records cannot be read", error.hint
-            ) from error
-        try:
-            yield repl
-        finally:
-            repl.start_main()
-    finally:
-        repl.close()
+            message = f"the board on {port} is locked: its records cannot be read"
+            raise RefusedError(message, error.hint) from error
+        stack.callback(repl.start_main)
+        yield repl
 
 
 def read(repl: Repl, progress: Progress | None = None) -> Held:

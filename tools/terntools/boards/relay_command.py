@@ -7,40 +7,34 @@ import sys
 import time
 from typing import Any
 
-from ternhost.command import add_command, print_result
+from ternhost.command import print_result
 from ternhost.errors import OK, UsageError
 from ternhost.reach.broker.access import Access, host_file
 from ternhost.terminal import heeding_interrupts
 from ternhost.text import visible
 from terntools.boards import devices
 from terntools.boards.relay import Relay, passwords_of
+from terntools.terminal import command, option
 
 _CHECK_EVERY = 0.5
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
+    parser = command(
         subparsers,
         "relay",
         "put boards on USB onto a broker, as if they had Wi-Fi, until Ctrl-C",
         """tern relay a0 --broker my-broker
         tern broker config my-broker --relay desk --boards 20-29
         tern relay a0,a1 --broker my-broker/sites/desk""",
+        _run,
     )
     parser.add_argument("ports", metavar="PORT[,PORT...]", help=devices.NAMES)
-    parser.add_argument(
-        "--broker",
-        required=True,
-        metavar="DIR",
-        help="of the broker ('tern broker config'), or of a site with the passwords of its boards (--relay SITE)",
+    place = (
+        "folder of the broker ('tern broker config'), or of a site with its boards' passwords (--relay SITE)"
     )
-    parser.add_argument(
-        "--store",
-        metavar="FILE",
-        help="with the boards' keys (default: DIR/boards.json, or the broker's store)",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(func=_run)
+    option(parser, "--broker DIR", place, required=True)
+    option(parser, "--store FILE", "with the boards' keys (default: DIR/boards.json, or the broker's store)")
 
 
 def _run(args: argparse.Namespace) -> int:

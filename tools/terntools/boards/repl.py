@@ -66,17 +66,10 @@ class GoneError(SilenceError):
 
 def _is_locked(port: str) -> bool:
     # Whether a board without a prompt still answers a host.
-    try:
-        link = open_link(port, SimpleQueue())
-    except TernError:
-        return False
-    try:
+    with contextlib.suppress(TernError), contextlib.closing(open_link(port, SimpleQueue())) as link:
         link.hello(_HELLO_WAIT)
-    except TernError:
-        return False
-    finally:
-        link.close()
-    return True
+        return True
+    return False
 
 
 class Repl:
@@ -137,8 +130,7 @@ class Repl:
     def soft_reset(self) -> None:
         """Soft-reset the board: a fresh heap; boot.py runs, main.py does not. Back at the raw prompt."""
         self._write(b"\x04")
-        if not self._read_until(b"soft reboot\r\n", TIMEOUT).endswith(b"soft reboot\r\n"):
-            raise self._silent("a soft reset")
+        self._expect(b"soft reboot\r\n", TIMEOUT, "a soft reset")
         self._expect(_RAW_BANNER + b">", TIMEOUT, "a soft reset")
 
     def start_main(self) -> None:
@@ -147,8 +139,7 @@ class Repl:
         self._read_until(b">>> ", 2.0)
         self._write(b"\x04")
         self._at_prompt = False
-        if not self._read_until(b"soft reboot\r\n", TIMEOUT).endswith(b"soft reboot\r\n"):
-            raise self._silent("a soft reset")
+        self._expect(b"soft reboot\r\n", TIMEOUT, "a soft reset")
 
     # Code
 
@@ -158,8 +149,11 @@ class Repl:
         Raises DeviceError where the board falls silent for `timeout` seconds.
         """
         self._paste(code.encode() or b"\n")
-        output = self._until_end(timeout)
-        traceback = self._until_end(timeout)
+        return self._ended(timeout)
+
+    def _ended(self, timeout: float) -> tuple[str, str]:
+        # Output and traceback of the code that runs.
+        output, traceback = self._until_end(timeout), self._until_end(timeout)
         self._expect(b">", timeout, "an answer")
         return output.decode(errors="replace"), traceback.decode(errors="replace")
 
@@ -180,8 +174,8 @@ class Repl:
     ) -> Iterator[Callable[[bytes, bytes], bytes]]:
         """Run `code`, which prints the line `ready` and then talks to the port itself, as a with block.
 
-        The block gets a function that sends bytes and returns what comes back up to and with an ending that is not
-        all there is. Raises ExecutionError and DeviceError.
+        The block gets a function that sends bytes and returns the answer up to an ending; an answer that is nothing
+        but the ending is skipped. Raises ExecutionError and DeviceError.
         """
         self._paste(code.encode() or b"\n")
         self._expect(ready.encode() + b"\r\n", timeout, "the program to begin")
@@ -190,21 +184,17 @@ class Repl:
             self._write(data)
             answer = b""
             while not answer.strip(ending):
-                answer = self._read_until(ending, timeout)
-                if not answer.endswith(ending):
-                    raise self._silent("an answer")
+                answer = self._expect(ending, timeout, "an answer")
             return answer
 
         yield exchange
-        output = self._until_end(timeout)
-        traceback = self._until_end(timeout)
-        self._expect(b">", timeout, "the end of the program")
+        output, traceback = self._ended(timeout)
         if traceback:
-            raise ExecutionError(output.decode(errors="replace"), traceback.decode(errors="replace"))
+            raise ExecutionError(output, traceback)
 
     def _paste(self, data: bytes) -> None:
         self._write(b"\x05A\x01")
-        # Before the answer may come what a slow board says to earlier tries to get its prompt.
+        # A slow board may first answer earlier attempts to get its prompt.
         if not self._read_until(b"R\x01", _HANDSHAKE).endswith(b"R\x01"):
             raise DeviceError(
                 f"the MicroPython on {self.name} is too old: it has no raw-paste mode",
@@ -215,7 +205,7 @@ class Repl:
         room = 2 * window
         at = 0
         while at < len(data):
-            while room < 2 * window:  # both: so what is sent at once does not depend on who is faster
+            while room < 2 * window:  # both windows: so the size of a part does not depend on timing
                 if self._read(1, _HANDSHAKE) != b"\x01":  # 0x04: it has enough, because of a syntax error
                     self._write(b"\x04")
                     return
@@ -230,10 +220,7 @@ class Repl:
             raise self._silent("the end of the code")
 
     def _until_end(self, timeout: float) -> bytes:
-        data = self._read_until(b"\x04", timeout)
-        if not data.endswith(b"\x04"):
-            raise self._silent("an answer", data)
-        return data[:-1]
+        return self._expect(b"\x04", timeout, "an answer")[:-1]
 
     # Files
 
@@ -339,9 +326,11 @@ class Repl:
             output.decode(errors="replace"),
         )
 
-    def _expect(self, ending: bytes, timeout: float, wanted: str) -> None:
-        if not self._read_until(ending, timeout).endswith(ending):
-            raise self._silent(wanted)
+    def _expect(self, ending: bytes, timeout: float, wanted: str) -> bytes:
+        data = self._read_until(ending, timeout)
+        if not data.endswith(ending):
+            raise self._silent(wanted, data)
+        return data
 
     def _write(self, data: bytes) -> None:
         try:

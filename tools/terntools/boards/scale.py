@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from tern.features import Window
-from ternhost.command import add_command, print_result
+from ternhost.command import print_result
 from ternhost.errors import OK, UsageError
+from terntools.terminal import command, option
 
 LOW, HIGH = 0.02, 0.98
 KINDS = ("mean", "deviation", "jerk", "crossings")
@@ -84,11 +85,12 @@ def names(count: int, length: bool) -> list[str]:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
+    parser = command(
         subparsers,
         "scale",
         "find the scale of the features of a program's sensor, from public recordings",
         "tern scale recordings.csv --times 8192 --length",
+        _run,
     )
     parser.add_argument(
         "file",
@@ -96,20 +98,10 @@ def add_parser(subparsers: Any) -> None:
         metavar="FILE.csv",
         help="a sample in each line: one to three columns of numbers; an empty line ends a recording",
     )
-    parser.add_argument("--window", type=int, default=128, metavar="N", help="samples (default 128)")
-    parser.add_argument(
-        "--hop", type=int, metavar="N", help="samples between windows (default: half a window)"
-    )
-    parser.add_argument("--length", action="store_true", help="also features of the vector's length")
-    parser.add_argument(
-        "--times",
-        type=float,
-        default=1.0,
-        metavar="X",
-        help="factor from the file's unit to the sensor's integers",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(func=_run)
+    option(parser, "--window N", "samples", 128)
+    option(parser, "--hop N", "samples between windows (default: half a window)", type=int)
+    option(parser, "--length", "also features of the vector's length")
+    option(parser, "--times X", "factor from the file's unit to the sensor's integers", 1.0)
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tern import host_frames
 from ternhost import errors
-from ternhost.command import add_command, print_result
+from ternhost.command import print_result
 from ternhost.errors import DeviceError, UsageError
 from ternhost.store.store import Store
 from ternhost.text import visible
@@ -20,7 +20,7 @@ from terntools.boards.deploy import Changes
 from terntools.boards.flash import Firmware
 from terntools.boards.provision import Member
 from terntools.boards.repl import Repl, SilenceError
-from terntools.terminal import Bar, confirm
+from terntools.terminal import Bar, command, option
 
 Progress = Callable[[int, int], None]
 Flash = Callable[[], dict[str, Any]]
@@ -44,9 +44,8 @@ class Plan:
             return [f"flash      ({self.flash})", "deploy     the device library", "provision  the device"]
         if not self:
             return ["nothing to do"]
-        return [f"deploy     {line}" for line in self.library.lines()] + [
-            f"provision  {line}" for line in self.membership.lines()
-        ]
+        steps = {"deploy": self.library, "provision": self.membership}
+        return [f"{step:10} {line}" for step, changes in steps.items() for line in changes.lines()]
 
 
 def make_plan(
@@ -85,10 +84,8 @@ def _plan_files(repl: Repl, member: Member, store: Path, whole: bool) -> Plan:
 def require_firmware(plan: Plan, firmware: Firmware | None) -> None:
     """Raise UsageError where the plan needs a firmware and there is none."""
     if plan.flash and firmware is None:
-        where = "\n  ".join(f"{family}: {url}" for family, url in flash.WHERE.items())
         raise UsageError(
-            f"the board has to be flashed ({plan.flash}), and no --firmware FILE is named",
-            hint=f"get it from\n  {where}",
+            f"the board has to be flashed ({plan.flash}), and no --firmware FILE is named", hint=flash.SOURCES
         )
 
 
@@ -121,23 +118,20 @@ def carry_out(
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
+    parser = command(
         subparsers,
         "up",
         "make a board a member of a fleet: flash, deploy and provision it, as far as necessary",
         "tern up a0 --firmware RPI_PICO-v1.28.0.uf2 --store fleet.sqlite --device 7 --records mine.csv\n"
         "tern up u0 --store fleet.sqlite --device 8 --dataset flights --yes",
+        _run,
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
     flash.add_options(parser)
-    parser.add_argument(
-        "--reflash", action="store_true", help="flash the board even if its MicroPython is recent enough"
-    )
+    option(parser, "--reflash", "flash the board even if its MicroPython is recent enough")
     deploy.add_options(parser)
     provision_command.add_options(parser, required=True)
-    parser.add_argument("--yes", action="store_true", help="do not ask before anything is changed")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(func=_run)
+    option(parser, "--yes", "do not ask before anything is changed")
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -150,7 +144,7 @@ def _run(args: argparse.Namespace) -> int:
     require_firmware(plan, firmware)
     print("\n".join(f"  {visible(line)}" for line in plan.lines()), file=sys.stderr)
     if plan and not args.yes:
-        confirm()
+        provision_command.confirm()
     with Bar("writing") as bar:
         hello = carry_out(
             port, plan, member, store, lambda: flash.run_flash(port, args), whole=args.whole,

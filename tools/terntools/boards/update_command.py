@@ -11,7 +11,7 @@ from typing import Any
 from tern import wire
 from tern.update import MAIN
 from ternhost import errors
-from ternhost.command import add_command, print_result
+from ternhost.command import print_result
 from ternhost.errors import NO_DEVICE, OK, DeviceError, UsageError
 from ternhost.provision import keys
 from ternhost.reach.broker.access import Access, host_file
@@ -20,7 +20,7 @@ from ternhost.store.store import Store
 from terntools.boards import deploy, mpy, program, update_package
 from terntools.boards import devices as ports
 from terntools.boards.update import BrokerPost, PortPost, Post, Transfer, bring, bring_all
-from terntools.terminal import Bar, require_positive
+from terntools.terminal import Bar, command, option, require_positive
 
 _MACHINE = "machine %d"  # in a store, by device: the last known kind of its board
 _SILENT = "silent"
@@ -37,13 +37,14 @@ _ADVICE = {
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
+    parser = command(
         subparsers,
         "update",
         "bring a new library and program to boards in the field; one that does not prove itself is rolled back",
         "tern update 7 --store my-fleet/store.sqlite --broker my-broker --machine pico-w --main product.py\n"
         "tern update all --store my-fleet/store.sqlite --broker my-broker --main product.py --at-once 5\n"
         "tern update 7 --store my-fleet/store.sqlite --port a0 --machine pico --main product.py --json",
+        run,
     )
     parser.add_argument(
         "devices",
@@ -51,62 +52,19 @@ def add_parser(subparsers: Any) -> None:
         metavar="DEVICE",
         help="ids, or ranges such as 10-19; or all: every board that is there and does not sleep",
     )
-    parser.add_argument(
-        "--store", metavar="FILE", help="with the keys of the devices (default: the broker's)"
-    )
+    option(parser, "--store FILE", "with the keys of the devices (default: the broker's)")
     way = parser.add_mutually_exclusive_group(required=True)
-    way.add_argument(
-        "--broker",
-        metavar="DIR",
-        help="of the fleet's broker; or one host-N.json of it, beside a `tern serve`",
-    )
-    way.add_argument("--port", metavar="BOARD", help=f"the one board on a port: {ports.NAMES}")
-    parser.add_argument(
-        "--machine", choices=program.MACHINES, help="kind of the boards; kept in the store for the next time"
-    )
-    parser.add_argument(
-        "--main",
-        metavar="FILE",
-        required=True,
-        help="the program, a main.py that makes an Update of tern.update",
-    )
-    parser.add_argument(
-        "--with",
-        dest="more",
-        metavar="MODULE",
-        action="append",
-        default=[],
-        choices=mpy.ON_DEMAND,
-        help=f"add a module of the library that the program does not name: {', '.join(mpy.ON_DEMAND)}",
-    )
-    parser.add_argument(
-        "--file",
-        dest="files",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="add a .py, .mpy or .json beside the program",
-    )
-    parser.add_argument(
-        "--at-once", type=int, default=1, metavar="N", help="boards at once, after the first (default 1)"
-    )
-    parser.add_argument("--keep-going", action="store_true", help="go on after a board that failed")
-    parser.add_argument(
-        "--patience",
-        type=float,
-        default=60.0,
-        metavar="S",
-        help="seconds that a board may be silent while it takes the package (default 60)",
-    )
-    parser.add_argument(
-        "--trial",
-        type=float,
-        default=900.0,
-        metavar="S",
-        help="seconds that a board has to restart and to reach its host (default 900)",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(func=run)
+    option(way, "--broker DIR", "of the fleet's broker; or one host-N.json of it, beside a `tern serve`")
+    option(way, "--port BOARD", f"the one board on a port: {ports.NAMES}")
+    option(parser, "--machine", "kind of the boards; the store remembers it", choices=program.MACHINES)
+    option(parser, "--main FILE", "the program, a main.py that makes an Update of tern.update", required=True)
+    added = f"add a module of the library that the program does not name: {', '.join(mpy.ON_DEMAND)}"
+    option(parser, "--with MODULE...", added, choices=mpy.ON_DEMAND, dest="more")
+    option(parser, "--file FILE...", "add a .py, .mpy or .json beside the program", dest="files")
+    option(parser, "--at-once N", "boards at once, after the first", 1)
+    option(parser, "--keep-going", "go on after a board that failed")
+    option(parser, "--patience S", "seconds that a board may be silent while it takes the package", 60.0)
+    option(parser, "--trial S", "seconds that a board has to restart and to reach its host", 900.0)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,6 +86,13 @@ class Shell:
             raise BuildError(
                 f"{Path(command[0]).name} failed with exit code {code}:\n    {end}", hint=f"log: {kept}"
             )
+
+
+def install(requirements: Collection[Requirement], progress: Progress) -> None:
+    """`require` outside of a build."""
+    with tempfile.TemporaryDirectory() as folder:
+        needed = sorted(requirements, key=lambda requirement: requirement.package)
+        require(needed, Shell(Path(folder, "log"), progress))
 
 
 def require(requirements: Iterable[Requirement], shell: Shell) -> None:
@@ -173,13 +181,9 @@ def _mirror() -> str:
     ).stdout.splitlines()
     rows = [line.partition(" ") for line in listed]
     # The label is known once the lists have been read; before that, the usual path says enough.
-    for is_debian in (
-        lambda uri, label: label == "Debian",
-        lambda uri, label: uri.rstrip("/").endswith("/debian"),
-    ):
-        for uri, _, label in rows:
-            if is_debian(uri, label):
-                return uri
+    labelled = [uri for uri, _, label in rows if label == "Debian"]
+    if mirrors := labelled or [uri for uri, _, _ in rows if uri.rstrip("/").endswith("/debian")]:
+        return mirrors[0]
     raise UsageError(
         "apt knows no Debian mirror on this machine",
         hint="set TERN_DEBIAN_MIRROR to one, or TERN_MICROPYTHON to a suitable interpreter",

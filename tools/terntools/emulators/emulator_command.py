@@ -15,13 +15,13 @@ from ternhost.errors import DeviceError, UsageError
 from ternhost.terminal import Progress, heeding_interrupts
 from terntools.emulators import catalogue, micropython, pico, qemu
 from terntools.emulators.process import EmulatedMachine
+from terntools.emulators.qemu.build import BUILDS
+from terntools.terminal import command, option
 
 _BUILDERS = {
     "device": micropython.build_device,
     "pico": pico.build_pico,
-    "esp32": qemu.build_esp32,
-    "m33": qemu.build_m33,
-    "newest": qemu.build_newest,
+    **{what: build.make for what, build in BUILDS.items()},
 }
 
 
@@ -29,60 +29,42 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(subparsers, "emulator", "build, list and run emulated boards", "tern emulator build")
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
-    build = add_command(
+    build = command(
         actions,
         "build",
         "build the emulated device or an emulated board, if it is not there yet",
         "tern emulator build\ntern emulator build --what device,pico,esp32 --json",
+        _build,
     )
-    build.add_argument(
-        "--what",
-        default="device",
-        metavar="LIST",
-        help="build these, separated by commas: device (32-bit MicroPython; the default), pico (RP2040), esp32 (the "
-        "instruction sets of ESP32-C3 and ESP32), m33 (that of RP2350), newest (Debian's newest, for ESP32-C3)",
+    what = (
+        "build these, separated by commas: device (32-bit MicroPython), pico (RP2040), esp32 (the instruction sets of "
+        "ESP32-C3 and ESP32), m33 (that of RP2350), newest (Debian's newest, for ESP32-C3)"
     )
-    build.add_argument("--json", action="store_true", help="print one JSON object")
-    build.set_defaults(func=_build)
+    option(build, "--what LIST", what, "device")
 
-    run = add_command(
+    run = command(
         actions,
         "run",
         "run an emulated board until Ctrl-C, and print its port",
         "tern emulator run --flash pico.bin\ntern emulator run --what rv32 --flash c3.bin\n"
         "tern emulator run --flash new.bin --blank --volume boot",
+        _run,
     )
-    run.add_argument(
-        "--what",
-        default=catalogue.PICO,
-        choices=catalogue.NAMES,
-        help="pico (default), or what executes the code of an ESP32-C3 (rv32), an ESP32 (xtensa) or an RP2350 (m33)",
+    what = "a Pico, or what executes the code of an ESP32-C3 (rv32), an ESP32 (xtensa) or an RP2350 (m33)"
+    option(run, "--what", what, catalogue.PICO, choices=catalogue.NAMES)
+    option(run, "--flash FILE", "keep its flash in FILE, which is made if it is not there", type=Path)
+    option(run, "--volume DIR", "folder in which the volume of a Pico's USB boot loader shows up", type=Path)
+    option(
+        run, "--blank", "leave a new flash empty: a Pico's boot loader waits for `tern up` with this --volume"
     )
-    run.add_argument(
-        "--flash", type=Path, metavar="FILE", help="keep its flash in FILE, which is made if it is not there"
-    )
-    run.add_argument(
-        "--volume",
-        type=Path,
-        metavar="DIR",
-        help="folder in which the volume of a Pico's USB boot loader shows up",
-    )
-    run.add_argument(
-        "--blank",
-        action="store_true",
-        help="put no firmware into a new flash: a Pico's boot loader waits for one, from `tern up` with this --volume",
-    )
-    run.add_argument("--json", action="store_true", help="print one JSON object")
-    run.set_defaults(func=_run)
 
-    info = add_command(
+    command(
         actions,
         "info",
         "list the builds, the interpreters found, and those in use",
         "tern emulator info --json",
+        _info,
     )
-    info.add_argument("--json", action="store_true", help="print one JSON object")
-    info.set_defaults(func=_info)
 
 
 def _build(args: argparse.Namespace) -> int:
@@ -134,7 +116,7 @@ def _info(args: argparse.Namespace) -> int:
         verdict = f"will not do: {'; '.join(one['faults'])}" if one["faults"] else "suitable"
         lines.append(f"  {one['path']} ({one['origin']}) {one['version']}: {verdict}")
     lines.append(f"pico         {'built' if has_pico else 'none: tern emulator build --what pico'}")
-    for name in ("esp32", "m33", "newest"):
+    for name in BUILDS:
         record = info[name]
         state = f"built of {_source(record)}" if record else f"none: tern emulator build --what {name}"
         lines.append(f"{name:12} {state}")

@@ -32,6 +32,7 @@ from terntools.emulators.at_broker import AtBroker
 from terntools.emulators.fleets import Emulated
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
+from terntools.terminal import command, option
 
 _CHECK_EVERY = 0.5
 _LONGEST_PAUSE_MS = 2000  # between two attempts of a board: its broker is on this machine
@@ -45,7 +46,7 @@ def add_parser(subparsers: Any) -> None:
         "tern fleet kinds\ntern fleet emulate 2 --clients 500",
     )
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
-    emulate = add_command(
+    emulate = command(
         actions,
         "emulate",
         "run N emulated boards until Ctrl-C, and print their ports and the store of their keys",
@@ -53,57 +54,29 @@ def add_parser(subparsers: Any) -> None:
         "tern train --fleet port:/dev/pts/3,/dev/pts/4 --store my-fleet/store.sqlite --reports 500 --group 100\n"
         "tern fleet emulate 2 --broker my-broker --start-broker\n"
         "tern fleet emulate 20 --program examples/activity/main.py --budget 400 --largest 4",
+        run_emulate,
     )
-    kinds = add_command(actions, "kinds", "list how a fleet is named with --fleet", "tern fleet kinds")
-    kinds.add_argument("--json", action="store_true", help="print one JSON object")
-    kinds.set_defaults(func=run_kinds)
+    command(actions, "kinds", "list how a fleet is named with --fleet", "tern fleet kinds", run_kinds)
     emulate.add_argument("boards", type=int, metavar="N")
-    emulate.add_argument(
-        "--dataset",
-        choices=(*datasets.DATASETS, *datasets.TABLES),
-        default="flights",
-        help="data set of their records",
+    option(emulate, "--dataset", "data set of their records", "flights", choices=datasets.HELD)
+    option(emulate, "--classes", "their labels are numbers of classes, from 0, for softmax regression")
+    option(emulate, "--clients M", "of all boards together (default 1000)", type=int)
+    program = (
+        "MicroPython to run on each board instead of tern's main.py, with tern.app and with its own records"
     )
-    emulate.add_argument(
-        "--classes",
-        action="store_true",
-        help="their labels are numbers of classes, from 0, for softmax regression",
-    )
-    emulate.add_argument("--clients", type=int, metavar="M", help="of all boards together (default 1000)")
-    emulate.add_argument(
-        "--program",
-        metavar="FILE",
-        help="program to run on each board instead of tern's main.py: MicroPython, with tern.app beside its own tasks "
-        "and with its own records. Its folder is the board's",
-    )
-    emulate.add_argument(
-        "--budget", default="2", metavar="E", help="epsilon of a client for its life (default 2)"
-    )
-    emulate.add_argument(
-        "--largest", metavar="E", help="epsilon that one report may cost (default: the budget)"
-    )
-    emulate.add_argument(
-        "--seed", type=int, default=1, metavar="S", help="which records they hold (default 1)"
-    )
-    emulate.add_argument(
-        "--dir",
-        metavar="D",
-        help="of the boards' files; with boards in it, these run again (default: beside the broker's store, or a new "
-        "one in runs)",
-    )
-    emulate.add_argument(
-        "--broker",
-        metavar="BROKER",
-        help="put them on the broker of this directory ('tern broker config') instead of their ports; their keys go "
-        "into its store",
-    )
-    emulate.add_argument(
+    option(emulate, "--program FILE", program)
+    option(emulate, "--budget E", "epsilon of a client for its life", "2")
+    option(emulate, "--largest E", "epsilon that one report may cost (default: the budget)")
+    option(emulate, "--seed S", "which records they hold", 1)
+    files = "folder of the boards' files; boards in it run again (default: beside the broker's store, or new in runs)"
+    option(emulate, "--dir D", files)
+    broker = "connect them to the broker of this folder ('tern broker config'), whose store gets their keys"
+    option(emulate, "--broker DIR", broker)
+    option(
+        emulate,
         "--start-broker",
-        action="store_true",
-        help="run Mosquitto on that directory, which is made where there is none, unless one runs already",
+        "run Mosquitto for that folder unless it runs already, and make a missing folder",
     )
-    emulate.add_argument("--json", action="store_true", help="print one JSON object")
-    emulate.set_defaults(func=run_emulate)
 
 
 def run_kinds(args: argparse.Namespace) -> int:

@@ -59,6 +59,7 @@ SOURCE_REQUIREMENTS = (
     Requirement("python3", "python3"),
 )
 _REQUIREMENTS = (*SOURCE_REQUIREMENTS, Requirement("gcc-multilib"))
+ARM_COMPILER = (Requirement("gcc-arm-none-eabi", "arm-none-eabi-gcc"), Requirement("libnewlib-arm-none-eabi"))
 
 # Run by a candidate: prints its version, then each missing feature on a line.
 _PROBE = """
@@ -258,8 +259,11 @@ def _compile(work: Path, out: Path, progress: Progress) -> dict[str, str]:
     return {**packages, "compiler": version_of("gcc")}
 
 
-def version_of(compiler: str) -> str:
-    return subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout.splitlines()[0]
+def version_of(command: str) -> str:
+    """The first line of what `command --version` prints; empty where it is not installed."""
+    if not shutil.which(command):
+        return ""
+    return subprocess.run([command, "--version"], capture_output=True, text=True).stdout.partition("\n")[0]
 
 
 def info() -> dict[str, Any]:

@@ -54,6 +54,29 @@ class EmulatedMachine:
 
 
 @contextlib.contextmanager
+def beyond_9(descriptor: int) -> Iterator[int]:
+    """A duplicate of a descriptor that a shell between does not use: those up to 9 are its own."""
+    duplicate = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10)
+    try:
+        yield duplicate
+    finally:
+        os.close(duplicate)
+
+
+def lock_within(lock: int, seconds: float) -> bool:
+    """Whether an open file could be locked in this time; the processes that inherit it hold the lock until they end."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.02)
+
+
+@contextlib.contextmanager
 def locked(flash: Path | None, size: int) -> Iterator[tuple[int, ...]]:
     """Lock the flash, of `size` bytes, for a process that inherits the descriptors, until that process has ended.
 
@@ -69,22 +92,12 @@ def locked(flash: Path | None, size: int) -> Iterator[tuple[int, ...]]:
         opened = os.open(f"{flash}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise UsageError(f"cannot keep a flash at {flash}: {error.strerror}") from error
-    lock = fcntl.fcntl(
-        opened, fcntl.F_DUPFD_CLOEXEC, 10
-    )  # those before are the shell's, if there is one between
-    os.close(opened)
-    try:
-        end = time.monotonic() + _LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    raise UsageError(
-                        f"another emulated board uses {flash}", hint="end that one, or name another file"
-                    ) from None
-                time.sleep(0.05)
+    with beyond_9(opened) as lock:
+        os.close(opened)
+        if not lock_within(lock, _LOCK_SECONDS):
+            raise UsageError(
+                f"another emulated board uses {flash}", hint="end that one, or name another file"
+            )
         if flash.exists():
             close_to_others(flash)  # it holds keys
         if flash.exists() and flash.stat().st_size not in (0, size):
@@ -93,5 +106,3 @@ def locked(flash: Path | None, size: int) -> Iterator[tuple[int, ...]]:
                 hint="name another file",
             )
         yield (lock,)
-    finally:
-        os.close(lock)

@@ -7,10 +7,8 @@ goes and comes back, and a board that is restarted.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
-import time
 import tty
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +18,7 @@ import tern
 from ternhost.errors import DeviceError, StorageError
 from ternhost.files import close_to_others, private
 from terntools.emulators.micropython import device_command
+from terntools.emulators.process import lock_within
 
 LOG_NAME = "board.log"
 _LOCK_NAME = "board.lock"
@@ -58,7 +57,7 @@ class EmulatedBoard:
 
     @property
     def pid(self) -> int | None:
-        """The process, if there is one."""
+        """Id of the process, if there is one."""
         return self._process.pid if self._process else None
 
     def start(self) -> None:
@@ -93,19 +92,12 @@ class EmulatedBoard:
             raise StorageError(
                 f"{self.directory}: {error.strerror}", hint="the files of this board are not there"
             ) from error
-        end = time.monotonic() + _LOCK_TIMEOUT
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return lock
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    os.close(lock)
-                    raise DeviceError(
-                        f"another process runs the emulated board in {self.directory}",
-                        hint="end that one first",
-                    ) from None
-                time.sleep(0.02)
+        if lock_within(lock, _LOCK_TIMEOUT):
+            return lock
+        os.close(lock)
+        raise DeviceError(
+            f"another process runs the emulated board in {self.directory}", hint="end that one first"
+        )
 
     def kill(self) -> None:
         """End the process at once, as a power cut ends a board."""

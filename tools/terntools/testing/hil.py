@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from ternhost import extras
-from ternhost.command import add_command, print_result
+from ternhost.command import print_result
 from ternhost.errors import TernError, UsageError
 from ternhost.reach.ports.link import open_port
 from terntools.bench.sessions import Session
 from terntools.emulators import catalogue
-from terntools.terminal import require_positive, telling
+from terntools.terminal import command, option, require_positive
 from terntools.testing import folders
 from terntools.testing.hardware import Board, read_map
 
@@ -249,31 +249,19 @@ def _details(result: Result) -> str:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
+    parser = command(
         subparsers,
         "hil",
         "run the tests for boards on every board of a hardware map, side by side (exit code 0: all passed, "
         "1: a test failed, 2: a board is not there or timed out)",
         "tern hil --hardware-map boards.yaml\ntern hil --hardware-map boards.yaml --board pico-1 --json",
+        _run,
     )
-    parser.add_argument(
-        "--hardware-map",
-        required=True,
-        metavar="FILE",
-        help="the boards, as a hardware map of Zephyr's twister",
-    )
-    parser.add_argument(
-        "--board", action="append", default=[], metavar="ID", help="run on this board only; may be repeated"
-    )
-    parser.add_argument(
-        "--tests", action="append", type=Path, metavar="PATH", help="default: those that come with tern"
-    )
-    parser.add_argument(
-        "--timeout", type=float, default=TIMEOUT, help="seconds that a board may take (default: %(default)s)"
-    )
-    parser.add_argument("--sessions", default="sessions", metavar="DIR", help="where to write the report")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(func=_run)
+    option(parser, "--hardware-map FILE", "the boards, as a hardware map of Zephyr's twister", required=True)
+    option(parser, "--board ID...", "run on this board only")
+    option(parser, "--tests PATH...", "default: those that come with tern", type=Path)
+    option(parser, "--timeout S", "seconds that a board may take", TIMEOUT)
+    option(parser, "--sessions DIR", "where to write the report", "sessions")
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -283,7 +271,7 @@ def _run(args: argparse.Namespace) -> int:
     require_tests(tests)
     session = Session(args.sessions)
 
-    with telling(session.say) as say:
+    with session.telling() as say:
         results = run(args.hardware_map, session.directory, tests, args.timeout, args.board, say)
     result = {
         "directory": str(session.directory),

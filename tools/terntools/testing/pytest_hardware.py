@@ -30,20 +30,13 @@ class Dut:
         self.board = board
         self.port = port
 
-    @contextlib.contextmanager
-    def repl(self) -> Iterator[Repl]:
-        """The board's raw REPL, for a while."""
-        with Repl(self.port, self.board.baud) as repl:
-            yield repl
+    def repl(self) -> Repl:
+        """The board's raw REPL, a context manager."""
+        return Repl(self.port, self.board.baud)
 
-    @contextlib.contextmanager
-    def link(self) -> Iterator[Link]:
-        """A link of tern to the board, for a while."""
-        link = open_link(self.port, SimpleQueue())
-        try:
-            yield link
-        finally:
-            link.close()
+    def link(self) -> contextlib.closing[Link]:
+        """A link of tern to the board, a context manager."""
+        return contextlib.closing(open_link(self.port, SimpleQueue()))
 
     def deploy(self, *more: str) -> deploy.Machine:
         """Put the device library on the board, with modules of mpy.ON_DEMAND."""

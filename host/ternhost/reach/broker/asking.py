@@ -18,9 +18,10 @@ from tern.links.mqtt import name as board_name
 from tern.storage import MAX_PAUSE
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.rounds import Refusal
+from ternhost.learn.schedule import Terms
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.roster import BoardOnBroker, BoardRoster
-from ternhost.reach.driver import Terms, Warn
+from ternhost.reach.driver import Warn
 from ternhost.store import sleepers
 from ternhost.store.fleet_key import FleetKey
 

@@ -18,10 +18,11 @@ from tern import wire
 from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError
+from ternhost.learn.schedule import Terms
 from ternhost.reach.broker.asking import Asking
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.roster import GREETING, BoardOnBroker, BoardRoster
-from ternhost.reach.driver import Cohorts, Devices, FleetStatus, Progress, Tell, Terms
+from ternhost.reach.driver import Cohorts, Devices, FleetStatus, Progress, Tell
 from ternhost.reach.stored import DriverOptions, ReportsDriver
 from ternhost.store import kept_model, sleepers
 from ternhost.store.boards import told_by

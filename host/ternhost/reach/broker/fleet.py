@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ternhost.errors import UsageError
 from ternhost.reach.broker import home_access, sites
 from ternhost.reach.broker.access import Access, host_file
-from ternhost.reach.fleet import Fleet, HomeTopics, Setting
+from ternhost.reach.fleet import Fleet, HomeTopics, RunContext
 
 if TYPE_CHECKING:
     from ternhost.reach.driver import Driver
@@ -52,15 +52,15 @@ class OnBroker(Fleet):
     def home_topics(self) -> HomeTopics | None:
         return home_access.load(self._host_file.parent)
 
-    def driver(self, setting: Setting) -> Driver:
+    def driver(self, context: RunContext) -> Driver:
         from ternhost.reach.broker.driver import BrokerDriver
         from ternhost.reach.broker.link import MqttLink
 
         access, directory = self._access, self._host_file.parent
         return BrokerDriver(
-            setting.store,
+            context.store,
             lambda: MqttLink(access, sites=lambda: sites.ids(directory)),
-            setting.terms,
-            setting.patience,
-            **setting.driver_options,
+            context.terms,
+            context.patience,
+            **context.driver_options,
         )

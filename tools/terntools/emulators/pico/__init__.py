@@ -10,7 +10,6 @@ import json
 import selectors
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -43,18 +42,15 @@ MACHINE = Recipe(
     products=("bootrom.bin", "runner.mjs", "node_modules/rp2040js/package.json"),
 )
 
-_CROSS_COMPILER = (
-    Requirement("gcc-arm-none-eabi", "arm-none-eabi-gcc"),
-    Requirement("libnewlib-arm-none-eabi"),
-)
 _FIRMWARE_REQUIREMENTS = (
     *micropython.SOURCE_REQUIREMENTS,
-    *_CROSS_COMPILER,
+    *micropython.ARM_COMPILER,
     Requirement("libstdc++-arm-none-eabi-newlib"),
     Requirement("cmake", "cmake"),
     Requirement("g++", "g++"),
 )
-_MACHINE_REQUIREMENTS = (*_CROSS_COMPILER, Requirement("nodejs", "node"), Requirement("npm", "npm"))
+_NODE = Requirement("nodejs", "node")
+_MACHINE_REQUIREMENTS = (*micropython.ARM_COMPILER, _NODE, Requirement("npm", "npm"))
 _BOOT_SECONDS = 60
 _FLASH_BYTES = 2 << 20  # as runner.mjs has it
 
@@ -66,13 +62,12 @@ def build_pico(progress: Progress) -> Path:
     firmware's image.
     """
     native.build_native(progress)
-    needed = {Requirement("nodejs", "node")}  # to run it
+    needed = {_NODE}  # to run it
     if not cache.find_entry(FIRMWARE):
         needed.update(_FIRMWARE_REQUIREMENTS)
     if not cache.find_entry(MACHINE):
         needed.update(_MACHINE_REQUIREMENTS)
-    with tempfile.TemporaryDirectory() as folder:
-        debian.require(sorted(needed, key=lambda one: one.package), Shell(Path(folder, "log"), progress))
+    debian.install(needed, progress)
     firmware = cache.build_entry(FIRMWARE, lambda work, out: _build_firmware(work, out, progress), progress)
     cache.build_entry(MACHINE, lambda work, out: _build_machine(work, out, progress), progress)
     return firmware / "firmware.bin"
@@ -166,7 +161,6 @@ def boot_pico(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=None,
                 text=True,
                 start_new_session=True,
                 umask=0o077,  # its flash and its port are its owner's alone
@@ -192,7 +186,7 @@ def info() -> dict[str, Any]:
     return {
         "firmware": cache.read_record(FIRMWARE),
         "machine": cache.read_record(MACHINE),
-        "node": micropython.version_of("node") if shutil.which("node") else None,
+        "node": micropython.version_of("node") or None,
     }
 
 

@@ -7,8 +7,6 @@ Not emulated is the chip around the core: caches, flash timing, memory that want
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import secrets
 import shutil
@@ -16,16 +14,15 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ternhost import cache
-from ternhost.cache import Progress
 from ternhost.errors import DeviceError, UsageError
-from terntools.emulators.process import EmulatedMachine, locked
-from terntools.emulators.qemu.build import ESP32, M33, NEWEST, Build
+from terntools.emulators.micropython import version_of
+from terntools.emulators.process import EmulatedMachine, beyond_9, locked
+from terntools.emulators.qemu.build import BUILDS, ESP32, M33, NEWEST, Build
 
 # As port/Makefile has it; a Pico's MicroPython leaves as much to files.
 FLASH_BLOCKS, BLOCK_BYTES = 352, 4096
@@ -83,26 +80,11 @@ MACHINES = {
 }  # fmt: skip
 
 
-def build_esp32(progress: Progress) -> Path:
-    """The firmware of the ESP32's instruction sets, rv32 and xtensa. See Build.make."""
-    return ESP32.make(progress)
-
-
-def build_m33(progress: Progress) -> Path:
-    """The firmware of the Cortex-M33. See Build.make."""
-    return M33.make(progress)
-
-
-def build_newest(progress: Progress) -> Path:
-    """The newest MicroPython that Debian has, for rv32. See Build.make."""
-    return NEWEST.make(progress)
-
-
 class QemuMachine(EmulatedMachine):
     """A running machine of QEMU."""
 
     def cut_power(self) -> None:
-        """Its end is never another."""
+        """End it: that always cuts its power."""
         self.close()
 
 
@@ -125,7 +107,7 @@ def boot(
         with (
             socket.socket(socket.AF_UNIX) as server,  # in a folder closed to other users
             locked(flash, FLASH_BLOCKS * BLOCK_BYTES) as lock,
-            _beyond_9(server) as port,
+            beyond_9(server.fileno()) as port,
         ):
             server.bind(str(folder / _PORT))
             server.listen()
@@ -161,16 +143,6 @@ def boot(
     return running
 
 
-@contextlib.contextmanager
-def _beyond_9(server: socket.socket) -> Iterator[int]:
-    # Descriptors up to 9 are the shell's.
-    descriptor = fcntl.fcntl(server, fcntl.F_DUPFD_CLOEXEC, 10)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
 def _fill(folder: Path, flash: Path | None, seed: int | None) -> None:
     # port/board.h describes the files of this folder.
     (folder / "epoch").write_text(str(int(time.time())))
@@ -193,18 +165,15 @@ def _wait_until_started(machine: QemuMachine, folder: Path, name: str) -> None:
     while not (folder / _PID).exists():
         late = time.monotonic() > end
         if late or not machine.is_running:
-            said = (folder / _LOG).read_text(errors="replace").strip().splitlines() or [
-                "it does not start in time"
-            ]
-            raise DeviceError(
-                f"QEMU does not start the emulated {name}: {said[-1]}", hint=build_command(name)
-            )
+            log = (folder / _LOG).read_text(errors="replace").strip().splitlines()
+            reason = log[-1] if log else "it does not start in time"
+            raise DeviceError(f"QEMU does not start the emulated {name}: {reason}", hint=build_command(name))
         time.sleep(0.01)
 
 
 def build_command(name: str) -> str:
     """The command that builds a machine's firmware."""
-    what = {ESP32: "esp32", M33: "m33", NEWEST: "newest"}[MACHINES[name].build]
+    what = next(what for what, build in BUILDS.items() if build == MACHINES[name].build)
     return f"tern emulator build --what {what}"
 
 
@@ -212,15 +181,6 @@ def info() -> dict[str, Any]:
     """Records of the builds (None where there is none), and QEMU's versions."""
     commands = {machine.command for machine in MACHINES.values()}
     return {
-        "esp32": cache.read_record(ESP32.recipe),
-        "m33": cache.read_record(M33.recipe),
-        "newest": cache.read_record(NEWEST.recipe),
-        "qemu": {command: _version(command) for command in sorted(commands)},
+        **{what: cache.read_record(build.recipe) for what, build in BUILDS.items()},
+        "qemu": {command: version_of(command) or None for command in sorted(commands)},
     }
-
-
-def _version(command: str) -> str | None:
-    if not shutil.which(command):
-        return None
-    said = subprocess.run([command, "--version"], capture_output=True, text=True).stdout
-    return said.partition("\n")[0] or None

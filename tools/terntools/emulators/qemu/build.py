@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,7 +29,7 @@ _XTENSA_CHECKSUMS = {
     "gcc-12-source_12.2.0-14+deb12u1_all.deb": "8f2a5411028dfe216aeb6346b926df0cc7471f375c6a375bf180fbf279af02a1",
 }
 
-# Compilers and libraries for each instruction set.
+# Compiler and library for each instruction set, and the emulator to run it.
 _COMPILERS = {
     "rv32": (
         Requirement("gcc-riscv64-unknown-elf", "riscv64-unknown-elf-gcc"),
@@ -40,19 +39,9 @@ _COMPILERS = {
         Requirement("gcc-xtensa-lx106", "xtensa-lx106-elf-gcc"),
         Requirement("picolibc-xtensa-lx106-elf"),
     ),
-    "m33": (Requirement("gcc-arm-none-eabi", "arm-none-eabi-gcc"), Requirement("libnewlib-arm-none-eabi")),
+    "m33": micropython.ARM_COMPILER,
 }
-_COMPILER_COMMANDS = {
-    "rv32": "riscv64-unknown-elf-gcc",
-    "xtensa": "xtensa-lx106-elf-gcc",
-    "m33": "arm-none-eabi-gcc",
-}
-# Emulators to run it.
-_EMULATORS = {
-    "rv32": Requirement("qemu-system-riscv32", "qemu-system-riscv32"),
-    "xtensa": Requirement("qemu-system-xtensa", "qemu-system-xtensa"),
-    "m33": Requirement("qemu-system-arm", "qemu-system-arm"),
-}
+_EMULATORS = {"rv32": "qemu-system-riscv32", "xtensa": "qemu-system-xtensa", "m33": "qemu-system-arm"}
 
 
 @dataclass(frozen=True)
@@ -71,11 +60,7 @@ class Build:
             options={
                 "port": cache.sha256_of_tree(_PORT),
                 "packages": ["lwip"],
-                **(
-                    {"toolchain": cache.sha256_of_tree(_TOOLCHAIN), "binaries": list(_XTENSA_BINARIES)}
-                    if "xtensa" in self.sets
-                    else {}
-                ),
+                **(_xtensa_options() if "xtensa" in self.sets else {}),
             },
             products=tuple(f"{name}.elf" for name in self.sets),
         )
@@ -90,14 +75,12 @@ class Build:
 
         As root, missing Debian packages are installed; as another user they are named.
         """
-        needed = {_EMULATORS[name] for name in self.sets}
+        needed = {Requirement(_EMULATORS[name], _EMULATORS[name]) for name in self.sets}
         if not cache.find_entry(self.recipe):
             needed.update(micropython.SOURCE_REQUIREMENTS)
             for name in self.sets:
                 needed.update(_COMPILERS[name])
-        with tempfile.TemporaryDirectory() as folder:
-            shell = Shell(Path(folder, "log"), progress)
-            debian.require(sorted(needed, key=lambda one: one.package), shell)
+        debian.install(needed, progress)
         return cache.build_entry(self.recipe, lambda work, out: self._compile(work, out, progress), progress)
 
     def _compile(self, work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
@@ -116,13 +99,19 @@ class Build:
             micropython.make(shell, "-C", port, f"ARCH={name}", "BUILD=build", *options)
             shutil.copy(port / "build/firmware.elf", out / f"{name}.elf")
             shutil.rmtree(port / "build")
-            built_with[f"compiler of {name}"] = micropython.version_of(_COMPILER_COMMANDS[name])
+            compiler, _ = _COMPILERS[name]
+            built_with[f"compiler of {name}"] = micropython.version_of(str(compiler.command))
         return built_with
 
 
 ESP32 = Build("esp32-firmware", ("rv32", "xtensa"))
 M33 = Build("m33-firmware", ("m33",))
 NEWEST = Build("newest-firmware", ("rv32",), Source(NEXT, None))
+BUILDS = {"esp32": ESP32, "m33": M33, "newest": NEWEST}  # by their names in `tern emulator build --what`
+
+
+def _xtensa_options() -> dict[str, object]:
+    return {"toolchain": cache.sha256_of_tree(_TOOLCHAIN), "binaries": list(_XTENSA_BINARIES)}
 
 
 def _make_toolchain(work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
@@ -142,15 +131,8 @@ def _make_toolchain(work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
     gcc = _unpack(
         sources, "**/gcc-*.tar.*", ("*/libgcc/config/xtensa/*", "*/include/xtensa*"), sources, shell
     )
-    micropython.make(
-        shell,
-        "-f",
-        _TOOLCHAIN / "Makefile",
-        f"OUT={out}",
-        f"QEMU={qemu}",
-        f"BINUTILS={binutils}",
-        f"GCC={gcc}",
-    )
+    variables = (f"OUT={out}", f"QEMU={qemu}", f"BINUTILS={binutils}", f"GCC={gcc}")
+    micropython.make(shell, "-f", _TOOLCHAIN / "Makefile", *variables)
     return out, micropython.checksums_in(packages)
 
 
