@@ -41,15 +41,15 @@ MOST_LINES = {
     "ternhost/learn": 3631,
     "ternhost/privacy": 3214,
     "ternhost/provision": 318,
-    "ternhost/reach": 8657,
+    "ternhost/reach": 8637,
     "ternhost/run": 2727,
     "ternhost/store": 1753,
     "ternhost/vectorised": 714,
-    "ternhost/watch": 3139,
+    "ternhost/watch": 3051,
     "terntools/": 76,
     "terntools/bench": 2309,
     "terntools/boards": 6168,
-    "terntools/emulators": 2277,
+    "terntools/emulators": 2271,
     "terntools/testing": 1270,
 }
 MOST_LINES_OF_A_FILE = 420
