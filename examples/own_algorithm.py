@@ -18,7 +18,7 @@ from ternhost.count import estimate
 from ternhost.count.questions import Question
 from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Holdings
-from ternhost.learn.base import ALGORITHMS, Audience, Cohort, Learner, take
+from ternhost.learn.base import ALGORITHMS, Cohort, Learner, Population, take
 from ternhost.learn.designs import Budgeted, Mechanised, by_class
 from ternhost.options import option, require
 
@@ -51,7 +51,7 @@ class Until(Learner):
     Options = Options
     modules = ("collect",)  # of the device library, beside what every board has
 
-    def __init__(self, options: Any, audience: Audience) -> None:
+    def __init__(self, options: Any, population: Population) -> None:
         self.options = options
         dataset = datasets.load(options.dataset)
         if options.attribute not in dataset.feature_names:

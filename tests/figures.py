@@ -1,6 +1,6 @@
 """Prints the size as .mpy of what each board gets of the device library, beside the sizes in firmware/figures.json.
 
-python tests/figures.py [--keep]      --keep measures on the emulated Pico too, and writes the file anew
+python tests/figures.py [--keep]      --keep measures on emulated boards too, and writes the file anew
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 from terntools.bench import latency, subjects
 from terntools.boards import mpy
 
 KEPT = mpy.FIRMWARE / "figures.json"
-_NO_PART = ("streams",)  # of any board's
+COUNTING = ("rv32", "xtensa")  # instructions, on QEMU
+_NO_PART = ("bench", "host_frames", "streams")  # of any board's
 
 
 def sizes_by_board() -> dict[str, dict[str, int]]:
@@ -44,6 +46,24 @@ def on_the_emulated_pico() -> tuple[dict[str, float], dict[str, Any]]:
         "us_per_coordinate_plain_float": figures["us_per_coordinate_plain_float"][case.mechanism],
     }
     return kept, figures
+
+
+def on_qemu(name: str) -> dict[str, float]:
+    """The figures to keep of one of QEMU's machines that count instructions: "rv32" or "xtensa".
+
+    Those of a report are a median of 30; from boot to boot it moves by a few instructions.
+    """
+    case = latency.Case()
+    with subjects.device(f"{name}-emulated:1") as on:
+        bench = latency.Bench(on)
+        garbage_bytes = bench.heap(case)["garbage_per_report"]
+        bench.prepare(case)
+        reports = [instructions for _ in range(3) for instructions in bench.answers(case)[0]]
+        return {
+            "garbage_bytes_per_report": garbage_bytes,
+            "instructions_per_report": round(median(reports), -2),
+            "instructions_per_coordinate": bench.units(case.card, "sample"),
+        }
 
 
 def added(more: Sequence[str]) -> dict[str, dict[str, int]]:
@@ -81,7 +101,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             print()
             _print(f"added --with {name}", added([name]))
     if args.keep:
-        figures = {"pico_emulated": on_the_emulated_pico()[0], "mpy_bytes": sizes}
+        figures = {
+            "pico_emulated": on_the_emulated_pico()[0],
+            **{f"{name}_emulated": on_qemu(name) for name in COUNTING},
+            "mpy_bytes": sizes,
+        }
         KEPT.write_text(json.dumps(figures, indent=2) + "\n")
     return 0
 

@@ -18,7 +18,8 @@ from terntools.boards import modules, mpy
 PACKAGE = mpy.FIRMWARE / "package.json"
 _SERIAL = (modules.Board("", "rp2", False, aes=False), modules.Board("", "esp32", False, aes=False))
 _BOARDS = (modules.Board("", "rp2", True, aes=False), modules.Board("", "esp32", True, aes=False))
-_NO_PIECE = ("streams",)  # a board has no use for it
+# model comes with app; a board has no use for the others
+_NO_PIECE = ("bench", "host_frames", "model", "streams")
 
 
 def pieces(sources: modules.Sources) -> dict[str, set[str]]:

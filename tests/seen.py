@@ -11,7 +11,7 @@ from ternhost.count.questions import Question, round_body
 from ternhost.count.rounds import Cohort, Reports, Round
 from ternhost.learn.fedsgd import Options
 from ternhost.privacy import mechanisms
-from ternhost.run.options import Where
+from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.run.status import END, Watcher
 from ternhost.store.boards import BoardRow
@@ -64,23 +64,22 @@ def make(parent, count=10_000, rounds=12, planned=20, **options):
     It was stopped after `rounds` of the `planned` ones (or more), each of which asks other devices.
     """
     group = max(1, count // planned)
-    where = Where(fleet=f"simulated:{count}")
-    options = Options(reports=count, group=group, **options)
+    options = RunOptions("fedsgd", Options(reports=count, group=group, **options), f"simulated:{count}")
 
     def watch(status):
         if status.event == END and status.round >= rounds:
             run.stop()
 
     watcher = Watcher(status=watch)
-    with Run.begin("fedsgd", options, where, name=NAME, parent=parent, watcher=watcher) as run:
+    with Run.begin(options, name=NAME, parent=parent, watcher=watcher) as run:
         run.run()
-        directory, path = run.directory, run.place.store
+        directory, path = run.directory, run.files.store
     with Store(path) as store:
         store.add_devices({device: key_of(device) for device in range(1, count + 1)})
         store.save_state({"fleet_key": FLEET_KEY.hex()})
         store.boards_seen(boards(count))
         asked = store.run(NAME).asked
-        asked = {**asked, "where": {**asked["where"], "fleet": f"mqtt:{NAME}"}}
+        asked = {**asked, "fleet": f"mqtt:{NAME}"}
         store.save_run(NAME, asked=asked)
         first = rounds * group + 1
         begin_round(store, rounds + 1, range(first, first + group))

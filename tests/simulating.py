@@ -1,15 +1,15 @@
 """Algorithms on simulated fleets: what their tests share."""
 
-from ternhost.learn.base import ALGORITHMS, Audience
+from ternhost.learn.base import ALGORITHMS, Population
 from ternhost.reach.simulated.driver import SimulatedDriver
-from ternhost.run.options import Where
+from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 
 
 def begin(name, there=None, **options):
     """The algorithm of that name with these options, where so many clients are there."""
     cls = ALGORITHMS[name]
-    return cls(cls.Options(**options), Audience(clients=there))
+    return cls(cls.Options(**options), Population(clients=there))
 
 
 def fleet_of(algorithm, clients=None, seed=None):
@@ -49,6 +49,6 @@ def run(name, fleet, watcher=None, where=None, **options):
     """The result of a whole run below the present directory."""
     cls = ALGORITHMS[name]
     with Run.begin(
-        name, cls.Options(**options), Where(fleet=fleet, **(where or {})), watcher=watcher
+        RunOptions(name, cls.Options(**options), fleet, **(where or {})), watcher=watcher
     ) as going:
         return going.run()

@@ -1,6 +1,6 @@
 """Twenty emulated boards that somebody wears, a broker, and a model that learns what they do: all on this machine.
 
-python examples/activity/run.py [--boards 20] [--rounds 240] [--json]
+python examples/activity/run.py [--boards 20] [--rounds 240] [--epsilon 4] [--json]
 
 Each board runs main.py with a person of its own. When the rounds are over each board goes on with the model that it
 was sent, and counts how often it is right about new windows of its own. Beside that stand what the host finds for the
@@ -28,19 +28,19 @@ sys.path.insert(0, str(HERE))
 from sensor import ACTIVITIES, Person, windows  # noqa: E402
 
 D = 13
-EPSILON = 4
 ENOUGH = 400  # windows that a board judges
 BOUT = 4  # as in main.py
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--boards", type=int, default=20)
 parser.add_argument("--rounds", type=int, default=240)
+parser.add_argument("--epsilon", type=int, default=4, help="of a report")
 parser.add_argument("--speed", type=int, default=40, help="times as fast as life")
 parser.add_argument("--json", action="store_true", help="print one JSON object in the end")
 args = parser.parse_args()
 OPTIONS = (
     f"--rounds {args.rounds} --model softmax --dimension {D} --labels {len(ACTIVITIES)} "
-    f"--epsilon {EPSILON} --batch 32 --range 5"
+    f"--epsilon {args.epsilon} --batch 32 --range 5"
 )
 
 
@@ -72,7 +72,7 @@ def predicted(weights, x):
 
 
 with TemporaryDirectory(prefix="tern-activity-") as folder:
-    policy = Policy(EPSILON * MICRO, EPSILON * MICRO * args.rounds)
+    policy = Policy(args.epsilon * MICRO, args.epsilon * MICRO * args.rounds)
     arguments = (Path(folder), HERE / "main.py", args.boards, D, policy, args.speed)
     with ProgramFleet(*arguments, tells="accuracy.json") as fleet:
         say(f"{args.boards} boards collect windows")
@@ -97,8 +97,8 @@ found = {
     "boards": args.boards,
     "rounds": result["rounds"],
     "reports": result["reports"],
-    "epsilon_per_report": EPSILON,
-    "epsilon_per_board": EPSILON * result["rounds"],
+    "epsilon_per_report": args.epsilon,
+    "epsilon_per_board": args.epsilon * result["rounds"],
     "judged": judged,
     "live": right / judged,
     "live_each": each,
@@ -114,7 +114,7 @@ if args.json:
 else:
     print(
         f"{found['reports']} reports in {found['rounds']} rounds and {found['seconds']:.0f} s; "
-        f"epsilon {EPSILON} each, {found['epsilon_per_board']} of a board\n"
+        f"epsilon {args.epsilon} each, {found['epsilon_per_board']} of a board\n"
         f"accuracy on the boards, live  {found['live']:.3f}   of {judged} windows, {each[0]:.2f} to {each[-1]:.2f}\n"
         f"at the host, the same windows {found['the_same_windows']:.3f}\n"
         f"at the host, another day      {found['host']:.3f}\n"

@@ -1,7 +1,7 @@
 """What a board of the thermostat example runs: a reading a minute, a record every five, tern once an hour, else asleep.
 
 On a Pico W or an ESP32: mpremote cp room.py readings.py :      and tern deploy BOARD --main main.py
-Emulated, an hour in a moment, in a board's directory:  micropython main.py . SEED [MILLISECONDS_OF_AN_HOUR]
+Emulated, an hour in a moment, in a board's directory:  micropython main.py . SEED [MILLISECONDS_OF_AN_HOUR [WAKE]]
 
 Light sleep keeps the RAM, and with it the last ten readings. What the board learns is how the temperature will have
 changed in ten minutes; how far off it was since the model came is what it tells, beside "it stays as it is".
@@ -25,9 +25,11 @@ board = this_board()
 if sys.platform == "linux":
     seed = int(sys.argv[2])
     hour_ms = int(sys.argv[3]) if len(sys.argv) > 3 else 3600_000
+    wake = int(sys.argv[4]) if len(sys.argv) > 4 else 1
 else:
     seed = int.from_bytes(board.unique_id()[-3:], "big")
     hour_ms = 3600_000
+    wake = 1  # hours from one wake of the radio to the next
 
 recorder = Recorder(D, capacity=576, hold=8)  # two days
 model = Model()
@@ -63,11 +65,11 @@ def rest(ms):
 
 
 while True:
-    for _ in range(60):
+    for _ in range(60 * wake):
         reading()
         rest(hour_ms // 60)
     node.once()
-    told["hours"] += 1
+    told["hours"] += wake
     told["answered"] = node.reports
     if sys.platform == "linux":
         with open(board.directory + "/error.json", "w") as file:

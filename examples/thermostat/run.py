@@ -1,8 +1,8 @@
 """Emulated thermostats that sleep, a broker, and a model of what a room does next: all on this machine.
 
-python examples/thermostat/run.py [--boards 20] [--rounds 24] [--epsilon 4] [--json]
+python examples/thermostat/run.py [--boards 20] [--rounds 24] [--epsilon 4] [--hour-ms 1000] [--wake 1] [--json]
 
-An hour takes a second. A board reads sixty times, asks the broker once for what is new, answers it, and sleeps again.
+A board reads sixty times an hour, then asks the broker for what is new, answers it, and sleeps again.
 In the end each tells how far off its predictions were, in 1/100 degree, and how far off it is to say that nothing
 changes.
 """
@@ -17,13 +17,14 @@ from ternhost.privacy.base import MICRO
 from terntools.emulators.programs import ProgramFleet
 
 D = 7
-HOUR_MS = 1000
 ENOUGH = 288  # readings that a board judges: a day
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--boards", type=int, default=20)
 parser.add_argument("--rounds", type=int, default=24)
 parser.add_argument("--epsilon", type=int, default=4, help="of a report")
+parser.add_argument("--hour-ms", type=int, default=1000, help="milliseconds in which an hour passes")
+parser.add_argument("--wake", type=int, default=1, help="hours from one wake of the radio to the next")
 parser.add_argument("--json", action="store_true", help="print one JSON object in the end")
 args = parser.parse_args()
 OPTIONS = (
@@ -38,7 +39,8 @@ def say(*words):
 
 with TemporaryDirectory(prefix="tern-thermostat-") as folder:
     policy = Policy(args.epsilon * MICRO, args.epsilon * MICRO * args.rounds)
-    arguments = (Path(folder), Path(__file__).with_name("main.py"), args.boards, D, policy, HOUR_MS)
+    program = Path(__file__).with_name("main.py")
+    arguments = (Path(folder), program, args.boards, D, policy, args.hour_ms, args.wake)
     # Boards that sleep: the broker keeps what is for them, and the host knows when they wake.
     with ProgramFleet(*arguments, tells="error.json", wake_s=2) as fleet:
         say(f"{args.boards} boards collect readings")

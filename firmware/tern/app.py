@@ -8,9 +8,8 @@ docs/guides/application.md lists them.
 import asyncio
 import gc
 
-from tern import compat, wire
-from tern.card import certify
-from tern.client import Client
+from tern import compat, frames, wire
+from tern.client import REFUSALS, Client
 from tern.compat import MICROPYTHON, TYPE_CHECKING, const, ticks_diff, ticks_ms
 from tern.frames import FrameError
 from tern.storage import StorageError
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from tern.boards import Base
     from tern.model import Model
     from tern.recorder import Recorder
+    from tern.storage import Clients
     from tern.update import Update
 
     class Watchdog(Protocol):
@@ -46,10 +46,6 @@ _PATIENCE_MS = const(2000)  # and else for what the host has to say
 _in_use: "set[str]" = set()  # directories: two nodes on one ledger would both spend what it has
 
 
-class _Long(Exception):
-    """What is asked for takes long: that comes first, in the steps given here, and then the question once more."""
-
-
 class Live(Client):
     """A Client whose records are those of `recorder`; the parameters of questions, and models, go to `model`."""
 
@@ -59,92 +55,76 @@ class Live(Client):
         self._recorder = recorder
         self._model = model
         self._update = update
-        # Whether work is done in steps, the values that are asked for are there, and a ROUND is for the model.
-        self._stepwise = self._ready = self._verified = False
         self._gradients.room(recorder.d)  # now, before the program's tasks run,
         self._hello(0)  # which opens the files
         if self._clients and self._clients.count > 1:
             raise StorageError("a program's records are of one device")
 
-    def respond(self, frame: memoryview, send: "Callable[[bytearray, int], object]") -> None:
-        """As Client.respond(); a MODEL is taken."""
-        epoch = self._epoch
+    def steps(self, frame: memoryview, send: "Callable[[bytearray, int], object]") -> "Iterator[None]":
+        """Answer `frame` as respond(), and take a MODEL: a generator, which gives way between two pieces of work."""
         if len(frame) and frame[0] == wire.MODEL:
-            try:
-                clients = self._open_clients()
-                self._model.take_model(frame, self._fleet_key if frame[4] == 255 else clients.key)
-            except Exception:  # no model, or none for us
-                pass
-        super().respond(frame, send)
+            self._take_model(frame)
+            return
+        epoch = self._epoch
+        member = wire.BOARD
+        if frames.is_for_fleet(frame) and self.members(frame):
+            member = self._clients.first
+        try:
+            n = self.begin(frame, member)
+            if not n:
+                yield
+                self.allow()
+                yield
+                values = yield from self._values_in_steps()
+                n = self.release(values)
+        except REFUSALS as error:
+            n = self.refuse(error)
+        send(self.reply, n)
+        self.settle()
         if self._epoch != epoch:
             self._model.forget_round()
-
-    def steps(self, frame: memoryview, send: "Callable[[bytearray, int], object]") -> "Iterator[None]":
-        """Answer `frame` as respond() does: a generator, which gives way between two pieces of work."""
-        self._stepwise = True
-        self._ready = False
-        while True:
-            try:
-                self.respond(frame, send)
-                break
-            except _Long as long:
-                try:
-                    yield from long.args[0]
-                except Exception:  # respond() meets it again, and refuses
-                    self._stepwise = False
         yield
-        if self._verified:
-            self._verified = False
+        if self.reply[0] == wire.REPORT:
             try:
-                self._model.take_round(self._round)  # which may write a file
+                self._model.take_round(self.round)  # which may write a file
             except Exception:  # used, if not kept
                 pass
 
-    def _answer(self, frame, member):
+    def _values_in_steps(self):
+        answerer = self.answerer
+        if not hasattr(answerer, "steps"):
+            return self.values()
+        yield from answerer.steps(self._clients, self.records)
+        return answerer.result
+
+    def _take_model(self, frame):
+        try:
+            clients = self._open_clients()
+            self._model.take_model(frame, self._fleet_key if frame[4] == 255 else clients.key)
+        except Exception:  # no model, or none for us
+            pass
+
+    def other(self, frame: memoryview) -> int:
+        """As Client.other(); an UPDATE is taken."""
         if self._update and self._address and frame[0] == wire.UPDATE:
             return self._update.take(frame, self._find(self._address[0]).key, self.reply)
-        return super()._answer(frame, member)
+        return super().other(frame)
 
-    def _free(self):
-        return 0  # the table of a recorder's segments would tell how many records there are
+    def free(self) -> int:
+        """None: the table of a recorder's segments would tell how many records there are."""
+        return 0
 
-    def _report(self, client, question):
-        n = super()._report(client, question)
-        self._verified = True  # and of no earlier round
-        return n
-
-    def _open_records(self, client):
+    def open_records(self, client: "Clients") -> "Recorder":
+        """As Client.open_records(): the newest of the recorder's."""
         recorder = self._recorder
-        if self._round.d != recorder.d:
+        if self.round.d != recorder.d:
             raise FrameError(wire.ERR_DATA, "records of another dimension", recorder.d)
         count = recorder.count
         client.records = min(count, self._bound or count)
-        client.start = count - client.records  # the newest
+        client.start = count - client.records
         if count < recorder.least:  # as one of zeros, which is what the recorder then reads
             client.records = 1
         return recorder
-
-    def _decode(self, data, k):
-        if self._stepwise:
-            raise _Long(self._examined(data, k))
-        super()._decode(data, k)
-
-    def _examined(self, data, k):
-        super()._decode(data, k)
-        yield
-        self._certified = certify(self._form[0])
-        yield
-
-    def _values(self, answerer, client, records):
-        if self._stepwise and hasattr(answerer, "steps"):
-            if not self._ready:
-                raise _Long(self._computed(answerer, client, records))
-            return answerer.result
-        return super()._values(answerer, client, records)
-
-    def _computed(self, answerer, client, records):
-        yield from answerer.steps(client, records)
-        self._ready = True
 
 
 class App:

@@ -1,4 +1,4 @@
-"""BENCH_REQUEST and BENCH on the device, and what they time. It sends raw times; the host takes medians."""
+"""What `tern bench latency` times on a board beside whole reports. It returns raw times; the host takes medians."""
 
 import gc
 import math
@@ -22,53 +22,15 @@ _SINGLES = const(256)
 _KEY = bytes(32)
 
 
-def decode_bench_request(frame):
-    """Return (nonce, case, repeats, card)."""
-    nonce, case, repeats, length = frames.fields_of(frame, wire.BENCH_REQUEST, wire.BENCH_REQUEST_FIELDS)
-    frames.require(
-        1 <= repeats <= wire.MAX_REPEATS and length <= wire.MAX_CARD, "repeats or card out of bounds"
-    )
-    frames.check_length(frame, wire.BENCH_REQUEST_FIELDS, length)
-    frames.verify(b"", frame)
-    start = frames.end_of(wire.BENCH_REQUEST_FIELDS)
-    return nonce, case, repeats, frame[start : start + length]
-
-
-def encode_bench(out, nonce, case, units, times, used, free):
-    """Write a BENCH; times: microseconds of each repeat, of `units` units; heap bytes used and free."""
-    frames.require(1 <= len(times) <= wire.MAX_REPEATS, "too many times")
-    out[0] = wire.BENCH
-    struct.pack_into(wire.BENCH_FIELDS, out, 1, nonce, case, units, len(times))
-    n = frames.end_of(wire.BENCH_FIELDS)
-    for value in times:
-        struct.pack_into("<I", out, n, value)
-        n += 4
-    struct.pack_into("<II", out, n, used, free)
-    return frames.seal(b"", out, n + 8)
-
-
-def answer(frame, client):
-    """Do what the BENCH_REQUEST `frame` asks of `client`, a tern.client.Client: write the BENCH into its `reply`.
-
-    Return the length. Raises as run().
-    """
-    nonce, case, repeats, card = decode_bench_request(frame)
-    units, times = run(case, repeats, bytes(card), client)
-    gc.collect()
-    return encode_bench(client.reply, nonce, case, units, times, gc.mem_alloc(), gc.mem_free())
-
-
 def run(case, repeats, card_bytes, client):
-    """Run one case `repeats` times, on the board and with the random bytes of `client`.
+    """Run one of CASES `repeats` times, on the board and with the random bytes of `client`, a tern.client.Client.
 
-    Return (units of each run, list of microseconds).
-    Raises FrameError for an unknown case or one that needs another card, CardError, EntropyError, LedgerError.
+    Return (units of each run, list of microseconds). It spends no budget of the board's clients.
+    Raises KeyError for an unknown case, FrameError where the case needs another card, CardError, EntropyError,
+    LedgerError.
     """
-    if not 1 <= case <= len(_CASES):
-        raise frames.FrameError(wire.ERR_FRAME, "unknown case")
-    prepare = _CASES[case - 1]
     board = client.board
-    units, work, before = prepare(card_bytes, client)
+    units, work, before = CASES[case](card_bytes, client)
     times = []
     ticks_us = board.ticks_us
     for i in range(repeats + 1):
@@ -300,5 +262,13 @@ def _certify(card_bytes, client):
     return 1, lambda: certify(decode(card_bytes)), _nothing
 
 
-# In the order of wire.BENCH_*
-_CASES = (_sample, _plain, _report, _entropy, _gradient, _tag, _ledger, _certify)
+CASES = {
+    "sample": _sample,  # draw symbols of the card, entropy included; unit: a coordinate
+    "plain": _plain,  # the card's mechanism in floats with random.random(); unit: a coordinate
+    "report": _report,  # a whole report, d = 28, k = 1, logistic, from frame to frame; unit: a report
+    "entropy": _entropy,  # unit: a byte of the generator
+    "gradient": _gradient,  # of one record, d = 28; unit: a coordinate
+    "tag": _tag,  # of a report; unit: a tag
+    "ledger": _ledger,  # unit: a durable write
+    "certify": _certify,  # decode and certify the card; unit: a card
+}

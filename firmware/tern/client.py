@@ -1,5 +1,8 @@
 """The round loop: a round frame in, a report or an error frame out, in the order of shared_specs/ledger.md.
 
+A report is made in the steps begin(), allow(), values() and release(). The last one draws, and
+pays before it returns: nothing of the report leaves the board until the ledger is durable.
+
 One Client serves every client of its board, one at a time: a real board has one, an emulated board thousands.
 """
 
@@ -30,7 +33,8 @@ from tern.storage import (
 
 _mem_free = getattr(gc, "mem_free", int)  # CPython does not tell
 
-_REFUSALS = (FrameError, CardError, LedgerError, EntropyError, StorageError, OSError, MemoryError)
+# What the steps of a report raise to refuse it.
+REFUSALS = (FrameError, CardError, LedgerError, EntropyError, StorageError, OSError, MemoryError)
 
 _ADDRESS_END = const(16)  # an address and a tag are in longer frames only
 
@@ -78,7 +82,7 @@ class Client:
         self._paid = []  # when each client paid last, if they must pause
         self._ledger = Ledger(board.in_place)
         self._loaded = wire.BOARD  # whose ledger it is
-        self._round = frames.Round()
+        self.round = frames.Round()  # the ROUND under way
         self._frame = self._asked = None  # the last ROUND, and the question in it
         self._question = bytearray(wire.KEY_BYTES)
         self._answer_key = frames.answer_key(memoryview(self._question))
@@ -87,10 +91,13 @@ class Client:
         self._key = b""  # whose key signs an error, who it is, and to which round
         self._device = wire.BOARD
         self._number = 0
+        self.answerer = None  # what computes its values,
+        self.records = None  # from these,
+        self._cost = self._left_over = 0  # what the report costs, and what is left: micro-epsilon
         self._k = 0  # values in a report; 0: _form is none
         self._form = None  # see _decode()
         self._certified = None  # whether its card is, until it is known
-        self._gradients = Answerer(self._round)
+        self._gradients = Answerer(self.round)
         self._answerers = {}  # by model, of those that are not gradients
         self._room(wire.MAX_DIMENSION)
         self.entropy = board.generator()
@@ -114,40 +121,63 @@ class Client:
             self._respond_all(frame, send)
         else:
             send(self.reply, self.answer(frame))
-        if not self._filler and self.reply[0] == wire.REPORT:
-            self._fill()
+        if not self._filler:
+            self.settle()
 
-    def _fill(self):
+    def settle(self):
+        """Fill the holes of the heap, once, after the first report."""
         # MicroPython looks for room behind the last single block that it gave: so as long as there are holes of one
         # block, each larger piece takes a way through all of the heap in use. Now that all is loaded that stays, they
         # are filled for good: a report takes 1 ms less on a Pico.
+        if self._filler or self.reply[0] != wire.REPORT:
+            return
         gc.collect()
         for _ in range(_HOLES):
             self._filler = (self._filler,)
 
-    def _respond_all(self, frame, send):
-        count = 0
+    def members(self, frame):
+        """Return how many clients here `frame`, for the whole fleet, asks: none where its tag does not verify."""
         try:
             clients = self._open_clients()
             if self._fleet_key:
                 frames.verify(self._fleet_key, frame)
-                count = clients.count
+                return clients.count
         except (StorageError, FrameError, MemoryError):  # the board answers, once, that it is an error
             pass
+        return 0
+
+    def _respond_all(self, frame, send):
+        count = self.members(frame)
         if count > 1:
             try:
                 from tern.many import respond  # a board of one client has no use for it
             except ImportError:
                 count = 0
         if count > 1:
-            respond(self, frame, clients.first, count, send)
+            respond(self, frame, self._clients.first, count, send)
         else:
-            send(self.reply, self.answer(frame, clients.first if count else wire.BOARD))
+            send(self.reply, self.answer(frame, self._clients.first if count else wire.BOARD))
 
     def answer(self, frame, member=wire.BOARD):
         """Write the answer to `frame` (memoryview; empty: a damaged one) into `reply` and return its length.
 
         member: the client whose answer is wanted to a frame that carries the fleet's tag, verified.
+        """
+        try:
+            n = self.begin(frame, member)
+            if not n:
+                self.allow()
+                n = self.release(self.values())
+            return n
+        except REFUSALS as error:
+            return self.refuse(error)
+
+    # --- the steps of an answer -------------------------------------------------------------------------------------
+
+    def begin(self, frame, member=wire.BOARD):
+        """Write the answer to `frame` into `reply` and return its length, or 0 where it takes a new report.
+
+        Then the next steps follow, in the order of answer(). All of them raise REFUSALS, for refuse().
         """
         # A function of more than 11 words of variables has them on the heap, and where they were given back MicroPython
         # begins to look for room, until it has given a single block. So on a report's way there are few of them, and
@@ -156,27 +186,21 @@ class Client:
         self._device = wire.BOARD
         self._number = 0
         self._address = unpack_from("<II", frame, 1) if len(frame) > _ADDRESS_END else None
-        return self._checked(frame, member)
-
-    def _checked(self, frame, member):
-        try:
-            return self._answer(frame, member)
-        except _REFUSALS as error:
-            return self._refuse(error)
-
-    def _answer(self, frame, member):
         kind = frames.kind(frame)
         if kind == wire.ROUND and self._address:
-            return self._answer_round(frame, member)
+            return self._begin_round(frame, member)
         if kind == wire.HELLO_REQUEST:
             return self._hello(frames.decode_hello_request(frame))
-        if kind == wire.BENCH_REQUEST:
-            return self._bench(frame)
         if kind == wire.FLEET_KEY:
             return self._take_fleet_key(frame)
+        return self.other(frame)
+
+    def other(self, frame):
+        """Answer a frame of another type, as begin(); for a subclass that knows more of them."""
         raise FrameError(wire.ERR_FRAME, "no question, or without an address")
 
-    def _refuse(self, error):
+    def refuse(self, error):
+        """Write the ERROR that says `error`, one of REFUSALS, into `reply` and return its length."""
         code = wire.ERR_DATA  # of StorageError and OSError
         detail = 0
         if isinstance(error, FrameError):
@@ -207,11 +231,12 @@ class Client:
         text = board.text()
         gc.collect()
         return frames.encode_hello(
-            self.reply, nonce, first, count, budget, self._epoch, self._free(), self._bound, board.exceptions,
+            self.reply, nonce, first, count, budget, self._epoch, self.free(), self._bound, board.exceptions,
             board.restarts, self.entropy.state, board.assessed, text,
         )  # fmt: skip
 
-    def _free(self):
+    def free(self):
+        """Return the bytes of heap that HELLO says are free."""
         return _mem_free()
 
     def _take_fleet_key(self, frame):
@@ -229,14 +254,7 @@ class Client:
             self._epoch = epoch
         return self._hello(epoch)
 
-    def _bench(self, frame):
-        try:
-            from tern.bench import answer  # loaded only when asked for
-        except ImportError:  # not every board has it: tern deploy
-            raise FrameError(wire.ERR_FRAME, "no bench here")
-        return answer(frame, self)
-
-    def _answer_round(self, frame, member):
+    def _begin_round(self, frame, member):
         device, self._number = self._address
         device = member or device
         client = self._clients
@@ -251,60 +269,80 @@ class Client:
         pack_into("32s", self._question, 0, question)
         self._key = self._answer_key
         self._device = device
-        self._round.decode(frame, self._address)
-        return self._report(client, question)
+        self.round.decode(frame, self._address)
+        return self._compare(client)
 
-    def _report(self, client, question):
-        request = self._round
-        number = request.round
-        k = request.k
+    def _compare(self, client):
+        # With the last round: the length of its report if the question is the same; 0 if the round is new and its card
+        # decodes. Few variables, as above.
+        number = self._number
         ledger = self._load(client.device)
         last = ledger.round
         if number < last:
             raise FrameError(wire.ERR_OLD_ROUND, "round is over", last)
         if number == last:
-            if difference(question, 0, ledger.question, wire.KEY_BYTES):
+            if difference(self._question, 0, ledger.question, wire.KEY_BYTES):
                 raise FrameError(wire.ERR_CHANGED_ROUND, "another round of the same number", last)
-            n = len(ledger.report)
-            memoryview(self.reply)[:n] = ledger.report
-            return n
+            last = len(ledger.report)
+            memoryview(self.reply)[:last] = ledger.report
+            return last
+        request = self.round
         if number - last > (wire.FLEET_AHEAD if request.device == wire.FLEET else wire.CLIENT_AHEAD):
             raise FrameError(wire.ERR_AHEAD, "too many rounds skipped", last)
-        answerer = self._answerer(request.model) if request.model > wire.SVM else self._gradients
-        if k != self._k or request.card != self._form[0].data:
-            self._decode(request.card, k)
-        card, size, unsealed, sealed = self._form
-        cost = answerer.cost(card)
+        self.answerer = self._answerer(request.model) if request.model > wire.SVM else self._gradients
+        if request.k != self._k or request.card != self._form[0].data:
+            self._decode(request.card, request.k)
+        return 0
+
+    def allow(self):
+        """Refuse a report that policy, slot, certificate, records, entropy, budget or pause forbid."""
+        client = self._clients
+        card = self._form[0]
+        self._cost = cost = self.answerer.cost(card)
         if cost > client.largest or (client.shapes and not client.shapes >> card.shape & 1):
             raise FrameError(wire.ERR_POLICY, "more than the device allows in one report", client.largest)
-        if self._slot_ms and work_ms(request, card, size, self._bound) > self._slot_ms:
+        if self._slot_ms and work_ms(self.round, card, self._form[1], self._bound) > self._slot_ms:
             raise FrameError(wire.ERR_SLOT, "the work might not fit the slot")
         if self._certified is None:
             self._certified = certify(card)
         if not self._certified:
             raise FrameError(wire.ERR_NOT_CERTIFIED, "card does not keep its epsilon", card.epsilon)
-        records = self._open_records(client)
+        self.records = self.open_records(client)
         if self.entropy.state == wire.FAILED:
             raise EntropyError
-        left = self._left(client, ledger)
+        self._left_over = left = self._left(client, self._ledger)
         if cost > left:
             raise FrameError(wire.ERR_BUDGET, "budget spent", left)
         if self._paid:
             self._check_pause(client)
+
+    def values(self):
+        """Return what the client's records answer, an array('h') of all values in Q1.14."""
+        return self.answerer.values(self._clients, self.records, self._form[0])
+
+    def release(self, values):
+        """Draw the report of `values`, pay for it, and only then return its length: now it may be sent."""
+        request = self.round
+        k = request.k
         if k > len(self._symbols):
             self._room(k)
-        choose(question, request.values, k, self._chosen)
-        gather(self._values(answerer, client, records), self._chosen, k, self._inputs)
+        symbols = self._symbols
+        card, size, unsealed, sealed = self._form
+        choose(self._question, request.values, k, self._chosen)
+        gather(values, self._chosen, k, self._inputs)
         n = 0
         try:
-            answerer.draw(card, self.entropy, self._inputs, self._symbols, k)
+            self.answerer.draw(card, self.entropy, self._inputs, symbols, k)
             self.entropy.end_report()
             n = frames.encode_report(
-                self.reply, self._key, client.device, number, self._symbols, k, card.symbols, size, unsealed
+                self.reply, self._key, self._device, self._number, symbols, k, card.symbols, size, unsealed
             )
         finally:  # that it came to nothing may tell of the data, too
-            ledger.pay(number, question, cost, sealed if n else b"", min(self._ahead, left // cost))
+            cost = self._cost
+            ahead = min(self._ahead, self._left_over // cost)
+            self._ledger.pay(self._number, self._question, cost, sealed if n else b"", ahead)
             if self._paid:
+                client = self._clients
                 self._paid[client.device - client.first] = ticks_ms()
         return n
 
@@ -337,11 +375,8 @@ class Client:
                     from tern.local import Answerer  # type: ignore[assignment]
             except ImportError:  # not every board has it: tern deploy
                 raise FrameError(wire.ERR_MODEL, "no module for this model here", model)
-            self._answerers[model] = Answerer(self._round)
+            self._answerers[model] = Answerer(self.round)
         return self._answerers[model]
-
-    def _values(self, answerer, client, records):
-        return answerer.values(client, records, self._form[0])
 
     def close(self):
         """Close the ledger and the records; what is durable stays so."""
@@ -381,13 +416,14 @@ class Client:
         if 0 < left <= self._pause_ms:
             raise FrameError(wire.ERR_TOO_SOON, "the client pauses", (left + 999) // 1000)
 
-    def _open_records(self, client):
+    def open_records(self, client):
+        """Return the records (as storage.Records) of `client`, whose `start` and `records` say which of them."""
         if self._records is None:
             self._records = Records(self.board.directory + "/" + RECORDS)
         records = self._records
         if not client.records or client.start + client.records > records.count:
             raise StorageError("client without records")
-        if self._round.d != records.d:
+        if self.round.d != records.d:
             raise FrameError(wire.ERR_DATA, "records of another dimension", records.d)
         return records
 

@@ -159,16 +159,6 @@ def reports_of(frame):
     return [head + row[:4] + middle + row[4:] for row in rows]
 
 
-def encode_bench_request(out, nonce, case, repeats, card=b""):
-    """Write a BENCH_REQUEST; repeats 1..255; card: bytes, empty where the case needs none."""
-    require(1 <= repeats <= wire.MAX_REPEATS and len(card) <= wire.MAX_CARD, "repeats or card out of bounds")
-    out[0] = wire.BENCH_REQUEST
-    struct.pack_into(wire.BENCH_REQUEST_FIELDS, out, 1, nonce, case, repeats, len(card))
-    n = end_of(wire.BENCH_REQUEST_FIELDS)
-    out[n : n + len(card)] = card
-    return seal(b"", out, n + len(card))
-
-
 def unpack(data, k, base, out):
     """Write the k symbols of the packed `data` (bytes) into the array('H') `out`. Raises FrameError."""
     require(len(data) == packed_size(base, k), "wrong number of packed bytes")
@@ -239,17 +229,6 @@ def decode_report(frame, key, k, base, out):
     verify(key, frame)
     unpack(bytes(frame[9 : len(frame) - wire.TAG_BYTES]), k, base, out)
     return device, round_number
-
-
-def decode_bench(frame):
-    """Return (nonce, case, units, tuple of microseconds, heap used, heap free)."""
-    nonce, case, units, n = fields_of(frame, wire.BENCH, wire.BENCH_FIELDS)
-    check_length(frame, wire.BENCH_FIELDS, 4 * n + 8)
-    verify(b"", frame)
-    start = end_of(wire.BENCH_FIELDS)
-    times = struct.unpack_from("<%dI" % n, frame, start)
-    used, free = struct.unpack_from("<II", frame, start + 4 * n)
-    return nonce, case, units, times, used, free
 
 
 def decode_error(frame, key):

@@ -1,6 +1,5 @@
 """The ledger: a client's durable account of the epsilon that it has spent. See shared_specs/ledger.md."""
 
-import hashlib
 import os
 from binascii import crc32
 from struct import pack, pack_into, unpack_from
@@ -12,14 +11,13 @@ ANSWERED = const(1)  # the last round is paid for, and its report is kept;
 RESERVED = const(2)  # every round up to the last one may have been answered, and is paid for
 
 MAGIC = b"TLG2"
-MAGIC_1 = b"TLG1"  # of protocol 1, whose states were: idle, debited, reported, reserved
 FIELDS = "<4sIII32sBBH"  # magic, budget, spent, last round, its question, state, reserved, report length
 MAX_BUDGET = const(1_000_000_000)  # micro-epsilon
 
 _QUESTION = const(16)  # offset
 _HEADER = const(52)
 _CHECK = const(4)
-_SIZE = const(333)  # of the longest: one of protocol 1
+_SIZE = const(329)  # of the longest
 _MIN_REPORT = const(18)
 _MAX_REPORT = const(273)
 _MAX_ROUND = const(0x3FFFFFFF)
@@ -57,7 +55,7 @@ class Ledger:
             self._held = None  # what the file at `path` held when this process last saw it
 
     def load(self, path):
-        """Read the ledger at `path`, one of protocol 1 as its successor; nothing is written. Raises LedgerError."""
+        """Read the ledger at `path`; nothing is written. Raises LedgerError, also for a ledger of another version."""
         self.close()
         try:
             with open(path, "rb") as file:
@@ -67,23 +65,21 @@ class Ledger:
         if size < _HEADER + _CHECK:
             raise LedgerError("ledger cut short")
         magic, budget, spent, last, question, state, reserved, n = unpack_from(FIELDS, self._view, 0)
+        if magic != MAGIC:
+            raise LedgerError("ledger of another version")
         view = self._view
         end = _HEADER + n
-        first = magic == MAGIC_1
-        data = view[:end]
-        check = hashlib.sha256(data).digest()[:8] if first else pack("<I", crc32(data))
-        if size < end + len(check) or check != view[end : end + len(check)]:
+        if size < end + _CHECK or pack("<I", crc32(view[:end])) != view[end : end + _CHECK]:
             raise LedgerError("ledger damaged")
         asked = question != _NO_QUESTION
         if (
-            not (first or magic == MAGIC)
-            or not spent <= budget <= MAX_BUDGET
+            not spent <= budget <= MAX_BUDGET
             or last > _MAX_ROUND
-            or state > RESERVED + first
-            or (state == RESERVED + first and asked)
+            or state > RESERVED
+            or (state == RESERVED and asked)
             or reserved
-            or not (_MIN_REPORT <= n <= _MAX_REPORT if state == ANSWERED + first else n == 0)
-            or (spent or asked or (first and last) if state == IDLE else not (spent and last))
+            or not (_MIN_REPORT <= n <= _MAX_REPORT if state == ANSWERED else n == 0)
+            or (spent or asked if state == IDLE else not (spent and last))
         ):
             raise LedgerError("ledger inconsistent")
         if not MICROPYTHON:
@@ -91,10 +87,6 @@ class Ledger:
         self.budget = budget
         self.spent = spent
         self.round = last
-        if first and state:  # its last report had a tag of protocol 1: it is over
-            state = RESERVED
-            self.question[:] = _NO_QUESTION
-            n = 0
         self.state = state
         self._fit(n)
         self.path = path

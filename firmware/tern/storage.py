@@ -24,8 +24,6 @@ FLEET_FIELDS = (
     "<4s32sIHHIH"  # magic, key of the fleet, pause (s), slot (ms), reports paid for at once, epoch, records
 )
 FLEET_MAGIC = b"TFL2"
-_OLD_FLEET_MAGIC = b"TFL1"  # of protocol 1: without the last two
-_OLD_FLEET_BYTES = const(44)
 MAX_PAUSE = const(86400)
 MAX_AHEAD = const(1000)
 _SHAPES = const(0x3E)  # bits of the shapes of cards.md
@@ -51,15 +49,11 @@ def read_fleet(path):
             data = file.read()
     except OSError:
         return None, 0, 0, 1, 0, 0
-    magic = FLEET_MAGIC
-    if len(data) == _OLD_FLEET_BYTES:
-        magic = _OLD_FLEET_MAGIC
-        data += bytes(6)
     if len(data) != struct.calcsize(FLEET_FIELDS):
         raise StorageError("%s: wrong length" % path)
-    found, key, pause, slot, ahead, epoch, records = struct.unpack(FLEET_FIELDS, data)
-    if found != magic or pause > MAX_PAUSE or not 1 <= ahead <= MAX_AHEAD:
-        raise StorageError("%s: damaged" % path)
+    magic, key, pause, slot, ahead, epoch, records = struct.unpack(FLEET_FIELDS, data)
+    if magic != FLEET_MAGIC or pause > MAX_PAUSE or not 1 <= ahead <= MAX_AHEAD:
+        raise StorageError("%s: damaged, or of another version" % path)
     return key, pause, slot, ahead, epoch, records
 
 

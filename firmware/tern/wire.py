@@ -11,13 +11,11 @@ VERSION = const(2)
 
 HELLO_REQUEST = const(0x01)
 ROUND = const(0x02)
-BENCH_REQUEST = const(0x03)
 MODEL = const(0x04)
 FLEET_KEY = const(0x05)
 UPDATE = const(0x06)
 HELLO = const(0x81)
 REPORT = const(0x82)
-BENCH = const(0x83)
 ERROR = const(0x84)
 REPORTS = const(0x85)
 UPDATED = const(0x86)
@@ -28,8 +26,6 @@ HELLO_FIELDS = "<IB8sIIHHIIIHHHBB3sB"
 ROUND_FIELDS = "<IIBBbBHHBBBIH"
 REPORT_FIELDS = "<II"
 REPORTS_FIELDS = "<IH"
-BENCH_REQUEST_FIELDS = "<IBHH"
-BENCH_FIELDS = "<IBIB"
 MODEL_FIELDS = "<IIBbBH"
 FLEET_KEY_FIELDS = "<II32s"
 UPDATE_FIELDS = "<IIII"
@@ -57,7 +53,6 @@ MAX_EXPONENT = const(-12)
 MAX_CARD = const(2048)
 MAX_BASE = const(65536)  # symbols of a card
 MAX_PACKED = const(256)  # bytes of packed symbols
-MAX_REPEATS = const(255)
 
 LINEAR = const(1)
 LOGISTIC = const(2)
@@ -119,16 +114,6 @@ HASH_DRBG = const(2)
 MIXED = const(0)  # what a generator makes of the noise: a dead source may go unnoticed
 RAW = const(1)  # the noise source itself
 
-# What BENCH_REQUEST can ask for.
-BENCH_SAMPLE = const(1)  # draw symbols of the card, entropy included; unit: a coordinate
-BENCH_PLAIN = const(2)  # Three-Outputs in floats with random.random(); unit: a coordinate
-BENCH_REPORT = const(3)  # a whole report, from round frame to report frame; unit: a report
-BENCH_ENTROPY = const(4)  # bytes of the generator; unit: a byte
-BENCH_GRADIENT = const(5)  # a gradient of one record; unit: a coordinate
-BENCH_TAG = const(6)  # the tag of a report; unit: a tag
-BENCH_LEDGER = const(7)  # one durable write of a ledger; unit: a write
-BENCH_CERTIFY = const(8)  # decode and certify the card; unit: a card
-
 COORDINATES_AT = const(24)  # byte of a question's digest at which the draws of coordinates begin
 FLEET_KEY_LABEL = b"tern fleet key "
 
@@ -155,8 +140,6 @@ def schema_text():
         ),
         (REPORT, REPORT_FIELDS, "device round packed*"),
         (REPORTS, REPORTS_FIELDS, "round size (device:I packed*size tag)*"),
-        (BENCH_REQUEST, BENCH_REQUEST_FIELDS, "nonce case repeats length card*length"),
-        (BENCH, BENCH_FIELDS, "nonce case units n us:I*n used:I free:I"),
         (MODEL, MODEL_FIELDS, "device round model exponent classes d parameters"),
         (FLEET_KEY, FLEET_KEY_FIELDS, "device epoch key"),
         (UPDATE, UPDATE_FIELDS, "device number offset total data*"),
@@ -168,7 +151,7 @@ def schema_text():
         lines.append("%02x %s %s" % (kind, layout, names))
     for limit in (
         TAG_BYTES, KEY_BYTES, MAX_FRAME, CREDIT, IN_FLIGHT, MAX_ROUND, MAX_DIMENSION, MAX_VALUES, MAX_RANGE, MAX_BATCH,
-        MIN_EXPONENT, MAX_EXPONENT, MAX_CARD, MAX_BASE, MAX_PACKED, MAX_REPEATS, FLEET_AHEAD, CLIENT_AHEAD,
+        MIN_EXPONENT, MAX_EXPONENT, MAX_CARD, MAX_BASE, MAX_PACKED, FLEET_AHEAD, CLIENT_AHEAD,
         MIN_LOCAL_EXPONENT, MAX_RATE, MAX_TAU, MAX_PACKAGE,
     ):  # fmt: skip
         lines.append(str(limit))

@@ -16,13 +16,14 @@ import numpy.typing as npt
 from ternhost import extras
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
+from ternhost.learn.schedule import Terms
 from ternhost.options import Option, options_of
 from ternhost.privacy import cards, mechanisms
 from ternhost.privacy.mechanisms import Design
 from ternhost.run import directory as places
 from ternhost.run import result as results
 from ternhost.run.device_model import DeviceModel
-from ternhost.run.options import Where, divided
+from ternhost.run.options import RunOptions
 from ternhost.run.plugins import learner_of
 from ternhost.run.run import Run
 from ternhost.run.status import Status, Watcher
@@ -39,10 +40,10 @@ Card = str | Path | bytes | Design
 
 
 class Result(Mapping[str, Any]):
-    """What a run has found: a mapping of its result.json, with the parts that programs want most as attributes."""
+    """The result of a run: a mapping of its result.json, with the most wanted parts as attributes."""
 
-    def __init__(self, found: Mapping[str, Any]) -> None:
-        self._found = dict(found)
+    def __init__(self, result: Mapping[str, Any]) -> None:
+        self._result = dict(result)
 
     @classmethod
     def load(cls, run: str | Path, directory: str | Path = places.RUNS) -> Result:
@@ -53,13 +54,13 @@ class Result(Mapping[str, Any]):
         return cls(results.load(run, Path(directory)))
 
     def __getitem__(self, name: str) -> Any:
-        return self._found[name]
+        return self._result[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
+        return iter(self._result)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._result)
 
     def __str__(self) -> str:
         return "\n".join(learner_of(self).summary(self))
@@ -79,11 +80,13 @@ class Result(Mapping[str, Any]):
 
     @property
     def figures(self) -> dict[str, float]:
-        """What was found, by name, such as `accuracy`, `accuracy_baseline` and `accuracy_optimum`."""
-        found = places.figures_of(self["history"][-1] if self["history"] else None)
+        """The figures by name, such as `accuracy`, `accuracy_baseline` and `accuracy_optimum`."""
+        figures = places.figures_of(self["history"][-1] if self["history"] else None)
         for measure in self.get("measures", ()):
-            found |= {f"{measure}{part}": self[f"{measure}{part}"] for part in ("", "_baseline", "_optimum")}
-        return found | {name: self[name] for name in _AT_THE_END if self.get(name) is not None}
+            figures |= {
+                f"{measure}{part}": self[f"{measure}{part}"] for part in ("", "_baseline", "_optimum")
+            }
+        return figures | {name: self[name] for name in _AT_THE_END if self.get(name) is not None}
 
     @property
     def weights(self) -> npt.NDArray[np.float64] | None:
@@ -114,7 +117,7 @@ class Result(Mapping[str, Any]):
 
     @property
     def missing(self) -> str | None:
-        """How many reports are missing that were asked for, and why; None where all came."""
+        """How many reports are missing, and why; None where all came."""
         return results.missing_words(self)
 
     def report(self) -> Path:
@@ -125,18 +128,14 @@ class Result(Mapping[str, Any]):
 def _rows(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     if "frequencies" not in entry:
         low, high = entry["interval"] or (None, None)
-        found = {"name": entry["name"], "mean": entry["mean"], "low": low, "high": high}
-        return [
-            {**found, "reports": entry["reports"], **({"true": entry["true"]} if "true" in entry else {})}
-        ]
+        row = {"name": entry["name"], "mean": entry["mean"], "low": low, "high": high}
+        return [row | {name: entry[name] for name in ("reports", "true") if name in entry}]
     rows = []
     for i, category in enumerate(entry["categories"]):
         low, high = entry["intervals"][i] if entry["intervals"] else (None, None)
         row = {"name": entry["name"], "category": category, "frequency": entry["frequencies"][i]}
-        row |= {"low": low, "high": high}
-        rows.append(
-            {**row, "reports": entry["reports"], **({"true": entry["true"][i]} if "true" in entry else {})}
-        )
+        row |= {"low": low, "high": high, "reports": entry["reports"]}
+        rows.append(row | ({"true": entry["true"][i]} if "true" in entry else {}))
     return rows
 
 
@@ -220,7 +219,7 @@ def resume(
     restored from a copy and boards know later rounds. Raises TernError.
     """
     with Run.resume(str(run), _watcher(on_status), fleet, after_round, Path(directory)) as going:
-        return _told(going)
+        return _finished(going)
 
 
 def list_runs(place: str | Path = places.RUNS) -> list[dict[str, Any]]:
@@ -245,12 +244,11 @@ def _run(
     cls = ALGORITHMS.named(algorithm)
     if cls.command != command:
         raise UsageError(f"{algorithm} is not for ternhost.{command}", hint=f"call ternhost.{cls.command}")
-    named = options if fleet is None else {**options, "fleet": fleet}
-    own, where = _divided(cls, command, named)
+    if fleet is not None:
+        options = {**options, "fleet": fleet}
+    algorithms = algorithms_of(command)
     going = Run.begin(
-        algorithm,
-        cls.Options(**own),
-        Where(**where),
+        RunOptions.parse(algorithm, _typed(command, algorithms, options), algorithms),
         store=store,
         name=name,
         watcher=_watcher(on_status),
@@ -258,10 +256,10 @@ def _run(
         parent=Path(directory),
     )
     with going:
-        return _told(going)
+        return _finished(going)
 
 
-def _told(going: Run) -> Result:
+def _finished(going: Run) -> Result:
     result = Result(going.run())
     if result.missing:
         _LOG.warning(result.missing)
@@ -276,31 +274,30 @@ def _watcher(on_status: OnStatus | None) -> Watcher:
 # Options
 
 
-def _divided(
-    cls: type[Learner], function: str, options: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options of the algorithm, and of where it runs. Raises TypeError, UsageError."""
-    algorithms = algorithms_of(cls.command)
-    known = {own.name: own for of in algorithms.values() for own in options_of(of.Options)}
-    known |= {own.name: own for part in (cls.Options, Where) for own in options_of(part)}
+def _typed(
+    function: str, algorithms: Mapping[str, type[Learner]], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The options with values of their types. Raises TypeError for others, and for options that there are not."""
+    parts = (*(cls.Options for cls in algorithms.values()), Terms, RunOptions)
+    known = {option.name: option for part in parts for option in options_of(part)}
     values = {}
     for name, value in options.items():
-        if name in known and name != "card":
+        if name == "card":
+            values[name] = None if value is None else _card(value)
+        elif name in known:
             values[name] = _value(known[name], value)
-        elif name in ("card", "mechanism_options"):
+        elif name == "mechanism_options":
             values[name] = value
         else:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; is {near[0]!r} meant?" if near else ""
             raise TypeError(f"{function}() has no option {name!r}{hint}")
-    if values.get("card") is not None:
-        values["card"] = _card(values["card"])
-    return divided(cls, values, algorithms)
+    return values
 
 
-def _value(own: Option, value: Any) -> Any:
-    kind: Any = own.type
-    if value is None and own.default is None:
+def _value(option: Option, value: Any) -> Any:
+    kind: Any = option.type
+    if value is None and option.default is None:
         return None
     try:
         if isinstance(value, bool) != (kind is bool):
@@ -315,7 +312,7 @@ def _value(own: Option, value: Any) -> Any:
             raise TypeError
     except TypeError:
         words = {int: "a whole number", float: "a number", bool: "True or False", str: "a text or a number"}
-        raise TypeError(f"{own.name} must be {words[kind]}, not {value!r}") from None
+        raise TypeError(f"{option.name} must be {words[kind]}, not {value!r}") from None
     return value
 
 

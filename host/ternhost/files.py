@@ -64,6 +64,15 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
+@contextmanager
+def storage_errors(hint: str | None = None) -> Iterator[None]:
+    """Raise StorageError, with the name of the file, for an OSError within the context."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{error.filename}: {error.strerror}", hint=hint) from error
+
+
 def write_file(path: Path, data: bytes, secret: bool = False) -> None:
     """Replace a file at once; a secret one is for its owner alone. Raises OSError."""
     write_whole(path, data, 0o600 if secret else 0o644)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from ternhost.errors import UsageError
@@ -79,18 +79,23 @@ def option(
     instead_of: Sequence[str] = (),
 ) -> Any:
     """A dataclass field that is also an `Option`, with the name of the field."""
-    told = Option("", text, kind, metavar, choices, default, group, shown, instead_of)
-    return field(default=default, metadata={_KEY: told})
+    declared = Option("", text, kind, metavar, choices, default, group, shown, instead_of)
+    return field(default=default, metadata={_KEY: declared})
 
 
 def options_of(cls: Any) -> list[Option]:
     """The options that a dataclass declares, in order."""
-    return [replace(own.metadata[_KEY], name=own.name) for own in fields(cls) if _KEY in own.metadata]
+    return [replace(each.metadata[_KEY], name=each.name) for each in fields(cls) if _KEY in each.metadata]
 
 
 def names_of(cls: Any) -> set[str]:
     """Their names."""
-    return {own.name for own in options_of(cls)}
+    return {each.name for each in options_of(cls)}
+
+
+def values_of(options: Any) -> dict[str, Any]:
+    """Their values, with those that follow from others where they were left out: its `derived`, if it has them."""
+    return asdict(options) | getattr(options, "derived", {})
 
 
 def flag(name: str) -> str:
@@ -103,18 +108,18 @@ def add_arguments(parser: argparse.ArgumentParser, *classes: Any, leave_out: Ite
     groups = {group.title: group for group in parser._action_groups}
     seen = set(leave_out)
     for cls in classes:
-        for own in options_of(cls):
-            if own.name in seen:
+        for each in options_of(cls):
+            if each.name in seen:
                 continue
-            seen.add(own.name)
-            if own.group not in groups:
-                groups[own.group] = parser.add_argument_group(own.group)
-            own.add_to(groups[own.group])
+            seen.add(each.name)
+            if each.group not in groups:
+                groups[each.group] = parser.add_argument_group(each.group)
+            each.add_to(groups[each.group])
 
 
 def given(args: argparse.Namespace, *classes: Any) -> dict[str, Any]:
     """What was named on the command line of the options of these dataclasses."""
-    names = [own.name for cls in classes for own in options_of(cls)]
+    names = [each.name for cls in classes for each in options_of(cls)]
     return {name: value for name in names if (value := getattr(args, name, None)) is not None}
 
 
@@ -136,9 +141,9 @@ def check_named(cls: Any, named: Mapping[str, Any]) -> None:
 
     Its `ONLY_WITH`, if it has one, says which options need a value of another one: name -> (other, value).
     """
-    for own in options_of(cls):
-        for other in own.instead_of:
-            exclude(named, own.name, other)
+    for each in options_of(cls):
+        for other in each.instead_of:
+            exclude(named, each.name, other)
     for name, (other, value) in getattr(cls, "ONLY_WITH", {}).items():
         if name in named and named.get(other, getattr(cls, other)) != value:
             raise UsageError(f"{flag(name)} belongs to {value}", hint=f"say {flag(other)} {value}")

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ternhost.datasets import Table, flights_table
-from ternhost.learn.base import Audience
+from ternhost.learn.base import Population
 from ternhost.learn.collect import Collect
 from ternhost.reach.simulated.driver import SimulatedDriver
 
@@ -43,7 +43,7 @@ Answer = list[Floats]  # the frequencies of each attribute
 def tern(table: Table, epsilon: float, seed: int) -> Answer:
     """What `tern collect` finds."""
     users = len(table.numeric)
-    algorithm = Collect(Collect.Options(epsilon=str(epsilon), seed=seed), Audience(clients=users), table)
+    algorithm = Collect(Collect.Options(epsilon=str(epsilon), seed=seed), Population(clients=users), table)
     assert algorithm.holdings is not None
     driver = SimulatedDriver(algorithm.holdings, users, seed, individual=algorithm.individual)
     driver.open(1, algorithm.cohorts(driver.devices))

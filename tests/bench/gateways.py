@@ -20,8 +20,9 @@ from harness.local_sites import LocalSites, Sites
 
 from bench.memory import resident
 from ternhost.learn.base import ALGORITHMS
+from ternhost.learn.schedule import Schedule, Terms
 from ternhost.reach.fleet import KINDS
-from ternhost.run.options import Schedule, Where
+from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.run.status import END, Status, Watcher
 
@@ -62,12 +63,10 @@ def run(
         place = Path(scratch)
         with Sites(place / "sites", runs) as sites:
             options = ALGORITHMS["fedsgd"].Options(dataset=dataset)
-            where = Where(fleet=sites.fleet, deadline=600.0)
             schedule = Schedule(rounds=rounds)
+            asked = RunOptions("fedsgd", options, sites.fleet, Terms(deadline=600.0), schedule)
             watcher = Watcher(status=status, warn=tell)
-            with Run.begin(
-                "fedsgd", options, where, schedule=schedule, watcher=watcher, parent=place / "runs"
-            ) as begun_run:
+            with Run.begin(asked, watcher=watcher, parent=place / "runs") as begun_run:
                 begun = time.monotonic()
                 begun_run.run()
     return {

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from gmqtt.mqtt.constants import MQTTv311
+from harness.raw_client import field, length
 
 from bench import brokers
 from bench.ingest_load import REPEATED, K, Load, key_of, question
@@ -185,15 +186,11 @@ def _drain(connection: socket.socket) -> None:
         pass
 
 
-def _field(data: bytes) -> bytes:
-    return struct.pack(">H", len(data)) + data
-
-
 def _connect(load: Load) -> socket.socket:
     # A publisher that needs as little of the processor as can be: the host and the broker are to have it.
     board = mqtt.name(1).encode()
-    body = _field(b"MQTT") + b"\x04\xc2" + struct.pack(">H", 3600)
-    body += _field(board) + _field(board) + _field(load.password.encode())
+    body = field(b"MQTT") + b"\x04\xc2" + struct.pack(">H", 3600)
+    body += field(board) + field(board) + field(load.password.encode())
     connection = socket.create_connection(("127.0.0.1", load.port))
     connection.sendall(bytes((0x10, len(body))) + body)
     if connection.recv(4) != b"\x20\x02\x00\x00":
@@ -203,24 +200,19 @@ def _connect(load: Load) -> socket.socket:
 
 def _chunks(load: Load) -> Any:
     """(messages, MQTT packets) one after the other."""
-    topic = _field((mqtt.UP % ("tern", mqtt.name(1))).encode())
+    topic = field((mqtt.UP % ("tern", mqtt.name(1))).encode())
     packets: list[bytes] = []
     packet_id = 0
     for made, payload in enumerate(_payloads(load), 1):
         for _ in range(2 if made % REPEATED == 0 else 1):
             packet_id = packet_id % 65535 + 1
             body = topic + (struct.pack(">H", packet_id) if load.qos else b"") + payload
-            packets.append(bytes((0x30 | load.qos << 1,)) + _length(len(body)) + body)
+            packets.append(bytes((0x30 | load.qos << 1,)) + length(len(body)) + body)
         if len(packets) >= _CHUNK:
             yield len(packets), b"".join(packets)
             packets = []
     if packets:
         yield len(packets), b"".join(packets)
-
-
-def _length(n: int) -> bytes:
-    # As MQTT has it: seven bits a byte, the lowest first.
-    return bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7))
 
 
 def _payloads(load: Load) -> Iterator[bytes]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,8 +19,7 @@ from typing import Any
 from bench import ingest
 from ternhost.errors import DeviceError, UsageError
 from ternhost.learn.fedsgd import Options
-from ternhost.options import names_of
-from ternhost.run.options import Where
+from ternhost.run.options import RunOptions
 from ternhost.store.boards import BoardRow
 from ternhost.store.runs import RUNNING, StoredRun
 from ternhost.store.store import Store
@@ -65,10 +65,7 @@ def compare(reports: int, batch: int, qos: int, devices: int, pages: int, pairs:
 def _served(path: Path) -> Iterator[None]:
     """A store with what a served fleet has: a run, and boards."""
     asked = {
-        "algorithm": "fedsgd",
-        "options": {name: getattr(Options(), name) for name in names_of(Options)},
-        "where": {name: getattr(Where(), name) for name in names_of(Where)},
-        "schedule": None,
+        **asdict(RunOptions("fedsgd", Options())),
         "directory": str(path.parent),
         "devices": None,
     }

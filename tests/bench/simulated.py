@@ -101,7 +101,7 @@ def grr(data: npt.NDArray[np.int64], k: int) -> Floats:
         part = data[start : start + _ROWS]
         drawn = vectorised.sample_categories(card, vectorised.RandomLanes(bits, len(part)), part)
         counts += np.bincount(drawn, minlength=k)
-    return estimate.frequencies(card, counts)
+    return estimate.combine_frequencies([(card, counts, None)]).mean
 
 
 def _pure_ldp(data: list[int], k: int) -> Floats:

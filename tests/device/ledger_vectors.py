@@ -1,4 +1,4 @@
-"""Puts the vectors of ledger.md to a module: tern.ledger, or one that is wrong on purpose (test_mutations_ledger)."""
+"""Puts the vectors of ledger.md to a module: tern.ledger, or one that is wrong on purpose (test_mutants_arithmetic)."""
 
 
 def check(ledger, path, cases):

@@ -188,7 +188,7 @@ def test_records_of_another_dimension_are_refused_as_everybody_may_know():
 
 def test_a_refusal_computes_nothing():
     live = live_on(provision(scratch.folder(), budget=1), [array("h", bytes(10))] * 5)
-    for card, code, steps in ((THREE, wire.ERR_BUDGET, 3), (THREE[:-1], wire.ERR_CARD, 1)):
+    for card, code, steps in ((THREE, wire.ERR_BUDGET, 2), (THREE[:-1], wire.ERR_CARD, 1)):
         frame = small_board.asked[0] = round_frame(1, card)
         (answer,), pauses = in_steps(live, frame)
         assert error_of(answer)[0] == code and pauses == steps
@@ -220,7 +220,7 @@ def test_the_model_gets_what_is_verified():
         n = host_frames.encode_model(
             out, key or bytes(32), device, 3, wire.LOGISTIC, array("h", range(D)), -14
         )
-        live.respond(memoryview(out)[:n], None)  # asks for no answer
+        assert in_steps(live, memoryview(out)[:n]) == ([], 0)  # asks for no answer
         assert model.models[-1] == (bytes(memoryview(out)[:n]), key)
 
 

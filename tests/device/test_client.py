@@ -10,9 +10,10 @@ import small_board
 from small_board import EPSILON, ask, error_of, key_of, provision, round_frame, spent, symbols_of
 from spec.cards import T, two_levels
 
+from tern import bench, frames, host_frames, ledger, storage, supervisor, wire
 from tern import client as client_module
-from tern import frames, host_frames, ledger, storage, supervisor, wire
 from tern import gradient as gradient_module
+from tern.card import CardError
 from tern.client import Client
 from tern.compat import MICROPYTHON
 from tern.entropy import FAILED, Generator
@@ -167,8 +168,6 @@ def test_frames_that_nobody_may_obey():
         assert error_of(ask(client, memoryview(junk)), 0)[0] in (wire.ERR_FRAME, wire.ERR_DEVICE)
     out = bytearray(64)
     n = frames.encode_error(out, key_of(7), 7, 1, 1)
-    assert error_of(ask(client, memoryview(out)[:n]), 0) == (wire.ERR_FRAME, 0)
-    n = host_frames.encode_bench_request(out, 1, 99, 1)
     assert error_of(ask(client, memoryview(out)[:n]), 0) == (wire.ERR_FRAME, 0)
     assert spent(folder) == spent(folder, 8) == 0
     assert ask(client, good)[0] == wire.REPORT
@@ -371,24 +370,20 @@ def test_a_batch_goes_round_all_records():
             assert mean == client._gradients.result, (number, device)
 
 
-def test_bench_answers_every_case():
+def test_the_bench_times_every_case():
     folder = scratch.folder()
-    board = provision(folder)
+    client = Client(provision(folder))
     if not MICROPYTHON:
         return  # there is no ticks_us
-    client = Client(board)
-    out = bytearray(wire.MAX_FRAME)
-    cards = {
-        wire.BENCH_SAMPLE: small_board.THREE,
-        wire.BENCH_PLAIN: small_board.WINDOW,
-    }
-    for case in range(1, 9):
-        card = cards.get(case, small_board.TWO)
-        n = host_frames.encode_bench_request(out, 5, case, 3, card)
-        nonce, told, units, times, used, free = host_frames.decode_bench(ask(client, memoryview(out)[:n]))
-        assert (nonce, told) == (5, case) and units > 0 and len(times) == 3 and used > 0 and free > 0
-    n = host_frames.encode_bench_request(out, 5, wire.BENCH_SAMPLE, 3, b"no card")
-    assert error_of(ask(client, memoryview(out)[:n]), 0) == (wire.ERR_CARD, 0)
+    cards = {"sample": small_board.THREE, "plain": small_board.WINDOW}
+    for case in bench.CASES:
+        units, times = bench.run(case, 3, cards.get(case, small_board.TWO), client)
+        assert units > 0 and len(times) == 3, case
+    try:
+        bench.run("sample", 3, b"no card", client)
+        raise AssertionError
+    except CardError:
+        pass
     assert spent(folder) == 0
 
 

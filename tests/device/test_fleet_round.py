@@ -81,7 +81,7 @@ def test_a_damaged_fleet_file_refuses_every_round():
         b"XXXX" + bytes(40),
         b"XXXX" + bytes(46),
         struct.pack("<4s32sIHH", b"TFL2", bytes(32), 0, 0, 1),
-        struct.pack("<4s32sIHH", b"TFL1", bytes(32), 86401, 0, 1),
+        struct.pack("<4s32sIHH", b"TFL1", bytes(32), 0, 0, 1),
         struct.pack("<4s32sIHHIH", b"TFL2", bytes(32), 86401, 0, 1, 0, 0),
         struct.pack("<4s32sIHHIH", b"TFL1", bytes(32), 0, 0, 1, 0, 0),
     ):

@@ -7,7 +7,7 @@ from array import array
 import vectors
 from raising import raises
 
-from tern import bench, frames, host_frames, model, wire
+from tern import frames, host_frames, model, wire
 from tern.compat import MICROPYTHON
 from tern.frames import FrameError
 
@@ -73,15 +73,13 @@ def test_interrupt_is_told_from_frames():
     receiver = frames.Receiver()
     receiver.give(b"\x00\r\x03")
     assert receiver.next() == 0 and receiver.next() == frames.MORE and receiver.certain() == 0
-    for kind in (wire.HELLO_REQUEST, wire.ROUND, wire.BENCH_REQUEST):
+    for kind in (wire.HELLO_REQUEST, wire.ROUND):
         out = bytearray(64)
         coded = bytearray(64)
         if kind == wire.HELLO_REQUEST:
             n = frames.encode_hello_request(out, 0x0D0D0D0D)
-        elif kind == wire.ROUND:
-            n = host_frames.encode_round(out, b"k" * 32, 0x0D0D0D0D, 0x0D0D0D0D, 1, (1,), b"c", 1, -14)
         else:
-            n = host_frames.encode_bench_request(out, 0x0D0D0D0D, 1, 255, b"")
+            n = host_frames.encode_round(out, b"k" * 32, 0x0D0D0D0D, 0x0D0D0D0D, 1, (1,), b"c", 1, -14)
         n = frames.cobs_encode(out, n, coded)
         receiver = frames.Receiver()
         for i in range(n - 1):
@@ -204,14 +202,6 @@ def decoded(kind, frame, key, case):
         f["release"] = list(h.release)
         assert (h.version, h.schema, h.largest, h.credit) == (2, wire.SCHEMA, wire.MAX_FRAME, wire.CREDIT)
         n = encode_hello_of(out, h, f)
-    elif kind == "bench_request":
-        f["nonce"], f["case"], f["repeats"], card = bench.decode_bench_request(frame)
-        f["card"] = bytes(card).hex() if len(card) else ""  # MicroPython: b"".hex() is bytes
-        n = host_frames.encode_bench_request(out, f["nonce"], f["case"], f["repeats"], card)
-    elif kind == "bench":
-        f["nonce"], f["case"], f["units"], times, f["used"], f["free"] = host_frames.decode_bench(frame)
-        f["times"] = list(times)
-        n = bench.encode_bench(out, f["nonce"], f["case"], f["units"], times, f["used"], f["free"])
     else:
         f["device"], f["round"], f["code"], f["detail"] = host_frames.decode_error(frame, key)
         n = frames.encode_error(out, key, f["device"], f["round"], f["code"], f["detail"])
@@ -295,7 +285,6 @@ def test_encoders_refuse_what_decoders_would():
         bad = good[:]
         bad[at] = value
         fails(wire.ERR_FRAME, host_frames.encode_round, out, key, *bad)
-    fails(wire.ERR_FRAME, host_frames.encode_bench_request, out, 0, 1, 0)
     fails(wire.ERR_FRAME, frames.encode_report, out, key, 7, 9, array("H", (3,)), 1, 3, 1)
 
 

@@ -109,33 +109,21 @@ def test_a_fresh_ledger_begins_where_the_store_is():
     assert error_of(ask(client, round_frame((1 << 30) - 1, three)))[0] == wire.ERR_CHANGED_ROUND
 
 
-def test_a_ledger_of_protocol_1_is_over_but_not_forgotten():
-    # Its stored report has a tag of protocol 1, and is not sent again; what it has spent stays spent.
+def test_a_ledger_of_another_version_is_refused_and_never_fresh():
+    # Its budget is spent once: neither a round nor provisioning puts a new ledger in its place.
     folder = scratch.folder()
     client = Client(provision(folder))
     path = folder + "/" + storage.ledger_name(7)
-    three = small_board.THREE
-    for state in (1, 2, 3):
-        report = bytes(20) if state == 2 else b""
-        question = bytes(32) if state == 3 else QUESTION
-        write(path, protocol_1(state, 7 * EPSILON, 41, question, report))
-        before = read(path)
-        for number in (41, 40):
-            assert ask(client, round_frame(number, three))[0] == wire.ERROR
-        assert read(path) == before, "loading writes nothing"
-        answer = ask(client, round_frame(42, three))
-        book = Ledger()
-        book.load(path)
-        assert read(path)[:4] == ledger.MAGIC
-        assert (book.spent, book.round, bytes(book.report)) == (11 * EPSILON, 42, answer)
-
-
-def protocol_1(state, spent, last, question, report):
-    data = struct.pack(
-        ledger.FIELDS, b"TLG1", ledger.MAX_BUDGET, spent, last, question, state, 0, len(report)
-    )
-    data += report
-    return data + hashlib.sha256(data).digest()[:8]
+    ask(client, round_frame(1, small_board.THREE))
+    for magic in (b"TLG1", b"TLG3"):
+        data = magic + read(path)[4:-4]
+        for check in (struct.pack("<I", ledger.crc32(data)), hashlib.sha256(data).digest()[:8]):
+            write(path, data + check)
+            assert "another version" in str(raises(LedgerError, Ledger().load, path))
+            for number in (1, 2):
+                assert error_of(ask(client, round_frame(number, small_board.THREE))) == (wire.ERR_LEDGER, 0)
+            raises(LedgerError, ledger.create, path, ledger.MAX_BUDGET)
+            assert read(path) == data + check
 
 
 def test_payments_in_place_make_no_garbage():

@@ -353,7 +353,7 @@ def test_link_says_hello_and_takes_rounds_only():
     assert hello[0] == wire.HELLO_REQUEST
     line = broker.lines[0]
     assert b"fleet/down/00000007" in line.taken and b"fleet/round" in line.taken
-    line.given += message(b"fleet/round", bytes((wire.BENCH_REQUEST,)) + bytes(20))
+    line.given += message(b"fleet/round", bytes((wire.HELLO_REQUEST,)) + bytes(20))
     line.given += message(b"fleet/round", b"") + message(b"fleet/round", bytes(3000))
     line.given += message(b"fleet/round", bytes((wire.ROUND,)) + bytes(20))
     while (frame := link.receive(0)) is None:  # the long one is dropped in steps
@@ -378,7 +378,7 @@ def test_link_takes_one_frame_that_nobody_wants_in_a_step():
     broker = Broker()
     link = Mqtt(Session(broker.connect, b"00000007"), "fleet", name(7))
     assert link.receive(0)[0] == wire.HELLO_REQUEST
-    other = message(b"fleet/round", bytes((wire.BENCH_REQUEST,)) + bytes(20))
+    other = message(b"fleet/round", bytes((wire.HELLO_REQUEST,)) + bytes(20))
     broker.lines[0].given += 5 * other + message(b"fleet/round", bytes((wire.ROUND,)) + bytes(20))
     for _ in range(5):
         assert link.receive(0) is None

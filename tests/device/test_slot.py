@@ -169,7 +169,7 @@ def test_a_moment_that_is_missed_is_followed_by_the_next():
 def test_what_tells_of_no_data_is_sent_at_once():
     link = Link()
     slotted = Slotted(link, 60000)
-    for kind in (wire.HELLO, wire.BENCH):
+    for kind in (wire.HELLO, wire.UPDATED):
         slotted.receive()
         assert slotted.send(bytes((kind,)), 1)
         assert link.sent.pop()[0] == bytes((kind,))

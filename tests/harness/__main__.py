@@ -30,15 +30,9 @@ _CUTS, _CUT_EVERY = 10, 20  # so many links of sites, and one more for so many S
 _GROWTH = 4_000_000  # bytes; a million frames that were kept would be ten times as many
 _FAULTS = {"drop": 0.05, "repeat": 0.05, "delay": 0.05, "truncate": 0.01, "flip": 0.01, "replay": 0.05}
 _DEEDS = {
-    Arena.restart_broker: 2,
-    Arena.restart_host: 2,
-    Arena.cut_power: 4,
-    Arena.halt: 3,
-    Arena.jump_clock: 4,
-    Arena.lie: 4,
-    Arena.flood: 2,
-    Arena.read_slowly: 2,
-}  # how often each in a fleet's life
+    Arena.restart_broker: 2, Arena.restart_host: 2, Arena.cut_power: 4, Arena.halt: 3, Arena.jump_clock: 4,
+    Arena.lie: 4, Arena.flood: 2, Arena.read_slowly: 2,
+}  # how often each in a fleet's life  # fmt: skip
 
 
 def main():
@@ -101,14 +95,8 @@ def torment(directory, args):
     """Gateways whose processes are killed, over Flower where that is there: (summary, differences)."""
     way = "local" if importlib.util.find_spec("flwr") is None else "flower"
     options = {
-        "gateways": 3,
-        "devices": 60,
-        "boards": 1,
-        "rounds": 8,
-        "kills": 1,
-        "seconds": 4.0,
-        "pause": 1.0,
-    }
+        "gateways": 3, "devices": 60, "boards": 1, "rounds": 8, "kills": 1, "seconds": 4.0, "pause": 1.0,
+    }  # fmt: skip
     try:
         return gateways.run(directory, way=way, seed=args.seed, **options), []
     except AssertionError as error:

@@ -19,15 +19,17 @@ import numpy as np
 import warm
 from spec import answers
 
+from harness import books, stores
 from harness.attackers import Flood, Liar, attackers, slow_reader
 from harness.proxy import Faults, Proxy
 from tern import card as cards
-from tern import coordinates, host_frames, ledger, storage, wire
+from tern import coordinates, host_frames, storage, wire
 from tern.links import mqtt
 from ternhost.count.questions import decode_body, question_of
 from ternhost.count.rounds import COMPLETE, CohortCounts, RoundResult
-from ternhost.learn.base import Audience, Standing
+from ternhost.learn.base import Population
 from ternhost.learn.fedsgd import FedSGD
+from ternhost.learn.schedule import Schedule
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
 from ternhost.provision import keys
@@ -41,7 +43,6 @@ from ternhost.store.store import Store
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
 
-TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 D = 6
 K = 2
 CARD = design("three-outputs", epsilon_micro=1_000_000).card
@@ -74,7 +75,7 @@ class Arena:
             self.keys = store.keys()
             self.fleet_key, self.epoch = keys.fleet_key(store)
         self.access = configuration.write_configuration(
-            self.directory / "broker", self.keys, port=free_port(), persistence=False
+            self.directory / "broker", self.keys, port=free_port()
         )
         liar, self._reader = attackers(self.access, self.directory / "broker", "liar", "reader")
         self._liar = Liar(liar, CARD, D, K, seed)
@@ -127,12 +128,9 @@ class Arena:
     def start_host(self):
         with open(self.directory / "host.log", "ab") as log:
             self.host = warm.Popen(
-                self.host_command(interval=_INTERVAL),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                self.host_command(interval=_INTERVAL), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 cwd=self.directory,
-            )
+            )  # fmt: skip
 
     def kill_host(self):
         if self.host:
@@ -177,7 +175,9 @@ class Arena:
     def lie(self):
         """A host that lies, forges, asks again and counts backwards, to one client of each board."""
         with Store(self.path, create=False, beside=True) as store:
-            complete = [number for number, _, reports in store.ended_rounds() if reports == self.clients]
+            complete = [
+                number for number, _, reports in stores.ended_rounds(store) if reports == self.clients
+            ]
         for board in self.boards:
             clients = storage.Clients(str(board / storage.CLIENTS))
             device = clients.first + self._random.randrange(clients.count)
@@ -210,7 +210,7 @@ class Arena:
     def ended(self):
         """How many rounds have ended."""
         with Store(self.path, create=False, beside=True) as store:
-            return len(store.ended_rounds())
+            return len(stores.ended_rounds(store))
 
     def run(self, deeds, timeout, until=None):
         """Serve all rounds, or those that end before `until` (a monotonic time); return how many have ended.
@@ -253,13 +253,11 @@ class Arena:
     def _rounds(self, store):
         # The model after each round, once more from the reports that the store holds, by the device library's own code.
         options = FedSGD.Options(dimension=D, card=CARD.hex(), k=K)
-        audience = Audience(
-            standing=Standing(self.rounds, self.rounds), devices=self.clients, knows_records=False
-        )
-        algorithm = FedSGD(options, audience)
+        population = Population(schedule=Schedule(self.rounds), devices=self.clients, knows_records=False)
+        algorithm = FedSGD(options, population)
         chosen, symbols = array("H", bytes(2 * K)), array("H", bytes(2 * K))
         bodies = {asked.number: asked.cohorts[0].body for asked in store.rounds()}
-        for number, _, reports in store.ended_rounds():
+        for number, _, reports in stores.ended_rounds(store):
             asked = question_of(decode_body(bodies[number]))
             card = cards.decode(asked.card)
             counts = np.zeros((D, card.symbols), np.int64)
@@ -274,7 +272,7 @@ class Arena:
                 yield f"round {number}: {reports} reports, {len(rows)} rows"
             cohort = CohortCounts(card, K, counts, self.clients, asked)
             algorithm.learn(RoundResult(number, COMPLETE, self.clients, reports, {}, [cohort]), [])
-            if store.weights(number) != algorithm.weights.astype("<f8").tobytes():
+            if stores.weights(store, number) != algorithm.weights.astype("<f8").tobytes():
                 yield f"round {number}: the counts are not those of the accepted reports"
 
     def _ledgers(self, store):
@@ -285,21 +283,17 @@ class Arena:
                 accepted[device] = accepted.get(device, 0) + 1
                 last[device, number] = payload
         released = self.proxy.released()
-        account = ledger.Ledger()
-        for board in self.boards:
-            for path in (board / storage.LEDGERS).glob("????????"):
-                device = int(path.name, 16)
-                account.load(str(path))
-                if account.spent > min(account.budget, self.budget):
-                    yield f"device {device} has spent {account.spent} of {account.budget}"
-                reports = max(accepted.get(device, 0), released[device])
-                if account.spent < COST * reports:
-                    yield f"device {device} has paid {account.spent} for {reports} reports"
-                if account.spent > COST * store.last_round():
-                    yield f"device {device} has paid {account.spent} for {store.last_round()} rounds"
-                recorded = bytes(account.report)[9 : -wire.TAG_BYTES]
-                if recorded and last.get((device, account.round), recorded) != recorded:
-                    yield f"device {device}: another report is counted than it has recorded"
+        for device, account in books.accounts(self.boards):
+            if account.spent > min(account.budget, self.budget):
+                yield f"device {device} has spent {account.spent} of {account.budget}"
+            reports = max(accepted.get(device, 0), released[device])
+            if account.spent < COST * reports:
+                yield f"device {device} has paid {account.spent} for {reports} reports"
+            if account.spent > COST * store.last_round():
+                yield f"device {device} has paid {account.spent} for {store.last_round()} rounds"
+            recorded = bytes(account.report)[9 : -wire.TAG_BYTES]
+            if recorded and last.get((device, account.round), recorded) != recorded:
+                yield f"device {device}: another report is counted than it has recorded"
 
     def summary(self):
         """What was injected, and what the hosts made of it (of each process, as it last said)."""

@@ -158,15 +158,10 @@ def main():
 
 def _guided(check, args):
     options = {
-        "max_total_time": args.seconds,
-        "max_len": seeds.LARGEST,
-        "timeout": _HANG,
-        "rss_limit_mb": _MEMORY,
-        "artifact_prefix": f"{args.folder}/broke-",
-        "print_final_stats": 1,
-        "use_value_profile": 1,
+        "max_total_time": args.seconds, "max_len": seeds.LARGEST, "timeout": _HANG, "rss_limit_mb": _MEMORY,
+        "artifact_prefix": f"{args.folder}/broke-", "print_final_stats": 1, "use_value_profile": 1,
         "seed": args.seed,
-    }
+    }  # fmt: skip
     words = [f"-{name}={value}" for name, value in options.items()]
     atheris.Setup([sys.argv[0], str(args.folder / "corpus"), *words], check)
     atheris.Fuzz()

@@ -16,14 +16,15 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from itertools import chain
 from pathlib import Path
 from statistics import median
 
 import warm
 
+from harness import books, stores
 from harness.local_sites import Sites
 from tern import card as cards
-from tern import ledger, storage
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import decode_body
 from ternhost.count.rounds import Round
@@ -192,15 +193,8 @@ class Arena:
 
     def _start_host(self):
         options = [
-            "--algorithm",
-            "fedsgd",
-            "--dataset",
-            "iris",
-            "--epsilon",
-            "1",
-            "--interval",
-            str(self.pause),
-        ]
+            "--algorithm", "fedsgd", "--dataset", "iris", "--epsilon", "1", "--interval", str(self.pause),
+        ]  # fmt: skip
         command = [*TERN, "serve", "--fleet", self.way.fleet, "--rounds", str(self.rounds), *options]
         self._host = warm.Popen(
             [*command, "--json", "--no-report"],
@@ -249,7 +243,7 @@ class Arena:
         if not self.way.store.exists():
             return 0
         with Store(self.way.store, beside=True) as store:
-            return sum(ended != "abandoned" for _, ended, _ in store.ended_rounds())
+            return sum(ended != "abandoned" for _, ended, _ in stores.ended_rounds(store))
 
     def _let_go_on(self, seconds):
         end = time.monotonic() + seconds
@@ -320,14 +314,8 @@ class Arena:
         }
 
     def _spent(self):
-        account, found = ledger.Ledger(), {}
-        for name in self.runs:
-            for board in board_directories(self.way.store.parents[1] / name, self._boards):
-                for path in (board / storage.LEDGERS).iterdir():
-                    if not path.suffix:
-                        account.load(str(path))
-                        found[int(path.name, 16)] = account.spent
-        return found
+        sites = [board_directories(self.way.store.parents[1] / name, self._boards) for name in self.runs]
+        return books.spent(chain(*sites))
 
 
 def run(directory, *, kills, seconds=4.0, apart=False, **options):

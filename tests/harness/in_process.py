@@ -29,9 +29,6 @@ class InProcessLink:
         if answers:
             self._events.put(Received(self, answers))
 
-    def ask(self, frame: bytes, kind: int, nonce: int, timeout: float) -> bytes | None:
-        return self._answer(frame)
-
     def backlog(self) -> int:
         return 0
 

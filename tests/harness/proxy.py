@@ -14,6 +14,7 @@ import struct
 import threading
 from collections import Counter, deque
 
+from harness.raw_client import length
 from tern import host_frames, wire
 from ternhost.reach.broker.access import CERTIFICATE, KEY
 
@@ -186,20 +187,14 @@ def _write(sink, packet):
 
 async def _read_packet(reader):
     first = (await reader.readexactly(1))[0]
-    length = shift = 0
+    size = shift = 0
     while True:
         byte = (await reader.readexactly(1))[0]
-        length |= (byte & 127) << shift
+        size |= (byte & 127) << shift
         shift += 7
         if byte < 128:
-            return first, await reader.readexactly(length)
+            return first, await reader.readexactly(size)
 
 
 def _packet(first, body):
-    length = bytearray()
-    n = len(body)
-    while n > 127:
-        length.append(n & 127 | 128)
-        n >>= 7
-    length.append(n)
-    return bytes((first,)) + bytes(length) + body
+    return bytes((first,)) + length(len(body)) + body

@@ -18,10 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
+from harness import books
 from tern import card as cards
-from tern import ledger, storage, wire
+from tern import ledger, wire
 from ternhost.count.questions import Question
 from ternhost.count.rounds import COMPLETE
+from ternhost.learn.schedule import Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import board_directories, provision_fleet
@@ -31,7 +33,6 @@ from ternhost.reach.broker.attach import attach
 from ternhost.reach.broker.driver import BrokerDriver
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
-from ternhost.reach.driver import Terms
 from ternhost.store.store import Store
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
@@ -256,15 +257,11 @@ class Sites:
                 if counted != len(devices):
                     yield f"round {result.number}: {counted} counted of {len(devices)}"
                 last = dict(rows)
-        account = ledger.Ledger()
-        for board in self.boards:
-            for path in (board / storage.LEDGERS).glob("????????"):
-                device = int(path.name, 16)
-                account.load(str(path))
-                if account.spent != COST * len(results):
-                    yield f"device {device} has paid {account.spent} for {len(results)} rounds of {COST}"
-                if bytes(account.report)[9 : -wire.TAG_BYTES] != last[device]:
-                    yield f"device {device}: another report is counted than it has recorded"
+        for device, account in books.accounts(self.boards):
+            if account.spent != COST * len(results):
+                yield f"device {device} has paid {account.spent} for {len(results)} rounds of {COST}"
+            if bytes(account.report)[9 : -wire.TAG_BYTES] != last[device]:
+                yield f"device {device}: another report is counted than it has recorded"
 
 
 def weather(directory, cuts, boards, clients, seed=1):

@@ -14,7 +14,7 @@ from pathlib import Path
 from spec import answers
 
 from harness import verdicts
-from tern import bench, card, frames, host_frames, ledger, sampler, storage, wire
+from tern import card, frames, host_frames, ledger, sampler, storage, wire
 from tern.fixed import exp_lower
 from tern.model import decode_model
 from tern.mqtt import MqttError, Session
@@ -108,10 +108,6 @@ def request(data):
         assert out[:n] == frame
         _never_waits_in_vain(frame)
     with suppress(_FRAME_ERRORS):
-        nonce, case, repeats, card_bytes = bench.decode_bench_request(memoryview(frame))
-        assert out[: host_frames.encode_bench_request(out, nonce, case, repeats, bytes(card_bytes))] == frame
-        _never_waits_in_vain(frame)
-    with suppress(_FRAME_ERRORS):
         device, number, model, exponent, classes, parameters = decode_model(memoryview(frame), b"")
         n = host_frames.encode_model(out, b"", device, number, model, parameters, exponent, classes)
         assert out[:n] == frame
@@ -130,9 +126,6 @@ def _answer(frame):
         assert hello.schema != wire.SCHEMA or len(hello.text.encode()) <= 255
     with suppress(_FRAME_ERRORS):
         assert out[: frames.encode_error(out, b"", *host_frames.decode_error(frame, b""))] == frame
-    with suppress(_FRAME_ERRORS):
-        nonce, case, units, times, used, free = host_frames.decode_bench(frame)
-        assert not times or out[: bench.encode_bench(out, nonce, case, units, times, used, free)] == frame
     with suppress(_FRAME_ERRORS):
         reports = host_frames.reports_of(frame)
         assert out[: host_frames.encode_reports(out, reports)] == frame

@@ -9,7 +9,7 @@ import struct
 import sys
 from array import array
 
-from tern import bench, card, frames, host_frames, ledger, sampler, storage, wire
+from tern import card, frames, host_frames, ledger, sampler, storage, wire
 from tern.boards.emulated import Board
 from tern.client import Client
 from tern.model import decode_model
@@ -134,7 +134,7 @@ def write(path, data):
 def talk(board, data):
     """Give a board the messages of an input, and yield (its client, frame, replies) of each.
 
-    An empty message cuts its power. A BENCH_REQUEST is left out: what it measures is never the same.
+    An empty message cuts its power.
     """
     client = Client(board)
     try:
@@ -143,7 +143,7 @@ def talk(board, data):
             if not body:
                 client.close()
                 client = Client(board)
-            elif frame[0] != wire.BENCH_REQUEST:
+            else:
                 yield client, frame, replies_of(client, frame)
     finally:
         client.close()
@@ -183,16 +183,14 @@ def _round(data):
 
 
 def _request(data):
-    # Everything else that a device, or its bench, decodes; with the empty key's tag
+    # Everything else that a device, or a host, decodes; with the empty key's tag
     frame = memoryview(data + frames.tag(b"", data))
     said = []
     out = array("H", (0 for _ in range(5)))
     for decode in (
         frames.decode_hello_request,
-        bench.decode_bench_request,
         lambda frame: decode_model(frame, b""),
         lambda frame: host_frames.decode_error(frame, b""),
-        host_frames.decode_bench,
         lambda frame: host_frames.decode_report(frame, b"", 5, 3, out),
         host_frames.reports_of,
         frames.address,
@@ -250,14 +248,9 @@ def _ahead(data):
 
 
 _VERDICTS = {
-    "cobs": _cobs,
-    "round": _round,
-    "request": _request,
-    "card": _card,
-    "ledger": _ledger,
-    "client": _client,
+    "cobs": _cobs, "round": _round, "request": _request, "card": _card, "ledger": _ledger, "client": _client,
     "ahead": _ahead,
-}
+}  # fmt: skip
 NAMES = sorted(_VERDICTS)
 
 

@@ -1,6 +1,9 @@
 """Fleets of real MicroPython processes on ptys, a proxy that damages what passes, and what ledgers say."""
 
+import contextlib
 import dataclasses
+import io
+import json
 import os
 import random
 import select
@@ -14,27 +17,53 @@ from pathlib import Path
 
 import numpy as np
 import warm
+from warm import TERN
 
 from tern import card as cards
 from tern import ledger, storage, wire
+from ternhost.cli import main
 from ternhost.count.questions import Question
 from ternhost.learn.base import ALGORITHMS
+from ternhost.learn.schedule import Schedule, Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import FLEET_NAME, board_directories, provision_fleet
-from ternhost.reach.driver import Terms
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.ports.fleet import Ports
 from ternhost.run import directory as run_directory
 from ternhost.run import serve as serving
-from ternhost.run.options import Schedule, Where
+from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.store import store_file
 from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
 
-TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 _STOPPING = [sys.executable, str(Path(__file__).with_name("stopping_host.py"))]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self):
+        """Its last line of output; assert that it succeeded."""
+        assert self.code == 0, self.err
+        return json.loads(self.out.splitlines()[-1])
+
+
+def tern(*words, cwd="."):
+    """Run `tern` in this process, with what that has imported and compiled already."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main([str(word) for word in words])
+    return Ended(code, out.getvalue(), err.getvalue())
+
+
 D = 6
 CARD = design("three-outputs", 1).card
 COST = cards.decode(CARD).epsilon  # micro-epsilon of a report of one coordinate
@@ -116,14 +145,10 @@ def make_site(directory, micropython, clients=40, boards=2, largest=COST, budget
     return Site(store, directories, micropython)
 
 
-_WHERE = {field.name for field in dataclasses.fields(Where)}
-
-
 def begin(algorithm="fedsgd", *, store=None, watcher=None, anew=False, name=None, **options):
-    """Begin a run, below ./runs. options: of the algorithm, and where it goes."""
-    where = {key: options.pop(key) for key in _WHERE & options.keys()}
-    own = ALGORITHMS.named(algorithm).Options(**options)
-    return Run.begin(algorithm, own, Where(**where), store=store, watcher=watcher, anew=anew, name=name)
+    """Begin a run, below ./runs. options: of any part of RunOptions."""
+    options = RunOptions.parse(algorithm, options, ALGORITHMS)
+    return Run.begin(options, store=store, watcher=watcher, anew=anew, name=name)
 
 
 def finish(algorithm="fedsgd", **options):
@@ -134,8 +159,9 @@ def finish(algorithm="fedsgd", **options):
 
 def serve(algorithm, options, fleet, watcher, **schedule):
     """A served run: that of the fleet's store, or a new one."""
-    own = ALGORITHMS.named(algorithm).Options(**options)
-    return serving.serve(algorithm, own, Where(fleet=fleet), Schedule(**schedule), watcher=watcher)
+    learning = ALGORITHMS.named(algorithm).Options(**options)
+    options = RunOptions(algorithm, learning, fleet, schedule=Schedule(**schedule))
+    return serving.serve(options, watcher=watcher)
 
 
 def resume(text, **options):

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rig
+from harness import stores
 
 from ternhost.privacy.accounting import Policy
 from ternhost.provision import keys
@@ -96,7 +97,7 @@ def test_each_that_wakes_is_counted_once(tmp_path, micropython):
 
     def ended():
         with Store(path, create=False, beside=True) as store:
-            return len(store.ended_rounds())
+            return len(stores.ended_rounds(store))
 
     with Mosquitto(tmp_path / "broker") as broker:
         host = serve(tmp_path, path, ROUNDS, DEADLINE_S)

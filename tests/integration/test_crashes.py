@@ -135,12 +135,12 @@ def test_the_model_does_not_depend_on_whether_the_host_died(run):
 def replay(run):
     """The model that the store's reports give, computed round by round from nothing."""
     from ternhost.count.aggregator import Aggregator
-    from ternhost.learn.base import Audience
+    from ternhost.learn.base import Population
     from ternhost.learn.fedsgd import FedSGD
 
     with Store(run / store_file.NAME) as store:
-        options = FedSGD.Options(**store.run(run.name).asked["options"])
-        algorithm = FedSGD(options, Audience(most=1000))
+        options = FedSGD.Options(**store.run(run.name).asked["learning"])
+        algorithm = FedSGD(options, Population(most=1000))
         store._db.execute("UPDATE round SET ended = NULL")
         aggregator = Aggregator(store)
         aggregator.resume(0.0)

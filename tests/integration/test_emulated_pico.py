@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import serial
+import warm
 
 from ternhost import cache
 from ternhost.errors import DeviceError, UsageError
@@ -16,8 +17,6 @@ from ternhost.reach.ports.link import open_port
 from terntools.boards.repl import Repl
 from terntools.emulators import pico as pico_machine
 from terntools.emulators.pico import boot_pico
-
-TERN = Path(__file__).parents[2] / ".venv/bin/tern"
 
 
 def ask(url, code, expression):
@@ -190,8 +189,8 @@ def test_it_ends_with_its_parent():
 
 
 def test_a_command_runs_one_until_ctrl_c(tmp_path):
-    command = [TERN, "emulator", "run", "--flash", tmp_path / "flash.bin", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+    command = [*warm.TERN, "emulator", "run", "--flash", tmp_path / "flash.bin", "--json"]
+    with warm.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         try:
             port = json.loads(running.stdout.readline())["port"]
             assert ask(port, "open('/kept.txt', 'w').close()\nimport os", "os.listdir('/')") == ["kept.txt"]

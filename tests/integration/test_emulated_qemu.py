@@ -9,8 +9,10 @@ import sys
 import threading
 import time
 
+import figures
 import pytest
 import rig
+import warm
 
 from ternhost import cache
 from ternhost.errors import DeviceError, UsageError
@@ -31,7 +33,6 @@ from terntools.boards.deploy import Machine
 from terntools.boards.repl import Repl
 from terntools.emulators import flash_image, qemu
 
-TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 NAMES = ("rv32", "xtensa", "m33")
 WIRELESS = ("rv32", "xtensa")
 PROCESSORS = {"rv32": "rv32imc", "xtensa": "xtensawin", "m33": "armv7emsp"}
@@ -299,7 +300,7 @@ def test_rounds_over_wifi_and_tls(tmp_path):
     with Store(path) as store:
         provision_fleet(store, boards, _array(rows), Policy(10_000_000, 100_000_000))
         access = configuration.write_configuration(
-            tmp_path / "broker", store.keys(), port=mosquitto.free_port(), persistence=False
+            tmp_path / "broker", store.keys(), port=mosquitto.free_port()
         )
         fleet = keys.fleet_key(store)
     through_qemu = Access("10.0.2.2", access.port, "", "", access.authority)
@@ -324,16 +325,15 @@ def test_rounds_over_wifi_and_tls(tmp_path):
                     files[f"/{one.relative_to(directory)}"] = one.read_bytes()
             flash_image.write(name, directory / "flash.bin", files)
             running.append(qemu.boot(name, directory / "flash.bin"))
-        command = [
-            *TERN, "serve", "--json", "--store", path, "--broker", tmp_path / "broker", "--card", tmp_path / "card",
-            "--dimension", str(dimension), "--rounds", "2", "--deadline", "120",
-        ]  # fmt: skip
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+        ended = rig.tern(
+            "serve", "--json", "--store", path, "--broker", tmp_path / "broker", "--card", tmp_path / "card",
+            "--dimension", dimension, "--rounds", 2, "--deadline", 120, "--no-report", cwd=tmp_path,
+        )  # fmt: skip
     finally:
         for board in running:
             board.close()
         server.stop()
-    assert ended.returncode == 0, ended.stderr
+    assert ended.code == 0, ended.err
     with Store(path) as store:
         assert [sorted(dict(store.reports(number))) for number in (1, 2)] == [[1, 2], [1, 2]]
 
@@ -346,10 +346,8 @@ def _array(rows):
 
 @pytest.mark.slow
 def test_instructions_are_counted_and_a_bound_is_said(tmp_path):
-    command = [*TERN, "bench", "latency", "--fleet", "rv32-emulated:1", "--json", "--sessions", tmp_path]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert ended.returncode == 0, ended.stderr
-    found = json.loads(ended.stdout)
+    command = ("bench", "latency", "--fleet", "rv32-emulated:1", "--json", "--sessions", tmp_path)
+    found = rig.tern(*command).json
     assert found["unit"] == "instructions"
     assert not [name for name in found if name.startswith("us_") and name != "us_per_report_at_least"]
     report = found["instructions_per_report"]
@@ -368,6 +366,13 @@ def test_instructions_are_counted_and_a_bound_is_said(tmp_path):
     assert "thousand instructions" in text
     assert "at least" in text
     assert "microseconds" not in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", figures.COUNTING)
+def test_its_figures_are_those_of_the_file(name):
+    kept = json.loads(figures.KEPT.read_text())[f"{name}_emulated"]
+    assert figures.on_qemu(name) == pytest.approx(kept, rel=0.005), "meant? python tests/figures.py --keep"
 
 
 def test_what_counts_no_instructions_says_so():
@@ -392,17 +397,15 @@ def test_it_ends_when_its_host_does():
 
 
 def test_tern_emulator_run_offers_its_port(tmp_path):
-    command = [*TERN, "emulator", "run", "--what", "rv32", "--flash", tmp_path / "c3.bin", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+    command = [*warm.TERN, "emulator", "run", "--what", "rv32", "--flash", tmp_path / "c3.bin", "--json"]
+    with warm.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         url = json.loads(running.stdout.readline())["port"]
         assert ask(url, "", "6 * 7") == 42
         running.send_signal(signal.SIGINT)
         assert running.wait(10) == 0
-    bad = subprocess.run(
-        [*TERN, "emulator", "run", "--what", "rv32", "--blank"], capture_output=True, text=True
-    )
-    assert bad.returncode == 2
-    assert "need a Pico, not rv32" in bad.stderr
+    bad = rig.tern("emulator", "run", "--what", "rv32", "--blank")
+    assert bad.code == 2
+    assert "need a Pico, not rv32" in bad.err
 
 
 def test_what_is_not_built_says_how(monkeypatch, tmp_path):

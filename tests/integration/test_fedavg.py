@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import rig
+from harness import stores
 
 from tern.storage import FLEET
 from ternhost.errors import InterruptedByUser, RefusedError, UsageError
@@ -167,7 +168,7 @@ def test_the_rounds_of_a_store_are_one_runs_at_a_time(tmp_path, micropython):
     with EmulatedFleet(micropython, directories) as boards:
         port = "port:" + boards.ports[0]
         with rig.begin(reports=20, fleet=port, store=path, watcher=watcher) as run:
-            name = run.place.name
+            name = run.files.name
             with pytest.raises(InterruptedByUser):
                 run.run()
         for other in ({"reports": 20}, {"algorithm": "infer", "dataset": "flights"}):
@@ -186,7 +187,7 @@ def test_the_rounds_of_a_store_are_one_runs_at_a_time(tmp_path, micropython):
             run.run()
         assert rig.finish(reports=20, fleet=port, store=path, anew=True)["reports"] == 20
     with Store(path) as store:
-        assert [(number, ended) for number, ended, _ in store.ended_rounds()] == [
+        assert [(number, ended) for number, ended, _ in stores.ended_rounds(store)] == [
             (1, "complete"), (2, "abandoned"), (3, "complete"),
         ]  # fmt: skip
 

@@ -41,8 +41,8 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode import node_auth_http_interceptor
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
-from harness.arena import TERN
 from harness.raw_client import wait_for
+from warm import TERN
 
 from ternhost.cli import main
 from ternhost.errors import TERMINATED, RefusedError, UsageError

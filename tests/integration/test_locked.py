@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import shutil
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -17,7 +16,8 @@ import pytest
 import serial
 
 from tern import wire
-from ternhost.errors import RefusedError, UsageError
+from ternhost.cli import main
+from ternhost.errors import REFUSED, UsageError
 from ternhost.reach.ports.link import open_port
 from ternhost.store.store import Store
 from terntools.boards import deploy, devices, lock, mpy, provision, provision_command
@@ -26,7 +26,7 @@ from terntools.emulators import catalogue, flash_image
 from terntools.emulators.pico import boot_pico
 from terntools.emulators.process import EmulatedMachine
 
-TERN = [sys.executable, "-c", "from ternhost.cli import main; raise SystemExit(main())"]
+RP2 = deploy.Machine("armv6m", "rp2", "", "", network=False, aes=True)
 PROMPTS = (b">>>", b"raw REPL", b"KeyboardInterrupt")
 KEYS = (b"\x03", b"\r\x03", b"\x03\x03\r\x01", b"\r\x03\r\x02\r\x04", bytes(65) + b"\r\x03\r\x01")
 
@@ -65,7 +65,7 @@ def flash(deployed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
                 provision.plan(repl, member(lock=True), store)
             repl.write_file(deploy.MAIN, mpy.MAIN.read_bytes())
             repl.write_file("/boot.py", b"import os\n")
-        provision_command.run_provision(board.url, member(), folder / "store.sqlite")
+            deploy.apply(repl, provision.plan(repl, member(), store))
         done = provision_command.run_provision(board.url, member(lock=True), folder / "store.sqlite")
         assert done["written"] == ["/lock"]
         assert done["removed"] == ["/boot.py"]
@@ -73,10 +73,12 @@ def flash(deployed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "flash.bin"
 
 
-@pytest.fixture
-def board(flash: Path) -> Iterator[EmulatedMachine]:
-    with boot_pico(flash) as one:
-        yield one
+@pytest.fixture(scope="module")
+def with_loader(flash: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The flash of a locked Pico that takes updates."""
+    path = Path(shutil.copy(flash, tmp_path_factory.mktemp("loader")))
+    flash_image.add(path, deploy.library_files(RP2, more=[deploy.UPDATE]))
+    return path
 
 
 def said_to(url: str, keys: bytes, times: int) -> bytes:
@@ -92,22 +94,15 @@ def said_to(url: str, keys: bytes, times: int) -> bytes:
     return said
 
 
-def test_no_key_gets_the_console_and_the_board_still_answers(board: EmulatedMachine) -> None:
-    for keys in KEYS:
-        said = said_to(board.url, keys, 50)
-        assert not any(prompt in said for prompt in PROMPTS), said
-    hello = deploy.wait_for_hello(board.url, 120)
-    assert hello.text.startswith("rp2040")
-
-
-def test_tools_say_that_it_is_locked(board: EmulatedMachine, tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match="is locked") as caught, Repl(board.url):
-        pass
-    assert "erase its flash" in str(caught.value.hint)
-    done = subprocess.run([*TERN, "deploy", board.url], capture_output=True, text=True, timeout=120)
-    assert done.returncode != 0
-    assert "is locked" in done.stderr
-    assert devices.identify(board.url).tern
+def test_tools_say_that_it_is_locked(
+    flash: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("terntools.boards.repl._ENTER_TRIES", 1)
+    with boot_pico(flash) as board:
+        assert main(["deploy", board.url]) == REFUSED
+        assert "is locked" in (said := capsys.readouterr().err)
+        assert "erase its flash" in said
+        assert devices.identify(board.url).tern
 
 
 class Fire:
@@ -134,6 +129,7 @@ class Fire:
                 with contextlib.suppress(TimeoutError):
                     line.sendall(self._keys)
                     self.sent += 1
+                self._end.wait(0.02)
                 with contextlib.suppress(TimeoutError):
                     self.said += line.recv(4096)
 
@@ -155,17 +151,21 @@ def boot_under_fire(
         with monkeypatch.context() as patched, Fire(Path(folder), keys) as fire:
             patched.setenv("TMPDIR", folder)
             board = boot_pico(flash)
-            time.sleep(3)
-        assert fire.sent > 50
+            while fire.sent <= 50:
+                time.sleep(0.02)
+
         with board:
             yield fire.said, board
 
 
-@pytest.mark.parametrize("keys", KEYS)
-def test_no_key_gets_the_console_while_it_starts(
-    flash: Path, keys: bytes, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("kind", "keys"), [*(("flash", keys) for keys in KEYS), *(("with_loader", keys) for keys in KEYS[1:3])]
+)
+def test_no_key_gets_the_console_while_it_starts_or_later(
+    kind: str, keys: bytes, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with boot_under_fire(flash, keys, monkeypatch) as (said, board):
+    with boot_under_fire(request.getfixturevalue(kind), keys, monkeypatch) as (said, board):
+        said += said_to(board.url, keys, 20)
         assert not any(prompt in said for prompt in PROMPTS), said
         assert deploy.wait_for_hello(board.url, 120).text.startswith("rp2040")
 
@@ -177,34 +177,28 @@ def test_the_same_keys_get_the_console_of_a_board_that_is_not_locked(
         assert any(prompt in said for prompt in PROMPTS), said
 
 
-def test_a_board_with_the_loader_is_locked_where_it_starts_terns_own(
-    copied: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with boot_pico(copied) as board:
-        with Repl(board.url) as repl:
-            program = b"import tern.update\n" + mpy.MAIN.read_bytes()
-            deploy.apply(repl, deploy.plan(repl, program=program)[1])
-            with pytest.raises(UsageError, match=r"does not start main\.py of this tern") as caught:
-                lock.check(repl, network=False)
-            assert "tern deploy" in str(caught.value.hint)
-            deploy.apply(repl, deploy.plan(repl)[1])
-            assert repl.read_file(deploy.MAIN) == mpy.LOADER.read_bytes()
+def test_a_board_with_the_loader_is_locked_where_it_starts_terns_own() -> None:
+    with catalogue.boot("rv32") as board, Repl(board.url) as repl:
+        machine = deploy.Machine.of(repl)
+
+        def put(files: dict[str, bytes]) -> None:
+            assert files[deploy.MAIN] == mpy.LOADER.read_bytes()
+            for path in (deploy.PROGRAM, deploy.MAIN):
+                repl.write_file(path, files[path])
+
+        put(deploy.library_files(machine, program=b"import tern.update\n" + mpy.MAIN.read_bytes()))
+        with pytest.raises(UsageError, match=r"does not start main\.py of this tern") as caught:
             lock.check(repl, network=False)
-            for proven, state in ((1, 3), (0, 1), (0, 2), (0, 4)):
-                repl.write_file("/boot.bin", b"TBT1" + bytes((proven, state)) + bytes(8))
-                if state == wire.ROLLED_BACK:
-                    lock.check(repl, network=False)
-                    continue
-                with pytest.raises(UsageError, match="does not start"):
-                    lock.check(repl, network=False)
-            repl.remove("/boot.bin")
-        assert provision_command.run_provision(
-            board.url, member(lock=True), copied.with_name("store.sqlite")
-        )["locked"]
-    for keys in KEYS[1:3]:
-        with boot_under_fire(copied, keys, monkeypatch) as (said, board):
-            assert not any(prompt in said for prompt in PROMPTS), said
-            assert deploy.wait_for_hello(board.url, 120).text.startswith("rp2040")
+        assert "tern deploy" in str(caught.value.hint)
+        put(deploy.library_files(machine, more=[deploy.UPDATE]))
+        lock.check(repl, network=False)
+        for proven, state in ((1, 3), (0, 1), (0, 2), (0, 4)):
+            repl.write_file("/boot.bin", b"TBT1" + bytes((proven, state)) + bytes(8))
+            if state == wire.ROLLED_BACK:
+                lock.check(repl, network=False)
+                continue
+            with pytest.raises(UsageError, match="does not start"):
+                lock.check(repl, network=False)
 
 
 def test_a_library_that_is_broken_leaves_no_prompt_either(flash: Path, tmp_path: Path) -> None:
@@ -228,8 +222,8 @@ def test_with_a_broker_for_its_link_a_pico_has_no_port_at_all(copied: Path) -> N
             deploy.apply(repl, plain)
             repl.write_file(lock.BOOT, lock.files(network=True)[lock.BOOT])
             repl.write_file(lock.LOCK, b"")
-    with boot_pico(copied, skip_idle=True) as board:
-        assert said_to(board.url, b"\r\x03\r\x01", 50) == b""
+    with boot_pico(copied) as board:
+        assert said_to(board.url, b"\r\x03\r\x01", 20) == b""
 
 
 WATCHED = """
@@ -255,23 +249,15 @@ def test_the_watchdog_of_a_pico_bites_and_can_be_stopped_and_counts_survive_it(c
             assert repl.evaluate("board.keep()") >> 16 == 3
 
 
-def test_locking_is_confirmed(tmp_path: Path) -> None:
+def test_locking_is_confirmed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
     with catalogue.boot("rv32") as board:
-        words = [
-            "provision",
-            board.url,
-            "--store",
-            tmp_path / "s.sqlite",
-            "--device",
-            "7",
-            "--dataset",
-            "flights",
-        ]
-        done = subprocess.run(
-            [*TERN, *words, "--lock"], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
-        )
-        assert done.returncode != 0
-        assert "Undo: erase the whole flash" in done.stderr
-        assert "add --yes" in done.stderr
+        place = ["--store", str(tmp_path / "s.sqlite"), "--device", "7", "--dataset", "flights"]
+        assert main(["provision", board.url, *place, "--lock"]) != 0
+        said = capsys.readouterr().err
+        assert "Undo: erase the whole flash" in said
+        assert "add --yes" in said
         with Repl(board.url) as repl:
             assert repl.directory("/") == {}

@@ -15,11 +15,11 @@ from tern.model import MODEL, Model, check_model
 from ternhost import DeviceModel
 from ternhost.count.questions import Averaged, Question
 from ternhost.learn.fedsgd import FedSGD
-from ternhost.reach.driver import Terms
+from ternhost.learn.schedule import Schedule, Terms
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.ports.fleet import Ports
 from ternhost.run import serve
-from ternhost.run.options import Schedule, Where
+from ternhost.run.options import RunOptions
 from ternhost.run.status import END, Watcher
 from ternhost.store.store import Store
 from terntools.emulators.micropython import device_command
@@ -148,8 +148,8 @@ def test_during_a_served_run_and_a_board_that_comes_back(boards):
     options = FedSGD.Options(dimension=rig.D, epsilon="1", model="logistic")
     schedule = Schedule(rounds=9, model_every=4)
     watcher = Watcher(status=look)
-    where = Where(fleet=fleet(boards))
-    with serve.serve("fedsgd", options, where, schedule, store="store.sqlite", watcher=watcher) as run:
+    asked = RunOptions("fedsgd", options, fleet(boards), schedule=schedule)
+    with serve.serve(asked, store="store.sqlite", watcher=watcher) as run:
         run.run()
     numbers = [number for number, _ in heard]
     assert len(numbers) == 9

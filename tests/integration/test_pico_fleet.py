@@ -7,6 +7,7 @@ import time
 import figures
 import pytest
 import rig
+import warm
 
 from ternhost.reach.fleet import parse
 from terntools.bench import latency
@@ -19,9 +20,9 @@ from terntools.testing.hardware import read_map
 @pytest.mark.slow
 def test_one_training_round(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = rig.finish(fleet="pico-emulated:2", reports=40, group=40, epsilon="2")
-    assert (result["rounds"], result["reports"]) == (1, 40)
-    assert result["epsilon_spent"] == [[pytest.approx(2, abs=1e-4), 40]]  # from the boards' own ledgers
+    result = rig.finish(fleet="pico-emulated:1", reports=20, group=20, epsilon="2")
+    assert (result["rounds"], result["reports"]) == (1, 20)
+    assert result["epsilon_spent"] == [[pytest.approx(2, abs=1e-4), 20]]  # from the boards' own ledgers
 
 
 def test_the_name_of_the_fleet():
@@ -52,11 +53,8 @@ def test_a_monitor_shows_what_passes_and_lets_it_pass():
             while monitor.state.frames["HELLO"] < 2:
                 assert time.monotonic() < end
                 monitor.run(time.monotonic() + 0.1)
-            asked = subprocess.Popen(
-                [*rig.TERN, "device", "info", str(monitor.tap), "--json"],
-                stdout=subprocess.PIPE,
-                text=True,
-            )
+            command = [*warm.TERN, "device", "info", str(monitor.tap), "--json"]
+            asked = warm.Popen(command, stdout=subprocess.PIPE, text=True)
             while asked.poll() is None:
                 monitor.run(time.monotonic() + 0.1)
             (board,) = json.load(asked.stdout)["boards"]

@@ -10,13 +10,13 @@ import pytest
 from tern import wire
 from ternhost.count.questions import Question
 from ternhost.errors import DeviceError
+from ternhost.learn.schedule import Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.reach import fleet
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.attach import attach
-from ternhost.reach.driver import Terms
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.ports.link import open_port
 from ternhost.store.store import Store
@@ -40,7 +40,9 @@ def open_to_others(directory):
     return [str(path) for path in paths if stat.S_IMODE(path.lstat().st_mode) & 0o077]
 
 
-@pytest.mark.parametrize("kind", ["emulated", "pico-emulated", "rv32-emulated"])
+@pytest.mark.parametrize(
+    "kind", ["emulated", "rv32-emulated", pytest.param("pico-emulated", marks=pytest.mark.exhaustive)]
+)
 def test_the_files_of_a_board(tmp_path, kind):
     rows = np.zeros((2, 5), np.int16)
     directories = board_directories(tmp_path, 1)
@@ -58,7 +60,7 @@ def test_the_files_of_a_board(tmp_path, kind):
     assert open_to_others(directories[0]) == []
 
 
-@pytest.mark.parametrize("kind", ["emulated", "pico-emulated"])
+@pytest.mark.parametrize("kind", ["emulated", "rv32-emulated"])
 def test_a_fleet_of_an_older_version_is_closed_to_others(tmp_path, kind):
     directories = board_directories(tmp_path, 2)
     with Store(tmp_path / "store.sqlite") as store:

@@ -10,11 +10,11 @@ from tern.fixed import ONE
 from ternhost import vectorised
 from ternhost.count.questions import Question
 from ternhost.datasets import Holdings
+from ternhost.learn.schedule import Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.reach import fleet
-from ternhost.reach.driver import Terms
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.simulated.driver import SimulatedDriver
 from ternhost.store.store import Store
@@ -24,11 +24,19 @@ CERTAIN = design("duchi", 20).card  # never wrong at -1 and 1
 NARROW = (1, 2, 3, 12)
 
 
+MODELS = (wire.LINEAR, wire.LOGISTIC, wire.SVM)
+OTHERS = [(kind, model) for kind in ("m33-emulated:1", "pico-emulated:1") for model in MODELS]
+
+
 @pytest.mark.parametrize(
-    "kind", ["emulated:2", "m33-emulated:1", pytest.param("pico-emulated:1", marks=pytest.mark.exhaustive)]
+    ("kind", "model"),
+    [
+        *(("emulated:2", model) for model in MODELS),
+        OTHERS[0],
+        *(pytest.param(*one, marks=pytest.mark.exhaustive) for one in OTHERS[1:]),
+    ],
 )
-@pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM])
-def test_boards_and_their_twin_scale_alike(tmp_path, model, kind):
+def test_boards_and_their_twin_scale_alike(tmp_path, kind, model):
     """All clients hold one record. Where its gradient reaches beyond the range the symbol is certain; the features
     differ by factors of 2, so that each range has another set of those."""
     rng = np.random.default_rng(model)

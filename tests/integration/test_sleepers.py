@@ -9,8 +9,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from harness.arena import CARD, COST, TERN, D, K
+from harness.arena import CARD, COST, D, K
 from rig import read_ledgers
+from warm import TERN
 
 from ternhost.privacy.accounting import Policy
 from ternhost.provision import keys

@@ -9,11 +9,11 @@ from tern import wire
 from ternhost import datasets, vectorised
 from ternhost.count.questions import Question
 from ternhost.datasets import Holdings
+from ternhost.learn.schedule import Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.reach import fleet
-from ternhost.reach.driver import Terms
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.simulated.driver import SimulatedDriver
 from ternhost.store.store import Store
@@ -24,7 +24,12 @@ CERTAIN = design("duchi", 20).card  # never wrong at -1 and 1, where range 12 pu
 
 @pytest.mark.parametrize(
     ("label", "kind"),
-    [(0, "emulated:2"), (1, "emulated:2"), pytest.param(2, "pico-emulated:1", marks=pytest.mark.slow)],
+    [
+        (0, "emulated:2"),
+        (1, "emulated:2"),
+        (2, "m33-emulated:1"),
+        pytest.param(2, "pico-emulated:1", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_boards_and_their_twin_tell_the_same(tmp_path, label, kind):
     """All clients hold one record, so that a coordinate has one true sign, whoever happens to report it."""

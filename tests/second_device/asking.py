@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from small_board import LEAKING, THREE, TWO, WINDOW, largest_card
-from spec.files import client_row, fleet_file, key_of, ledger_file, records_file
+from spec.files import checked_ledger, client_row, fleet_file, key_of, ledger_file, records_file
 from spec.frames import FLEET, cobs, features, fleet_key_body, int16s, round_body, sealed
 from test_hostile_host import EDGES, GRR, LAPLACE, LHP, lie
 
@@ -59,10 +59,7 @@ def some_ledger(draw, last):
         + [ledger_file(budget=draw.choice((4_000_000, 60_000_000)), last=last)]
         + [ledger_file(state=1, report=report, **asked, **used)] * 2
         + [ledger_file(state=2, **used)] * 2
-        + [ledger_file(b"TLG1")]
-        + [ledger_file(b"TLG1", state=1, **asked, **used)]
-        + [ledger_file(b"TLG1", state=2, report=report, **asked, **used)]
-        + [ledger_file(b"TLG1", state=3, **used)]
+        + [ledger_file(b"TLG1", last=last)]  # of another version
     )
     damage = draw.randrange(60)
     if damage == 0:
@@ -72,7 +69,7 @@ def some_ledger(draw, last):
         file = file[:at] + bytes([file[at] ^ 1 << draw.randrange(8)]) + file[at + 1 :]
     elif damage == 2:  # with a right check
         at = draw.randrange(52)
-        file = sealed(b"", file[:at] + bytes([draw.choice((0, 1, 2, 3, 255))]) + file[at + 1 : -8])
+        file = checked_ledger(file[:at] + bytes([draw.choice((0, 1, 2, 3, 255))]) + file[at + 1 : -4])
     elif damage == 3:
         file += draw.randbytes(draw.randrange(300))
     elif damage == 4:
@@ -139,11 +136,8 @@ def some_fleet_file(draw, board):
     board.epoch = draw.choice((0, 1, 2**31, FLEET))
     records = draw.choice((0, 0, 1, 2, 33, 65535))
     file = fleet_file(board.fleet_key, pause, slot, ahead, board.epoch, records)
-    if draw.randrange(8) == 0:
-        file = b"TFL1" + file[4:44]
-        board.epoch = 0
     if draw.randrange(60) == 0:
-        file = draw.choice((file[:-1], file + b"\0", b"TFL3" + file[4:], b""))
+        file = draw.choice((file[:-1], file + b"\0", b"TFL3" + file[4:], b"TFL1" + file[4:44], b""))
     board.files["fleet.bin"] = file
 
 

@@ -26,9 +26,9 @@ typedef int64_t i64;
 enum { LONGEST = 2560, CREDIT = 128, MOST_VALUES = 1024, MOST_PACKED = 256, MOST_RECORDS = 32, LAST_ROUND = (1 << 30) - 1 };
 enum { ONE_BITS = 14, ONE = 1 << ONE_BITS, T = 1 << 30 };               /* 1 in Q1.14; the whole of a card's probability */
 static const u32 FLEET = 0xFFFFFFFF;
-static const u8 SCHEMA[8] = {0xd7, 0x32, 0x4f, 0xb1, 0x81, 0xa4, 0x4a, 0x0e};
+static const u8 SCHEMA[8] = {0x31, 0x32, 0xe2, 0x60, 0x7c, 0x99, 0x47, 0x19};
 
-enum { HELLO_REQUEST = 1, ROUND, BENCH_REQUEST, MODEL, FLEET_KEY, HELLO = 0x81, REPORT, BENCH, ERROR, REPORTS };
+enum { HELLO_REQUEST = 1, ROUND, MODEL = 4, FLEET_KEY, HELLO = 0x81, REPORT, ERROR = 0x84, REPORTS };
 enum { OK, ERR_FRAME, ERR_TAG, ERR_DEVICE, ERR_OLD_ROUND, ERR_CHANGED_ROUND, ERR_CARD, ERR_NOT_CERTIFIED, ERR_POLICY,
        ERR_BUDGET, ERR_LEDGER, ERR_ENTROPY, ERR_DATA, ERR_TOO_SOON, ERR_AHEAD, ERR_MODEL, ERR_SLOT };
 enum { TABLE = 1, WINDOW, LAPLACE, MIXTURE, HIERARCHY };
@@ -347,14 +347,15 @@ static int write_file(const char *name, const u8 *data, size_t n) {         /* d
 static void load_board(void) {
     size_t n;
     u8 *f = read_file("fleet.bin", &n);
-    int second = f && n == 50 && !memcmp(f, "TFL2", 4), damaged = f && !second && !(n == 44 && !memcmp(f, "TFL1", 4));
+    int damaged = f && (n != 50 || memcmp(f, "TFL2", 4));
     if (f && !damaged) {
         fleet.present = 1;
         memcpy(fleet.key, f + 4, 32);
         fleet.pause = get32(f + 36);
         fleet.slot = get16(f + 40);
         fleet.ahead = get16(f + 42);
-        if (second) { fleet.epoch = get32(f + 44); fleet.records = get16(f + 48); }
+        fleet.epoch = get32(f + 44);
+        fleet.records = get16(f + 48);
         damaged = fleet.pause > 86400 || fleet.ahead < 1 || fleet.ahead > 1000;
     }
     free(f);
@@ -407,16 +408,14 @@ static u32 crc32(const u8 *p, size_t n) {
 
 static int decode_ledger(struct ledger *l, const u8 *f, size_t size) {
     static const u8 none[32];
-    u8 digest[32];
-    int old = size >= 60 && !memcmp(f, "TLG1", 4), check = old ? 8 : 4;
-    if (!old && (size < 56 || memcmp(f, "TLG2", 4))) return 0;
+    u8 check[4];
+    if (size < 56 || memcmp(f, "TLG2", 4)) return 0;
     *l = (struct ledger){get32(f + 4), get32(f + 8), get32(f + 12), {0}, f[48], get16(f + 50), {0}};
-    int idle = l->state == IDLE, reserved = old ? 3 : RESERVED, answered = old ? 2 : ANSWERED, asked = memcmp(f + 16, none, 32) != 0;
-    if (size < 52u + l->n + check || l->budget > 1000000000 || l->spent > l->budget || l->last > LAST_ROUND || l->state > reserved || f[49]) return 0;
-    if (old) hash(digest, f, 52 + l->n, "", 0); else put32(digest, crc32(f, 52 + l->n));
-    if (!same(digest, f + 52 + l->n, check) || (l->spent == 0) != idle || (l->last == 0 ? !idle : idle && old)) return 0;
-    if (((idle || l->state == reserved) && asked) || (l->state == answered ? l->n < 18 || l->n > 273 : l->n)) return 0;
-    if (old && !idle) { l->state = RESERVED; l->n = 0; return 1; }          /* of protocol 1: every round so far is over */
+    int idle = l->state == IDLE, asked = memcmp(f + 16, none, 32) != 0;
+    if (size < 56u + l->n || l->budget > 1000000000 || l->spent > l->budget || l->last > LAST_ROUND || l->state > RESERVED || f[49]) return 0;
+    put32(check, crc32(f, 52 + l->n));
+    if (!same(check, f + 52 + l->n, 4) || (l->spent == 0) != idle || (l->last == 0 && !idle)) return 0;
+    if ((l->state != ANSWERED && asked) || (l->state == ANSWERED ? l->n < 18 || l->n > 273 : l->n)) return 0;
     memcpy(l->question, f + 16, 32);
     memcpy(l->report, f + 52, l->n);
     return 1;

@@ -49,7 +49,7 @@ def test_the_second_device_and_the_library_agree(device, tmp_path, seed):
     seen = Counter()
     while seen["frames"] < FRAMES:
         seen += talk(device, tmp_path / str(seen["frames"]), draw, 60)
-    assert seen["82"] + seen["85"] > 20, seen  # reports
+    assert seen["82"] + seen["85"] > 10, seen  # reports
     assert len(seen) > 12, seen  # and most of the refusals
 
 

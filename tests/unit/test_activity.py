@@ -85,6 +85,7 @@ def test_shares_are_those_of_wisdm(sensor):
     assert (np.abs(drawn - sensor.SHARES) < 6 * error).all()
 
 
+@pytest.mark.slow
 def test_activities_overlap_as_those_of_wisdm_do(people):
     """A model without privacy is right about 80 to 92 % of new people's windows; stairs are taken for walking."""
     from sklearn.linear_model import LogisticRegression

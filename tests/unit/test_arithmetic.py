@@ -1,93 +1,15 @@
-"""shared_specs/arithmetic.md, implemented from its text alone in unbounded integers, against the device library."""
+"""The device library computes what shared_specs/arithmetic.md says, for records and parameters at random."""
 
-import math
 from array import array
 
 import numpy as np
 import pytest
+from spec.arithmetic import ONE, local_training, mean_gradient, probabilities
 
 from tern import wire
 from tern.gradient import Gradient
 from tern.inference import Classifier
 from tern.local import LocalTrainer
-
-ONE = 2**14
-A = [round(2**14 / (1 + math.exp(i / 8))) for i in range(81)]
-W = [round(2**15 * math.exp(-a)) for a in range(12)]
-B = [round(2**14 * math.exp(-b / 64)) for b in range(65)]
-
-
-def clamp(a, b):
-    return max(-b, min(b, a))
-
-
-def prediction(m, e, x):
-    return (sum(a * b for a, b in zip(m, x, strict=True)) + 2 ** (-e - 1)) >> -e
-
-
-def s(t):
-    if t < 0:
-        return 2**14 - s(-t)
-    if t >= 10 * 2**14:
-        return 0
-    i = t >> 11
-    f = t - 2**11 * i
-    return A[i] - (((A[i] - A[i + 1]) * f + 2**10) >> 11)
-
-
-def residual(model, m, e, x, y):
-    z = prediction(m, e, x)
-    if model == wire.LINEAR:
-        return clamp(z - y, 1025 * 2**14)
-    if model == wire.LOGISTIC:
-        return -s(z) if y > 0 else s(-z)
-    exact = sum(a * b for a, b in zip(m, x, strict=True))
-    if y > 0:
-        return -(2**14) if exact < 2 ** (14 - e) else 0
-    return 2**14 if exact > -(2 ** (14 - e)) else 0
-
-
-def mean_gradient(model, m, e, records):
-    n = len(records)
-    sums = [0] * len(m)
-    for *x, y in records:
-        r = residual(model, m, e, x, y)
-        sums = [total + ((r * own + 2**13) >> 14) for total, own in zip(sums, x, strict=True)]
-    return [clamp((total + (n >> 1)) // n, 2**14) for total in sums]
-
-
-def local_training(model, m, e, records, epochs, batch, rate, tau):
-    c = len(records)
-    n = min(batch, c, 32) if batch else min(c, 32)
-    fine, mantissas = [256 * own for own in m], list(m)
-    h = -6 - e - rate
-    for _ in range(epochs):
-        for start in range(0, c, n):
-            gradient = mean_gradient(model, mantissas, e, records[start : start + n])
-            moves = [g * 2**h if h >= 0 else (g + 2 ** (-h - 1)) >> -h for g in gradient]
-            fine = [clamp(own - u, 256 * 32767) for own, u in zip(fine, moves, strict=True)]
-            mantissas = [(own + 128) >> 8 for own in fine]
-    shares = []
-    for own, before in zip(fine, m, strict=True):
-        moved = own - 256 * before
-        size = 2**14 if abs(moved) >= tau else (2**15 * abs(moved) + tau) // (2 * tau)
-        shares.append(-size if moved < 0 else size)
-    return shares
-
-
-def probabilities(rows, e, x, q):
-    z = [prediction(row, e, x) for row in rows]
-    weights = []
-    for own in z:
-        t = max(z) - own
-        if t >= 12 * 2**14:
-            weights.append(0)
-            continue
-        a, b, f = t >> 14, (t >> 8) % 64, t % 256
-        part = B[b] - (((B[b] - B[b + 1]) * f + 128) >> 8)
-        weights.append((W[a] * part + 2**13) >> 14)
-    step = 2 ** (14 - q)
-    return [2**14 * weight // sum(weights) // step * step for weight in weights]
 
 
 def some_records(rng, c, d):

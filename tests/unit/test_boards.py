@@ -6,14 +6,11 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from tern import __version__, compat, host_frames, supervisor, wire
-from tern.boards import Base
-from tern.client import Client
+from tern import __version__, compat, supervisor, wire
 from tern.entropy import FAILED, EntropyError
 
 
@@ -198,16 +195,3 @@ def test_an_older_rp2350_reports_nothing_and_says_why(monkeypatch: pytest.Monkey
     assert board.text().endswith(f"; tern {__version__}; 27 C")
     board.last_error = "OSError"
     assert board.text().endswith(f"; tern {__version__}; OSError; 27 C")
-
-
-def test_a_board_without_the_bench_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(
-        sys.modules, "tern.bench", None
-    )  # as on a board that tern deploy gave just its client
-    board = Base()
-    board.directory = str(tmp_path)
-    client = Client(board)
-    request = bytearray(64)
-    n = host_frames.encode_bench_request(request, 5, wire.BENCH_ENTROPY, 1)
-    answer = bytes(client.reply[: client.answer(memoryview(request)[:n])])
-    assert host_frames.decode_error(answer, b"")[2] == wire.ERR_FRAME

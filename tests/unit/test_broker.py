@@ -17,10 +17,11 @@ from tern.links import mqtt
 from ternhost.errors import StorageError, UsageError
 from ternhost.provision import keys
 from ternhost.reach.addresses import AUTHORITY
-from ternhost.reach.broker import configuration
+from ternhost.reach.broker import configuration, mosquitto_files
 from ternhost.reach.broker.access import CERTIFICATE, CONFIG, HOST, KEY, Access, host_file
 from ternhost.reach.broker.attach import fleet_file, write_network
 from ternhost.reach.broker.mosquitto import configure_if_missing
+from ternhost.store import store_file
 from ternhost.store.store import Store
 
 KEYS = {7: bytes(range(32)), 8: bytes(32)}
@@ -125,13 +126,13 @@ def test_what_cannot_be(tmp_path):
 
 def test_the_store_is_made_and_remembered(tmp_path):
     access = configuration.configure(tmp_path / "new")
-    store = tmp_path / "new" / configuration.STORE
+    store = tmp_path / "new" / store_file.NAME
     assert access.store == str(store)
     assert stat.S_IMODE(store.stat().st_mode) == 0o600
     assert set(passwords(tmp_path / "new")) == {"tern-host"}
-    assert json.loads((tmp_path / "new" / HOST).read_text())["store"] == configuration.STORE
+    assert json.loads((tmp_path / "new" / HOST).read_text())["store"] == store_file.NAME
     (tmp_path / "new").rename(tmp_path / "moved")
-    assert Access.load(tmp_path / "moved" / HOST).store == str(tmp_path / "moved" / configuration.STORE)
+    assert Access.load(tmp_path / "moved" / HOST).store == str(tmp_path / "moved" / store_file.NAME)
 
 
 def test_the_store_may_be_elsewhere(tmp_path, monkeypatch):
@@ -151,7 +152,7 @@ def test_again_without_options_changes_nothing_but_passwords(tmp_path):
         keys.add(store, [9])
         assert configuration.configure(tmp_path) == first, "beside a host that has the store"
     assert set(passwords(tmp_path)) == {"tern-host", "00000009"}
-    for name in before.keys() - {configuration.PASSWORDS, configuration.STORE}:
+    for name in before.keys() - {configuration.PASSWORDS, store_file.NAME}:
         assert (tmp_path / name).read_bytes() == before[name], name
     assert configuration.configure(tmp_path, port=4321).port == 4321
 
@@ -159,7 +160,6 @@ def test_again_without_options_changes_nothing_but_passwords(tmp_path):
 def test_what_is_not_named_stays(tmp_path):
     configuration.configure(
         tmp_path, port=1234, names=("broker.local", "10.0.0.7"), address="0.0.0.0", prefix="farm",
-        persistence=False, queued=50,
     )  # fmt: skip
     conf = (tmp_path / CONFIG).read_text()
     access = configuration.configure(tmp_path, tls=True)
@@ -179,16 +179,6 @@ def test_no_tls_stays_too(tmp_path):
     assert configuration.configure(tmp_path, tls=True).authority
 
 
-def test_an_older_host_file_tells_no_store(tmp_path):
-    configuration.write_configuration(tmp_path, KEYS)
-    path = tmp_path / HOST
-    old = json.loads(path.read_text())
-    del old["store"]
-    path.write_text(json.dumps(old))
-    assert Access.load(path).store is None
-    assert configuration.configure(tmp_path).store == str(tmp_path / configuration.STORE)
-
-
 def test_a_port_that_is_taken_is_not_the_default(tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
@@ -205,12 +195,8 @@ def test_files_of_a_board(tmp_path):
     )
     config = json.loads((tmp_path / mqtt.CONFIG).read_text())
     assert config == {
-        "host": "localhost",
-        "port": 8883,
-        "prefix": "tern",
-        "authority": "authority.der",
-        "keep_alive": 30,
-    }
+        "host": "localhost", "port": 8883, "prefix": "tern", "authority": "authority.der", "keep_alive": 30,
+    }  # fmt: skip
     x509.load_der_x509_certificate((tmp_path / "authority.der").read_bytes())
     path = tmp_path / storage.FLEET
     assert storage.read_fleet(str(path)) == (bytes(range(32)), 60, 250, 24, 3, 64)
@@ -235,7 +221,7 @@ def test_home_assistant_is_kept_apart_from_the_fleet(tmp_path, fleet, home):
     configuration.configure(tmp_path, prefix="terns/b", home_assistant=False)
     configuration.configure(tmp_path, prefix="terns/b", home_assistant="homeassistant")
     for name in ("round", "model", "down/+", "up/+", "hello/+", "site/+"):
-        assert (tmp_path / configuration.ACCESS).read_text().count(f"topic deny terns/b/{name}\n") == 2
+        assert (tmp_path / mosquitto_files.ACCESS).read_text().count(f"topic deny terns/b/{name}\n") == 2
 
 
 @pytest.mark.parametrize(
@@ -255,17 +241,3 @@ def test_policies_that_cannot_be(name, least, most, message):
         with pytest.raises(UsageError) as caught:
             fleet_file(bytes(32), **{name: value})
         assert str(caught.value) == message.format(value)
-
-
-def test_an_old_access_list_is_brought_up_to_date(tmp_path):
-    """Of a directory that an earlier version made; its passwords stay."""
-    configuration.configure(tmp_path, prefix="farm/a")
-    path = tmp_path / configuration.ACCESS
-    whole = path.read_text()
-    assert whole.count("topic write farm/a/model") == 1
-    assert whole.count("pattern read farm/a/model") == 1
-    host = (tmp_path / HOST).read_text()
-    path.write_text("".join(line for line in whole.splitlines(True) if "model" not in line))
-    configuration.configure(tmp_path)
-    assert sorted(path.read_text().split("\n\n")) == sorted(whole.split("\n\n"))
-    assert host == (tmp_path / HOST).read_text()

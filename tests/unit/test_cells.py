@@ -40,6 +40,7 @@ def test_the_order_of_the_rows_is_that_of_the_cells_whatever_process_runs_them()
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.slow
 def test_figures_do_not_depend_on_the_number_of_processes() -> None:
     cells = [Cell("a", algebra, {"n": n}) for n in range(6)]
     two, three = (tables(cells, Kept(None, ASKED), quiet, workers) for workers in (2, 3))
@@ -94,6 +95,7 @@ def test_another_experiment_in_the_same_directory_is_refused(tmp_path: Path) -> 
         Kept(tmp_path / "file" / "below", ASKED)
 
 
+@pytest.mark.slow
 def test_the_command_refuses_other_options_and_goes_on_with_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,6 +133,7 @@ def test_numbers_that_json_does_not_have() -> None:
     assert cores() >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_experiment_goes_on_and_leaves_no_process(
     number: signal.Signals, tmp_path: Path

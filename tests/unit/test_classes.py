@@ -4,7 +4,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from simulating import begin
 
 from ternhost.errors import UsageError
 from ternhost.learn import base
@@ -12,7 +11,6 @@ from ternhost.learn.base import Turns, clients_of, most_turns, take
 from ternhost.learn.designs import class_of, coordinates_by_rule, shares
 from ternhost.learn.fedsgd import Options
 from ternhost.privacy import certify, mechanisms
-from ternhost.run import costs
 
 # Shares
 
@@ -198,19 +196,3 @@ def test_an_algorithm_that_nobody_registered():
     with pytest.raises(UsageError, match="no algorithm 'adam'") as caught:
         base.ALGORITHMS.named("adam")
     assert "fedsgd, fedavg, hiera, collect, infer" in caught.value.hint
-
-
-# Budgets
-
-
-def test_every_device_allows_what_its_class_costs():
-    algorithm = begin(
-        "fedsgd", 300, dataset="diabetes", model="linear", reports=300, epsilons="1:0.5,2:0.3,4:0.2"
-    )
-    devices = np.arange(1, 301)
-    classes = class_of(devices, [0.5, 0.3, 0.2], algorithm.options.seed)
-    assert set(classes) == {0, 1, 2}
-    for policy, own in zip(costs.policies(algorithm, devices, None), classes, strict=True):
-        epsilon = (1_000_000, 2_000_000, 4_000_000)[own]
-        assert (policy.largest, policy.budget) == (epsilon, epsilon)
-    assert {policy.budget for policy in costs.policies(algorithm, devices, 5_000_000)} == {5_000_000}

@@ -17,7 +17,7 @@ from ternhost.count import estimate
 from ternhost.datasets import Table
 from ternhost.errors import UsageError
 from ternhost.learn import collect
-from ternhost.learn.base import Audience
+from ternhost.learn.base import Population
 from ternhost.learn.collect import Collect, Options
 from ternhost.learn.designs import K_RULES
 from ternhost.privacy import certify, mechanisms
@@ -173,7 +173,7 @@ def test_who_is_asked_what_does_not_follow_from_the_class():
 
 
 def test_boards_that_hold_the_constant_are_asked_past_it():
-    algorithm = Collect(Options(dataset="iris"), Audience(knows_records=False))
+    algorithm = Collect(Options(dataset="iris"), Population(knows_records=False))
     ((question, devices),) = algorithm.cohorts([7, 8, 9])
     assert list(question.parameters) == [0, 1, 1, 1, 1]
     assert list(devices) == [7, 8, 9]
@@ -401,9 +401,3 @@ def test_categories_are_told_and_drawn(capsys):
     assert Path("runs/x/frequencies.png").stat().st_size > 20_000
     assert "optimised local hashing" in page
     assert "randomised response" in page
-
-
-def test_a_collection_that_asked_otherwise_is_not_gone_on_with(people):
-    algorithm = begin("collect", 600, dataset=people)
-    with pytest.raises(UsageError, match="a version that asked otherwise"):
-        algorithm.restore({"round": 0, "reported": [0], "most": 0, "counts": []})

@@ -6,7 +6,7 @@ import pytest
 
 from ternhost.learn.base import ALGORITHMS
 from ternhost.privacy import cards, mechanisms
-from ternhost.run.options import Where
+from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.store.reader import Reader
 from ternhost.store.snapshot import LABEL, RunView, Snapshot, TallyView
@@ -92,9 +92,9 @@ def test_labels_are_labels_and_no_numbers():
 )
 def test_what_a_symbol_stands_for_is_known_from_the_question_and_before(tmp_path, algorithm, options, what):
     made = ALGORITHMS.named(algorithm).Options(**options)
-    with Run.begin(algorithm, made, Where(fleet="simulated:40"), parent=tmp_path, name="r") as run:
+    with Run.begin(RunOptions(algorithm, made, "simulated:40"), parent=tmp_path, name="r") as run:
         run.run()
-        with Reader(run.place.store) as reader:
+        with Reader(run.files.store) as reader:
             now = reader.snapshot()
     assert {own.what for own in now.tallies} == {what}
     assert privacy._card(now, 0) == privacy._card(replace(now, tallies=()), 0)

@@ -60,6 +60,29 @@ def test_a_file_that_is_something_else(name, content, tmp_path):
     assert "https://" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("wisdm", "33,Jogging,49105962326000,-0.69,12.68,0.5;\n1600,A,252207666810782,-0.36,8.79,1.05;\n",
+         "1 of 2 records make no sense"),
+        ("wisdm", "33,Jogging,49105962326000,-0.69,12.68,0.5;\n", "not one window"),
+        ("ipums", "SEX,MARST\n1,2\n", "no records with a numeric variable"),
+        ("ipums", "AGE,SEX\n", "no records"),
+        ("ipums", "AGE,SEX\nold,1\n", "AGE holds something that is no number"),
+        ("ipums", "AGE,SEX\n999,1\n", "no record has all"),
+        *(("vehicle", line, "file") for line in (
+            "4 1:0.5\n", "1 1:1.5\n", "1 101:0.5\n", "1 0:0.5\n", "1 a:0.5\n", "x 1:1\n", "1 1:nan\n",
+        )),
+    ],
+)  # fmt: skip
+def test_files_that_cannot_be_used(name, content, problem, tmp_path):
+    path = tmp_path / "file"
+    path.write_text(content)
+    with pytest.raises(UsageError, match=problem) as caught:
+        datasets.load(f"{name}:{path}")
+    assert {"vehicle": "combined_scale"}.get(name, "") in (caught.value.hint or "")
+
+
 # Categorical attributes
 
 
@@ -118,15 +141,6 @@ def test_wisdm_reads_what_is_whole_and_counts_the_rest(folder):
     assert samples.acceleration[6].tolist() == [3.36, 10.57, -6.129145]
 
 
-def test_wisdm_of_another_format_is_refused(tmp_path):
-    path = wisdm_file(
-        tmp_path / "raw.txt",
-        "33,Jogging,49105962326000,-0.69,12.68,0.5;\n1600,A,252207666810782,-0.36,8.79,1.05;\n",
-    )
-    with pytest.raises(UsageError, match="1 of 2 records make no sense"):
-        wisdm.read(path)
-
-
 def test_wisdm_windows(tmp_path):
     rng = np.random.default_rng(4)
     lines = []
@@ -159,12 +173,6 @@ def test_wisdm_windows(tmp_path):
     six = datasets.load(f"wisdm:{path}", classes=True)
     assert len(six.classes) == 6
     assert [six.classes[label] for label in six.labels[1:3]] == ["Walking", "Jogging"]
-
-
-def test_wisdm_without_a_whole_window(tmp_path):
-    path = wisdm_file(tmp_path / "raw.txt", WISDM_LINES.splitlines()[0] + "\n")
-    with pytest.raises(UsageError, match="not one window"):
-        wisdm.wisdm(path)
 
 
 # BasicMotions
@@ -292,21 +300,6 @@ def test_ipums_variables_of_ones_own(folder):
     assert ipums.ipums(ignore=["dist"]).numeric_names == ("AGE",)
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        ("SEX,MARST\n1,2\n", "no records with a numeric variable"),
-        ("AGE,SEX\n", "no records"),
-        ("AGE,SEX\nold,1\n", "AGE holds something that is no number"),
-        ("AGE,SEX\n999,1\n", "no record has all"),
-    ],
-)
-def test_ipums_extracts_that_cannot_be_used(folder, content, problem):
-    (folder / "ipums.csv").write_text(content)
-    with pytest.raises(UsageError, match=problem):
-        ipums.ipums()
-
-
 # Vehicle
 
 VEHICLE_LINES = b"""\
@@ -324,26 +317,10 @@ def test_vehicle(folder, pack):
     assert (data.dimension, data.task, data.classes) == (101, MULTICLASS, ("1", "2", "3"))
     assert data.labels.tolist() == [2, 0, 1]
     assert data.features[0, [0, 1, 2, 3, 50, 100]].tolist() == [
-        ONE,
-        round(-0.981481 * ONE),
-        round(-0.997268 * ONE),
-        0,
-        ONE // 2,
-        ONE,
-    ]
+        ONE, round(-0.981481 * ONE), round(-0.997268 * ONE), 0, ONE // 2, ONE,
+    ]  # fmt: skip
     assert data.features[2, [1, 99, 100]].tolist() == [0, -ONE, -ONE // 8]
     assert datasets.load("vehicle").labels.tolist() == [ONE, -ONE, -ONE]
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"4 1:0.5\n", b"1 1:1.5\n", b"1 101:0.5\n", b"1 0:0.5\n", b"1 a:0.5\n", b"x 1:1\n", b"1 1:nan\n"],
-)
-def test_vehicle_files_that_cannot_be_used(tmp_path, content):
-    (tmp_path / "file").write_bytes(content)
-    with pytest.raises(UsageError, match="file") as caught:
-        vehicle.vehicle(tmp_path / "file")
-    assert "combined_scale" in caught.value.hint
 
 
 # MNIST and Fashion-MNIST

@@ -18,8 +18,9 @@ from ternhost import DeviceModel, StorageError, UsageError
 from ternhost.cli import main
 from ternhost.count.questions import Averaged
 from ternhost.datasets import load
+from ternhost.learn.schedule import Schedule
 from ternhost.run import serve
-from ternhost.run.options import Schedule, Where
+from ternhost.run.options import RunOptions
 from ternhost.store import kept_model
 from ternhost.store.store import Store
 
@@ -202,8 +203,9 @@ def test_a_served_fleet_is_sent_a_model_every_so_many_rounds(tmp_path, monkeypat
 
     monkeypatch.setattr(BoardsDriver, "publish", publish)
     options = ALGORITHMS.named("fedsgd").Options(dataset="synthetic-logistic", epsilon="1")
-    where = Where(fleet="inprocess:1", budget="1000")
-    with serve.serve("fedsgd", options, where, Schedule(rounds=7, model_every=3), name="served") as run:
+    schedule = Schedule(rounds=7, model_every=3)
+    asked = RunOptions("fedsgd", options, "inprocess:1", schedule=schedule, budget="1000")
+    with serve.serve(asked, name="served") as run:
         result = run.run()
         assert DeviceModel.of_store(run.store.path, "served").number == sent[-1]
         run.store.save_run("served", state={**run.store.run("served").state, "first_round": sent[-1] + 1})

@@ -1,9 +1,7 @@
-"""The firmware's table leaf over every input, its law down every branch; and which wrong draws the vectors catch."""
+"""The firmware's table leaf over every input, and its law down every branch."""
 
-import json
 from array import array
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +9,10 @@ import sampler_walk
 from spec import cards as spec
 
 from tern import table
-from tern.card import HIERARCHY, LAPLACE, MIXTURE, TABLE, Card, T, decode
+from tern.card import Card, T, decode
 from tern.entropy import SLACK
 from tern.fixed import MAX_EPSILON, ONE
 from ternhost.privacy import certify, mechanisms
-
-VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors" / "sampler.json"
 
 
 def rows(*thresholds: tuple[int, ...]) -> Card:
@@ -123,154 +119,3 @@ def test_the_law_between_knots_is_exact(name: str) -> None:
         drawn = sampler_walk.outputs(CARDS[name], v)
         assert sum(drawn) == 1
         assert drawn == certify.distribution(CARDS[name], v)
-
-
-# --- what the vectors catch ---------------------------------------------------------------------------------
-
-
-class Draws:
-    """Draws as cards.md tells them, in plain integers; what a mutation names is done wrong."""
-
-    def __init__(self, data: bytes, wrong: str) -> None:
-        self.data = data
-        self.at = 0
-        self.wrong = wrong
-
-    def byte(self) -> int:
-        self.at += 1
-        return self.data[self.at - 1]
-
-    def thresholds(self, found: list[int], bits: int, single: bool = False) -> int:
-        known, m = 0, 0
-        reads_on = self.wrong == ("single thresholds read on" if single else "rows read on")
-        while True:
-            low, high = known << bits, (known + 1) << bits
-            scaled = [t << 8 * m for t in found]
-            inside = any(low < t < high or (reads_on and m and t == low) for t in scaled)
-            if self.wrong == "all bytes are read":
-                inside = True
-            if not inside or 8 * m >= bits:
-                below = [
-                    t < low if self.wrong == "an equal threshold counts as above" else t <= low
-                    for t in scaled
-                ]
-                return sum(below)
-            known = known << 8 | self.byte()
-            m += 1
-
-    def bernoulli(self, f: int, bits: int) -> int:
-        if f == 0:
-            return 0
-        return 1 - self.thresholds([f], bits, single=True)
-
-    def uniform(self, n: int) -> int:
-        mask = (1 << (n - 1).bit_length()) - 1
-        size = -(-mask.bit_length() // 8)
-        if self.wrong == "uniform(256) reads two bytes" and n == 256:
-            size = 2
-        order = "big" if self.wrong == "uniform reads most significant bytes first" else "little"
-        while True:
-            value = int.from_bytes([self.byte() for _ in range(size)], order)
-            if self.wrong == "uniform takes a remainder":
-                return value % n
-            if value & mask < n:
-                return value & mask
-
-    def table(self, card: Card, v: int) -> int:
-        columns = card.symbols - 1
-        b = (v + ONE) << card.knot_bits
-        i, f = b >> 15, b & 32767
-        if self.wrong == "a knot is drawn first":
-            i, f = i + self.bernoulli(f, 15), 0
-        c = list(card.thresholds[i * columns : (i + 1) * columns])
-        after = list(card.thresholds[(i + 1) * columns : (i + 2) * columns]) if f else c
-        found = [(2**15 - f) * a + f * b for a, b in zip(c, after, strict=True)]
-        if self.wrong == "interpolated thresholds have 30 bits":
-            found = [t >> 15 << 15 for t in found]
-        return self.thresholds(found, 45)
-
-    def window(self, card: Card, v: int) -> int:
-        others = card.symbols - card.window
-        b = (v + ONE) * others
-        i = (b >> 15) + self.bernoulli(b & 32767, 15)
-        if self.bernoulli(card.threshold, 30):
-            return i + self.uniform(card.window)
-        e = self.uniform(others)
-        return e if e < i else e + card.window
-
-    def rounded(self, card: Card, v: int) -> int:
-        b = (v + ONE) << (card.grid_bits + 1)
-        if self.wrong == "laplace reads where the fraction is 0" and b & 32767 == 0:
-            self.byte()
-        return (b >> 15) - (1 << card.grid_bits) + self.bernoulli(b & 32767, 15)
-
-    def noise(self, card: Card, i: int) -> int:
-        while True:
-            offset = self.uniform(card.t)
-            k = 1
-            while self.uniform(card.t) < offset and (k == 1 or self.uniform(k) == 0):
-                k += 1
-            if k % 2 == 0:
-                continue
-            whole = 0
-            while True:
-                k = 2
-                while self.uniform(k) == 0:
-                    k += 1
-                if k % 2 == 0:
-                    break
-                whole += 1
-            magnitude = (offset + card.t * whole) // card.s
-            negative = self.byte() & 1
-            if magnitude or not negative or self.wrong == "laplace has a negative zero":
-                i += -magnitude if negative else magnitude
-                return min(max(i, card.lowest), card.highest) - card.lowest
-
-    def sample(self, card: Card, xs: list[int]) -> list[int]:
-        if card.shape == LAPLACE:
-            if self.wrong == "laplace rounds each coordinate before its noise":
-                return [self.noise(card, self.rounded(card, v)) for v in xs]
-            return [self.noise(card, i) for i in [self.rounded(card, v) for v in xs]]
-        return [self.table(card, v) if card.shape == TABLE else self.window(card, v) for v in xs]
-
-
-WRONG = (
-    "single thresholds read on",
-    "rows read on",
-    "all bytes are read",
-    "an equal threshold counts as above",
-    "uniform(256) reads two bytes",
-    "uniform reads most significant bytes first",
-    "uniform takes a remainder",
-    "a knot is drawn first",
-    "interpolated thresholds have 30 bits",
-    "laplace reads where the fraction is 0",
-    "laplace has a negative zero",
-    "laplace rounds each coordinate before its noise",
-)
-
-
-def failures(wrong: str) -> list[str]:
-    """The vectors that an implementation with this mistake does not pass."""
-    found = []
-    for case in json.loads(VECTORS.read_text())["tests"]:
-        card = decode(bytes.fromhex(case["card"]))
-        if card.shape in (MIXTURE, HIERARCHY):
-            continue
-        draws = Draws(bytes.fromhex(case["stream"]), wrong)
-        try:
-            passed = draws.sample(card, case["xs"]) == case["symbols"] and draws.at == case["bytes_used"]
-        except IndexError:  # no byte is left
-            passed = False
-        if not passed:
-            found.append(case["comment"])
-    return found
-
-
-def test_what_the_text_says_passes_the_vectors() -> None:
-    assert failures("") == []
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_draw_fails_a_vector(wrong: str) -> None:
-    assert failures(wrong)

@@ -6,15 +6,20 @@ import struct
 import threading
 import time
 import tty
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from harness.port import Port, silent
 from ppk2_api import ppk2_api
+from spec.frames import cobs
 
 from tern import frames
+from ternhost.cli import main
 from ternhost.errors import DeviceError, TernError, UsageError
-from terntools.bench import current_model, energy
+from terntools.bench import battery, current_model, energy
+from terntools.bench.battery import Phase, Wakes
 from terntools.bench.meters import ina, ppk2
 from terntools.bench.meters.csv import Csv
 from terntools.bench.meters.joulescope import from_samples
@@ -97,17 +102,15 @@ R = {0: 1000.0, 1: 100.0, 2: 10.0, 3: 1.0, 4: 0.05}  # shunts of the kit's range
 ADC = 1.8 / 163840
 
 
-class Kit:
+class Kit(Port):
     """Answers as the kit does: calibration on 0x19; from 0x06 to 0x07 four bytes a sample."""
 
     def __init__(self, samples):
         self.samples = samples
         self.commands = []
         self.calibrated = threading.Event()
-        self.far, self.near = os.openpty()
-        tty.setraw(self.near)
+        super().__init__()
         tty.setraw(self.far)
-        self.port = os.ttyname(self.near)
         self.thread = threading.Thread(target=self.serve, daemon=True)
         self.thread.start()
 
@@ -187,13 +190,8 @@ def test_the_bytes_of_a_power_profiler_kit(monkeypatch):
 
 
 def test_a_port_that_is_no_kit(tmp_path):
-    far, near = os.openpty()
-    try:
-        with pytest.raises(DeviceError, match="no Power Profiler Kit"):
-            Ppk2(os.ttyname(near))
-    finally:
-        os.close(far)
-        os.close(near)
+    with silent() as port, pytest.raises(DeviceError, match="no Power Profiler Kit"):
+        Ppk2(port)
     with pytest.raises(UsageError, match=r"--volts must be 0\.8 to 5"):
         Ppk2("/dev/null", 12.0)
 
@@ -209,8 +207,7 @@ def logger_bytes(chip, ohms, t, amperes, marker, first_tick):
             ticks = (first_tick + round(t[i] * 1e6)) % (1 << 30)
             bus = round(VOLTS / chip.bus) | (1 << 30 if marker[i] else 0)
             rows += ina.ROW.pack(ticks, bus, round(amperes[i] * ohms / chip.shunt))
-        coded = bytearray(frames.cobs_size(len(rows)))
-        out += bytes(coded[: frames.cobs_encode(rows, len(rows), coded)])
+        out += cobs(rows)
     return out
 
 
@@ -358,3 +355,136 @@ def test_every_figure_of_the_model_has_its_source_and_page():
     quoted = boards["rp2040"]["active"]["quoted"]
     derived = quoted["dvdd_48mhz_ma"] * 125 / 48 + quoted["iovdd_ma"] + quoted["usb_vdd_ma"]
     assert boards["rp2040"]["active"]["ma"] == pytest.approx(derived, abs=0.05)
+
+
+# The life of a battery: charges add up, limits hold, and every figure has its source
+
+
+def wakes(**options):
+    """A wake of 2 s at 100 mA; 0.01 mA asleep."""
+    usual = {
+        "phases": {"awake": Phase(2000, 100, "x")},
+        "sleep": 0.01,
+        "longest": None,
+        "self_discharge": 0.0,
+    }
+    return Wakes(**{"name": "n", "sleep_source": "x", "volts": 3.7, **usual, **options})
+
+
+def test_charges_add_up():
+    life = wakes().life(1000, 3600)
+    assert life.milliampere["awake"] == pytest.approx(200 / 3600)
+    assert life.milliampere["sleep"] == pytest.approx(0.01 * 3598 / 3600)
+    assert life.years == pytest.approx(1000 / life.average / 8766)
+    assert wakes().life(1000, 7200).milliampere["awake"] == pytest.approx(100 / 3600)
+    assert wakes().charge == 200
+
+
+def test_a_battery_that_nobody_uses_is_empty_when_it_has_lost_all_of_it():
+    idle = wakes(phases={}, sleep=0.0, self_discharge=0.025)
+    assert idle.life(1000, 3600).years == pytest.approx(40 / 12)
+    assert idle.life(2000, 3600).years == pytest.approx(40 / 12)
+
+
+def test_times_can_be_given():
+    shorter = battery.load("esp32").with_ms({"join": 200, "slot": 0})
+    assert shorter.phases["join"].ms == 200
+    assert shorter.phases["join"].ma == battery.load("esp32").phases["join"].ma
+    assert shorter.charge == pytest.approx(battery.load("esp32").charge - 0.6 * 110 - 0.5 * 110)
+    for call, message in (
+        (lambda: battery.load("esp32").with_ms({"dance": 1}), "no phase 'dance'"),
+        (lambda: battery.load("esp8266"), "no figures of esp8266"),
+        (lambda: battery.load("esp32", "hibernate"), "ESP32 has no sleep 'hibernate'"),
+        (lambda: wakes().life(1000, 2), "it cannot come every 2 s"),
+    ):
+        with pytest.raises(UsageError, match=message) as caught:
+            call()
+        assert caught.value.hint
+
+
+def test_a_switching_converter_draws_more_from_a_lower_voltage():
+    low, high = (battery.load("pico-w", volts=volts) for volts in (2.5, 5.0))
+    assert low.charge == pytest.approx(2 * high.charge)
+    assert low.sleep == pytest.approx(2 * high.sleep)
+    assert battery.load("pico-w", "timer", volts=2.5).sleep == battery.load("pico-w", "timer", volts=5).sleep
+    assert battery.load("esp32", volts=2.5).charge == battery.load("esp32", volts=5).charge
+
+
+def test_every_figure_says_where_it_is_from():
+    told = {"source", "measured_by", "assumed"}
+    for name, of in battery.figures()["boards"].items():
+        for figure in (*of["currents"].values(), *of["sleeps"].values()):
+            assert told & figure.keys(), f"{name}: {figure['what']}"
+            assert not figure.get("assumed"), "currents are not assumed"
+            assert figure["ma"] >= 0 < figure["volts"]
+        for phase, figure in of["phases"].items():
+            assert told & figure.keys() or phase == "slot", f"{name}: {phase}"
+            assert figure["current"] in of["currents"]
+        assert of["phases"].keys() == battery.figures()["boards"]["esp32"]["phases"].keys()
+
+
+def test_a_year_on_2000_mah_at_a_round_an_hour():
+    """What docs/guides/battery.md says: an ESP32 by itself, a Pico W whose supply a timer cuts."""
+    years = {
+        (board, sleep): battery.load(board, sleep).life(2000, 3600).years
+        for board, of in battery.figures()["boards"].items()
+        for sleep in of["sleeps"]
+    }
+    assert {case for case, value in years.items() if value >= 1} == {
+        ("esp32", "deepsleep"),
+        ("esp32", "timer"),
+        ("pico-w", "timer"),
+    }
+
+
+# A row of the guide's second table -> what is changed there for an ESP32, and for a Pico W with a timer.
+CHANGES = {
+    "as above": ({}, {}),
+    "TLS takes twice the time": ({"connect": 3000}, {"connect": 6000}),
+    "a scan for the network": ({"join": 6000}, {"join": 8200}),
+    "TLS session and address kept": ({"connect": 300, "address": 0}, None),
+    "without TLS": ({"connect": 200}, {"connect": 200}),
+    "a lithium primary cell": ({"self_discharge": 0.0017}, {"self_discharge": 0.0017}),
+    "a round every 15 minutes": ({"interval": 900}, {"interval": 900}),
+    "a round a day": ({"interval": 86_400}, {"interval": 86_400}),
+}
+
+
+def test_the_guide_has_these_years():
+    guide = Path(__file__).parents[2] / "docs/guides/battery.md"
+    rows = [line.strip("| ").split(" | ") for line in guide.read_text().splitlines() if line.startswith("| ")]
+    kinds = (("esp32", "deepsleep"), ("pico-w", "timer"))
+    for begins, changes in CHANGES.items():
+        (cells,) = [row[1:] for row in rows if row[0].startswith(begins)]
+        for cell, kind, change in zip(cells, kinds, changes, strict=True):
+            if change is None:
+                assert cell == "-"
+                continue
+            times = dict(change)
+            interval = times.pop("interval", 3600)
+            loss = times.pop("self_discharge", None)
+            years = battery.load(*kind, self_discharge=loss).with_ms(times).life(2000, interval).years
+            assert cell == f"{years:.2f}".removeprefix("0"), begins
+    for kind in (*kinds, ("esp32", "devkit"), ("pico-w", "deepsleep")):
+        years = f"{battery.load(*kind).life(2000, 3600).years:.2f}".removeprefix("0")
+        assert any(
+            row[1].startswith(kind[1]) or kind[1] == "devkit" for row in rows if row[2:3] == [years]
+        ), kind
+
+
+def test_the_command(tmp_path, capsys):
+    picture = tmp_path / "battery.png"
+    words = ["bench", "battery", "--board", "pico-w", "--awake-ms", "join=1000"]
+    assert main([*words, "--json", "--plot", str(picture)]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert result["phases"]["join"]["ms"] == 1000
+    assert result["milliampere_average"] == pytest.approx(sum(result["milliampere"].values()))
+    assert result["modelled"]
+    assert main([*words, "--interval-s", "7200"]) == 0
+    text = capsys.readouterr().out
+    assert "years (modelled)" in text
+    assert "cannot sleep longer than 4290 s" in text
+    for wrong in ("join", "join=x", "join=-1"):
+        assert main([*words, "--awake-ms", wrong]) == 2
+        assert "--awake-ms must be PHASE=MS" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from tern import card as cards
 from tern.fixed import ONE
 from ternhost.learn.designs import coordinates_by_rule
 from ternhost.privacy import base, certify, mechanisms
-from ternhost.privacy.mechanisms import duchi, hybrid, pdpm, piecewise, three_outputs
+from ternhost.privacy.mechanisms import duchi, hybrid, piecewise, three_outputs
 
 
 @pytest.mark.parametrize("epsilon", [0.75, 1.0, 1.5, 1.7, 2.0, 4.0])
@@ -118,13 +118,6 @@ def test_what_the_rules_for_k_lose() -> None:
     assert 0.06 < most("hm-tp", 2, "wide") < 0.08
     assert max(most(name, 16, "wide") for name in ("three-outputs", "pm-sub", "hm-tp")) < 0.06
     assert 0.1 < most("duchi", 16, "wide") < 0.12
-
-
-def test_pdpm_as_a_card() -> None:
-    for epsilon in ("0.3", "1", "2.5", "6.2", "6.3", "8"):
-        card = cards.decode(mechanisms.design("pdpm", epsilon).card)
-        worst = float(certify.moments(card).worst_variance()[0])
-        assert worst == pytest.approx(pdpm.worst_variance(float(epsilon)), rel=4e-3)
 
 
 def test_rounding_at_random_costs_a_vector_privacy() -> None:

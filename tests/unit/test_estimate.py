@@ -1,13 +1,20 @@
 """Counts of symbols -> means: unbiased, with intervals that cover."""
 
 import math
+from array import array
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from simulating import begin, finished, fleet_of
 
 from tern import card as cards
+from tern import collect as device
+from tern import wire
+from tern.collect import PRIME, hash_of
 from tern.fixed import ONE
+from ternhost import datasets, vectorised
 from ternhost.count import estimate
 from ternhost.privacy import base, certify, mechanisms
 
@@ -61,19 +68,6 @@ def test_means_are_unbiased_and_intervals_cover():
         assert np.abs(error).max() < 4.5 * np.sqrt(1.93 / (400 * 500))
 
 
-def test_merging_is_addition_in_any_order():
-    rng = np.random.default_rng(1)
-    parts = [rng.integers(0, 50, (4, 3)) for _ in range(5)]
-    assert (estimate.merge(parts) == estimate.merge(parts[::-1])).all()
-    assert (
-        estimate.merge([estimate.merge(parts[:2]), estimate.merge(parts[2:])]) == estimate.merge(parts)
-    ).all()
-    with pytest.raises(ValueError, match="one shape"):
-        estimate.merge([np.zeros((2, 3)), np.zeros((3, 3))])
-    with pytest.raises(ValueError, match="one shape"):
-        estimate.merge([])
-
-
 def test_personalised_budgets_combine_better_than_either_alone():
     rng = np.random.default_rng(3)
     inputs = np.array([-0.75, 0.0, 0.5])
@@ -107,9 +101,11 @@ def test_frequencies_of_categories():
     n = 60_000
     truth = np.array([0.5, 0.3, 0.2, 0.0])
     expected = n * (truth * 0.5 + (1 - truth) * 0.5 / 3)
-    assert estimate.frequencies(card, np.round(expected)) == pytest.approx(truth, abs=1e-4)
+    assert estimate.combine_frequencies([(card, np.round(expected), None)]).mean == pytest.approx(
+        truth, abs=1e-4
+    )
     with pytest.raises(ValueError, match="window 1"):
-        estimate.frequencies(designed("pm-sub", "1"), np.ones(255))
+        estimate.combine_frequencies([(designed("pm-sub", "1"), np.ones(255), None)])
 
 
 def test_the_interval_of_a_share_covers_it():
@@ -132,3 +128,125 @@ def test_few_reports_that_are_equal_do_not_look_certain():
         few = estimate.estimate(card, [[0, n]])
         sure = estimate.estimate(card, [[0, n]], method=estimate.BOUND)
         assert few.standard_error[0] == sure.standard_error[0] > 0
+
+
+# Frequencies of categories: hashes on both sides, the law of what speaks for a category, and its worth
+
+
+def test_hashes_are_those_of_devices():
+    rng = np.random.default_rng(1)
+    devices = [1, 2, 7, 2**32 - 2, *rng.integers(1, 2**32 - 1, 200).tolist()]
+    categories = np.array([0, 1, 103, 8190, 8191, 32767, -1, -32768])
+    for number, buckets in ((1, 2), (77, 4), (2**30 - 1, 256)):
+        own = vectorised.hashes(devices, number)
+        assert [tuple(pair) for pair in own.tolist()] == [hash_of(one, number) for one in devices]
+        found = vectorised.hashed(own, categories[None], buckets)
+        for one, row in zip(devices, found.tolist(), strict=True):
+            assert row == _answered(one, number, categories, buckets)
+
+
+def _answered(client, number, row, buckets):
+    """What the device library gives to the sampler."""
+    request = SimpleNamespace(model=wire.CATEGORIES, range=1, round=number, d=len(row), asked=[1] * len(row))
+    records = SimpleNamespace(read=lambda index, out: out.__setitem__(slice(0, len(row)), array("h", row)))
+    answerer = device.Answerer(request)
+    holder = SimpleNamespace(device=client, start=0, records=1)
+    return list(answerer.values(holder, records, SimpleNamespace(symbols=buckets))[: len(row)])
+
+
+@pytest.mark.parametrize(("one", "other"), [(0, 1), (17, 8190)])
+def test_any_two_categories_collide_as_often_as_the_law_says(one, other):
+    # all 8191**2 hashes
+    buckets = np.array([2, 4, 55])
+    b, together = np.arange(PRIME), np.zeros(3, np.int64)
+    for a in range(PRIME):
+        x, y = (a * one + b) % PRIME, (a * other + b) % PRIME
+        together += [int(np.count_nonzero(x % n == y % n)) for n in buckets]
+    for n, times in zip(buckets.tolist(), together.tolist(), strict=True):
+        card = cards.decode(base.window(n, 1, cards.T // 2 + 1))
+        same, guess = estimate.frequency_law(card)
+        share = times / PRIME**2
+        assert estimate.frequency_law(card, hashed=True) == pytest.approx(
+            (same, share * same + (1 - share) * guess), rel=1e-12
+        )
+
+
+def test_what_speaks_for_a_category():
+    card, number = cards.decode(base.window(5, 1, cards.T // 2)), 9
+    devices = np.array([3, 8, 1000])
+    said = np.array([0, 4, 2])
+    counts = estimate.supports(devices, said, number, card.symbols, 300)
+    assert counts.tolist() == [
+        sum(
+            (a * v + b) % PRIME % 5 == symbol
+            for (a, b), symbol in zip([hash_of(one, number) for one in devices.tolist()], said, strict=True)
+        )
+        for v in range(300)
+    ]
+    with pytest.raises(ValueError, match="window 1"):
+        estimate.frequency_law(cards.decode(base.window(5, 2, cards.T // 2)), hashed=True)
+
+
+def test_a_table_of_flights():
+    table = datasets.flights_table()
+    assert table.codes is not None
+    assert (table.numeric.shape, table.codes.shape) == ((327_346, 5), (327_346, 14))
+    for j, values in enumerate(table.categories):
+        assert len(set(values)) == len(values)
+        assert 0 <= table.codes[:, j].min() <= table.codes[:, j].max() < len(values)
+    sizes = dict(zip(table.categorical_names, map(len, table.categories), strict=True))
+    assert (sizes["destination"], sizes["airline"], sizes["origin"]) == (104, 16, 3)
+    codes = table.codes[:, table.categorical_names.index("arrival")]
+    assert np.mean(codes >= 2) == pytest.approx(0.237, abs=1e-3)  # late
+    assert np.abs(table.numeric.mean(axis=0) / 16384).max() < 0.4
+
+
+def _sampled_unary(table, epsilon, rng):
+    """Optimised unary encoding of one of all attributes of each client: the squared error, as of `tern collect`."""
+    n, d = len(table.numeric), len(table.numeric_names) + len(table.categories)
+    q = 1 / (math.exp(epsilon) + 1)
+    errors = []
+    for j, values in enumerate(table.categories):
+        true = np.bincount(table.codes[:, j], minlength=len(values))
+        held = np.bincount(table.codes[rng.random(n) < 1 / d, j], minlength=len(values))
+        said = rng.binomial(held, 0.5) + rng.binomial(held.sum() - held, q)
+        found = (said / held.sum() - q) / (0.5 - q)
+        errors.append(np.mean((found - true / n) ** 2))
+    return np.mean(errors)
+
+
+@pytest.mark.parametrize("epsilon", [1, 4])
+def test_the_error_is_at_most_that_of_sampled_unary_encoding(epsilon):
+    rng = np.random.default_rng(1)
+    own, theirs = [], []
+    for seed in range(1, 4):
+        options = {"dataset": "flights-table", "epsilon": str(epsilon), "seed": seed}
+        algorithm = begin("collect", **options)
+        algorithm = finished(algorithm, fleet_of(algorithm))
+        own.append(algorithm.result([])["frequency_squared_error"])
+        theirs.append(_sampled_unary(datasets.flights_table(), epsilon, rng))
+    assert np.mean(own) < 0.95 * np.mean(theirs)
+
+
+@pytest.mark.parametrize("epsilon", ["2", "6"])
+@pytest.mark.parametrize("hashed", [False, True])
+def test_intervals_hold_rare_categories_too(epsilon, hashed):
+    """Of a category that nobody has, or that no report names, the interval is no point."""
+    size, n = 20, 100
+    truth = np.array([0.6, 0.3, 0.1, *[0] * (size - 3)])
+    card = mechanisms.design("grr", epsilon, 4 if hashed else size).decode()
+    same, other = estimate.frequency_law(card, hashed)
+    rng, inside, draws = np.random.default_rng(5), 0, 300
+    for _ in range(draws):
+        of = rng.choice(size, n, p=truth)
+        if hashed:
+            spoken = rng.random((n, size)) < np.where(np.arange(size) == of[:, None], same, other)
+            counts, told = spoken.sum(axis=0), n
+        else:
+            lies = (of + rng.integers(1, size, n)) % size
+            counts = np.bincount(np.where(rng.random(n) < same, of, lies), minlength=size)
+            told = None
+        found = estimate.combine_frequencies([(card, counts, told)])
+        assert (found.low < found.high).all()
+        inside += int(((found.low <= truth) & (truth <= found.high)).sum())
+    assert inside / (draws * size) > 0.93

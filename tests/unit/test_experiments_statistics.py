@@ -12,7 +12,7 @@ from ternhost import datasets
 from ternhost.experiments import baseline, erm, hiera, pldp, reports_needed
 from ternhost.experiments.statistics import beyond_noise, enough, mean_and_error, summaries, winners
 from ternhost.learn import judging
-from ternhost.learn.base import Audience
+from ternhost.learn.base import Population
 from ternhost.privacy import certify, mechanisms
 from ternhost.run import costs
 from ternhost.vectorised import gradients
@@ -150,18 +150,13 @@ def test_where_ranges_are_better_than_none(measure: str, sign: int) -> None:
     common = rng.normal(0, 1, 10)
     rows = [
         {
-            "data": data,
-            "model": "m",
-            "epsilon": 1.0,
-            "measure": measure,
-            "mechanism": name,
-            "run": i,
+            "data": data, "model": "m", "epsilon": 1.0, "measure": measure, "mechanism": name, "run": i,
             "figure": x,
         }
         for data, by in (("more", 0.2), ("less", -0.2), ("same", 0.0))
         for name, add in ((erm._TERN, sign * by), (erm._LIKE_TERN, 0.0))
         for i, x in enumerate(common + add + rng.normal(0, 0.05, 10))
-    ]
+    ]  # fmt: skip
     found = {row["data"]: row for row in erm._ranges(rows)}
     assert {data: row["verdict"] for data, row in found.items()} == {
         "more": "better", "less": "worse", "same": "tied",
@@ -216,7 +211,7 @@ def test_a_client_that_reports_all_weights_spends_as_many_epsilons() -> None:
     spent = []
     for name in ("eps1", "eps2", "eps3"):
         options = pldp.FedAvg.Options(choices=pldp._choices(name, "tau2"), **asked)
-        learner = pldp._AllWeights(options, Audience(), data)
+        learner = pldp._AllWeights(options, Population(), data)
         assert [round(own.tau, 4) for own in learner.designs] == [0.0625, 0.125, 0.25]
         spent.append(max(costs.costs(learner)) / 1e6)
     assert (data.dimension, learner.times) == (28, 4)

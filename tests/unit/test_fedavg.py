@@ -15,9 +15,20 @@ from ternhost.count.rounds import COMPLETE, RoundResult
 from ternhost.datasets import synthetic
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import fedavg, training
-from ternhost.learn.base import Audience, Standing
+from ternhost.learn.base import Population
 from ternhost.learn.designs import class_of
-from ternhost.learn.fedavg import CLIENTS, FINE, MODES, WEIGHTS, FedAvg, Options, combine
+from ternhost.learn.fedavg import (
+    CLIENTS,
+    FINE,
+    MODES,
+    WEIGHTS,
+    FedAvg,
+    Options,
+    combine,
+    range_units,
+    second_moment,
+)
+from ternhost.learn.schedule import Schedule
 from ternhost.privacy import certify
 from ternhost.reach.simulated.driver import SimulatedDriver
 from ternhost.run import costs
@@ -92,7 +103,7 @@ def _changes(algorithm, seeds):
     for seed in seeds:
         driver = fleet_of(algorithm, seed=seed)
         result = ask(driver, algorithm.cohorts(driver.devices))
-        parts = [(algorithm._class(cohort), cohort) for cohort in result.cohorts]
+        parts = [(algorithm._design(cohort), cohort) for cohort in result.cohorts]
         found.append(fedavg.combine(parts, algorithm.options.weights))
     return np.array(found)
 
@@ -104,10 +115,12 @@ def test_moves_are_unbiased_whatever_clients_choose(weights):
     clients = np.arange(algorithm.clients)
     moves = _exact_moves(algorithm, clients)
     classes = class_of(clients + 1, [0.5, 0.25, 0.25], 1)
-    assert (np.abs(moves) <= np.array([own.tau for own in algorithm._classes])[classes][:, None]).all()
+    assert (
+        np.abs(moves) <= np.array([range_units(design) for design in algorithm.designs])[classes][:, None]
+    ).all()
     of_class = np.array([moves[classes == i].mean(axis=0) * FINE for i in range(3)])
     counted = np.bincount(classes) * [
-        1.0 if weights == "clients" else 1 / own.second_moment for own in algorithm._classes
+        1.0 if weights == "clients" else 1 / second_moment(design) for design in algorithm.designs
     ]
     exact = np.average(of_class, axis=0, weights=counted)
     found = _changes(algorithm, range(60))
@@ -132,11 +145,11 @@ def test_the_second_moment_of_a_class_is_that_of_its_card_in_weights():
     options = {**FEDAVG, "choices": "0.5:4:0.5,1:8:0.5", "weights": "variance", "k": 1}
     del options["epsilon"]
     algorithm = begin("fedavg", **options)
-    for own in algorithm._classes:
-        assert own.second_moment == pytest.approx(
-            float(certify.moments(own.design.card).worst_second_moment()) * own.value**2
+    for design in algorithm.designs:
+        assert second_moment(design) == pytest.approx(
+            float(certify.moments(design.card).worst_second_moment()) * design.tau**2
         )
-        assert cards.certify(own.design.card)
+        assert cards.certify(design.card)
 
 
 def test_a_range_that_is_too_small_clips():
@@ -144,7 +157,7 @@ def test_a_range_that_is_too_small_clips():
     algorithm = begin("fedavg", **{**LOOSE, "tau": 0.001}, rounds=3, k=1, mechanism="duchi")
     clients = np.arange(algorithm.clients)
     moves = _exact_moves(algorithm, clients)
-    assert np.mean(np.abs(moves) > algorithm._classes[0].tau) > 0.5
+    assert np.mean(np.abs(moves) > range_units(algorithm.designs[0])) > 0.5
     finished(algorithm)
     assert np.abs(algorithm._trainer.weights).max() < 3 * 1.2 * 0.001
 
@@ -254,12 +267,12 @@ def test_modes(mode):
 def test_clients_that_nobody_has_counted():
     """Boards that others filled: as many as have a key in the store, or as --clients says."""
     with pytest.raises(UsageError, match="nobody knows how many clients") as caught:
-        FedAvg(Options(dataset="toy"), Audience(knows_records=False))
+        FedAvg(Options(dataset="toy"), Population(knows_records=False))
     assert "--clients" in caught.value.hint
     for options, devices in ((Options(dataset="toy"), 30), (Options(dataset="toy", clients=30), 0)):
-        algorithm = FedAvg(options, Audience(knows_records=False, devices=devices))
+        algorithm = FedAvg(options, Population(knows_records=False, devices=devices))
         assert (algorithm.clients, algorithm.times, algorithm.reports) == (30, 2, 60)
-    nobody_yet = Audience(knows_records=False, standing=Standing(rounds=7))
+    nobody_yet = Population(knows_records=False, schedule=Schedule(rounds=7))
     assert FedAvg(Options(dataset="toy"), nobody_yet).times == 7  # at most
 
 
@@ -268,10 +281,10 @@ def test_clients_that_nobody_has_counted():
 
 def test_the_model_moves_by_the_mean_of_the_moves_and_is_their_average():
     algorithm = begin("fedavg", dataset="line", rounds=3, share=1.0, clients=100)
-    (of,) = algorithm._classes
+    (design,) = algorithm.designs
     moves, weights = [], []
     for result in rounds(algorithm, fleet_of(algorithm)):
-        moves.append(combine([(of, cohort) for cohort in result.cohorts], CLIENTS))
+        moves.append(combine([(design, cohort) for cohort in result.cohorts], CLIENTS))
         weights.append(algorithm.weights)
     first, second, _ = moves
     assert weights[0] == pytest.approx(first, abs=2**-12)  # the average of one model is that model
@@ -333,7 +346,9 @@ def test_options_that_are_refused(change, message):
     assert re.search(message, f"{caught.value.message} {caught.value.hint}")
 
 
-def test_the_command(capsys):
+def test_the_command(capsys, tmp_path):
+    card = tmp_path / "some.card"
+    card.write_bytes(b"card")
     common = ["train", "--dataset", "toy", "--quiet"]
     own = [
         *common,
@@ -360,7 +375,7 @@ def test_the_command(capsys):
         ([*common, "--algorithm", "hiera", "--budgets", "much"], "are no budgets"),
         ([*own, "--choices", "tau", "--tau", "1"], "--choices and --tau say the same"),
         ([*common, "--epsilons", "1:1", "--epsilon", "1"], "say the same"),
-        ([*common, "--card", "some.card", "--levels", "3"], "--card and --levels say the same"),
+        ([*common, "--card", str(card), "--levels", "3"], "--card and --levels say the same"),
     ):
         assert main(wrong) == 2
         assert message in capsys.readouterr().err

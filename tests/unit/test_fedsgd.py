@@ -15,9 +15,10 @@ from ternhost.count.rounds import COMPLETE, CohortCounts, RoundResult
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, held_out, to_fixed
 from ternhost.errors import UsageError
 from ternhost.learn import judging, training
-from ternhost.learn.base import Audience, Standing
+from ternhost.learn.base import Population
 from ternhost.learn.fedsgd import FedSGD, Options
 from ternhost.learn.optimum import optimum
+from ternhost.learn.schedule import Schedule
 from ternhost.options import check_named
 from ternhost.privacy import certify
 
@@ -78,7 +79,7 @@ def test_clients_hold_training_records_dealt_by_the_seed(monkeypatch):
 def test_more_reports_than_clients_are_refused():
     records = len(datasets.load("flights").training)
     with pytest.raises(UsageError, match=f"there are {records:,} clients") as caught:
-        FedSGD(Options(reports=300_000), Audience())
+        FedSGD(Options(reports=300_000), Population())
     assert f"--reports {records}" in caught.value.hint
     with pytest.raises(UsageError, match="there are 300 clients") as caught:
         begin("fedsgd", 300, dataset="diabetes", model="linear", reports=301)
@@ -95,9 +96,9 @@ def test_more_clients_than_records_hold_them_again(monkeypatch):
 
 
 def test_a_group_is_no_larger_than_the_run():
-    assert Options().group == 500
-    assert Options(reports=100).group == 100
-    assert Options(reports=100, group=20).group == 20
+    assert Options().group_size == 500
+    assert Options(reports=100).group_size == 100
+    assert Options(reports=100, group=20).group_size == 20
     with pytest.raises(UsageError, match="--group must be 1 to 100"):
         Options(reports=100, group=101)
 
@@ -107,8 +108,8 @@ def test_a_group_is_no_larger_than_the_run():
 
 def test_a_standing_fleet_is_asked_by_turns_a_share_at_a_time(monkeypatch):
     toy(monkeypatch, synthetic(CLASSIFICATION, 400)[0])
-    audience = Audience(standing=Standing(rounds=8, share=0.25), devices=20)
-    algorithm = FedSGD(Options(epsilon="4"), audience)
+    population = Population(schedule=Schedule(rounds=8, share=0.25), devices=20)
+    algorithm = FedSGD(Options(epsilon="4"), population)
     assert (algorithm.rounds, algorithm.reports, algorithm.clients, algorithm.times) == (8, None, None, 2)
     heard = [result.asked for result in rounds(algorithm, fleet_of(algorithm, clients=20))]
     assert heard == [5] * 8
@@ -117,10 +118,10 @@ def test_a_standing_fleet_is_asked_by_turns_a_share_at_a_time(monkeypatch):
 
 def test_a_standing_fleet_without_an_end_goes_on_and_takes_new_devices_in(monkeypatch):
     toy(monkeypatch, synthetic(CLASSIFICATION, 400)[0])
-    standing = Standing(horizon=50, share=0.5)
-    algorithm = FedSGD(Options(epsilon="4"), Audience(standing=standing, devices=20))
-    fifty = FedSGD(Options(epsilon="4"), Audience(standing=Standing(50, 50, 0.5), devices=20))
-    assert algorithm._trainer.settings.learning_rate == fifty._trainer.settings.learning_rate
+    schedule = Schedule(horizon=50, share=0.5)
+    algorithm = FedSGD(Options(epsilon="4"), Population(schedule=schedule, devices=20))
+    fifty = FedSGD(Options(epsilon="4"), Population(schedule=Schedule(50, share=0.5), devices=20))
+    assert algorithm._trainer.plan.learning_rate == fifty._trainer.plan.learning_rate
     asked = []
     for clients in (20, 20, 30, 30):
         asked.append(next(rounds(algorithm, fleet_of(algorithm, clients))).asked)
@@ -134,17 +135,17 @@ def test_a_standing_fleet_without_an_end_goes_on_and_takes_new_devices_in(monkey
 
 @pytest.mark.parametrize("wrong", [{"rounds": 0}, {"horizon": 0}, {"share": 0.0}, {"share": 1.1}])
 def test_a_schedule_that_makes_no_sense(wrong):
-    with pytest.raises(UsageError, match="served fleet needs"):
-        Standing(**wrong)
+    with pytest.raises(UsageError, match="must be"):
+        Schedule(**wrong)
 
 
 # Records that only the devices know
 
 
 def test_a_dimension_instead_of_a_data_set(monkeypatch):
-    audience = Audience(devices=50, knows_records=False)
+    population = Population(devices=50, knows_records=False)
     options = Options(dimension=8, reports=50, group=10, epsilon="8")
-    algorithm = FedSGD(options, audience)
+    algorithm = FedSGD(options, population)
     assert (algorithm.d, algorithm.holdings, algorithm.dataset) == (8, None, None)
     data, _ = synthetic(CLASSIFICATION, 400)
     elsewhere = begin_with(monkeypatch, data, dimension=None, reports=50, group=10, epsilon="8")
@@ -164,7 +165,7 @@ def begin_with(monkeypatch, data, **options):
 
 def test_a_dimension_is_for_devices_with_records_of_their_own():
     with pytest.raises(UsageError, match="--dimension is for devices") as caught:
-        FedSGD(Options(dimension=8), Audience(clients=50))
+        FedSGD(Options(dimension=8), Population(clients=50))
     assert "--dataset" in caught.value.hint
     for wrong in (0, 129):
         with pytest.raises(UsageError, match=f"--dimension must be 1 to 128, not {wrong}"):
@@ -211,11 +212,9 @@ def test_a_result_says_how_sure_it_is_and_what_it_is_beside(dataset, model):
 
 
 def test_the_model_follows_from_the_labels_unless_it_is_named():
-    assert begin("fedsgd", 300, dataset="diabetes", reports=300).options.model == "linear"
-    assert begin("fedsgd", 300, dataset="breast-cancer", reports=300).options.model == "logistic"
-    assert (
-        begin("fedsgd", 300, dataset="breast-cancer", model="linear", reports=300).options.model == "linear"
-    )
+    assert begin("fedsgd", 300, dataset="diabetes", reports=300).model == "linear"
+    assert begin("fedsgd", 300, dataset="breast-cancer", reports=300).model == "logistic"
+    assert begin("fedsgd", 300, dataset="breast-cancer", model="linear", reports=300).model == "linear"
     with pytest.raises(
         UsageError, match="logistic model tells classes, and the labels of diabetes are numbers"
     ):

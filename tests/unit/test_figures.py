@@ -23,7 +23,9 @@ def test_library_compiles(architecture):
         mpy.compiled(text, architecture, name)
 
 
-@pytest.mark.parametrize("name", mpy.BOARDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "pico")) for name in mpy.BOARDS]
+)
 def test_what_a_board_gets_keeps_its_size(name):
     modules = figures.sizes_of(mpy.BOARDS[name])
     assert sum(modules.values()) < LIMITS.get(name, 1 << 20)

@@ -119,7 +119,9 @@ def test_a_package_for_every_piece_is_current_and_complete() -> None:
     assert there == mip_packages.packages(), "python tests/mip_packages.py writes them anew"
     sources = mpy.library()
     pieces = mip_packages.pieces(sources)
-    assert {"core", "mqtt", "client", *mpy.BEYOND} - {"streams"} == set(pieces)
+    assert {"core", "mqtt", "client", *mpy.BEYOND} - {"bench", "host_frames", "model", "streams"} == set(
+        pieces
+    )
     assert pieces["core"] < pieces["mqtt"] < pieces["client"]
     assert "tern.mqtt" not in pieces["core"]
     networked = modules.networked(sources)
@@ -167,6 +169,7 @@ def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mpy, "BEYOND", modules.beyond(mpy.library(), mpy.MAIN.read_text()))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("own_modules")
 def test_modules_for_a_program_of_ones_own_come_by_name_with_what_they_bring() -> None:
     assert {"pilot", "logbook"} <= set(mpy.BEYOND)
@@ -185,6 +188,7 @@ def test_modules_for_a_program_of_ones_own_come_by_name_with_what_they_bring() -
     assert pieces["client"].isdisjoint({"tern.pilot", "tern.logbook"})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("own_modules")
 def test_a_program_brings_what_it_imports() -> None:
     board = mpy.BOARDS["pico"]
@@ -222,6 +226,7 @@ def test_a_program_is_read_before_the_board_is_touched(tmp_path: Path) -> None:
         deploy.read_program(tmp_path / "none.py")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("app" not in mpy.BEYOND, reason="no tern.app here")
 def test_the_application_brings_all_of_it() -> None:
     sources = mpy.library()

@@ -12,12 +12,12 @@ from ternhost.cli import main as tern
 from ternhost.count.questions import Question
 from ternhost.errors import DeviceError, StorageError, UsageError
 from ternhost.learn.designs import coordinates_by_rule
+from ternhost.learn.schedule import Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import new_keys, provision_board, provision_fleet
 from ternhost.reach import fleet
 from ternhost.reach.broker.fleet import OnBroker
-from ternhost.reach.driver import Terms
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.ports.fleet import OnPorts, Ports
 from ternhost.reach.simulated.fleet import Simulated
@@ -74,26 +74,11 @@ def test_every_kind_is_told_with_an_example_that_is_one(capsys):
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "emulated",
-        "emulated:",
-        "emulated:0",
-        "emulated:-1",
-        "emulated:٣",
-        "emulated:1001",
-        "emulated:8x",
-        "port:",
-        "port",
-        "port:a,,b",
-        "port:a,a",
-        "mqtt:",
-        "simulated:0",
-        "simulated:1e6",
-        "pico-emulated:17",
-        "pico:3",
-        "8",
+        "", "emulated", "emulated:", "emulated:0", "emulated:-1", "emulated:٣", "emulated:1001",
+        "emulated:8x", "port:", "port", "port:a,,b", "port:a,a", "mqtt:", "simulated:0", "simulated:1e6",
+        "pico-emulated:17", "pico:3", "8",
     ],
-)
+)  # fmt: skip
 def test_names_of_no_fleet(text):
     with pytest.raises(UsageError) as caught:
         fleet.parse(text)
@@ -103,14 +88,10 @@ def test_names_of_no_fleet(text):
 @pytest.mark.parametrize(
     ("epsilon", "wide", "paper"),
     [
-        (100_000, 1, 1),
-        (2_000_000, 1, 1),
-        (3_499_999, 1, 1),
-        (3_500_000, 2, 1),
-        (5_000_000, 2, 2),
+        (100_000, 1, 1), (2_000_000, 1, 1), (3_499_999, 1, 1), (3_500_000, 2, 1), (5_000_000, 2, 2),
         (20_000_000, 4, 4),
     ],
-)
+)  # fmt: skip
 def test_k_by_rule(epsilon, wide, paper):
     assert coordinates_by_rule("wide", epsilon, 4) == wide
     assert coordinates_by_rule("paper", epsilon, 4) == paper

@@ -199,6 +199,7 @@ def test_names_that_micropython_has_stay():
             assert not short.keys() & names, path
 
 
+@pytest.mark.slow
 def test_what_a_program_names_is_there_by_its_name():
     program = "from tern.gradient import Gradient, sigmoid_tail\nGradient(3).reset(range_=2)\n"
     for board in mpy.BOARDS.values():
@@ -269,6 +270,7 @@ def test_the_library_folds_to_modules_of_the_same_lines():
         ast.parse(source)
 
 
+@pytest.mark.slow
 def test_a_board_gets_what_its_client_needs():
     for name, board in mpy.BOARDS.items():
         found = mpy.sources_for(board)
@@ -276,12 +278,8 @@ def test_a_board_gets_what_its_client_needs():
         assert ("tern.links.mqtt" in found) == ("tern.mqtt" in found) == board.network
         assert f"tern.boards.{board.platform}" in found
         assert not {
-            "tern.boards.emulated",
-            "tern.local",
-            "tern.wire",
-            "tern.host_frames",
-            "tern.bench",
-        } & set(found)
+            "tern.boards.emulated", "tern.local", "tern.wire", "tern.host_frames", "tern.bench",
+        } & set(found)  # fmt: skip
         assert set(mpy.sources_for(board, more=["bench"])) == {
             *found,
             "tern.bench",

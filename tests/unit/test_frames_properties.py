@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import struct
 from array import array
 from typing import Any
 
@@ -12,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tern import __version__, bench, frames, host_frames, wire
+from tern import __version__, frames, host_frames, wire
 from tern.model import decode_model
 
 keys = st.binary(min_size=wire.KEY_BYTES, max_size=wire.KEY_BYTES)
@@ -84,29 +82,6 @@ def test_cobs_round_trip(data: bytes, cuts: list[int]) -> None:
     assert round_trip(data, cuts) == data
 
 
-@given(st.lists(st.sampled_from([b"\x01", b"\xff", b"\x00\x00", b"\x02\x00"]), max_size=1300))
-def test_cobs_round_trip_of_few_symbols(parts: list[bytes]) -> None:
-    data = b"".join(parts)[: wire.MAX_FRAME]
-    assert round_trip(data, [7]) == data
-
-
-@given(st.binary(max_size=6000), st.integers(1, 300), st.binary(min_size=1, max_size=200))
-def test_receiver_is_right_again_after_any_noise(noise: bytes, limit: int, data: bytes) -> None:
-    receiver = frames.Receiver(limit)
-    receiver.give(noise)
-    while (n := receiver.next()) != frames.MORE:
-        assert n == frames.DAMAGED or 0 <= n <= limit
-    coded = bytearray(frames.cobs_size(len(data)))
-    n = frames.cobs_encode(data, len(data), coded)
-    receiver.give(b"\x00" + bytes(coded[:n]))
-    receiver.next()
-    expected = len(data) if len(data) <= limit else frames.DAMAGED
-    assert receiver.next() == expected
-    assert len(receiver.frame) == limit
-    if expected > 0:
-        assert receiver.frame[:expected] == data
-
-
 @given(packings())
 def test_packing_is_the_number_in_base_m(packing: tuple[int, list[int]]) -> None:
     base, symbols = packing
@@ -138,11 +113,6 @@ def refused(code: int, function: Any, *args: Any) -> None:
     with pytest.raises(frames.FrameError) as refusal:
         function(*args)
     assert refusal.value.code == code
-
-
-@given(st.binary(max_size=64), st.binary(max_size=500))
-def test_tag_is_sha256_of_key_and_data(key: bytes, data: bytes) -> None:
-    assert frames.tag(key, data) == hashlib.sha256(key + data).digest()[:8]
 
 
 @given(rounds(), keys)
@@ -178,60 +148,6 @@ def test_a_question_is_one_clients_whoever_carries_it(
     address = bytes((wire.ROUND,)) + device.to_bytes(4, "little")
     assert asked == hashlib.sha256(key + address + own[5 : n - 8]).digest()
     assert asked != host_frames.question_of(key, device + 1, bytes(own[:n]))
-
-
-@given(rounds(), keys, st.data())
-def test_any_other_round_does_not_verify(fields: dict[str, Any], key: bytes, data: st.DataObject) -> None:
-    out = bytearray(2 * wire.MAX_FRAME)
-    n = host_frames.encode_round(out, key, **fields)
-    frame = bytearray(out[:n])
-    how = data.draw(st.sampled_from(["flip", "cut", "grow", "exchange"]))
-    at = data.draw(st.integers(0, n - 1))
-    if how == "flip":
-        frame[at] ^= data.draw(st.integers(1, 255))
-    elif how == "cut":
-        del frame[at:]
-    elif how == "grow":
-        frame[at:at] = data.draw(st.binary(min_size=1, max_size=5))
-    else:
-        other = data.draw(st.integers(0, n - 1))
-        frame[at], frame[other] = frame[other], frame[at]
-    if frame != out[:n]:
-        refused(wire.ERR_TAG, frames.verify, key, bytes(frame))
-
-
-DECODERS = {
-    "hello_request": lambda frame, key: frames.decode_hello_request(frame),
-    "hello": lambda frame, key: host_frames.Hello(frame),
-    "round": lambda frame, key: frames.Round().decode(frame),
-    "report": lambda frame, key: host_frames.decode_report(frame, key, 5, 3, array("H", bytes(10))),
-    "bench_request": lambda frame, key: bench.decode_bench_request(frame),
-    "bench": lambda frame, key: host_frames.decode_bench(frame),
-    "error": lambda frame, key: host_frames.decode_error(frame, key),
-    "reports": lambda frame, key: host_frames.reports_of(frame),
-    "model": lambda frame, key: decode_model(frame, key),
-    "address": lambda frame, key: frames.address(frame),
-}
-TYPES = [
-    wire.HELLO_REQUEST, wire.ROUND, wire.BENCH_REQUEST, wire.MODEL, wire.FLEET_KEY, wire.HELLO, wire.REPORT, wire.BENCH,
-    wire.ERROR, wire.REPORTS,
-]  # fmt: skip
-
-
-@given(st.sampled_from(sorted(DECODERS)), st.sampled_from(TYPES), st.binary(max_size=600))
-def test_decoders_raise_nothing_but_frame_errors(name: str, kind: int, body: bytes) -> None:
-    # With tags that verify, so that what lies behind them is reached.
-    data = bytes([kind]) + body
-    for frame in (data + frames.tag(b"", data), memoryview(data), b""):
-        with contextlib.suppress(frames.FrameError):
-            DECODERS[name](frame, b"")
-
-
-@given(st.lists(u32, min_size=1, max_size=wire.MAX_REPEATS), u32, st.integers(0, 255), u32, u32, u32)
-def test_bench_comes_back(times: list[int], nonce: int, case: int, units: int, used: int, free: int) -> None:
-    out = bytearray(wire.MAX_FRAME)
-    n = bench.encode_bench(out, nonce, case, units, times, used, free)
-    assert host_frames.decode_bench(bytes(out[:n])) == (nonce, case, units, tuple(times), used, free)
 
 
 @given(keys, u32, u32, st.integers(0, 255), u32)
@@ -304,26 +220,3 @@ def test_model_comes_back(
     assert fields == [device, number, model, exponent, classes]
     assert found.tolist() == parameters
     refused(wire.ERR_TAG, decode_model, bytes(out[:n]), bytes(32) if any(key) else b"k" * 32)
-
-
-@given(keys, keys, st.integers(1, wire.FLEET - 2))
-def test_a_fleet_key_is_hidden_and_comes_back(key: bytes, fleet_key: bytes, epoch: int) -> None:
-    hidden = frames.mask_fleet_key(key, epoch, fleet_key)
-    assert frames.mask_fleet_key(key, epoch, hidden) == fleet_key
-    assert hidden != frames.mask_fleet_key(key, epoch + 1, fleet_key)
-
-
-def test_layouts_have_the_sizes_of_the_specification() -> None:
-    sizes = {
-        wire.HELLO_REQUEST_FIELDS: 4,
-        wire.HELLO_FIELDS: 49,
-        wire.ROUND_FIELDS: 25,
-        wire.REPORT_FIELDS: 8,
-        wire.REPORTS_FIELDS: 6,
-        wire.BENCH_REQUEST_FIELDS: 9,
-        wire.BENCH_FIELDS: 10,
-        wire.MODEL_FIELDS: 13,
-        wire.FLEET_KEY_FIELDS: 40,
-        wire.ERROR_FIELDS: 13,
-    }
-    assert {layout: struct.calcsize(layout) for layout in sizes} == sizes

@@ -5,6 +5,7 @@ import threading
 import time
 from array import array
 from contextlib import ExitStack
+from dataclasses import replace
 
 import harness.in_process  # noqa: F401 - its fleet
 import numpy as np
@@ -17,12 +18,13 @@ from tern import wire
 from ternhost.count.members import pack_ids
 from ternhost.count.questions import Averaged, Question
 from ternhost.errors import DeviceError, UsageError
+from ternhost.learn.schedule import Terms
 from ternhost.privacy.mechanisms import design
-from ternhost.reach.driver import AllRefused, Terms
+from ternhost.reach.driver import AllRefused
 from ternhost.reach.gateway import driver as driving
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.driver import GatewaysDriver
-from ternhost.reach.gateway.messages import ANSWER, ASK, HELLO, Answer, Here, Still
+from ternhost.reach.gateway.messages import ANSWER, ASK, HELLO, Here, Still
 from ternhost.reach.gateway.site_fleet import SiteFleet
 from ternhost.run import costs
 from ternhost.store.reader import Reader
@@ -179,23 +181,12 @@ def altered(change):
     return through
 
 
-def _more(answer):
-    return Answer(answer.number, answer.digest, answer.ended, [31], (), answer.counts)
-
-
-def _other_digest(answer):
-    return Answer(answer.number, bytes(32), answer.ended, answer.reports, (), answer.counts)
-
-
-def _negative(answer):
-    return Answer(
-        answer.number, answer.digest, answer.ended, answer.reports, (), [pack_counts(np.full((D, 3), -1))]
-    )
-
-
-@pytest.mark.parametrize("lie", [_more, _other_digest, _negative])
+@pytest.mark.parametrize(
+    "lie", [{"reports": [31]}, {"digest": bytes(32)}, {"counts": [pack_counts(np.full((D, 3), -1))]}]
+)
 def test_the_round_goes_on_without_a_gateway_that_lies(host, lie):
-    with gateways(host.sites, TWO, {"south": altered(lie)}), host.driver() as driver:
+    lying = altered(lambda answer: replace(answer, refusals=(), **lie))
+    with gateways(host.sites, TWO, {"south": lying}), host.driver() as driver:
         result = host.round(driver, 2)
     assert (result.asked, result.reports) == (50, 20)
     assert result.cohorts[0].counts.tolist() == told_directly(TWO["north"], 2, DEVICES).tolist()

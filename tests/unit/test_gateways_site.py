@@ -1,15 +1,16 @@
 """A gateway answers each question exactly once, whatever becomes of it, and tells no more than counts."""
 
 import threading
-import time
 
 import numpy as np
 import pytest
+from harness import books, stores
 from harness.in_process import InProcess, InProcessLink
 from harness.local_gateways import Running
+from harness.raw_client import wait_for
 
 from tern import card as cards
-from tern import ledger, storage, wire
+from tern import wire
 from ternhost.count.batches import unpack
 from ternhost.count.estimate import supports
 from ternhost.count.questions import Averaged, Question, round_body
@@ -61,14 +62,8 @@ def ask(number, devices=DEVICES, card=CARD, hold=30.0, question=None, **fields):
     return Ask(number, [cohort], hold=hold, **fields)
 
 
-def spent(directory):
-    """What each client has spent, by the ledgers of the boards."""
-    account, found = ledger.Ledger(), {}
-    for board in board_directories(directory, 2):
-        for path in (board / storage.LEDGERS).iterdir():
-            account.load(str(path))
-            found[int(path.name, 16)] = account.spent
-    return found
+def boards(gateway):
+    return board_directories(gateway.directory, 2)
 
 
 def test_who_it_is(running):
@@ -95,7 +90,7 @@ def test_the_same_question_has_the_same_answer_byte_for_byte(running, runs):
     assert gateway.ask(asked) == first
     assert messages.decode(gateway.ask(Hello())).last == 3
     if runs is BOARDS:
-        assert spent(gateway.directory) == dict.fromkeys(DEVICES, COST)
+        assert books.spent(boards(gateway)) == dict.fromkeys(DEVICES, COST)
 
 
 def test_only_the_last_question_is_kept(running, tmp_path):
@@ -113,7 +108,7 @@ def test_another_question_under_the_number_and_earlier_numbers_are_refused(runni
         refused = messages.decode(gateway.ask(other))
         assert isinstance(refused, Refused)
         assert why in refused.message
-    assert spent(gateway.directory) == dict.fromkeys(DEVICES, COST)
+    assert books.spent(boards(gateway)) == dict.fromkeys(DEVICES, COST)
 
 
 def test_a_number_far_away_is_refused_and_does_not_use_up_those_before(running):
@@ -135,10 +130,10 @@ def test_a_question_that_was_durable_is_answered_though_nobody_asks_again(runnin
     with Store(tmp_path / "site" / "store.sqlite") as store:  # as it is left by a kill at that moment
         store.save_question(4, asked.digest, asked.encode())
     gateway = running()
-    end = time.monotonic() + 30
-    while isinstance(found := messages.decode(gateway.ask(ask(4, hold=0.0))), Still):
-        assert time.monotonic() < end
-    assert sum(found.reports) == 10
+    answer = wait_for(
+        lambda: not isinstance(told := messages.decode(gateway.ask(ask(4, hold=0.0))), Still) and told
+    )
+    assert sum(answer.reports) == 10
 
 
 def test_a_round_under_way_is_taken_up_with_the_reports_that_it_has(running, tmp_path):
@@ -156,7 +151,7 @@ def test_a_round_under_way_is_taken_up_with_the_reports_that_it_has(running, tmp
         store.add_reports([type(batch)(5, batch.devices[:4], batch.packed[:4])])
     gateway = running()
     assert gateway.ask(asked) == whole  # the others send the same bytes again
-    assert spent(gateway.directory) == dict.fromkeys(DEVICES, COST)
+    assert books.spent(boards(gateway)) == dict.fromkeys(DEVICES, COST)
 
 
 class MuteLink(InProcessLink):
@@ -179,11 +174,8 @@ KINDS.register("mute", Mute)
 
 def until_open(gateway, number):
     """Until the gateway asks its devices in that round."""
-    end = time.monotonic() + 30
     with Store(gateway.directory / "store.sqlite", beside=True) as store:
-        while number not in [asked.number for asked in store.open_rounds()]:
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        wait_for(lambda: number in [asked.number for asked in store.open_rounds()])
 
 
 def test_a_round_that_the_host_has_left_is_given_up_for_the_next(running, tmp_path):
@@ -194,7 +186,7 @@ def test_a_round_that_the_host_has_left_is_given_up_for_the_next(running, tmp_pa
     assert found.ended == "deadline"
     assert "before round 7" in messages.decode(gateway.ask(ask(6))).message
     with Store(tmp_path / "site" / "store.sqlite", beside=True) as store:
-        assert [own[:2] for own in store.ended_rounds()] == [(6, ABANDONED), (7, "deadline")]
+        assert [own[:2] for own in stores.ended_rounds(store)] == [(6, ABANDONED), (7, "deadline")]
 
 
 def test_who_waits_for_a_round_that_is_left_hears_of_it_at_once(running):
@@ -219,7 +211,10 @@ def test_rounds_that_another_question_has_overtaken_are_abandoned_at_the_start(r
     gateway = running()
     assert isinstance(messages.decode(gateway.ask(ask(8))), Answer)
     with Store(tmp_path / "site" / "store.sqlite", beside=True) as store:
-        assert {number: ended for number, ended, _ in store.ended_rounds()} == {7: ABANDONED, 8: "complete"}
+        assert {number: ended for number, ended, _ in stores.ended_rounds(store)} == {
+            7: ABANDONED,
+            8: "complete",
+        }
 
 
 def test_what_makes_no_round_is_refused_in_words_and_for_good(running):
@@ -289,12 +284,7 @@ def test_nothing_that_it_says_has_a_key_or_a_report(running, tmp_path):
     with Store(tmp_path / "site" / "store.sqlite", beside=True) as store:
         keys = store.keys()
     assert len(keys) == 10
-    tags = []
-    for board in board_directories(gateway.directory, 2):
-        account = ledger.Ledger()
-        for path in (board / storage.LEDGERS).iterdir():
-            account.load(str(path))
-            tags.append(bytes(account.report)[-wire.TAG_BYTES :])
+    tags = [bytes(account.report)[-wire.TAG_BYTES :] for _, account in books.accounts(boards(gateway))]
     for reply in said:
         for secret in (*keys.values(), *tags):
             assert secret not in reply
@@ -305,11 +295,8 @@ def test_a_model_is_kept_for_its_devices(running, tmp_path):
     gateway = running(**BOARDS)
     gateway.ask(ask(3))
     assert isinstance(messages.decode(gateway.ask(Model(Averaged(1, [1, 2, 3, 4, 5], -14)))), Taken)
-    end = time.monotonic() + 30
     with Store(tmp_path / "site" / "store.sqlite", beside=True) as store:
-        while not kept_model.kept(store):
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        wait_for(lambda: kept_model.kept(store))
 
 
 # What it runs

@@ -4,8 +4,12 @@ import re
 import sys
 
 import pytest
+from harness.port import silent
+from serial.tools import list_ports
+from serial.tools.list_ports_common import ListPortInfo
 
 from ternhost.errors import DeviceError, UsageError
+from terntools.boards import devices
 from terntools.testing import hardware, hil
 
 
@@ -80,16 +84,6 @@ def test_power_goes_off_and_on_by_the_users_command(tmp_path, monkeypatch):
         hardware.Board("x", "pico", "/dev/x").power_cycle()
 
 
-def test_power_goes_off_and_on_by_uhubctl(tmp_path, monkeypatch):
-    monkeypatch.setattr(hardware, "_OFF_SECONDS", 0)
-    tool = tmp_path / "uhubctl"
-    tool.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/said\n')
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    hardware.Board("x", "pico", "/dev/x", power={"hub": "1-1", "port": 2}).power_cycle()
-    assert (tmp_path / "said").read_text() == "-l 1-1 -p 2 -a off\n-l 1-1 -p 2 -a on\n"
-
-
 def test_the_report_has_a_margin_however_narrow_the_window_is():
     board = hardware.Board("e661", "pico", None)
     page = hil.page([hil.Result(board, hil.PASSED, 1.0)])
@@ -98,3 +92,84 @@ def test_the_report_has_a_margin_however_narrow_the_window_is():
     assert rules["margin"].split()[1] == "auto", "in the middle of a wide one"
     assert rules["padding"].split()[1] != "0"
     assert '<meta name="viewport"' in page
+
+
+# Boards are found by USB id and named as mpremote names them
+
+
+def port(name, vid, pid, serial_number):
+    info = ListPortInfo(name)
+    info.vid, info.pid, info.serial_number = vid, pid, serial_number
+    return info
+
+
+PICO = port("/dev/ttyACM1", 0x2E8A, 0x0005, "e6614103e7452d2f")
+ESP = port("/dev/ttyUSB0", 0x10C4, 0xEA60, "0001")
+METER = port("/dev/ttyACM0", 0x1915, 0xC00A, "F00D")
+MODEM = port("/dev/ttyACM2", 0x1234, 0x5678, "X")
+
+
+@pytest.fixture
+def plugged(monkeypatch):
+    def plug(*ports):
+        monkeypatch.setattr(list_ports, "comports", lambda: list(ports))
+
+    return plug
+
+
+def test_boards_and_instruments_are_found_by_usb_id(plugged):
+    plugged(ESP, MODEM, METER, PICO)
+    found = devices.find()
+    assert [(one.port, one.family) for one in found] == [
+        ("/dev/ttyACM0", "instrument"),
+        ("/dev/ttyACM1", "rp2"),
+        ("/dev/ttyUSB0", "esp32"),
+    ]
+    assert found[1].usb_id == "2e8a:0005"
+
+
+def test_names_are_those_of_mpremote(plugged):
+    plugged(METER, PICO)
+    assert devices.resolve("auto") == "/dev/ttyACM1"
+    assert devices.resolve("a3") == "/dev/ttyACM3"
+    assert devices.resolve("u0") == "/dev/ttyUSB0"
+    assert devices.resolve("c7") == "COM7"
+    assert devices.resolve("id:e6614103e7452d2f") == "/dev/ttyACM1"
+    assert devices.resolve("id:e66") == "/dev/ttyACM1"
+    assert devices.resolve("socket://127.0.0.1:7777") == "socket://127.0.0.1:7777"
+    assert devices.resolve("port:/dev/null") == "/dev/null"
+
+
+@pytest.mark.parametrize("name", ["auto", "id:"])
+def test_an_ambiguous_name_lists_the_candidates(plugged, name):
+    plugged(ESP, PICO)
+    with pytest.raises(UsageError) as caught:
+        devices.resolve(name)
+    if name == "auto":
+        assert "/dev/ttyACM1" in caught.value.message
+        assert "/dev/ttyUSB0" in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["auto", "id:77", "/dev/ttyACM99"])
+def test_no_board_is_an_error_of_its_own(plugged, name):
+    plugged(METER)
+    with pytest.raises(DeviceError):
+        devices.resolve(name)
+
+
+def test_a_name_that_means_nothing_says_what_would(plugged):
+    plugged(PICO)
+    with pytest.raises(UsageError) as caught:
+        devices.resolve("pico")
+    assert "socket://" in caught.value.hint
+
+
+def test_a_board_that_cannot_be_opened_stays_on_the_list(plugged):
+    plugged(port("/dev/no-such-port", 0x2E8A, 0x0005, "1"))
+    (found,) = devices.survey()
+    assert found.firmware is None
+
+
+def test_a_silent_port_has_no_identity():
+    with silent() as port:
+        assert devices.identify(port) == devices.Identity(None, None, None)

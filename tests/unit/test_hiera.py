@@ -42,13 +42,9 @@ def test_regression_by_mini_batches(monkeypatch):
     x = np.concatenate([np.ones((n, 1)), rng.uniform(-1, 1, (n, 2))], axis=1)
     y = x @ [0.3, 0.4, -0.2]
     data = datasets.Dataset(
-        "line",
-        datasets.REGRESSION,
-        ("1", "a", "b"),
-        datasets.to_fixed(x),
-        datasets.to_fixed(y),
+        "line", datasets.REGRESSION, ("1", "a", "b"), datasets.to_fixed(x), datasets.to_fixed(y),
         datasets.held_out(n),
-    )
+    )  # fmt: skip
     monkeypatch.setattr(datasets, "load", lambda name, classes=False: data)
     options = {"model": "linear", "epsilon": "8.07", "reports": 25_000, "group": 500}
     learner = finished(begin("hiera", 25_000, **options))

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow  # pytest starts anew in each
 ROOT = Path(__file__).parents[2]
 
 
-FILES = ("tests/unit/test_optimal.py", "tests/unit/test_laplace_law.py")
+FILES = ("tests/unit/test_optimal.py", "tests/unit/test_certify.py")
 
 
 def collected(*options):
@@ -25,12 +25,12 @@ def collected(*options):
 
 
 def test_of_a_sampled_test_the_ends_are_there_and_an_exhaustive_case_is_left_out():
-    sampled, exhaustive = "test_the_ends_of_the_range_of_epsilon", "test_enumerated_mass_is_within_the_law"
+    sampled, exhaustive = "test_the_ends_of_the_range_of_epsilon", "test_every_single_bit_of_a_card"
     usual, whole = collected(), collected("--exhaustive")
     assert usual[sampled] == ["1e-06-4", "20.0-3"]
     assert whole[sampled] == ["1e-06-4", "0.01-3", "12.0-4", "20.0-4", "20.0-3"]
-    assert usual[exhaustive] == ["1-1-7", "2-1-6"]
-    assert whole[exhaustive] == ["1-1-7", "2-1-6", "1-3-7"]
+    assert usual[exhaustive] == ["duchi-None", "three-outputs-None"]
+    assert whole[exhaustive] == ["duchi-None", "three-outputs-None", "pm-sub-None"]
     assert collected("-k", "the_ends and 0.01", "--exhaustive")[sampled] == ["0.01-3"]
 
 

@@ -13,8 +13,9 @@ from ternhost.cli import main
 from ternhost.count.rounds import COMPLETE, RoundResult
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import softmax
-from ternhost.learn.base import Audience, Standing
+from ternhost.learn.base import Population
 from ternhost.learn.infer import Infer, Options
+from ternhost.learn.schedule import Schedule
 from ternhost.run import costs
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -144,14 +145,14 @@ def test_a_round_without_a_report_is_no_result():
 
 
 def test_boards_that_hold_what_nobody_knows():
-    algorithm = Infer(Options(epsilon="8"), Audience(knows_records=False))
+    algorithm = Infer(Options(epsilon="8"), Population(knows_records=False))
     assert (algorithm.holdings, algorithm.clients, algorithm.reports) == (None, None, None)
     ((_, devices),) = algorithm.cohorts([3, 4, 9])
     assert list(devices) == [3, 4, 9]
 
 
 def test_a_served_fleet_is_evaluated_over_and_over():
-    algorithm = Infer(Options(epsilon="8"), Audience(standing=Standing(rounds=3), devices=75))
+    algorithm = Infer(Options(epsilon="8"), Population(schedule=Schedule(rounds=3), devices=75))
     assert (algorithm.rounds, algorithm.times) == (3, 3)
     assert 23_900_000 < costs.accounts(algorithm, None)[0].user_level <= 24_000_000
 
@@ -161,8 +162,8 @@ def test_a_served_fleet_is_evaluated_over_and_over():
     [
         ({"held_out": 1.0}, "--held-out must be above 0 and below 1"),
         ({"epsilon": "21"}, "epsilon"),
-        ({"laplace_eval_eps": "11"}, "protects nothing"),
-        ({"eval_type": "F1"}, "eval_type"),
+        ({"laplace_eval_eps": "11"}, "at most 10, half of the true epsilon"),
+        ({"eval_type": "F1"}, "--eval-type must be NOT_EVAL or"),
         ({"cluster_client_num": 1}, "--cluster-client-num must be 2 or more"),
         ({"cluster_client_num": -3}, "--cluster-client-num must be 2 or more"),
         ({"seed": -1}, "--seed must be 0 or more"),

@@ -2,7 +2,7 @@
 
 import math
 from fractions import Fraction
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -165,36 +165,6 @@ def test_budgets_in_words() -> None:
         hiera.proportions_of("5,much")
 
 
-def test_a_naive_merge_of_levels_is_biased() -> None:
-    # What the weights of `estimate` put right: reports that count once per level they are converted to
-    rng = np.random.default_rng(2)
-    values = datasets.to_fixed(rng.uniform(-1, 1, 400_000))
-    of = _levels(1)
-    counts = _collect(of, values, 3)
-    scale = of.values[:, 1]
-    merged = np.zeros((5, 2), np.int64)
-    for source in range(5):
-        for target in range(source, 5):
-            merged[target] += hiera.convert(counts[source], scale[source], scale[target], rng)
-    naive = (scale * (merged[:, 1] - merged[:, 0])).sum() / merged.sum()
-    truth = values.mean() / 16384
-    assert abs(naive - truth) > 0.05
-    assert abs(float(hiera.estimate(of, counts, 1)) - truth) < 0.02
-
-
-def test_conversion_makes_reports_of_the_other_level() -> None:
-    rng = np.random.default_rng(4)
-    of = _levels(1)
-    scale = of.values[:, 1]
-    counts = np.array([300_000, 700_000])
-    for source, target in pairwise(range(5)):
-        moved = hiera.convert(counts, scale[source], scale[target], rng)
-        assert moved.sum() == counts.sum()
-        before = scale[source] * (counts[1] - counts[0]) / 1e6
-        after = scale[target] * (moved[1] - moved[0]) / 1e6
-        assert abs(before - after) < 5 * scale[target] * 1e-3
-
-
 def test_clamping_is_optional() -> None:
     of = _levels(0.1)
     counts = np.zeros((5, 2), np.int64)
@@ -213,20 +183,6 @@ def test_no_reports_make_no_mean() -> None:
 def test_what_makes_no_levels(budgets: list[int]) -> None:
     with pytest.raises(UsageError):
         hiera.levels(budgets)
-
-
-def test_own_bytes_follow_the_same_law() -> None:
-    of = _levels(0.5)
-    n = 300_000
-    v = -5000
-    counts = np.bincount(
-        sample(of.card, RandomLanes(random_bits(3), n), np.full(n, v, np.int16)), minlength=10
-    )
-    told = certify.at_knot(of.device.level_cards[3], 3)
-    expected = [
-        float(told[i] * p) for i, c in enumerate(of.device.value_cards) for p in certify.distribution(c, v)
-    ]
-    assert ((counts - n * np.array(expected)) ** 2 / (n * np.array(expected))).sum() < 35
 
 
 def _true_ratio(card: Card) -> Fraction:

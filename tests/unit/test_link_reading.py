@@ -26,7 +26,6 @@ def some_frames(seed):
         asked = [draw.randrange(2) for _ in range(d - 1)] + [1]
         yield encoded(out, host_frames.encode_round(out, key, *arguments, asked, card, 1))
         yield encoded(out, frames.encode_hello_request(out, draw.getrandbits(32)))
-        yield encoded(out, host_frames.encode_bench_request(out, draw.getrandbits(32), 1, 5, card))
 
 
 def test_what_is_certain_to_come_does_come():

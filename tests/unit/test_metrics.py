@@ -184,16 +184,8 @@ def everything(tmp_path_factory):
     directory = tmp_path_factory.mktemp("served")
     path = directory / "store.sqlite"
     words = [
-        "serve",
-        "--fleet",
-        "simulated:60",
-        "--store",
-        str(path),
-        "--rounds",
-        "2",
-        "--no-report",
-        "--quiet",
-    ]
+        "serve", "--fleet", "simulated:60", "--store", str(path), "--rounds", "2", "--no-report", "--quiet",
+    ]  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
         assert tern(words) == 0

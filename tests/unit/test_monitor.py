@@ -2,11 +2,12 @@
 
 import os
 import time
-import tty
 from array import array
 
 import pytest
 import serial
+from harness.port import Port
+from spec.frames import cobs
 
 from tern import frames, wire
 from ternhost.cli import main
@@ -14,32 +15,9 @@ from ternhost.errors import DeviceError
 from terntools.boards.monitor import Monitor, describe
 
 
-class Board:
-    """The far end of a port, for a monitor to watch."""
-
-    def __init__(self):
-        self.far, near = os.openpty()
-        tty.setraw(near)
-        self.port = os.ttyname(near)
-        self._near = near
-
-    def send(self, frame):
-        out = bytearray(frames.cobs_size(len(frame)))
-        n = frames.cobs_encode(frame, len(frame), out)
-        data = bytes(out[:n]) + b"\x00"
-        os.write(self.far, data)
-        return data
-
-    def close(self):
-        for end in (self._near, self.far):
-            if end >= 0:
-                os.close(end)
-        self._near = self.far = -1
-
-
 @pytest.fixture
 def board():
-    one = Board()
+    one = Port()
     yield one
     one.close()
 
@@ -88,8 +66,7 @@ def test_frames_errors_and_damage_are_counted(board, watched):
 def test_whoever_is_at_the_tap_talks_to_the_board(board, watched):
     monitor, lines = watched
     request = made(frames.encode_hello_request, 5)
-    out = bytearray(frames.cobs_size(len(request)))
-    coded = bytes(out[: frames.cobs_encode(request, len(request), out)]) + b"\x00"
+    coded = cobs(request)
     with serial.Serial(monitor.tap, timeout=0) as host:
         host.write(coded)
         run(monitor, lambda: lines)

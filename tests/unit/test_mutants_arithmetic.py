@@ -1,9 +1,15 @@
-"""Each of these wrong implementations of cards and of arithmetic fails a vector of cards.json or arithmetic.json."""
+"""Each of these wrong implementations of cards, arithmetic, draws and ledgers fails a vector."""
 
 import pytest
 from mutants import Wrong, caught
 
-CHECKS = ("test_card.py", "test_fixed.py", "test_arithmetic.py")
+# The files of tests/device whose vectors tell.
+CHECKS = {
+    "tern.ledger": ("test_ledger.py",),
+    "tern.sampler": ("test_sampler.py",),
+    "tern.table": ("test_sampler.py",),
+}
+OTHERS = ("test_card.py", "test_fixed.py", "test_arithmetic.py")
 
 
 def of(module, *wrongs):
@@ -219,14 +225,101 @@ WRONG = [
         ("the record after", "(request.round - 1) % client.records", "request.round % client.records"),
         ("all the features, asked for or not", "if request.asked[j]:", "if True:"),
     ),
+    *of(
+        "ledger",
+        ("the check is not looked at", 'or pack("<I", crc32(view[:end])) != view[end : end + _CHECK]', ""),
+        ("a file cut within its check is read", "if size < end + _CHECK or", "if size < end + _CHECK - 1 or"),
+        ("any magic will do", "if magic != MAGIC:", "if False:"),
+        ("more may be spent than the budget", "not spent <= budget <= MAX_BUDGET", "budget > MAX_BUDGET"),
+        ("any budget", "not spent <= budget <= MAX_BUDGET", "spent > budget"),
+        ("round 2**30", "or last > _MAX_ROUND", "or last > _MAX_ROUND + 1"),
+        ("state 3", "or state > RESERVED\n", "or state > RESERVED + 1\n"),
+        ("a reserved ledger with a question", "or (state == RESERVED and asked)", ""),
+        ("byte 49", "            or reserved\n", ""),
+        ("any length of a report", "_MIN_REPORT <= n <= _MAX_REPORT if", "True if"),
+        ("a report in every state", "state == ANSWERED else n == 0)", "True else True)"),
+        ("spent while idle", "(spent or asked if", "(asked if"),
+        ("a question while idle", "(spent or asked if", "(spent if"),
+        ("idle at round 0 only", "(spent or asked if", "(spent or asked or last if"),
+        ("answered for nothing", "not (spent and last)", "not last"),
+        ("answered without a round", "not (spent and last)", "not spent"),
+        ("a free report", "not 0 < cost <= left", "not 0 <= cost <= left"),
+        ("one micro-epsilon too much", "not 0 < cost <= left", "not 0 < cost <= left + 1"),
+        ("the last micro-epsilon is kept", "not 0 < cost <= left", "not 0 < cost < left"),
+        ("a payment for round 2**30", "round_number <= _MAX_ROUND\n", "round_number <= _MAX_ROUND + 1\n"),
+        ("the last round is not answered", "round_number <= _MAX_ROUND\n", "round_number < _MAX_ROUND\n"),
+        ("reports of any length", "not (_MIN_REPORT <= len(report) <= _MAX_REPORT or not report)", "False"),
+        ("what came to nothing is refused", "<= _MAX_REPORT or not report)", "<= _MAX_REPORT)"),
+        ("what came to nothing is called answered", "            self.state = RESERVED\n        self._set(q",
+         "        self._set(q"),
+        ("what came to nothing keeps its question", "            question = _NO_QUESTION\n            self.state",
+         "            self.state"),
+        ("the longest report is refused", "<= _MAX_REPORT or not report)", "< _MAX_REPORT or not report)"),
+        ("covered whatever the round", "round_number <= self._until and", ""),
+        ("covered whatever the cost", "and cost <= self._paid - spent", "and self._paid"),
+        ("the round after those reserved", "round_number <= self._until", "round_number <= self._until + 1"),
+        ("the last round reserved is paid again", "round_number <= self._until", "round_number < self._until"),
+        ("covered to the last micro-epsilon but one", "cost <= self._paid - spent", "cost < self._paid - spent"),
+        ("more is reserved than the budget pays for", "min(ahead, left // cost, ", "min(ahead, "),
+        ("rounds above 2**30 - 1 are reserved", ", _MAX_ROUND - round_number + 1)", ")"),
+        ("the last round is not reserved", "_MAX_ROUND - round_number + 1)", "_MAX_ROUND - round_number)"),
+        ("one is reserved", "if ahead > 1:", "if ahead > 0:"),
+        ("two are not reserved", "if ahead > 1:", "if ahead > 2:"),
+        ("one report is paid of those reserved", "spent + ahead * cost\n", "spent + cost\n"),
+        ("a round too many is over", "round_number + ahead - 1\n", "round_number + ahead\n"),
+        ("a round too few is over", "round_number + ahead - 1\n", "round_number + ahead - 2\n"),
+        ("reserved with the question", '_set(_NO_QUESTION, b"")\n                self',
+         '_set(question, b"")\n                self'),
+        ("reserved, but called answered", "self.state = RESERVED\n                self",
+         "self.state = ANSWERED\n                self"),
+        ("reserved with the report", 'b"")\n                self._write', "report)\n                self._write"),
+        ("all that is reserved counts as spent", "self.spent = spent + cost\n", "self.spent += cost\n"),
+        ("nothing is spent", "self.spent = spent + cost\n", "self.spent = spent\n"),
+        ("another report of those paid ahead is kept in the file",
+         "        if not covered:\n            self._write(path)", "        self._write(path)"),
+        ("nothing is written", "        if not covered:\n            self._write(path)", "        pass"),
+        ("the question is not kept", "_QUESTION, question, self.state", "_QUESTION, _NO_QUESTION, self.state"),
+        ("the report is not kept", "_HEADER, report if MICROPYTHON else bytes(report))",
+         "_HEADER, bytes(len(report)))"),
+        ("a short report leaves the length of a longer one", "self.state, len(report))",
+         "self.state, max(len(report), 20))"),
+        ("the check leaves out the report", "crc32(self._checked)", "crc32(self._checked[:52])"),
+    ),
+    *of(
+        "sampler",
+        ("a threshold that is read on", "            rest = (rest & 0x3FFFFF) << 8\n",
+         "            rest = (rest & 0x3FFFFF) << 8\n            if u == 0 and rest == 0:\n                at += 1\n"),
+        ("a remainder", "u = pool[at] & mask", "u = pool[at] % count"),
+        ("two bytes for 256", "if mask > 255:", "if bound > 255:"),
+        ("most significant byte first", "u |= pool[at] << 8", "u = u << 8 | pool[at]"),
+        ("a grid read where the fraction is 0", "        rest = (a & 32767) << 1\n        while rest:\n            u = pool[at] - (rest >> 8)\n            at += 1\n"
+         "            rest = (rest & 255) << 8\n            if u:\n                if u < 0:\n                    y",
+         "        rest = (a & 32767) << 1\n        at += rest == 0\n        while rest:\n            u = pool[at] - (rest >> 8)\n            at += 1\n"
+         "            rest = (rest & 255) << 8\n            if u:\n                if u < 0:\n                    y"),
+        ("noise with a negative zero", "elif magnitude:", "else:"),
+        ("laplace noise coordinate by coordinate", "        if card.shape <= LAPLACE:\n            _run(card, stream, xs, out, 0, n)\n",
+         "        if card.shape <= LAPLACE:\n            for i in range(n):\n                _run(card, stream, xs, out, i, i + 1)\n"),
+    ),
+    *of(
+        "table",
+        ("rows that are read on", "                if k > at:\n", "                if u == 0:\n                    k += 1\n                if k > at:\n"),
+        ("all bytes are read", "at = position + 1", "at = position + 6"),
+        ("a knot is drawn first", "f -= c << 15\n",
+         "f -= c << 15\n        if f:\n            c += pool[position] < f >> 7\n            position += 1\n        f = 0\n"),
+        ("thresholds of 30 bits", "rest &= 32767\n", "rest = 0\n"),
+        ("an equal threshold is above", "if u > 127:", "if u > 126:"),
+    ),
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", WRONG, ids=lambda mutant: f"{mutant.module[5:]}: {mutant.what}")
 def test_a_wrong_implementation_fails_a_vector(mutant):
-    assert caught(mutant, *CHECKS)
+    assert caught(mutant, *CHECKS.get(mutant.module, OTHERS))
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("module", sorted({mutant.module for mutant in WRONG}))
 def test_the_right_one_fails_none(module):
-    assert caught(Wrong("nothing", module, "", ""), *CHECKS) is None
+    assert caught(Wrong("nothing", module, "", ""), *CHECKS.get(module, OTHERS)) is None

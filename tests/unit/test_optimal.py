@@ -1,7 +1,4 @@
-"""Optimal tables against everything that they are meant to beat, and against the certified lower bound.
-
-The whole grid of issue 3, with a table of figures (some ten minutes): python tests/unit/test_optimal.py
-"""
+"""Optimal tables against everything that they are meant to beat, and against the certified lower bound."""
 
 import functools
 import math
@@ -72,6 +69,7 @@ def continuous_rivals(epsilon):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("epsilon", [0.5, 6.0])
 def test_four_levels_beat_all_of_two_bits(epsilon):
@@ -89,17 +87,20 @@ def test_sixteen_levels_are_near_the_lower_bound():
     assert len(card.data) <= cards.MAX_CARD
 
 
+@pytest.mark.slow
 def test_three_levels_are_3r_each_time():
     card = designed(2.0, 3)
     assert worst(card) == pytest.approx(three_outputs.better_worst_variance(2.0), rel=2e-4)
     assert optimal.design(2 * MICRO, 3).card == card.data
 
 
+@pytest.mark.slow
 def test_the_worst_second_moment_has_duchi_as_its_optimum():
     card = designed(1.0, 4, objective="worst-second-moment")
     assert card.data == duchi.card(MICRO)
 
 
+@pytest.mark.slow
 def test_the_mean_second_moment_under_a_prior_at_zero_is_rr3s():
     """All of the prior within 1/101 of 0, where 3-ary randomised response is optimal."""
     e = math.e
@@ -137,6 +138,7 @@ def test_sampled_coordinates():
     assert of_two.worst_variance(share)[0] <= of_many.worst_variance(share)[0] * Fraction(1001, 1000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("knots", "at_most"), [(2, 4.682695), (3, 4.46), (9, 4.20)])
 def test_fewer_knots(knots, at_most):
     card = designed(1.0, 4, knots=knots)
@@ -210,39 +212,3 @@ def test_the_minimum_that_certifies_the_bound():
                 total += np.where(g < 0, 4.0 * g, g) / 2
         assert lowest.min() <= total.min() + 1e-12
         assert lowest.min() == pytest.approx(total.min(), abs=1e-6)
-
-
-def _grid(least, most):
-    return [n / 4 for n in range(round(4 * least), round(4 * most) + 1)]
-
-
-def _sweep():
-    print("levels epsilon worst_variance rival ratio seconds")
-    import time
-
-    failures = 0
-    for levels, epsilons in ((4, _grid(0.5, 6)), (8, _grid(0.5, 5)), (16, _grid(0.5, 3))):
-        for epsilon in epsilons:
-            begun = time.process_time()
-            ours = worst(designed(epsilon, levels))
-            seconds = time.process_time() - begun
-            if levels == 16:
-                name, rival, allowed = "bound", lower_bound.worst_variance(epsilon), 1.015
-            else:
-                rivals = rivals_of_two_bits(epsilon) if levels == 4 else continuous_rivals(epsilon)
-                name, allowed = min(rivals, key=rivals.get), 1.0
-                rival = rivals[name]
-            passed = ours < allowed * rival
-            failures += not passed
-            print(
-                levels,
-                epsilon,
-                f"{ours:.6g} {name} {rival:.6g} {ours / rival:.5f} {seconds:.1f}",
-                "" if passed else "FAILED",
-                flush=True,
-            )
-    return failures
-
-
-if __name__ == "__main__":
-    raise SystemExit(_sweep())

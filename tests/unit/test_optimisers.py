@@ -1,7 +1,5 @@
 """Optimisers: each step by hand, the state through JSON, the automatic rates, and how well each trains."""
 
-import json
-
 import numpy as np
 import pytest
 from simulating import begin, finished
@@ -80,22 +78,6 @@ def test_weights_stay_within_what_a_frame_carries(name):
 
 
 # State
-
-
-@pytest.mark.parametrize("name", OPTIMISERS)
-@pytest.mark.parametrize("cut", range(4))
-def test_a_state_goes_through_json_exactly(name, cut):
-    rng = np.random.default_rng(3)
-    steps = rng.normal(0, 1, (9, 5))
-    whole, first = OPTIMISERS[name](5), OPTIMISERS[name](5)
-    walked(whole, steps)
-    walked(first, steps[:cut])
-    second = OPTIMISERS[name](5)
-    second.restore(json.loads(json.dumps(first.state())))
-    walked(second, steps[cut:])
-    assert second.state() == whole.state()
-    assert (second.model == whole.model).all()
-    assert (second.weights == whole.weights).all()
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)

@@ -12,8 +12,9 @@ from ternhost.cli import main
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS
 from ternhost.learn.fedsgd import Options as FedSGDOptions
+from ternhost.learn.schedule import Schedule
 from ternhost.options import exclude, flag, given, names_of, option, require
-from ternhost.run.options import Schedule, Where
+from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.store import round_numbers
 from ternhost.store.store import Store
@@ -165,7 +166,7 @@ def test_options_of_learning_that_are_refused(named, message):
 )
 def test_where_a_run_cannot_go(named, message):
     with pytest.raises(UsageError, match=message):
-        Where(**named)
+        RunOptions.parse("fedsgd", named, ALGORITHMS)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +191,7 @@ def test_round_numbers_are_checked_before_boards_are_made(tmp_path, monkeypatch)
         while (last := round_numbers.last_number(store)) < 2**30 - 2:
             round_numbers.skip(store, min(last + wire.CLIENT_AHEAD - 1, 2**30 - 2))
     with pytest.raises(UsageError, match="would go beyond"):
-        Run.begin("fedsgd", FedSGDOptions(**options), Where("emulated:1"), store="store.sqlite")
+        Run.begin(RunOptions("fedsgd", FedSGDOptions(**options), "emulated:1"), store="store.sqlite")
     assert not list(tmp_path.glob("runs/*"))
     result = run("fedsgd", "simulated:50", None, {"after_round": 2**20 - 1}, **options)
     assert [entry["round"] for entry in result["history"]] == [2**20 + i for i in range(5)]

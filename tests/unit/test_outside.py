@@ -5,6 +5,7 @@ tests/outside/ has the files; each is registered by a line of a program, or by a
 """
 
 import json
+import math
 import os
 import re
 import shutil
@@ -21,6 +22,7 @@ from tern.client import Client
 from ternhost import datasets
 from ternhost.cli import main
 from ternhost.errors import INTERRUPTED, REFUSED
+from ternhost.experiments import Options, variance
 from ternhost.files import write_file
 from ternhost.learn.base import ALGORITHMS
 from ternhost.learn.optimisers import OPTIMISERS
@@ -100,12 +102,8 @@ def test_an_algorithm_with_adam_trains_and_has_a_report(outside, tern):
     for words in ("signs", "flipped", "adam", "at a learning rate of"):
         assert words in page
     assert {Path(path).stem for path in result["pictures"]} == {
-        "accuracy",
-        "bytes",
-        "gradient",
-        "card",
-        "epsilon",
-    }
+        "accuracy", "bytes", "gradient", "card", "epsilon",
+    }  # fmt: skip
     assert all(Path(path).stat().st_size > 5000 for path in result["pictures"])
 
 
@@ -178,12 +176,24 @@ def test_means_are_collected_by_the_mechanism(outside, tern):
 
 
 def test_its_card_is_designed_by_a_command_and_taken_by_another(outside, tern):
+    plain = tern("card", "design", "flipped", "--epsilon", "2")
+    assert plain["worst_case_variance"] == pytest.approx(1 / math.tanh(1) ** 2, rel=1e-5)
+    assert "flipped" in tern("card", "list")["mechanisms"]
     tern("card", "design", "flipped", "--epsilon", "8", "--flip", "0.2", "-o", "f.card")
+    assert tern("card", "show", "flipped", "--epsilon", "8", "--flip", "0.2")["worst_case_variance"] == (
+        pytest.approx(1 / 0.6**2)
+    )
     card = Path("f.card").read_bytes().hex()
     own = ["--fleet", "simulated:100", "--no-report"]
     named, given = tern(*SIGNS, "--k", "1", *own), tern(*SIGNS[:-4], "--k", "1", "--card", "f.card", *own)
     assert named["card"] == given["card"] == card
     assert named["weights"] == given["weights"]
+
+
+def test_its_mechanism_is_compared_with_tern_s_own(outside):
+    assert mechanisms.added() == ["flipped"]
+    assert [one.name for one in variance._drawn(Options(quick=True), [1.0]).values()].count("flipped") == 1
+    assert list(Options().compared("duchi")) == ["duchi", "flipped"]
 
 
 def test_inference_goes_on_beside_them(outside, tern):
@@ -243,6 +253,7 @@ def test_a_driver_reaches_devices_in_another_way(outside, tern, tmp_path, capsys
     assert "their budget is spent" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_entry_points_of_a_package_do_the_same(tmp_path):
     for name in ("signs", "amsgrad", "flipped"):
         shutil.copy(OUTSIDE / f"{name}.py", tmp_path)

@@ -20,14 +20,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 SOURCES = {"tern": "firmware", "ternhost": "host", "terntools": "tools"}
 DATA = {
-    "ternfirmware",
-    "ternfirmware.thumb",
-    "ternfirmware.trial",
-    "ternspecs",
-    "terntests.device",
-    "terntests.hil",
-    "terntests.spec",
-}
+    "ternfirmware", "ternfirmware.thumb", "ternfirmware.trial", "ternspecs", "terntests.device",
+    "terntests.hil", "terntests.spec",
+}  # fmt: skip
 
 
 def names(requirements):

@@ -3,7 +3,6 @@
 import json
 from fractions import Fraction
 from itertools import product
-from pathlib import Path
 from statistics import fmean
 
 import numpy as np
@@ -20,8 +19,6 @@ from ternhost.learn.designs import class_of
 from ternhost.privacy.mechanisms import design
 from ternhost.reach.simulated.driver import SimulatedDriver
 from ternhost.run import costs
-from ternhost.run.directory import Place
-from ternhost.run.result import whole
 
 EPSILONS = "1:0.5,2:0.3,4:0.2"
 SHARES = [0.5, 0.3, 0.2]
@@ -90,14 +87,6 @@ def test_each_class_pays_its_own_epsilon(name):
         assert policy.largest <= algorithm.designs[i].epsilon
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_a_result_says_what_it_costs_the_class_that_pays_most(name):
-    algorithm = finished(begin(name, 1000, epsilons=EPSILONS, **SMALL[name]))
-    state = dict.fromkeys(("reports", "asked", "refusals", "missing", "rounds", "seconds", "spent_before"), 1)
-    result = whole(algorithm, Place(Path(), Path(), "a"), {}, state, costs.accounts(algorithm, None), [], [])
-    assert json.loads(json.dumps(result))["epsilon_per_client"] == max(costs.costs(algorithm)) / 1e6
-
-
 def test_inference_of_classes_tells_of_each():
     algorithm = finished(begin("infer", 1000, epsilons=EPSILONS, **SMALL["infer"]))
     result = algorithm.result([])
@@ -149,7 +138,7 @@ def test_frequencies_of_nobody_are_nan_and_of_one_class_are_its_own():
     strict, loose = design("grr", "0.5", 4).decode(), design("grr", "2", 4).decode()
     counts = np.array([5, 9, 2, 1])
     found = estimate.combine_frequencies([(strict, np.zeros(4), None), (loose, counts, None)])
-    assert found.mean == pytest.approx(estimate.frequencies(loose, counts))
+    assert found.mean == pytest.approx(estimate.combine_frequencies([(loose, counts, None)]).mean)
     assert found.reports.tolist() == [17] * 4
     nobody = estimate.combine_frequencies([(strict, np.zeros(4), None), (loose, np.zeros(4), 0)])
     assert np.isnan([nobody.mean, nobody.low, nobody.high]).all()
@@ -169,7 +158,7 @@ def test_frequencies_of_classes_are_better_than_those_of_the_stricter_alone():
         own = drawn(strict, 1000)
         classes = [(strict, own, None), (loose, drawn(loose, 1000), None)]
         together.append(estimate.combine_frequencies(classes).mean)
-        alone.append(estimate.frequencies(strict, own))
+        alone.append(estimate.combine_frequencies([(strict, own, None)]).mean)
     error = np.std(together, axis=0) / 20
     assert (np.abs(np.mean(together, axis=0) - truth) < 4.5 * error).all()
     assert np.var(together, axis=0).mean() < 0.1 * np.var(alone, axis=0).mean()

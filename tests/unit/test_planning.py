@@ -64,18 +64,9 @@ def test_a_smaller_epsilon_needs_more_devices_and_the_number_of_processes_change
 def test_the_command_answers_a_goal_draws_and_prints_json(capsys, tmp_path):
     plot = tmp_path / "plan.png"
     own = [
-        "plan",
-        "--dimension",
-        "5",
-        "--epsilon",
-        "4",
-        "--reports",
-        "300,3000,30000",
-        "--runs",
-        "3",
-        "--workers",
-        "1",
-    ]
+        "plan", "--dimension", "5", "--epsilon", "4", "--reports", "300,3000,30000", "--runs", "3",
+        "--workers", "1",
+    ]  # fmt: skip
     assert main([*own, "--goal", "0.75", "--plot", str(plot)]) == errors.OK
     told = capsys.readouterr().out
     assert "made-up records of 5 features (yours may need more devices, or fewer)" in told
@@ -90,18 +81,9 @@ def test_the_command_answers_a_goal_draws_and_prints_json(capsys, tmp_path):
 
 def test_numbers_are_planned_by_their_squared_error(capsys):
     own = [
-        "plan",
-        "--dataset",
-        "diabetes",
-        "--epsilon",
-        "4",
-        "--reports",
-        "1000,10000",
-        "--runs",
-        "2",
-        "--workers",
-        "1",
-    ]
+        "plan", "--dataset", "diabetes", "--epsilon", "4", "--reports", "1000,10000", "--runs", "2",
+        "--workers", "1",
+    ]  # fmt: skip
     assert main(own) == errors.OK
     told = capsys.readouterr().out
     assert "linear model of diabetes" in told

@@ -96,14 +96,10 @@ def test_empty_lines_are_no_records(tmp_path):
 @pytest.mark.parametrize(
     ("labels", "is_told"),
     [
-        ((0, 1), True),
-        ((0,), True),
-        ((-1, 1), False),
-        ((1,), False),
-        ((-1, 0, 1), False),
+        ((0, 1), True), ((0,), True), ((-1, 1), False), ((1,), False), ((-1, 0, 1), False),
         ((0, 0.5, 1), False),
     ],
-)
+)  # fmt: skip
 def test_labels_of_0_and_1_are_taken_with_a_word(labels, is_told, tmp_path, capsys):
     path = tmp_path / "records.csv"
     path.write_text("".join(f"1,0.5,{label}\n" for label in labels))

@@ -1,13 +1,12 @@
 """The range of a round: chosen from counts, lossless first, wider where clipping would cost more than noise does."""
 
-import json
 from array import array
 from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from simulating import begin, finished, fleet_of, rounds
+from simulating import begin, fleet_of, rounds
 
 from tern import card as cards
 from tern import wire
@@ -158,30 +157,6 @@ def test_the_estimate_is_that_of_the_gradient_whatever_the_range(toy, r):
 
 
 # State
-
-
-def test_a_resumed_run_chooses_the_same():
-    whole = begin("fedsgd", 5000, epsilon="0.5", reports=5000)
-    part = begin("fedsgd", 5000, epsilon="0.5", reports=5000)
-    driver = fleet_of(whole)
-    for number in range(1, 11):
-        driver.open(number, whole.cohorts(driver.devices))
-        result = driver.collect(number)
-        whole.learn(result, driver.devices)
-        part.learn(result, driver.devices)
-        state = json.loads(json.dumps(part.state()))
-        part = begin("fedsgd", 5000, epsilon="0.5", reports=5000)
-        part.restore(state)
-        assert part.state() == whole.state()
-        assert part.chosen() == whole.chosen()
-    assert whole.done
-
-
-def test_a_state_of_an_earlier_version_goes_on():
-    algorithm = finished(begin("fedsgd", 500, reports=500))
-    state = algorithm.state()
-    del state["range"]
-    begin("fedsgd", 500, reports=500).restore(state)
 
 
 @pytest.mark.parametrize("change", [{"sizes": "x"}, {"exponent": None}, {"always": [1]}, "mean"])

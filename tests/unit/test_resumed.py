@@ -9,10 +9,11 @@ from ternhost import datasets
 from ternhost.cli import main
 from ternhost.datasets import synthetic
 from ternhost.errors import InterruptedByUser, UsageError
-from ternhost.learn.base import ALGORITHMS, Audience, Standing
+from ternhost.learn.base import ALGORITHMS, Population
 from ternhost.learn.optimisers import OPTIMISERS
+from ternhost.learn.schedule import Schedule
 from ternhost.reach.simulated.driver import SimulatedDriver
-from ternhost.run.options import Where
+from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.run.status import END, Watcher
 from ternhost.store.store import Store
@@ -60,7 +61,7 @@ def made(case):
 
 
 def told(algorithm):
-    return json.dumps(algorithm.result([{} for _ in range(algorithm.rounds)]))
+    return json.dumps(algorithm.result([algorithm.chosen()] * algorithm.rounds))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -100,14 +101,14 @@ def test_another_seed_is_another_run(case):
 def test_a_run_that_was_interrupted_comes_to_the_same_end(case):
     name, options = options_of(case)
     own = ALGORITHMS[name].Options(**options)
-    with Run.begin(name, own, Where(fleet="simulated:600"), name="whole") as run:
+    with Run.begin(RunOptions(name, own, "simulated:600"), name="whole") as run:
         whole = run.run()
 
     def stop(status):
         if status.event == END and status.round == max(1, run.algorithm.rounds // 2):
             raise KeyboardInterrupt
 
-    run = Run.begin(name, own, Where(fleet="simulated:600"), name="cut", watcher=Watcher(status=stop))
+    run = Run.begin(RunOptions(name, own, "simulated:600"), name="cut", watcher=Watcher(status=stop))
     reports = run.algorithm.reports * max(1, run.algorithm.rounds // 2) // run.algorithm.rounds
     with run, pytest.raises(InterruptedByUser, match=f"the {reports:,} reports so far are safe"):
         run.run()
@@ -136,8 +137,8 @@ def test_a_served_fleet_goes_on_from_its_state_exactly(name, options):
     def serving():
         cls = ALGORITHMS[name]
         share = 1.0 if name in ("collect", "infer") else 0.25  # those ask everybody
-        audience = Audience(standing=Standing(rounds=9, share=share), devices=40)
-        return cls(cls.Options(**{"dataset": "toy"} | options), audience)
+        population = Population(schedule=Schedule(rounds=9, share=share), devices=40)
+        return cls(cls.Options(**{"dataset": "toy"} | options), population)
 
     def fleet():
         return SimulatedDriver(serving().holdings, 40, individual=serving().individual)
@@ -161,7 +162,7 @@ def test_a_served_fleet_without_an_end_is_never_done(name):
     cls = ALGORITHMS[name]
     options = {"dataset": "iris" if name == "infer" else "toy"}
     share = 1.0 if name in ("collect", "infer") else 0.5
-    algorithm = cls(cls.Options(**options), Audience(standing=Standing(share=share), devices=20))
+    algorithm = cls(cls.Options(**options), Population(schedule=Schedule(share=share), devices=20))
     driver = SimulatedDriver(algorithm.holdings, 20, individual=algorithm.individual)
     for _, _ in zip(range(12), rounds(algorithm, driver), strict=False):
         assert not algorithm.done
@@ -194,7 +195,7 @@ def test_devices_that_get_a_key_later_are_not_in_a_run_that_has_begun(tmp_path):
     with Store(path) as store:
         store.add_devices({device: bytes(32) for device in range(1, 31)})
     options = ALGORITHMS["fedavg"].Options(dataset="toy")
-    with Run.begin("fedavg", options, Where(fleet="port:/dev/null"), store=path, name="own") as run:
+    with Run.begin(RunOptions("fedavg", options, "port:/dev/null"), store=path, name="own") as run:
         assert (run.algorithm.clients, run.algorithm.times) == (30, 2)
         run.store.add_devices({device: bytes(32) for device in range(31, 61)})
     with Run.resume("own") as run:
@@ -214,7 +215,7 @@ def test_nothing_to_resume(tmp_path):
 
 def test_a_run_that_has_ended_is_not_resumed():
     options = ALGORITHMS["infer"].Options(epsilon="8")
-    with Run.begin("infer", options, Where(fleet="simulated:75"), name="one") as run:
+    with Run.begin(RunOptions("infer", options, "simulated:75"), name="one") as run:
         run.run()
     with pytest.raises(UsageError, match="the run one has finished") as caught:
         Run.resume("one")
@@ -223,7 +224,7 @@ def test_a_run_that_has_ended_is_not_resumed():
 
 def test_a_run_is_resumed_by_the_command_that_began_it(capsys):
     options = ALGORITHMS["collect"].Options(dataset="toy")
-    with Run.begin("collect", options, Where(fleet="simulated:75"), name="mine"):
+    with Run.begin(RunOptions("collect", options, "simulated:75"), name="mine"):
         pass
     assert main(["train", "--resume", "mine"]) == 2
     told = capsys.readouterr().err

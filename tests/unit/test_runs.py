@@ -142,8 +142,9 @@ def test_a_report_that_could_not_be_written_is_drawn_later(said):
         assert said("runs", "moved", "--draw", draw)[0] == errors.USAGE
 
 
-def test_what_is_listed_is_drawn(said):
+def test_what_is_listed_is_drawn(said, monkeypatch):
     said("train", *SIMULATED, "--store", "other/s.sqlite", "--name", "mine")
+    monkeypatch.setattr("ternhost.run.report.plots.png", lambda figure: b"")
     for place in ("other", "other/s.sqlite", "runs", "runs/mine"):
         assert [run["run"] for run in said("runs", place)[1]["runs"]] == ["mine"]
         code, told, _ = said("runs", place, "--draw", "mine")
@@ -335,15 +336,6 @@ def test_killed_while_boards_are_made_it_goes_on(said):
     assert stored("a").status == PREPARING
     code, result, _ = said("train", "--resume", "a", "--no-report")
     assert (code, result["reports"], result["epsilon_spent"]) == (0, 40, [[2.0, 40]])
-
-
-def test_a_round_that_an_older_version_began_is_not_taken_for_ours(said):
-    with Store("s.sqlite") as store:
-        store.open_round(Round(1, [Cohort(b"body", [1])], 1))
-    code, told, _ = said("train", *SIMULATED, "--store", "s.sqlite")
-    assert code == errors.USAGE
-    assert "an older version" in told["error"]
-    assert said("train", *SIMULATED, "--store", "s.sqlite", "--anew")[0] == 0
 
 
 # What a run of any length costs

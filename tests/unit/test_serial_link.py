@@ -11,11 +11,12 @@ import struct
 import termios
 import threading
 import time
-import tty
 from types import SimpleNamespace
 
 import pytest
 import serial
+from harness.port import Port
+from spec.frames import cobs
 
 from tern import frames, wire
 from ternhost.errors import DeviceError, RefusedError, UsageError
@@ -26,13 +27,11 @@ from ternhost.reach.ports import link as module
 from ternhost.reach.ports.link import SerialLink
 
 
-class Peer:
-    """The far end of a pty, in the hands of the test."""
+class Peer(Port):
+    """A peer that counts the bytes that come."""
 
     def __init__(self):
-        self.far, self._near = os.openpty()
-        tty.setraw(self._near)
-        self.port = os.ttyname(self._near)
+        super().__init__()
         self.receiver = frames.Receiver()
         self.thread = None  # that answers
 
@@ -64,22 +63,14 @@ class Peer:
     def write(self, data):
         os.write(self.far, data)
 
-    def send(self, frame):
-        out = bytearray(frames.cobs_size(len(frame)))
-        self.write(out[: frames.cobs_encode(frame, len(frame), out)])
-
-    def hang_up(self):
-        for end in (self.far, self._near):
-            os.close(end)
-        self.far = self._near = -1
-
     def close(self):
         if self.far >= 0:
             # This ends the thread, which must not read whatever gets the number of `far` next.
-            os.close(self._near)
+            os.close(self.near)
+            self.near = -1
             if self.thread:
                 self.thread.join(60)
-            os.close(self.far)
+            self.hang_up()
 
 
 def hello(nonce, first=1, clients=3):
@@ -119,18 +110,13 @@ def answering(peer, *answers):
     peer.thread.start()
 
 
-def coded(frame):
-    out = bytearray(frames.cobs_size(len(frame)))
-    return bytes(out[: frames.cobs_encode(frame, len(frame), out)])
-
-
 # Flow control
 
 
 def test_never_more_in_flight_than_allowed(peer, link):
     for _ in range(20):
         link.send(bytes([wire.ROUND]) + b"x" * 199)
-    sent = 20 * len(coded(bytes([wire.ROUND]) + b"x" * 199))
+    sent = 20 * len(cobs(bytes([wire.ROUND]) + b"x" * 199))
     assert peer.wait_for(wire.IN_FLIGHT) == wire.IN_FLIGHT
     while sent > wire.IN_FLIGHT:
         peer.read(wire.CREDIT)
@@ -174,7 +160,7 @@ def test_lost_credits_are_made_good_by_a_hello(peer, link, monkeypatch):
 
 
 def test_hello(peer, link):
-    answering(peer, lambda nonce: coded(hello(nonce, first=7, clients=9)))
+    answering(peer, lambda nonce: cobs(hello(nonce, first=7, clients=9)))
     answer = link.hello(60)
     assert (answer.first, answer.clients, answer.text) == (7, 9, "a; b; c")
 
@@ -185,21 +171,21 @@ def test_hello_is_asked_again_and_again(peer, link, monkeypatch):
         peer,
         lambda nonce: b"",
         lambda nonce: b"Traceback: noise\r\n\x00",
-        lambda nonce: coded(hello(nonce ^ 1)),  # of another question
-        lambda nonce: coded(hello(nonce)[:-1] + b"\x00"),  # damaged
-        lambda nonce: coded(hello(nonce)),
+        lambda nonce: cobs(hello(nonce ^ 1)),  # of another question
+        lambda nonce: cobs(hello(nonce)[:-1] + b"\x00"),  # damaged
+        lambda nonce: cobs(hello(nonce)),
     )
     assert link.hello(60).clients == 3
 
 
 def test_nobody_answers(link, monkeypatch):
-    waits, replies = [], link._replies
+    waits, replies = [], link._hellos
 
     def get(timeout):
         waits.append(timeout)
         return replies.get(timeout=timeout)
 
-    monkeypatch.setattr(link, "_replies", SimpleNamespace(get=get, put=replies.put))
+    monkeypatch.setattr(link, "_hellos", SimpleNamespace(get=get, put=replies.put))
     with pytest.raises(DeviceError, match="no tern device answers") as caught:
         link.hello(0.3)
     assert sum(waits) < 0.5  # what it means to wait: how long that takes is up to the machine
@@ -216,7 +202,7 @@ def test_another_schema_says_which_side_to_update(peer, link, newer, advice):
         frame[6:14] = b"another!"
         frame += bytes(wire.TAG_BYTES)
         frames.seal(b"", frame, len(frame) - wire.TAG_BYTES)
-        return coded(bytes(frame))
+        return cobs(bytes(frame))
 
     answering(peer, other)
     with pytest.raises(RefusedError, match="another schema") as caught:
@@ -238,7 +224,7 @@ def test_what_comes_is_put_on_the_events(peer, link, events):
 
 
 def test_answers_that_nobody_asks_for_are_not_kept(peer, link, events):
-    unasked = coded(hello(0))
+    unasked = cobs(hello(0))
     end = bytes([wire.REPORT]) + bytes(20)
 
     def flood():
@@ -246,10 +232,10 @@ def test_answers_that_nobody_asks_for_are_not_kept(peer, link, events):
             peer.write(unasked)
         peer.send(end)
         assert events.get(timeout=60).frames == [end]  # all before it has been taken
-        assert link._replies.empty()
+        assert link._hellos.empty()
 
     flood()
-    answering(peer, lambda nonce: unasked + coded(hello(nonce)))
+    answering(peer, lambda nonce: unasked + cobs(hello(nonce)))
     assert link.hello(60).clients == 3
     flood()  # what was asked once is not asked any more
 
@@ -298,7 +284,7 @@ def test_a_socket_is_a_port(events, monkeypatch):
                     receiver.give(board.recv(1))
                     if (n := receiver.next()) > 0:
                         nonce = frames.decode_hello_request(bytes(receiver.frame[:n]))
-                        board.sendall(coded(hello(nonce)))
+                        board.sendall(cobs(hello(nonce)))
                         return
 
             thread = threading.Thread(target=answer)

@@ -16,12 +16,12 @@ from harness.in_process import InProcessLink
 
 from ternhost import errors
 from ternhost.cli import main as tern
-from ternhost.count.rounds import Cohort, Round
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS
 from ternhost.learn.fedsgd import Options
+from ternhost.learn.schedule import Schedule, Terms
 from ternhost.reach.ports.driver import BoardsDriver
-from ternhost.run.options import Schedule, Where
+from ternhost.run.options import RunOptions
 from ternhost.run.serve import serve
 from ternhost.run.status import END, Watcher
 from ternhost.store.runs import FINISHED, RUNNING, StoredRun
@@ -95,17 +95,6 @@ def test_a_store_is_of_one_model(said):
     assert (code, told["run"]) == (0, other["run"]), "how it is asked may change"
 
 
-def test_a_round_of_an_older_version_is_given_up_with_its_model_alone(said):
-    with Store("s.sqlite") as store:
-        store.open_round(Round(7, [Cohort(b"body", [1])], 1))
-    code, told, _ = said(*FLEET, "--rounds", "1")
-    assert code == errors.USAGE
-    assert "an older version" in told["error"]
-    assert "--new-model" in told["hint"]
-    code, result, _ = said(*FLEET, "--rounds", "1", "--new-model")
-    assert (code, result["history"][0]["round"]) == (0, 8)
-
-
 def test_a_store_in_a_directory_is_found_again(said, here):
     (here / "mine").mkdir()
     for rounds in ("1", "2"):
@@ -160,8 +149,8 @@ def test_a_signal_in_the_middle_of_a_round_ends_it_in_order(number):
 
 
 def served(watcher=None, deadline=60.0, **schedule):
-    where = Where(fleet="inprocess:1", deadline=deadline)
-    return serve("fedsgd", Options(), where, Schedule(**schedule), store="s.sqlite", watcher=watcher)
+    options = RunOptions("fedsgd", Options(), "inprocess:1", Terms(deadline=deadline), Schedule(**schedule))
+    return serve(options, store="s.sqlite", watcher=watcher)
 
 
 def test_rounds_begin_an_interval_apart():

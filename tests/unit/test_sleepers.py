@@ -8,14 +8,16 @@ from tern import wire
 from ternhost.cli import main
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Question
+from ternhost.count.rounds import Refusal, RoundResult
 from ternhost.errors import UsageError
+from ternhost.learn.schedule import Schedule, Terms
 from ternhost.privacy import mechanisms
 from ternhost.provision import keys
 from ternhost.reach.broker.asking import Asking
 from ternhost.reach.broker.link import Said
 from ternhost.reach.broker.roster import AWAKE, BoardRoster
-from ternhost.reach.driver import Terms
-from ternhost.run.options import Schedule, Where
+from ternhost.reach.driver import explain
+from ternhost.run.options import RunOptions
 from ternhost.run.serve import _long_enough
 from ternhost.run.status import Watcher
 from ternhost.store import sleepers
@@ -59,21 +61,24 @@ def test_a_deadline_lets_all_of_them_wake_once():
 def test_serving_gives_a_sleeping_fleet_its_time(store):
     said = []
     watcher = Watcher(note=said.append)
-    hourly = Schedule(interval=4000)
-    asked = Where(fleet="mqtt:x")
-    assert _long_enough(asked, hourly, store, watcher).deadline == 3840
+
+    def deadline(interval=4000, **terms):
+        options = RunOptions("fedsgd", None, "mqtt:x", Terms(**terms), Schedule(interval=interval))
+        return _long_enough(options, store, watcher).terms.deadline
+
+    assert deadline() == 3840
     assert said == ["1 devices sleep, up to 3600 s at a time: rounds have 3840 s, not 120 (--deadline)"]
-    assert _long_enough(Where(fleet="mqtt:x", deadline=5000), hourly, store, watcher).deadline == 5000
-    assert _long_enough(Where(fleet="mqtt:x", deadline=None), hourly, store, watcher).deadline is None
+    assert deadline(deadline=5000) == 5000
+    assert deadline(deadline=None) is None
     with pytest.raises(UsageError, match="a round of 600 s would end before they wake") as caught:
-        _long_enough(Where(fleet="mqtt:x", deadline=600), hourly, store, watcher)
+        deadline(deadline=600)
     assert "--deadline 3840" in caught.value.hint
     said.clear()
-    _long_enough(Where(fleet="mqtt:x", deadline=5000), Schedule(interval=60), store, watcher)
+    deadline(interval=60, deadline=5000)
     assert len(said) == 1
     assert "whatever --interval 60 says" in said[0]
     keys.revoke(store, [SLEEPS])
-    assert _long_enough(Where(fleet="mqtt:x", deadline=600), hourly, store, watcher).deadline == 600
+    assert deadline(deadline=600) == 600
 
 
 class Line:
@@ -81,9 +86,9 @@ class Line:
 
     connected = True
 
-    def __init__(self):
-        self.boards = {}
-        self.changed = set()
+    def __init__(self, boards=()):
+        self.boards = dict(boards)
+        self.changed = set(self.boards)
         self.asked = []
         self.announced = 0
 
@@ -200,3 +205,67 @@ def test_a_board_is_awake_for_a_while_after_its_hello(site):
     board = roster.boards[f"{SLEEPS:08x}"]
     assert board.can_be_asked(now + AWAKE - 1)
     assert not board.can_be_asked(now + AWAKE + 1)
+
+
+# Boards that claim what is not theirs, and numbers that no board should be believed
+
+
+HONEST = range(2, 20)
+ALL = range(1, 21)  # 20 is on no board, but claimed by the liar
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    """Honest boards of a device each, and one that claims a million."""
+    with Store(tmp_path / "store.sqlite") as store:
+        keys.add(store, ALL)
+        aggregator = Aggregator(store)
+        said = {f"{device:08x}": Said(range(device, device + 1), 1) for device in HONEST}
+        line = Line({**said, "00000001": Said(range(1, 1_000_000), 1)})
+        roster = BoardRoster(aggregator.devices)
+        roster.connected(time.monotonic())
+        roster.look(line, time.monotonic())
+        question = Question(wire.LOGISTIC, [0] * 28, -14, mechanisms.design("duchi", 2).card, 1)
+
+        def ask(number, warnings):
+            aggregator.open(number, [(question, roster.claimed)], time.monotonic(), None, 120)
+            return Asking(number, aggregator, roster, line, keys.fleet_key(store), 2.0, warnings.append)
+
+        yield aggregator, roster, ask
+
+
+def test_who_claims_devices_of_others_and_is_silent_ends_no_round_of_theirs(fleet):
+    aggregator, roster, ask = fleet
+    warnings = []
+    asking = ask(1, warnings)
+    asking.leave_out(time.monotonic() + Terms().silence / 2, Terms())
+    for board in roster.boards.values():
+        board.heard += 1000 * (board.name != "00000001")
+    asking.leave_out(time.monotonic() + Terms().silence + 1, Terms())
+    assert warnings == [
+        "round 1: board 00000001 has been silent for 30 s, and is left out with its 20 devices until it answers again"
+    ]
+    assert aggregator.unanswered(1) == list(HONEST)
+    asking = ask(2, warnings)
+    assert aggregator.unanswered(2) == list(HONEST)
+    asking.answered(HONEST, time.monotonic())
+    assert roster.boards["00000001"].left_out, "others have answered, and not it"
+    assert len(warnings) == 1
+
+
+def test_a_board_that_must_pause_does_so_for_a_day_at_most(fleet):
+    _, _, ask = fleet
+    asking = ask(1, [])
+    now = time.monotonic()
+    asking.put_off(Refusal(2, 1, wire.ERR_TOO_SOON, 2**32 - 1), now)
+    assert asking._waits == {2: now + 86_400}
+
+
+def test_no_number_of_a_device_is_one_to_go_on_from_alone():
+    numbers = {1: 2**30 - 1, 2: 7, 3: 7}
+    refusals = {
+        device: Refusal(device, 7, wire.ERR_CHANGED_ROUND, number) for device, number in numbers.items()
+    }
+    _, words, hint = explain(RoundResult(7, "complete", 3, 0, refusals, []))
+    assert "in round 7 before" in words
+    assert hint.endswith("--after-round 7")

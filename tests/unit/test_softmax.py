@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from simulating import finished
 from sklearn import metrics
 from sklearn.linear_model import LogisticRegression
 
@@ -17,7 +18,8 @@ from ternhost.count import estimate
 from ternhost.datasets import bundled
 from ternhost.errors import UsageError
 from ternhost.learn import softmax
-from ternhost.learn.softmax import LAPLACE, NOT_ENCRYPT, Settings
+from ternhost.learn.base import Population
+from ternhost.learn.infer import Infer, Options
 from ternhost.privacy import certify
 from ternhost.vectorised import RandomLanes, ReplayLanes, probabilities, random_bits, sample
 
@@ -39,15 +41,19 @@ def _noised(
 
 
 def _evaluate(
-    settings: Settings, parameters: np.ndarray, exponent: int, rows: np.ndarray
-) -> softmax.Evaluation:
-    """An evaluation of simulated clients."""
+    epsilon: int | None,
+    parameters: np.ndarray,
+    exponent: int,
+    rows: np.ndarray,
+    eval_type: str = softmax.SILHOUETTE_SCORE,
+) -> dict[str, Any]:
+    """An evaluation of simulated clients at a true epsilon (micro), or without noise."""
     exact = probabilities(parameters, exponent, rows) / 16384
-    if settings.epsilon is None:
-        return softmax.cluster(settings, exact, exact)
-    card = cards.decode(softmax.noise_card(settings.epsilon))
+    if epsilon is None:
+        return softmax.cluster(eval_type, exact, exact)
+    card = cards.decode(softmax.noise_card(epsilon))
     symbols = _noised(card, RandomLanes(random_bits(1), len(rows)), parameters, exponent, rows)
-    return softmax.cluster(settings, estimate.symbol_values(card)[symbols], exact)
+    return softmax.cluster(eval_type, estimate.symbol_values(card)[symbols], exact)
 
 
 @pytest.mark.parametrize("grid_bits", [14, 10, 4])
@@ -115,11 +121,9 @@ def test_noise_is_unbiased() -> None:
 
 
 def test_the_setting_means_twice_its_epsilon() -> None:
-    settings = Settings(laplace_eval_eps="0.75")
-    assert settings.epsilon == 1_500_000
-    assert Settings.with_epsilon("1.5").laplace_eval_eps == "0.75"
-    assert Settings.with_epsilon("1.5").epsilon == 1_500_000
-    assert Settings(NOT_ENCRYPT).epsilon is None
+    assert Options(laplace_eval_eps="0.75").classes() == [(1_500_000, 1.0)]
+    assert Options(epsilon="1.5").classes() == [(1_500_000, 1.0)]
+    assert Options(privacy_eval_type=softmax.NOT_ENCRYPT).epsilon is None
 
 
 @pytest.mark.parametrize(
@@ -130,43 +134,40 @@ def test_the_setting_means_twice_its_epsilon() -> None:
         {"cluster_client_num": 1},
         {"laplace_eval_eps": "230260"},
         {"laplace_eval_eps": "much"},
+        {"laplace_eval_eps": "-1"},
     ],
 )
-def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
+def test_options_that_cannot_be(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        Settings(**wrong)
+        Options(**wrong)
 
 
 @pytest.mark.parametrize("eval_type", ["SILHOUETTE_SCORE", "CALINSKI_HARABASZ", "CALINSKI_HARABASZ_SCORE"])
 def test_scores_without_noise_are_scikit_learns(eval_type: str) -> None:
     parameters, exponent, features = _clients(300)
-    found = _evaluate(
-        Settings(NOT_ENCRYPT, cluster_client_num=300, eval_type=eval_type), parameters, exponent, features
-    )
+    found = _evaluate(None, parameters, exponent, features, eval_type)
     exact = probabilities(parameters, exponent, features) / 16384
     judge = metrics.silhouette_score if eval_type == "SILHOUETTE_SCORE" else metrics.calinski_harabasz_score
-    assert found.score == found.score_without_noise == pytest.approx(judge(exact, exact.argmax(axis=1)))
-    assert found.agreement == 1
-    assert sum(found.clusters.values()) == 300
-    assert len(found.clusters) == 3
+    assert found["score"] == found["score_without_noise"] == pytest.approx(judge(exact, exact.argmax(axis=1)))
+    assert found["agreement"] == 1
+    assert sum(found["clusters"].values()) == 300
+    assert len(found["clusters"]) == 3
 
 
 def test_less_noise_scores_better() -> None:
     parameters, exponent, features = _clients(1000)
     scores = []
-    for epsilon in ("1", "8", "20"):
-        found = _evaluate(Settings.with_epsilon(epsilon), parameters, exponent, features)
-        scores.append((found.score, found.agreement))
+    for epsilon in (1_000_000, 8_000_000, 20_000_000):
+        found = _evaluate(epsilon, parameters, exponent, features)
+        scores.append((found["score"], found["agreement"]))
     assert scores == sorted(scores)
     assert scores[-1][1] > 0.95
-    assert found.score is not None
-    assert found.score_without_noise is not None
-    assert found.score < found.score_without_noise
+    assert found["score"] < found["score_without_noise"]
 
 
-def test_summary_shows_the_true_epsilon() -> None:
-    parameters, exponent, features = _clients(50)
-    found = _evaluate(Settings(LAPLACE, "2", cluster_client_num=50), parameters, exponent, features).summary()
+def test_the_result_shows_the_true_epsilon() -> None:
+    learner = Infer(Options(laplace_eval_eps="2"), Population(clients=50))
+    found = finished(learner).result([])
     assert found["laplace_eval_eps"] == 2
     assert found["epsilon_true"] == 4
     assert found["accounting"]["epsilon_user_level"] == 4
@@ -189,9 +190,9 @@ def test_one_cluster_has_no_score() -> None:
 def test_what_is_not_known_of_the_clients_is_not_told() -> None:
     parameters, exponent, features = _clients(50)
     vectors = probabilities(parameters, exponent, features) / 16384
-    found = softmax.cluster(Settings(), vectors)
-    assert (found.score_without_noise, found.agreement) == (None, None)
-    assert found.score is not None
+    found = softmax.cluster(softmax.SILHOUETTE_SCORE, vectors)
+    assert (found["score_without_noise"], found["agreement"]) == (None, None)
+    assert found["score"] is not None
 
 
 @pytest.mark.parametrize("load", [bundled.iris, bundled.wine])

@@ -9,8 +9,7 @@ from tern import model, wire
 from tern.fixed import ONE
 from ternhost import datasets
 from ternhost.errors import UsageError
-from ternhost.learn import judging
-from ternhost.learn.base import ALGORITHMS, Audience
+from ternhost.learn.base import ALGORITHMS, Population
 from ternhost.run.report import page as report
 from ternhost.run.report import training
 
@@ -26,7 +25,7 @@ def test_classes_are_learned(name, reports, least):
         algorithm = begin(
             "fedsgd", reports, dataset=name, model="softmax", reports=reports, epsilon="4", seed=seed
         )
-        found.append(judging.accuracy(algorithm.dataset, finished(algorithm).weights))
+        found.append(finished(algorithm).figures()["accuracy"])
     assert np.mean(found) > least
 
 
@@ -71,7 +70,7 @@ def test_the_same_set_has_two_classes_for_other_models():
 
 def test_devices_with_records_of_their_own():
     options = ALGORITHMS["fedsgd"].Options(model="softmax", dimension=6, labels=4, reports=10)
-    algorithm = ALGORITHMS["fedsgd"](options, Audience(knows_records=False, devices=10))
+    algorithm = ALGORITHMS["fedsgd"](options, Population(knows_records=False, devices=10))
     (question, _), *_ = algorithm.cohorts(range(1, 11))
     assert (question.classes, len(question.parameters), algorithm.modules) == (4, 24, ("softmax",))
     assert algorithm.result([])["labels"] == ["0", "1", "2", "3"]
@@ -91,4 +90,4 @@ def test_devices_with_records_of_their_own():
 def test_what_is_refused(name, options, message):
     cls = ALGORITHMS[name]
     with pytest.raises(UsageError, match=message):
-        cls(cls.Options(model="softmax", **options), Audience(knows_records=False, devices=10))
+        cls(cls.Options(model="softmax", **options), Population(knows_records=False, devices=10))

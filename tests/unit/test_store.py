@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from harness import stores
 from seen import reports_of
 
 from ternhost.count.questions import Question, round_body
@@ -72,8 +73,8 @@ def test_a_round_ends_together_with_what_its_run_learned(store):
     store.open_round(ROUND)
     store.end_run_round("a", 1, "complete", {"rounds": 1}, {"round": 1, "reports": 2}, b"weights")
     assert store.open_rounds() == []
-    assert store.ended_rounds() == [(1, "complete", 0)]
-    assert store.weights(1) == b"weights"
+    assert stores.ended_rounds(store) == [(1, "complete", 0)]
+    assert stores.weights(store, 1) == b"weights"
     assert store.run("a").state == {"rounds": 1}
     assert store.history("a") == [store.last_entry("a")] == [{"round": 1, "reports": 2}]
     store.open_round(Round(2, [Cohort(b"third", [1])], 1))
@@ -82,7 +83,7 @@ def test_a_round_ends_together_with_what_its_run_learned(store):
         store.end_run_round("a", 2, "complete", {"rounds": 2}, {}, b"other")
     assert [open_round.number for open_round in store.open_rounds()] == [2]
     assert store.run("a").state == {"rounds": 1}
-    assert store.weights(2) is None
+    assert stores.weights(store, 2) is None
 
 
 def test_runs_of_a_store(store):
@@ -162,7 +163,7 @@ def test_reports_of_a_round_that_has_ended_are_one_row_for_each_length(store):
     before = store.reports(1)
     store.end_round(1, "complete")
     assert store.reports(1) == before == sorted(expected.items())
-    assert store.ended_rounds() == [(1, "complete", 1000)]
+    assert stores.ended_rounds(store) == [(1, "complete", 1000)]
     assert store._db.execute("SELECT count(*) FROM batch").fetchone() == (2,)
 
 
@@ -178,11 +179,6 @@ def test_a_report_takes_few_bytes(path, store):
         store.end_round(number, "complete")
     store.close()
     assert path.stat().st_size - empty < 8 * rounds * len(devices)
-
-
-def test_a_report_needs_its_round(store):
-    with pytest.raises(StorageError):
-        add(store, 7, {1: b"a"})
 
 
 def test_a_round_is_asked_once(store):
@@ -242,20 +238,6 @@ def test_a_file_that_is_no_store_is_not_to_be_hidden(path):
     with pytest.raises(StorageError, match="not a database") as caught:
         Store(path)
     assert caught.value.hint == "this is not a store of tern; name another file"
-
-
-def test_one_process_at_a_time(path, store):
-    with pytest.raises(StorageError, match="locked") as caught:
-        Store(path)
-    assert "another program" in caught.value.hint
-
-
-def test_it_can_be_read_meanwhile(path, store):
-    store.open_round(ROUND)
-    add(store, 1, {1: b"a"})
-    reader = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    assert reader.execute("SELECT sum(reports) FROM batch").fetchone() == (1,)
-    reader.close()
 
 
 def test_the_lock_dies_with_its_process(path):

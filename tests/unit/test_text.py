@@ -5,12 +5,13 @@ import os
 import select
 import struct
 import threading
-import tty
 import unicodedata
 
 import pytest
+from harness.port import Port
 from serial.tools import list_ports
 from serial.tools.list_ports_common import ListPortInfo
+from spec.frames import cobs
 
 from tern import frames, wire
 from ternhost.cli import main
@@ -58,14 +59,11 @@ def test_errors_and_progress_are_fit_to_be_shown(capsys):
     assert obeyed(capsys.readouterr().err) == []
 
 
-class HostileBoard:
+class HostileBoard(Port):
     """Answers every HELLO_REQUEST on a pty with HOSTILE; at a prompt it has a banner as hostile."""
 
     def __init__(self, banner=b"", exceptions=0, restarts=0, assessed=wire.MIXED):
-        self._far, near = os.openpty()
-        tty.setraw(near)
-        self.port = os.ttyname(near)
-        self._near = near
+        super().__init__()
         self._banner = banner
         self._state = exceptions, restarts, 1, assessed
         self._end, self._ending = os.pipe()
@@ -74,10 +72,10 @@ class HostileBoard:
 
     def _run(self):
         receiver = frames.Receiver()
-        while self._end not in (ready := select.select([self._far, self._end], [], [])[0]):
+        while self._end not in (ready := select.select([self.far, self._end], [], [])[0]):
             data = os.read(ready[0], 4096)
             if self._banner and b"\x02" in data:
-                os.write(self._far, self._banner)
+                os.write(self.far, self._banner)
             receiver.give(data)
             while (n := receiver.next()) != frames.MORE:
                 if n > 0 and receiver.frame[0] == wire.HELLO_REQUEST:
@@ -86,14 +84,13 @@ class HostileBoard:
     def _answer(self, nonce):
         frame = bytearray(wire.MAX_FRAME)
         n = frames.encode_hello(frame, nonce, 1, 1, 1_000_000, 1, 50_000, 64, *self._state, HOSTILE)
-        out = bytearray(frames.cobs_size(n))
-        n = frames.cobs_encode(bytes(frame[:n]), n, out)
-        os.write(self._far, b"\x00" + bytes(out[:n]))
+        os.write(self.far, b"\x00" + cobs(bytes(frame[:n])))
 
     def close(self):
         os.write(self._ending, b"x")
         self._thread.join()
-        for end in (self._far, self._near, self._end, self._ending):
+        self.hang_up()
+        for end in (self._end, self._ending):
             os.close(end)
 
 

@@ -1,6 +1,5 @@
 """Training by rounds: a step of the optimiser a round, when to stop, its state, and the plan of a run."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -10,12 +9,12 @@ from tern import wire
 from ternhost.errors import UsageError
 from ternhost.learn import training
 from ternhost.learn.optimisers import OPTIMISERS
-from ternhost.learn.parameters import LARGEST_WEIGHT
-from ternhost.learn.training import Settings, Trainer
+from ternhost.learn.parameters import LARGEST_WEIGHT, quantise
+from ternhost.learn.training import Trainer, TrainingPlan
 
 
 def settings(**changes):
-    return replace(Settings(wire.LOGISTIC, 3, rounds=10, expected=100, learning_rate=0.5), **changes)
+    return replace(TrainingPlan(wire.LOGISTIC, 3, rounds=10, expected=100, learning_rate=0.5), **changes)
 
 
 # One step
@@ -119,23 +118,6 @@ def test_a_model_that_is_mostly_noise_moves_with_caution():
 # State
 
 
-@pytest.mark.parametrize("optimiser", OPTIMISERS)
-def test_a_resumed_run_is_the_same_run(optimiser):
-    rng = np.random.default_rng(2)
-    steps = [(rng.normal(0, 1, 3), rng.integers(1, 100, 3)) for _ in range(10)]
-    own = settings(optimiser=optimiser)
-    whole, part = Trainer(own), Trainer(own)
-    for i, step in enumerate(steps):
-        whole.update(*step)
-        part.update(*step)
-        state = json.loads(json.dumps(part.state()))
-        part = Trainer(own)
-        part.restore(state)
-        assert part.state() == whole.state(), i
-    assert part.stopped == training.ROUNDS
-    assert (part.model == whole.model).all()
-
-
 @pytest.mark.parametrize("change", [{"optimiser": {}}, {"optimiser": "x"}, {"round": None}, "round"])
 def test_a_bad_state_is_refused(change):
     state = Trainer(settings()).state()
@@ -174,18 +156,11 @@ def test_plan():
 @pytest.mark.parametrize(
     "change",
     [
-        {"group": 0},
-        {"k": 0},
-        {"k": 29},
-        {"variance": -1.0},
-        {"learning_rate": -1.0},
-        {"learning_rate": 0.0},
-        {"learning_rate": np.nan},
-        {"regularisation": -1.0},
-        {"rounds": 0},
+        {"group": 0}, {"k": 0}, {"k": 29}, {"variance": -1.0}, {"learning_rate": -1.0},
+        {"learning_rate": 0.0}, {"learning_rate": np.nan}, {"regularisation": -1.0}, {"rounds": 0},
         {"optimiser": "none"},
     ],
-)
+)  # fmt: skip
 def test_plans_that_make_no_sense(change):
     sizes = {"rounds": 10, "group": 10, "k": 1, "variance": 1.0} | change
     with pytest.raises(UsageError):
@@ -195,3 +170,39 @@ def test_plans_that_make_no_sense(change):
 def test_without_noise_a_still_model_has_converged_and_with_noise_it_has_not():
     assert training.plan(wire.LOGISTIC, 2, rounds=9, group=1, k=1, variance=0).tolerance > 0
     assert training.plan(wire.LOGISTIC, 2, rounds=9, group=1, k=1, variance=1).tolerance == 0
+
+
+# Parameters of a question
+
+
+@pytest.mark.parametrize(
+    ("weights", "exponent"),
+    [
+        ([0.0, 0.0], -30), ([8.0, -8.0], -12), ([1.0], -14), ([2.0**-16], -30), ([0.9999999], -14),
+        ([0.99], -15),
+    ],
+)  # fmt: skip
+def test_the_finest_exponent_that_fits(weights, exponent):
+    p = quantise(weights)
+    assert p.exponent == exponent
+    assert p.mantissas.typecode == "h"
+    cut = np.clip(weights, -LARGEST_WEIGHT, LARGEST_WEIGHT)
+    assert np.abs(p.values - cut).max() <= 2.0 ** (exponent - 1)
+
+
+def test_any_size():
+    rng = np.random.default_rng(1)
+    for size in 10.0 ** rng.uniform(-9, 2, 2000):
+        w = rng.uniform(-size, size, 5)
+        p = quantise(w)
+        largest = max(abs(m) for m in p.mantissas)
+        assert largest <= 32767
+        assert -30 <= p.exponent <= -12
+        # Half the mantissas' range or more is in use, unless the exponent is at its end.
+        assert largest >= 16383 or p.exponent == -30
+        assert np.abs(p.values).max() <= LARGEST_WEIGHT
+
+
+def test_nan_is_refused():
+    with pytest.raises(ValueError, match="finite"):
+        quantise([0.0, np.nan])

@@ -6,8 +6,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tern import sampler, softmax, wire
 from tern.card import LAPLACE, MIXTURE, TABLE, T, decode
@@ -157,22 +155,6 @@ def test_bytes_taken_are_the_firmwares() -> None:
             at = j + stream.uniform(28 - j)
             order[j], order[at] = order[at], order[j]
         assert lanes._position[i] == stream.cursor[0]
-
-
-@settings(max_examples=60)
-@given(
-    levels=st.integers(2, 16),
-    knot_bits=st.integers(0, 5),
-    seed=st.integers(0, 2**32 - 1),
-    x=st.integers(-16384, 16384),
-)
-def test_any_table(levels: int, knot_bits: int, seed: int, x: int) -> None:
-    rng = np.random.default_rng(seed)
-    card = _table(rng, knot_bits, levels)
-    streams = _streams(card, rng)[:40, :64]
-    xs = np.full((40, 2), x, np.int16)
-    found = vectorised.sample(decode(card), ReplayLanes(streams), xs)
-    assert np.array_equal(found, _by_firmware(card, streams, xs))
 
 
 @pytest.mark.parametrize(

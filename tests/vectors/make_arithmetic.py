@@ -2,143 +2,34 @@
 
     PYTHONPATH=tests python tests/vectors/make_arithmetic.py
 
-What is expected is computed from the text of shared_specs/arithmetic.md alone, in integers of any size: nothing of the
-library is used here. Cases are chosen by hand for the ends and ties of every rounding; the others are drawn from
-SHA-256 in counter mode, so that the file can be made again byte for byte.
+spec.arithmetic computes what is expected, without the library. Cases are chosen by hand for the ends and ties of every
+rounding; the others are drawn from SHA-256 in counter mode, so that the file can be made again byte for byte.
 """
 
 import hashlib
 import json
-import math
-import struct
 from pathlib import Path
 
 from spec import cards
+from spec.arithmetic import (
+    CATEGORIES,
+    INFERENCE,
+    LINEAR,
+    LOCAL,
+    LOGISTIC,
+    ONE,
+    SOFTMAX,
+    SVM,
+    VALUES,
+    chosen,
+    collected,
+    local_training,
+    mean_gradient,
+    probabilities,
+    softmax_gradient,
+)
 
 VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
-
-ONE = 2**14
-LINEAR, LOGISTIC, SVM, INFERENCE, LOCAL, VALUES, CATEGORIES, SOFTMAX = 1, 2, 3, 4, 4, 8, 9, 10
-
-A = [round(2**14 / (1 + math.exp(i / 8))) for i in range(81)]
-W = [round(2**15 * math.exp(-a)) for a in range(12)]
-B = [round(2**14 * math.exp(-b / 64)) for b in range(65)]
-
-
-# --- the text ---------------------------------------------------------------------------------------------------
-
-
-def clamp(a, b):
-    return max(-b, min(b, a))
-
-
-def product(m, x):
-    return sum(a * b for a, b in zip(m, x, strict=True))
-
-
-def prediction(m, e, x):
-    return (product(m, x) + 2 ** (-e - 1)) >> -e
-
-
-def sigmoid(t):
-    if t < 0:
-        return ONE - sigmoid(-t)
-    if t >= 10 * ONE:
-        return 0
-    i = t >> 11
-    f = t - 2**11 * i
-    return A[i] - (((A[i] - A[i + 1]) * f + 2**10) >> 11)
-
-
-def residual(model, m, e, x, y, fine):
-    z = prediction(m, e, x)
-    if model == LINEAR:
-        return clamp(z - y, (2047 >> fine) * ONE)
-    if model == LOGISTIC:
-        return -sigmoid(z) if y > 0 else sigmoid(-z)
-    if y > 0:
-        return -ONE if product(m, x) < 2 ** (14 - e) else 0
-    return ONE if product(m, x) > -(2 ** (14 - e)) else 0
-
-
-def mean_of(products, n, range_, fine):
-    """products: of the records, r x_j for every j."""
-    sums = [
-        sum((one + 2 ** (13 - fine)) >> (14 - fine) for one in column)
-        for column in zip(*products, strict=True)
-    ]
-    return [clamp((2 ** (range_ - fine) * total + (n >> 1)) // n, ONE) for total in sums]
-
-
-def mean_gradient(model, m, e, records, range_=0):
-    fine = min(range_, 10)
-    products = []
-    for *x, y in records:
-        r = residual(model, m, e, x, y, fine)
-        products.append([r * own for own in x])
-    return mean_of(products, len(records), range_, fine)
-
-
-def softmax_gradient(rows, e, records, range_=0):
-    fine = min(range_, 10)
-    products = []
-    for *x, y in records:
-        p = probabilities(rows, e, x, 14)
-        products.append([(p[i] - ONE * (i == y)) * own for i in range(len(rows)) for own in x])
-    return mean_of(products, len(records), range_, fine)
-
-
-def chosen(c, batch, number):
-    """Which records of c a gradient uses."""
-    n = min(batch, c, 32) if batch else min(c, 32)
-    return [((number - 1) * n + i) % c for i in range(n)]
-
-
-def local_training(model, m, e, records, epochs, batch, rate, tau):
-    c = len(records)
-    n = min(batch, c, 32) if batch else min(c, 32)
-    fine, mantissas = [256 * own for own in m], list(m)
-    h = -6 - e - rate
-    for _ in range(epochs):
-        for start in range(0, c, n):
-            gradient = mean_gradient(model, mantissas, e, records[start : start + n])
-            moves = [g * 2**h if h >= 0 else (g + 2 ** (-h - 1)) >> -h for g in gradient]
-            fine = [clamp(own - u, 256 * 32767) for own, u in zip(fine, moves, strict=True)]
-            mantissas = [(own + 128) >> 8 for own in fine]
-    shares = []
-    for own, before in zip(fine, m, strict=True):
-        moved = own - 256 * before
-        size = ONE if abs(moved) >= tau else (2**15 * abs(moved) + tau) // (2 * tau)
-        shares.append(-size if moved < 0 else size)
-    return shares
-
-
-def probabilities(rows, e, x, q):
-    z = [prediction(row, e, x) for row in rows]
-    weights = []
-    for own in z:
-        t = max(z) - own
-        if t >= 12 * ONE:
-            weights.append(0)
-            continue
-        a, b, f = t >> 14, (t >> 8) % 64, t % 256
-        part = B[b] - (((B[b] - B[b + 1]) * f + 128) >> 8)
-        weights.append((W[a] * part + 2**13) >> 14)
-    step = 2 ** (14 - q)
-    return [ONE * weight // sum(weights) // step * step for weight in weights]
-
-
-def collected(model, asked, x, range_, symbols, device, number):
-    wanted = [own for own, is_asked in zip(x, asked, strict=True) if is_asked]
-    if model == CATEGORIES and range_:
-        a, b = struct.unpack("<II", hashlib.sha256(struct.pack("<II", device, number)).digest()[:8])
-        return [(a * max(0, min(own, 8190)) + b) % 8191 % symbols for own in wanted]
-    if model == CATEGORIES:
-        return [max(0, min(own, symbols - 1)) for own in wanted]
-    return [clamp(own * 2**range_, ONE) for own in wanted]
-
-
-# --- the cases --------------------------------------------------------------------------------------------------
 
 
 class Numbers:

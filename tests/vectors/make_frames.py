@@ -345,8 +345,6 @@ def hello_body(f, n=None, schema=SCHEMA):
 
 
 def small_vectors():
-    bench = {"nonce": 5, "case": 1, "repeats": 255}
-    times = [51, 50, 4_000_000_000]
     last = {"first": 2**32 - 2, "clients": 1, "text": ""}
     tests = [
         frame_case("hello_request", "nonce 0", sealed(b"", struct.pack("<BI", 1, 0)), nonce=0),
@@ -355,31 +353,6 @@ def small_vectors():
         ),
         frame_case("hello", "an emulated board", sealed(b"", hello_body(HELLO)), **HELLO),
         frame_case("hello", "no text, last id", sealed(b"", hello_body(HELLO | last)), **(HELLO | last)),
-        frame_case(
-            "bench_request",
-            "with a card",
-            sealed(b"", struct.pack("<BIBHH", 3, 5, 1, 255, len(CARD)) + CARD),
-            card=CARD.hex(),
-            **bench,
-        ),
-        frame_case(
-            "bench_request",
-            "without a card",
-            sealed(b"", struct.pack("<BIBHH", 3, 5, 1, 255, 0)),
-            card="",
-            **bench,
-        ),
-        frame_case(
-            "bench",
-            "three times",
-            sealed(b"", struct.pack("<BIBIB3III", 0x83, 5, 1, 1024, 3, *times, 60496, 131568)),
-            nonce=5,
-            case=1,
-            units=1024,
-            times=times,
-            used=60496,
-            free=131568,
-        ),
         frame_case(
             "error",
             "budget spent",
@@ -408,15 +381,6 @@ def small_vectors():
         ("hello", "text longer than what follows", sealed(b"", hello_body(HELLO, 200)), ERR_FRAME),
         ("hello", "text shorter than what follows", sealed(b"", hello_body(HELLO, 3)), ERR_FRAME),
         ("hello", "text is not UTF-8", sealed(b"", hello_body(dict(HELLO, text=""), 1) + b"\xff"), ERR_FRAME),
-        ("bench_request", "no repeats", sealed(b"", struct.pack("<BIBHH", 3, 5, 1, 0, 0)), ERR_FRAME),
-        ("bench_request", "256 repeats", sealed(b"", struct.pack("<BIBHH", 3, 5, 1, 256, 0)), ERR_FRAME),
-        ("bench_request", "card missing", sealed(b"", struct.pack("<BIBHH", 3, 5, 1, 1, 9)), ERR_FRAME),
-        (
-            "bench",
-            "times missing",
-            sealed(b"", struct.pack("<BIBIBIII", 0x83, 5, 1, 1, 9, 1, 2, 3)),
-            ERR_FRAME,
-        ),
     ]
     return tests + [bad_frame(kind, comment, data, error=error) for kind, comment, data, error in hostile]
 

@@ -1,26 +1,14 @@
 """Write shared_specs/vectors/models.json.
 
-    python tests/vectors/make_models.py
+    PYTHONPATH=tests python tests/vectors/make_models.py
 
-What is expected is computed from the text of shared_specs/arithmetic.md alone, as make_arithmetic.py has it: nothing of
-the library is used here.
+spec.arithmetic computes what is expected, without the library.
 """
 
 import json
 
-from make_arithmetic import (
-    INFERENCE,
-    LINEAR,
-    LOGISTIC,
-    ONE,
-    SVM,
-    VECTORS,
-    Numbers,
-    clamp,
-    prediction,
-    probabilities,
-    sigmoid,
-)
+from make_arithmetic import VECTORS, Numbers
+from spec.arithmetic import INFERENCE, LINEAR, LOGISTIC, ONE, SVM, clamp, prediction, probabilities, sigmoid
 
 LARGEST = 32767
 

@@ -25,7 +25,7 @@ class Slotted:
     """A link like `link` that answers rounds only at whole multiples of a slot after it received, or answered, last.
 
     The slot must be longer than any report takes to make: then every report is sent at the first of these moments.
-    What does not depend on data (HELLO, BENCH) is sent at once: a host soon asks again who a board is.
+    What does not depend on data (HELLO, UPDATED) is sent at once: a host soon asks again who a board is.
     """
 
     def __init__(self, link, slot_ms):

@@ -9,7 +9,7 @@ from ternhost.cli import running
 from ternhost.cli.progress import ProgressPrinter
 from ternhost.command import add_command
 from ternhost.run import result as results
-from ternhost.run.options import Where
+from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 
 _BOARDS = 8
@@ -35,13 +35,13 @@ def run(args: argparse.Namespace) -> int:
     from ternhost.learn.fedsgd import Options
 
     printer = ProgressPrinter()
-    options = Options(reports=args.reports, epsilon=args.epsilon)
-    where = Where(fleet=f"emulated:{args.boards}")
+    learning = Options(reports=args.reports, epsilon=args.epsilon)
+    options = RunOptions("fedsgd", learning, f"emulated:{args.boards}")
     try:
-        with Run.begin("fedsgd", options, where, watcher=printer.watcher()) as going:
+        with Run.begin(options, watcher=printer.watcher()) as going:
             result = going.run()
         printer.note("drawing the report")
         result |= results.draw(result)
     finally:
         printer.close()
-    return running.told(args, result)
+    return running.print_run(args, result)

@@ -1,16 +1,13 @@
-"""What a person sees of a run under way: one line that changes on a terminal, and lines now and then elsewhere."""
+"""The progress of a run for people: one line that changes on a terminal, and lines now and then elsewhere."""
 
 from __future__ import annotations
 
-import contextlib
-import sys
-import threading
 import time
 from typing import TextIO
 
 from ternhost.learn.judging import WORDS
 from ternhost.run.status import END, Status, Watcher
-from ternhost.terminal import ERASE_LINE, EVERY, can_redraw
+from ternhost.terminal import ERASE_LINE, EVERY, Progress
 from ternhost.text import visible
 
 _REDRAW_EVERY = 0.1  # seconds between two changes of the line
@@ -18,24 +15,16 @@ _LINE_EVERY = 2.0  # seconds between two lines of rounds that have ended, where 
 _BAR = 20
 
 
-class ProgressPrinter:
+class ProgressPrinter(Progress):
     """Tells a run on standard error. `quiet` tells only warnings.
 
     Where no line can change, one comes at least every `every` seconds, also within a long round.
     """
 
     def __init__(self, stream: TextIO | None = None, quiet: bool = False, every: float = EVERY) -> None:
-        self._stream = stream or sys.stderr
-        self._quiet = quiet
-        self._redraws = can_redraw(self._stream)
-        self._every = every
-        self._told = -_LINE_EVERY  # when a status was told last
+        super().__init__(quiet=quiet, stream=stream, every=every)
+        self._status_at = -_LINE_EVERY  # when a status was printed last
         self._wrote = 0.0  # when anything was
-        self._latest = ""  # what is being done
-        self._drawn = False
-        self._lock = threading.Lock()
-        self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
 
     def watcher(self) -> Watcher:
         return Watcher(status=self.status, warn=self.warn, note=self.note)
@@ -48,17 +37,17 @@ class ProgressPrinter:
         ended = status.event == END
         last_round = ended and status.round == status.rounds
         with self._lock:
-            due = now - self._told
+            due = now - self._status_at
             if self._redraws:
                 if due >= _REDRAW_EVERY or last_round:
                     self._write(ERASE_LINE + self._line(status, bar=True))
                     self._drawn = True
-                    self._told = now
+                    self._status_at = now
                 return
             self._latest = self._line(status, bar=False)
             if (ended and due >= _LINE_EVERY) or last_round:
                 self._write(self._latest + "\n")
-                self._told = now
+                self._status_at = now
         self._watch()
 
     def note(self, message: str) -> None:
@@ -75,40 +64,24 @@ class ProgressPrinter:
         with self._lock:
             self._say(f"tern: {message}")
 
-    def close(self) -> None:
-        """Leave the line that changes as it is."""
-        self._closed.set()
-        if self._thread:
-            self._thread.join()
-        self._end_line()
-
-    def _watch(self) -> None:
-        if self._thread is None and not self._redraws and not self._closed.is_set():
-            self._thread = threading.Thread(target=self._repeat, daemon=True)
-            self._thread.start()
+    def close(self, keep: bool = True) -> None:
+        """End it, and leave the line that changes as it is."""
+        super().close(keep)
 
     def _repeat(self) -> None:
         # What takes long tells nothing of itself while it does.
-        while not self._closed.wait(self._every / 4):
+        while not self._ended.wait(self._every / 4):
             with self._lock:
                 if time.monotonic() - self._wrote >= 0.75 * self._every:
                     self._write(self._latest + "\n")
 
     def _say(self, message: str) -> None:
-        self._end_line()
-        self._write(visible(message, lines=True) + "\n")
-
-    def _end_line(self) -> None:
-        if self._drawn:
-            self._write("\n")
-            self._drawn = False
+        self._write("\n" * self._drawn + visible(message, lines=True) + "\n")
+        self._drawn = False
 
     def _write(self, text: str) -> None:
         self._wrote = time.monotonic()
-        # That nobody reads how far a run is must not end it.
-        with contextlib.suppress(OSError, ValueError):
-            self._stream.write(text)
-            self._stream.flush()
+        super()._write(text)
 
     @staticmethod
     def _line(status: Status, bar: bool) -> str:

@@ -1,9 +1,10 @@
-"""What the commands that run an algorithm have in common: their parsers, made from its options, and what they do."""
+"""The commands that run an algorithm: their parsers, made from its options, and what they do."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,10 @@ from ternhost.cli.progress import ProgressPrinter
 from ternhost.command import add_command, print_result
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
-from ternhost.privacy import cards, mechanisms
+from ternhost.learn.schedule import Schedule, Terms
+from ternhost.privacy import mechanisms
 from ternhost.run import result as results
-from ternhost.run.options import Where, default_fleet, divided
+from ternhost.run.options import RunOptions, default_fleet
 from ternhost.run.plugins import learner_of
 from ternhost.run.run import Run
 from ternhost.run.status import Watcher
@@ -42,7 +44,7 @@ class RunCommand:
                 "--algorithm", choices=tuple(algorithms), help=f"default: {next(iter(algorithms))}"
             )
         add_algorithm_options(parser, algorithms)
-        fields.add_arguments(parser, Where, leave_out=("fleet",))
+        fields.add_arguments(parser, Terms, RunOptions, leave_out=("fleet",))
         add_run_options(parser, self.name)
         parser.set_defaults(func=run, command=self.name)
 
@@ -77,7 +79,7 @@ INFER = RunCommand(
 
 
 def add_algorithm_options(
-    parser: argparse.ArgumentParser, algorithms: dict[str, type[Learner]], leave_out: tuple[str, ...] = ()
+    parser: argparse.ArgumentParser, algorithms: Mapping[str, type[Learner]], leave_out: tuple[str, ...] = ()
 ) -> None:
     """Add the options of these algorithms and of the mechanisms that they may use."""
     fields.add_arguments(parser, *(cls.Options for cls in algorithms.values()), leave_out=leave_out)
@@ -85,7 +87,7 @@ def add_algorithm_options(
 
 
 def add_run_options(parser: argparse.ArgumentParser, command: str) -> None:
-    """Add where a run is kept, and how it is told."""
+    """Add the options of where a run is kept, and of what is printed."""
     where = parser.add_argument_group("the run")
     where.add_argument(
         "--fleet",
@@ -125,7 +127,7 @@ def add_metrics(parser: argparse.ArgumentParser) -> None:
 
 
 def metrics(args: argparse.Namespace) -> Metrics | None:
-    """What serves them, if it was asked for. Raises UsageError where its port is taken."""
+    """The server of figures, with --metrics. Raises UsageError where its port is taken."""
     if args.metrics is None:
         return None
     from ternhost.watch.metrics import Metrics  # it needs an extra
@@ -141,39 +143,34 @@ def metrics(args: argparse.Namespace) -> Metrics | None:
 def add_store(metrics: Metrics | None, run: Run) -> None:
     """Have `metrics`, if there are some, serve what the run's store says, too."""
     if metrics is not None:
-        metrics.add_store(run.place.store, run.place.name)
+        metrics.add_store(run.files.store, run.files.name)
 
 
 def named(args: argparse.Namespace) -> dict[str, Any]:
-    """What was named on the command line of an algorithm and its run."""
-    found = fields.given(args, *(cls.Options for cls in ALGORITHMS.values()), Where)
-    return {
-        **found,
-        **{name: getattr(args, name) for name in ("fleet", "algorithm") if getattr(args, name, None)},
-    }
+    """The options of a run that the command line names, and its algorithm."""
+    parts = (*(cls.Options for cls in ALGORITHMS.values()), Terms, Schedule, RunOptions)
+    algorithm = getattr(args, "algorithm", None)
+    return {**fields.given(args, *parts), **({"algorithm": algorithm} if algorithm else {})}
 
 
-def chosen(args: argparse.Namespace, algorithms: dict[str, type[Learner]]) -> tuple[str, Any, Where]:
-    """The algorithm, its options, and where it runs, as named on the command line. Raises UsageError."""
-    found = named(args)
-    name = found.pop("algorithm", None) or next(iter(algorithms))
-    cls = algorithms[name]
-    options, where = divided(cls, found, algorithms)
+def parsed(
+    args: argparse.Namespace, algorithms: Mapping[str, type[Learner]], served: bool = False
+) -> RunOptions:
+    """The options of the run that the command line names; the first algorithm is the default. Raises UsageError."""
+    values = named(args)
+    algorithm = values.pop("algorithm", None) or next(iter(algorithms))
     if extra := mechanisms.options_named(args):
-        mechanism = options.get("mechanism", getattr(cls.Options, "mechanism", None))
-        if mechanism is None or "card" in options:
+        mechanism = values.get("mechanism", getattr(algorithms[algorithm].Options, "mechanism", None))
+        if mechanism is None or "card" in values:
             raise UsageError(
                 f"{extra[0]} is of a mechanism, and this run has none to choose", hint="leave it out"
             )
-        options["mechanism_options"] = mechanisms.options_given(args, mechanism)
-    fields.check_named(cls.Options, options)
-    if path := options.get("card"):
-        options["card"] = cards.load(path).hex()
-    return name, cls.Options(**options), Where(**where)
+        values["mechanism_options"] = mechanisms.options_given(args, mechanism)
+    return RunOptions.parse(algorithm, values, algorithms, served)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run to the end what was named, or what is to be resumed, and print the result. Raises TernError."""
+    """Begin or resume a run, run it to its end, and print the result. Raises TernError."""
     figures = metrics(args)
     printer = ProgressPrinter(quiet=args.quiet)
     watcher = printer.watcher()
@@ -188,16 +185,14 @@ def run(args: argparse.Namespace) -> int:
             result |= results.draw(result)
     finally:
         printer.close()
-    return told(args, result)
+    return print_run(args, result)
 
 
 def begun(args: argparse.Namespace, watcher: Watcher) -> Run:
     """The run that was named, begun or resumed. Raises TernError."""
     if args.resume is None:
-        name, options, where = chosen(args, algorithms_of(args.command))
-        return Run.begin(
-            name, options, where, store=args.store, name=args.name, watcher=watcher, anew=args.anew
-        )
+        options = parsed(args, algorithms_of(args.command))
+        return Run.begin(options, store=args.store, name=args.name, watcher=watcher, anew=args.anew)
     others = [*sorted(named(args).keys() - {"fleet", "after_round"})]
     others += [name for name in ("store", "name", "anew") if getattr(args, name)]
     if others:
@@ -215,7 +210,7 @@ def begun(args: argparse.Namespace, watcher: Watcher) -> Run:
     return run
 
 
-def told(args: argparse.Namespace, result: Result) -> int:
+def print_run(args: argparse.Namespace, result: Result) -> int:
     """Print a result, and return the exit code that it stands for."""
     lines = [*learner_of(result).summary(result), f"the run {result['run']} is in {result['directory']}"]
     if "report" in result:

@@ -18,8 +18,9 @@ from ternhost.cli import running
 from ternhost.command import add_command, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.learn.base import ALGORITHMS
+from ternhost.learn.schedule import Schedule, Terms
 from ternhost.run import result as results
-from ternhost.run.options import Schedule, Where
+from ternhost.run.options import RunOptions
 from ternhost.run.serve import serve
 from ternhost.run.status import END, PROGRESS, Status, Watcher
 from ternhost.text import visible
@@ -29,6 +30,7 @@ from ternhost.watch.picture import said
 
 _PROGRESS_EVERY = 1.0  # seconds, at most, in JSON
 _PLANNED = ("reports", "group", "clients")  # of runs that end by themselves
+_OF_EACH_START = fields.names_of(Schedule) | fields.names_of(Terms) | fields.names_of(RunOptions)
 
 
 def add_parser(subparsers: Any) -> None:
@@ -40,9 +42,8 @@ def add_parser(subparsers: Any) -> None:
         tern serve --fleet mqtt:my-broker --algorithm fedavg --rounds 10 --json""",
     )
     parser.add_argument("--algorithm", choices=tuple(ALGORITHMS), help="default: fedsgd")
-    fields.add_arguments(parser, Schedule, Where, leave_out=("fleet",))
-    leave_out = (*_PLANNED, *fields.names_of(Schedule), *fields.names_of(Where))
-    running.add_algorithm_options(parser, dict(ALGORITHMS), leave_out)
+    fields.add_arguments(parser, Schedule, Terms, RunOptions, leave_out=("fleet",))
+    running.add_algorithm_options(parser, ALGORITHMS, (*_PLANNED, *_OF_EACH_START))
     fleet = parser.add_argument_group("the run")
     fleet.add_argument(
         "--fleet",
@@ -92,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--fleet must name the devices", hint="such as --fleet mqtt:my-broker")
     if args.dashboard is not None:
         extras.require("nicegui")
-    schedule = Schedule(**fields.given(args, Schedule))
+    options = running.parsed(args, ALGORITHMS, served=True)
     metrics = running.metrics(args)
     watcher = _watcher(args)
     if metrics is not None:
@@ -100,20 +101,13 @@ def run(args: argparse.Namespace) -> int:
     home = HomeAssistant(args.fleet) if args.home_assistant else None
     if home is not None:
         watcher = watcher.also(home.update)
-    asked_for = {*running.named(args)} - fields.names_of(Schedule) - fields.names_of(Where)
-    for name in fields.names_of(Schedule):  # they are not the algorithm's here
-        setattr(args, name, None)
-    name, options, where = running.chosen(args, dict(ALGORITHMS))
     going = serve(
-        name,
         options,
-        where,
-        schedule,
         store=args.store,
         name=args.name,
         watcher=watcher,
         new_model=args.new_model,
-        named=asked_for,
+        named=running.named(args).keys() - _OF_EACH_START,
     )
     running.add_store(metrics, going)
     previous = {
@@ -131,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
         return OK
     if not args.no_report:
         result |= results.draw(result)
-    return running.told(args, result)
+    return running.print_run(args, result)
 
 
 def _shown(args: argparse.Namespace, run: Path) -> contextlib.AbstractContextManager[None]:
@@ -141,16 +135,16 @@ def _shown(args: argparse.Namespace, run: Path) -> contextlib.AbstractContextMan
 
 
 def _print_json() -> Callable[[Status], None]:
-    told = -_PROGRESS_EVERY
+    printed = -_PROGRESS_EVERY
 
     def tell(status: Status) -> None:
-        nonlocal told
+        nonlocal printed
         if status.event != PROGRESS:
-            told = -_PROGRESS_EVERY
-        elif time.monotonic() - told < _PROGRESS_EVERY:
+            printed = -_PROGRESS_EVERY
+        elif time.monotonic() - printed < _PROGRESS_EVERY:
             return
         else:
-            told = time.monotonic()
+            printed = time.monotonic()
         print(json.dumps(asdict(status)), flush=True)
 
     return tell

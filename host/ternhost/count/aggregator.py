@@ -33,19 +33,19 @@ from ternhost.count.rounds import (
 )
 from ternhost.errors import UsageError
 
-# Not final: the device may answer the same request when it is repeated, comes later, or is sent to it alone.
+# Not final: the device may answer when the same request is repeated, comes later, or is sent to it alone.
 _UNREAD = (wire.ERR_FRAME, wire.ERR_TAG, wire.ERR_TOO_SOON, wire.ERR_AHEAD)
 
 _SYMBOLS_AT = frames.end_of(wire.REPORT_FIELDS)
 _ROWS_AT = frames.end_of(wire.REPORTS_FIELDS)
-_ROW_BYTES = 4 + wire.TAG_BYTES  # of a row of REPORTS, device | symbols | tag, without its symbols
+_ROW_BYTES = 4 + wire.TAG_BYTES  # a row of REPORTS (device | symbols | tag) without its symbols
 _AT_ONCE = 1 << 16  # reports that are counted again at a time
 _rows_of = struct.Struct(wire.REPORTS_FIELDS).unpack_from
 
 
 @dataclass
 class Accepted:
-    """The content of a batch of frames: (round, device) of new reports, refusals, and unread requests."""
+    """The new reports (round, device), refusals and unread requests in a batch of frames."""
 
     reports: list[tuple[int, int]] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Accepted:
 
 @dataclass
 class Statistics:
-    """Outcomes of the input of `Aggregator.accept`, by report, and by frame where a frame holds none."""
+    """Outcomes of `Aggregator.accept`: counts of reports, and of frames that hold no report."""
 
     accepted: int = 0
     duplicate: int = 0  # a second report of this device in this round: repeated or replayed
@@ -82,9 +82,9 @@ class Store(Protocol):
     """The methods of a store (`ternhost.store.store`) that an aggregator uses: each raises StorageError."""
 
     def keys(self) -> Mapping[int, bytes]: ...
-    def keys_before(self, asked: Round) -> Mapping[int, bytes]: ...
+    def keys_before(self, round_: Round) -> Mapping[int, bytes]: ...
     def last_round(self) -> int: ...
-    def open_round(self, asked: Round) -> None: ...
+    def open_round(self, round_: Round) -> None: ...
     def open_rounds(self) -> Sequence[Round]: ...
     def add_reports(self, reports: Iterable[Reports]) -> None: ...
     def report_batches(self, number: int) -> Sequence[Reports]: ...
@@ -129,11 +129,15 @@ class Aggregator:
         """
         if number <= self._last:
             raise UsageError(f"round {number} is not after round {self._last}", hint="count rounds upwards")
-        asked = [Cohort(round_body(number, question), integers(devices)) for question, devices in cohorts]
-        count = sum(len(cohort.devices) for cohort in asked)
-        stored = Round(number, asked, count if quorum is None else max(1, min(quorum, count)), deadline, run)
+        cohorts_asked = [
+            Cohort(round_body(number, question), integers(devices)) for question, devices in cohorts
+        ]
+        count = sum(len(cohort.devices) for cohort in cohorts_asked)
+        stored = Round(
+            number, cohorts_asked, count if quorum is None else max(1, min(quorum, count)), deadline, run
+        )
         try:
-            if not asked or not all(len(cohort.devices) for cohort in asked):
+            if not cohorts_asked or not all(len(cohort.devices) for cohort in cohorts_asked):
                 raise ValueError
             in_flight = RoundInFlight(stored, now, self._keyring)
         except ValueError:
@@ -154,13 +158,13 @@ class Aggregator:
         interruption is not known.
         """
         self._keyring = Keyring(self._store.keys())
-        for asked in self._store.open_rounds():
-            if run is not None and asked.run not in (None, run):
+        for stored in self._store.open_rounds():
+            if run is not None and stored.run not in (None, run):
                 continue
-            before = self._store.keys_before(asked)
+            before = self._store.keys_before(stored)
             keyring = Keyring({**self._keyring.by_device, **before}) if before else self._keyring
-            round_ = RoundInFlight(asked, now, keyring)
-            for reports in self._store.report_batches(asked.number):
+            round_ = RoundInFlight(stored, now, keyring)
+            for reports in self._store.report_batches(stored.number):
                 places = round_.members.find(reports.devices)
                 round_.answers[places] = REPORTED
                 for cohort, of_cohort in round_.by_cohort(places):
@@ -168,7 +172,7 @@ class Aggregator:
                         part = of_cohort[start : start + _AT_ONCE]
                         symbols, _ = cohort.unpack(reports.packed[part])
                         cohort.add(cohort.cells(round_.digests(cohort, places[part]), symbols))
-            self._rounds[asked.number] = round_
+            self._rounds[stored.number] = round_
         self._look_for_revoked()
         return self.in_flight()
 
@@ -191,11 +195,6 @@ class Aggregator:
         round_ = self._rounds[number]
         every = self._keyring.members.ids
         return len(round_.cohorts) == 1 and bool(np.all(round_.members.find(every) >= 0))
-
-    def progress(self, number: int) -> tuple[int, int]:
-        """The numbers of reports and of refusals of an open round so far."""
-        round_ = self._rounds[number]
-        return round_.reports, len(round_.refusals)
 
     def request(self, number: int, device: int) -> bytes:
         """The ROUND frame for a device: always the same bytes."""
@@ -229,7 +228,7 @@ class Aggregator:
         are asked again. A report after the deadline of its round is late even before the call of `tick`.
         """
         result = Accepted()
-        # By round and bytes of symbols: rows of REPORTS frames.
+        # Rows of REPORTS frames, by round and by bytes of symbols.
         rows: dict[tuple[int, int], list[bytes]] = {}
         for frame in batch:
             try:
@@ -262,7 +261,7 @@ class Aggregator:
         return result
 
     def _take_rows(self, number: int, rows: batches.Bytes, now: float) -> list[_Taken]:
-        # The new ones among reports of one round: rows of a REPORTS frame, of equal size.
+        # rows: reports of one round, all of one size. Returns the new ones.
         round_ = self._rounds.get(number)
         statistics = self.statistics
         if round_ is None or (round_.ends is not None and now >= round_.ends):

@@ -8,7 +8,7 @@ depends on no data, so it estimates the mean of all devices without bias.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -64,15 +64,6 @@ class Estimate:
             },
             "reports": self.reports.tolist(),
         }
-
-
-def merge(matrices: Iterable[npt.ArrayLike]) -> Counts:
-    """Add up the count matrices of one card. Raises ValueError if there are none, or of several shapes."""
-    arrays = [np.asarray(matrix, np.int64) for matrix in matrices]
-    if not arrays or len({array.shape for array in arrays}) > 1:
-        raise ValueError("count matrices to merge must be of one shape")
-    total: Counts = np.sum(arrays, axis=0)
-    return total
 
 
 @lru_cache(maxsize=256)
@@ -232,17 +223,6 @@ def supports(devices: npt.ArrayLike, symbols: Counts, number: int, buckets: int,
         named = vectorised.hashed(hashes, np.arange(categories)[None], buckets)
         total += np.count_nonzero(named == symbols[start : start + step, None], axis=0)
     return total
-
-
-def frequencies(card: Card, counts: npt.ArrayLike) -> Floats:
-    """Unbiased frequencies of the N categories of a window card with W = 1 (generalised randomised response).
-
-    `counts` has the categories in its last axis. Frequencies add up to 1, and may be negative in small samples.
-    """
-    same, other = frequency_law(card)
-    matrix = np.asarray(counts, np.int64)
-    shares: Floats = matrix / matrix.sum(axis=-1, keepdims=True)
-    return (shares - other) / (same - other)
 
 
 def combine_frequencies(

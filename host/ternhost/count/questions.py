@@ -17,7 +17,7 @@ _BODY_AT = 5  # a ROUND frame is `type u8 | device u32 | body | tag`
 
 @dataclass(frozen=True)
 class Question:
-    """The question to a cohort: the fields of a ROUND (wire.md) without the device and the round.
+    """The question to a cohort: the fields of a ROUND (wire.md) but for the device and the round.
 
     `parameters` are classes x d int16 mantissas of `2**exponent`; for a collection, d flags that select features.
     `batch` 0 means all records; `local` is (epochs, rate, tau) for local training; values are multiplied by 2**`range`.
@@ -80,31 +80,31 @@ def round_body(number: int, question: Question) -> bytes:
 
 def decode_body(body: bytes) -> frames.Round:
     """The question of a cohort from its stored body."""
-    asked = frames.Round()
-    asked.decode(round_start(1) + body + bytes(wire.TAG_BYTES))
-    return asked
+    request = frames.Round()
+    request.decode(round_start(1) + body + bytes(wire.TAG_BYTES))
+    return request
 
 
-def question_of(asked: frames.Round) -> Question:
+def question_of(request: frames.Round) -> Question:
     """The question of a decoded ROUND."""
-    collects = wire.VALUES <= asked.model <= wire.CATEGORIES
+    collects = wire.VALUES <= request.model <= wire.CATEGORIES
     return Question(
-        asked.model,
-        list(asked.asked[: asked.d]) if collects else asked.parameters,
-        asked.exponent,
-        bytes(asked.card),
-        asked.k,
-        asked.batch,
-        (asked.epochs, asked.rate, asked.tau),
-        asked.classes,
-        asked.range,
+        request.model,
+        list(request.asked[: request.d]) if collects else request.parameters,
+        request.exponent,
+        bytes(request.card),
+        request.k,
+        request.batch,
+        (request.epochs, request.rate, request.tau),
+        request.classes,
+        request.range,
     )
 
 
-def cost_of(asked: frames.Round) -> int:
+def cost_of(request: frames.Round) -> int:
     """The cost of a report, micro-epsilon."""
-    epsilon: int = cards.decode(asked.card).epsilon
-    return epsilon if asked.model == wire.SOFTMAX else epsilon * int(asked.k)
+    epsilon: int = cards.decode(request.card).epsilon
+    return epsilon if request.model == wire.SOFTMAX else epsilon * int(request.k)
 
 
 def report_bytes(symbols: int) -> int:

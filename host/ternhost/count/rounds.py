@@ -148,16 +148,16 @@ def with_answers(
 ) -> RoundResult:
     """The same result with the reports of single devices. accepted: the reports of this round from the store."""
     cohorts = []
-    for cohort, asked in zip(result.cohorts, devices_by_cohort, strict=True):
-        members = Members(asked)
-        heard: list[Integers] = [integers(())]
+    for cohort, devices_asked in zip(result.cohorts, devices_by_cohort, strict=True):
+        members = Members(devices_asked)
+        reporters: list[Integers] = [integers(())]
         symbols = [np.empty((0, cohort.k), np.int64)]
         for batch in accepted:
             of_cohort = members.find(batch.devices) >= 0
             if np.any(of_cohort):
-                heard.append(batch.devices[of_cohort])
+                reporters.append(batch.devices[of_cohort])
                 symbols.append(batches.unpack(batch.packed[of_cohort], cohort.k, cohort.card.symbols)[0])
-        devices = np.concatenate(heard)
+        devices = np.concatenate(reporters)
         order = np.argsort(devices)
         answers = Answers(devices[order], np.concatenate(symbols)[order])
         cohorts.append(replace(cohort, answers=answers))
@@ -171,15 +171,15 @@ class CohortInFlight:
         """devices: their number."""
         self.body = body
         self._devices = devices
-        asked = decode_body(body)
-        self.question = question_of(asked)
+        request = decode_body(body)
+        self.question = question_of(request)
         self.card = cards.decode(self.question.card)
-        self.k = asked.k
-        self.d = asked.values
+        self.k = request.k
+        self.d = request.values
         self.size = self.d * self.card.symbols
         self.counts: Counts = np.zeros(self.size, np.int64)
         self.reports = 0
-        self.cost = cost_of(asked)  # of a report, micro-epsilon
+        self.cost = cost_of(request)  # of a report, micro-epsilon
         self.payload_bytes = batches.packed_size(self.card.symbols, self.k)
 
     def unpack(self, packed: batches.Bytes) -> tuple[Integers, batches.Flags]:
@@ -216,16 +216,16 @@ class RoundInFlight:
     cohort.
     """
 
-    def __init__(self, asked: Round, now: float, keyring: Keyring) -> None:
+    def __init__(self, stored: Round, now: float, keyring: Keyring) -> None:
         """keyring: the current one; a new key of a device is valid from the next round on.
 
         Raises ValueError where a device is named twice.
         """
-        self.number = asked.number
-        self.quorum = asked.quorum
-        self.ends = None if asked.deadline is None else now + asked.deadline
-        self.cohorts = [CohortInFlight(cohort.body, len(cohort.devices)) for cohort in asked.cohorts]
-        ids = [integers(cohort.devices) for cohort in asked.cohorts]
+        self.number = stored.number
+        self.quorum = stored.quorum
+        self.ends = None if stored.deadline is None else now + stored.deadline
+        self.cohorts = [CohortInFlight(cohort.body, len(cohort.devices)) for cohort in stored.cohorts]
+        ids = [integers(cohort.devices) for cohort in stored.cohorts]
         self.members = Members(np.concatenate(ids))
         self.cohort_at = np.zeros(len(self.members), np.intp)
         for index in range(1, len(ids)):

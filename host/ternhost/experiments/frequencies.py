@@ -22,7 +22,7 @@ from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import simulate
 from ternhost.experiments.statistics import grouped, pick, summaries, values_of, winners
-from ternhost.learn.base import Audience
+from ternhost.learn.base import Population
 from ternhost.learn.collect import Collect, load
 from ternhost.privacy.mechanisms.grr import frequency_variance
 
@@ -50,7 +50,7 @@ def _run(name: str, most: int, epsilon: float, seed: int) -> list[Row]:
     table, _ = load(name)
     clients, rng = min(most, len(table.numeric)), np.random.default_rng([seed, 5])
     options = Collect.Options(dataset=name, epsilon=f"{epsilon:g}", clients=clients, seed=seed)
-    collected = simulate(Collect(options, Audience(clients=len(table.numeric)), table), seed)
+    collected = simulate(Collect(options, Population(clients=len(table.numeric)), table), seed)
     attributes = [entry for entry in collected.result([])["attributes"] if "frequencies" in entry]
     held = [np.rint(clients * np.array(entry["true"])).astype(np.int64) for entry in attributes]
     frequencies = {_OWN: [np.array(entry["frequencies"], np.float64) for entry in attributes]}

@@ -39,7 +39,7 @@ from ternhost.experiments.rounds import (
 from ternhost.experiments.statistics import beyond_noise, grouped, pick, summaries, values_of
 from ternhost.learn import judging
 from ternhost.learn import levels as system
-from ternhost.learn.base import Audience
+from ternhost.learn.base import Population
 from ternhost.learn.collect import HIERA
 from ternhost.learn.hiera import HierA
 from ternhost.learn.parameters import MODELS
@@ -214,7 +214,7 @@ def _on_devices(unit: float, reports: int, seeds: range) -> list[Row]:
     training = {"model": "linear", "reports": reports, "group": group_of(reports), **_options(of)}
     rows = []
     for i, seed in enumerate(seeds):
-        learner = HierA(HierA.Options(seed=seed, **training), Audience(clients=reports), dataset)
+        learner = HierA(HierA.Options(seed=seed, **training), Population(clients=reports), dataset)
         rows.append({**common, "run": i, "squared_error": figure_of(simulate(learner, seed))})
     return rows
 

@@ -11,7 +11,7 @@ from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import repeated
 from ternhost.experiments.statistics import averaged, mean_and_error, pick
 from ternhost.learn import softmax
-from ternhost.learn.base import Audience
+from ternhost.learn.base import Population
 from ternhost.learn.infer import Infer
 from ternhost.learn.softmax import CALINSKI_HARABASZ, SILHOUETTE_SCORE
 
@@ -29,7 +29,7 @@ def cells(options: Options) -> list[Cell]:
 
 def _inferred(name: str, eval_type: str, eps: str, seeds: range) -> list[Row]:
     options = Infer.Options(dataset=name, laplace_eval_eps=eps, eval_type=eval_type, seed=seeds[0])
-    results = [inferred.result([]) for inferred in repeated(Infer(options, Audience()), seeds)]
+    results = [inferred.result([]) for inferred in repeated(Infer(options, Population()), seeds)]
     agreement, agreement_error = mean_and_error([result["agreement"] or 0.0 for result in results])
     return [
         {

@@ -23,8 +23,8 @@ from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import figure_of, optimal_figures, rounds
 from ternhost.experiments.statistics import grouped, pick, summaries, values_of
-from ternhost.learn.base import Audience
-from ternhost.learn.fedavg import MODES, FedAvg, class_of_design
+from ternhost.learn.base import Population
+from ternhost.learn.fedavg import MODES, FedAvg
 from ternhost.learn.judging import WORDS, measure
 from ternhost.privacy.base import MICRO
 from ternhost.reach.driver import Cohorts
@@ -83,10 +83,9 @@ def _choices(epsilons: str, taus: str) -> str:
 class _AllWeights(FedAvg):
     """Clients that report all weights, each at the epsilon chosen, as the paper has it: more than a device allows."""
 
-    def __init__(self, options: Any, audience: Audience, data: datasets.Dataset | None = None) -> None:
-        super().__init__(options, audience, data)
+    def __init__(self, options: Any, population: Population, data: datasets.Dataset | None = None) -> None:
+        super().__init__(options, population, data)
         self.designs = [replace(own, k=self.d, epsilon=self.d * own.card.epsilon) for own in self.designs]
-        self._classes = [class_of_design(own) for own in self.designs]
 
 
 def _trained(
@@ -164,7 +163,7 @@ def _train(
     dataset: datasets.Dataset, seed: int, options: Mapping[str, Any], of: type[FedAvg] = FedAvg
 ) -> dict[str, Any]:
     """The result of a run: its figure, also after every round, and the share of moves that were clipped."""
-    learner = of(FedAvg.Options(seed=seed, **options), Audience(), dataset)
+    learner = of(FedAvg.Options(seed=seed, **options), Population(), dataset)
     assert learner.holdings is not None
     clients = _Watched(learner.holdings, learner.clients, seed)
     history = [figure_of(learner) for _ in rounds(learner, clients)]

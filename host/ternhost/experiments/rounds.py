@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Dataset, Fixed, Table
 from ternhost.learn import judging
-from ternhost.learn.base import Audience, Learner
+from ternhost.learn.base import Learner, Population
 from ternhost.learn.collect import Collect
 from ternhost.learn.fedsgd import FedSGD
 from ternhost.learn.learning import Learning
 from ternhost.learn.optimum import optimum
 from ternhost.learn.parameters import MODELS
-from ternhost.learn.training import Settings
+from ternhost.learn.training import TrainingPlan
 from ternhost.reach.simulated.driver import SimulatedDriver
 
 A = TypeVar("A", bound=Learner)
@@ -68,13 +68,13 @@ def figure_of(learner: Learning) -> float:
 def optimal_figures(dataset: Dataset, model: str) -> dict[str, float]:
     """The figures of the optimum of a model without privacy."""
     of = MODELS[model]
-    return judging.figures(dataset, of, optimum(of, dataset, Settings.regularisation))
+    return judging.figures(dataset, of, optimum(of, dataset, TrainingPlan.regularisation))
 
 
 def sgd(dataset: Dataset, reports: int, seed: int, **options: Any) -> FedSGD:
     """FedSGD with these options, for so many clients of a data set, in GROUPS groups (`group` 0: tern's choice)."""
     training = FedSGD.Options(reports=reports, seed=seed, **{"group": group_of(reports), **options})
-    return FedSGD(training, Audience(clients=reports), dataset)
+    return FedSGD(training, Population(clients=reports), dataset)
 
 
 def learned(dataset: Dataset, reports: int, seeds: Iterable[int], **options: Any) -> Iterator[FedSGD]:
@@ -85,7 +85,9 @@ def learned(dataset: Dataset, reports: int, seeds: Iterable[int], **options: Any
 def collection(values: Fixed, **options: Any) -> Collect:
     """Collecting the means of values (clients x d, Q1.14), with these options."""
     names = tuple(f"x{i}" for i in range(values.shape[1]))
-    return Collect(Collect.Options(**options), Audience(clients=len(values)), Table("values", names, values))
+    return Collect(
+        Collect.Options(**options), Population(clients=len(values)), Table("values", names, values)
+    )
 
 
 def squared_error(collected: Collect) -> float:

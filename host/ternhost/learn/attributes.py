@@ -1,4 +1,4 @@
-"""What a client is asked of its attributes: Algorithm 6 (Zhao et al., IEEE IoT J. 8, 2021), k of d at epsilon / k each.
+"""Questions for the attributes of a client: Algorithm 6 (Zhao et al., IEEE IoT J. 8, 2021), k of d at epsilon / k each.
 
 A question is for attributes of one kind: numbers, or categories of one card. So the clients are divided among the
 kinds, each in proportion to the attributes that it has, by public randomness; a client tells k of those of its kind,

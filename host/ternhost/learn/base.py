@@ -1,4 +1,4 @@
-"""A learner: what it asks of devices round by round, and what it learns from the counts that come back.
+"""A learner: it asks devices a question in each round, and learns from the counts of their answers.
 
 It is pure: no clock, no input or output. Its state fits in a small JSON object, so that a run can stop at any line and
 go on. Devices fall into classes, each with a card of its own: those are the cohorts of a round.
@@ -13,18 +13,20 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from tern import card as cards
 from tern import frames
 from ternhost.count.questions import Averaged, Question, report_bytes, request_bytes
 from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Holdings, Indices
-from ternhost.errors import UsageError
 from ternhost.learn.designs import ReportDesign
+from ternhost.learn.schedule import Schedule
+from ternhost.options import require
 from ternhost.registry import Registry
 
 Floats = npt.NDArray[np.float64]
 Devices = npt.NDArray[np.int64]
 
-# Who is asked
+# Devices and clients
 
 
 def take(devices: Sequence[int] | Devices, clients: Indices) -> Devices:
@@ -36,34 +38,17 @@ def take(devices: Sequence[int] | Devices, clients: Indices) -> Devices:
 
 
 @dataclass(frozen=True)
-class Standing:
-    """A fleet that is served: its devices are asked round after round, a share of them at a time.
-
-    rounds: how many until the run is done, None for no end. horizon: for how many a learning rate is chosen.
-    """
-
-    rounds: int | None = None
-    horizon: int = 100
-    share: float = 1.0
-
-    def __post_init__(self) -> None:
-        if (self.rounds is not None and self.rounds < 1) or self.horizon < 1 or not 0 < self.share <= 1:
-            raise UsageError(
-                "a served fleet needs a round or more, and a share of the devices above 0 and at most 1"
-            )
-
-
-@dataclass(frozen=True)
-class Audience:
-    """Whom an algorithm can ask: `clients`, as many as there are (None: as many as it needs), of which at most `most`
-    are worth making by default. `standing`: the fleet is served. `devices`: how many there are when it begins.
+class Population:
+    """The clients that a learner can ask. `clients`: how many there are (None: as many as it needs), of which at most
+    `most` are worth making by default. `schedule`: of a fleet that is served. `devices`: how many there are when it
+    begins. `knows_records`: the host knows what they hold.
     """
 
     clients: int | None = None
     most: int | None = None
-    standing: Standing | None = None
+    schedule: Schedule | None = None
     devices: int = 0
-    knows_records: bool = True  # the host knows what they hold
+    knows_records: bool = True
 
 
 def clients_of(devices: Sequence[int] | Devices, some: Devices) -> Indices:
@@ -86,13 +71,11 @@ def ranges_of(devices: Sequence[int] | Devices) -> list[list[int]]:
     return ranges
 
 
-def ask_everybody(audience: Audience, what: str) -> None:
+def require_everybody(population: Population, what: str) -> None:
     """Raise UsageError where an algorithm that asks all devices of a served fleet is given a share of them."""
-    if audience.standing is not None and audience.standing.share < 1:
-        raise UsageError(
-            f"{what} asks every device in each round: --share must be 1, not {audience.standing.share}",
-            hint="leave --share out",
-        )
+    schedule = population.schedule
+    if schedule is not None:
+        require(schedule.share == 1, "share", f"1, as {what} asks every device in each round", schedule.share)
 
 
 class Turns:
@@ -139,29 +122,28 @@ Cohort = tuple[Question, Sequence[int] | Devices]
 
 
 class Learner:
-    """What is asked of devices round by round, and what is learned from the counts that come back.
+    """Asks devices a question in each round, and learns from the counts of their answers.
 
     A subclass declares its `name`, the `command` that runs it, and its `Options` (a dataclass of `option` fields with a
-    `seed`). Its `__init__` sets the attributes below; costs, policies and boards are the runner's, made from `designs`.
+    `seed`). Its `__init__` sets the attributes below; the run makes costs, policies and boards from `designs`.
     """
 
     name: ClassVar[str]
     command: ClassVar[str]
     Options: ClassVar[Any]
-    how_many: ClassVar[str] = "clients"  # the option that says how many devices take part
 
     options: Any
     designs: list[ReportDesign]  # of each class of devices
     rounds: int | None  # planned; None: no end
-    clients: int | None  # asked altogether; None: all that there are
+    clients: int | None  # in the whole run; None: all that there are
     reports: int | None  # planned, of all rounds
     times: int = 1  # that a client takes part at most
     holdings: Holdings | None = None  # None: the host does not know what devices hold
     modules: tuple[str, ...] = ()  # that boards need beside their client (terntools.boards.mpy.ON_DEMAND)
     individual: bool = False  # it needs each device's report by itself
 
-    def __init__(self, options: Any, audience: Audience) -> None:
-        """Raises UsageError for options that do not fit together, or that the audience does not fit."""
+    def __init__(self, options: Any, population: Population) -> None:
+        """Raises UsageError for options that do not fit together, or that the population does not fit."""
         raise NotImplementedError
 
     @property
@@ -188,7 +170,7 @@ class Learner:
         raise NotImplementedError
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """What the run has found, for JSON, beside what every run says.
+        """The result of the run, for JSON, beside what every run says.
 
         history: an entry a round, to which more may be added.
         """
@@ -219,10 +201,13 @@ class Learner:
         return {}
 
 
-def frame_sizes(design: ReportDesign, question: Question) -> dict[str, int]:
-    """Bytes of a report and of a request, for a result."""
+def report_summary(design: ReportDesign, question: Question) -> dict[str, Any]:
+    """The card of a report, and the bytes of the report and its request, for a result."""
     return {
-        "bytes_per_report": report_bytes(frames.packed_size(design.card.symbols, design.k)),
+        "card": design.card.data.hex(),
+        "card_hash": cards.card_hash(design.card.data).hex(),
+        "mechanism": design.mechanism,
+        "bytes_per_report": report_bytes(frames.packed_size(design.card.symbols, question.k)),
         "bytes_per_request": request_bytes(question),
     }
 

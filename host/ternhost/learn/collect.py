@@ -16,20 +16,19 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tern import card as cards
 from tern import wire
+from tern.card import Card
 from tern.fixed import ONE
 from ternhost import datasets
 from ternhost.count import estimate
-from ternhost.count.batches import packed_size
-from ternhost.count.questions import Question, report_bytes, request_bytes
+from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, Counts, RoundResult
 from ternhost.datasets import Holdings, Table
 from ternhost.datasets.base import CONSTANT
 from ternhost.errors import UsageError
 from ternhost.learn import attributes, levels
 from ternhost.learn.attributes import Part
-from ternhost.learn.base import Audience, Cohort, Devices, Learner, ask_everybody
+from ternhost.learn.base import Cohort, Devices, Learner, Population, report_summary, require_everybody
 from ternhost.learn.designs import PRIVACY, Mechanised, ReportDesign, by_class, class_of
 from ternhost.learn.hiera import LevelOptions
 from ternhost.options import option, require
@@ -93,7 +92,7 @@ def load(name: str) -> tuple[Table, int]:
 
 
 def plan(options: Options, table: Table) -> list[list[Part]]:
-    """What the clients of each class are divided among; one part costs at most their epsilon. Raises UsageError."""
+    """The parts of the clients of each class; one costs at most their epsilon. Raises UsageError."""
     if options.method == HIERA:
         return [[attributes.numeric_part(table, design)] for design in options.level_designs()]
     classes = [(parse_epsilon(epsilon), share) for epsilon, share in options.classes()]
@@ -106,7 +105,7 @@ def _key(question: Question) -> tuple[Any, ...]:
 
 
 def _dearest(parts: Sequence[Part]) -> ReportDesign:
-    """What a client of a class reports at most, whichever of the parts it is asked for."""
+    """The report of a client of a class that costs most, whichever part it gives."""
     design = max((part.design for part in parts), key=lambda design: design.cost)
     return replace(design, epsilon=design.cost, what="attribute")
 
@@ -118,13 +117,13 @@ class Collect(Learner):
     command = "collect"
     Options = Options
 
-    def __init__(self, options: Any, audience: Audience, data: Table | None = None) -> None:
-        """data: what the clients hold, in the place of the data set that the options name."""
+    def __init__(self, options: Any, population: Population, data: Table | None = None) -> None:
+        """data: what the clients hold, instead of the data set that the options name."""
         self.options = options
-        ask_everybody(audience, "collecting")
+        require_everybody(population, "collecting")
         self._table, first = load(options.dataset) if data is None else (data, 0)
         # Boards that were provisioned with the data set hold its constant, too; nobody asks for that.
-        self._first = 0 if audience.knows_records else first
+        self._first = 0 if population.knows_records else first
         records = self._table.records(self._table.training)
         self._width = self._first + records.shape[1] - 1
         if self._width > wire.MAX_DIMENSION:
@@ -135,18 +134,18 @@ class Collect(Learner):
         self.individual = any(part.hashed for parts in self.plan for part in parts)
         self.modules = ("collect", "lhp") if options.method == HIERA else ("collect",)
         self.designs = [_dearest(parts) for parts in self.plan]
-        self.rounds = (audience.standing.rounds or None) if audience.standing else 1
+        self.rounds = population.schedule.rounds if population.schedule else 1
         self.times = self.rounds or 1
         self.holdings, self.clients = None, options.clients or None
-        if audience.knows_records:
-            there = audience.clients or len(records)
+        if population.knows_records:
+            there = population.clients or len(records)
             if (self.clients or 0) > there:
                 raise UsageError(
                     f"there are {there:,} clients to report, not {self.clients:,}",
                     hint=f"ask for --clients {there} or fewer",
                 )
-            if not audience.standing:
-                self.clients = self.clients or min(there, audience.clients or audience.most or there)
+            if not population.schedule:
+                self.clients = self.clients or min(there, population.clients or population.most or there)
             self.holdings = Holdings(records, np.random.default_rng(options.seed).permutation(len(records)))
         self.reports = None
         if self.clients is not None and self.rounds is not None:
@@ -161,23 +160,16 @@ class Collect(Learner):
         return self.rounds is not None and self._round >= self.rounds
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
-        found: list[Cohort] = []
-        for of_class, _, own in by_class(self.designs, devices[: self.clients], self.options.seed):
-            parts = self.plan[of_class]
-            questions = [part.question(self._width, self._first) for part in parts]
-            if len(parts) == 1:
-                found.append((questions[0], own))
-                continue
-            shares = np.array([len(part.columns) for part in parts]) / self._attributes(parts)
+        cohorts: list[Cohort] = []
+        for i, _, members in by_class(self.designs, devices[: self.clients], self.options.seed):
+            columns = np.array([len(part.columns) for part in self.plan[i]])
+            shares = (columns / columns.sum()).tolist()
             # Anew in each round, and apart from what a client's class is.
-            which = class_of(own, shares.tolist(), self.options.seed + ((self._round + 1) << 32))
-            own = np.asarray(own, np.int64)
-            found += [(asked, own[which == i]) for i, asked in enumerate(questions) if np.any(which == i)]
-        return found
-
-    @staticmethod
-    def _attributes(parts: Sequence[Part]) -> int:
-        return sum(len(part.columns) for part in parts)
+            which = class_of(members, shares, self.options.seed + ((self._round + 1) << 32))
+            for j, part in enumerate(self.plan[i]):
+                if np.any(which == j):
+                    cohorts.append((part.question(self._width, self._first), members[which == j]))
+        return cohorts
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
         places = {
@@ -200,34 +192,29 @@ class Collect(Learner):
             return cohort.supports[None]
         if cohort.answers is None:  # nobody has answered
             return np.zeros(part.shape, np.int64)
-        said = cohort.answers
-        return estimate.supports(
-            said.devices, said.symbols[:, 0], number, cohort.card.symbols, part.categories
-        )[None]
+        devices, symbols = cohort.answers.devices, cohort.answers.symbols[:, 0]
+        return estimate.supports(devices, symbols, number, cohort.card.symbols, part.categories)[None]
 
     def state(self) -> dict[str, Any]:
         return {
             "round": self._round,
-            "reports": [list(own) for own in self._reports],
+            "reports": self._reports,
             "most": self._most,
-            "counts": [[counts.tolist() for counts in own] for own in self.counts],
+            "counts": [[counts.tolist() for counts in of_class] for of_class in self.counts],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        if "reports" not in state:
-            hint = "finish it with that version, or give it up with --anew"
-            raise UsageError("this collection was begun by a version that asked otherwise", hint=hint)
         self._round, self._most = int(state["round"]), int(state["most"])
-        self._reports = [list(own) for own in state["reports"]]
-        self.counts = [[np.array(counts, np.int64) for counts in own] for own in state["counts"]]
+        self._reports = [list(of_class) for of_class in state["reports"]]
+        self.counts = [[np.array(counts, np.int64) for counts in of_class] for of_class in state["counts"]]
 
     # Results
 
     @cached_property
-    def _held(self) -> npt.NDArray[np.int64]:
-        """How many clients hold each record."""
-        assert self.holdings is not None
-        assert self.clients is not None
+    def _held(self) -> npt.NDArray[np.int64] | None:
+        """How many clients hold each record; None where the host does not know."""
+        if self.holdings is None or self.clients is None:
+            return None
         order = self.holdings.order
         whole, rest = divmod(self.clients, len(order))
         held = np.full(len(order), whole)
@@ -235,13 +222,13 @@ class Collect(Learner):
         return held
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        known = self.holdings is not None and self.clients is not None
-        found = [*self._numeric(known), *self._categorical(known)]
-        means = [entry["mean"] - entry["true"] for entry in found if known and "mean" in entry]
+        entries = [*self._numeric(), *self._categorical()]
+        known = [entry for entry in entries if "true" in entry]
+        means = [entry["mean"] - entry["true"] for entry in known if "mean" in entry]
         shares = [
             np.mean(np.square(np.subtract(entry["frequencies"], entry["true"])))
-            for entry in found
-            if known and entry.get("intervals")
+            for entry in known
+            if entry.get("intervals")
         ]
         result = {
             "dataset": self.options.dataset,
@@ -249,11 +236,11 @@ class Collect(Learner):
             "clients": self._most,
             "mean_squared_error": float(np.mean(np.square(means))) if means else None,
             "frequency_squared_error": float(np.mean(shares)) if shares else None,
-            "attributes": found,
+            "attributes": entries,
             "parts": [
                 self._part(part, reports)
-                for parts, own in zip(self.plan, self._reports, strict=True)
-                for part, reports in zip(parts, own, strict=True)
+                for parts, of_class in zip(self.plan, self._reports, strict=True)
+                for part, reports in zip(parts, of_class, strict=True)
             ],
         }
         if self.options.method == HIERA:  # what the paper would say
@@ -269,72 +256,59 @@ class Collect(Learner):
             "k": design.k,
             "share": design.share,
             "epsilon": design.cost / MICRO,
-            "card": design.card.data.hex(),
-            "card_hash": cards.card_hash(design.card.data).hex(),
-            "mechanism": design.mechanism,
-            "bytes_per_report": report_bytes(packed_size(design.card.symbols, design.k)),
-            "bytes_per_request": request_bytes(part.question(self._width, self._first)),
+            **report_summary(design, part.question(self._width, self._first)),
             "reports": reports,
         }
 
-    def _about(self, column: int) -> list[tuple[Part, Counts, int | None]]:
-        """What was reported of an attribute: of each class the part, its counts, and of how many where it is hashed."""
+    def _about(self, column: int) -> list[tuple[Card, Counts, int | None]]:
+        """The reports of an attribute by class: card, counts, and how many reports there are where they are hashed."""
         return [
-            (part, counts[part.columns.index(column)], reports if part.hashed else None)
-            for parts, own, told in zip(self.plan, self.counts, self._reports, strict=True)
-            for part, counts, reports in zip(parts, own, told, strict=True)
+            (part.design.card, counts[part.columns.index(column)], reports if part.hashed else None)
+            for of_class in zip(self.plan, self.counts, self._reports, strict=True)
+            for part, counts, reports in zip(*of_class, strict=True)
             if column in part.columns
         ]
 
-    def _numeric(self, known: bool) -> list[dict[str, Any]]:
+    def _numeric(self) -> list[dict[str, Any]]:
         if not self._table.numeric_names:
             return []
-        of_classes = [
-            (parts[0].design.card, own[0]) for parts, own in zip(self.plan, self.counts, strict=True)
-        ]
+        classes = [(parts[0].design.card, of[0]) for parts, of in zip(self.plan, self.counts, strict=True)]
         bounds: list[Any]
         if self.options.method == HIERA:
-            found = [(levels.of_card(card), own) for card, own in of_classes]
-            means = levels.combine(found, self.options.mu, seed=self.options.seed)
+            reported = [(levels.of_card(card), counts) for card, counts in classes]
+            means = levels.combine(reported, self.options.mu, seed=self.options.seed)
             bounds = [None] * len(means)
         else:
-            combined = estimate.combine(of_classes)
+            combined = estimate.combine(classes)
             means, bounds = combined.mean, _bounds(combined)
-        reports = np.sum([own.sum(axis=1) for _, own in of_classes], axis=0)
+        reports = np.sum([counts.sum(axis=1) for _, counts in classes], axis=0)
         entries = []
         for j, name in enumerate(self._table.numeric_names):
             if not np.isfinite(means[j]):
                 continue  # nobody reported it
             entry = {"name": name, "mean": float(means[j]), "interval": bounds[j], "reports": int(reports[j])}
-            if known:
-                assert self.holdings is not None
-                assert self.clients is not None
-                entry["true"] = float(self.holdings.records[:, j] @ self._held / self.clients / ONE)
+            if self._held is not None and self.holdings is not None:
+                entry["true"] = float(self.holdings.records[:, j] @ self._held / self._held.sum() / ONE)
             entries.append(entry)
         return entries
 
-    def _categorical(self, known: bool) -> list[dict[str, Any]]:
+    def _categorical(self) -> list[dict[str, Any]]:
         if self.options.method == HIERA:
             return []
         entries = []
-        for j, (name, values) in enumerate(
-            zip(self._table.categorical_names, self._table.categories, strict=True)
-        ):
-            column = len(self._table.numeric_names) + j
-            told = [(part.design.card, counts, n) for part, counts, n in self._about(column)]
-            found = estimate.combine_frequencies(told)
+        names = zip(self._table.categorical_names, self._table.categories, strict=True)
+        for column, (name, values) in enumerate(names, len(self._table.numeric_names)):
+            shares = estimate.combine_frequencies(self._about(column))
             entry: dict[str, Any] = {
                 "name": name,
                 "categories": list(values),
-                "frequencies": [float(share) if np.isfinite(share) else None for share in found.mean],
-                "intervals": _bounds(found) if found.reports[0] else None,
-                "reports": int(found.reports[0]),
+                "frequencies": [float(share) if np.isfinite(share) else None for share in shares.mean],
+                "intervals": _bounds(shares) if shares.reports[0] else None,
+                "reports": int(shares.reports[0]),
             }
-            if known:
-                assert self.holdings is not None
-                assert self.clients is not None
+            if self._held is not None and self.holdings is not None:
                 held = np.bincount(self.holdings.records[:, column], self._held, len(values))
-                entry["true"] = (held / self.clients).tolist()
+                entry["true"] = (held / self._held.sum()).tolist()
             entries.append(entry)
         return entries
 
@@ -354,20 +328,21 @@ class Collect(Learner):
         return lines
 
 
-def _bounds(found: estimate.Estimate) -> list[list[float] | None]:
+def _bounds(estimates: estimate.Estimate) -> list[list[float] | None]:
     """The intervals of estimates, None where there is none."""
     return [
         [float(low), float(high)] if np.isfinite(low) and np.isfinite(high) else None
-        for low, high in zip(found.low, found.high, strict=True)
+        for low, high in zip(estimates.low, estimates.high, strict=True)
     ]
 
 
 def _line(entry: Mapping[str, Any]) -> str:
     if "frequencies" in entry:
-        told = [(share, i) for i, share in enumerate(entry["frequencies"]) if share is not None]
-        found = [f"{entry['categories'][i]} {share:.3f}" for share, i in sorted(told, reverse=True)]
-        more = len(found) - _COMMON
-        return f"{entry['name']}: " + ", ".join(found[:_COMMON] + [f"{more} more"] * (more > 0))
+        shares = zip(entry["frequencies"], range(len(entry["frequencies"])), strict=True)
+        reported = sorted((one for one in shares if one[0] is not None), reverse=True)
+        words = [f"{entry['categories'][i]} {share:.3f}" for share, i in reported]
+        more = len(words) - _COMMON
+        return f"{entry['name']}: " + ", ".join(words[:_COMMON] + [f"{more} more"] * (more > 0))
     line = f"{entry['name']}: {entry['mean']:+.3f}"
     if entry["interval"]:
         line += f"  (95 % interval {entry['interval'][0]:+.3f} to {entry['interval'][1]:+.3f})"

@@ -1,4 +1,4 @@
-"""What a report of a class of devices is: its card, its cost, and the options that choose them."""
+"""The design of a report of a class of devices: its card, its cost, and the options that choose them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ternhost.options import option
 from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.accounting import Release
 from ternhost.privacy.base import MICRO, parse_epsilon, single_valued
+from ternhost.privacy.cards import load
 
 # How many of d coordinates a device reports, each at epsilon / k. "variance" takes values that are spread evenly over
 # [-1, 1], a prior where nothing is known, and the card that is used. Gradients are small, but once they are scaled to
@@ -61,6 +62,10 @@ def coordinates_by_rule(
 # Options
 
 
+def _card_file(path: str) -> str:
+    return path and load(path).hex()
+
+
 @dataclass(frozen=True)
 class Budgeted:
     """Options of everything that devices report: the epsilon of a report, of all devices or of classes of them."""
@@ -100,6 +105,7 @@ class Mechanised:
         None,
         "a card of 'tern card design' instead of a mechanism",
         group=PRIVACY,
+        kind=_card_file,
         metavar="FILE",
         instead_of=("mechanism", "levels"),
     )
@@ -164,7 +170,7 @@ class Mechanised:
 def _designed_card(
     mechanism: str, levels: int | None, epsilon: int, use: str | None, options: tuple[tuple[str, Any], ...]
 ) -> cards.Card:
-    """It is asked for to choose k, and again to be used; some take seconds to design."""
+    """A card is designed to choose k, and used again; some take seconds to design."""
     card: cards.Card = mechanisms.design(
         mechanism, levels=levels, epsilon_micro=epsilon, use=use, **dict(options)
     ).decode()
@@ -188,19 +194,19 @@ def _given_card(text: str, k: int, epsilon: int) -> cards.Card:
 
 def shares(text: str) -> list[tuple[str, float]]:
     """`WHAT:SHARE,...` of the devices: (WHAT, SHARE) each, the shares made to add up to 1. Raises UsageError."""
-    found = []
+    classes: list[tuple[str, float]] = []
     for part in text.split(","):
         what, colon, share = part.strip().rpartition(":")
         try:
-            found.append((what, float(share)))
+            classes.append((what, float(share)))
         except ValueError:
             colon = ""
-        if not colon or not what or not found[-1][1] > 0:
+        if not colon or not what or not classes[-1][1] > 0:
             raise UsageError(f"{part.strip()!r} is no class of devices", hint="such as 1:0.5,2:0.3,4:0.2")
-    total = sum(share for _, share in found)
+    total = sum(share for _, share in classes)
     if abs(total - 1) > 1e-6:
         raise UsageError(f"the shares of the devices must add up to 1, not {total:g}")
-    return [(what, share / total) for what, share in found]
+    return [(what, share / total) for what, share in classes]
 
 
 # Classes of devices
@@ -264,8 +270,7 @@ def class_of(devices: npt.ArrayLike, parts: Sequence[float], seed: int) -> Indic
             mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
         mixed ^= mixed >> np.uint64(31)
     uniform = (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    found = np.searchsorted(np.cumsum(parts)[:-1], uniform, side="right")
-    return found.astype(np.int64)
+    return np.searchsorted(np.cumsum(parts)[:-1], uniform, side="right").astype(np.int64)
 
 
 def by_class(

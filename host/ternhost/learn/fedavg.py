@@ -24,11 +24,11 @@ from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset, Holdings, Indices
 from ternhost.errors import UsageError
-from ternhost.learn.base import Audience, Cohort, Devices, Floats, most_turns, take
+from ternhost.learn.base import Cohort, Devices, Floats, Population, most_turns, take
 from ternhost.learn.designs import Mechanised, ReportDesign, by_class, shares
 from ternhost.learn.learning import Learning, LearningOptions
 from ternhost.learn.parameters import LINEAR_MODELS
-from ternhost.learn.training import Settings, Trainer
+from ternhost.learn.training import Trainer, TrainingPlan
 from ternhost.options import option, require
 from ternhost.privacy import certify
 from ternhost.privacy.base import parse_epsilon
@@ -90,9 +90,6 @@ class Options(Mechanised, LearningOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.model not in LINEAR_MODELS:
-            known = ", ".join(LINEAR_MODELS)
-            raise UsageError(f"no device trains a {self.model} model by itself", hint=f"one of: {known}")
         require(self.clients >= 0, "clients", "0 (all) or more", self.clients)
         require(self.records >= 1, "records", "1 or more", self.records)
         require(self.rounds >= 1, "rounds", "1 or more", self.rounds)
@@ -122,30 +119,18 @@ def _choice(what: str, share: float) -> Choice:
         ) from None
 
 
-@dataclass(frozen=True)
-class Class:
-    """Clients of one choice."""
-
-    design: ReportDesign
-    tau: int  # in fine units
-
-    @property
-    def value(self) -> float:
-        """tau in units of the weights."""
-        return self.tau * FINE
-
-    @property
-    def second_moment(self) -> float:
-        """Of a report in units of the weights, at worst."""
-        return float(certify.moments(self.design.card).worst_second_moment()) * self.value**2
-
-
-def class_of_design(design: ReportDesign) -> Class:
-    """The class of a design. Raises UsageError for a safe range that no frame can carry."""
+def range_units(design: ReportDesign) -> int:
+    """The safe range of a design in fine units. Raises UsageError for one that no frame can carry."""
     assert design.tau is not None
     tau = round(design.tau / FINE)
     require(1 <= tau <= MAX_TAU, "tau", f"{FINE:g} to {MAX_TAU * FINE:g}", f"{design.tau:g}")
-    return Class(design, tau)
+    return tau
+
+
+def second_moment(design: ReportDesign) -> float:
+    """Of a report in units of the weights, at worst."""
+    moments = certify.moments(design.card)
+    return float(moments.worst_second_moment()) * (range_units(design) * FINE) ** 2
 
 
 class FedAvg(Learning):
@@ -155,22 +140,24 @@ class FedAvg(Learning):
     Options = Options
     modules = ("local",)
 
-    def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
-        super().__init__(options, audience, data)
+    def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
+        super().__init__(options, population, data)
+        if self.model not in LINEAR_MODELS:
+            known = ", ".join(LINEAR_MODELS)
+            raise UsageError(f"no device trains a {self.model} model by itself", hint=f"one of: {known}")
         chosen = options.chosen()
         options.require_one_epsilon(len(chosen))
         k = options.k_of([(choice.epsilon, choice.share) for choice in chosen], self.d)
         self.designs = [
             options.design(choice.epsilon, k, share=choice.share, tau=choice.tau) for choice in chosen
         ]
-        self._classes = [class_of_design(design) for design in self.designs]
-        standing = audience.standing
-        self.rounds = standing.rounds if standing else options.rounds
-        self._share = standing.share if standing else options.share
-        self.clients = None if standing else options.clients or None
+        schedule = population.schedule
+        self.rounds = (schedule or options).rounds
+        self._share = (schedule or options).share
+        self.clients = None if schedule else options.clients or None
         self.holdings = self._hold()
-        clients = self.clients or audience.devices
-        if not standing:
+        clients = self.clients or population.devices
+        if not schedule:
             if not clients:
                 raise UsageError(
                     "nobody knows how many clients this fleet has, and the cost depends on that",
@@ -178,18 +165,18 @@ class FedAvg(Learning):
                 )
             self.clients = clients
         self.times = most_turns(max(1, clients), self._group(clients), self.rounds or 1)
-        self.reports = None if standing else options.rounds * self._group(clients)
+        self.reports = None if schedule else options.rounds * self._group(clients)
         # The server's step is the mean move itself: a rate of 1, and nothing that stops it before its last round.
         self._trainer = Trainer(
-            Settings(
-                LINEAR_MODELS[options.model],
+            TrainingPlan(
+                LINEAR_MODELS[self.model],
                 self.d,
                 self.rounds,
                 expected=1.0,
                 learning_rate=1.0,
                 regularisation=0.0,
                 patience=None,
-                failures=None if standing else Settings.failures,
+                failures=None if schedule else TrainingPlan.failures,
             )
         )
 
@@ -199,27 +186,27 @@ class FedAvg(Learning):
         return group
 
     def _hold(self) -> Holdings | None:
-        if self.dataset is None or not self._audience.knows_records:
-            return None
         each = self.options.records
-        order = np.random.default_rng(self.options.seed).permutation(self.dataset.training)
-        own = len(order) // each
-        if own < 1:
+        holdings = self._records(each)
+        if holdings is None:
+            return None
+        assert self.dataset is not None
+        most = holdings.clients
+        if most < 1:
             raise UsageError(
-                f"{self.dataset.name} has {len(order)} records to train on: no client gets {each}",
+                f"{self.dataset.name} has {len(holdings.order)} records to train on: no client gets {each}",
                 hint="ask for fewer --records",
             )
-        there = self._audience.clients or own
-        clients = self.clients or min(own, self._audience.clients or self._audience.most or own)
+        there = self._population.clients or most
+        clients = self.clients or min(most, self._population.clients or self._population.most or most)
         if clients > there:
             raise UsageError(
                 f"there are {there:,} clients of {each} records each, not {clients:,}",
                 hint=f"ask for at most --clients {there}",
             )
-        if not self._audience.standing:
+        if not self._population.schedule:
             self.clients = clients
-        whole = self.dataset.records(np.arange(len(self.dataset.labels)))
-        return Holdings(whole, order[: min(clients, own) * each], each)
+        return Holdings(holdings.records, holdings.order[: min(clients, most) * each], each)
 
     def _asked(self, clients: int, number: int) -> Indices:
         return self._turn(clients, self._group(clients), number)
@@ -235,48 +222,43 @@ class FedAvg(Learning):
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
         asked = take(devices, self._asked(len(devices), self._trainer.round))
-        mantissas = self._mantissas(self._trainer.weights).tolist()
         parts = by_class(self.designs, asked, self.options.seed)
-        return [(self._question(self._classes[i], mantissas), members) for i, _, members in parts]
-
-    def _question(self, of: Class, mantissas: Sequence[int]) -> Question:
-        return Question(
-            LOCAL + self._trainer.settings.model,
-            mantissas,
-            EXPONENT,
-            of.design.card.data,
-            of.design.k,
-            self._batch,
-            (self.options.local_epochs, self.options.local_rate, of.tau),
-        )
+        return [(self.a_question(design), members) for _, design, members in parts]
 
     def a_question(self, design: ReportDesign) -> Question:
-        return self._question(class_of_design(design), [0] * self.d)
+        return Question(
+            LOCAL + self._trainer.plan.model,
+            self._mantissas(self._trainer.weights).tolist(),
+            EXPONENT,
+            design.card.data,
+            design.k,
+            self._batch,
+            (self.options.local_epochs, self.options.local_rate, range_units(design)),
+        )
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
         """Move by the mean of the clients' moves: each is where its client began, less where it ended."""
         if not result.reports:
             self._trainer.fail()
             return
-        change = combine([(self._class(cohort), cohort) for cohort in result.cohorts], self.options.weights)
+        change = combine([(self._design(cohort), cohort) for cohort in result.cohorts], self.options.weights)
         started = self._mantissas(self._trainer.weights) * 2.0**EXPONENT
         self._trainer.update(self._trainer.weights - started - change, np.ones(self.d))
 
-    def _class(self, cohort: CohortCounts) -> Class:
-        tau = cohort.question.local[-1]
-        return next(
-            own for own in self._classes if own.tau == tau and own.design.card.data == cohort.card.data
-        )
+    def _design(self, cohort: CohortCounts) -> ReportDesign:
+        asked = cohort.question.local[-1], cohort.card.data
+        return next(design for design in self.designs if (range_units(design), design.card.data) == asked)
 
 
-def combine(parts: Sequence[tuple[Class, CohortCounts]], weights: str) -> Floats:
+def combine(parts: Sequence[tuple[ReportDesign, CohortCounts]], weights: str) -> Floats:
     """The estimated mean move of each weight from the reports of each class, 0 where nobody reported."""
     d = len(parts[0][1].counts)
     total, weight = np.zeros(d), np.zeros(d)
-    for part, cohort in parts:
+    for design, cohort in parts:
         reports = cohort.counts.sum(axis=1)
-        own = reports * (1.0 if weights == CLIENTS else 1 / part.second_moment)
-        total += own * np.nan_to_num(estimate.estimate(cohort.card, cohort.counts).mean) * part.value
-        weight += own
-    mean: Floats = np.divide(total, weight, out=np.zeros(d), where=weight > 0)
-    return mean
+        share = reports * (1.0 if weights == CLIENTS else 1 / second_moment(design))
+        mean = np.nan_to_num(estimate.estimate(cohort.card, cohort.counts).mean)
+        total += share * mean * (range_units(design) * FINE)
+        weight += share
+    moves: Floats = np.divide(total, weight, out=np.zeros(d), where=weight > 0)
+    return moves

@@ -21,11 +21,11 @@ from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset, Holdings
 from ternhost.errors import UsageError
 from ternhost.learn import ranges, training
-from ternhost.learn.base import Audience, Cohort, Devices, Floats, most_turns, take
+from ternhost.learn.base import Cohort, Devices, Floats, Population, most_turns, take
 from ternhost.learn.designs import Mechanised, ReportDesign, by_class
 from ternhost.learn.learning import WHAT, Learning, LearningOptions
 from ternhost.learn.optimisers import OPTIMISERS
-from ternhost.learn.parameters import MODELS, quantise
+from ternhost.learn.parameters import MODELS
 from ternhost.learn.ranges import Ranges
 from ternhost.learn.training import Trainer
 from ternhost.options import option, require
@@ -66,10 +66,17 @@ class GroupOptions(LearningOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.reports >= 1, "reports", "1 or more", self.reports)
-        if not self.group:
-            object.__setattr__(self, "group", min(max(_GROUP, -(-self.reports // _ROUNDS)), self.reports))
-        require(1 <= self.group <= self.reports, "group", f"1 to {self.reports}, all the reports", self.group)
+        require(0 <= self.group <= self.reports, "group", f"1 to {self.reports}, all the reports", self.group)
         ranges.named(self.range)
+
+    @property
+    def group_size(self) -> int:
+        """Devices in a round of a planned run."""
+        return self.group or min(max(_GROUP, -(-self.reports // _ROUNDS)), self.reports)
+
+    @property
+    def derived(self) -> dict[str, Any]:
+        return super().derived | {"group": self.group_size}
 
 
 @dataclass(frozen=True)
@@ -81,50 +88,49 @@ class FedSGD(Learning):
     """Every client takes part once, with the gradient at the model of its round."""
 
     name = "fedsgd"
-    how_many = "reports"
     Options: ClassVar[Any] = Options
 
-    def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
-        super().__init__(options, audience, data)
+    def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
+        super().__init__(options, population, data)
         self.designs = self._designs()
         self.modules = ("softmax",) if self.classes > 1 else ()
-        standing = audience.standing
-        self._group: int = options.group  # of a full round
-        if standing:
-            self.rounds, self.reports, self.clients = standing.rounds, None, None
-            self._group = max(1, round(standing.share * audience.devices))
-            self.times = most_turns(max(1, audience.devices), self._group, standing.rounds or 1)
+        schedule = population.schedule
+        self._group: int = options.group_size  # of a full round
+        if schedule:
+            self.rounds, self.reports, self.clients = schedule.rounds, None, None
+            self._group = schedule.group(population.devices)
+            self.times = most_turns(max(1, population.devices), self._group, schedule.rounds or 1)
         else:
-            self.rounds, self.reports = math.ceil(options.reports / options.group), options.reports
+            self.rounds, self.reports = math.ceil(options.reports / self._group), options.reports
             self.clients = options.reports
         self.holdings = self._hold()
-        variance = 1 / sum(own.share / own.variance for own in self.designs)  # of their combination
-        rounds = self.rounds if standing is None else standing.horizon
+        variance = 1 / sum(design.share / design.variance for design in self.designs)  # of their combination
+        rounds = schedule.planned if schedule else self.rounds or 1
         fixed = ranges.named(options.range)
         self._ranges = Ranges(
-            MODELS[options.model],
+            MODELS[self.model],
             self.d,
             self.classes,
-            rounds=rounds or 1,
-            values_reported=(self.reports or (rounds or 1) * self._group) * self.designs[0].k,
+            rounds=rounds,
+            values_reported=(self.reports or rounds * self._group) * self.designs[0].k,
             variance=variance,
             fixed=fixed,
         )
         self._tau = 2.0**-self._ranges.exponent  # of the last round
-        self._scouts = [scout(own) if fixed is None else own for own in self.designs]
+        self._scouts = [scout(design) if fixed is None else design for design in self.designs]
         self._trainer = Trainer(
             training.plan(
-                MODELS[options.model],
+                MODELS[self.model],
                 self.d,
                 rounds=self.rounds,
                 group=self._group,
                 k=self.designs[0].k,
                 variance=variance,
-                horizon=standing.horizon if standing else None,
+                horizon=rounds,
                 learning_rate=options.learning_rate,
                 regularisation=options.regularisation,
                 optimiser=options.optimiser,
-                gives_up=standing is None,
+                gives_up=schedule is None,
                 classes=self.classes,
             )
         )
@@ -136,40 +142,41 @@ class FedSGD(Learning):
         return [self.options.design(epsilon, k, share=share, of_gradients=True) for epsilon, share in classes]
 
     def _hold(self) -> Holdings | None:
-        if self.dataset is None or not self._audience.knows_records:
+        holdings = self._records()
+        if holdings is None:
             return None
-        training_records = self.dataset.training
-        order = np.random.default_rng(self.options.seed).permutation(training_records)
-        there = len(order) if self._audience.clients is None else self._audience.clients
+        there = len(holdings.order) if self._population.clients is None else self._population.clients
         if self.clients is not None and self.clients > there:
             raise UsageError(
                 f"there are {there:,} clients, each of which reports once, for {self.clients:,} reports",
                 hint=f"ask for at most --reports {there}"
-                + (f", or simulate more: --fleet simulated:{self.clients}" if self._audience.clients else ""),
+                + (
+                    f", or simulate more: --fleet simulated:{self.clients}"
+                    if self._population.clients
+                    else ""
+                ),
             )
-        whole = self.dataset.records(np.arange(len(self.dataset.labels)))
-        return Holdings(whole, order)
+        return holdings
 
     def _asked(self, clients: int, number: int) -> Devices:
         """The clients (from 0) of a round (from 0)."""
-        standing = self._audience.standing
-        if standing is None:
-            start = number * self.options.group
-            return np.arange(start, min(start + self.options.group, self.options.reports))
-        return self._turn(clients, max(1, round(standing.share * clients)), number)
+        if schedule := self._population.schedule:
+            return self._turn(clients, schedule.group(clients), number)
+        start = number * self._group
+        return np.arange(start, min(start + self._group, self.options.reports))
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
         asked = take(devices, self._asked(len(devices), self._trainer.round))
         scouts = self._trainer.round % ranges.SCOUTED == 0
         return [
-            (self._question(self._scouts[i] if scouts else design), own)
-            for i, design, own in by_class(self.designs, asked, self.options.seed)
+            (self.a_question(self._scouts[i] if scouts else design), members)
+            for i, design, members in by_class(self.designs, asked, self.options.seed)
         ]
 
-    def _question(self, design: ReportDesign) -> Question:
+    def a_question(self, design: ReportDesign) -> Question:
         parameters = self._trainer.question()
         return Question(
-            self._trainer.settings.model,
+            self._trainer.plan.model,
             parameters.mantissas,
             parameters.exponent,
             design.card.data,
@@ -177,17 +184,6 @@ class FedSGD(Learning):
             self.options.batch,
             classes=self.classes,
             range=self._ranges.exponent,
-        )
-
-    def a_question(self, design: ReportDesign) -> Question:
-        parameters = quantise(np.ones(self.d))
-        return Question(
-            self._trainer.settings.model,
-            parameters.mantissas,
-            parameters.exponent,
-            design.card.data,
-            design.k,
-            classes=self.classes,
         )
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
@@ -202,7 +198,7 @@ class FedSGD(Learning):
         self._trainer.update(self.direction(mean), reports, tau, kept)
 
     def direction(self, mean: Floats) -> Floats:
-        """What the model moves against: the mean gradient, or what another algorithm makes of it."""
+        """The direction that the model moves against: the mean gradient; another algorithm may change it."""
         return mean
 
     def _estimate(self, number: int, cohorts: Sequence[CohortCounts], tau: float) -> tuple[Floats, Floats]:
@@ -220,12 +216,11 @@ class FedSGD(Learning):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         super().restore(state)
-        if "range" in state:  # else of a run of an earlier version
-            self._ranges.restore(state["range"])
-            self._tau = float(state["range"]["tau"])
+        self._ranges.restore(state["range"])
+        self._tau = float(state["range"]["tau"])
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        taus = Counter(f"{entry.get('tau', 1):g}" for entry in history)  # 1 in an earlier version
+        taus = Counter(f"{entry['tau']:g}" for entry in history)
         return {**super().result(history), "tau": self._tau, "taus": dict(taus)}
 
     @classmethod

@@ -16,7 +16,7 @@ import numpy as np
 from ternhost.count.rounds import CohortCounts
 from ternhost.datasets import Dataset
 from ternhost.learn import levels
-from ternhost.learn.base import Audience, Floats
+from ternhost.learn.base import Floats, Population
 from ternhost.learn.designs import PRIVACY, Budgeted, ReportDesign
 from ternhost.learn.fedsgd import FedSGD, GroupOptions
 from ternhost.options import option, require
@@ -66,8 +66,8 @@ class HierA(FedSGD):
         designs: list[ReportDesign] = self.options.level_designs()
         return designs
 
-    def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
-        super().__init__(options, audience, data)
+    def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
+        super().__init__(options, population, data)
         self.modules = ("lhp", *self.modules)
 
     def _estimate(self, number: int, cohorts: Sequence[CohortCounts], tau: float) -> tuple[Floats, Floats]:

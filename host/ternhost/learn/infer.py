@@ -11,26 +11,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tern import card as cards
-from tern import frames, wire
-from tern.fixed import ONE
+from tern import wire
+from tern.fixed import MAX_EPSILON, ONE
 from ternhost.count import estimate
-from ternhost.count.questions import Question, report_bytes, request_bytes
+from ternhost.count.questions import Question
 from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Dataset, Holdings, held_out
 from ternhost.errors import UsageError
 from ternhost.learn import softmax
-from ternhost.learn.base import Audience, Cohort, Devices, Learner, ask_everybody, clients_of
+from ternhost.learn.base import (
+    Cohort,
+    Devices,
+    Learner,
+    Population,
+    clients_of,
+    report_summary,
+    require_everybody,
+)
 from ternhost.learn.designs import PRIVACY, ReportDesign, by_class, shares
-from ternhost.learn.softmax import Evaluation, Settings
 from ternhost.options import option, require
 from ternhost.privacy import mechanisms
-from ternhost.privacy.base import parse_epsilon
+from ternhost.privacy.accounting import Account, Release
+from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.vectorised import probabilities
 
 LABEL = "label"
@@ -44,7 +53,8 @@ _CLIENTS = 1000  # by default, as in MindSpore
 @dataclass(frozen=True)
 class Options:
     """Options of protected inference: `epsilon` is the true one and replaces `laplace_eval_eps`, which is MindSpore's;
-    so are the names of `softmax.Settings`. cluster_client_num 0: 1000, or all clients where they are fewer.
+    so are those of `cluster_client_num` (0: 1000, or all clients where they are fewer), `eval_type` and
+    `privacy_eval_type`.
     """
 
     dataset: str = option(
@@ -105,6 +115,11 @@ class Options:
         require(self.seed >= 0, "seed", "0 or more", self.seed)
         count = self.cluster_client_num
         require(count == 0 or count >= 2, "cluster_client_num", "2 or more", count)
+        noises = (softmax.NOT_ENCRYPT, softmax.LAPLACE)
+        require(
+            self.privacy_eval_type in noises, "privacy_eval_type", " or ".join(noises), self.privacy_eval_type
+        )
+        require(self.eval_type in softmax.SCORES, "eval_type", " or ".join(softmax.SCORES), self.eval_type)
         if self.answer == LABEL and self.eval_type == softmax.CALINSKI_HARABASZ:
             raise UsageError(
                 f"--eval-type {self.eval_type} is of vectors, and labels have no such score",
@@ -116,41 +131,43 @@ class Options:
                 f"--{named[0]} says how much noise there is, and {softmax.NOT_ENCRYPT} that there is none",
                 hint="give one of them",
             )
-        for _ in self.settings(2):
-            pass  # each is checked as it is made
+        if self.privacy_eval_type == softmax.LAPLACE:
+            self.classes()  # an epsilon that makes no sense is refused here
 
-    def settings(self, clients: int) -> list[tuple[Settings, float]]:
-        """The settings of each class of `clients` clients, and its share of them. Raises UsageError."""
-        plain = Settings(self.privacy_eval_type, self.laplace_eval_eps, clients, self.eval_type)
+    def classes(self) -> list[tuple[int, float]]:
+        """(true epsilon of a result in micro-epsilon, share) of each class of clients. Raises UsageError.
+
+        MindSpore adds noise of scale 1 / laplace_eval_eps as if a vector could change by 1; in L1 norm it can change by
+        2, so that the true epsilon is twice that.
+        """
         if self.epsilons is not None:
-            return [(self._with(epsilon, plain), share) for epsilon, share in shares(self.epsilons)]
-        return [(plain if self.epsilon is None else self._with(self.epsilon, plain), 1.0)]
-
-    @staticmethod
-    def _with(epsilon: str, plain: Settings) -> Settings:
-        parse_epsilon(epsilon)
-        return replace(
-            Settings.with_epsilon(epsilon),
-            eval_type=plain.eval_type,
-            cluster_client_num=plain.cluster_client_num,
-        )
+            return [(parse_epsilon(epsilon), share) for epsilon, share in shares(self.epsilons)]
+        if self.epsilon is not None:
+            return [(parse_epsilon(self.epsilon), 1.0)]
+        try:
+            return [(parse_epsilon(str(2 * Decimal(self.laplace_eval_eps))), 1.0)]
+        except (ArithmeticError, UsageError):
+            raise UsageError(
+                f"--laplace-eval-eps {self.laplace_eval_eps} must be a number above 0 and at most "
+                f"{MAX_EPSILON // MICRO // 2}, half of the true epsilon",
+                hint=f"to compare without noise, give --privacy-eval-type {softmax.NOT_ENCRYPT}",
+            ) from None
 
 
 class Infer(Learner):
     """One evaluation; a fleet that is served is evaluated over and over, and the last one counts."""
 
     name = "infer"
-    how_many = "cluster_client_num"
     command = "infer"
     Options = Options
     individual = True
     modules = ("inference",)
 
-    def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
-        """data: in the place of the data set that the options name; its held-out records are the clients'."""
+    def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
+        """data: instead of the data set that the options name; its held-out records are the clients'."""
         self.options = options
-        ask_everybody(audience, "inference")
-        self._audience = audience
+        require_everybody(population, "inference")
+        self._population = population
         if data is None:
             named = softmax.load(options.dataset)
             data = replace(named, held_out=held_out(len(named.labels), options.held_out))
@@ -159,10 +176,10 @@ class Infer(Learner):
         self._label = options.answer == LABEL
         self._check_size()
         order = np.random.default_rng(options.seed).permutation(self._dataset.test)
-        there = audience.clients or len(order)
+        there = population.clients or len(order)
         self.clients = options.cluster_client_num or None
         self.holdings = None
-        if audience.knows_records:
+        if population.knows_records:
             self.clients = self.clients or min(_CLIENTS, there)
             if self.clients > there:
                 raise UsageError(
@@ -170,11 +187,8 @@ class Infer(Learner):
                     hint=f"ask for {there} or fewer, or hold out more records",
                 )
             self.holdings = Holdings(data.records(np.arange(len(data.labels))), order)
-        settings = [own for own, _ in options.settings(self.clients or 2)]
-        self._settings = max(settings, key=lambda own: own.epsilon or 0)  # of the class that pays most
         self.designs = self._designs()
-        standing = audience.standing
-        self.rounds = standing.rounds if standing else 1
+        self.rounds = population.schedule.rounds if population.schedule else 1
         self.times = self.rounds or 1
         self.reports = None if self.clients is None or self.rounds is None else self.clients * self.rounds
         self._round = 0
@@ -184,7 +198,7 @@ class Infer(Learner):
             exact = self._exact(everyone)
             labels = exact.argmax(axis=1)
             sums = np.bincount(labels, minlength=exact.shape[1]) if self._label else exact.sum(axis=0)
-            self._found = self._evaluate(labels if self._label else exact, everyone) | _told(
+            self._found = self._evaluate(labels if self._label else exact, everyone) | _shares(
                 sums / len(exact)
             )
             self._round = self.rounds
@@ -199,24 +213,22 @@ class Infer(Learner):
             )
 
     def _designs(self) -> list[ReportDesign]:
-        found = []
-        for own, share in self.options.settings(2):
-            if own.epsilon is None:
-                if not self._audience.knows_records or self._audience.clients is None:
-                    raise UsageError(
-                        f"no device sends a result as {softmax.NOT_ENCRYPT}: what it sends is protected",
-                        hint="compare with the score without noise, or ask a simulated fleet",
-                    )
-                return []
-            if self._label:
-                design = mechanisms.design(
-                    "grr", levels=len(self._weights.mantissas), epsilon_micro=own.epsilon
+        if self.options.privacy_eval_type == softmax.NOT_ENCRYPT:
+            if not self._population.knows_records or self._population.clients is None:
+                raise UsageError(
+                    f"no device sends a result as {softmax.NOT_ENCRYPT}: what it sends is protected",
+                    hint="compare with the score without noise, or ask a simulated fleet",
                 )
-                found.append(ReportDesign(design.decode(), 1, 0.0, "grr", own.epsilon, share, what=_RESULT))
-            else:
-                card = cards.decode(softmax.noise_card(own.epsilon))  # the vector is one value
-                found.append(ReportDesign(card, 1, 0.0, "laplace", own.epsilon, share, what=_RESULT))
-        return found
+            return []
+        return [self._design(epsilon, share) for epsilon, share in self.options.classes()]
+
+    def _design(self, epsilon: int, share: float) -> ReportDesign:
+        if self._label:
+            levels = len(self._weights.mantissas)
+            card = mechanisms.design("grr", levels=levels, epsilon_micro=epsilon).decode()
+        else:
+            card = cards.decode(softmax.noise_card(epsilon))  # the vector is one value
+        return ReportDesign(card, 1, 0.0, "grr" if self._label else "laplace", epsilon, share, what=_RESULT)
 
     @property
     def done(self) -> bool:
@@ -239,35 +251,52 @@ class Infer(Learner):
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
         self._round += 1
-        answers = [(cohort.card, cohort.answers) for cohort in result.cohorts]
         if not result.reports:
             return
-        told = [
-            own.symbols[:, 0] if self._label else estimate.symbol_values(card)[own.symbols]
-            for card, own in answers
-            if own is not None
-        ]
-        heard = np.concatenate([own.devices for _, own in answers if own is not None])
-        still = np.isin(heard, np.asarray(devices))  # one may have been revoked since it answered
-        self._found = self._evaluate(np.concatenate(told)[still], clients_of(devices, heard[still]))
+        answers = [(cohort.card, cohort.answers) for cohort in result.cohorts if cohort.answers is not None]
+        results = np.concatenate(
+            [
+                answer.symbols[:, 0] if self._label else estimate.symbol_values(card)[answer.symbols]
+                for card, answer in answers
+            ]
+        )
+        reporters = np.concatenate([answer.devices for _, answer in answers])
+        still = np.isin(reporters, np.asarray(devices))  # one may have been revoked since it answered
+        self._found = self._evaluate(results[still], clients_of(devices, reporters[still]))
         if self._label:
             labels = [(cohort.card, cohort.counts[0], None) for cohort in result.cohorts]
             shares = estimate.combine_frequencies(labels)
         else:  # the mean probability of each class
             shares = estimate.combine([(cohort.card, cohort.counts) for cohort in result.cohorts])
-        self._found |= _told(shares.mean, shares.low, shares.high)
+        self._found |= _shares(shares.mean, shares.low, shares.high)
 
     def _exact(self, clients: Devices) -> softmax.Floats:
         assert self.holdings is not None
         rows = self.holdings.rows(clients)[:, 0, :-1]
-        found: softmax.Floats = probabilities(self._weights.mantissas, self._weights.exponent, rows) / ONE
-        return found
+        exact: softmax.Floats = probabilities(self._weights.mantissas, self._weights.exponent, rows) / ONE
+        return exact
 
-    def _evaluate(self, told: npt.NDArray[Any], clients: Devices) -> dict[str, Any]:
+    def _evaluate(self, results: npt.NDArray[Any], clients: Devices) -> dict[str, Any]:
         known = None if self.holdings is None else self._exact(clients)
-        evaluate: Any = softmax.labelled if self._label else softmax.cluster
-        found: Evaluation = evaluate(self._settings, told, known)
-        return found.summary()
+        if self._label:
+            return self._privacy() | softmax.labelled(results, known)
+        return self._privacy() | softmax.cluster(self.options.eval_type, results, known)
+
+    def _privacy(self) -> dict[str, Any]:
+        """The true epsilon beside MindSpore's setting, of the class that pays most."""
+        account = Account()
+        epsilon = None
+        if self.designs:
+            dearest = max(self.designs, key=lambda design: design.epsilon)
+            epsilon = dearest.epsilon / MICRO
+            account.charge([Release(_RESULT, dearest.epsilon)])
+        return {
+            "privacy_eval_type": self.options.privacy_eval_type,
+            "laplace_eval_eps": None if epsilon is None else epsilon / 2,
+            "epsilon_true": epsilon,
+            "eval_type": self.options.eval_type,
+            "accounting": account.summary(),
+        }
 
     def state(self) -> dict[str, Any]:
         return {"round": self._round, "found": self._found}
@@ -277,7 +306,7 @@ class Infer(Learner):
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         classes, features = self._weights.mantissas.shape
-        found = {
+        result = {
             "dataset": self.options.dataset,
             "classes": classes,
             "features": features,
@@ -286,16 +315,11 @@ class Infer(Learner):
         }
         if self.designs:
             design = self.designs[0]
-            question = self._question(design)
-            found |= {
-                "budgets": [own.summary(self.times) for own in self.designs],
-                "card": design.card.data.hex(),
-                "card_hash": cards.card_hash(design.card.data).hex(),
-                "mechanism": design.mechanism,
-                "bytes_per_report": report_bytes(frames.packed_size(design.card.symbols, question.k)),
-                "bytes_per_request": request_bytes(question),
+            result |= {
+                "budgets": [each.summary(self.times) for each in self.designs],
+                **report_summary(design, self._question(design)),
             }
-        return found
+        return result
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
@@ -309,11 +333,11 @@ class Infer(Learner):
         sizes = ", ".join(f"{label}: {size}" for label, size in result["clusters"].items())
         lines.append(f"clients by cluster: {sizes or 'none'}")
         what = "label" if _labels(result) else "mean probability"
-        shares = ", ".join(f"{i}: {_interval(own)}" for i, own in result.get("shares", {}).items())
+        shares = ", ".join(f"{i}: {_interval(share)}" for i, share in result.get("shares", {}).items())
         return [*lines, f"{what} by class: {shares or 'none'}"]
 
 
-def _told(*interval: softmax.Floats) -> dict[str, Any]:
+def _shares(*interval: softmax.Floats) -> dict[str, Any]:
     """The share of each class with its interval, or alone where it is exact."""
     names = ("share", "low", "high")
     rows = zip(*interval, strict=True)

@@ -1,4 +1,4 @@
-"""What all algorithms that learn a linear model share: the data they are judged on, and what their results say."""
+"""The common part of algorithms that learn a linear model: the data that judge it, and the result."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tern import card as cards
+import numpy as np
+
 from tern.wire import MAX_BATCH, MAX_DIMENSION, MAX_VALUES, SOFTMAX
 from ternhost import datasets
 from ternhost.count.questions import Averaged, Question, report_bytes
-from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, Indices
+from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, Holdings, Indices
 from ternhost.errors import UsageError
 from ternhost.learn import judging
-from ternhost.learn.base import Audience, Floats, Learner, Turns, counted, frame_sizes
+from ternhost.learn.base import Floats, Learner, Population, Turns, counted, report_summary
 from ternhost.learn.designs import Budgeted, ReportDesign
 from ternhost.learn.optimum import optimum
 from ternhost.learn.parameters import MODELS, SUITED, quantise
-from ternhost.learn.training import Settings, Trainer
+from ternhost.learn.training import Trainer, TrainingPlan
 from ternhost.options import option, require
 
 WHAT = "what to learn"
@@ -60,10 +61,7 @@ class LearningOptions(Budgeted):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.model:
-            task = CLASSIFICATION if self.dimension is not None else datasets.task_of(self.dataset)
-            object.__setattr__(self, "model", SUITED[task])
-        if self.model not in MODELS:
+        if self.model and self.model not in MODELS:
             raise UsageError(f"there is no model {self.model!r}", hint=f"one of: {', '.join(MODELS)}")
         require(0 <= self.batch <= MAX_BATCH, "batch", f"0 (all) to {MAX_BATCH} records", self.batch)
         require(self.seed >= 0, "seed", "0 or more", self.seed)
@@ -79,6 +77,16 @@ class LearningOptions(Budgeted):
                 1 <= self.dimension <= MAX_DIMENSION, "dimension", f"1 to {MAX_DIMENSION}", self.dimension
             )
 
+    @property
+    def model_name(self) -> str:
+        """The model that was named, else the one that suits the labels."""
+        task = CLASSIFICATION if self.dimension is not None else datasets.task_of(self.dataset)
+        return self.model or SUITED[task]
+
+    @property
+    def derived(self) -> dict[str, Any]:
+        return {"model": self.model_name}
+
 
 class Learning(Learner):
     """The base of algorithms that learn a linear model by rounds: `_trainer` has it."""
@@ -86,22 +94,23 @@ class Learning(Learner):
     command = "train"
     _trainer: Trainer
 
-    def __init__(self, options: Any, audience: Audience, data: Dataset | None = None) -> None:
-        """data: to learn from, in the place of the data set that the options name."""
+    def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
+        """data: to learn from, instead of the data set that the options name."""
         self.options = options
-        self._audience = audience
+        self._population = population
         self.dataset = data
-        several = options.model == "softmax"
+        self.model: str = options.model_name
+        several = self.model == "softmax"
         if data is None and options.dimension is None:
             self.dataset = datasets.load(options.dataset, classes=several)
-        elif data is None and audience.knows_records:
+        elif data is None and population.knows_records:
             raise UsageError(
                 "--dimension is for devices with records of their own, and these are given theirs",
                 hint="name a --dataset, or a fleet of boards: port:... or mqtt:...",
             )
-        if self.dataset and self.dataset.task == REGRESSION and options.model != SUITED[REGRESSION]:
+        if self.dataset and self.dataset.task == REGRESSION and self.model != SUITED[REGRESSION]:
             raise UsageError(
-                f"a {options.model} model tells classes, and the labels of {self.dataset.name} are numbers",
+                f"a {self.model} model tells classes, and the labels of {self.dataset.name} are numbers",
                 hint=f"name --model {SUITED[REGRESSION]}, or leave it out",
             )
         self.classes: int = 1  # of softmax regression: each has a weight a feature
@@ -116,6 +125,13 @@ class Learning(Learner):
             )
         self._last: dict[str, Any] | None = None  # the estimate of the last round that had one
         self._turns: Turns | None = None
+
+    def _records(self, each: int = 1) -> Holdings | None:
+        """The training records, `each` to a client; None where the host does not know what clients hold."""
+        if self.dataset is None or not self._population.knows_records:
+            return None
+        order = np.random.default_rng(self.options.seed).permutation(self.dataset.training)
+        return Holdings(self.dataset.records(np.arange(len(self.dataset.labels))), order, each)
 
     def _turn(self, clients: int, group: int, number: int) -> Indices:
         """The clients (from 0) whose turn it is in a round (from 0), of so many in groups of that size."""
@@ -134,7 +150,7 @@ class Learning(Learner):
     @property
     def averaged(self) -> Averaged:
         parameters = quantise(self._trainer.model)
-        model = SOFTMAX if self.classes > 1 else self._trainer.settings.model
+        model = SOFTMAX if self.classes > 1 else self._trainer.plan.model
         return Averaged(model, parameters.mantissas, parameters.exponent, self.classes)
 
     def state(self) -> dict[str, Any]:
@@ -147,13 +163,13 @@ class Learning(Learner):
     def figures(self) -> dict[str, float]:
         if self.dataset is None:
             return {}
-        return judging.figures(self.dataset, self._trainer.settings.model, self._trainer.model)
+        return judging.figures(self.dataset, self._trainer.plan.model, self._trainer.model)
 
     def references(self) -> dict[str, Any]:
         """The optimum without privacy, the answer that knows no features, and how many records judge both."""
         if self.dataset is None:
             return {"measures": []}
-        model = self._trainer.settings.model
+        model = self._trainer.plan.model
         optimum = judging.figures(self.dataset, model, self.optimum())
         return {
             "measures": list(optimum),
@@ -168,26 +184,23 @@ class Learning(Learner):
         Local training has none; some is needed, or records that a line separates have no optimum.
         """
         assert self.dataset is not None
-        regularisation = getattr(self.options, "regularisation", Settings.regularisation)
-        return optimum(self._trainer.settings.model, self.dataset, regularisation)
+        regularisation = getattr(self.options, "regularisation", TrainingPlan.regularisation)
+        return optimum(self._trainer.plan.model, self.dataset, regularisation)
 
     def a_question(self, design: ReportDesign) -> Question:
-        """A question as it is asked of a class, for its size."""
+        """The question of the next round for a class."""
         raise NotImplementedError
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         design = self.designs[0]
         return {
             **self._judged(),
-            **frame_sizes(design, self.a_question(design)),
+            **report_summary(design, self.a_question(design)),
             "bytes_per_report_float32": report_bytes(4 * self.d),
-            "classes": [own.summary(self.times) for own in self.designs],
+            "classes": [design.summary(self.times) for design in self.designs],
             "stopped": self._trainer.stopped,
-            "optimiser": self._trainer.settings.optimiser,
+            "optimiser": self._trainer.plan.optimiser,
             "learning_rate": self._trainer.rate,  # of the last round
-            "mechanism": design.mechanism,
-            "card": design.card.data.hex(),
-            "card_hash": cards.card_hash(design.card.data).hex(),
             "levels": design.card.symbols,
             "k": design.k,
             "d": self.d,
@@ -209,7 +222,7 @@ class Learning(Learner):
         """Each figure of the model, beside the answer that knows no features and the optimum without privacy."""
         if self.dataset is None:
             return {"measure": None, "task": None}
-        model = self._trainer.settings.model
+        model = self._trainer.plan.model
         best = self.optimum()
         parts: dict[str, dict[str, Any]] = {
             "": judging.figures(self.dataset, model, self._trainer.model),
@@ -219,8 +232,8 @@ class Learning(Learner):
             "_optimum_interval": judging.intervals(self.dataset, model, best),
         }
         names = list(parts[""])
-        found = {f"{name}{part}": values[name] for name in names for part, values in parts.items()}
-        return {"measure": names[0], "measures": names, "task": self.dataset.task, **found}
+        judged = {f"{name}{part}": values[name] for name in names for part, values in parts.items()}
+        return {"measure": names[0], "measures": names, "task": self.dataset.task, **judged}
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
@@ -233,7 +246,7 @@ class Learning(Learner):
             f"{result['k']} of {result['d']} {unit}"
         )
         if len(result["classes"]) > 1:
-            lines += [_class(own) for own in result["classes"]]
+            lines += [_class(each) for each in result["classes"]]
         if "epsilon_stated" in result:
             lines.append(f"the paper would say epsilon {result['epsilon_stated']:g} of the same reports")
         return lines
@@ -273,9 +286,9 @@ def told_apart(result: Mapping[str, Any]) -> bool:
     return judging.better(name, result[name], baseline) and not low <= baseline <= high
 
 
-def _class(own: Mapping[str, Any]) -> str:
-    tau = "" if own["tau"] is None else f", tau {own['tau']:g}"
+def _class(cost: Mapping[str, Any]) -> str:
+    tau = "" if cost["tau"] is None else f", tau {cost['tau']:g}"
     return (
-        f"  {100 * own['share']:.3g} % of the clients at epsilon {own['epsilon']:g} a report{tau}: "
-        f"{own['epsilon_per_client']:g} in the run"
+        f"  {100 * cost['share']:.3g} % of the clients at epsilon {cost['epsilon']:g} a report{tau}: "
+        f"{cost['epsilon_per_client']:g} in the run"
     )

@@ -37,13 +37,13 @@ def _hinge(z: Floats, y: Floats) -> tuple[Floats, Floats]:
 
 
 def _cross_entropy(z: Floats, y: Floats) -> tuple[Floats, Floats]:
-    own = (np.arange(len(z)), y.astype(np.int64))
+    right = (np.arange(len(z)), y.astype(np.int64))
     z = z - z.max(axis=1, keepdims=True)
     slopes = np.exp(z)
     total = slopes.sum(axis=1)
     slopes /= total[:, None]
-    slopes[own] -= 1
-    return np.log(total) - z[own], slopes
+    slopes[right] -= 1
+    return np.log(total) - z[right], slopes
 
 
 LOSSES: dict[int, Loss] = {

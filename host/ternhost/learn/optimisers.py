@@ -1,6 +1,6 @@
 """Optimisers: how a model moves along an estimated gradient, and which model counts in the end.
 
-An optimiser has `weights`, at which the next gradient is asked for, and `model`, what has been learnt. Each says what
+An optimiser has `weights`, where the next gradient is taken, and `model`, what has been learnt. Each says what
 learning rate suits the noise of a run (`Noise`) where nobody names one.
 """
 
@@ -172,12 +172,12 @@ class Adam(Averaging):
 def read_vectors(state: Mapping[str, Any], dimension: int, *names: str) -> list[Floats]:
     """The vectors of these names in a state. Raises UsageError for another dimension, or where they are not there."""
     try:
-        found = [np.array(state[name], np.float64) for name in names]
+        vectors = [np.array(state[name], np.float64) for name in names]
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"the stored state of training cannot be read: {error}") from error
-    if any(vector.shape != (dimension,) for vector in found):
+    if any(vector.shape != (dimension,) for vector in vectors):
         raise UsageError("the stored state of training is of a model of another dimension")
-    return found
+    return vectors
 
 
 OPTIMISERS: Registry[type[Optimiser]] = Registry(

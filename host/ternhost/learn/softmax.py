@@ -2,9 +2,7 @@
 
 Each client classifies a record of its own on the device (tern.inference) and sends the probability vector under exact
 discrete Laplace noise. The host takes the largest entry for the cluster and judges the clusters by a score that needs
-no truth. The settings are those of MindSpore Federated, by their names. There, noise of scale 1 / laplace_eval_eps is
-added to each entry as if a softmax vector could change by 1; in L1 norm it can change by 2. So the privacy
-loss of that setting is twice its value: `Settings.epsilon` is the true one, and what the card is certified for.
+no truth.
 """
 
 from __future__ import annotations
@@ -12,20 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tern.fixed import MAX_EPSILON, ONE
+from tern.fixed import ONE
 from ternhost import datasets
 from ternhost.datasets import CLASSIFICATION, MULTICLASS, Dataset
 from ternhost.errors import UsageError
 from ternhost.learn.parameters import LARGEST_WEIGHT, quantise
 from ternhost.privacy import mechanisms
-from ternhost.privacy.accounting import Account, Release
-from ternhost.privacy.base import MICRO, parse_epsilon
+from ternhost.privacy.base import MICRO
 
 Floats = npt.NDArray[np.float64]
 Fixed = npt.NDArray[np.int16]
@@ -37,60 +33,11 @@ NOT_EVAL = "NOT_EVAL"
 SILHOUETTE_SCORE = "SILHOUETTE_SCORE"
 CALINSKI_HARABASZ = "CALINSKI_HARABASZ"
 CALINSKI_HARABASZ_SCORE = "CALINSKI_HARABASZ_SCORE"  # the same, as MindSpore's text has it in places
+SCORES = (NOT_EVAL, SILHOUETTE_SCORE, CALINSKI_HARABASZ, CALINSKI_HARABASZ_SCORE)
 
 _GRID_BITS = 10
 _REACH = 8  # noise scales beyond a probability's 0..1 before a symbol stands for the tail
 _MOST_LEVELS = 65535
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Of an evaluation, by MindSpore's names. `with_epsilon` makes them from an honest epsilon."""
-
-    privacy_eval_type: str = LAPLACE
-    laplace_eval_eps: str = "1"
-    cluster_client_num: int = 1000
-    eval_type: str = SILHOUETTE_SCORE
-
-    def __post_init__(self) -> None:
-        if self.privacy_eval_type not in (NOT_ENCRYPT, LAPLACE):
-            raise UsageError(
-                f"privacy_eval_type {self.privacy_eval_type!r} is none", hint=f"{NOT_ENCRYPT} or {LAPLACE}"
-            )
-        known = (NOT_EVAL, SILHOUETTE_SCORE, CALINSKI_HARABASZ, CALINSKI_HARABASZ_SCORE)
-        if self.eval_type not in known:
-            raise UsageError(f"eval_type {self.eval_type!r} is none", hint=", ".join(known))
-        if self.cluster_client_num < 2:
-            raise UsageError("cluster_client_num must be 2 or more")
-        if self.privacy_eval_type == LAPLACE and self._epsilon() > MAX_EPSILON:
-            raise UsageError(
-                f"laplace_eval_eps {self.laplace_eval_eps} means a true epsilon above {MAX_EPSILON // MICRO}, "
-                "which protects nothing",
-                hint=f"give at most {MAX_EPSILON // MICRO // 2}, or say {NOT_ENCRYPT}",
-            )
-
-    @classmethod
-    def with_epsilon(cls, epsilon: str, **others: Any) -> Settings:
-        """Settings whose true epsilon is `epsilon`."""
-        return cls(laplace_eval_eps=str(Decimal(parse_epsilon(epsilon)) / 2 / MICRO), **others)
-
-    def _epsilon(self) -> int:
-        try:
-            return int(2 * Decimal(self.laplace_eval_eps) * MICRO)
-        except ArithmeticError:
-            raise UsageError(f"laplace_eval_eps {self.laplace_eval_eps!r} is no number") from None
-
-    @property
-    def epsilon(self) -> int | None:
-        """The true privacy loss of one result in micro-epsilon: twice laplace_eval_eps; None without protection."""
-        return self._epsilon() if self.privacy_eval_type == LAPLACE else None
-
-    def account(self) -> Account:
-        """What a result costs a client: the true loss, once for the vector."""
-        account = Account()
-        if self.epsilon is not None:
-            account.charge([Release("inference result", self.epsilon)])
-        return account
 
 
 def noise_card(epsilon: int) -> bytes:
@@ -143,37 +90,6 @@ def train_classifier(dataset: Dataset) -> Weights:
 # Clusters and scores
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """Of the vectors of one evaluation: clusters by their size, the score (None: not asked, or one cluster only).
-
-    What is `None` beside it is known only where the records are: not of boards that somebody else filled.
-    """
-
-    settings: Settings
-    clients: int
-    clusters: dict[int, int]
-    score: float | None
-    score_without_noise: float | None
-    agreement: float | None  # share of clients whose cluster is that of their noiseless vector
-
-    def summary(self) -> dict[str, Any]:
-        """For JSON, with the true epsilon beside the setting."""
-        epsilon = self.settings.epsilon
-        return {
-            "privacy_eval_type": self.settings.privacy_eval_type,
-            "laplace_eval_eps": float(self.settings.laplace_eval_eps) if epsilon is not None else None,
-            "epsilon_true": None if epsilon is None else epsilon / MICRO,
-            "eval_type": self.settings.eval_type,
-            "clients": self.clients,
-            "clusters": {str(label): size for label, size in self.clusters.items()},
-            "score": self.score,
-            "score_without_noise": self.score_without_noise,
-            "agreement": self.agreement,
-            "accounting": self.settings.account().summary(),
-        }
-
-
 def score(eval_type: str, vectors: Floats, labels: Sequence[int] | npt.NDArray[Any]) -> float | None:
     """The score of a clustering; None where none is asked, or there are fewer than 2 clusters or a cluster each."""
     count = len(set(np.asarray(labels).tolist()))
@@ -186,25 +102,32 @@ def score(eval_type: str, vectors: Floats, labels: Sequence[int] | npt.NDArray[A
     return float(measure(vectors[order], np.asarray(labels)[order]))
 
 
-def labelled(settings: Settings, labels: Labels, exact: Floats | None = None) -> Evaluation:
-    """The same of reported labels (n), which have no score: that is of vectors."""
-    agreement = None if exact is None else float((labels == exact.argmax(axis=1)).mean())
-    return Evaluation(settings, len(labels), _sizes(labels), None, None, agreement)
+def labelled(labels: Labels, exact: Floats | None = None) -> dict[str, Any]:
+    """The clusters of reported labels (n), as of `cluster`; labels have no score."""
+    return _evaluation(labels, None if exact is None else exact.argmax(axis=1))
 
 
-def _sizes(labels: Labels) -> dict[int, int]:
-    return {int(label): int(size) for label, size in zip(*np.unique(labels, return_counts=True), strict=True)}
+def cluster(eval_type: str, vectors: Floats, exact: Floats | None = None) -> dict[str, Any]:
+    """Cluster vectors (n x c) by their largest entry and score them, for JSON.
 
-
-def cluster(settings: Settings, vectors: Floats, exact: Floats | None = None) -> Evaluation:
-    """Cluster vectors (n x c) by their largest entry and score them, beside the `exact` ones if they are known."""
+    exact: the noiseless vectors. Where nobody knows them, their score is None, and so is the agreement: the share of
+    clients whose cluster is that of their noiseless vector.
+    """
     labels = vectors.argmax(axis=1)
     true = None if exact is None else exact.argmax(axis=1)
-    return Evaluation(
-        settings,
-        len(vectors),
-        _sizes(labels),
-        score(settings.eval_type, vectors, labels),
-        None if exact is None or true is None else score(settings.eval_type, exact, true),
-        None if true is None else float((labels == true).mean()),
-    )
+    without_noise = None if exact is None or true is None else score(eval_type, exact, true)
+    return _evaluation(labels, true, score(eval_type, vectors, labels), without_noise)
+
+
+def _evaluation(
+    labels: Labels, true: Labels | None, noisy: float | None = None, without_noise: float | None = None
+) -> dict[str, Any]:
+    return {
+        "clients": len(labels),
+        "clusters": {
+            str(label): int(size) for label, size in zip(*np.unique(labels, return_counts=True), strict=True)
+        },
+        "score": noisy,
+        "score_without_noise": without_noise,
+        "agreement": None if true is None else float((labels == true).mean()),
+    }

@@ -1,7 +1,7 @@
 """Training by rounds: one step of an optimiser a round, and when to stop.
 
-Round by round devices are asked for something at the current parameters; the estimate of its mean comes from elsewhere
-(`aggregate.estimate`), by whatever link. Source of the protocol: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7.
+In each round devices report at the current parameters; the caller estimates the mean of their reports. Source of the
+protocol: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ QUORUM = "quorum"  # too many rounds in a row without a report
 
 
 @dataclass(frozen=True)
-class Settings:
+class TrainingPlan:
     """A run, fixed before it starts. `expected` is the number of reports that a full round brings a coordinate."""
 
     model: int
@@ -81,8 +81,8 @@ def plan(
     optimiser: str = "averaging",
     gives_up: bool = True,
     classes: int = 1,
-) -> Settings:
-    """The settings of a run of `rounds` rounds (None: no end), each of `group` reports of k coordinates.
+) -> TrainingPlan:
+    """The plan of a run of `rounds` rounds (None: no end), each of `group` reports of k coordinates.
 
     variance: of one reported value at input 0, from the card. horizon: the rounds for which the learning rate is
     chosen, by default all. The learning rate follows unless it is given. gives_up: it stops before its last round where
@@ -96,9 +96,11 @@ def plan(
     if learning_rate is None:
         noise = Noise(model, dimension // classes, horizon or rounds or 1, variance / expected)
         learning_rate = OPTIMISERS.named(optimiser).automatic_rate(noise)
-    tolerance = 0.0 if variance else Settings.tolerance  # an estimate of 0 is then no sign of a gradient of 0
+    tolerance = (
+        0.0 if variance else TrainingPlan.tolerance
+    )  # an estimate of 0 is then no sign of a gradient of 0
     limits: dict[str, Any] = {} if rounds and gives_up else {"patience": None, "failures": None}
-    return Settings(
+    return TrainingPlan(
         model,
         dimension,
         rounds,
@@ -145,19 +147,19 @@ class Drift:
 class Trainer:
     """One run: ask `question()`, estimate the mean gradient of a group, `update()`, until `stopped` says why."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.optimiser: Optimiser = OPTIMISERS.named(settings.optimiser)(settings.dimension)
+    def __init__(self, plan: TrainingPlan) -> None:
+        self.plan = plan
+        self.optimiser: Optimiser = OPTIMISERS.named(plan.optimiser)(plan.dimension)
         self.round = 0  # rounds that have ended, with or without an update
         self.stopped: str | None = None
         self._still = 0
         self._failed = 0
         self._drift = Drift()
-        self.rate = settings.learning_rate  # of the last round
+        self.rate = plan.learning_rate  # of the last round
 
     @property
     def weights(self) -> Floats:
-        """At which the next gradient is asked for."""
+        """Where the next gradient is taken."""
         return self.optimiser.weights
 
     def question(self) -> Parameters:
@@ -174,7 +176,7 @@ class Trainer:
     ) -> None:
         """End a round with its estimated mean gradient (d values) and how many reports each coordinate rests on.
 
-        tau: the range that the devices were asked for. kept: as of `Noise`.
+        tau: the range of the round. kept: as of `Noise`.
 
         A coordinate that nobody reported has 0 reports and any mean, nan included. Every report moves the model by
         the same amount: a coordinate with half of the expected reports makes half a step.
@@ -183,22 +185,20 @@ class Trainer:
         counts = np.asarray(reports, np.float64)
         gradient = np.where(counts > 0, np.asarray(mean, np.float64), 0.0)
         if gradient.shape != self.weights.shape or counts.shape not in (gradient.shape, ()):
-            raise ValueError(f"a gradient of {self.settings.dimension} coordinates is needed")
+            raise ValueError(f"a gradient of {self.plan.dimension} coordinates is needed")
         if not np.isfinite(gradient).all():
             raise ValueError("the gradient is not finite")
-        settings = self.settings
+        plan = self.plan
         before = self.weights
-        direction = gradient * (counts / settings.expected) + settings.regularisation * before
-        rate = self.rate = settings.rate(tau, kept, self._drift.caution)
+        direction = gradient * (counts / plan.expected) + plan.regularisation * before
+        rate = self.rate = plan.rate(tau, kept, self._drift.caution)
         self.optimiser.step(direction, rate)
-        if settings.noise is not None:
+        if plan.noise is not None:
             reports = float(np.broadcast_to(counts, gradient.shape).sum())
-            noise = settings.noise.variance * tau**2 * reports / settings.expected
-            self._drift.add(
-                rate**2 * noise, self.optimiser.model, late=4 * self.round >= settings.noise.rounds
-            )
+            noise = plan.noise.variance * tau**2 * reports / plan.expected
+            self._drift.add(rate**2 * noise, self.optimiser.model, late=4 * self.round >= plan.noise.rounds)
         step = float(np.abs(self.weights - before).max())
-        self._still = self._still + 1 if step < settings.tolerance * rate else 0
+        self._still = self._still + 1 if step < plan.tolerance * rate else 0
         self._failed = 0
         self._end_round()
 
@@ -214,12 +214,12 @@ class Trainer:
 
     def _end_round(self) -> None:
         self.round += 1
-        settings = self.settings
-        if settings.failures is not None and self._failed >= settings.failures:
+        plan = self.plan
+        if plan.failures is not None and self._failed >= plan.failures:
             self.stopped = QUORUM
-        elif settings.patience is not None and self._still >= settings.patience:
+        elif plan.patience is not None and self._still >= plan.patience:
             self.stopped = CONVERGED
-        elif settings.rounds is not None and self.round >= settings.rounds:
+        elif plan.rounds is not None and self.round >= plan.rounds:
             self.stopped = ROUNDS
 
     def state(self) -> dict[str, Any]:
@@ -240,9 +240,9 @@ class Trainer:
             self.optimiser.restore(state["optimiser"])
             self.round, self.stopped = int(state["round"]), state["stopped"]
             self._still, self._failed = int(state["still"]), int(state["failed"])
-            self._drift = Drift(**state.get("drift", {}))  # none in a run of an earlier version
-            self.rate = float(state.get("rate", self.rate))
-            if self.stopped == ROUNDS and (self.settings.rounds or self.round + 1) > self.round:
+            self._drift = Drift(**state["drift"])
+            self.rate = float(state["rate"])
+            if self.stopped == ROUNDS and (self.plan.rounds or self.round + 1) > self.round:
                 self.stopped = None  # there are more by now
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"the stored state of training cannot be read: {error}") from error

@@ -59,12 +59,12 @@ def provision_board(
     shapes: int = 0,
     last: int = 0,
 ) -> None:
-    """Write the files of a board whose clients are `first`, `first + 1`, ..., one a key.
+    """Write the files of a board whose clients are `first`, `first + 1`, ..., one for each key.
 
-    rows: int16, one record of d features and a label (Q1.14) a row; the clients share them out in order, as evenly as
-    can be. policy: of all of them, or one a client. last: round up to which they answer none.
+    rows: int16, a record of d features and a label (Q1.14) in each; the clients share them in order, as evenly as
+    possible. policy: for all clients, or one for each. last: the last round that they refuse.
 
-    Raises UsageError, and StorageError also where there is a board already: its ledgers are not to be undone.
+    Raises UsageError, and StorageError, also where there is a board already: its ledgers must not be reset.
     """
     directory = Path(directory)
     if not 1 <= first <= first + len(keys) - 1 < wire.FLEET or not len(keys) <= len(rows):
@@ -96,21 +96,21 @@ def provision_board(
         raise StorageError(f"cannot write the files of a board: {error}", hint=hint) from error
 
 
-FLEET_NAME = "fleet"  # in the directory of a run: the files of its boards
-_EMULATED = "emulated"  # state of a store: the devices 1 to this one are emulated
+FLEET_NAME = "fleet"  # directory of a run with the files of its boards
+_EMULATED = "emulated"  # in a store: the last of the emulated devices, which begin with 1
 
 
 def board_directories(directory: Path, boards: int) -> list[Path]:
-    """Where the files of so many boards are that tern made in a directory."""
+    """The directories of so many boards that tern makes for a run."""
     return [directory / FLEET_NAME / f"board-{board:03d}" for board in range(boards)]
 
 
 def provision_fleet(
     store: Store, directories: Sequence[Path], rows: Rows, policies: Policy | Sequence[Policy], each: int = 1
 ) -> None:
-    """Make boards for `rows` (records with labels), one device for `each` of them, from 1 on, with keys in the store.
+    """Make boards with devices from 1 on, `each` of `rows` (records with labels) for a device, and store their keys.
 
-    policies: of all devices, or one a device. Raises UsageError where the store holds the keys of other devices.
+    policies: for all devices, or one for each. Raises UsageError where the store has the keys of other devices.
     """
     devices = len(rows) // each
     made = store.state(_EMULATED) or 0
@@ -128,7 +128,7 @@ def provision_fleet(
         board_rows = rows[start * each : end * each]
         provision_board(directory, start + 1, board_keys, board_rows, board_policies, 0, last)
     store.save_state({_EMULATED: max(made, devices)})
-    store.add_devices(keys)  # last: where there are boards already, theirs stay
+    store.add_devices(keys)  # last: existing boards keep their keys
 
 
 def provision_from(
@@ -149,10 +149,10 @@ def provision_from(
 
 
 def epsilon_spent(directories: Sequence[Path]) -> list[list[float]]:
-    """What the clients of these boards have spent, as their ledgers say: (epsilon, clients), the least first.
+    """[epsilon spent, number of clients] by the ledgers of these boards, the least first.
 
-    A board that was killed may leave half of a new ledger beside the one that counts (NAME.new). A ledger that cannot
-    be read is left out: its client never reports again.
+    A killed board may leave half of a new ledger beside the valid one (NAME.new). A ledger that cannot be read is left
+    out: its client never reports again.
     """
     clients_by_spent: Counter[int] = Counter()
     account = ledger.Ledger()
@@ -166,7 +166,7 @@ def epsilon_spent(directories: Sequence[Path]) -> list[list[float]]:
 
 
 def _write_ledgers(directory: Path, devices: Sequence[int], budgets: Sequence[int], last: int) -> None:
-    # Fresh ledgers of a budget are all alike: one is made, the others are copies.
+    # Fresh ledgers of one budget are equal: make one, copy the others.
     fresh: dict[int, bytes] = {}
     for device, budget in zip(devices, budgets, strict=True):
         path = directory / storage.ledger_name(device)

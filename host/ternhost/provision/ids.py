@@ -16,10 +16,10 @@ _WRITTEN = re.compile(r"([0-9]{1,20})(?:-([0-9]{1,20}))?")
 
 def parse_range(text: str) -> range:
     """The ids that `7` or `10-19` names. Raises UsageError."""
-    found = _WRITTEN.fullmatch(text)
-    if not found:
+    match = _WRITTEN.fullmatch(text)
+    if not match:
         raise UsageError(f"{text!r} is no device", hint="give an id, or a range such as 10-19")
-    ids = range(int(found[1]), int(found[2] or found[1]) + 1)
+    ids = range(int(match[1]), int(match[2] or match[1]) + 1)
     if not ids:
         raise UsageError(f"{text!r} is an empty range", hint="give the smaller id first")
     if ids[0] < 1 or ids[-1] > LAST:
@@ -28,9 +28,9 @@ def parse_range(text: str) -> range:
 
 
 def check_apart(sites: Mapping[str, range]) -> None:
-    """Raise UsageError where two sites would have the same device. sites: the ids of each, by its name."""
+    """Raise UsageError where two sites would have the same device. sites: by name, the ids of the devices."""
     known = sorted((ids.start, ids.stop, site) for site, ids in sites.items())
     for (_, stop, site), (start, _, other) in itertools.pairwise(known):
         if start < stop:
             message = f"sites {site} and {other} would both have device {start}"
-            raise UsageError(message, hint="give each ids of its own")
+            raise UsageError(message, hint="give each site ids of its own")

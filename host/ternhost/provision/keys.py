@@ -1,6 +1,6 @@
 """The keys of a fleet's devices: made, replaced and revoked in its store, also while a host serves the fleet.
 
-Reports of a revoked device do not verify from then on, and after `tern broker config` the broker refuses its board. The
+The reports of a revoked device no longer verify, and after `tern broker config` the broker refuses its board. The
 fleet's key is replaced at the same time, since the board knows it.
 """
 
@@ -25,7 +25,7 @@ MAX_AT_ONCE = 1_000_000
 class Device:
     """A device of the store. revoked: when (seconds since 1970), or None.
 
-    wake, heard: of a device that sleeps, the seconds from one wake to the next, and when it was heard last.
+    For a device that sleeps: wake, the seconds between two wakes; heard, when it was heard last (seconds since 1970).
     """
 
     id: int
@@ -37,9 +37,9 @@ class Device:
 def add(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
     """Give each device a key. Raises UsageError for an id that no device may have, or that has a key."""
     _check(devices)
-    if there := sorted(set(devices) & store.keys().keys()):
+    if existing := sorted(set(devices) & store.keys().keys()):
         hint = "'tern device rotate' gives it a new one"
-        raise UsageError(f"device {there[0]} has a key already", hint=hint)
+        raise UsageError(f"device {existing[0]} has a key already", hint=hint)
     keys = new_keys(devices)
     store.add_devices(keys)
     return keys
@@ -54,9 +54,9 @@ def rotate(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
 
 
 def revoke(store: Store, devices: Sequence[int]) -> FleetKey:
-    """Take the keys of the devices away, and give the others a new key of the fleet.
+    """Revoke the keys of these devices, and make a new key of the fleet for the others.
 
-    Both at once, so that a host that serves brings it to no board that is revoked. Raises UsageError where a device
+    In one transaction, so that a serving host sends the new key to no revoked board. Raises UsageError where a device
     has no key.
     """
     with store.transaction():

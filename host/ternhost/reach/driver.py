@@ -20,6 +20,7 @@ from tern import wire
 from ternhost.count.questions import Averaged, Question
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import RefusedError
+from ternhost.learn.schedule import Terms
 
 Devices = Sequence[int] | npt.NDArray[np.int64]
 Cohorts = Sequence[tuple[Question, Devices]]
@@ -36,22 +37,6 @@ class Progress:
 
 Tell = Callable[[Progress], None]
 Warn = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Terms:
-    """How a round ends: by a quorum (share of the devices asked) or a deadline (s).
-
-    silence: seconds without a frame of a board that has been asked, after which the round goes on without it.
-    """
-
-    quorum: float = 1.0
-    deadline: float | None = 120.0
-    silence: float = 30.0
-
-    def reports(self, asked: int) -> int:
-        """How many reports are enough."""
-        return max(1, round(self.quorum * asked))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from ternhost.registry import Registry
 
 if TYPE_CHECKING:
     from ternhost.datasets import Holdings
-    from ternhost.reach.driver import Driver, Terms, Warn
+    from ternhost.learn.schedule import Terms
+    from ternhost.reach.driver import Driver, Warn
     from ternhost.reach.stored import DriverOptions
     from ternhost.store.store import Store
 
@@ -57,7 +58,7 @@ class HomeTopics(Protocol):
 
 
 @dataclass(frozen=True)
-class Setting:
+class RunContext:
     """What a fleet's driver is made for: a run, by name, with its store, its directory and its terms.
 
     first: id of the first simulated client. modules: of the device library that boards need beside their client.
@@ -154,7 +155,7 @@ class Fleet:
             f"fleet {self.text!r} has no boards on ports", hint="such as emulated:1 or port:/dev/ttyACM0"
         )
 
-    def driver(self, setting: Setting) -> Driver:
+    def driver(self, context: RunContext) -> Driver:
         """What reaches it. Raises TernError."""
         raise NotImplementedError
 

@@ -48,13 +48,6 @@ class Link(Protocol):
     def backlog(self) -> int:
         """How many bytes wait for room."""
 
-    def ask(self, frame: bytes, kind: int, nonce: int, timeout: float) -> bytes | None:
-        """Send a question to the board itself and wait for its reply.
-
-        Returns the frame of type `kind` that carries the nonce, or an ERROR of the board, or None if neither comes
-        within `timeout` seconds. Raises DeviceError once the link is lost.
-        """
-
     def close(self) -> None:
         """Give the port back. A link that was lost is closed too."""
 
@@ -114,8 +107,8 @@ class ListeningLink(ABC):
         self.name = name
         self._events = events
         self._lost: DeviceError | None = None
-        self._replies: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._wanted = b""  # types of frames that answer what is asked; no other is kept
+        self._hellos: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()  # None: the link is lost
+        self._awaits_hello = False  # no HELLO is kept while nobody waits for it
 
     @abstractmethod
     def send(self, frame: bytes) -> None:
@@ -139,10 +132,10 @@ class ListeningLink(ABC):
         """Pass on frames of the board, in order; an empty one came damaged, and is for the aggregator to count."""
         answers = []
         for frame in received:
-            if frame and frame[0] in self._wanted:
-                self._replies.put(frame)
-            if frame[:1] not in (bytes((wire.HELLO,)), bytes((wire.BENCH,))):
+            if frame[:1] != bytes((wire.HELLO,)):
                 answers.append(frame)
+            elif self._awaits_hello:
+                self._hellos.put(frame)
         if answers:
             self._events.put(Received(self, answers))
 
@@ -154,16 +147,16 @@ class ListeningLink(ABC):
             f"the board on {self.name} is gone: {why}",
             hint=f"check its cable and power; {self.AFTER_LOSS}",
         )
-        self._replies.put(None)
+        self._hellos.put(None)
         self._events.put(Received(self, [], self._lost))
 
     def hello(self, timeout: float = 5.0) -> host_frames.Hello:
         """Ask the board who it is, again and again until `timeout`. Raises DeviceError and RefusedError."""
         # So many questions, whatever the clock says: a host that was held up must not give up a board that answers.
         for _ in range(math.ceil(timeout / HELLO_EVERY)):
-            self._wanted = bytes((wire.HELLO,))
+            self._awaits_hello = True
             nonce = self.ask_hello()
-            reply = self._reply(wire.HELLO, nonce, min(timeout, HELLO_EVERY))
+            reply = self._hello(nonce, min(timeout, HELLO_EVERY))
             try:
                 hello = read_hello(reply or b"")
             except frames.FrameError:
@@ -175,23 +168,17 @@ class ListeningLink(ABC):
             hint="check that it is the right port, and that the board runs tern (press its reset button)",
         )
 
-    def ask(self, frame: bytes, kind: int, nonce: int, timeout: float) -> bytes | None:
-        """As Link's."""
-        self._wanted = bytes((kind, wire.ERROR))
-        self.send(frame)
-        return self._reply(kind, nonce, timeout)
-
-    def _reply(self, kind: int, nonce: int, timeout: float) -> bytes | None:
+    def _hello(self, nonce: int, timeout: float) -> bytes | None:
         end = time.monotonic() + timeout
         try:
             while True:  # what is there is taken, however late it is
-                reply = self._replies.get(timeout=max(0.0, end - time.monotonic()))
+                reply = self._hellos.get(timeout=max(0.0, end - time.monotonic()))
                 if reply is None:
                     assert self._lost is not None
                     raise self._lost
-                if reply[0] == wire.ERROR or (reply[0] == kind and reply[1:5] == nonce.to_bytes(4, "little")):
+                if reply[1:5] == nonce.to_bytes(4, "little"):
                     return reply
         except queue.Empty:
             return None
         finally:
-            self._wanted = b""
+            self._awaits_hello = False

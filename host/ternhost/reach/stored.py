@@ -10,7 +10,8 @@ from tern import wire
 from ternhost.count.aggregator import Accepted, Aggregator
 from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult, with_answers
-from ternhost.reach.driver import Cohorts, Driver, FleetStatus, Refusals, Terms, Warn
+from ternhost.learn.schedule import Terms
+from ternhost.reach.driver import Cohorts, Driver, FleetStatus, Refusals, Warn
 from ternhost.reach.sightings import Sightings
 from ternhost.store import kept_model
 from ternhost.store.round_numbers import last_number

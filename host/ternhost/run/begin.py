@@ -1,4 +1,4 @@
-"""How a run begins: what makes no sense is refused before anything is made, and a refused run leaves nothing behind."""
+"""How a run begins: options that make no sense are refused first, and a refused run leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ import numpy as np
 
 from tern import wire
 from ternhost.errors import UsageError
-from ternhost.learn.base import ALGORITHMS, Audience, Devices, Learner, clients_of
-from ternhost.provision.boards import FLEET_NAME, provision_fleet
+from ternhost.learn.base import ALGORITHMS, Devices, Learner, Population, clients_of
+from ternhost.learn.schedule import Schedule
+from ternhost.provision.boards import provision_fleet
 from ternhost.reach import fleet
 from ternhost.reach.fleet import Fleet
 from ternhost.run import costs, plugins
 from ternhost.run import directory as places
-from ternhost.run.directory import Place
-from ternhost.run.options import Schedule, Where
+from ternhost.run.directory import RunFiles
+from ternhost.run.options import RunOptions
 from ternhost.store import store_file
 from ternhost.store.round_numbers import check_skip, skip
 from ternhost.store.runs import ABANDONED, FINISHED, PREPARING, StoredRun
@@ -29,65 +30,54 @@ from ternhost.store.store import Store
 
 
 def written(
-    algorithm: str,
-    options: Any,
-    where: Where,
-    schedule: Schedule | None,
-    store: str | Path | None,
-    name: str | None,
-    anew: bool,
-    parent: Path = places.RUNS,
-) -> tuple[Store, Place, Learner]:
+    options: RunOptions, store: str | Path | None, name: str | None, anew: bool, parent: Path
+) -> tuple[Store, RunFiles, Learner]:
     """Make the directory of a run and write the run into its store, which is open then. For `Run.begin`.
 
-    The algorithm that was made to see whether all is in order goes with them: a card may take a minute to design.
-
-    Raises TernError, and leaves no directory and no run then.
+    Also returns the learner that was made to check the options: a card may take a minute to design. Raises TernError,
+    and leaves no directory and no run then.
     """
-    kind = fleet.parse(where.fleet)
-    path = kind.default_store  # asked for in any case: it says what a fleet lacks
+    kind = fleet.parse(options.fleet)
+    path = kind.default_store  # read in any case: it says what a fleet lacks
     if store is not None:
         path = store_path(store)
-    cls = ALGORITHMS.named(algorithm)
+    cls, schedule = ALGORITHMS.named(options.algorithm), options.schedule
     places.check_name(name)
-    made = None
+    learner = None
+    made = kind.provisions or kind.simulated
     new = path is None or not path.is_file()
     if new:
-        check_skip(None, where.after_round)
-    if schedule is None and (kind.provisions or kind.simulated or (new and not kind.by_gateways)):
-        made = cls(options, audience(kind, None, None))
-        _check(made, kind, where, (where.after_round or 0) + 1)
-    elif path is None and not kind.provisions and not kind.simulated:
+        check_skip(None, options.after_round)
+    if schedule is None and (made or (new and not kind.by_gateways)):
+        learner = cls(options.learning, population(kind, None, None))
+        _check(learner, kind, options, (options.after_round or 0) + 1)
+    elif path is None and not made:
         raise UsageError("--store must name the store with the devices' keys")
     with ExitStack() as undo:
         opened = None if path is None else undo.enter_context(Store(path))
-        directory = places.new_directory(
-            name, parent, taken=[] if opened is None else [run.name for run in opened.runs()]
-        )
+        taken = [] if opened is None else [run.name for run in opened.runs()]
+        directory = places.new_directory(name, parent, taken)
         undo.callback(_remove, directory)
         if opened is None:
             opened = undo.enter_context(Store(directory / store_file.NAME))
         require_no_run(opened, anew)
-        first = check_skip(opened, where.after_round) + 1
-        whom = audience(kind, schedule, opened)
-        made = made or cls(options, whom)
-        _check(made, kind, where, first)
+        first = check_skip(opened, options.after_round) + 1
+        clients = population(kind, schedule, opened)
+        learner = learner or cls(options.learning, clients)
+        _check(learner, kind, options, first)
         asked = {
-            "algorithm": algorithm,
-            "options": asdict(options),
-            "where": asdict(where),
-            "schedule": None if schedule is None else asdict(schedule),
+            **asdict(options),
             "directory": str(directory.resolve()),
-            "devices": None if schedule else whom.devices,
-            "references": {**costs.references(made), "devices": whom.devices or None},
+            "devices": None if schedule else clients.devices,
+            "references": {**costs.references(learner), "devices": clients.devices or None},
         }
-        place = Place(directory, opened.path, directory.name)
-        undo.callback(opened.forget_run, place.name)
-        skip(opened, where.after_round)
-        opened.begin_run(StoredRun(place.name, time.time(), PREPARING, asked, _begun(first)))
-        place.write()
+        files = RunFiles(directory, opened.path, directory.name)
+        undo.callback(opened.forget_run, files.name)
+        skip(opened, options.after_round)
+        opened.begin_run(StoredRun(files.name, time.time(), PREPARING, asked, _begun(first)))
+        files.write()
         undo.pop_all()
-    return opened, place, made
+    return opened, files, learner
 
 
 def _remove(directory: Path) -> None:
@@ -96,24 +86,21 @@ def _remove(directory: Path) -> None:
         directory.parent.rmdir()
 
 
-def audience(
+def population(
     kind: Fleet, schedule: Schedule | None, store: Store | None, devices: int | None = None
-) -> Audience:
-    """Whom an algorithm can ask. devices: how many there were when the run began; None: as many as have a key, where
-    tern does not make them or they are served."""
+) -> Population:
+    """The clients that an algorithm can ask.
+
+    devices: how many there were when the run began; None: as many as have a key, where tern does not make them or they
+    are served.
+    """
     made = kind.provisions or kind.simulated
     if devices is None:
         counted = store is not None and (schedule is not None or not made)
         devices = kind.census(store, schedule is not None) if store is not None and counted else 0
     if schedule is not None and made:
         devices = devices or kind.clients or kind.most_clients or 0
-    return Audience(
-        clients=kind.clients,
-        most=kind.most_clients,
-        standing=None if schedule is None else schedule.standing,
-        devices=devices,
-        knows_records=kind.knows_records,
-    )
+    return Population(kind.clients, kind.most_clients, schedule, devices, kind.knows_records)
 
 
 def made_clients(kind: Fleet, algorithm: Learner) -> int:
@@ -123,18 +110,14 @@ def made_clients(kind: Fleet, algorithm: Learner) -> int:
 
 
 def make_boards(
-    store: Store,
-    directory: Path,
-    boards: Sequence[Path],
-    algorithm: Learner,
-    dealt: Devices,
-    budget: int | None,
+    store: Store, boards: Sequence[Path], algorithm: Learner, dealt: Devices, budget: int | None
 ) -> None:
     """Make the emulated boards of a run, and anew what is there of them. dealt: the device that each client is.
 
     budget: of a device for its life, micro-epsilon; None: what the run costs.
     """
-    shutil.rmtree(directory / FLEET_NAME, ignore_errors=True)
+    for board in boards:
+        shutil.rmtree(board, ignore_errors=True)
     holdings = algorithm.holdings
     assert holdings is not None
     devices = np.arange(1, len(dealt) + 1)
@@ -142,8 +125,8 @@ def make_boards(
     provision_fleet(store, boards, rows, costs.policies(algorithm, devices, budget), holdings.each)
 
 
-def _check(algorithm: Learner, kind: Fleet, where: Where, first: int) -> None:
-    costs.accounts(algorithm, where.budget_micro)
+def _check(algorithm: Learner, kind: Fleet, options: RunOptions, first: int) -> None:
+    costs.accounts(algorithm, options.budget_micro)
     if kind.provisions:
         clients = algorithm.clients if algorithm.clients is not None else made_clients(kind, algorithm)
         if kind.count > clients:
@@ -167,10 +150,10 @@ def _begun(first: int) -> dict[str, Any]:
         "reports": 0,
         "asked": 0,
         "refusals": 0,
-        "missing": 0,  # reports that were asked for and did not come
+        "missing": 0,  # reports that did not come
         "seconds": 0.0,
         "spent_before": 0,
-        "refusal": None,  # what the devices said where nobody reported, and what can be done
+        "refusal": None,  # message and hint of a round in which every device refused
         "algorithm": None,
     }
 
@@ -199,21 +182,15 @@ def require_no_run(store: Store, anew: bool = False) -> None:
                 hint=f"go on with it: {going_on(run)}; or give it up with --anew",
             )
         store.save_run(run.name, status=ABANDONED)
-    open_rounds = store.open_rounds()
-    if open_rounds and not anew and any(asked.run is None for asked in open_rounds):
-        raise UsageError(
-            f"{store.path} holds a round that an older version of tern began",
-            hint="finish it with that version, or give it up with --anew (of tern serve: --new-model)",
-        )
-    for asked in open_rounds:
-        store.end_round(asked.number, ABANDONED)
+    for open_round in store.open_rounds():
+        store.end_round(open_round.number, ABANDONED)
 
 
-def require_unfinished(run: StoredRun, place: Place) -> None:
+def require_unfinished(run: StoredRun, files: RunFiles) -> None:
     """Raise UsageError where a run has ended."""
     if run.unfinished:
         return
-    result = place.directory / places.RESULT_NAME
+    result = files.directory / places.RESULT_NAME
     raise UsageError(
         f"the run {run.name} {'has finished' if run.status == FINISHED else 'was given up'}",
         hint=f"see {result}" if result.exists() else "begin another: tern train --help",
@@ -223,7 +200,7 @@ def require_unfinished(run: StoredRun, place: Place) -> None:
 def going_on(run: StoredRun) -> str:
     """The command that goes on with a run."""
     if run.asked["schedule"] is not None:
-        return f"tern serve --fleet {run.asked['where']['fleet']}"
+        return f"tern serve --fleet {run.asked['fleet']}"
     plugins.require_all(run.name, run.asked)
     return f"tern {ALGORITHMS[run.asked['algorithm']].command} --resume {run.name}"
 

@@ -1,4 +1,4 @@
-"""What a stored run needs of programs and packages outside tern, and what is said where it is missing."""
+"""The plugins that a stored run needs, and the message where one is missing."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from ternhost.registry import Registry
 
 def require_all(run: str, asked: Mapping[str, Any]) -> None:
     """Raise UsageError, which names it, where a stored run needs something that is not registered."""
-    options, kind = asked["options"], asked["where"]["fleet"].partition(":")[0]
     _require(run, ALGORITHMS, asked["algorithm"])
-    _require(run, KINDS, kind)
-    _require(run, mechanisms.REGISTRY, options.get("mechanism"))
-    _require(run, OPTIMISERS, options.get("optimiser"))
+    _require(run, KINDS, asked["fleet"].partition(":")[0])
+    _require(run, mechanisms.REGISTRY, asked["learning"].get("mechanism"))
+    _require(run, OPTIMISERS, asked["learning"].get("optimiser"))
 
 
 def learner_of(result: Mapping[str, Any]) -> type[Learner]:

@@ -1,4 +1,4 @@
-"""What every result of a run says, whatever the run has learned."""
+"""The result of a run: the common part, its file, its report, and its exit code."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ternhost.privacy.base import MICRO
 from ternhost.provision.boards import epsilon_spent
 from ternhost.run import costs
 from ternhost.run import directory as places
-from ternhost.run.directory import Place
+from ternhost.run.directory import RunFiles
 
 
 def whole(
     algorithm: Learner,
-    place: Place,
+    files: RunFiles,
     options: Mapping[str, Any],
     state: Mapping[str, Any],
     accounts: Sequence[Account],
@@ -28,7 +28,7 @@ def whole(
 ) -> dict[str, Any]:
     """The result of a run, for JSON."""
     return {
-        "run": place.name,
+        "run": files.name,
         "algorithm": algorithm.name,
         **algorithm.result(history),
         **({"epsilon_per_client": max(costs.costs(algorithm)) / MICRO} if algorithm.designs else {}),
@@ -43,8 +43,8 @@ def whole(
         "epsilon_before": state["spent_before"] / MICRO,
         "accounting": [account.summary() for account in accounts],
         "options": dict(options),
-        "directory": str(place.directory),
-        "store": str(place.store),
+        "directory": str(files.directory),
+        "store": str(files.store),
         "history": history,
     }
 
@@ -59,14 +59,16 @@ def load(run: str | Path, parent: Path) -> dict[str, Any]:
         path = place if place.suffix == ".json" else place / places.RESULT_NAME
         if path.is_file():
             try:
-                found = json.loads(path.read_text())
-                if not isinstance(found, dict) or "algorithm" not in found:
+                result = json.loads(path.read_text())
+                if not isinstance(result, dict) or "algorithm" not in result:
                     raise ValueError("it names no algorithm")
+                if result.get("measure") and "measures" not in result:
+                    raise ValueError("an earlier version of tern made it; run it again")
             except OSError as error:
                 raise StorageError(f"{path} cannot be read: {error.strerror}") from error
             except ValueError as error:
                 raise UsageError(f"{path} is no result of a run: {error}") from error
-            return {**found, "directory": str(path.parent)}
+            return {**result, "directory": str(path.parent)}
     raise UsageError(f"there is no result of a run {str(run)!r}", hint="'tern runs' lists the runs")
 
 
@@ -97,7 +99,7 @@ def draw(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def exit_code(result: Mapping[str, Any]) -> int:
-    """0, or what tells that reports are missing that were asked for: the devices' refusals, or their silence."""
+    """0, or the code for missing reports: REFUSED where devices refused most of them, else SHORT."""
     if not result["missing"]:
         return OK
     return REFUSED if 2 * result["refusals"] >= result["missing"] else SHORT

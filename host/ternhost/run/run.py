@@ -1,6 +1,6 @@
 """A run from beginning to end: one algorithm on one fleet, in a store; and how to go on after a crash at any line.
 
-All that it needs to go on is in its store: what was asked for, the state of its algorithm, the round under way and its
+All that it needs to go on is in its store: its options, the state of its algorithm, the round under way and its
 reports. The boards that tern makes for it lie in its directory.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,17 @@ import numpy as np
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, UsageError
 from ternhost.learn.base import ALGORITHMS, Devices, Learner, ranges_of
+from ternhost.learn.schedule import Schedule
 from ternhost.options import flag
 from ternhost.provision.boards import board_directories
 from ternhost.reach import fleet
 from ternhost.reach.driver import AllRefused, Driver, Progress
-from ternhost.reach.fleet import Fleet, Setting
+from ternhost.reach.fleet import Fleet, RunContext
 from ternhost.run import begin, costs, plugins
 from ternhost.run import directory as places
 from ternhost.run import result as results
-from ternhost.run.begin import audience, made_clients
-from ternhost.run.directory import Place
-from ternhost.run.options import Schedule, Where
+from ternhost.run.directory import RunFiles
+from ternhost.run.options import RunOptions
 from ternhost.run.status import END, PROGRESS, ROUND, Status, Watcher
 from ternhost.store.round_numbers import skip
 from ternhost.store.runs import FINISHED, PREPARING, RUNNING
@@ -43,26 +43,23 @@ class Run:
     """One run. Make it with `begin` or `resume`, then `run()`; a context manager that closes its store."""
 
     def __init__(
-        self, store: Store, place: Place, watcher: Watcher, algorithm: Learner | None = None
+        self, store: Store, files: RunFiles, watcher: Watcher, algorithm: Learner | None = None
     ) -> None:
         """Of a run that is in the store. algorithm: as the run begins, if it was made already. Raises TernError."""
-        stored = store.run(place.name)
+        stored = store.run(files.name)
         if stored is None:
-            raise UsageError(f"{place.store} holds no run {place.name}", hint="'tern runs' lists them")
-        asked = stored.asked
-        plugins.require_all(place.name, asked)
+            raise UsageError(f"{files.store} holds no run {files.name}", hint="'tern runs' lists them")
+        plugins.require_all(files.name, stored.asked)
         self.store = store
-        self.place = place
-        self.where = Where.stored(asked["where"])
-        self.schedule = None if asked["schedule"] is None else Schedule(**asked["schedule"])
-        self.fleet: Fleet = fleet.parse(self.where.fleet)
+        self.files = files
+        self.options = options = RunOptions.stored(stored.asked)
+        self.schedule = options.schedule
+        self.fleet: Fleet = fleet.parse(options.fleet)
         if algorithm is None:
-            cls = ALGORITHMS.named(asked["algorithm"])
-            whom = audience(self.fleet, self.schedule, store, asked.get("devices"))
-            algorithm = cls(cls.Options(**asked["options"]), whom)
+            clients = begin.population(self.fleet, self.schedule, store, stored.asked["devices"])
+            algorithm = ALGORITHMS.named(options.algorithm)(options.learning, clients)
         self.algorithm: Learner = algorithm
-        self.options = algorithm.options
-        self.accounts = costs.accounts(algorithm, self.where.budget_micro)
+        self.accounts = costs.accounts(algorithm, options.budget_micro)
         self._status = stored.status
         self._state: dict[str, Any] = dict(stored.state)
         if self._state["algorithm"] is not None:
@@ -75,7 +72,7 @@ class Run:
 
     @property
     def directory(self) -> Path:
-        return self.place.directory
+        return self.files.directory
 
     def __enter__(self) -> Run:
         return self
@@ -88,24 +85,21 @@ class Run:
     @classmethod
     def begin(
         cls,
-        algorithm: str,
-        options: Any,
-        where: Where,
+        options: RunOptions,
         *,
         store: str | Path | None = None,
         name: str | None = None,
         watcher: Watcher | None = None,
         anew: bool = False,
-        schedule: Schedule | None = None,
         parent: Path = places.RUNS,
     ) -> Run:
-        """Begin a run in a directory of its own, in `parent`. options: an instance of the algorithm's Options.
+        """Begin a run in a directory of its own, in `parent`.
 
         store: with the keys and rounds of the fleet; else the fleet's own, or one in the run's directory. anew: give up
-        a run of that store that has not finished. schedule: the fleet is served. Raises TernError.
+        a run of that store that has not finished. Raises TernError.
         """
-        opened, place, made = begin.written(algorithm, options, where, schedule, store, name, anew, parent)
-        return cls(opened, place, watcher or Watcher(), made)
+        opened, files, learner = begin.written(options, store, name, anew, parent)
+        return cls(opened, files, watcher or Watcher(), learner)
 
     @classmethod
     def resume(
@@ -118,22 +112,20 @@ class Run:
     ) -> Run:
         """Take up the run that `text` names: its name in `parent`, directory, or store.
 
-        fleet_now: its fleet, if the boards are elsewhere by now. after: as Where's after_round. Raises TernError.
+        fleet_now: its fleet, if the boards are elsewhere by now. after: as `after_round` of RunOptions. Raises
+        TernError.
         """
-        place = places.find(text, parent)
-        store = Store(place.store, create=False)
+        files = places.find(text, parent)
+        store = Store(files.store, create=False)
         try:
-            stored = store.run(place.name)
+            stored = store.run(files.name)
             if stored is not None:
-                begin.require_unfinished(stored, place)
+                begin.require_unfinished(stored, files)
             skip(store, after)
             if stored is not None and fleet_now is not None:
-                where = {
-                    **stored.asked["where"],
-                    "fleet": begin.moved(stored.asked["where"]["fleet"], fleet_now),
-                }
-                store.save_run(place.name, asked={**stored.asked, "where": where})
-            return cls(store, place, watcher or Watcher())
+                moved = {"fleet": begin.moved(stored.asked["fleet"], fleet_now)}
+                store.save_run(files.name, asked={**stored.asked, **moved})
+            return cls(store, files, watcher or Watcher())
         except BaseException:
             store.close()
             raise
@@ -143,7 +135,7 @@ class Run:
         return board_directories(self.directory, self.fleet.count)
 
     def _prepare(self) -> None:
-        # Makes the boards, and anew where that was interrupted: they have not said anything yet.
+        # Makes the boards, again where that was interrupted: no board has spoken yet.
         if self._status != PREPARING:
             return
         if self.fleet.provisions:
@@ -151,22 +143,22 @@ class Run:
             assert clients is not None
             self._watcher.note(f"provisioning {clients} clients on {self.fleet.count} emulated boards")
             dealt = self._dealt(np.arange(1, clients + 1))
-            begin.make_boards(
-                self.store, self.directory, self._boards, self.algorithm, dealt, self.where.budget_micro
-            )
+            begin.make_boards(self.store, self._boards, self.algorithm, dealt, self.options.budget_micro)
         self._status = RUNNING
-        self.store.save_run(self.place.name, status=RUNNING)
+        self.store.save_run(self.files.name, status=RUNNING)
 
     @property
     def _clients(self) -> int | None:
         """How many clients the run asks; None: all that there are."""
         if self.algorithm.clients is not None or not self.fleet.provisions:
             return self.algorithm.clients
-        return made_clients(self.fleet, self.algorithm)
+        return begin.made_clients(self.fleet, self.algorithm)
 
     def _dealt(self, devices: Sequence[int] | Devices) -> Devices:
         """The devices in the order of the clients: dealt, so that a group is spread over the boards."""
-        return np.random.default_rng([self.options.seed, 3]).permutation(np.asarray(devices, np.int64))
+        return np.random.default_rng([self.algorithm.options.seed, 3]).permutation(
+            np.asarray(devices, np.int64)
+        )
 
     def _members(self, driver: Driver) -> Sequence[int] | Devices:
         """The device that each client of the run is: those that were there when it began, or all that are served."""
@@ -179,9 +171,10 @@ class Run:
         dealt = self._dealt(np.concatenate(spans))
         clients = self._clients
         if clients is not None and len(dealt) < clients:
+            names = [flag(name) for name, value in vars(self.options.learning).items() if value == clients]
             raise UsageError(
                 f"the fleet has {len(dealt)} devices, and the run needs {clients}",
-                hint=f"ask for {flag(self.algorithm.how_many)} {len(dealt)}",
+                hint=f"ask for {names[-1]} {len(dealt)}" if names else "ask fewer devices",
             )
         return dealt[:clients]
 
@@ -200,7 +193,7 @@ class Run:
         """
         self._started = time.monotonic() - self._state["seconds"]
         try:
-            self.place.make()
+            self.files.make()
             self._prepare()
             with self._driving() as driver:
                 self._rounds(driver)
@@ -210,21 +203,21 @@ class Run:
 
     @contextmanager
     def _driving(self) -> Iterator[Driver]:
-        setting = Setting(
+        context = RunContext(
             store=self.store,
             directory=self.directory,
-            run=self.place.name,
-            terms=self.where.terms,
+            run=self.files.name,
+            terms=self.options.terms,
             warn=self._watcher.warn,
             holdings=self.algorithm.holdings,
             clients=self._clients,
-            seed=self.options.seed,
+            seed=self.algorithm.options.seed,
             modules=self.algorithm.modules,
             individual=self.algorithm.individual,
             standing=self.schedule is not None,
             patience=(self.schedule or Schedule()).patience,
         )
-        driver = self.fleet.driver(setting)
+        driver = self.fleet.driver(context)
         self._driver = driver
         if self._stopped:
             driver.stop()
@@ -279,11 +272,11 @@ class Run:
 
     def _tell_costs(self, driver: Driver, members: Sequence[int] | Devices, under_way: list[int]) -> None:
         made = self.fleet.simulated or self.fleet.provisions  # for this run: they have spent nothing
-        before = 0 if made else costs.spent_before(self.store, members, self.place.name)
+        before = 0 if made else costs.spent_before(self.store, members, self.files.name)
         self._state["spent_before"] = before
         try:
             left = None if made else driver.budget_left
-            if not under_way:  # else it was told before
+            if not under_way:  # else they were told before
                 costs.tell(self._watcher, self.accounts, before, left, endless=self.algorithm.rounds is None)
         except RefusedError:
             self._finish()
@@ -306,7 +299,7 @@ class Run:
         self.algorithm.learn(result, members)
         self._empty = 0 if result.reports else self._empty + 1
         state = self._state
-        wanted = self.where.terms.reports(result.asked)
+        wanted = self.options.terms.reports(result.asked)
         state["rounds"] += 1
         state["reports"] += result.reports
         state["asked"] += result.asked
@@ -321,7 +314,7 @@ class Run:
             entry["reasons"] = result.reasons
         model = None if self.fleet.simulated else self.algorithm.averaged
         self.store.end_run_round(
-            self.place.name,
+            self.files.name,
             result.number,
             result.ended,
             state,
@@ -330,12 +323,12 @@ class Run:
             result.tallies,
             self._round_began,
         )
-        now = self._now(END, result.number, result.asked, 0)
-        told = {**said, "figures": figures, "chosen": chosen, "reasons": result.reasons}
-        self._watcher.status(Status(**{**vars(now), **told, "round": state["rounds"]}))
+        status = self._now(END, result.number, result.asked, 0)
+        ended = {**said, "figures": figures, "chosen": chosen, "reasons": result.reasons}
+        self._watcher.status(replace(status, round=state["rounds"], **ended))
 
     def _save(self) -> None:
-        self.store.save_run(self.place.name, state=self._state)
+        self.store.save_run(self.files.name, state=self._state)
 
     def _now(self, event: str, number: int, asked: int, reports: int) -> Status:
         assert self._driver is not None
@@ -363,14 +356,14 @@ class Run:
                 f"interrupted; the run has finished: see {self.directory / places.RESULT_NAME}",
                 hint=f"'tern runs --draw {self.directory}' makes its report",
             )
-        under_way = sum(self.store.report_count(asked.number) for asked in self.store.open_rounds())
+        under_way = sum(self.store.report_count(each.number) for each in self.store.open_rounds())
         rounds = self.algorithm.rounds
         where = f"in round {self._state['rounds'] + 1}" + (f" of {rounds}" if rounds else "")
         if self.algorithm.done:
             where = "after the last round, before there was a result"
         return InterruptedByUser(
             f"interrupted {where}; the {self._state['reports'] + under_way:,} reports so far are safe",
-            hint=f"go on with: tern {self.algorithm.command} --resume {self.place.name}"
+            hint=f"go on with: tern {self.algorithm.command} --resume {self.files.name}"
             if self.schedule is None
             else "go on with the same tern serve",
         )
@@ -397,24 +390,24 @@ class Run:
 
     def _finish(self) -> None:
         self._status = FINISHED
-        self.store.save_run(self.place.name, status=FINISHED)
+        self.store.save_run(self.files.name, status=FINISHED)
         if self.fleet.provisions and self.schedule is None:  # a served fleet may go on
             places.pack_boards(self.directory, self._watcher.warn)
 
     def _result(self) -> dict[str, Any]:
         if self.schedule is not None:  # devices have come and gone: what it has cost is known now
-            rounds, share = self._state["rounds"], self.schedule.share
-            asked = costs.most_asked(self.store, self.place.name, rounds, share, self._devices)
-            self.algorithm.times = max(1, asked)
+            rounds, group = self._state["rounds"], self.schedule.group(self._devices)
+            most = costs.most_asked(self.store, self.files.name, rounds, group, self._devices)
+            self.algorithm.times = max(1, most)
             self.accounts = costs.accounts(self.algorithm, None)
             for account in self.accounts:
-                account.budget = self.where.budget_micro
+                account.budget = self.options.budget_micro
         return results.whole(
             self.algorithm,
-            self.place,
-            {**asdict(self.options), **asdict(self.where)},
+            self.files,
+            self.options.flat(),
             self._state,
             self.accounts,
-            self.store.history(self.place.name),
+            self.store.history(self.files.name),
             self._boards if self.fleet.provisions else [],
         )

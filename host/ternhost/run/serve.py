@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from ternhost.errors import UsageError
-from ternhost.options import flag
+from ternhost.learn.schedule import Terms
+from ternhost.options import flag, values_of
 from ternhost.reach import fleet
 from ternhost.run.begin import going_on, moved, store_path
-from ternhost.run.directory import Place, directory_of
-from ternhost.run.options import DEADLINE, Schedule, Where
+from ternhost.run.directory import RunFiles, directory_of
+from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.run.status import Watcher
 from ternhost.store import sleepers
@@ -23,10 +22,7 @@ from ternhost.store.store import Store
 
 
 def serve(
-    algorithm: str,
-    options: Any,
-    where: Where,
-    schedule: Schedule,
+    options: RunOptions,
     *,
     store: str | Path | None = None,
     name: str | None = None,
@@ -34,55 +30,56 @@ def serve(
     new_model: bool = False,
     named: Collection[str] | None = None,
 ) -> Run:
-    """The run of a served fleet: the one in its store goes on, with the options of this start; else one begins.
+    """The run of a served fleet: the one in its store goes on, with the fleet, terms and schedule of this start.
 
-    new_model: give up the one in the store; its keys, rounds and models stay. named: the options that somebody asked
-    for (None: all). A run that goes on keeps its own: UsageError is raised where another value is asked for.
+    Where there is none, one begins. new_model: give up the one in the store; its keys, rounds and models stay. named:
+    the options that somebody asked for (None: all). A run that goes on keeps its own: UsageError is raised where
+    another value is asked for.
     """
-    path = fleet.parse(where.fleet).default_store if store is None else store_path(store)
+    watcher = watcher or Watcher()
+    path = fleet.parse(options.fleet).default_store if store is None else store_path(store)
     if path is not None and path.is_file():
         with Store(path, create=False) as opened:
-            where = _long_enough(where, schedule, opened, watcher or Watcher())
+            options = _long_enough(options, opened, watcher)
             last = _last(opened)
             if last is not None and new_model:
                 if last.unfinished:
                     opened.save_run(last.name, status=ABANDONED)
             elif last is not None:
-                now = json.loads(json.dumps(asdict(options)))  # as they come out of a store
-                _check_the_same(opened, last, algorithm, now, where, named)
+                _check_the_same(opened, last, options, named)
                 if name not in (None, last.name):
                     raise UsageError(
                         f"the run {last.name} goes on, and keeps its name", hint="leave --name out"
                     )
-                return _again(opened, last, where, schedule, watcher or Watcher())
-    return Run.begin(
-        algorithm, options, where, store=path, name=name, watcher=watcher, schedule=schedule, anew=new_model
-    )
+                return _again(opened, last, options, watcher)
+    return Run.begin(options, store=path, name=name, watcher=watcher, anew=new_model)
 
 
-def _long_enough(where: Where, schedule: Schedule, store: Store, watcher: Watcher) -> Where:
-    """`where` with a deadline that devices which sleep can keep. Raises UsageError where another one was asked for."""
+def _long_enough(options: RunOptions, store: Store, watcher: Watcher) -> RunOptions:
+    """The options with a deadline that sleeping devices can keep. Raises UsageError where another was asked for."""
     wakes = sleepers.wakes(store)
     asleep = wakes.keys() & store.keys().keys()
     least = sleepers.least_deadline(wakes[device] for device in asleep)
-    if not asleep or where.deadline is None:
-        return where
+    deadline = options.terms.deadline
+    if not asleep or deadline is None:
+        return options
+    assert options.schedule is not None
     longest = max(wakes[device] for device in asleep)
     many = f"{len(asleep)} devices sleep, up to {longest} s at a time"
-    if where.deadline < least and where.deadline != DEADLINE:
+    if deadline < least and deadline != Terms.deadline:
         raise UsageError(
-            f"{many}: a round of {where.deadline:g} s would end before they wake and answer",
+            f"{many}: a round of {deadline:g} s would end before they wake and answer",
             hint=f"give --deadline {least} or more, or leave it out",
         )
-    if schedule.interval < least:
+    if options.schedule.interval < least:
         watcher.note(
-            f"{many}: a round lasts until they have answered, whatever --interval {schedule.interval:g} says; "
+            f"{many}: a round lasts until they have answered, whatever --interval {options.schedule.interval:g} says; "
             f"--interval {least} gives each of them a round a wake"
         )
-    if where.deadline < least:
-        watcher.note(f"{many}: rounds have {least} s, not {where.deadline:g} (--deadline)")
-        return replace(where, deadline=float(least))
-    return where
+    if deadline < least:
+        watcher.note(f"{many}: rounds have {least} s, not {deadline:g} (--deadline)")
+        return replace(options, terms=replace(options.terms, deadline=float(least)))
+    return options
 
 
 def _last(store: Store) -> StoredRun | None:
@@ -91,37 +88,37 @@ def _last(store: Store) -> StoredRun | None:
 
 
 def _check_the_same(
-    store: Store,
-    last: StoredRun,
-    algorithm: str,
-    options: Mapping[str, Any],
-    where: Where,
-    named: Collection[str] | None,
+    store: Store, last: StoredRun, options: RunOptions, named: Collection[str] | None
 ) -> None:
     """Raise UsageError where the run that goes on would be another one, or is not the only one under way.
 
-    What it has counted, and what it has cost, is by its own options: they stay.
+    Its counts and its costs are by its own options, which stay.
     """
     hint = "go on with that, or begin another one with --new-model"
-    was = last.asked
-    if was["algorithm"] != algorithm and (named is None or "algorithm" in named):
-        raise UsageError(f"this store holds a run of {was['algorithm']}, not of {algorithm}", hint=hint)
-    for name, value in options.items():
-        if (named is None or name in named) and was["options"].get(name) != value:
-            raise UsageError(
-                f"the run {last.name} has {flag(name)} {was['options'].get(name)}, not {value}", hint=hint
-            )
-    if where.fleet != was["where"]["fleet"]:
-        moved(was["where"]["fleet"], where.fleet)
+    stored = last.asked
+    if stored["algorithm"] != options.algorithm and (named is None or "algorithm" in named):
+        raise UsageError(
+            f"this store holds a run of {stored['algorithm']}, not of {options.algorithm}", hint=hint
+        )
+    kept = values_of(RunOptions.stored(stored).learning)
+    for name, value in values_of(options.learning).items():
+        if (named is None or name in named) and kept.get(name) != value:
+            raise UsageError(f"the run {last.name} has {flag(name)} {kept.get(name)}, not {value}", hint=hint)
+    if options.fleet != stored["fleet"]:
+        moved(stored["fleet"], options.fleet)
     for other in store.runs():
         if other.unfinished and other.name != last.name:
             raise UsageError(f"{store.path} holds another unfinished run, {other.name}", hint=going_on(other))
 
 
-def _again(store: Store, last: StoredRun, where: Where, schedule: Schedule, watcher: Watcher) -> Run:
-    skip(store, where.after_round)
-    asked = {**last.asked, "where": asdict(where), "schedule": asdict(schedule)}
-    store.save_run(last.name, status=RUNNING if last.status == FINISHED else last.status, asked=asked)
-    place = Place(directory_of(last, store.path), store.path, last.name)
+def _again(store: Store, last: StoredRun, options: RunOptions, watcher: Watcher) -> Run:
+    skip(store, options.after_round)
+    kept = {name: last.asked[name] for name in ("algorithm", "learning")}
+    store.save_run(
+        last.name,
+        status=RUNNING if last.status == FINISHED else last.status,
+        asked={**last.asked, **asdict(options), **kept},
+    )
+    files = RunFiles(directory_of(last, store.path), store.path, last.name)
     store.close()
-    return Run(Store(place.store, create=False), place, watcher)
+    return Run(Store(files.store, create=False), files, watcher)

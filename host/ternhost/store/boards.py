@@ -1,4 +1,4 @@
-"""Figures that boards report about themselves, stored for observers. Nothing proves them; nothing depends on them."""
+"""Figures that boards report about themselves, stored for observers: unverified, and no round depends on them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ternhost.store.database import Database
 
 @dataclass(frozen=True)
 class BoardRow:
-    """A board: `clients` devices from `first` on, by which it is known; its `name` is its port, or that on its broker.
+    """A board with `clients` devices, of which `first` identifies it; `name` is its port or its name on a broker.
 
-    heard: seconds since 1970. told: of its HELLO, by name (budget: micro-epsilon, heap: bytes). errors: how often it
-    failed, and how it did last (`error`). spent: by the answers of its first device that were accepted since that
-    HELLO, micro-epsilon.
+    heard: when it was heard last (seconds since 1970). told: fields of its HELLO (budget: micro-epsilon, heap: bytes).
+    errors: how often it has failed; error: the last time. spent: cost of the reports of its first device that were
+    accepted since that HELLO, micro-epsilon.
     """
 
     name: str
@@ -30,6 +30,7 @@ class BoardRow:
     spent: int = 0
 
 
+BOARDS = "SELECT name, first, clients, online, heard, told, errors, error, spent FROM board ORDER BY first"
 _SEEN = """
 INSERT INTO board (first, name, clients, online, heard, told, errors, error, spent)
 VALUES (:first, :name, :clients, :online, :heard, :told, :errors, :error, :spent) ON CONFLICT (first) DO UPDATE SET
@@ -44,9 +45,9 @@ class BoardTable(Database):
     """The table board."""
 
     def boards_seen(self, boards: Iterable[BoardRow]) -> None:
-        """Update these boards: an empty `told` keeps the one before, `errors` are added.
+        """Update these boards: `errors` are added, and an empty `told` keeps the last one.
 
-        A new `told` restarts `spent`; otherwise `spent` is added.
+        `spent` is added too, but starts again with a new `told`.
         """
         with self.transaction():
             self._db.executemany(
@@ -61,9 +62,7 @@ class BoardTable(Database):
     def boards(self) -> list[BoardRow]:
         """All boards that ever connected, in the order of their devices."""
         with self._errors():
-            rows = self._db.execute(
-                "SELECT name, first, clients, online, heard, told, errors, error, spent FROM board ORDER BY first"
-            ).fetchall()
+            rows = self._db.execute(BOARDS).fetchall()
         return [
             BoardRow(name, first, clients, bool(online), heard, json.loads(told), errors, error, spent)
             for name, first, clients, online, heard, told, errors, error, spent in rows
@@ -74,7 +73,7 @@ _TOLD = ("budget", "epoch", "heap", "records", "exceptions", "restarts", "entrop
 
 
 def told_by(hello: Any) -> dict[str, Any]:
-    """What a HELLO (tern.host_frames.Hello) says of its board, for `BoardRow.told`; of another schema nothing."""
+    """The fields of a HELLO (tern.host_frames.Hello) for `BoardRow.told`; none for another schema."""
     if hello.first is None:
         return {}
     release = ".".join(str(part) for part in hello.release)

@@ -6,14 +6,13 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from ternhost.errors import StorageError
 from ternhost.store import schema
 from ternhost.store import store_file as files
 
-_AGAIN = "go on with --resume, or start a gateway again"  # which goes on by itself
+_AGAIN = "go on with --resume, or start a gateway again"  # a gateway resumes by itself
 _HINTS = {
     "SQLITE_FULL": f"free some space, then {_AGAIN}: every accepted report is safe",
     "SQLITE_IOERR": f"the disk is full or failing; put that right, then {_AGAIN}: "
@@ -28,15 +27,15 @@ _HINTS = {
 
 
 class Database:
-    """The file and its transactions; what is in its tables is up to subclasses. A context manager.
+    """The file and its transactions; subclasses add the tables. A context manager.
 
-    Every method raises StorageError where the disk does not do its part; what was committed before stays.
+    Every method raises StorageError where the disk fails; what was committed before stays.
     """
 
     def __init__(self, path: str | Path, create: bool = True, beside: bool = False) -> None:
-        """Open the store at `path`; make it (mode 0600, since it holds the devices' keys) if `create`.
+        """Open the store at `path`; with `create`, make it if it is missing (mode 0600: it holds the devices' keys).
 
-        beside: another process may have it open for writing, as a host that serves a fleet; to be used for keys only.
+        beside: allow another process to have it open for writing, such as a host that serves; only to use the keys.
         """
         self.path = Path(path)
         with self._errors():
@@ -84,7 +83,9 @@ class Database:
 
     def close(self) -> None:
         """Close the file; committed data is already on the disk."""
-        if self._lock:  # else what looks on would keep the log, and a copy of the file lack what is in it
+        if (
+            self._lock
+        ):  # else an observer would keep the log alive, and a copy of the file alone would miss it
             with suppress(sqlite3.Error):
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._db.close()
@@ -94,9 +95,7 @@ class Database:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def changes(self) -> int:

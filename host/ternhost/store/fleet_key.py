@@ -1,7 +1,7 @@
 """The key of a whole fleet (wire.md) and its epoch in a store: each epoch belongs to one key only.
 
-The epoch is the second in which the key was made, so this also holds for restored copies of a store, as long as the
-clock is right and no two copies make a key in the same second.
+The epoch is the second in which the key was made, so it stays unique after a store is restored from a copy, unless the
+clock is wrong or two copies make a key in the same second.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def fleet_key(store: Store) -> FleetKey:
 
 
 def rotate_fleet(store: Store) -> FleetKey:
-    """Make another key with a later epoch, which makes the one before useless.
+    """Make a new key with a later epoch; the old key is worthless from then on.
 
-    Raises StorageError where there is no later epoch: the clock was wrong by a century.
+    Raises StorageError where no later epoch is left: the clock was wrong by a century.
     """
     with store.transaction():
         current = _read(store)

@@ -1,6 +1,4 @@
-"""The tables of gateways in a store: at the host, the gateways with their questions and answers; at a gateway, its
-questions by number and its answers.
-"""
+"""The tables of gateways: at a host, each gateway with its questions and answers; at a gateway, its own."""
 
 from __future__ import annotations
 
@@ -14,10 +12,12 @@ import numpy as np
 from ternhost.count.members import Integers, pack_ids, unpack_ids
 from ternhost.store.database import Database
 
+GATEWAYS = "SELECT name, devices, online, heard, told FROM gateway ORDER BY name"
+
 
 @dataclass(frozen=True)
 class StoredGateway:
-    """A gateway at its last message (seconds since 1970): its devices, ascending, and its description of itself."""
+    """A gateway: its devices, ascending, when it was heard last (seconds since 1970), and the fields of its HERE."""
 
     name: str
     devices: Integers
@@ -47,9 +47,7 @@ class GatewayTables(Database):
     def gateways(self) -> list[StoredGateway]:
         """All gateways that ever connected, by name."""
         with self._errors():
-            rows = self._db.execute(
-                "SELECT name, devices, online, heard, told FROM gateway ORDER BY name"
-            ).fetchall()
+            rows = self._db.execute(GATEWAYS).fetchall()
         return [
             StoredGateway(
                 name, np.asarray(unpack_ids(devices), np.int64), bool(online), heard, json.loads(told)

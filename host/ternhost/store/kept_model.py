@@ -1,4 +1,4 @@
-"""The last MODEL that a host has made for its devices: its store keeps it without a tag, since keys change."""
+"""The last MODEL that a host has made for its devices, stored without a tag since keys change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _STATE = "model"  # of a store: hexadecimal digits
 
 
 def keep(store: Store, averaged: Averaged) -> None:
-    """Keep what a run has learned, as made after the store's last round."""
+    """Store the model of a run, numbered by the store's last round."""
     frame = averaged.frame(store.last_round(), bytes(wire.KEY_BYTES))
     store.save_state({_STATE: frame[: -wire.TAG_BYTES].hex()})
 
@@ -22,5 +22,5 @@ def kept(store: Store) -> bytes:
 
 
 def for_device(frame: bytes, device: int) -> bytes:
-    """The same for one device, without a tag, too."""
+    """That MODEL addressed to one device, also without a tag."""
     return frame[:1] + device.to_bytes(4, "little") + frame[5:]

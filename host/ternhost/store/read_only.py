@@ -15,7 +15,7 @@ from ternhost.errors import StorageError
 from ternhost.store import schema
 
 # By table the columns that may be read; the rows of each may be counted.
-# Not in it: keys (device, revoked), the fleet's key (state), reports (batch.packed) and whose they are, models.
+# Left out: keys (device, revoked), the fleet's key (state), reports (batch.packed) and their devices, models.
 READABLE: dict[str, set[str]] = {
     "run": {"ROWID", "name", "began", "status", "asked", "state"},
     "history": {"run", "number", "entry", "began", "finished"},

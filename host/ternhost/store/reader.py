@@ -20,7 +20,8 @@ from ternhost.count.questions import cost_of, decode_body
 from ternhost.errors import StorageError
 from ternhost.privacy.base import MICRO
 from ternhost.store import read_only
-from ternhost.store.boards import BoardRow
+from ternhost.store.boards import BOARDS, BoardRow
+from ternhost.store.gateways import GATEWAYS
 from ternhost.store.snapshot import (
     CATEGORY,
     HASH,
@@ -49,12 +50,10 @@ _PAID = (
 _ROUNDS = "SELECT number, quorum, deadline, ended, run, began FROM round WHERE number > ? ORDER BY number"
 _ARRIVED = "SELECT max(id), sum(reports) FROM batch WHERE round = ? AND id > ?"
 _TALLIES = "SELECT body, counts FROM tally WHERE round = ? ORDER BY position"
-_BOARDS = "SELECT name, first, clients, online, heard, told, errors, error, spent FROM board ORDER BY first"
 # Changes with every change of a board, since each message of a board updates `heard`.
 _OF_BOARDS = "SELECT count(*), sum(heard), sum(online), sum(errors), sum(spent) FROM board"
 _ANSWERS = "SELECT gateway, reports, answered FROM answer WHERE round = ?"
 _AT_GATEWAYS = "SELECT sum(reports) FROM answer WHERE round = ?"
-_GATEWAYS = "SELECT name, devices, online, heard, told FROM gateway ORDER BY name"
 
 # Errors of SQLite for a file that is in use or being created.
 _PASSING = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_SCHEMA")
@@ -64,17 +63,17 @@ _TORN = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR")
 
 @dataclass
 class _Known:
-    """What has been read of a file so far."""
+    """What the reader has read from a file so far."""
 
     runs: dict[str, RunView] = field(default_factory=dict)
-    run: tuple[str, float] | None = None  # of which the history is, and when it began
+    run: tuple[str, float] | None = None  # name and start of the run with this history
     history: tuple[Mapping[str, Any], ...] = ()
-    paid: Counter[int] = field(default_factory=Counter)  # its reports, by what one cost
-    demanded: Counter[int] = field(default_factory=Counter)  # how many were asked for
+    paid: Counter[int] = field(default_factory=Counter)  # its reports, by the cost of one
+    demanded: Counter[int] = field(default_factory=Counter)  # its requests, by the cost of a report
     ended_to: int = 0  # every round up to this one has ended
-    asked: dict[int, int] = field(default_factory=dict)  # devices, by round under way
+    asked: dict[int, int] = field(default_factory=dict)  # devices, by open round
     arrived: dict[int, tuple[int, int]] = field(default_factory=dict)  # last batch and reports, by open round
-    told: dict[int, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)  # of boards, and its JSON
+    told: dict[int, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)  # by board, JSON and parsed
     sums: tuple[Any, ...] | None = None  # of boards
     rows: tuple[BoardRow, ...] = ()
     boards: dict[int, BoardRow] = field(default_factory=dict)
@@ -113,8 +112,8 @@ class Reader:
     def snapshot(self) -> Snapshot:
         """The store as it is now; an unchanged store has the same serial and the same objects as before.
 
-        Of a store that is locked, gone or damaged, the last snapshot with a `note`. Raises StorageError for a damaged
-        file and for a store of another version, as long as nothing has been read.
+        A store that is locked, gone or damaged gives the last snapshot with a `note`. Before the first snapshot, a
+        damaged file or a store of another version raises StorageError.
         """
         try:
             self._open()
@@ -132,9 +131,9 @@ class Reader:
         return self._last
 
     def _open(self) -> None:
-        found = os.stat(self.path)
-        file = (found.st_dev, found.st_ino)
-        rested = found.st_mtime_ns if read_only.at_rest(self.path) else None
+        status = os.stat(self.path)
+        file = (status.st_dev, status.st_ino)
+        rested = status.st_mtime_ns if read_only.at_rest(self.path) else None
         if self._db is not None and (file, rested) == (self._file, self._rested):
             return
         self.close()
@@ -149,7 +148,7 @@ class Reader:
             return "the store is locked by another program"
         self.close()
         if isinstance(error, FileNotFoundError):
-            self._file = None  # what comes there is another one, whatever its inode
+            self._file = None  # the next file there is another one, whatever its inode
             return "the store is not there any more"
         if isinstance(error, StorageError):
             return error.message
@@ -198,24 +197,24 @@ class Reader:
         times = [0.0]
         for path in (self.path, self.path.with_name(f"{self.path.name}-wal")):
             with suppress(OSError):
-                told = path.stat()
-                times.append(told.st_mtime if told.st_size else 0.0)
+                status = path.stat()
+                times.append(status.st_mtime if status.st_size else 0.0)
         return max(times)
 
     def _runs(self, database: sqlite3.Connection) -> tuple[RunView, ...]:
-        found = []
+        runs = []
         for name, *now in database.execute(_RUNS).fetchall():
             known = self._known.runs.get(name)
-            # One that is served goes on after it has finished, and may have finished again by now.
+            # A served run goes on after it has finished, and may have finished again by now.
             if known is None or known.unfinished or [known.status, known.began, known.rounds] != now:
                 known = _run(name, database.execute(_RUN, (name,)).fetchone())
-            found.append(known)
-        self._known.runs = {run.name: run for run in found}
-        return tuple(found)
+            runs.append(known)
+        self._known.runs = {run.name: run for run in runs}
+        return tuple(runs)
 
     def _follow(self, run: RunView | None) -> None:
-        # A run that began at another time or has fewer rounds than before is another one, maybe of another file: one
-        # that is made where one was removed may have its inode.
+        # A run that began at another time or has fewer rounds than before is another one, perhaps in another file: a
+        # new file may have the inode of a removed one.
         known = self._known
         now = None if run is None else (run.name, run.began)
         if now != known.run or (run is not None and run.rounds < len(known.history)):
@@ -225,14 +224,17 @@ class Reader:
         if run is not None:
             last = self._known.history[-1]["round"] if self._known.history else 0
             paid, demanded = _paid(database, run.name, last)
-            spent = {number: sum(cost * n for cost, n in own.items()) / MICRO for number, own in paid.items()}
+            spent = {
+                number: sum(cost * n for cost, n in reports.items()) / MICRO
+                for number, reports in paid.items()
+            }
             self._known.history += tuple(
                 {
                     **json.loads(entry),
                     "round": number,
                     "began": began,
                     "finished": finished,
-                    "spent": spent.get(number),
+                    "spent": spent.get(number, 0.0),
                 }
                 for number, entry, began, finished in database.execute(_HISTORY, (run.name, last))
             )
@@ -243,21 +245,21 @@ class Reader:
 
     def _rounds(self, database: sqlite3.Connection, run: RunView | None) -> tuple[OpenRound, ...]:
         known = self._known
-        found: list[OpenRound] = []
+        open_rounds: list[OpenRound] = []
         for number, wanted, deadline, ended, of_run, began in database.execute(
             _ROUNDS, (known.ended_to,)
         ).fetchall():
             if ended is not None:
-                if not found:
+                if not open_rounds:
                     known.ended_to = number
                 continue
             asked, arrived = self._asked(database, number), self._arrived(database, number)
-            found.append(OpenRound(number, of_run, began, deadline, asked, wanted, arrived))
-        numbers = {own.number for own in found}
+            open_rounds.append(OpenRound(number, of_run, began, deadline, asked, wanted, arrived))
+        numbers = {round_.number for round_ in open_rounds}
         for of in (known.asked, known.arrived):
             for number in of.keys() - numbers:
                 del of[number]
-        return tuple(own for own in found if run is None or own.run in (None, run.name))
+        return tuple(round_ for round_ in open_rounds if run is None or round_.run in (None, run.name))
 
     def _asked(self, database: sqlite3.Connection, number: int) -> int:
         if number not in self._known.asked:
@@ -282,7 +284,7 @@ class Reader:
         if sums == known.sums:
             return known.rows
         boards, told = {}, known.told
-        for name, first, clients, online, heard, text, errors, error, spent in database.execute(_BOARDS):
+        for name, first, clients, online, heard, text, errors, error, spent in database.execute(BOARDS):
             if told.get(first, ("",))[0] != text:
                 told[first] = text, json.loads(text)
             now = BoardRow(name, first, clients, bool(online), heard, told[first][1], errors, error, spent)
@@ -296,7 +298,7 @@ class Reader:
     def _gateways(
         self, database: sqlite3.Connection, opened: tuple[OpenRound, ...]
     ) -> tuple[GatewayView, ...]:
-        rows = database.execute(_GATEWAYS).fetchall()
+        rows = database.execute(GATEWAYS).fetchall()
         answers: dict[str, tuple[bool, int, bool]] = {}
         if rows and opened:
             stored = database.execute(_ANSWERS, (opened[-1].number,))
@@ -320,24 +322,24 @@ class Reader:
 
 
 def _tally(body: bytes, packed: bytes) -> TallyView:
-    asked = decode_body(body)
+    request = decode_body(body)
     what = VALUE
-    if asked.model == wire.CATEGORIES:
-        what = HASH if asked.range else CATEGORY
-    elif asked.model == wire.SOFTMAX and asked.k == 1:
+    if request.model == wire.CATEGORIES:
+        what = HASH if request.range else CATEGORY
+    elif request.model == wire.SOFTMAX and request.k == 1:
         what = LABEL
-    return TallyView(asked.card.hex(), tuple(unpack_counts(packed, body).sum(axis=0).tolist()), what)
+    return TallyView(request.card.hex(), tuple(unpack_counts(packed, body).sum(axis=0).tolist()), what)
 
 
 def _paid(database: sqlite3.Connection, run: str, last: int) -> tuple[dict[int, Counter[int]], Counter[int]]:
-    # By what one cost: the reports of each later round, and how many devices were asked in all of them.
-    found: dict[int, Counter[int]] = {}
+    # By the cost of a report: the reports of each later round, and the requests of all of them.
+    paid: dict[int, Counter[int]] = {}
     demanded: Counter[int] = Counter()
     for number, body, asked, reports in database.execute(_PAID, (run, last)):
         cost = cost_of(decode_body(body))
-        found.setdefault(number, Counter())[cost] += reports
+        paid.setdefault(number, Counter())[cost] += reports
         demanded[cost] += asked
-    return found, demanded
+    return paid, demanded
 
 
 def _newest(runs: tuple[RunView, ...]) -> RunView | None:
@@ -346,18 +348,17 @@ def _newest(runs: tuple[RunView, ...]) -> RunView | None:
 
 def _run(name: str, row: tuple[Any, ...]) -> RunView:
     began, status, text, *state = row
-    asked = json.loads(text)
+    options = json.loads(text)
     now = dict(zip(_STATE, state, strict=True))
-    where: Mapping[str, Any] = asked["where"]
     return RunView(
         name=name,
         began=began,
         status=status,
-        algorithm=asked["algorithm"],
-        fleet=where["fleet"],
-        options={**asked["options"], **where},
-        schedule=asked.get("schedule"),
-        references=asked.get("references") or {},
+        algorithm=options["algorithm"],
+        fleet=options["fleet"],
+        options={**options["learning"], "budget": options.get("budget")},
+        schedule=options["schedule"],
+        references=options.get("references") or {},
         rounds=now["rounds"] or 0,
         reports=now["reports"] or 0,
         asked=now["asked"] or 0,

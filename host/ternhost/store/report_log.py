@@ -76,12 +76,12 @@ class ReportLog:
         for count, devices, packed in rows:
             ids = integers(np.asarray(unpack_ids(devices)))
             by_size.setdefault(len(packed) // count, []).append((ids, packed))
-        found = []
+        reports = []
         for size, batches in by_size.items():
             devices = np.concatenate([ids for ids, _ in batches])
             symbols = np.frombuffer(b"".join([packed for _, packed in batches]), np.uint8)
-            found.append(Reports(number, devices, symbols.reshape(len(devices), size)))
-        return found
+            reports.append(Reports(number, devices, symbols.reshape(len(devices), size)))
+        return reports
 
     def end(self, number: int) -> None:
         """End a round, within a transaction."""

@@ -1,7 +1,7 @@
 """The numbers of a store's rounds, which only grow: a device answers no number twice, and none below its last one.
 
-The host believes no device that tells of a later round than the store has asked: one that lies would make it use up
-the numbers. Who has restored a store from a copy says after which round it is to go on.
+The host believes no device that claims a later round than the store's last one: a liar would make it use up the
+numbers. After a store was restored from a copy, the user says where to go on (--after-round).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ def last_number(store: Store) -> int:
 
 
 def check_skip(store: Store | None, after: int | None) -> int:
-    """The last number once `after` is skipped to; None skips nothing, and so does one that is past.
+    """The last number after a skip to `after`; None and numbers in the past skip nothing.
 
-    store: None for one that is yet to be made. Raises UsageError for a number that is too far away.
+    store: None for one that does not exist yet. Raises UsageError for a number that is too far ahead.
     """
     last = 0 if store is None else last_number(store)
     most = min(last + wire.CLIENT_AHEAD, wire.MAX_ROUND) - 1  # the round after it is asked

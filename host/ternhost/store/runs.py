@@ -9,11 +9,11 @@ from typing import Any
 
 from ternhost.store.database import Database
 
-# Where a run is.
-PREPARING = "preparing"  # its boards are being made: nobody has been asked anything
+# The status of a run.
+PREPARING = "preparing"  # its boards are being made; no device was asked yet
 RUNNING = "running"
 FINISHED = "finished"
-ABANDONED = "abandoned"  # given up for another one; also how its open rounds end
+ABANDONED = "abandoned"  # replaced by another one; its open rounds end so, too
 
 
 @dataclass(frozen=True)
@@ -96,12 +96,6 @@ class RunTable(Database):
         with self._errors():
             rows = self._db.execute("SELECT entry FROM history WHERE run = ? ORDER BY number", (name,))
             return [json.loads(entry) for (entry,) in rows]
-
-    def weights(self, number: int) -> bytes | None:
-        """The model after a round (d float64, little-endian), as passed to `end_run_round`."""
-        with self._errors():
-            row = self._db.execute("SELECT weights FROM model WHERE round = ?", (number,)).fetchone()
-            return row[0] if row else None
 
     def save_state(self, state: Mapping[str, Any]) -> None:
         """Store JSON values by name."""

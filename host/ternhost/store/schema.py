@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ternhost.errors import StorageError
 
-VERSION = 5
+VERSION = 6
 APPLICATION_ID = 0x5445524E  # "TERN"
 
 TABLES = """
@@ -61,8 +61,8 @@ CREATE TABLE history (
     finished REAL,
     PRIMARY KEY (run, number)
 ) WITHOUT ROWID;
--- Reports of one round whose symbols take equally many bytes: how many, of which devices (members.pack_ids), and the
--- symbols of one after the other.
+-- Reports of one round with equally long symbols: their number, their devices (members.pack_ids) and their symbols, one
+-- after the other.
 CREATE TABLE batch (
     id INTEGER PRIMARY KEY,
     round INTEGER NOT NULL REFERENCES round (number),
@@ -71,10 +71,10 @@ CREATE TABLE batch (
     packed BLOB NOT NULL
 );
 CREATE INDEX batch_of_round ON batch (round);
--- For observers (times are seconds since 1970): what each cohort of a round was asked and has reported, a number for
--- each coordinate and symbol; and what boards say of themselves, proven by nothing.
--- For gateways: what each was asked by the host of a federation, and has answered; and at a gateway, by its number, the
--- digest of what it was asked, and its answer (until there is one, the question).
+-- For observers (times are seconds since 1970): tally has the question to each cohort and its counts by coordinate and
+-- symbol, board the unverified figures of boards.
+-- For gateways: at a host, answer has the question to each gateway or its answer; at a gateway, question has the digest
+-- of each question and its answer (until there is one, the question).
 CREATE TABLE tally (
     round INTEGER NOT NULL,
     position INTEGER NOT NULL,

@@ -1,5 +1,5 @@
-"""Devices that sleep and wake: how often each wakes and when it was heard last, in the fleet's store; and what follows
-for the rounds that are to reach all of them.
+"""Devices that sleep: how often each wakes and when it was heard last, in the fleet's store, and the deadline of rounds
+that are to reach them all.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ternhost.store.store import Store
 
 LONGEST = 86_400  # seconds from one wake to the next
 
-# What a wake takes at most beside its sleep: the Wi-Fi join with a retry, the handshake, the slot, a lost connection.
+# Seconds that a wake adds to the sleep at most: joining Wi-Fi with a retry, the handshake, the slot, a lost connection.
 _AWAKE = 60
 # A sleep is timed by the ESP32's RC oscillator, which drifts with temperature (assumed here: 5 %).
 _DRIFT = 0.05
@@ -21,7 +21,7 @@ _HEARD = "heard"  # {device: seconds since 1970}; of devices that sleep
 
 
 def set_wake(store: Store, device: int, seconds: int | None) -> None:
-    """Store the seconds between the wakes of a device; None: it does not sleep."""
+    """Store the seconds between two wakes of a device; None: it does not sleep."""
     with store.transaction():
         wakes = store.state(_WAKES) or {}
         if wakes.get(str(device)) == seconds:
@@ -52,6 +52,6 @@ def heard(store: Store) -> dict[int, float]:
 
 
 def least_deadline(seconds: Iterable[int]) -> int:
-    """The seconds after which every device with such pauses has had a chance to answer a round; 0 without any."""
+    """Seconds until every device with these wake intervals has had a chance to answer a round; 0 without any."""
     longest = max(seconds, default=0)
     return math.ceil((1 + _DRIFT) * longest) + _AWAKE if longest else 0

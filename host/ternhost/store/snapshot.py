@@ -10,14 +10,14 @@ from ternhost.store.boards import BoardRow
 from ternhost.store.runs import PREPARING, RUNNING
 
 VALUE, LABEL, CATEGORY, HASH = "value", "label", "category", "hash"
-PATIENCE = 300.0  # seconds beyond a deadline, for rounds of simulated clients and their evaluation
+PATIENCE = 300.0  # seconds beyond a deadline: rounds of simulated clients and their evaluation take time
 
 
 @dataclass(frozen=True)
 class RunView:
-    """A run of a store. Times are seconds since 1970, `seconds` its own.
+    """A run of a store. began: seconds since 1970; seconds: how long it has taken.
 
-    options, schedule: as it was begun with. references: the figures to compare with (`run.costs.references`).
+    options, schedule: from its start. references: the figures to compare with (`run.costs.references`).
     """
 
     name: str
@@ -48,7 +48,7 @@ class RunView:
     @property
     def costliest(self) -> float | None:
         """The largest epsilon of a report; None where it is not known."""
-        return max((float(own["epsilon_per_report"]) for own in self.classes), default=None)
+        return max((float(device_class["epsilon_per_report"]) for device_class in self.classes), default=None)
 
     @property
     def planned(self) -> int | None:
@@ -129,7 +129,7 @@ class Snapshot:
     @property
     def coming(self) -> int:
         """Reports of open rounds so far."""
-        return sum(own.reports for own in self.open)
+        return sum(round_.reports for round_ in self.open)
 
     @property
     def accepted(self) -> int:
@@ -137,22 +137,21 @@ class Snapshot:
         return (self.run.reports if self.run else 0) + self.coming
 
     def silent(self, now: float) -> float | None:
-        """For how many seconds an unfinished run has written nothing although it should have; else None.
+        """Seconds since an unfinished run that is overdue has written anything; else None. now: seconds since 1970.
 
-        It should have where a round is past its deadline, or the next one is late by more than the --interval.
-        now: seconds since 1970.
+        It is overdue when a round is past its deadline, or the next one is late by more than the --interval.
         """
         if self.run is None or not self.run.unfinished:
             return None
         schedule = self.run.schedule or {}
         due = [float(schedule.get("interval") or 0.0)]
-        due += [own.deadline for own in self.open if own.deadline is not None]
-        if any(own.deadline is None for own in self.open):
+        due += [round_.deadline for round_ in self.open if round_.deadline is not None]
+        if any(round_.deadline is None for round_ in self.open):
             return None  # such a round may last for ever
         last = max(
             [
                 self.run.began,
-                *(own.began or 0.0 for own in self.open),
+                *(round_.began or 0.0 for round_ in self.open),
                 *(board.heard for board in self.boards),
             ]
             + [entry.get("finished") or 0.0 for entry in self.history[-1:]]

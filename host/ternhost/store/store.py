@@ -25,10 +25,7 @@ from ternhost.store.tallies import TallyTable
 
 
 class Store(RunTable, TallyTable, BoardTable, GatewayTables):
-    """One SQLite file, open for writing by one process at a time. A context manager.
-
-    Every method raises StorageError where the disk does not do its part; what was committed before stays.
-    """
+    """One SQLite file, open for writing by one process at a time. A context manager, with the errors of `Database`."""
 
     def __init__(self, path: str | Path, create: bool = True, beside: bool = False) -> None:
         super().__init__(path, create, beside)
@@ -55,7 +52,7 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
             self._db.executemany("DELETE FROM device WHERE id = ?", ((device,) for device in devices))
 
     def _retire(self, devices: Iterable[int]) -> None:
-        # The last opened round tells when, since a clock may be set back. Of several keys of a device in one round the
+        # Dated by the last opened round, since a clock may be set back. Of several keys of a device in one round the
         # first is kept: the round was opened with it.
         self._db.executemany(
             "INSERT INTO revoked SELECT id, (SELECT coalesce(max(number), 0) FROM round), key, ? FROM device"
@@ -63,12 +60,12 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
             ((time.time(), device) for device in devices),
         )
 
-    def keys_before(self, asked: Round) -> dict[int, bytes]:
+    def keys_before(self, round_: Round) -> dict[int, bytes]:
         """The former keys, with which a round was opened, of devices whose key has changed since or was revoked."""
         with self._errors():
             return dict(
                 self._db.execute(
-                    "SELECT id, key FROM revoked WHERE round >= ? ORDER BY id, round DESC", (asked.number,)
+                    "SELECT id, key FROM revoked WHERE round >= ? ORDER BY id, round DESC", (round_.number,)
                 )
             )
 
@@ -79,18 +76,18 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
 
     # Rounds
 
-    def open_round(self, asked: Round) -> None:
+    def open_round(self, round_: Round) -> None:
         """Store a round before the first request for it is sent."""
         with self.transaction():
             self._db.execute(
                 "INSERT INTO round (number, quorum, deadline, run, began) VALUES (?, ?, ?, ?, ?)",
-                (asked.number, asked.quorum, asked.deadline, asked.run, time.time()),
+                (round_.number, round_.quorum, round_.deadline, round_.run, time.time()),
             )
             self._db.executemany(
                 "INSERT INTO cohort VALUES (?, ?, ?, ?)",
                 (
-                    (asked.number, position, cohort.body, pack_ids(cohort.devices))
-                    for position, cohort in enumerate(asked.cohorts)
+                    (round_.number, position, cohort.body, pack_ids(cohort.devices))
+                    for position, cohort in enumerate(round_.cohorts)
                 ),
             )
 
@@ -136,14 +133,6 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
             "UPDATE round SET ended = ?, finished = ? WHERE number = ?", (ended, time.time(), number)
         )
         self._log.end(number)
-
-    def ended_rounds(self) -> list[tuple[int, str, int]]:
-        """(number, how it ended, reports) of every round that has ended, oldest first."""
-        with self._errors():
-            return self._db.execute(
-                "SELECT number, ended, (SELECT coalesce(sum(reports), 0) FROM batch WHERE round = number) "
-                "FROM round WHERE ended IS NOT NULL ORDER BY number"
-            ).fetchall()
 
     # Reports
 

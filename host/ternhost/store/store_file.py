@@ -9,7 +9,7 @@ from pathlib import Path
 from ternhost.errors import StorageError
 from ternhost.files import close_to_others
 
-NAME = "store.sqlite"  # of one that is made where nobody names it
+NAME = "store.sqlite"  # the default
 _SQLITE = b"SQLite format 3\0"  # how every file of SQLite begins
 
 
@@ -31,8 +31,8 @@ def make(path: Path, create: bool) -> None:
 
 
 def _may_be_a_store(path: Path) -> bool:
-    # Of any other file the user is told that it is none, not that he should hide it. (Whose database it is may stand in
-    # its log still.)
+    # Other files get the error that they are no store, not a hint to hide them. (The application id may still be in the
+    # log.)
     with open(path, "rb") as file:
         start = file.read(len(_SQLITE))
     return not start or start == _SQLITE
@@ -40,14 +40,14 @@ def _may_be_a_store(path: Path) -> bool:
 
 def take_lock(path: Path) -> sqlite3.Connection:
     """The right to write to the store, until it is closed. Raises sqlite3.Error where another process has it, and
-    StorageError where there can be no lock.
+    StorageError where a lock is impossible.
     """
-    # An open transaction on an empty database beside the store: on every platform one process has it, it
-    # ends with the process however that dies, and nobody is kept from reading the store meanwhile.
-    if not _may_be_a_store(path):  # what it is not is told when it is opened: nothing is left beside it
+    # An open transaction on an empty database beside the store: on every platform only one process can have it, it ends
+    # with the process however that dies, and others can read the store meanwhile.
+    if not _may_be_a_store(path):  # opening it will raise the error: leave no lock beside it
         return sqlite3.connect(":memory:")
     beside = f"{path}-lock"
-    close_to_others(beside, make=True)  # who may read a lock may hold it, and keep tern from its store
+    close_to_others(beside, make=True)  # whoever can read a lock can hold it, and keep tern from its store
     lock = sqlite3.connect(beside, isolation_level=None, timeout=0)
     try:
         lock.execute("PRAGMA journal_mode = OFF")

@@ -20,8 +20,8 @@ def pack_counts(counts: Counts) -> bytes:
 
 def unpack_counts(packed: bytes, body: bytes) -> Counts:
     """The counts (d x symbols) of a cohort with this question."""
-    asked = decode_body(body)
-    symbols = cards.decode(bytes(asked.card)).symbols
+    request = decode_body(body)
+    symbols = cards.decode(bytes(request.card)).symbols
     flat = np.frombuffer(zlib.decompress(packed), "<i8").astype(np.int64)
     return flat.reshape(-1, symbols)
 
@@ -33,8 +33,8 @@ class TallyTable(Database):
         self._db.executemany(
             "INSERT OR REPLACE INTO tally VALUES (?, ?, ?, ?, ?, ?)",
             (
-                (number, position, own.body, own.asked, own.reports, pack_counts(own.counts))
-                for position, own in enumerate(tallies)
+                (number, position, tally.body, tally.asked, tally.reports, pack_counts(tally.counts))
+                for position, tally in enumerate(tallies)
             ),
         )
 

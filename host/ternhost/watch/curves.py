@@ -65,12 +65,10 @@ def spent(now: Snapshot) -> float | None:
     report_cost, devices = cost_of_report(now.run), devices_of(now.run, now.devices)
     if now.run is None or not report_cost or not devices:
         return None
-    paid_reports = sum(now.paid.values())
-    last = now.history[-1] if now.history else {}
-    if paid_reports == now.run.reports and last.get("spent"):
-        report_cost = last["spent"] / last["reports"]
+    if now.history and now.history[-1]["reports"]:
+        report_cost = now.history[-1]["spent"] / now.history[-1]["reports"]
     paid = sum(cost * reports for cost, reports in now.paid.items()) / MICRO
-    return (paid + (now.accepted - paid_reports) * report_cost) / devices
+    return (paid + (now.accepted - sum(now.paid.values())) * report_cost) / devices
 
 
 def spent_by_class(now: Snapshot) -> list[float | None]:
@@ -81,7 +79,7 @@ def spent_by_class(now: Snapshot) -> list[float | None]:
     """
     costs = [float(each["epsilon_per_report"]) for each in now.run.classes] if now.run else []
     devices, requests = devices_of(now.run, now.devices), sum(now.demanded.values())
-    if now.run is None or not devices or sum(now.paid.values()) != now.run.reports:
+    if now.run is None or not devices:
         return [None] * len(costs)
     epsilons, demanded = dict.fromkeys(costs, 0.0), dict.fromkeys(costs, 0)
     for cost, reports in now.paid.items():
@@ -105,13 +103,10 @@ def positions(
     """The position of each round on an axis: rounds, reports, or mean epsilon spent per device."""
     if by == ROUNDS:
         return [float(i) for i in range(1, len(history) + 1)]
-    reports = [float(entry.get("reports", 0)) for entry in history]
     if by == REPORTS:
-        return list(accumulate(reports))
-    report_cost, devices = cost_of_report(run), max(1, devices_of(run, registered))
-    spent = [entry.get("spent") for entry in history]
-    costs = (n * report_cost if cost is None else cost for n, cost in zip(reports, spent, strict=True))
-    return [epsilon / devices for epsilon in accumulate(costs)]
+        return list(accumulate(float(entry.get("reports", 0)) for entry in history))
+    devices = max(1, devices_of(run, registered))
+    return [epsilon / devices for epsilon in accumulate(entry["spent"] for entry in history)]
 
 
 def curve(

@@ -133,10 +133,10 @@ class HomeAssistant:
 def shown(home: HomeAssistant | None, run: Run, warn: Callable[[str], None]) -> Iterator[None]:
     """Publish a run while it goes on; without `home`, remove the retained messages of an earlier start."""
     if home is None:
-        _forget(run.where.fleet, run.store, warn)
+        _forget(run.options.fleet, run.store, warn)
         yield
         return
-    home.begin(run.store, figures_of(run.store.last_entry(run.place.name)), warn)
+    home.begin(run.store, figures_of(run.store.last_entry(run.files.name)), warn)
     try:
         yield
     finally:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ternhost.errors import StorageError, UsageError
-from ternhost.run.directory import RUN_NAME, RUNS, Place
+from ternhost.run.directory import RUN_NAME, RUNS, RunFiles
 
 Shown = tuple[Path, str | None]  # a store, and the name of a run in it where the argument named one
 
@@ -37,7 +37,7 @@ def chosen(text: str | Path | None = None, parent: Path = RUNS) -> Shown:
 
 
 def _of_run(directory: Path) -> Shown:
-    place = Place.read(directory)
+    place = RunFiles.read(directory)
     if not place.store.is_file():
         raise StorageError(f"the store of {directory} is not at {place.store}", hint="name the store itself")
     return place.store, place.name
@@ -49,7 +49,7 @@ def beside(store: Path) -> list[Path]:
     with suppress(OSError):
         for path in sorted(store.parent.parent.glob(f"*/{RUN_NAME}"), key=lambda run: run.stat().st_mtime):
             with suppress(UsageError, StorageError):
-                other = Place.read(path.parent).store
+                other = RunFiles.read(path.parent).store
                 if other.is_file():
                     stores.setdefault(other.resolve(), other)
     return list(stores.values())

@@ -52,21 +52,13 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "sampling": (("sample",), ("refill",)),
     "packing": (("encode",), ("tag",)),
     "ledger": (("ledger load", "ledger pay"), ()),
-    # what Client._report does by itself
+    # what Client.answer() does by itself
     "steps": (
-        ("report",),
-        (
-            "ledger load",
-            "certify",
-            "coordinates",
-            "gradient",
-            "sample",
-            "end of report",
-            "encode",
-            "ledger pay",
-        ),
+        ("answer",),
+        ("question", "decode", "ledger load", "certify", "coordinates", "gradient", "sample", "end of report", "encode",
+         "ledger pay"),
     ),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -148,7 +140,7 @@ class Bench:
     def report(self, case: Case, in_a_row: int = ITERATIONS) -> dict[str, Any]:
         """Times of whole reports and their parts; at a port, the slowest of some more in a row, too."""
         self.prepare(case)
-        answers = [self._answer(case)[0] for _ in range(WINDOWS)]
+        answers = [self.answers(case)[0] for _ in range(WINDOWS)]
         windows = [fmean(times) for times in answers]
         result: dict[str, Any] = {"answer": median(windows), "windows": windows}
         if self._device.has_port:
@@ -185,14 +177,15 @@ class Bench:
         }
         return {"name": case.label, **asdict(case), **sizes, **report}
 
-    def _answer(self, case: Case) -> tuple[list[int], dict[str, list[int]]]:
+    def answers(self, case: Case) -> tuple[list[int], dict[str, list[int]]]:
+        """How long each of ITERATIONS reports took on a prepared device, and each call of the watched parts."""
         times, parts = self._device.call(f"answer({self.messages(case, ITERATIONS)!r})")
         return times, parts
 
     def _parts(self, case: Case) -> dict[str, float]:
         inside, outside = self._device.call("overhead()")
         self._device.call("watch()")
-        _, timed = self._answer(case)
+        _, timed = self.answers(case)
         calls = {label: len(times) / ITERATIONS for label, times in timed.items()}
         mean = {label: median(times) * calls[label] - inside * calls[label] for label, times in timed.items()}
         # Nested parts were timed with their wrappers.
@@ -212,16 +205,16 @@ class Bench:
 
     def burst(self, card: bytes, n: int) -> float:
         """Make n reports, each with the marker set; the seconds that they took."""
-        times = self._device.call(f"case({wire.BENCH_REPORT}, {min(n, wire.MAX_REPEATS)}, {card!r})")
+        times = self._device.call(f"case('report', {n}, {card!r})")
         return float(sum(times)) / 1e6
 
     def use_native(self) -> bool:
         """See Device.use_native."""
         return self._device.use_native()
 
-    def units(self, card: bytes, number: int, repeats: int = WINDOWS) -> float:
+    def units(self, card: bytes, name: str, repeats: int = WINDOWS) -> float:
         """The median time of a case of tern.bench, a unit."""
-        return float(median(self._device.call(f"case({number}, {repeats}, {card!r})")))
+        return float(median(self._device.call(f"case({name!r}, {repeats}, {card!r})")))
 
     def heap(self, case: Case) -> dict[str, int]:
         """Bytes of heap: free before and with the client, garbage of a report on average, and the most in use."""
@@ -272,12 +265,12 @@ def _main_figures(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> 
     for name in names:
         say(f"a coordinate: {name}")
         card = Case(name, case.epsilon).card
-        coordinate[name] = bench.units(card, wire.BENCH_SAMPLE)
-        plain[name] = bench.units(card, wire.BENCH_PLAIN)
+        coordinate[name] = bench.units(card, "sample")
+        plain[name] = bench.units(card, "plain")
     in_c = None
     say("the same with the sampler in C, if this board can run it")
     if bench.use_native():
-        in_c = {name: bench.units(Case(name, case.epsilon).card, wire.BENCH_SAMPLE) for name in names}
+        in_c = {name: bench.units(Case(name, case.epsilon).card, "sample") for name in names}
     card = case.card
     unit = bench.unit
     return {
@@ -288,10 +281,10 @@ def _main_figures(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> 
         f"{unit}_per_coordinate": coordinate,
         f"{unit}_per_coordinate_plain_float": plain,
         f"{unit}_per_coordinate_native_c": in_c,
-        f"entropy_{unit}_per_byte": bench.units(card, wire.BENCH_ENTROPY),
-        f"gradient_{unit}_per_coordinate": bench.units(card, wire.BENCH_GRADIENT),
-        f"ledger_{unit}_per_write": bench.units(card, wire.BENCH_LEDGER),
-        f"certify_{unit}_per_card": bench.units(card, wire.BENCH_CERTIFY),
+        f"entropy_{unit}_per_byte": bench.units(card, "entropy"),
+        f"gradient_{unit}_per_coordinate": bench.units(card, "gradient"),
+        f"ledger_{unit}_per_write": bench.units(card, "ledger"),
+        f"certify_{unit}_per_card": bench.units(card, "certify"),
         f"{unit}_per_report": report,
         "us_per_report_at_least": at_least(report) if unit == INSTRUCTIONS else None,
         "heap_bytes_peak": heap["peak"],

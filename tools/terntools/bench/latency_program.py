@@ -55,12 +55,12 @@ def watch():
     """From now on, time the parts of a report too, which makes the whole slower."""
     client = _state[1]
     entropy = client.entropy
-    _timed(client, "_report", "report")
+    _timed(client, "answer", "answer")
     _timed(client, "_load", "ledger load")
     _timed(client._ledger, "pay", "ledger pay")
     _timed(client, "_decode", "certify")
-    _timed(client, "_values", "gradient")
-    _timed(client._round, "decode", "decode")
+    _timed(client, "values", "gradient")
+    _timed(client.round, "decode", "decode")
     _timed(_client, "choose", "coordinates")
     _timed(client._gradients, "draw", "sample")
     _timed(entropy, "refill", "refill")
@@ -182,9 +182,9 @@ def use_native():
                 leaves[shape] = (native,)
 
 
-def case(number, repeats, card):
+def case(name, repeats, card):
     """Run a case of tern.bench; return microseconds a unit, of each repeat."""
     from tern.bench import run
 
-    units, times = run(number, repeats, card, _state[1])
+    units, times = run(name, repeats, card, _state[1])
     return [one / units for one in times]

@@ -189,12 +189,14 @@ def apply(repl: Repl, changes: Changes, progress: Progress | None = None) -> Non
 
 
 def install(repl: Repl, machine: Machine, changes: Changes, progress: Progress | None = None) -> None:
-    """Make the changes on a board that computes what it must: before them its compiler is tried, after them the code.
+    """Make the changes on a board that computes what it must: before them (if any) its compiler is tried, after them
+    the code.
 
     main.py is away until the library was found right: even if this is interrupted, no wrong report is ever sent. Raises
     MiscompiledError: for the compiler with nothing changed. The board is at its prompt in the end, with a fresh heap.
     """
-    self_check.require_compiler(repl, machine.processor)
+    if changes:
+        self_check.require_compiler(repl, machine.processor)
     repl.remove(MAIN)
     apply(repl, changes.without(MAIN), progress)
     self_check.require_library(repl)
@@ -244,7 +246,7 @@ def add_parser(subparsers: Any) -> None:
         subparsers,
         "deploy",
         "install or update the device library on a board",
-        "tern deploy a0\ntern deploy a0 --with bench\ntern deploy a0 --main my_program.py\n"
+        "tern deploy a0\ntern deploy a0 --with local\ntern deploy a0 --main my_program.py\n"
         "tern deploy socket://127.0.0.1:7777 --json",
         _run,
     )

@@ -1,13 +1,12 @@
-"""`tern device`: ask boards for their identity, whether they answer, and how fast they are."""
+"""`tern device`: ask boards for their identity, and whether they answer."""
 
 from __future__ import annotations
 
 import argparse
 import queue
-import secrets
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -15,11 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from tern import card as cards
-from tern import fixed, host_frames, wire
+from tern import fixed, wire
 from ternhost.command import add_command, print_result
-from ternhost.errors import OK, DeviceError, RefusedError, UsageError
-from ternhost.privacy import mechanisms
+from ternhost.errors import OK, UsageError
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import MICRO
 from ternhost.provision.boards import board_directories, new_keys, provision_board
@@ -27,9 +24,7 @@ from ternhost.reach import fleet
 from ternhost.reach.links import Link, open_link
 from terntools.boards import device_keys, device_records, devices
 
-BENCH_MECHANISMS = ("three-outputs", "duchi", "pm-sub")
 _ENTROPY = {wire.FAILED: "failed", wire.CTR_DRBG: "CTR_DRBG AES-256", wire.HASH_DRBG: "Hash_DRBG SHA-256"}
-_BENCH_TIMEOUT = 120.0
 
 
 @contextmanager
@@ -98,73 +93,6 @@ def ping(port: str, count: int = 5, timeout: float = 5.0) -> dict[str, Any]:
     return {"port": port, "ms": {"n": count, "median": median(times), "min": min(times), "max": max(times)}}
 
 
-def bench(
-    port: str, epsilon: str = "2", repeats: int = 15, names: Sequence[str] = BENCH_MECHANISMS
-) -> dict[str, Any]:
-    """Have the board at `port` time itself: microseconds per coordinate, with all entropy, and per report.
-
-    Plain float is the same mechanism as it would be written without tern, with `random.random()`, in the same run.
-    Every figure has `n`, how often it was timed, and `median`. Raises DeviceError, RefusedError, UsageError.
-    """
-    designs = {name: mechanisms.design(name, epsilon).card for name in names}
-    sampled: dict[str, Any] = {}
-    plain: dict[str, Any] = {}
-    report: dict[str, Any] = {}
-    heap: list[int] = []
-    with opened(port) as link:
-        hello = link.hello()
-        for name, card in designs.items():
-            sampled[name] = _figure(_time(link, wire.BENCH_SAMPLE, repeats, card, heap))
-            plain[name] = _figure(_time(link, wire.BENCH_PLAIN, repeats, card, heap))
-        first = next(iter(designs.values()))
-        report = _figure(_time(link, wire.BENCH_REPORT, repeats, first, heap))
-        parts = {
-            "entropy_us_per_byte": wire.BENCH_ENTROPY,
-            "gradient_us_per_coordinate": wire.BENCH_GRADIENT,
-            "tag_us": wire.BENCH_TAG,
-            "ledger_us_per_write": wire.BENCH_LEDGER,
-            "certify_us": wire.BENCH_CERTIFY,
-        }
-        others = {name: _figure(_time(link, case, repeats, first, heap)) for name, case in parts.items()}
-    return {
-        "build": hello.text,
-        "port": port,
-        "epsilon": cards.decode(first).epsilon / MICRO,
-        "us_per_coordinate": sampled,
-        "us_per_coordinate_plain_float": plain,
-        "times_faster_than_plain_float": {
-            name: plain[name]["median"] / sampled[name]["median"] for name in designs
-        },
-        "us_per_report": report,
-        "heap_bytes": {"n": len(heap), "median": median(heap), "max": max(heap)},
-        **others,
-    }
-
-
-def _time(link: Link, case: int, repeats: int, card: bytes, heap: list[int]) -> list[float]:
-    # Microseconds a unit of each repeat; the heap in use is added to `heap`.
-    request = bytearray(wire.MAX_FRAME)
-    nonce = secrets.randbits(32)
-    n = host_frames.encode_bench_request(request, nonce, case, repeats, card)
-    reply = link.ask(bytes(request[:n]), wire.BENCH, nonce, _BENCH_TIMEOUT)
-    if reply is None:
-        raise DeviceError(f"{link.name} gave no answer to a bench", hint="reset the board and try again")
-    if reply[0] == wire.ERROR:
-        _, _, code, detail = host_frames.decode_error(reply, b"")
-        if code == wire.ERR_FRAME:
-            raise RefusedError(
-                f"{link.name} has no bench", hint="put it on the board: tern deploy BOARD --with bench"
-            )
-        raise RefusedError(f"{link.name} refuses to time itself: {wire.error_name(code)} ({detail})")
-    _, _, units, times, used, _ = host_frames.decode_bench(reply)
-    heap.append(used)
-    return [microseconds / units for microseconds in times]
-
-
-def _figure(times: Sequence[float]) -> dict[str, Any]:
-    return {"n": len(times), "median": round(median(times), 4), "min": round(min(times), 4)}
-
-
 # The command
 
 # Input of a board's health tests, as `info` names it.
@@ -178,7 +106,7 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "device",
-        "identify and time boards; read their records; make, list and revoke the keys of devices",
+        "identify boards; read their records; make, list and revoke the keys of devices",
         "tern device info a0",
     )
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
@@ -200,22 +128,10 @@ def add_parser(subparsers: Any) -> None:
     ping.add_argument("--count", type=int, default=5, metavar="N", help="ask each board N times (default 5)")
     ping.set_defaults(func=run_ping)
 
-    bench = add_command(
-        actions,
-        "bench",
-        "have a board time its sampling, and the same in plain floats",
-        "tern device bench a0\ntern device bench --fleet emulated:1 --json",
-    )
-    bench.add_argument("--epsilon", default="2", metavar="E", help="epsilon of the cards (default 2)")
-    bench.add_argument(
-        "--repeats", type=int, default=15, metavar="N", help="measure every figure N times (default 15)"
-    )
-    bench.set_defaults(func=run_bench)
-
     device_keys.add_actions(actions)
     device_records.add_actions(actions)
 
-    for command in (info, ping, bench):
+    for command in (info, ping):
         devices.add_board_or_fleet(command, "emulated:N or port:PATH[,PATH...]")
         command.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -259,24 +175,4 @@ def run_ping(args: argparse.Namespace) -> int:
         for board in answers
     ]
     print_result({"boards": answers}, "\n".join(lines), args.json)
-    return OK
-
-
-def run_bench(args: argparse.Namespace) -> int:
-    if not 1 <= args.repeats <= 255:
-        raise UsageError(f"--repeats must be 1 to 255, not {args.repeats}")
-    with boards(devices.fleet_of(args)) as ports:
-        if len(ports) > 1:
-            raise UsageError(
-                f"--fleet must be one board for a bench, not {len(ports)}", hint="such as --fleet emulated:1"
-            )
-        result = bench(ports[0], args.epsilon, args.repeats)
-    lines = [result["build"], "microseconds a coordinate, entropy included (plain float beside it):"]
-    for name, figure in result["us_per_coordinate"].items():
-        plain = result["us_per_coordinate_plain_float"][name]
-        times = result["times_faster_than_plain_float"][name]
-        lines.append(f"  {name:14} {figure['median']:8.3f} {plain['median']:10.3f}   {times:5.1f} times")
-    lines.append(f"microseconds a report: {result['us_per_report']['median']:.0f}")
-    lines.append(f"heap in use: {result['heap_bytes']['median']:,.0f} bytes")
-    print_result(result, "\n".join(lines), args.json)
     return OK

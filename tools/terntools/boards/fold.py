@@ -14,6 +14,7 @@ the compiler would store it.
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import io
 import re
@@ -66,6 +67,7 @@ def fold(sources: Mapping[str, str]) -> dict[str, str]:
     return {name: rename(_fold(module, constants), short) for name, module in modules.items()}
 
 
+@functools.cache
 def without_types(text: str) -> str:
     """The same module without what only a type checker reads: a name in an annotation is no use of that name.
 

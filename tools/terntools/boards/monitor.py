@@ -33,8 +33,8 @@ from terntools.boards import devices
 from terntools.terminal import option, require_positive
 
 _NAMES = {
-    wire.HELLO: "HELLO", wire.REPORT: "REPORT", wire.BENCH: "BENCH", wire.ERROR: "ERROR", wire.ROUND: "ROUND",
-    wire.HELLO_REQUEST: "HELLO_REQUEST", wire.BENCH_REQUEST: "BENCH_REQUEST",
+    wire.HELLO: "HELLO", wire.REPORT: "REPORT", wire.ERROR: "ERROR", wire.ROUND: "ROUND",
+    wire.HELLO_REQUEST: "HELLO_REQUEST",
 }  # fmt: skip
 _WINDOW = 10.0  # seconds over which rates are taken
 _TURN = 0.02

@@ -26,8 +26,8 @@ from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.provision import keys
 from ternhost.provision.boards import Rows, board_files
+from ternhost.reach.broker.access import check_prefix
 from ternhost.reach.broker.attach import fleet_file
-from ternhost.reach.broker.configuration import check_prefix
 from ternhost.store import sleepers
 from ternhost.store.fleet_key import OWN_KEY_ONLY, FleetKey
 from ternhost.store.round_numbers import last_number

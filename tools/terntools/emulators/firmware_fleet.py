@@ -16,7 +16,7 @@ from typing import Self
 from tern import storage
 from ternhost.errors import DeviceError, TernError
 from ternhost.files import close_to_others, private
-from terntools.boards import deploy, self_check
+from terntools.boards import deploy, mpy, self_check
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue, flash_image
 from terntools.emulators.process import EmulatedMachine
@@ -73,7 +73,7 @@ class FirmwareFleet:
                 close_to_others(directory)
             with Repl(self._boards[0].url) as repl:  # once for all: they are alike
                 machine = deploy.Machine.of(repl)
-                self_check.require_compiler(repl, machine.processor)
+                _require_compiler(repl, self._name, machine.processor, mpy.compiler_version())
                 program = deploy.read_program(self._program) if self._program else None
                 self._library = deploy.library_files(machine, self._whole, self._more, program)
             self._each(self._start)
@@ -112,6 +112,16 @@ class FirmwareFleet:
     def _close(self) -> None:
         while self._boards:
             self._boards.pop().close()
+
+
+_suitable: set[tuple[str, str]] = set()  # board and compiler; of one name the firmware is one, too
+
+
+def _require_compiler(repl: Repl, name: str, processor: str, compiler: str) -> None:
+    # Once a process: it takes a Pico three seconds.
+    if (name, compiler) not in _suitable:
+        self_check.require_compiler(repl, processor)
+        _suitable.add((name, compiler))
 
 
 def _provisioned(directory: Path) -> dict[str, bytes]:

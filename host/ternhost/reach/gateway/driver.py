@@ -17,7 +17,8 @@ from ternhost.count.members import Integers, integers
 from ternhost.count.questions import Averaged, round_body
 from ternhost.count.rounds import DEADLINE, QUORUM, Cohort, Round, RoundResult
 from ternhost.errors import DeviceError, RefusedError, StorageError, UsageError
-from ternhost.reach.driver import AllRefused, Cohorts, FleetStatus, Progress, Tell, Terms
+from ternhost.learn.schedule import Terms
+from ternhost.reach.driver import AllRefused, Cohorts, FleetStatus, Progress, Tell
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.messages import Answer, Hello, Here, MessageError, Model, Refused, Still, Taken
 from ternhost.reach.gateway.post import Post, Reply
@@ -89,7 +90,7 @@ class GatewaysDriver(StoredDriver):
             self._roster.greet(now)
             self._receive(_TICK, None)
             registered = [gateway for gateway in self._roster.all.values() if gateway.registered]
-            absent = [gateway for gateway in registered if gateway.here is None]
+            absent = [gateway for gateway in registered if gateway.here is None and not gateway.refused]
             early = now - begun < _GREETING
             if (registered or not early) and not (
                 absent and (early or any(gateway.reachable for gateway in absent))
@@ -103,7 +104,7 @@ class GatewaysDriver(StoredDriver):
                 hint="start one at each site: tern gateway run DIRECTORY",
             )
         for gateway in self._roster.all.values():
-            if gateway.here is None and not self._stopped.is_set():
+            if gateway.here is None and not gateway.refused and not self._stopped.is_set():
                 self._roster.gone(gateway, "it has not said hello")
 
     # What gateways say

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from ternhost.errors import UsageError
-from ternhost.reach.driver import Driver, Terms
-from ternhost.reach.fleet import Fleet, Setting
+from ternhost.learn.schedule import Terms
+from ternhost.reach.driver import Driver
+from ternhost.reach.fleet import Fleet, RunContext
 from ternhost.reach.gateway.driver import GatewaysDriver
 from ternhost.reach.gateway.post import Post
 from ternhost.store import store_file
@@ -44,13 +45,13 @@ class AtGateways(Fleet):
         with GatewaysDriver(store, self.post(), Terms(), registered=self.registered) as driver:
             return len(np.asarray(driver.devices))
 
-    def driver(self, setting: Setting) -> Driver:
+    def driver(self, context: RunContext) -> Driver:
         return GatewaysDriver(
-            setting.store,
+            context.store,
             self.post(),
-            setting.terms,
+            context.terms,
             self.registered,
-            **setting.driver_options,
+            **context.driver_options,
         )
 
 

@@ -41,6 +41,7 @@ class KnownGateway:
     unanswered: int = 0  # rounds that it was left out of since it has answered one
     first: int | None = None  # the last number that it had used when it was first heard
     told_gone: bool = False
+    refused: bool = False  # what it says does not count
     patience: float = _PATIENCE[0]
     hold: float = HOLD[0]
     greeted: float = 0.0
@@ -152,7 +153,7 @@ class GatewayRoster:
                 f"gateway {gateway.name} has {len(here.devices)} devices by now, not {len(gateway.devices)}"
             )
         gateway.first = here.last if gateway.first is None else gateway.first
-        gateway.devices, gateway.here, gateway.next = here.devices, here, now
+        gateway.devices, gateway.here, gateway.next, gateway.refused = here.devices, here, now, False
         fields = {name: value for name, value in asdict(here).items() if name != "devices"}
         self._store.gateway_seen(
             gateway.name, here.devices, time.time(), {**fields, "clients": len(here.devices)}
@@ -173,7 +174,7 @@ class GatewayRoster:
         if hint is not None:
             raise UsageError(message, hint=hint)
         self._warn(f"{message}: what {gateway.name} says does not count")
-        gateway.next = now + _UNWANTED
+        gateway.next, gateway.refused = now + _UNWANTED, True
 
     def believed(self) -> int:
         """The last round number that credible gateways have used.

@@ -29,7 +29,7 @@ from ternhost.count.rounds import (
     Round,
     RoundResult,
 )
-from ternhost.reach.driver import Terms
+from ternhost.learn.schedule import Terms
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.messages import LENGTH, MOST_REASONS, Answer, Ask, MessageError, Refused
 from ternhost.store.tallies import pack_counts

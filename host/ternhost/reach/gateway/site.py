@@ -17,7 +17,8 @@ from ternhost.count.members import Members, integers
 from ternhost.count.questions import Averaged, Question, decode_body, question_of
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError, StorageError, TernError
-from ternhost.reach.driver import AllRefused, Driver, Progress, Terms, Warn
+from ternhost.learn.schedule import Terms
+from ternhost.reach.driver import AllRefused, Driver, Progress, Warn
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.messages import Ask, Hello, Here, MessageError, Model, Refused, Still, Taken
 from ternhost.reach.gateway.round import answer_to, is_hashed, is_vector

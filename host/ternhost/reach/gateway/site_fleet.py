@@ -18,13 +18,14 @@ from ternhost import datasets
 from ternhost.datasets import Holdings
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import write_whole
+from ternhost.learn.schedule import Terms
 from ternhost.options import names_of, option, require
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import parse_epsilon
 from ternhost.provision.boards import FLEET_NAME, board_directories, new_keys, provision_board
 from ternhost.reach import fleet
-from ternhost.reach.driver import Terms, Warn
-from ternhost.reach.fleet import Fleet, Setting
+from ternhost.reach.driver import Warn
+from ternhost.reach.fleet import Fleet, RunContext
 from ternhost.reach.gateway.site import Gateway
 from ternhost.store import store_file
 from ternhost.store.round_numbers import last_number
@@ -205,7 +206,7 @@ def opened(directory: str | Path, runs: SiteFleet, warn: Warn = lambda message: 
     with Store(path or directory / store_file.NAME, create=made) as store:
         if kind.provisions:
             _provision(directory, kind, runs, store, warn)
-        setting = Setting(
+        context = RunContext(
             store=store,
             directory=directory,
             run=_NAME,
@@ -218,7 +219,7 @@ def opened(directory: str | Path, runs: SiteFleet, warn: Warn = lambda message: 
             modules=_MODULES,
             standing=True,
         )
-        driver = kind.driver(setting)
+        driver = kind.driver(context)
         runs.save(directory)  # not before: what cannot be run can be corrected
         yield Gateway(
             store,

@@ -22,7 +22,8 @@ from ternhost.count.aggregator import Accepted
 from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError
-from ternhost.reach.driver import Progress, Tell, Terms
+from ternhost.learn.schedule import Terms
+from ternhost.reach.driver import Progress, Tell
 from ternhost.reach.fleet import Boards
 from ternhost.reach.links import Events, Received
 from ternhost.reach.ports.board import PATIENCE, BoardOnPort

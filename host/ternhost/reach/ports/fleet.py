@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from ternhost.errors import DeviceError, UsageError
 from ternhost.provision.boards import board_directories
-from ternhost.reach.fleet import Boards, Fleet, Setting
+from ternhost.reach.fleet import Boards, Fleet, RunContext
 
 if TYPE_CHECKING:
     from ternhost.reach.driver import Driver
@@ -34,14 +34,14 @@ class Ports:
 class BoardFleet(Fleet):
     """The base of fleets whose boards are reached by ports."""
 
-    def driver(self, setting: Setting) -> Driver:
+    def driver(self, context: RunContext) -> Driver:
         from ternhost.reach.ports.driver import BoardsDriver
 
         return BoardsDriver(
-            setting.store,
-            self.boards(board_directories(setting.directory, self.count), setting.modules),
-            setting.terms,
-            **setting.driver_options,
+            context.store,
+            self.boards(board_directories(context.directory, self.count), context.modules),
+            context.terms,
+            **context.driver_options,
         )
 
 

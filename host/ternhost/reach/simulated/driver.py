@@ -20,7 +20,8 @@ from ternhost.count.questions import Question
 from ternhost.count.rounds import COMPLETE, Answers, CohortCounts, Counts, RoundResult
 from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError, UsageError
-from ternhost.reach.driver import Cohorts, Devices, Driver, Progress, Tell, Terms
+from ternhost.learn.schedule import Terms
+from ternhost.reach.driver import Cohorts, Devices, Driver, Progress, Tell
 from ternhost.vectorised import RandomLanes, random_bits
 
 Fixed = npt.NDArray[np.int16]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from ternhost.reach.fleet import Fleet, Setting
+from ternhost.reach.fleet import Fleet, RunContext
 
 if TYPE_CHECKING:
     from ternhost.reach.driver import Driver
@@ -27,14 +27,14 @@ class Simulated(Fleet):
     def clients(self) -> int:
         return self.count
 
-    def driver(self, setting: Setting) -> Driver:
+    def driver(self, context: RunContext) -> Driver:
         from ternhost.reach.simulated.driver import SimulatedDriver
 
-        assert setting.holdings is not None
+        assert context.holdings is not None
         return SimulatedDriver(
-            setting.holdings,
-            setting.clients or self.count,
-            setting.seed,
-            individual=setting.individual,
-            first=setting.first,
+            context.holdings,
+            context.clients or self.count,
+            context.seed,
+            individual=context.individual,
+            first=context.first,
         )

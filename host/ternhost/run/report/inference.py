@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ternhost.privacy.cards import decode_any
 from ternhost.run.report import plots
-from ternhost.run.report.page import Page, Row, common_results, common_settings, percent, spent
+from ternhost.run.report.page import Page, Row, common_pictures, common_results, common_settings, percent
 
 
 def page(result: Mapping[str, Any]) -> Page:
-    """What there is to see of it."""
+    """The page of its result."""
     protected, labels = "card" in result, result.get("answer") == "label"
     lead = f"{result['clients']:,} clients classified a record of their own"
     sent = "its class by randomised response" if labels else "the probabilities under noise"
@@ -37,7 +36,7 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     labels = result.get("answer") == "label"
     if "card" in result and result.get("shares"):
         what = "share of the clients" if labels else "mean probability"
-        mean, low, high = np.array([[*own.values()] for own in result["shares"].values()]).T
+        mean, low, high = np.array([[*share.values()] for share in result["shares"].values()]).T
         names = [f"class {i}" for i in result["shares"]]
         pictures["shares"] = (
             plots.gradient(names, mean, low, high, 0.95, what),
@@ -51,16 +50,8 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
             else "How many clients fell into each cluster: the class of the largest probability that they sent.",
         )
     if "card" in result:
-        card = decode_any(bytes.fromhex(result["card"]))
         what = "randomised response of a class" if labels else "discrete Laplace noise on a probability"
-        pictures["card"] = (
-            plots.card_distribution(card, what),
-            "The mechanism itself, computed from the integers that the clients obeyed, not from a formula.",
-        )
-        pictures["epsilon"] = (
-            plots.epsilon_spent(spent(result), result["epsilon_per_client"]),
-            "What each client has spent of its privacy, from first to last.",
-        )
+        pictures |= common_pictures(result, result["card"], what)
     return pictures
 
 

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from ternhost.errors import StorageError
 from ternhost.files import write_whole
+from ternhost.privacy.cards import decode_any
 from ternhost.run.report import plots
 
 NAME = "report.html"
@@ -76,7 +77,7 @@ def _render(page: Page, pictures: Mapping[str, bytes]) -> str:
 
 
 def common_results(result: Mapping[str, Any]) -> list[Row]:
-    """What every run tells of its reports, its privacy and its time."""
+    """The results of every run: its reports, its privacy and its time."""
     rows: list[Row] = [
         ("reports", f"{result['reports']:,}", "accepted, each counted once"),
         ("rounds", f"{result['rounds']:,}", "that have ended"),
@@ -111,7 +112,7 @@ def common_results(result: Mapping[str, Any]) -> list[Row]:
 
 
 def common_settings(result: Mapping[str, Any]) -> list[Row]:
-    """What every run was told of its fleet and its rounds."""
+    """The settings of every run: its fleet and its rounds."""
     options: Mapping[str, Any] = result["options"]
     return [
         ("fleet", str(options["fleet"]), "where the clients run"),
@@ -120,14 +121,32 @@ def common_settings(result: Mapping[str, Any]) -> list[Row]:
     ]
 
 
-def spent(result: Mapping[str, Any]) -> dict[float, int]:
+def common_pictures(
+    result: Mapping[str, Any], card: str, title: str, note: str = ""
+) -> dict[str, tuple[Figure, str]]:
+    """The mechanism, of a card in hexadecimal digits, and what clients have spent; note: ends the caption of that."""
+    return {
+        "card": (
+            plots.card_distribution(decode_any(bytes.fromhex(card)), title),
+            "The mechanism itself, computed from the integers that the clients obeyed, not from a formula. Above: "
+            "the probability of each reported value for some inputs. Below: how far any output can move the odds "
+            "between two inputs; no output may pass the dashed line, and each client checked that itself.",
+        ),
+        "epsilon": (
+            plots.epsilon_spent(_spent(result), result["epsilon_per_client"]),
+            "What each client has spent of its privacy, from first to last. " + note,
+        ),
+    }
+
+
+def _spent(result: Mapping[str, Any]) -> dict[float, int]:
     """How many clients have spent how much in the run: as their ledgers say, or as the reports tell."""
     if ledgers := result["epsilon_spent"]:
         return {float(epsilon): int(clients) for epsilon, clients in ledgers}
-    found = {float(result["epsilon_per_client"]): int(result["reports"])}
+    clients = {float(result["epsilon_per_client"]): int(result["reports"])}
     if silent := result["asked"] - result["reports"]:
-        found[0.0] = silent
-    return found
+        clients[0.0] = silent
+    return clients
 
 
 def _picture(name: str, png: bytes, caption: str) -> str:

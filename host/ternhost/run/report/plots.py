@@ -309,7 +309,7 @@ class Shares:
 
     name: str
     categories: Sequence[str]
-    found: Floats
+    shares: Floats
     interval: Floats
     true: Floats | None = None
 
@@ -324,7 +324,7 @@ def frequencies(attributes: Sequence[Shares]) -> Figure:
         dress(axes)
         at = np.arange(len(one.categories))[::-1]
         axes.errorbar(
-            one.found, at, xerr=np.abs(one.interval - one.found), fmt="o", markersize=4, color=_DARK, ecolor=_MIDDLE,
+            one.shares, at, xerr=np.abs(one.interval - one.shares), fmt="o", markersize=4, color=_DARK, ecolor=_MIDDLE,
             capsize=2.5, label="estimate, and its interval of 95 %",
         )  # fmt: skip
         if one.true is not None:
@@ -335,7 +335,7 @@ def frequencies(attributes: Sequence[Shares]) -> Figure:
         axes.set_ylim(-0.8, len(one.categories) - 0.2)
         axes.set_title(one.name, fontsize="medium")
         axes.xaxis.set_major_locator(MaxNLocator(4))
-        axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0 if np.max(one.found) > 0.1 else 1))
+        axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0 if np.max(one.shares) > 0.1 else 1))
     for axes in panels:
         axes.set_visible(False)
     handles, labels = figure.axes[0].get_legend_handles_labels()

@@ -9,10 +9,17 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ternhost.errors import UsageError
-from ternhost.privacy.cards import decode_any
+from ternhost.learn.judging import WORDS
 from ternhost.run.report import plots
-from ternhost.run.report.page import Page, Row, common_results, common_settings, percent, spent, text
+from ternhost.run.report.page import (
+    Page,
+    Row,
+    common_pictures,
+    common_results,
+    common_settings,
+    percent,
+    text,
+)
 from ternhost.text import rounds_in_words
 
 _MODELS = {
@@ -27,7 +34,6 @@ _STOPPED = {
     "quorum": "too many rounds in a row had no report",
     None: "it was stopped",
 }
-_WORDS = {"accuracy": "accuracy", "auc": "AUC", "log_loss": "log-loss", "squared_error": "mean squared error"}
 _TRIVIAL = {
     "accuracy": "always the majority",
     "auc": "guessing",
@@ -40,15 +46,9 @@ _MOST_COORDINATES = 40  # in the picture of a gradient
 
 
 def page(result: Mapping[str, Any]) -> Page:
-    """What there is to see of it. Raises UsageError for a result of an earlier version."""
-    if result["measure"] is not None and "measures" not in result:
-        raise UsageError(
-            "an earlier version of tern made this result: it does not say what is drawn today",
-            hint="draw it with that version, or run it again",
-        )
+    """The page of its result."""
     options: Mapping[str, Any] = result["options"]
-    model = _MODELS.get(options["model"], options["model"])
-    title = f"{options['dataset']}, {model}, {result['mechanism']}"
+    title = f"{options['dataset']}, {_MODELS[options['model']]}, {result['mechanism']}"
     prediction = "the sign of the sum of weight times feature"
     if result.get("labels"):
         prediction = "the class with the largest sum of its weights times features"
@@ -92,23 +92,13 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
             "the price of knowing who sent it; the content is all that the data decides.",
         ),
         **({"gradient": _gradient(result)} if result["last_gradient"] else {}),
-        "card": (
-            plots.card_distribution(
-                decode_any(bytes.fromhex(result["card"])),
-                f"{result['mechanism']}, epsilon {result['epsilon_per_client']:.6g}",
-            ),
-            "The mechanism itself, computed from the integers that the clients obeyed, not from a formula. Above: "
-            "the probability of each reported value for five inputs. Below: how far any output can move the odds "
-            "between two inputs; no output may pass the dashed line, and each client checked that itself.",
-        ),
-        "epsilon": (
-            plots.epsilon_spent(spent(result), result["epsilon_per_client"]),
-            "What each client has spent of its privacy, from first to last. "
-            + (
-                "Read from the clients' own ledgers after the run."
-                if result["epsilon_spent"]
-                else "One report a client, each at the certified epsilon of its card."
-            ),
+        **common_pictures(
+            result,
+            result["card"],
+            f"{result['mechanism']}, epsilon {result['epsilon_per_client']:.6g}",
+            "Read from the clients' own ledgers after the run."
+            if result["epsilon_spent"]
+            else "One report a client, each at the certified epsilon of its card.",
         ),
     }
 
@@ -140,7 +130,7 @@ def _curve(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     if name is None:
         return {}
     history: Sequence[Mapping[str, Any]] = result["history"]
-    words = f"{_WORDS[name]} on held-out records"
+    words = f"{WORDS[name]} on held-out records"
     figure = plots.judged(
         [entry[name] for entry in history],
         result[f"{name}_optimum"],
@@ -169,7 +159,7 @@ def _lead(result: Mapping[str, Any]) -> str:
     if name is None:
         return sent
     return sent + (
-        f"On the records that were held out, the model's {_WORDS[name]} is {_figure(name, result[name])}; without any "
+        f"On the records that were held out, the model's {WORDS[name]} is {_figure(name, result[name])}; without any "
         f"privacy it would be {_figure(name, result[f'{name}_optimum'])}, and "
         f"{_TRIVIAL[name]} {_figure(name, result[f'{name}_baseline'])}."
     )
@@ -189,10 +179,10 @@ def _judged(result: Mapping[str, Any]) -> list[Row]:
             )
             title = {"": "", "_optimum": " without privacy", "_baseline": " of no features"}[part]
             rows.append(
-                (f"{_WORDS[name]}{title}", _figure(name, result[f"{name}{part}"]), f"{words}{between}")
+                (f"{WORDS[name]}{title}", _figure(name, result[f"{name}{part}"]), f"{words}{between}")
             )
     if rows:
-        rows.append(("judged by", ", ".join(_WORDS[name] for name in result["measures"]), _INTERVAL))
+        rows.append(("judged by", ", ".join(WORDS[name] for name in result["measures"]), _INTERVAL))
     return rows
 
 
@@ -215,7 +205,7 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
     rows: list[Row] = [
         ("algorithm", str(result["algorithm"]), "how the model is learnt"),
         ("data set", str(options["dataset"]), "what the clients hold"),
-        ("model", str(options["model"]), _MODELS.get(options["model"], "")),
+        ("model", str(options["model"]), _MODELS[options["model"]]),
         ("mechanism", str(result["mechanism"]), f"card {result['card_hash']}, {result['levels']} outputs"),
         (
             "epsilon",

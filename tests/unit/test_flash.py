@@ -1,19 +1,19 @@
-"""Flashing an ESP32: esptool talks over a pty to a ROM loader of our own, which answers as the chip's does."""
+"""Flashing: esptool talks over a pty to a ROM loader of our own, which answers as the chip's does; UF2 files."""
 
 import hashlib
 import os
 import struct
 import threading
-import tty
 import zlib
 from pathlib import Path
 
 import pytest
 from esptool.loader import ESPLoader
+from harness.port import Port, silent
 
 from ternhost.cli import main
 from ternhost.errors import DeviceError, InterruptedByUser, TernError, UsageError
-from terntools.boards import esp32, flash
+from terntools.boards import esp32, flash, uf2
 
 SYNC, READ_REG, WRITE_REG, SECURITY_INFO = 0x08, 0x0A, 0x09, 0x14
 MEM_BEGIN, MEM_END, MEM_DATA = 0x05, 0x06, 0x07
@@ -33,7 +33,7 @@ CHIPS = {
 }
 
 
-class RomLoader:
+class RomLoader(Port):
     """A chip in its boot loader on a pty. `cut_after`: blocks after which the cable is pulled; `faulty`: flash that
     does not keep what it is given."""
 
@@ -46,18 +46,16 @@ class RomLoader:
         self.stub = False
         self.registers = {CHIP_MAGIC_REGISTER: self.magic}
         self.blocks = 0
-        self._far, self._near = os.openpty()
-        tty.setraw(self._near)
-        self.port = os.ttyname(self._near)
+        super().__init__()
         self._unplugging = threading.Lock()
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
     def unplug(self):
         with self._unplugging:
-            near, self._near = self._near, -1
+            near, self.near = self.near, -1
         if near >= 0:
-            os.close(near)  # ends the thread, which alone closes `_far`
+            os.close(near)  # ends the thread, which alone closes `far`
 
     def close(self):
         self.unplug()
@@ -67,13 +65,13 @@ class RomLoader:
         try:
             self._answer_all()
         finally:
-            os.close(self._far)
+            os.close(self.far)
 
     def _answer_all(self):
         data = b""
         while True:
             try:
-                data += os.read(self._far, 4096)
+                data += os.read(self.far, 4096)
             except OSError:
                 return
             while data.count(b"\xc0") >= 2:
@@ -92,7 +90,7 @@ class RomLoader:
 
     def _send(self, packet):
         packet = packet.replace(b"\xdb", b"\xdb\xdd").replace(b"\xc0", b"\xdb\xdc")
-        os.write(self._far, b"\xc0" + packet + b"\xc0")
+        os.write(self.far, b"\xc0" + packet + b"\xc0")
 
     def _reply(self, command, value=0, data=b"", failed=False):
         status = bytes([1, 5]) if failed else bytes(2)
@@ -289,16 +287,8 @@ def test_a_flash_that_does_not_keep_its_bytes_does_not_verify(rom, tmp_path):
 
 
 def test_a_silent_port_is_no_esp32(tmp_path):
-    far, near = os.openpty()
-    tty.setraw(near)
-    try:
-        with pytest.raises(DeviceError, match="no ESP32 answers"):
-            esp32.flash(
-                os.ttyname(near), firmware_for("esp32"), "firmware.bin", chip="esp32", reset=False, attempts=1
-            )
-    finally:
-        os.close(far)
-        os.close(near)
+    with silent() as port, pytest.raises(DeviceError, match="no ESP32 answers"):
+        esp32.flash(port, firmware_for("esp32"), "firmware.bin", chip="esp32", reset=False, attempts=1)
 
 
 def test_the_command_says_what_it_did_and_ends_with_the_documented_codes(rom, tmp_path, capsys):
@@ -312,3 +302,90 @@ def test_the_command_says_what_it_did_and_ends_with_the_documented_codes(rom, tm
     assert main(["flash", board.port, *common]) == 2
     assert "micropython.org/download" in capsys.readouterr().err
     assert main(["flash", "/dev/no-such-port", "--firmware", str(good), *common]) == 3
+
+
+# UF2 files are checked block by block before a Pico sees them
+
+
+PROGRAM = bytes(range(256)) * 10
+
+
+def changed(data, at, value):
+    return data[:at] + value + data[at + len(value) :]
+
+
+def test_a_binary_made_into_uf2_reads_back():
+    data = uf2.from_binary(PROGRAM + b"tail")
+    image = uf2.read(data)
+    assert image.chip == "RP2040"
+    assert b"".join(block for _, block in image.blocks).rstrip(b"\0") == (PROGRAM + b"tail").rstrip(b"\0")
+    assert [address for address, _ in image.blocks] == list(range(0x10000000, 0x10000000 + image.size, 256))
+
+
+def test_the_extra_block_of_an_rp2350_is_no_part_of_its_image():
+    extra = changed(uf2.from_binary(bytes(256), uf2.RP2350_ARM), 28, struct.pack("<I", 0xE48BFF57))
+    image = uf2.read(extra + uf2.from_binary(PROGRAM, uf2.RP2350_ARM))
+    assert image.chip == "RP2350"
+    assert image.size == len(PROGRAM)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "cut short"),
+        (uf2.from_binary(PROGRAM)[:-1], "cut short"),
+        (uf2.from_binary(PROGRAM)[:-512], "blocks are missing"),
+        (uf2.from_binary(PROGRAM)[512:], "blocks are missing"),
+        (bytes(512), "no UF2 file"),
+        (changed(uf2.from_binary(PROGRAM), 512, b"\0"), "block 1 is damaged"),
+        (changed(uf2.from_binary(PROGRAM), 1020, b"\0"), "block 1 is damaged"),
+        (changed(uf2.from_binary(PROGRAM), 512 + 16, struct.pack("<I", 1000)), "block 1 is damaged"),
+        (changed(uf2.from_binary(PROGRAM), 512 + 20, struct.pack("<I", 3)), "out of order|missing"),
+        (changed(uf2.from_binary(PROGRAM), 512 + 28, struct.pack("<I", uf2.RP2350_ARM)), "several chips"),
+        (uf2.from_binary(PROGRAM, 0x1C5F21B0), "another chip"),
+        (uf2.from_binary(PROGRAM, start=0x20000000), "no flash"),
+        (changed(uf2.from_binary(PROGRAM), 8, struct.pack("<I", 0x2001)), "not for the main flash"),
+    ],
+)
+def test_files_that_are_not_whole_or_not_for_a_pico_are_refused(data, why):
+    with pytest.raises(UsageError, match=why):
+        uf2.read(data)
+
+
+def test_a_volume_is_known_by_its_info_file(tmp_path):
+    assert flash.find_volume(tmp_path) is None
+    info = tmp_path / "INFO_UF2.TXT"
+    info.write_text("UF2 Bootloader v3.0\nModel: Raspberry Pi RP2\nBoard-ID: RPI-RP2\n")
+    assert flash.find_volume(tmp_path) == tmp_path
+    assert flash.volume_chip(tmp_path) == "RP2040"
+    info.write_text("UF2 Bootloader\nBoard-ID: SAMD21G18A-Feather-v0\n")
+    with pytest.raises(UsageError, match="not the boot loader of a Pico"):
+        flash.volume_chip(tmp_path)
+
+
+@pytest.fixture
+def waiting(tmp_path):
+    """A Pico in its boot loader, and a firmware for it."""
+    (tmp_path / "INFO_UF2.TXT").write_text("Board-ID: RPI-RP2\n")
+    (tmp_path / "new.uf2").write_bytes(uf2.from_binary(bytes(200_000)))
+    return tmp_path, flash.read_firmware(tmp_path / "new.uf2")
+
+
+def test_ctrl_c_while_copying_says_how_to_recover(waiting):
+    volume, firmware = waiting
+
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(InterruptedByUser, match="flashing was interrupted") as caught:
+        flash.flash("/dev/none", firmware, volume=volume, progress=stop)
+    assert caught.value.exit_code == 130
+    assert "Hold BOOTSEL" in caught.value.hint
+
+
+def test_a_volume_that_goes_while_copying_says_how_to_recover(waiting):
+    volume, firmware = waiting
+    (volume / "firmware.uf2").symlink_to("/dev/full")
+    with pytest.raises(DeviceError, match="flashing broke off: No space left") as caught:
+        flash.flash("/dev/none", firmware, volume=volume)
+    assert "Hold BOOTSEL" in caught.value.hint

@@ -1,4 +1,4 @@
-"""Rounds that need a module on demand, on an emulated Pico: without it refused for nothing, with it answered."""
+"""Rounds that need a module on demand, on an emulated board: without it refused for nothing, with it answered."""
 
 import numpy as np
 import pytest
@@ -6,11 +6,12 @@ import pytest
 from tern import ledger, storage, wire
 from ternhost.count.questions import Question
 from ternhost.learn import softmax
+from ternhost.learn.schedule import Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.reach import fleet
-from ternhost.reach.driver import AllRefused, Terms
+from ternhost.reach.driver import AllRefused
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.store.store import Store
 
@@ -27,7 +28,7 @@ def test_modules_on_demand(tmp_path):
     rows = np.random.default_rng(3).integers(-16384, 16385, (6, D + 1), dtype=np.int16)
     with Store(tmp_path / "store.sqlite") as store:
         provision_fleet(store, directories, rows, Policy(3_000_000, 9_000_000), 3)
-        boards = fleet.parse("pico-emulated:1").boards(directories, ("local", "collect"))
+        boards = fleet.parse("rv32-emulated:1").boards(directories, ("local", "collect"))
         with BoardsDriver(store, boards, Terms()) as driver:
             assert driver.devices == [1, 2]
 
