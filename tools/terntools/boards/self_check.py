@@ -140,9 +140,9 @@ def _twin() -> ModuleType:
 @cache
 def expected(every: bool = False) -> str:
     """The last line of a board that is right, by what the plain twins compute here. every: see check_compiler()."""
-    said: list[str] = []
-    _twin().run(_twin(), _twin(), lambda *words: said.append(" ".join(map(str, words))), _skipped(every))
-    return said[-1]
+    lines: list[str] = []
+    _twin().run(_twin(), _twin(), lambda *words: lines.append(" ".join(map(str, words))), _skipped(every))
+    return lines[-1]
 
 
 def _skipped(every: bool) -> tuple[str, ...]:
@@ -257,10 +257,10 @@ def expected_answers() -> tuple[str, ...]:
             target = Path(folder, path)
             target.parent.mkdir(exist_ok=True)
             target.write_bytes(data)
-        found = [answers.of_card(card, _INPUTS) for card in _cards()]
+        made = [answers.of_card(card, _INPUTS) for card in _cards()]
         for model in (wire.LINEAR, wire.LOGISTIC, wire.SVM):
-            found.append(answers.of_gradient(model, _parameters(model), _EXPONENT, _rows()))
-        return (*found, *answers.of_rounds(folder, _rounds()))
+            made.append(answers.of_gradient(model, _parameters(model), _EXPONENT, _rows()))
+        return (*made, *answers.of_rounds(folder, _rounds()))
 
 
 def library_answers(repl: Repl) -> tuple[str, ...]:
