@@ -1,4 +1,4 @@
-"""What commands of the tools share: how a command and its options are added, a progress bar, checks of options."""
+"""Common to commands of the tools: how a command and its options are added, a progress bar, checks of options."""
 
 from __future__ import annotations
 

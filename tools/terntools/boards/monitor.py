@@ -63,7 +63,7 @@ class State:
         return len(self.recent) / span, sum(n for _, n in self.recent) / span
 
     def as_dict(self) -> dict[str, Any]:
-        """What `tern monitor --json` prints at the end."""
+        """The output of `tern monitor --json` at the end."""
         return {
             "port": self.port,
             "board": self.text,

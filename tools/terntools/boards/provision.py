@@ -310,7 +310,7 @@ def _mask(shapes: Sequence[str]) -> int:
 
 
 def _device(repl: Repl) -> int | None:
-    # Whose clients.bin is on the board.
+    # The device whose clients.bin is on the board.
     path = "/" + storage.CLIENTS
     if path not in repl.directory("/"):
         return None

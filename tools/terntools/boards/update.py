@@ -190,7 +190,7 @@ class PortPost:
         return None
 
     async def greet(self) -> None:
-        """See Post. A board that has started anew counts its credits anew, too, once it has said hello."""
+        """See Post. A restarted board counts its credits from 0 once it has said hello."""
         with suppress(DeviceError, RefusedError):
             await asyncio.to_thread(self._link.hello, 0.5)
 

@@ -119,7 +119,7 @@ class _Update:
         self.asleep: list[int] = []
 
     def check(self, devices: Sequence[int]) -> None:
-        """Raise UsageError for a device that sleeps, or without a key or a machine; make all that is to be sent."""
+        """Raise UsageError for a device that sleeps, or without a key or a machine; make the packages."""
         for device in devices:
             if device not in self._keys:
                 raise UsageError(f"device {device} has no key in this store", hint="see 'tern device list'")
@@ -154,7 +154,7 @@ class _Update:
         return self._contents[machine]
 
     async def run(self, devices: Sequence[int], access: Access | None) -> list[dict[str, Any]]:
-        """Update these, or all that are there; what became of each that was begun."""
+        """Update these boards, or all that are there; the result of each that was begun."""
         if access:
             from ternhost.reach.broker.link import MqttLink
 

@@ -130,7 +130,7 @@ class EmulatedTarget(Target):
     """An emulated board; a new one a file, which has the library and the tests on its flash from the start."""
 
     def __init__(self, name: str, processor: str | None = None) -> None:
-        """processor: whose code it runs instead of its own."""
+        """processor: the one whose code it runs instead of its own."""
         self.name = name
         self._deployed = snapshot.deployed(name, processor)
 
@@ -144,7 +144,7 @@ class EmulatedTarget(Target):
 
 
 def test_files(path: Path, processor: str) -> dict[str, bytes]:
-    """What a board needs to run the test file `path`: it, what it shares with others, and its vectors."""
+    """The files that a board needs for the test file `path`: itself, helpers that it shares, and its vectors."""
     shared = [one for one in path.parent.glob("*.py") if not one.name.startswith(("test_", "conftest"))]
     sources = [_RUNNER, path, *shared]
     files = {f"/lib/{source.stem}.mpy": _compile(source, processor) for source in sources}
@@ -162,7 +162,7 @@ def _compile(source: Path, processor: str) -> bytes:
     return mpy.compiled(source.read_text(), processor, source.name)
 
 
-# What a test may need that not every target has, and a test file says so in NEEDS.
+# Features that not every target has; a test file says in NEEDS which it needs.
 SOCKETS = "sockets"
 ENDURANCE = "endurance"
 TIME = "time"
@@ -199,7 +199,7 @@ KINDS = {
     "rv32-newest": Kind(partial(EmulatedTarget, "rv32-newest")),
     "unix": Kind(UnixTarget),
 }
-# What a moving target may make impossible to build; then it is skipped, and says so.
+# Targets whose source changes and may not build; then they are skipped, with a message.
 OPTIONAL = ("rv32-newest",)
 BOARD_LACKS = {SOCKETS: "not every board has sockets", ENDURANCE: "thousands of rounds wear out its flash"}
 
@@ -268,7 +268,7 @@ def _read(mark: str, transcript: Transcript, names: Sequence[str]) -> Iterable[O
             ended = True
         else:
             output.append(line)
-    # What is left has no verdict: the first of it is where the device stopped.
+    # The remaining tests have no verdict: the device stopped in the first of them.
     for name in waiting:
         if name not in (running, waiting[0]):
             yield Outcome(

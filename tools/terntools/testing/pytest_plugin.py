@@ -114,7 +114,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--device-timeout", type=float, default=device_tests.TIMEOUT, help="seconds a device test file"
     )
-    group.addoption("--exhaustive", action="store_true", help="what takes long, too")
+    group.addoption("--exhaustive", action="store_true", help="slow tests as well")
     group.addoption(
         "--port", metavar="PORT", help="a board on which they run too: a device or a socket:// URL"
     )

@@ -28,7 +28,7 @@ def outputs(epsilon: float) -> tuple[float, float, float]:
 
 
 def probabilities(epsilon: float, x: float) -> tuple[float, float, float]:
-    """Of the three outputs, lowest first, at x in [-1, 1]."""
+    """The probabilities of the three outputs, lowest first, at x in [-1, 1]."""
     e = math.exp(epsilon)
     top = (x * (e - 1) + e + 1) / (2 * (e + 2))
     return (1 - top) / 2, (1 - top) / 2, top
