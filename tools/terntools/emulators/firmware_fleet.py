@@ -70,7 +70,7 @@ class FirmwareFleet:
     def __enter__(self) -> Self:
         try:
             for directory in self._directories:
-                self._boards.append(catalogue.boot(self._name, directory / FLASH_NAME, seed=self._seed))
+                self._boards.append(self._boot(directory))
                 close_to_others(directory)
             with Repl(self._boards[0].url) as repl:  # once for all: they are alike
                 machine = deploy.Machine.of(repl)
