@@ -173,8 +173,10 @@ def test_where_a_run_cannot_go(named, message):
     ("named", "message"),
     [
         ({"rounds": 0}, "--rounds must be 1 or more, not 0"),
-        ({"interval": -1.0}, "--interval must be"),
+        ({"interval": -1.0}, "--interval must be 0 or more seconds, not -1"),
+        ({"interval": float("nan")}, "--interval"),
         ({"patience": 0.0}, "--patience must be"),
+        ({"share": 0.0}, "--share must be above 0 and at most 1, not 0"),
         ({"share": 1.5}, "--share must be above 0 and at most 1, not 1.5"),
         ({"horizon": 0}, "--horizon must be 1 or more, not 0"),
     ],
