@@ -24,11 +24,11 @@ from ternhost.store.store import Store
 class Cake:
     """Options of a cake."""
 
-    layers: int = option(2, "how many layers", group="the cake", kind=int, metavar="N")
-    cream_share: float = option(0.5, "share of cream in %", group="the cake", kind=float, metavar="X")
+    layers: int = option(2, "how many layers", group="the cake", metavar="N")
+    cream_share: float = option(0.5, "share of cream in %", group="the cake", metavar="X")
     taste: str = option("plum", "what it tastes of", group="the cake", choices=lambda: ("plum", "nut"))
-    candles: int | None = option(None, "candles on it", group="the feast", kind=int, shown="by age")
-    warm: bool = option(False, "serve it warm", group="the feast", kind=bool, shown="")
+    candles: int | None = option(None, "candles on it", group="the feast", shown="by age")
+    warm: bool = option(False, "serve it warm", group="the feast", shown="")
     baker: str = "nobody"  # no option
 
 
