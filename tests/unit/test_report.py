@@ -163,8 +163,8 @@ def test_every_way_to_stop_is_explained(stopped, words):
 
 
 def test_silent_clients_have_spent_nothing():
-    assert report._spent(result()) == {result()["epsilon_per_client"]: 990, 0.0: 10}
-    assert report._spent(result(epsilon_spent=[[0.0, 3], [2.0, 997]])) == {0.0: 3, 2.0: 997}
+    assert report.spent(result()) == {result()["epsilon_per_client"]: 990, 0.0: 10}
+    assert report.spent(result(epsilon_spent=[[0.0, 3], [2.0, 997]])) == {0.0: 3, 2.0: 997}
 
 
 def test_a_regression_has_an_error_instead():
