@@ -37,7 +37,7 @@ __all__ = [
     "planned_flights", "task_of", "to_fixed",
 ]  # fmt: skip
 
-# What can be trained on as it is, by name.
+# Sets to train on without a file, by name.
 _WITHOUT_FILES: dict[str, Callable[[], Dataset]] = {
     "flights": flights,
     "flights-planned": planned_flights,
@@ -63,7 +63,7 @@ _CLASSES_OF_FILES: dict[str, tuple[Callable[[Path | None], Dataset], tuple[str, 
 FILES = (*_CLASSES_OF_FILES, "ipums", "ipums-regression")
 _OF_NUMBERS = ("diabetes", "synthetic-linear", "ipums-regression")  # their labels are numbers
 DATASETS = (*_WITHOUT_FILES, *_CLASSES, *FILES)
-# What can be collected, but not trained on, by name.
+# Tables to collect from, but not to train on, by name.
 TABLES: dict[str, Callable[[], Table]] = {"flights-table": flights_table}
 HELD = (*DATASETS, *TABLES)
 

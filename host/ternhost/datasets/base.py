@@ -1,4 +1,4 @@
-"""What a data set is, and how real values become a device's integers."""
+"""Data sets and tables, and the integers of a device for real values."""
 
 from __future__ import annotations
 

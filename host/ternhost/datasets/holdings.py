@@ -12,7 +12,7 @@ from ternhost.datasets.base import Fixed, Indices
 
 @dataclass(frozen=True)
 class Holdings:
-    """What the clients of a fleet hold: client i (from 0) the i-th `each` rows of `order`, counted over and over.
+    """The records of a fleet's clients: client i (from 0) holds the i-th `each` rows of `order`, cyclically.
 
     records: m x (d + 1) int16, Q1.14, the label last. order: positions in `records`.
     """

@@ -22,9 +22,9 @@ def kept(key: str, make: Callable[[], Dataset]) -> Dataset:
 
 def _read(path: Path) -> Dataset:
     with path.open("rb") as file, np.load(file) as parts:
-        names = {part: tuple(map(str, parts[part])) for part in _NAMES}
-        arrays = {part: parts[part] for part in _PARTS}
-        return Dataset(name=str(parts["name"]), task=str(parts["task"]), **names, **arrays)
+        features, classes = (tuple(map(str, parts[part])) for part in _NAMES)
+        arrays = (parts[part] for part in _PARTS)
+        return Dataset(str(parts["name"]), str(parts["task"]), features, *arrays, classes)
 
 
 def _write(path: Path, made: Dataset) -> None:

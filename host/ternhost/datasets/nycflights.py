@@ -76,7 +76,7 @@ def from_package(
 
 
 def of_package(make: Callable[[pandas.DataFrame, pandas.DataFrame, pandas.DataFrame], T]) -> T:
-    """What `make` makes of the package's flights that arrived, its weather and its airports.
+    """The result of `make` for the package's flights that arrived, its weather and its airports.
 
     Raises UsageError if the package is missing or its files are not the ones expected.
     """

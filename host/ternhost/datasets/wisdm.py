@@ -95,7 +95,7 @@ def wisdm(path: Path | None = None) -> Dataset:
 
 
 def _shares(windows: Floats) -> Floats:
-    """Of each window and axis, the shares of samples in ten equal bins of the window's range: n x 30."""
+    """The shares of samples in ten equal bins of the window's range, for each window and axis: n x 30."""
     low, high = windows.min(axis=1, keepdims=True), windows.max(axis=1, keepdims=True)
     bins = np.minimum((_BINS * (windows - low) / np.where(high > low, high - low, 1)).astype(int), _BINS - 1)
     shares: Floats = (bins[..., None] == np.arange(_BINS)).mean(axis=1)

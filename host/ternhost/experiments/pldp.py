@@ -36,7 +36,7 @@ SUMMARY = "PLDP-FL for nine combinations of epsilon and tau, in its modes, by ro
 _MECHANISMS = ("pdpm", "duchi", "rr3")
 _RECORDS = 8  # of a client
 _ALL_WEIGHTS = ("pdpm", "duchi")  # compared where all weights are reported
-# What clients choose from, a third of them each value: the epsilon of one weight, and tau.
+# Values that clients choose, a third of them each: the epsilon of one weight, and tau.
 _EPSILONS = {"eps1": (0.5, 0.75, 1.0), "eps2": (1.0, 2.0, 3.0), "eps3": (3.0, 4.0, 5.0)}
 _TAUS = {"tau1": (1 / 32, 1 / 16, 1 / 8), "tau2": (1 / 16, 1 / 8, 1 / 4), "tau3": (1 / 8, 1 / 4, 1 / 2)}
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +45,7 @@ def cells(options: Options) -> list[Cell]:
     epsilons = (1.0,) if options.quick else (1.0, 4.0)
     counts = (1000, 4000, 16_000) if options.quick else (1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
     common = {"seeds": options.seeds(16, 2)}
-    choices = {"name": options.sets(*_SETS), "epsilon": epsilons, "reports": counts}
+    choices: dict[str, Any] = {"name": options.sets(*_SETS), "epsilon": epsilons, "reports": counts}
     return [
         *Cell.each("losses", _by_tern, common, **choices),
         *Cell.each("losses", _by_papers, common, _cost, **choices, mechanism=baseline.MECHANISMS),
@@ -112,16 +114,13 @@ def outcome(options: Options, tables: Tables) -> Outcome:
 def _best(rows: Sequence[Row]) -> tuple[str, list[float]]:
     """The loss of each run under the setting that is best in all others, and the setting that is so most often."""
     settings = grouped(rows, "learner")
-    losses = np.array([[row["loss"] for row in sorted(own, key=_run)] for own in settings.values()])
+    by_run = (sorted(own, key=itemgetter("run")) for own in settings.values())
+    losses = np.array([[row["loss"] for row in own] for own in by_run])
     runs = losses.shape[1]
     others = (losses.sum(axis=1, keepdims=True) - losses) if runs > 1 else losses
     chosen = others.argmin(axis=0).tolist()
     (setting,) = list(settings)[max(chosen, key=chosen.count)]
     return setting, losses[chosen, np.arange(runs)].tolist()
-
-
-def _run(row: Row) -> int:
-    return int(row["run"])
 
 
 def _words(row: Row) -> str:

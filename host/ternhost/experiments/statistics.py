@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,7 @@ def summaries(
     """
     summary = []
     for own in grouped(rows, *by).values():
-        runs = {name: sorted(part, key=lambda row: row["run"]) for (name,), part in grouped(own, who).items()}
+        runs = {name: sorted(part, key=itemgetter("run")) for (name,), part in grouped(own, who).items()}
         values = {name: np.array([row[figure] for row in part], np.float64) for name, part in runs.items()}
         sign = 1.0 if larger(own[0]) else -1.0
         best = max(values, key=lambda name: sign * values[name].mean())
