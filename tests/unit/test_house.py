@@ -41,7 +41,7 @@ MOST_LINES = {
     "ternhost/learn": 3631,
     "ternhost/privacy": 3208,
     "ternhost/provision": 318,
-    "ternhost/reach": 8572,
+    "ternhost/reach": 8573,
     "ternhost/run": 2727,
     "ternhost/store": 1753,
     "ternhost/vectorised": 691,

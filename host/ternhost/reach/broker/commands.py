@@ -57,8 +57,9 @@ def add_parser(subparsers: Any) -> None:
     option(home, "--home-assistant PREFIX", text, nargs="?", const="homeassistant")
     text = "no longer let it see the fleet; before that, run 'tern serve' without --home-assistant to remove the fleet "
     text += "from it"
-    hide = {"dest": "home_assistant", "action": "store_false", "default": None}
-    home.add_argument("--no-home-assistant", help=text, **hide)
+    home.add_argument(
+        "--no-home-assistant", dest="home_assistant", action="store_false", default=None, help=text
+    )
     site = config.add_argument_group("sites", "at another place: copy DIR/sites/SITE there")
     text = "give the site a broker of its own, bridged to this one: boards talk to it, the host to this one"
     option(site, "--bridge SITE", text)
