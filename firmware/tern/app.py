@@ -75,8 +75,12 @@ class Live(Client):
                 yield
                 self.allow()
                 yield
-                values = yield from self._values_in_steps()
-                n = self.release(values)
+                answerer = self.answerer
+                if hasattr(answerer, "steps"):
+                    yield from answerer.steps(self._clients, self.records)
+                    n = self.release(answerer.result)
+                else:
+                    n = self.release(self.values())
         except REFUSALS as error:
             n = self.refuse(error)
         send(self.reply, n)
@@ -89,13 +93,6 @@ class Live(Client):
                 self._model.take_round(self.round)  # which may write a file
             except Exception:  # used, if not kept
                 pass
-
-    def _values_in_steps(self):
-        answerer = self.answerer
-        if not hasattr(answerer, "steps"):
-            return self.values()
-        yield from answerer.steps(self._clients, self.records)
-        return answerer.result
 
     def _take_model(self, frame):
         try:

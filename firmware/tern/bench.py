@@ -239,16 +239,6 @@ def _gradient(card_bytes, client):
     return 8 * _D, work, _nothing
 
 
-def _tag(card_bytes, client):
-    data = bytes(10)
-
-    def work():
-        for _ in range(8):
-            frames.tag(_KEY, data)
-
-    return 8, work, _nothing
-
-
 def _ledger(card_bytes, client):
     bench = _Bench(client)
     bench.provision(1)
@@ -268,7 +258,6 @@ CASES = {
     "report": _report,  # a whole report, d = 28, k = 1, logistic, from frame to frame; unit: a report
     "entropy": _entropy,  # unit: a byte of the generator
     "gradient": _gradient,  # of one record, d = 28; unit: a coordinate
-    "tag": _tag,  # of a report; unit: a tag
     "ledger": _ledger,  # unit: a durable write
     "certify": _certify,  # decode and certify the card; unit: a card
 }

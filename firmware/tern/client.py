@@ -92,8 +92,9 @@ class Client:
         self._device = wire.BOARD
         self._number = 0
         self.answerer = None  # what computes its values,
-        self.records = None  # from these,
-        self._cost = self._left_over = 0  # what the report costs, and what is left: micro-epsilon
+        self.records = None  # from these
+        self._cost = 0  # what the report costs, micro-epsilon,
+        self._at_once = 1  # and how many such reports to pay for
         self._k = 0  # values in a report; 0: _form is none
         self._form = None  # see _decode()
         self._certified = None  # whether its card is, until it is known
@@ -310,11 +311,12 @@ class Client:
         self.records = self.open_records(client)
         if self.entropy.state == wire.FAILED:
             raise EntropyError
-        self._left_over = left = self._left(client, self._ledger)
+        left = self._left(client, self._ledger)
         if cost > left:
             raise FrameError(wire.ERR_BUDGET, "budget spent", left)
         if self._paid:
             self._check_pause(client)
+        self._at_once = min(self._ahead, left // cost)
 
     def values(self):
         """Return what the client's records answer, an array('h') of all values in Q1.14."""
@@ -338,9 +340,8 @@ class Client:
                 self.reply, self._key, self._device, self._number, symbols, k, card.symbols, size, unsealed
             )
         finally:  # that it came to nothing may tell of the data, too
-            cost = self._cost
-            ahead = min(self._ahead, self._left_over // cost)
-            self._ledger.pay(self._number, self._question, cost, sealed if n else b"", ahead)
+            report = sealed if n else b""
+            self._ledger.pay(self._number, self._question, self._cost, report, self._at_once)
             if self._paid:
                 client = self._clients
                 self._paid[client.device - client.first] = ticks_ms()

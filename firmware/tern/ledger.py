@@ -140,20 +140,20 @@ class Ledger:
 
     def _set(self, question, report):
         # In pieces: a function of more than 11 words of variables has them on the heap.
-        self._fit(len(report))
+        if len(report) != len(self.report) or not self._whole:
+            self._fit(len(report))
         pack_into("<4sIII", self._view, 0, MAGIC, self.budget, self.spent, self.round)
         pack_into("<32sHH", self._view, _QUESTION, question, self.state, len(report))
         pack_into(self._layout, self._view, _HEADER, report if MICROPYTHON else bytes(report))
 
     def _fit(self, n):
         # Views for a report of n bytes: nothing is allocated while all reports are as long.
-        if n != len(self.report) or not self._whole:
-            report = self._view[_HEADER : _HEADER + n]
-            checked = self._view[: _HEADER + n]
-            self._whole = self._view[: _HEADER + n + _CHECK]
-            self._checked = checked
-            self._layout = "%ds" % n
-            self.report = report  # last: now there was memory for all
+        report = self._view[_HEADER : _HEADER + n]
+        checked = self._view[: _HEADER + n]
+        self._whole = self._view[: _HEADER + n + _CHECK]
+        self._checked = checked
+        self._layout = "%ds" % n
+        self.report = report  # last: now there was memory for all
 
     def _write(self, path):
         # Whatever goes wrong, the file at `path` is the old one or the new one, whole.

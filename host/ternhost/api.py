@@ -172,7 +172,8 @@ def train(
     for one that makes no sense, and what else `TernError` stands for. What is worth telling goes to the logger
     `ternhost`.
     """
-    return _run("train", algorithm, fleet, directory, name, store, anew, on_status, options)
+    place = {"parent": Path(directory), "name": name, "store": store, "anew": anew}
+    return _run("train", algorithm, fleet, on_status, options, place)
 
 
 def collect(
@@ -187,7 +188,8 @@ def collect(
     **options: Any,
 ) -> Result:
     """Estimate means and frequencies of what the devices hold: `tern collect`. Arguments and errors as of `train`."""
-    return _run("collect", algorithm, fleet, directory, name, store, anew, on_status, options)
+    place = {"parent": Path(directory), "name": name, "store": store, "anew": anew}
+    return _run("collect", algorithm, fleet, on_status, options, place)
 
 
 def infer(
@@ -202,7 +204,8 @@ def infer(
     **options: Any,
 ) -> Result:
     """Classify on the devices, and cluster what they send: `tern infer`. Arguments and errors as of `train`."""
-    return _run("infer", algorithm, fleet, directory, name, store, anew, on_status, options)
+    place = {"parent": Path(directory), "name": name, "store": store, "anew": anew}
+    return _run("infer", algorithm, fleet, on_status, options, place)
 
 
 def resume(
@@ -234,28 +237,17 @@ def _run(
     command: str,
     algorithm: str,
     fleet: str | None,
-    directory: str | Path,
-    name: str | None,
-    store: str | Path | None,
-    anew: bool,
     on_status: OnStatus | None,
-    options: dict[str, Any],
+    options: Mapping[str, Any],
+    place: Mapping[str, Any],
 ) -> Result:
     cls = ALGORITHMS.named(algorithm)
     if cls.command != command:
         raise UsageError(f"{algorithm} is not for ternhost.{command}", hint=f"call ternhost.{cls.command}")
-    if fleet is not None:
-        options = {**options, "fleet": fleet}
     algorithms = algorithms_of(command)
-    going = Run.begin(
-        RunOptions.parse(algorithm, _typed(command, algorithms, options), algorithms),
-        store=store,
-        name=name,
-        watcher=_watcher(on_status),
-        anew=anew,
-        parent=Path(directory),
-    )
-    with going:
+    named = _typed(command, algorithms, options if fleet is None else {**options, "fleet": fleet})
+    run_options = RunOptions.parse(algorithm, named, algorithms)
+    with Run.begin(run_options, watcher=_watcher(on_status), **place) as going:
         return _finished(going)
 
 
@@ -267,8 +259,7 @@ def _finished(going: Run) -> Result:
 
 
 def _watcher(on_status: OnStatus | None) -> Watcher:
-    watcher = Watcher(warn=_LOG.warning, note=_LOG.info)
-    return watcher if on_status is None else Watcher(on_status, watcher.warn, watcher.note)
+    return Watcher(on_status or Watcher().status, _LOG.warning, _LOG.info)
 
 
 # Options

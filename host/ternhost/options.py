@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import Field, asdict, dataclass, field, fields, replace
 from typing import Any
 
 from ternhost.errors import UsageError
 
 _KEY = "option"
 _KINDS: dict[Callable[[str], Any], str] = {int: "a whole number", float: "a number"}
+_TYPES: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": bool}
 
 
 @dataclass(frozen=True)
@@ -78,14 +79,20 @@ def option(
     shown: str | None = None,
     instead_of: Sequence[str] = (),
 ) -> Any:
-    """A dataclass field that is also an `Option`, with the name of the field."""
+    """A dataclass field that is also an `Option`, with the name of the field, and its type (int, float or bool)."""
     declared = Option("", text, kind, metavar, choices, default, group, shown, instead_of)
     return field(default=default, metadata={_KEY: declared})
 
 
 def options_of(cls: Any) -> list[Option]:
     """The options that a dataclass declares, in order."""
-    return [replace(each.metadata[_KEY], name=each.name) for each in fields(cls) if _KEY in each.metadata]
+    return [_named(each) for each in fields(cls) if _KEY in each.metadata]
+
+
+def _named(declared: Field[Any]) -> Option:
+    made: Option = declared.metadata[_KEY]
+    word = getattr(declared.type, "__name__", str(declared.type)).partition(" |")[0]
+    return replace(made, name=declared.name, type=_TYPES.get(word, made.type))
 
 
 def names_of(cls: Any) -> set[str]:
@@ -99,7 +106,7 @@ def values_of(options: Any) -> dict[str, Any]:
 
 
 def flag(name: str) -> str:
-    """How an option is written on the command line."""
+    """The name of an option on the command line."""
     return "--" + name.replace("_", "-")
 
 
@@ -109,16 +116,15 @@ def add_arguments(parser: argparse.ArgumentParser, *classes: Any, leave_out: Ite
     seen = set(leave_out)
     for cls in classes:
         for each in options_of(cls):
-            if each.name in seen:
-                continue
-            seen.add(each.name)
-            if each.group not in groups:
-                groups[each.group] = parser.add_argument_group(each.group)
-            each.add_to(groups[each.group])
+            if each.name not in seen:
+                seen.add(each.name)
+                if each.group not in groups:
+                    groups[each.group] = parser.add_argument_group(each.group)
+                each.add_to(groups[each.group])
 
 
 def given(args: argparse.Namespace, *classes: Any) -> dict[str, Any]:
-    """What was named on the command line of the options of these dataclasses."""
+    """The options of these dataclasses that the command line names, with their values."""
     names = [each.name for cls in classes for each in options_of(cls)]
     return {name: value for name in names if (value := getattr(args, name, None)) is not None}
 

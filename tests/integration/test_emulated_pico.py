@@ -47,29 +47,30 @@ def test_its_core_is_as_rp2040js_has_it(pytestconfig):
 
 
 # What the boot ROM computes for the firmware: floats by libgcc, 64-bit conversions, bits.
-@pytest.mark.parametrize(
-    ("expression", "value"),
-    [
-        ("1.5 + 2.25", 3.75),
-        ("1.5 - 2.25", -0.75),
-        ("3.0 * -0.5", -1.5),
-        ("7.0 / 2.0", 3.5),
-        ("int(-2.75), int(1e9), int(-1e9)", (-2, 1000000000, -1000000000)),
-        ("float(123456789) == 123456792.0, float(-5)", (True, -5.0)),
-        ("7.0 // 2.0, -7.0 % 4.0", (3.0, 1.0)),
-        ("round(2.5), round(-3.5)", (2, -4)),
-        ("__import__('math').sqrt(2.0) * 1000 // 1", 1414.0),
-        ("1.0 < 2.0, 2.0 <= 1.0, 1.0 == 1.0, float('inf') > 1e30", (True, False, True, True)),
-        ("float('nan') == float('nan')", False),
-    ],
-)
-def test_arithmetic(pico, expression, value):
-    assert ask(pico.url, "", expression) == value
+ARITHMETIC = [
+    ("1.5 + 2.25", 3.75),
+    ("1.5 - 2.25", -0.75),
+    ("3.0 * -0.5", -1.5),
+    ("7.0 / 2.0", 3.5),
+    ("int(-2.75), int(1e9), int(-1e9)", (-2, 1000000000, -1000000000)),
+    ("float(123456789) == 123456792.0, float(-5)", (True, -5.0)),
+    ("7.0 // 2.0, -7.0 % 4.0", (3.0, 1.0)),
+    ("round(2.5), round(-3.5)", (2, -4)),
+    ("__import__('math').sqrt(2.0) * 1000 // 1", 1414.0),
+    ("1.0 < 2.0, 2.0 <= 1.0, 1.0 == 1.0, float('inf') > 1e30", (True, False, True, True)),
+    ("float('nan') == float('nan')", False),
+]
+
+
+def test_arithmetic(pico):
+    with Repl(pico.url) as repl:
+        for expression, value in ARITHMETIC:
+            assert repl.evaluate(f"({expression})") == value, expression
 
 
 @pytest.fixture(scope="module")
 def pico():
-    with boot_pico(skip_idle=True) as pico:
+    with boot_pico() as pico:
         yield pico
 
 

@@ -64,33 +64,29 @@ def test_it_has_a_boards_numbers(machine):
     assert ask(url, "import os\ns = os.statvfs('/')", "s[0] * s[2]") == 352 * 4096
 
 
-@pytest.mark.parametrize(
-    ("code", "expression", "value"),
-    [
-        ("", "1.5 * 3.25 - 0.125", 4.75),
-        ("", "7 ** 40 % 1000000007", pow(7, 40, 1000000007)),
-        ("", "-(2 ** 70) // 3", -(2**70) // 3),
-        ("", "'%.3f %d' % (2.5, -7)", "2.500 -7"),
-        ("import hashlib", "hashlib.sha256(b'abc').digest()[:4]", b"\xba\x78\x16\xbf"),
-        ("def f(n): return f(n - 1) + 1 if n else 1 / n\ntry: f(30)\nexcept ZeroDivisionError: r = 3", "r", 3),
-        ("r = []\ndef g():\n try:\n  yield 1\n finally:\n  r.append(2)\nfor x in g(): r.append(x)", "r", [1, 2]),
-        ("import asyncio\nasync def m():\n await asyncio.sleep_ms(5)\n return 6\nr = asyncio.run(m())", "r", 6),
-        ("import time\nt = time.ticks_ms()\ntime.sleep_ms(50)", "50 <= time.ticks_ms() - t < 5000", True),
-    ],
-)  # fmt: skip
-def test_it_computes(machine, code, expression, value):
-    assert ask(machine[1], code, expression) == value
+COMPUTED = [
+    ("", "1.5 * 3.25 - 0.125", 4.75),
+    ("", "7 ** 40 % 1000000007", pow(7, 40, 1000000007)),
+    ("", "-(2 ** 70) // 3", -(2**70) // 3),
+    ("", "'%.3f %d' % (2.5, -7)", "2.500 -7"),
+    ("import hashlib", "hashlib.sha256(b'abc').digest()[:4]", b"\xba\x78\x16\xbf"),
+    ("def f(n): return f(n - 1) + 1 if n else 1 / n\ntry: f(30)\nexcept ZeroDivisionError: r = 3", "r", 3),
+    ("r = []\ndef g():\n try:\n  yield 1\n finally:\n  r.append(2)\nfor x in g(): r.append(x)", "r", [1, 2]),
+    ("import asyncio\nasync def m():\n await asyncio.sleep_ms(5)\n return 6\nr = asyncio.run(m())", "r", 6),
+    ("import time\nt = time.ticks_ms()\ntime.sleep_ms(50)", "50 <= time.ticks_ms() - t < 5000", True),
+]  # fmt: skip
 
 
-def test_the_time_of_day_is_this_machines(machine):
-    assert abs(ask(machine[1], "import time", "time.time()") - time.time()) < 60
-
-
-def test_a_loop_is_interrupted(machine):
+def test_it_computes(machine):
     with Repl(machine[1]) as repl:
+        for code, expression, value in COMPUTED:
+            repl.run(code)
+            assert repl.evaluate(expression) == value
+        repl.run("import time")
+        assert abs(repl.evaluate("time.time()") - time.time()) < 60  # that of this machine
         repl._paste(b"while True: pass")
         repl.enter()
-        assert repl.evaluate("1 + 1") == 2
+        assert repl.evaluate("1 + 1") == 2, "a loop is interrupted"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -142,14 +138,14 @@ def test_it_resets_itself(tmp_path, name):
             assert before < after < before + 20e9  # the clock goes on
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_there_is_no_block_before_or_behind_its_flash(name):
+def test_there_is_no_block_before_or_behind_its_flash(machine):
     setup = "from flash import Flash\nflash = Flash()\nbuffer = bytearray(4096)"
     calls = "[flash.ioctl(6, at), flash.readblocks(at, buffer), flash.writeblocks(at, buffer)]"
-    with qemu.boot(name) as board:
-        assert ask(board.url, setup, f"[{calls} for at in (-1, 352, 0x100000)]") == [[-22, -22, -22]] * 3
-        assert ask(board.url, setup, "flash.writeblocks(351, bytearray(4097))") == -22
-        assert ask(board.url, setup, "flash.ioctl(6, 351)") == 0
+    with Repl(machine[1]) as repl:
+        repl.run(setup)
+        assert repl.evaluate(f"[{calls} for at in (-1, 352, 0x100000)]") == [[-22, -22, -22]] * 3
+        assert repl.evaluate("flash.writeblocks(351, bytearray(4097))") == -22
+        assert repl.evaluate("flash.ioctl(6, 351)") == 0
 
 
 @pytest.mark.parametrize("name", WIRELESS)

@@ -19,6 +19,7 @@ import pytest
 pytest.importorskip("flwr")
 
 import httpx
+import rig
 import warm
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.app.message import make_message, remove_content_from_message
@@ -424,12 +425,13 @@ def test_what_goes_wrong_with_the_superlink_is_told_whatever_it_is(tmp_path):
             thread.join()
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how",
+    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.exhaustive), signal.SIGKILL],
+)
 def test_the_command_runs_a_superlink_that_ends_with_it(tmp_path, how):
     port = free_port()
-    warm.run(
-        [*TERN, "gateway", "init", "sites", "--site", "north", "--port", str(port)], cwd=tmp_path, check=True
-    )
+    assert main(["gateway", "init", str(tmp_path / "sites"), "--site", "north", "--port", str(port)]) == 0
 
     def mine():
         return [pid for pid, words in processes() if str(tmp_path) in words or f":{port} " in words]
@@ -443,8 +445,7 @@ def test_the_command_runs_a_superlink_that_ends_with_it(tmp_path, how):
             if how == signal.SIGINT:  # what it says of its sites does not depend on how it ends
                 with serve_site(tmp_path / "sites" / "north", bytes):
                     wait_for(lambda: json.loads(command.stdout.readline())["sites"] == {"north": True}, LATE)
-                    status = [*TERN, "gateway", "status", "sites", "--json"]
-                    told = json.loads(warm.run(status, cwd=tmp_path, check=True, capture_output=True).stdout)
+                    told = rig.tern("gateway", "status", "sites", "--json", cwd=tmp_path).json
                     assert told["condition"] == ""
                     assert told["sites"] == {"north": True}
         finally:

@@ -9,7 +9,6 @@ import pytest
 import rig
 import warm
 
-from ternhost.reach.fleet import parse
 from terntools.bench import latency
 from terntools.boards import device
 from terntools.boards.monitor import Monitor
@@ -23,11 +22,6 @@ def test_one_training_round(tmp_path, monkeypatch):
     result = rig.finish(fleet="pico-emulated:1", reports=20, group=20, epsilon="2")
     assert (result["rounds"], result["reports"]) == (1, 20)
     assert result["epsilon_spent"] == [[pytest.approx(2, abs=1e-4), 20]]  # from the boards' own ledgers
-
-
-def test_the_name_of_the_fleet():
-    assert parse("pico-emulated:2").count == 2
-    assert parse("pico-emulated:1").provisions
 
 
 def test_its_figures_are_those_of_the_file():

@@ -277,11 +277,8 @@ class Field:
     def rounds(self, until):
         """Serve them until that one, with a model after each."""
         (self.directory / "card").write_bytes(rig.CARD)
-        code, _, err = rig.Train(
-            "--store", self.store, "--broker", self.directory / "broker", "--dimension", rig.D, "--k", 1, "--card",
-            self.directory / "card", "--rounds", until, "--horizon", 100, "--model-every", 1, "--no-report",
-            cwd=self.directory, command="serve",
-        ).finish()  # fmt: skip
+        words = ("--rounds", until, "--horizon", 100, "--model-every", 1)
+        code, _, err = rig.serving_on_broker(self.directory, self.store, *words).finish()
         assert code == 0, err
 
     def names(self):

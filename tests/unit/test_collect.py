@@ -382,16 +382,9 @@ def test_the_command(capsys):
 
 def test_categories_are_told_and_drawn(capsys):
     told = [
-        "collect",
-        "--dataset",
-        "flights-table",
-        "--fleet",
-        "simulated:50000",
-        "--epsilon",
-        "2",
-        "--name",
+        "collect", "--dataset", "flights-table", "--fleet", "simulated:50000", "--epsilon", "2", "--name",
         "x",
-    ]
+    ]  # fmt: skip
     assert main(told) == 0
     out = capsys.readouterr().out
     assert "origin: " in out

@@ -45,13 +45,9 @@ def _line(n=24_000, seed=5):
     x = np.concatenate([np.ones((n, 1)), rng.uniform(-1, 1, (n, 3))], axis=1)
     labels = np.where(x @ [0.2, 1, -1, 0.5] + rng.normal(0, 0.2, n) > 0, 1, -1)
     return datasets.Dataset(
-        "line",
-        datasets.CLASSIFICATION,
-        ("1", "a", "b", "c"),
-        datasets.to_fixed(x),
-        datasets.to_fixed(labels),
-        datasets.held_out(n),
-    )
+        "line", datasets.CLASSIFICATION, ("1", "a", "b", "c"), datasets.to_fixed(x),
+        datasets.to_fixed(labels), datasets.held_out(n),
+    )  # fmt: skip
 
 
 LINE = _line()
@@ -218,14 +214,9 @@ def test_a_run_beyond_the_budget_does_not_start():
         run("fedavg", "simulated:200", Watcher(status=heard.append), {"budget": "15"}, **FEDAVG)
     with pytest.raises(RefusedError, match="each client would spend epsilon 300"):
         run(
-            "fedavg",
-            "simulated:200",
-            Watcher(status=heard.append),
-            {"budget": "100"},
-            rounds=30,
-            share=0.5,
+            "fedavg", "simulated:200", Watcher(status=heard.append), {"budget": "100"}, rounds=30, share=0.5,
             **LOOSE,
-        )
+        )  # fmt: skip
     assert not heard
     enough = run("fedavg", "simulated:200", None, {"budget": "16"}, **FEDAVG)
     assert enough["accounting"][0]["epsilon_budget"] == 16
@@ -307,12 +298,6 @@ def test_a_weight_that_nobody_reported_stays():
     assert np.count_nonzero(algorithm._trainer.weights) == 1
 
 
-def test_clients_take_turns():
-    algorithm = begin("fedavg", **FEDAVG)
-    asked = [algorithm._asked(200, number) for number in range(5)]
-    assert len(set(np.concatenate(asked[:3]).tolist())) == 180
-
-
 # What is refused
 
 
@@ -351,16 +336,8 @@ def test_the_command(capsys, tmp_path):
     card.write_bytes(b"card")
     common = ["train", "--dataset", "toy", "--quiet"]
     own = [
-        *common,
-        "--algorithm",
-        "fedavg",
-        "--fleet",
-        "simulated:100",
-        "--rounds",
-        "2",
-        "--mechanism",
-        "pdpm",
-    ]
+        *common, "--algorithm", "fedavg", "--fleet", "simulated:100", "--rounds", "2", "--mechanism", "pdpm",
+    ]  # fmt: skip
     assert main([*own, "--choices", "tau", "--json", "--no-report"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert [each["tau"] for each in result["classes"]] == [0.125, 0.25, 0.5]

@@ -31,7 +31,7 @@ DATA = {
     wire.LINEAR: lambda: datasets.load("diabetes"),
     wire.LOGISTIC: lambda: datasets.load("breast-cancer"),
     wire.SVM: lambda: datasets.load("breast-cancer"),
-    wire.SOFTMAX_GRADIENT: lambda: bundled.digits(),
+    wire.SOFTMAX_GRADIENT: lambda: bundled.multiclass("digits"),
 }
 
 
@@ -100,7 +100,7 @@ def test_baselines_know_the_shares_alone():
     assert found["auc"] == 0.5
     assert found["accuracy"] == max(y[data.test].mean(), 1 - y[data.test].mean())
     assert found["log_loss"] == pytest.approx(metrics.log_loss(y[data.test], np.full(len(data.test), share)))
-    digits = bundled.digits()
+    digits = bundled.multiclass("digits")
     found = judging.baselines(digits, wire.SOFTMAX_GRADIENT)
     assert set(found) == {"accuracy", "log_loss"}
     assert 0.05 < found["accuracy"] < 0.15

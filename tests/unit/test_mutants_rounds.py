@@ -49,7 +49,7 @@ _RECORDS = "        self.records = self.open_records(client)\n"
 _ENTROPY = """        if self.entropy.state == wire.FAILED:
             raise EntropyError
 """
-_BUDGET = """        self._left_over = left = self._left(client, self._ledger)
+_BUDGET = """        left = self._left(client, self._ledger)
         if cost > left:
             raise FrameError(wire.ERR_BUDGET, "budget spent", left)
 """
@@ -63,8 +63,8 @@ _SPEAKS = """        pack_into("32s", self._question, 0, question)
 """
 _DECODE = "        self.round.decode(frame, self._address)\n"
 _LOAD = "        ledger = self._load(client.device)\n        last = ledger.round\n"
-_AHEAD_OF_ALL = "min(self._ahead, self._left_over // cost)"
-_PAY = 'self._ledger.pay(self._number, self._question, cost, sealed if n else b"", ahead)'
+_AT_ONCE = "min(self._ahead, left // cost)"
+_PAY = "self._ledger.pay(self._number, self._question, self._cost, report, self._at_once)"
 
 WRONG = [
     *of(
@@ -248,7 +248,7 @@ WRONG = [
         ("no certificates", _CERTIFIED, ""),
         ("a certificate of the card before", "        self._certified = None\n        card = decode(data)", "        card = decode(data)"),
         ("no health", _ENTROPY, ""),
-        ("no budget", _BUDGET, "        self._left_over = self._left(client, self._ledger)\n"),
+        ("no budget", _BUDGET, "        left = self._left(client, self._ledger)\n"),
         ("the last micro-epsilon is kept", "        if cost > left:", "        if cost >= left:"),
         ("no pause", _PAUSE, ""),
         ("no tags", _TAG, ""),
@@ -266,13 +266,13 @@ WRONG = [
         ("errors without a detail", "            detail = error.detail\n", ""),
         ("the board speaks for its clients", "        self._device = device\n", "        self._device = 0\n"),
         ("errors under the client's key", "        self._key = self._answer_key\n", "        self._key = client.key\n"),
-        ("a debit of another amount", _PAY, _PAY.replace("cost, sealed", "card.epsilon, sealed")),
+        ("a debit of another amount", _PAY, _PAY.replace("self._cost", "card.epsilon")),
         ("a debit of nothing", _PAY, "pass"),
-        ("a report that is not stored", _PAY, _PAY.replace("sealed if n else ", "")),
+        ("a report that is not stored", _PAY, _PAY.replace("report", 'b""')),
         ("a question that is not stored", _PAY, _PAY.replace("self._question", "bytes(32)")),
         ("no payment without a report", _PAY, "if n: " + _PAY),
-        ("paid one by one", _AHEAD_OF_ALL, "1"),
-        ("more paid ahead than the client may", _AHEAD_OF_ALL, "self._ahead"),
+        ("paid one by one", _AT_ONCE, "1"),
+        ("more paid ahead than the client may", _AT_ONCE, "self._ahead"),
         ("boards of several pay ahead", "            if clients.count == 1:\n", "            if True:\n"),
         ("the budget of the ledger alone", "min(client.budget, ledger.budget)", "ledger.budget"),
         ("the budget of the client alone", "min(client.budget, ledger.budget)", "client.budget"),

@@ -205,7 +205,7 @@ def run_account(args: argparse.Namespace) -> int:
 
 
 def _accounted(args: argparse.Namespace) -> tuple[str, Card | Composite | None, int]:
-    """What reports, its card if it is known, and the local epsilon of one value (micro). Raises UsageError."""
+    """The name and card (None: any) of a mechanism, and the local epsilon of one value (micro). Raises UsageError."""
     if args.name is not None:
         card, worth = _card(args)
         if worth["epsilon_certified"] is None:

@@ -63,9 +63,9 @@ class Options(Mechanised, LevelOptions):
         metavar="D",
     )
     clients: int = option(
-        0, "clients that report", group=_WHAT, kind=int, metavar="N", shown="all, on boards made for it 1000"
+        0, "clients that report", group=_WHAT, metavar="N", shown="all, on boards made for it 1000"
     )
-    seed: int = option(1, "deals the records", group=_WHAT, kind=int, metavar="S")
+    seed: int = option(1, "deals the records", group=_WHAT, metavar="S")
     method: str = option(ALGORITHM6, "how", group=PRIVACY, choices=METHODS)
 
     def __post_init__(self) -> None:
@@ -100,7 +100,7 @@ def plan(options: Options, table: Table) -> list[list[Part]]:
 
 
 def _key(question: Question) -> tuple[Any, ...]:
-    """What two questions have in common that ask the same."""
+    """The parts of a question that are equal in two questions for the same attributes."""
     return question.model, question.range, tuple(question.parameters), bytes(question.card), question.k
 
 
@@ -212,7 +212,7 @@ class Collect(Learner):
 
     @cached_property
     def _held(self) -> npt.NDArray[np.int64] | None:
-        """How many clients hold each record; None where the host does not know."""
+        """The number of clients that hold each record; None where the host does not know."""
         if self.holdings is None or self.clients is None:
             return None
         order = self.holdings.order

@@ -99,7 +99,7 @@ class Mechanised:
         metavar="NAME",
     )
     levels: int | None = option(
-        None, "how many outputs, where the mechanism has a choice", group=PRIVACY, kind=int, metavar="N"
+        None, "how many outputs, where the mechanism has a choice", group=PRIVACY, metavar="N"
     )
     card: str | None = option(
         None,
@@ -110,7 +110,7 @@ class Mechanised:
         instead_of=("mechanism", "levels"),
     )
     k: int | None = option(
-        None, "coordinates that a report gives, each at epsilon / K", group=PRIVACY, kind=int, metavar="K"
+        None, "coordinates that a report gives, each at epsilon / K", group=PRIVACY, metavar="K"
     )
     k_rule: str = option(VARIANCE, K_RULE_HELP, group=PRIVACY, choices=K_RULES)
     mechanism_options: Mapping[str, Any] | None = None  # of the mechanism alone
@@ -229,7 +229,7 @@ class ReportDesign:
 
     @property
     def cost(self) -> int:
-        """What a report really costs, micro-epsilon."""
+        """The true cost of a report, micro-epsilon."""
         epsilon: int = self.card.epsilon
         return self.k * epsilon
 
@@ -239,7 +239,7 @@ class ReportDesign:
         return max(self.epsilon, self.cost)
 
     def release(self, times: int) -> Release:
-        """What a device of the class gives away in so many reports."""
+        """The release of a device of the class in so many reports."""
         what = self.what if self.tau is None else f"weight (tau {self.tau:g})"
         return Release(what, self.card.epsilon, self.k, times)
 

@@ -24,10 +24,10 @@ from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset, Holdings, Indices
 from ternhost.errors import UsageError
-from ternhost.learn.base import Cohort, Devices, Floats, Population, most_turns, take
+from ternhost.learn.base import Cohort, Devices, Population, most_turns, take
 from ternhost.learn.designs import Mechanised, ReportDesign, by_class, shares
 from ternhost.learn.learning import Learning, LearningOptions
-from ternhost.learn.parameters import LINEAR_MODELS
+from ternhost.learn.parameters import LINEAR_MODELS, Floats
 from ternhost.learn.training import Trainer, TrainingPlan
 from ternhost.options import option, require
 from ternhost.privacy import certify
@@ -46,7 +46,7 @@ _AVERAGE = "fedavg"  # heading of its options
 
 @dataclass(frozen=True)
 class Choice:
-    """What a class of clients chooses: the safe range tau and the epsilon of one report (all of its k weights)."""
+    """The choice of a class of clients: the safe range tau and the epsilon of one report (all of its k weights)."""
 
     tau: float
     epsilon: str
@@ -67,18 +67,16 @@ class Options(Mechanised, LearningOptions):
     """Options of FedAvg."""
 
     clients: int = option(
-        0, "clients altogether", group=_AVERAGE, kind=int, metavar="N", shown="all, on boards at most 1000"
+        0, "clients altogether", group=_AVERAGE, metavar="N", shown="all, on boards at most 1000"
     )
-    records: int = option(8, "records of a client", group=_AVERAGE, kind=int, metavar="N")
-    rounds: int = option(20, "rounds of the whole run", group=_AVERAGE, kind=int, metavar="N")
+    records: int = option(8, "records of a client", group=_AVERAGE, metavar="N")
+    rounds: int = option(20, "rounds of the whole run", group=_AVERAGE, metavar="N")
     share: float = option(
-        0.1, "share of the clients that takes part in a round", group=_AVERAGE, kind=float, metavar="GAMMA"
+        0.1, "share of the clients that takes part in a round", group=_AVERAGE, metavar="GAMMA"
     )
-    local_epochs: int = option(2, "epochs that a client trains", group=_AVERAGE, kind=int, metavar="E")
-    local_rate: int = option(2, "learning rate on a client, as 2**-N", group=_AVERAGE, kind=int, metavar="N")
-    tau: float = option(
-        0.25, "how far a weight may move in a round", group=_AVERAGE, kind=float, metavar="TAU"
-    )
+    local_epochs: int = option(2, "epochs that a client trains", group=_AVERAGE, metavar="E")
+    local_rate: int = option(2, "learning rate on a client, as 2**-N", group=_AVERAGE, metavar="N")
+    tau: float = option(0.25, "how far a weight may move in a round", group=_AVERAGE, metavar="TAU")
     choices: str | None = option(
         None,
         f"safe range and epsilon of classes of clients, or a mode of the paper: {', '.join(MODES)}",
@@ -99,7 +97,7 @@ class Options(Mechanised, LearningOptions):
         require(self.weights in WEIGHTS, "weights", " or ".join(WEIGHTS), self.weights)
 
     def chosen(self) -> list[Choice]:
-        """What each class of clients chooses. Raises UsageError."""
+        """The choice of each class of clients. Raises UsageError."""
         if self.choices is None:
             return [Choice(self.tau, epsilon, share) for epsilon, share in self.classes()]
         if self.choices in MODES:
@@ -128,7 +126,7 @@ def range_units(design: ReportDesign) -> int:
 
 
 def second_moment(design: ReportDesign) -> float:
-    """Of a report in units of the weights, at worst."""
+    """The worst second moment of a report, in units of the weights."""
     moments = certify.moments(design.card)
     return float(moments.worst_second_moment()) * (range_units(design) * FINE) ** 2
 
@@ -151,6 +149,8 @@ class FedAvg(Learning):
         self.designs = [
             options.design(choice.epsilon, k, share=choice.share, tau=choice.tau) for choice in chosen
         ]
+        for design in self.designs:
+            range_units(design)  # or refuse it here
         schedule = population.schedule
         self.rounds = (schedule or options).rounds
         self._share = (schedule or options).share
@@ -181,7 +181,7 @@ class FedAvg(Learning):
         )
 
     def _group(self, clients: int) -> int:
-        """How many clients take part in a round."""
+        """The number of clients in a round."""
         group: int = max(1, round(self._share * clients))
         return group
 
@@ -212,7 +212,7 @@ class FedAvg(Learning):
         return self._turn(clients, self._group(clients), number)
 
     def _mantissas(self, weights: Floats) -> Indices:
-        """What the clients of the next round start from."""
+        """The weights that the clients of the next round start from."""
         return np.rint(weights / 2.0**EXPONENT).astype(np.int64)
 
     @property

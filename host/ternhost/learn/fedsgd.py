@@ -21,11 +21,11 @@ from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset, Holdings
 from ternhost.errors import UsageError
 from ternhost.learn import ranges, training
-from ternhost.learn.base import Cohort, Devices, Floats, Population, most_turns, take
+from ternhost.learn.base import Cohort, Devices, Population, most_turns, take
 from ternhost.learn.designs import Mechanised, ReportDesign, by_class
 from ternhost.learn.learning import WHAT, Learning, LearningOptions
 from ternhost.learn.optimisers import OPTIMISERS
-from ternhost.learn.parameters import MODELS
+from ternhost.learn.parameters import MODELS, Floats
 from ternhost.learn.ranges import Ranges
 from ternhost.learn.training import Trainer
 from ternhost.options import option, require
@@ -40,21 +40,18 @@ _ROUNDS = 100  # of a run with more reports than that many groups
 class GroupOptions(LearningOptions):
     """Options of algorithms that ask one group of devices after the other for a gradient."""
 
-    reports: int = option(20_000, "reports of the whole run, one a device", group=WHAT, kind=int, metavar="R")
+    reports: int = option(20_000, "reports of the whole run, one a device", group=WHAT, metavar="R")
     group: int = option(
         0,
         "devices asked in a round",
         group=WHAT,
-        kind=int,
         metavar="G",
         shown=f"{_GROUP}, or a hundredth of the reports if that is more",
     )
     learning_rate: float | None = option(
-        None, "of the optimiser", group=WHAT, kind=float, metavar="X", shown="follows from the noise"
+        None, "of the optimiser", group=WHAT, metavar="X", shown="follows from the noise"
     )
-    regularisation: float = option(
-        1e-4, "times the weights, added to the gradient", group=WHAT, kind=float, metavar="X"
-    )
+    regularisation: float = option(1e-4, "times the weights, added to the gradient", group=WHAT, metavar="X")
     optimiser: str = option("averaging", "how the model moves", group=WHAT, choices=lambda: OPTIMISERS)
     range: str = option(
         "auto",

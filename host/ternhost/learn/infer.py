@@ -36,6 +36,7 @@ from ternhost.learn.base import (
     require_everybody,
 )
 from ternhost.learn.designs import PRIVACY, ReportDesign, by_class, shares
+from ternhost.learn.parameters import Floats
 from ternhost.options import option, require
 from ternhost.privacy import mechanisms
 from ternhost.privacy.accounting import Account, Release
@@ -67,7 +68,6 @@ class Options:
         0.5,
         "share of the records for the clients; the classifier is trained on the rest",
         group=_WHAT,
-        kind=float,
         metavar="SHARE",
     )
     answer: str = option(
@@ -77,7 +77,7 @@ class Options:
         choices=(LABEL, VECTOR),
     )
     cluster_client_num: int = option(
-        0, "clients that are asked", group=_WHAT, kind=int, metavar="N", shown="1000, or all"
+        0, "clients that are asked", group=_WHAT, metavar="N", shown="1000, or all"
     )
     eval_type: str = option(
         softmax.SILHOUETTE_SCORE,
@@ -85,7 +85,7 @@ class Options:
         group=_WHAT,
         choices=(softmax.NOT_EVAL, softmax.SILHOUETTE_SCORE, softmax.CALINSKI_HARABASZ),
     )
-    seed: int = option(1, "deals the records", group=_WHAT, kind=int, metavar="S")
+    seed: int = option(1, "deals the records", group=_WHAT, metavar="S")
     epsilon: str | None = option(
         None,
         "true privacy loss of a result, label or whole vector",
@@ -270,10 +270,10 @@ class Infer(Learner):
             shares = estimate.combine([(cohort.card, cohort.counts) for cohort in result.cohorts])
         self._found |= _shares(shares.mean, shares.low, shares.high)
 
-    def _exact(self, clients: Devices) -> softmax.Floats:
+    def _exact(self, clients: Devices) -> Floats:
         assert self.holdings is not None
         rows = self.holdings.rows(clients)[:, 0, :-1]
-        exact: softmax.Floats = probabilities(self._weights.mantissas, self._weights.exponent, rows) / ONE
+        exact: Floats = probabilities(self._weights.mantissas, self._weights.exponent, rows) / ONE
         return exact
 
     def _evaluate(self, results: npt.NDArray[Any], clients: Devices) -> dict[str, Any]:
@@ -337,7 +337,7 @@ class Infer(Learner):
         return [*lines, f"{what} by class: {shares or 'none'}"]
 
 
-def _shares(*interval: softmax.Floats) -> dict[str, Any]:
+def _shares(*interval: Floats) -> dict[str, Any]:
     """The share of each class with its interval, or alone where it is exact."""
     names = ("share", "low", "high")
     rows = zip(*interval, strict=True)

@@ -19,8 +19,7 @@ from tern.wire import LOGISTIC, SOFTMAX_GRADIENT
 from ternhost.count import estimate
 from ternhost.datasets import CLASSIFICATION, MULTICLASS, Dataset
 from ternhost.learn.losses import LOSSES
-
-Floats = npt.NDArray[np.float64]
+from ternhost.learn.parameters import Floats
 
 ACCURACY = "accuracy"
 AUC = "auc"
@@ -113,7 +112,7 @@ def intervals(dataset: Dataset, model: int, weights: Floats) -> dict[str, list[f
 
 
 def counts(dataset: Dataset) -> dict[str, int]:
-    """How many held-out records judge a model, and how many of them are of the positive one of two classes."""
+    """The number of held-out records that judge a model, and of those of the positive one of two classes."""
     labels = dataset.judged[1]
     return {"records": len(labels), "positive": int((labels > 0).sum())}
 

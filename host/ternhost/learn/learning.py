@@ -14,10 +14,10 @@ from ternhost.count.questions import Averaged, Question, report_bytes
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, Holdings, Indices
 from ternhost.errors import UsageError
 from ternhost.learn import judging
-from ternhost.learn.base import Floats, Learner, Population, Turns, counted, report_summary
+from ternhost.learn.base import Learner, Population, Turns, counted, report_summary
 from ternhost.learn.designs import Budgeted, ReportDesign
 from ternhost.learn.optimum import optimum
-from ternhost.learn.parameters import MODELS, SUITED, quantise
+from ternhost.learn.parameters import MODELS, SUITED, Floats, quantise
 from ternhost.learn.training import Trainer, TrainingPlan
 from ternhost.options import option, require
 
@@ -38,12 +38,11 @@ class LearningOptions(Budgeted):
         None,
         "number of features (with the constant one) of records that only the devices know, instead of a data set",
         group=WHAT,
-        kind=int,
         metavar="N",
         instead_of=("dataset",),
     )
     labels: int | None = option(
-        None, "number of classes in these records, for --model softmax", group=WHAT, kind=int, metavar="N"
+        None, "number of classes in these records, for --model softmax", group=WHAT, metavar="N"
     )
     model: str = option(
         "",
@@ -52,11 +51,9 @@ class LearningOptions(Budgeted):
         choices=tuple(MODELS),
         shown="linear where the labels are numbers, else logistic",
     )
-    batch: int = option(
-        0, "records that a report uses, 0 for all of a device's", group=WHAT, kind=int, metavar="B"
-    )
+    batch: int = option(0, "records that a report uses, 0 for all of a device's", group=WHAT, metavar="B")
     seed: int = option(
-        1, "deals devices and records; no device's noise depends on it", group=WHAT, kind=int, metavar="S"
+        1, "deals devices and records; no device's noise depends on it", group=WHAT, metavar="S"
     )
 
     def __post_init__(self) -> None:

@@ -26,9 +26,8 @@ from tern import card as cards
 from tern.lhp import Hierarchy
 from ternhost.count.rounds import Counts
 from ternhost.errors import UsageError
+from ternhost.learn.parameters import Floats
 from ternhost.privacy.mechanisms import lhp
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Levels:
 
     @property
     def device(self) -> Hierarchy:
-        """What draws the reports."""
+        """The sampler of the reports."""
         return cast(Hierarchy, self.card.hierarchy)
 
     @property
@@ -57,7 +56,7 @@ class Levels:
 
     @property
     def epsilon_stated(self) -> int:
-        """What the paper states: the largest budget."""
+        """The epsilon that the paper states: the largest budget."""
         return max(self.budgets)
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
 from tern.fixed import ONE
 from tern.wire import LINEAR, LOGISTIC, SOFTMAX_GRADIENT, SVM
+from ternhost.learn.parameters import Floats
 
-Floats = npt.NDArray[np.float64]
 # Of scores (n, or n x classes) and labels (n): the loss of each record, and its derivative by the scores.
 Loss = Callable[[Floats, Floats], tuple[Floats, Floats]]
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-import numpy.typing as npt
 
 from tern.fixed import ONE
 from tern.wire import SOFTMAX_GRADIENT
 from ternhost.cache import cache_root, kept_file
 from ternhost.datasets import Dataset
 from ternhost.learn.losses import LOSSES
-
-Floats = npt.NDArray[np.float64]
+from ternhost.learn.parameters import Floats
 
 _VERSION = 1  # of losses.py: count up to fit anew what is in the cache
 

@@ -34,7 +34,7 @@ from tern.wire import LOGISTIC, MAX_RANGE, SOFTMAX_GRADIENT, SVM
 from ternhost.count import estimate
 from ternhost.count.rounds import CohortCounts
 from ternhost.errors import UsageError
-from ternhost.learn.base import Floats
+from ternhost.learn.parameters import Floats
 
 SCOUTED = 5  # rounds
 _NARROWEST = 7
@@ -195,7 +195,7 @@ class Ranges:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Become what gave `state()`. Raises UsageError where it is not one."""
+        """Take back a `state()`. Raises UsageError for something else."""
         try:
             self._sizes, self._seen = float(state["sizes"]), float(state["seen"])
             self._spread, self._mean = float(state["spread"]), float(state["mean"])

@@ -20,25 +20,17 @@ class Schedule:
         None,
         "rounds until it stops, those of earlier starts included",
         group=_WHEN,
-        kind=int,
         metavar="N",
         shown="never",
     )
     interval: float = option(
-        0.0,
-        "seconds from the start of one round to that of the next",
-        group=_WHEN,
-        kind=float,
-        metavar="SECONDS",
+        0.0, "seconds from the start of one round to that of the next", group=_WHEN, metavar="SECONDS"
     )
-    share: float = option(
-        1.0, "share of the devices that is asked in a round", group=_WHEN, kind=float, metavar="SHARE"
-    )
+    share: float = option(1.0, "share of the devices that is asked in a round", group=_WHEN, metavar="SHARE")
     horizon: int | None = option(
         None,
         "rounds for which the learning rate is chosen",
         group=_WHEN,
-        kind=int,
         metavar="N",
         shown=f"all of --rounds, or {_HORIZON}",
     )
@@ -46,14 +38,12 @@ class Schedule:
         2.0,
         "seconds without news until boards are asked again; doubles with every time",
         group=_WHEN,
-        kind=float,
         metavar="SECONDS",
     )
     model_every: int = option(
         10,
         "rounds from one model that devices are sent, for their own use, to the next; the last comes at the end",
         group=_WHEN,
-        kind=int,
         metavar="N",
     )
 
@@ -72,7 +62,7 @@ class Schedule:
         return self.horizon or self.rounds or _HORIZON
 
     def group(self, devices: int) -> int:
-        """How many of so many devices a round asks."""
+        """The number of devices that a round asks, of so many."""
         return max(1, round(self.share * devices))
 
 
@@ -83,17 +73,14 @@ class Terms:
     silence: seconds without a frame of a board that has been asked, after which the round goes on without it.
     """
 
-    quorum: float = option(
-        1.0, "share of a round's reports that ends it", group=HOW, kind=float, metavar="SHARE"
-    )
+    quorum: float = option(1.0, "share of a round's reports that ends it", group=HOW, metavar="SHARE")
     deadline: float | None = option(
-        120.0, "seconds after which a round ends with what came", group=HOW, kind=float, metavar="SECONDS"
+        120.0, "seconds after which a round ends with what came", group=HOW, metavar="SECONDS"
     )
     silence: float = option(
         30.0,
         "seconds without a word of a board, after which rounds go on without it until it answers again",
         group=HOW,
-        kind=float,
         metavar="SECONDS",
     )
 
@@ -105,5 +92,5 @@ class Terms:
         require(0 < self.silence <= 86_400, "silence", "above 0 and at most 86400 seconds", self.silence)
 
     def reports(self, asked: int) -> int:
-        """How many reports are enough."""
+        """The number of reports that ends a round."""
         return max(1, round(self.quorum * asked))

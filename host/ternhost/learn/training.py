@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from tern.wire import MAX_DIMENSION, MAX_VALUES, SOFTMAX_GRADIENT
 from ternhost.errors import UsageError
-from ternhost.learn.optimisers import OPTIMISERS, Averaging, Floats, Noise, Optimiser
-from ternhost.learn.parameters import MODELS, Parameters, quantise
+from ternhost.learn.optimisers import OPTIMISERS, Averaging, Noise, Optimiser
+from ternhost.learn.parameters import MODELS, Floats, Parameters, quantise
 
 # How a model that is mostly noise moves on: see `Drift`.
 _LEAST_CAUTION = 0.4
@@ -116,7 +116,7 @@ def plan(
 
 @dataclass
 class Drift:
-    """How much of an averaged model is the noise of its steps, as if no later step took any of it back.
+    """The part of an averaged model that is the noise of its steps, as if no later step took any of it back.
 
     walked: the variance of the weights, summed, that all steps have brought. spread: of the average (that of
     `optimisers.Averaging`). shared: their covariance. caution: at least `_LEAST_CAUTION`, and 1 where a fifth of the
@@ -159,7 +159,7 @@ class Trainer:
 
     @property
     def weights(self) -> Floats:
-        """Where the next gradient is taken."""
+        """The weights at which devices compute the next gradient."""
         return self.optimiser.weights
 
     def question(self) -> Parameters:
@@ -235,7 +235,7 @@ class Trainer:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Become what gave `state()`. Raises UsageError if it is of another dimension or not a state."""
+        """Take back a `state()`. Raises UsageError for one of another dimension, or for something else."""
         try:
             self.optimiser.restore(state["optimiser"])
             self.round, self.stopped = int(state["round"]), state["stopped"]

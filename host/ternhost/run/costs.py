@@ -92,7 +92,7 @@ def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64], r
 
 
 def most_asked(store: Store, run: str, rounds: int, group: int, devices: int) -> int:
-    """How many rounds of a run have asked one device: the most of any.
+    """The largest number of rounds of a run that have asked the same device.
 
     By the store; where the run's rounds are not in it, by how many there were, of a group of so many devices each.
     """

@@ -88,7 +88,7 @@ class RunFiles:
 
     @classmethod
     def read(cls, directory: Path) -> RunFiles:
-        """Of a directory with run.json. Raises UsageError, StorageError."""
+        """From a directory with run.json. Raises UsageError, StorageError."""
         path = directory / RUN_NAME
         try:
             kept = json.loads(path.read_text())
@@ -163,7 +163,7 @@ def pack_boards(directory: Path, warn: Callable[[str], None]) -> None:
 
 
 def existing(place: str | Path) -> Path:
-    """Where runs are to be listed. Raises UsageError where there is nothing; the default may be missing."""
+    """The place to list runs of. Raises UsageError where there is nothing; the default may be missing."""
     path = Path(place)
     if not path.exists() and path != RUNS:
         raise UsageError(f"there is no directory or store {place}")

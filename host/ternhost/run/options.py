@@ -33,7 +33,6 @@ class RunOptions:
         None,
         "ask no round up to this number: for a store that was restored from a copy, whose boards know later rounds",
         group=HOW,
-        kind=int,
         metavar="N",
     )
     budget: str | None = option(

@@ -106,7 +106,7 @@ def exit_code(result: Mapping[str, Any]) -> int:
 
 
 def missing_words(result: Mapping[str, Any]) -> str | None:
-    """How many reports are missing and why, for people; None where none is."""
+    """The number of missing reports and the reasons, for people; None where no report is missing."""
     if not result["missing"]:
         return None
     refused = min(result["refusals"], result["missing"])

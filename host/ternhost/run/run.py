@@ -45,7 +45,7 @@ class Run:
     def __init__(
         self, store: Store, files: RunFiles, watcher: Watcher, algorithm: Learner | None = None
     ) -> None:
-        """Of a run that is in the store. algorithm: as the run begins, if it was made already. Raises TernError."""
+        """For a run in the store. algorithm: the learner, if it was made already as the run began. Raises TernError."""
         stored = store.run(files.name)
         if stored is None:
             raise UsageError(f"{files.store} holds no run {files.name}", hint="'tern runs' lists them")
@@ -149,7 +149,7 @@ class Run:
 
     @property
     def _clients(self) -> int | None:
-        """How many clients the run asks; None: all that there are."""
+        """The number of clients in the run; None: all that there are."""
         if self.algorithm.clients is not None or not self.fleet.provisions:
             return self.algorithm.clients
         return begin.made_clients(self.fleet, self.algorithm)
@@ -254,7 +254,7 @@ class Run:
             self._round_began = time.time()
             if (result := self._collect(driver, number)) is None:
                 break
-            self._learn(driver, result, members)
+            self._learn(result, members)
             if self.schedule is not None and self._state["rounds"] % self.schedule.model_every == 0:
                 self._publish(driver)
             if self.schedule is not None and self._empty:  # nothing is gained by asking at once
@@ -295,7 +295,7 @@ class Run:
             self._state["refusal"] = said
             return error.result
 
-    def _learn(self, driver: Driver, result: RoundResult, members: Sequence[int] | Devices) -> None:
+    def _learn(self, result: RoundResult, members: Sequence[int] | Devices) -> None:
         self.algorithm.learn(result, members)
         self._empty = 0 if result.reports else self._empty + 1
         state = self._state
@@ -308,8 +308,12 @@ class Run:
         state["seconds"] = time.monotonic() - self._started
         state["algorithm"] = self.algorithm.state()
         figures, chosen = self.algorithm.figures(), self.algorithm.chosen()
-        said = {"ended": result.ended, "reports": result.reports, "refusals": len(result.refusals)}
-        entry = {"round": result.number, "asked": result.asked, **said, **figures, **chosen}
+        end: dict[str, Any] = {
+            "ended": result.ended,
+            "reports": result.reports,
+            "refusals": len(result.refusals),
+        }
+        entry = {"round": result.number, "asked": result.asked, **end, **figures, **chosen}
         if result.refusals:
             entry["reasons"] = result.reasons
         model = None if self.fleet.simulated else self.algorithm.averaged
@@ -324,15 +328,14 @@ class Run:
             self._round_began,
         )
         status = self._now(END, result.number, result.asked, 0)
-        ended = {**said, "figures": figures, "chosen": chosen, "reasons": result.reasons}
-        self._watcher.status(replace(status, round=state["rounds"], **ended))
+        end |= {"figures": figures, "chosen": chosen, "reasons": result.reasons}
+        self._watcher.status(replace(status, round=state["rounds"], **end))
 
     def _save(self) -> None:
         self.store.save_run(self.files.name, state=self._state)
 
     def _now(self, event: str, number: int, asked: int, reports: int) -> Status:
         assert self._driver is not None
-        fleet = self._driver.status
         return Status(
             event=event,
             round=self._state["rounds"] + 1,
@@ -343,11 +346,7 @@ class Run:
             total_reports=self._state["reports"] + reports,
             wanted_reports=self.algorithm.reports,
             seconds=time.monotonic() - self._started,
-            boards=fleet.boards,
-            asleep=fleet.asleep,
-            strangers=fleet.strangers,
-            connected=fleet.connected,
-            frames=fleet.frames,
+            **vars(self._driver.status),
         )
 
     def _interrupted(self) -> InterruptedByUser:

@@ -58,33 +58,28 @@ class SiteFleet:
         False,
         "pass on the results of single devices, without their names, where an inference asks for vectors",
         group=_WHAT,
-        kind=bool,
     )
     silence: float = option(
         Terms.silence,
         "seconds without a word of a board, after which rounds go on without it",
         group=_WHAT,
-        kind=float,
         metavar="SECONDS",
     )
     dataset: str = option("flights", "what they hold", group=_MADE, metavar="NAME")
     classes: bool = option(
-        False, "their labels are numbers of classes, from 0, for softmax regression", group=_MADE, kind=bool
+        False, "their labels are numbers of classes, from 0, for softmax regression", group=_MADE
     )
     clients: int | None = option(
-        None, "how many", group=_MADE, kind=int, metavar="N", shown="1000, or as many as are simulated"
+        None, "how many", group=_MADE, metavar="N", shown="1000, or as many as are simulated"
     )
     first_id: int = option(
         1,
         "id of the first: client i holds the i-th part of the data set, and no two gateways may share an id",
         group=_MADE,
-        kind=int,
         metavar="ID",
     )
-    records: int = option(1, "records of each", group=_MADE, kind=int, metavar="N")
-    seed: int = option(
-        1, "which records they hold: the same at every site", group=_MADE, kind=int, metavar="S"
-    )
+    records: int = option(1, "records of each", group=_MADE, metavar="N")
+    seed: int = option(1, "which records they hold: the same at every site", group=_MADE, metavar="S")
     budget: str = option(
         "2", "epsilon of a client on emulated boards, for its life", group=_MADE, metavar="E"
     )

@@ -26,7 +26,7 @@ Row = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Page:
-    """What a report shows: pictures by file name, each with its caption; rows of (name, value, what it means); and
+    """The content of a report: pictures by file name, each with its caption; rows of (name, value, what it means); and
     more sections as HTML."""
 
     title: str
@@ -133,14 +133,14 @@ def common_pictures(
             "between two inputs; no output may pass the dashed line, and each client checked that itself.",
         ),
         "epsilon": (
-            plots.epsilon_spent(_spent(result), result["epsilon_per_client"]),
+            plots.epsilon_spent(spent(result), result["epsilon_per_client"]),
             "What each client has spent of its privacy, from first to last. " + note,
         ),
     }
 
 
-def _spent(result: Mapping[str, Any]) -> dict[float, int]:
-    """How many clients have spent how much in the run: as their ledgers say, or as the reports tell."""
+def spent(result: Mapping[str, Any]) -> dict[float, int]:
+    """The number of clients by the epsilon that they spent in the run, from their ledgers or their reports."""
     if ledgers := result["epsilon_spent"]:
         return {float(epsilon): int(clients) for epsilon, clients in ledgers}
     clients = {float(result["epsilon_per_client"]): int(result["reports"])}
