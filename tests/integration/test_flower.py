@@ -253,9 +253,9 @@ def test_a_site_can_be_added_while_the_superlink_runs_and_taken_away_and_put_bac
         key.write_bytes(written)
         wait_for(lambda: [reply for reply in ask("west") if reply.payload == b"you again"], LATE)
         key.write_bytes(b"broken")
-        wait_for(lambda: fleet.link.condition.startswith("west is not let in: "), LATE)
+        wait_for(lambda: fleet.link.condition.startswith("west is not admitted: "), LATE)
         assert main(["gateway", "status", str(fleet.directory)]) == 0
-        assert "west is not let in: " in capsys.readouterr().out
+        assert "west is not admitted: " in capsys.readouterr().out
         write_gateways(fleet.directory, ["young"])
         wait_for(lambda: "young" in fleet.link.sites, LATE)  # all the same
         key.unlink()

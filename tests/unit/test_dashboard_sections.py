@@ -188,7 +188,7 @@ def test_each_class_has_spent_what_its_own_reports_cost():
     assert curves.spent_by_class(now) == pytest.approx([1000 / 700, 3 * 300 / 300])
     assert curves.spent(now) == pytest.approx(1.9)
     assert "<td class=number>1.429<td" in privacy._table(now)
-    assert "<td>spent for life, mean of a device<td class=number>5.9<td>at most" in privacy._lines(now)
+    assert "<td>spent in its life, mean per device<td class=number>5.9<td>at most" in privacy._lines(now)
     assert curves.spent_by_class(Snapshot("s")) == []
 
 

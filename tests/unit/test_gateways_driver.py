@@ -295,7 +295,7 @@ def test_numbers_go_on_after_those_of_every_gateway(host):
             assert driver.next_round(1) == 41
             (warning,) = host.warnings
             assert warning.startswith(
-                "gateways were asked round 40, and this store knows of none after 0: if it is a copy"
+                "gateways were asked round 40, but this store knows of none after 0: if it is new"
             )
             assert host.round(driver, 41).reports == 50
             assert driver.next_round(1) == 42

@@ -138,7 +138,7 @@ def test_a_full_disk_is_told_once_and_what_was_seen_is_kept(store):
         sightings.write()
     sightings.forget()
     (warning,) = told
-    assert warning.startswith("what boards say of themselves is noted later: ")
+    assert warning.startswith("the state of boards is stored later: ")
     assert "full" in warning
     store._db.execute("PRAGMA max_page_count = 1000000")
     sightings.write()

@@ -41,15 +41,15 @@ MOST_LINES = {
     "ternhost/learn": 3631,
     "ternhost/privacy": 3208,
     "ternhost/provision": 318,
-    "ternhost/reach": 8657,
+    "ternhost/reach": 8637,
     "ternhost/run": 2727,
     "ternhost/store": 1753,
     "ternhost/vectorised": 691,
-    "ternhost/watch": 3139,
+    "ternhost/watch": 3051,
     "terntools/": 73,
     "terntools/bench": 2309,
     "terntools/boards": 6166,
-    "terntools/emulators": 2276,
+    "terntools/emulators": 2270,
     "terntools/testing": 1236,
 }
 MOST_LINES_OF_A_FILE = 420

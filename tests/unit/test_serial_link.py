@@ -300,7 +300,7 @@ def test_a_socket_is_a_port(events, monkeypatch):
 def test_nobody_listens(events):
     with socket.socket() as taken:  # so that nobody else can listen there
         taken.bind(("127.0.0.1", 0))
-        with pytest.raises(DeviceError, match="nobody listens"):
+        with pytest.raises(DeviceError, match="nothing listens"):
             SerialLink(f"socket://127.0.0.1:{taken.getsockname()[1]}", events)
 
 
