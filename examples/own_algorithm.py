@@ -31,10 +31,10 @@ class Options(Mechanised, Budgeted):
 
     dataset: str = option("wine", "what the clients hold", group=GROUP, metavar="D")
     attribute: str = option("alcohol", "whose mean is wanted", group=GROUP, metavar="NAME")
-    width: float = option(0.1, "of the interval, which ends the run", group=GROUP, kind=float, metavar="W")
-    group: int = option(100, "clients asked in a round", group=GROUP, kind=int, metavar="G")
-    most: int = option(100, "rounds at most", group=GROUP, kind=int, metavar="N")
-    seed: int = option(1, "deals the records", group=GROUP, kind=int, metavar="S")
+    width: float = option(0.1, "of the interval, which ends the run", group=GROUP, metavar="W")
+    group: int = option(100, "clients asked in a round", group=GROUP, metavar="G")
+    most: int = option(100, "rounds at most", group=GROUP, metavar="N")
+    seed: int = option(1, "deals the records", group=GROUP, metavar="S")
 
     def __post_init__(self) -> None:
         super().__post_init__()

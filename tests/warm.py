@@ -28,6 +28,7 @@ _PREPARED = (
     "scipy.optimize",
     "scipy.special",
 )
+TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]  # the command
 _SUBREAPER = 36  # of prctl(2)
 _libc = ctypes.CDLL(None)
 _server = []  # of this process: its socket

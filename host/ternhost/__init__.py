@@ -50,9 +50,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    found = getattr(importlib.import_module(_ELSEWHERE.get(name, "ternhost.api")), name)
-    globals()[name] = found
-    return found
+    value = getattr(importlib.import_module(_ELSEWHERE.get(name, "ternhost.api")), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -16,10 +16,10 @@ import numpy.typing as npt
 from ternhost import extras
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
+from ternhost.learn.schedule import Terms
 from ternhost.options import Option, options_of
 from ternhost.privacy import cards, mechanisms
 from ternhost.privacy.mechanisms import Design
-from ternhost.reach.driver import Terms
 from ternhost.run import directory as places
 from ternhost.run import result as results
 from ternhost.run.device_model import DeviceModel
@@ -40,10 +40,10 @@ Card = str | Path | bytes | Design
 
 
 class Result(Mapping[str, Any]):
-    """What a run has found: a mapping of its result.json, with the parts that programs want most as attributes."""
+    """The result of a run: a mapping of its result.json, with the most wanted parts as attributes."""
 
-    def __init__(self, found: Mapping[str, Any]) -> None:
-        self._found = dict(found)
+    def __init__(self, result: Mapping[str, Any]) -> None:
+        self._result = dict(result)
 
     @classmethod
     def load(cls, run: str | Path, directory: str | Path = places.RUNS) -> Result:
@@ -54,13 +54,13 @@ class Result(Mapping[str, Any]):
         return cls(results.load(run, Path(directory)))
 
     def __getitem__(self, name: str) -> Any:
-        return self._found[name]
+        return self._result[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
+        return iter(self._result)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._result)
 
     def __str__(self) -> str:
         return "\n".join(learner_of(self).summary(self))
@@ -80,11 +80,13 @@ class Result(Mapping[str, Any]):
 
     @property
     def figures(self) -> dict[str, float]:
-        """What was found, by name, such as `accuracy`, `accuracy_baseline` and `accuracy_optimum`."""
-        found = places.figures_of(self["history"][-1] if self["history"] else None)
+        """The figures by name, such as `accuracy`, `accuracy_baseline` and `accuracy_optimum`."""
+        figures = places.figures_of(self["history"][-1] if self["history"] else None)
         for measure in self.get("measures", ()):
-            found |= {f"{measure}{part}": self[f"{measure}{part}"] for part in ("", "_baseline", "_optimum")}
-        return found | {name: self[name] for name in _AT_THE_END if self.get(name) is not None}
+            figures |= {
+                f"{measure}{part}": self[f"{measure}{part}"] for part in ("", "_baseline", "_optimum")
+            }
+        return figures | {name: self[name] for name in _AT_THE_END if self.get(name) is not None}
 
     @property
     def weights(self) -> npt.NDArray[np.float64] | None:
@@ -115,7 +117,7 @@ class Result(Mapping[str, Any]):
 
     @property
     def missing(self) -> str | None:
-        """How many reports are missing that were asked for, and why; None where all came."""
+        """How many reports are missing, and why; None where all came."""
         return results.missing_words(self)
 
     def report(self) -> Path:
@@ -126,18 +128,14 @@ class Result(Mapping[str, Any]):
 def _rows(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     if "frequencies" not in entry:
         low, high = entry["interval"] or (None, None)
-        found = {"name": entry["name"], "mean": entry["mean"], "low": low, "high": high}
-        return [
-            {**found, "reports": entry["reports"], **({"true": entry["true"]} if "true" in entry else {})}
-        ]
+        row = {"name": entry["name"], "mean": entry["mean"], "low": low, "high": high}
+        return [row | {name: entry[name] for name in ("reports", "true") if name in entry}]
     rows = []
     for i, category in enumerate(entry["categories"]):
         low, high = entry["intervals"][i] if entry["intervals"] else (None, None)
         row = {"name": entry["name"], "category": category, "frequency": entry["frequencies"][i]}
-        row |= {"low": low, "high": high}
-        rows.append(
-            {**row, "reports": entry["reports"], **({"true": entry["true"][i]} if "true" in entry else {})}
-        )
+        row |= {"low": low, "high": high, "reports": entry["reports"]}
+        rows.append(row | ({"true": entry["true"][i]} if "true" in entry else {}))
     return rows
 
 
@@ -174,7 +172,8 @@ def train(
     for one that makes no sense, and what else `TernError` stands for. What is worth telling goes to the logger
     `ternhost`.
     """
-    return _run("train", algorithm, fleet, directory, name, store, anew, on_status, options)
+    place = {"parent": Path(directory), "name": name, "store": store, "anew": anew}
+    return _run("train", algorithm, fleet, on_status, options, place)
 
 
 def collect(
@@ -189,7 +188,8 @@ def collect(
     **options: Any,
 ) -> Result:
     """Estimate means and frequencies of what the devices hold: `tern collect`. Arguments and errors as of `train`."""
-    return _run("collect", algorithm, fleet, directory, name, store, anew, on_status, options)
+    place = {"parent": Path(directory), "name": name, "store": store, "anew": anew}
+    return _run("collect", algorithm, fleet, on_status, options, place)
 
 
 def infer(
@@ -204,7 +204,8 @@ def infer(
     **options: Any,
 ) -> Result:
     """Classify on the devices, and cluster what they send: `tern infer`. Arguments and errors as of `train`."""
-    return _run("infer", algorithm, fleet, directory, name, store, anew, on_status, options)
+    place = {"parent": Path(directory), "name": name, "store": store, "anew": anew}
+    return _run("infer", algorithm, fleet, on_status, options, place)
 
 
 def resume(
@@ -221,7 +222,7 @@ def resume(
     restored from a copy and boards know later rounds. Raises TernError.
     """
     with Run.resume(str(run), _watcher(on_status), fleet, after_round, Path(directory)) as going:
-        return _told(going)
+        return _finished(going)
 
 
 def list_runs(place: str | Path = places.RUNS) -> list[dict[str, Any]]:
@@ -236,32 +237,21 @@ def _run(
     command: str,
     algorithm: str,
     fleet: str | None,
-    directory: str | Path,
-    name: str | None,
-    store: str | Path | None,
-    anew: bool,
     on_status: OnStatus | None,
-    options: dict[str, Any],
+    options: Mapping[str, Any],
+    place: Mapping[str, Any],
 ) -> Result:
     cls = ALGORITHMS.named(algorithm)
     if cls.command != command:
         raise UsageError(f"{algorithm} is not for ternhost.{command}", hint=f"call ternhost.{cls.command}")
-    if fleet is not None:
-        options = {**options, "fleet": fleet}
     algorithms = algorithms_of(command)
-    going = Run.begin(
-        RunOptions.parse(algorithm, _typed(command, algorithms, options), algorithms),
-        store=store,
-        name=name,
-        watcher=_watcher(on_status),
-        anew=anew,
-        parent=Path(directory),
-    )
-    with going:
-        return _told(going)
+    named = _typed(command, algorithms, options if fleet is None else {**options, "fleet": fleet})
+    run_options = RunOptions.parse(algorithm, named, algorithms)
+    with Run.begin(run_options, watcher=_watcher(on_status), **place) as going:
+        return _finished(going)
 
 
-def _told(going: Run) -> Result:
+def _finished(going: Run) -> Result:
     result = Result(going.run())
     if result.missing:
         _LOG.warning(result.missing)
@@ -269,8 +259,7 @@ def _told(going: Run) -> Result:
 
 
 def _watcher(on_status: OnStatus | None) -> Watcher:
-    watcher = Watcher(warn=_LOG.warning, note=_LOG.info)
-    return watcher if on_status is None else Watcher(on_status, watcher.warn, watcher.note)
+    return Watcher(on_status or Watcher().status, _LOG.warning, _LOG.info)
 
 
 # Options
@@ -297,9 +286,9 @@ def _typed(
     return values
 
 
-def _value(own: Option, value: Any) -> Any:
-    kind: Any = own.type
-    if value is None and own.default is None:
+def _value(option: Option, value: Any) -> Any:
+    kind: Any = option.type
+    if value is None and option.default is None:
         return None
     try:
         if isinstance(value, bool) != (kind is bool):
@@ -314,7 +303,7 @@ def _value(own: Option, value: Any) -> Any:
             raise TypeError
     except TypeError:
         words = {int: "a whole number", float: "a number", bool: "True or False", str: "a text or a number"}
-        raise TypeError(f"{own.name} must be {words[kind]}, not {value!r}") from None
+        raise TypeError(f"{option.name} must be {words[kind]}, not {value!r}") from None
     return value
 
 

@@ -34,7 +34,7 @@ def cache_root() -> Path:
 def kept_file(
     path: Path, read: Callable[[Path], T], make: Callable[[], T], write: Callable[[Path, T], None]
 ) -> T:
-    """What a file of the cache holds, else what `make` gives, which `write` keeps there.
+    """The content of a file of the cache; where there is none, `make` makes it and `write` keeps it.
 
     What is damaged is made again, and a cache that cannot be written is no error.
     """
@@ -50,7 +50,7 @@ def kept_file(
 
 @dataclass(frozen=True)
 class Recipe:
-    """What decides a build: the same version and options are the same entry.
+    """The key of a build: the same version and options are the same entry.
 
     `products` are the files that an entry must hold, relative to its folder.
     """

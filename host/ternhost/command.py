@@ -1,4 +1,4 @@
-"""What the modules of commands share: how a command is added to the parser, and how it prints its result."""
+"""For the modules of commands: add a command to the parser, and print its result."""
 
 from __future__ import annotations
 

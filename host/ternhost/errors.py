@@ -42,7 +42,7 @@ class TernError(Exception):
 
 
 class UsageError(TernError):
-    """What was asked makes no sense, or an input file is bad."""
+    """A request makes no sense, or an input file is bad."""
 
     exit_code = USAGE
 

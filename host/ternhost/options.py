@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import Field, asdict, dataclass, field, fields, replace
 from typing import Any
 
 from ternhost.errors import UsageError
 
 _KEY = "option"
 _KINDS: dict[Callable[[str], Any], str] = {int: "a whole number", float: "a number"}
+_TYPES: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": bool}
 
 
 @dataclass(frozen=True)
@@ -78,23 +79,34 @@ def option(
     shown: str | None = None,
     instead_of: Sequence[str] = (),
 ) -> Any:
-    """A dataclass field that is also an `Option`, with the name of the field."""
-    told = Option("", text, kind, metavar, choices, default, group, shown, instead_of)
-    return field(default=default, metadata={_KEY: told})
+    """A dataclass field that is also an `Option`, with the name of the field, and its type (int, float or bool)."""
+    declared = Option("", text, kind, metavar, choices, default, group, shown, instead_of)
+    return field(default=default, metadata={_KEY: declared})
 
 
 def options_of(cls: Any) -> list[Option]:
     """The options that a dataclass declares, in order."""
-    return [replace(own.metadata[_KEY], name=own.name) for own in fields(cls) if _KEY in own.metadata]
+    return [_named(each) for each in fields(cls) if _KEY in each.metadata]
+
+
+def _named(declared: Field[Any]) -> Option:
+    made: Option = declared.metadata[_KEY]
+    word = getattr(declared.type, "__name__", str(declared.type)).partition(" |")[0]
+    return replace(made, name=declared.name, type=_TYPES.get(word, made.type))
 
 
 def names_of(cls: Any) -> set[str]:
     """Their names."""
-    return {own.name for own in options_of(cls)}
+    return {each.name for each in options_of(cls)}
+
+
+def values_of(options: Any) -> dict[str, Any]:
+    """Their values, with those that follow from others where they were left out: its `derived`, if it has them."""
+    return asdict(options) | getattr(options, "derived", {})
 
 
 def flag(name: str) -> str:
-    """How an option is written on the command line."""
+    """The name of an option on the command line."""
     return "--" + name.replace("_", "-")
 
 
@@ -103,18 +115,17 @@ def add_arguments(parser: argparse.ArgumentParser, *classes: Any, leave_out: Ite
     groups = {group.title: group for group in parser._action_groups}
     seen = set(leave_out)
     for cls in classes:
-        for own in options_of(cls):
-            if own.name in seen:
-                continue
-            seen.add(own.name)
-            if own.group not in groups:
-                groups[own.group] = parser.add_argument_group(own.group)
-            own.add_to(groups[own.group])
+        for each in options_of(cls):
+            if each.name not in seen:
+                seen.add(each.name)
+                if each.group not in groups:
+                    groups[each.group] = parser.add_argument_group(each.group)
+                each.add_to(groups[each.group])
 
 
 def given(args: argparse.Namespace, *classes: Any) -> dict[str, Any]:
-    """What was named on the command line of the options of these dataclasses."""
-    names = [own.name for cls in classes for own in options_of(cls)]
+    """The options of these dataclasses that the command line names, with their values."""
+    names = [each.name for cls in classes for each in options_of(cls)]
     return {name: value for name in names if (value := getattr(args, name, None)) is not None}
 
 
@@ -136,9 +147,9 @@ def check_named(cls: Any, named: Mapping[str, Any]) -> None:
 
     Its `ONLY_WITH`, if it has one, says which options need a value of another one: name -> (other, value).
     """
-    for own in options_of(cls):
-        for other in own.instead_of:
-            exclude(named, own.name, other)
+    for each in options_of(cls):
+        for other in each.instead_of:
+            exclude(named, each.name, other)
     for name, (other, value) in getattr(cls, "ONLY_WITH", {}).items():
         if name in named and named.get(other, getattr(cls, other)) != value:
             raise UsageError(f"{flag(name)} belongs to {value}", hint=f"say {flag(other)} {value}")

@@ -1,8 +1,8 @@
-"""What can be had by a name: mechanisms, algorithms, fleets, links, commands. One line registers a new one.
+"""Registries: mechanisms, algorithms, fleets, links and commands by name. One line registers a new one.
 
 What comes with tern is a line `name: "module:attribute"` where the registry is made; what another package brings is an
 entry point of the registry's group in its pyproject.toml; a program adds its own by `register`. Nothing is
-imported before it is asked for.
+imported before its first use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Names in the order of their registration, and what each stands for, imported when it is first asked for."""
+    """Entries by name, in the order of their registration, each imported at its first use."""
 
     def __init__(self, what: str, group: str, builtin: Mapping[str, str]) -> None:
         """what: how a message calls an entry. group: of entry points. builtin: name -> "module:attribute"."""
@@ -37,7 +37,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     @contextmanager
     def lent(self, name: str, item: T) -> Iterator[None]:
-        """Have another entry for a while, also in the place of one."""
+        """Temporarily add or replace an entry."""
         places, loaded = dict(self._places), dict(self._loaded)
         self.register(name, item)
         try:

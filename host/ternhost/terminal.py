@@ -1,4 +1,4 @@
-"""How commands tell what they are doing: a line that changes on a terminal, and lines now and then everywhere else."""
+"""The progress of commands: a line that changes on a terminal, and lines now and then everywhere else."""
 
 from __future__ import annotations
 

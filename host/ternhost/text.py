@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 def visible(text: str, lines: bool = False) -> str:
-    """`text` with an escape in place of whatever is not printed: control characters, and what turns the direction.
+    """`text` with an escape instead of whatever is not printed: control characters, and what turns the direction.
 
     lines: ends of lines and tabs stay.
     """

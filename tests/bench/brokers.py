@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ternhost.errors import DeviceError
 from ternhost.reach.broker import configuration
-from ternhost.reach.broker.access import Access
+from ternhost.reach.broker.access import CONFIG, Access
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.broker.sites import SITES
+from ternhost.store import store_file
 from ternhost.store.store import Store
 
 _SITE = "site"
@@ -27,9 +29,12 @@ def running(directory: Path, keys: dict[int, bytes], bridge: bool = False) -> It
     DeviceError.
     """
     directory.mkdir(mode=0o700)
-    with Store(directory / configuration.STORE) as store:
+    with Store(directory / store_file.NAME) as store:
         store.add_devices(keys)
-    access = configuration.configure(directory, port=free_port(), tls=False, persistence=False, queued=0)
+    access = configuration.configure(directory, port=free_port(), tls=False)
+    conf = (directory / CONFIG).read_text()
+    conf = re.sub(r"(?m)^(max_queued_messages|max_queued_bytes|memory_limit) .*", r"\1 0", conf)
+    (directory / CONFIG).write_text(conf.replace("persistence true", "persistence false"))
     if not bridge:
         with Mosquitto(directory):
             yield access, access.port

@@ -20,8 +20,7 @@ from harness.local_sites import LocalSites, Sites
 
 from bench.memory import resident
 from ternhost.learn.base import ALGORITHMS
-from ternhost.learn.schedule import Schedule
-from ternhost.reach.driver import Terms
+from ternhost.learn.schedule import Schedule, Terms
 from ternhost.reach.fleet import KINDS
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run

@@ -43,7 +43,6 @@ from ternhost.store.store import Store
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
 
-TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 D = 6
 K = 2
 CARD = design("three-outputs", epsilon_micro=1_000_000).card
@@ -76,7 +75,7 @@ class Arena:
             self.keys = store.keys()
             self.fleet_key, self.epoch = keys.fleet_key(store)
         self.access = configuration.write_configuration(
-            self.directory / "broker", self.keys, port=free_port(), persistence=False
+            self.directory / "broker", self.keys, port=free_port()
         )
         liar, self._reader = attackers(self.access, self.directory / "broker", "liar", "reader")
         self._liar = Liar(liar, CARD, D, K, seed)

@@ -14,7 +14,7 @@ from harness.raw_client import RawClient, board_client
 from tern import card as cards
 from tern import host_frames, wire
 from tern.links import mqtt
-from ternhost.reach.broker import configuration
+from ternhost.reach.broker import configuration, mosquitto_files
 from ternhost.reach.broker.mosquitto_files import password_line
 
 _FAR = 100_000  # rounds ahead: nobody else asks for these
@@ -29,7 +29,7 @@ def attackers(access, directory, *users):
     """
     with (
         open(directory / configuration.PASSWORDS, "a") as passwords,
-        open(directory / configuration.ACCESS, "a") as rights,
+        open(directory / mosquitto_files.ACCESS, "a") as rights,
     ):
         for user in users:
             print(password_line(user, user), file=passwords)

@@ -23,6 +23,7 @@ from tern import card as cards
 from tern import ledger, wire
 from ternhost.count.questions import Question
 from ternhost.count.rounds import COMPLETE
+from ternhost.learn.schedule import Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import board_directories, provision_fleet
@@ -32,7 +33,6 @@ from ternhost.reach.broker.attach import attach
 from ternhost.reach.broker.driver import BrokerDriver
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
-from ternhost.reach.driver import Terms
 from ternhost.store.store import Store
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet

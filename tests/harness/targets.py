@@ -376,7 +376,8 @@ def mqtt(data):
         received = 0
         with suppress(Lost, MqttError):
             session.subscribe(b"t")
-            assert session.open() or not len(data)
+            while not session.open():  # what has come of the first packet is not all of it
+                pass
             session.publish(b"t", b"x", 1)
             while session.receive():
                 assert len(session.topic) > 0

@@ -64,8 +64,12 @@ def test_it_comes_back_after_a_power_cut(dut, hello):
 
 
 @pytest.fixture(scope="module")
-def draw(dut):
+def draw(dut, request):
     """How the board draws symbols: for a card, an input and a number; perhaps with a shifted threshold."""
+    if dut.board.platform == "pico-emulated" and not request.config.getoption("exhaustive"):
+        pytest.skip(
+            "tests/device/test_sampler.py draws the same symbols as faster boards there: --exhaustive"
+        )
     with dut.repl() as repl:
         program = BoardDevice(repl, AUDIT_PROGRAM)
         repl.run("from audit_program import *")
@@ -87,9 +91,7 @@ def test_the_sampler_keeps_its_epsilon(draw):
     assert 0.9 < found.epsilon_lower <= found.epsilon_card, found
 
 
-def test_a_sampler_with_one_threshold_shifted_by_2_percent_is_caught(dut, draw, request):
-    if dut.board.platform == "pico-emulated" and not request.config.getoption("exhaustive"):
-        pytest.skip("what is caught is the same on faster boards: --exhaustive")
+def test_a_sampler_with_one_threshold_shifted_by_2_percent_is_caught(draw):
     card = mechanisms.design("duchi", "1").card
     assert len(cards.decode(card).thresholds) == 2
     found = audit(card, draw(card, 1, -20_000), SHIFTED_SAMPLES, CONFIDENCE)

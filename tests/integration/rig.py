@@ -17,17 +17,21 @@ from pathlib import Path
 
 import numpy as np
 import warm
+from warm import TERN
 
 from tern import card as cards
 from tern import ledger, storage, wire
 from ternhost.cli import main
 from ternhost.count.questions import Question
 from ternhost.learn.base import ALGORITHMS
-from ternhost.learn.schedule import Schedule
+from ternhost.learn.schedule import Schedule, Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
+from ternhost.provision import keys
 from ternhost.provision.boards import FLEET_NAME, board_directories, provision_fleet
-from ternhost.reach.driver import Terms
+from ternhost.reach.broker.attach import attach
+from ternhost.reach.broker.configuration import configure
+from ternhost.reach.broker.mosquitto import free_port
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.ports.fleet import Ports
 from ternhost.run import directory as run_directory
@@ -38,7 +42,6 @@ from ternhost.store import store_file
 from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
 
-TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 _STOPPING = [sys.executable, str(Path(__file__).with_name("stopping_host.py"))]
 
 
@@ -144,6 +147,31 @@ def make_site(directory, micropython, clients=40, boards=2, largest=COST, budget
     directories = board_directories(directory, boards)
     provision_fleet(store, directories, rows, Policy(largest, budget))
     return Site(store, directories, micropython)
+
+
+def on_broker(directory, boards, row=(0, 0), tls=True, **network):
+    """(store, directories) of boards with a device each, which the broker in the folder `broker` lets in.
+
+    Each device holds one record. network: as of `attach.write_network`. The folder holds CARD, too.
+    """
+    path = directory / store_file.NAME
+    directories = board_directories(directory, boards)
+    with Store(path) as store:
+        rows = np.array([row] * boards, np.int16)
+        provision_fleet(store, directories, rows, Policy(COST, 400 * COST))
+        keys.fleet_key(store)
+    configure(directory / "broker", path, port=free_port(), tls=tls)
+    attach(directories, directory / "broker", path, **network)
+    (directory / "card").write_bytes(CARD)
+    return path, directories
+
+
+def serving_on_broker(directory, store, *options):
+    """`tern serve` of such boards, as a process."""
+    return Train(
+        "--store", store, "--broker", directory / "broker", "--dimension", D, "--k", 1, "--card", directory / "card",
+        *options, "--no-report", "--json", cwd=directory, command="serve",
+    )  # fmt: skip
 
 
 def begin(algorithm="fedsgd", *, store=None, watcher=None, anew=False, name=None, **options):

@@ -6,19 +6,11 @@ import signal
 import time
 from contextlib import suppress
 
-import numpy as np
 import pytest
 import rig
 from harness.raw_client import wait_for
 
-from ternhost.privacy.accounting import Policy
-from ternhost.provision import keys
-from ternhost.provision.boards import board_directories, provision_fleet
-from ternhost.reach.broker.attach import attach
-from ternhost.reach.broker.configuration import configure
-from ternhost.reach.broker.mosquitto import Mosquitto, free_port
-from ternhost.store import store_file
-from ternhost.store.store import Store
+from ternhost.reach.broker.mosquitto import Mosquitto
 from terntools.emulators.unix_fleet import EmulatedBoard
 
 LATE_MS = {
@@ -109,22 +101,12 @@ def attempt(folder, micropython, **network):
     Other processes make it late, too: the kernel counts for how long, and that is taken off.
     """
     folder.mkdir()
-    path = folder / store_file.NAME
-    (board,) = board_directories(folder, 1)
-    with Store(path) as store:
-        provision_fleet(store, [board], np.zeros((1, 2), np.int16), Policy(rig.COST, 400 * rig.COST))
-        keys.fleet_key(store)
-    configure(folder / "broker", path, port=free_port(), **network)
-    attach([board], folder / "broker", path, slot=SLOT_MS, longest_pause_ms=1000)
-    (folder / "card").write_bytes(rig.CARD)
+    path, (board,) = rig.on_broker(folder, 1, **network, slot=SLOT_MS, longest_pause_ms=1000)
     (folder / "program.py").write_text(PROGRAM)
     with Mosquitto(folder / "broker") as broker:
         own = EmulatedBoard(micropython, board, program=folder / "program.py")
-        host = rig.Train(
-            "--store", path, "--broker", folder / "broker", "--dimension", rig.D, "--k", 1, "--card", folder / "card",
-            "--interval", 0.3, "--patience", 0.3, "--model-every", 2, "--deadline", 600, "--no-report", "--json",
-            cwd=folder, command="serve",
-        )  # fmt: skip
+        words = ("--interval", 0.3, "--patience", 0.3, "--model-every", 2, "--deadline", 600)
+        host = rig.serving_on_broker(folder, path, *words)
 
         def more(reports):
             before = tell(board)[1]

@@ -8,9 +8,9 @@ import rig
 
 from tern import wire
 from ternhost.count.questions import Averaged, Question
+from ternhost.learn.schedule import Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.provision.boards import board_directories, provision_fleet
-from ternhost.reach.driver import Terms
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.ports.fleet import Ports
 from ternhost.store.store import Store

@@ -7,20 +7,13 @@ import time
 from array import array
 from pathlib import Path
 
-import numpy as np
 import pytest
 import rig
 from harness.raw_client import wait_for
 
 from tern.model import Model
 from tern.recorder import Recorder
-from ternhost.privacy.accounting import Policy
-from ternhost.provision import keys
-from ternhost.provision.boards import board_directories, provision_fleet
-from ternhost.reach.broker.attach import attach
-from ternhost.reach.broker.configuration import configure
-from ternhost.reach.broker.mosquitto import Mosquitto, free_port
-from ternhost.store import store_file
+from ternhost.reach.broker.mosquitto import Mosquitto
 from ternhost.store.store import Store
 from terntools.emulators.micropython import device_command
 from terntools.emulators.unix_fleet import FIRMWARE
@@ -64,14 +57,7 @@ def appended(board, life):
 
 @pytest.mark.slow
 def test_a_program_that_is_killed_again_and_again(tmp_path, micropython):
-    path = tmp_path / store_file.NAME
-    (board,) = board_directories(tmp_path, 1)
-    with Store(path) as store:
-        provision_fleet(store, [board], np.zeros((1, 2), np.int16), Policy(rig.COST, 400 * rig.COST))
-        keys.fleet_key(store)
-    configure(tmp_path / "broker", path, port=free_port())
-    attach([board], tmp_path / "broker", path, longest_pause_ms=500)
-    (tmp_path / "card").write_bytes(rig.CARD)
+    path, (board,) = rig.on_broker(tmp_path, 1, longest_pause_ms=500)
     draws = random.Random(3)
 
     def reports():
@@ -91,11 +77,8 @@ def test_a_program_that_is_killed_again_and_again(tmp_path, micropython):
 
     flushed = models = 0
     with Mosquitto(tmp_path / "broker"):
-        host = rig.Train(
-            "--store", path, "--broker", tmp_path / "broker", "--dimension", rig.D, "--k", 1, "--card",
-            tmp_path / "card", "--rounds", ROUNDS, "--interval", 0.3, "--patience", 0.2, "--model-every", 1,
-            "--no-report", "--json", cwd=tmp_path, command="serve",
-        )  # fmt: skip
+        words = ("--rounds", ROUNDS, "--interval", 0.3, "--patience", 0.2, "--model-every", 1)
+        host = rig.serving_on_broker(tmp_path, path, *words)
         process = None
         try:
             for life in range(1, KILLS + 1):

@@ -15,14 +15,11 @@ import pytest
 import rig
 from harness import stores
 
-from ternhost.privacy.accounting import Policy
 from ternhost.provision import keys
-from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.reach.broker.access import HOST, Access
-from ternhost.reach.broker.attach import attach, write_network
+from ternhost.reach.broker.attach import write_network
 from ternhost.reach.broker.configuration import configure
-from ternhost.reach.broker.mosquitto import Mosquitto, free_port
-from ternhost.store import store_file
+from ternhost.reach.broker.mosquitto import Mosquitto
 from ternhost.store.store import Store
 from terntools.boards import deploy
 from terntools.boards.repl import Repl
@@ -58,24 +55,12 @@ def wake(micropython, board, timeout_ms=ONCE_MS):
 
 
 def make(tmp_path, boards):
-    """(store, directories) of boards with a device each, on a broker in the folder `broker`."""
-    path = tmp_path / store_file.NAME
-    directories = board_directories(tmp_path, boards)
-    with Store(path) as store:
-        provision_fleet(store, directories, np.zeros((boards, 2), np.int16), Policy(rig.COST, 400 * rig.COST))
-        keys.fleet_key(store)
-    configure(tmp_path / "broker", path, port=free_port())
-    attach(directories, tmp_path / "broker", path, wake_s=WAKE_S, clean=False)
-    return path, directories
+    return rig.on_broker(tmp_path, boards, wake_s=WAKE_S, clean=False)
 
 
 def serve(tmp_path, path, rounds, deadline):
-    (tmp_path / "card").write_bytes(rig.CARD)
-    return rig.Train(
-        "--store", path, "--broker", tmp_path / "broker", "--dimension", rig.D, "--k", 1, "--card", tmp_path / "card",
-        "--rounds", rounds, "--deadline", deadline, "--interval", 0.5, "--patience", 0.3, "--no-report", "--json",
-        cwd=tmp_path, command="serve",
-    )  # fmt: skip
+    words = ("--rounds", rounds, "--deadline", deadline, "--interval", 0.5, "--patience", 0.3)
+    return rig.serving_on_broker(tmp_path, path, *words)
 
 
 @pytest.mark.slow

@@ -3,17 +3,15 @@
 import json
 import signal
 import subprocess
-import sys
 
 import pytest
+from warm import TERN
 
 from ternhost import errors
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.mosquitto import free_port
 from ternhost.reach.gateway.flower.files import write_gateways
 from terntools.emulators.process import locked
-
-TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 
 
 @pytest.mark.parametrize(

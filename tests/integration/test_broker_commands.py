@@ -7,13 +7,14 @@ import subprocess
 import time
 
 import pytest
+import rig
 import warm
-from harness.arena import TERN
 from harness.raw_client import board_client, wait_for
+from warm import TERN
 
 from ternhost.errors import DeviceError
 from ternhost.provision import keys
-from ternhost.reach.broker import configuration, mosquitto
+from ternhost.reach.broker import configuration, mosquitto, mosquitto_files
 from ternhost.reach.broker.access import CONFIG, HOST, Access
 from ternhost.reach.broker.mosquitto import Mosquitto, ensure_running, free_port, listener, listens
 from ternhost.store.store import Store
@@ -65,9 +66,9 @@ def start(tmp_path):
 
 
 def tern(directory, *words):
-    done = warm.run([*TERN, *map(str, words)], capture_output=True, text=True, cwd=directory, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    done = rig.tern(*words, cwd=directory)
+    assert done.code == 0, done.err
+    return done.out
 
 
 def run_mosquitto(directory):
@@ -182,11 +183,11 @@ def test_a_broker_that_ends_is_started_again(tmp_path, start):
     access = configuration.configure(tmp_path / "my-broker", port=free_port())
     running = start("broker", "run", "my-broker", "--json")
     running.result()
-    first = int((tmp_path / "my-broker" / configuration.PID).read_text())
+    first = int((tmp_path / "my-broker" / mosquitto_files.PID).read_text())
     os.kill(first, signal.SIGKILL)
     running.said("mosquitto has ended")
     wait_for(lambda: listens(access.host, access.port))
-    assert int((tmp_path / "my-broker" / configuration.PID).read_text()) != first
+    assert int((tmp_path / "my-broker" / mosquitto_files.PID).read_text()) != first
     assert running.end() == 0
     assert not listens(access.host, access.port)
 
@@ -206,7 +207,7 @@ def test_a_broker_that_hangs_is_started_again(tmp_path, monkeypatch, tls):
         assert told == []
         os.kill(first, signal.SIGSTOP)
         wait_for(lambda: running.pid not in (first, None) and running.answers(5.0))
-        assert told == ["mosquitto hangs; it is started again in 1 s"]
+        assert told == ["mosquitto hangs; it is restarted in 1 s"]
     assert "rror" not in (tmp_path / "mosquitto.log").read_text(), "whoever looks is no trouble to it"
 
 

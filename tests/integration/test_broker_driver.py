@@ -15,11 +15,11 @@ from tern.links.mqtt import name
 from tern.model import decode_model
 from ternhost.count.questions import Averaged, Question, round_body, round_start
 from ternhost.errors import DeviceError
+from ternhost.learn.schedule import Terms
 from ternhost.privacy.mechanisms import design
 from ternhost.reach.broker.access import Access
 from ternhost.reach.broker.driver import BrokerDriver
 from ternhost.reach.broker.link import MqttLink
-from ternhost.reach.driver import Terms
 from ternhost.store import fleet_key
 from ternhost.store.store import Store
 

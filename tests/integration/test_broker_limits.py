@@ -21,7 +21,7 @@ MOST = 160  # MiB in memory: its limit of 128, what begins, and what TLS takes
 
 @pytest.fixture
 def running(tmp_path):
-    configuration.write_configuration(tmp_path, KEYS, port=free_port(), persistence=False)
+    configuration.write_configuration(tmp_path, KEYS, port=free_port())
     with Mosquitto(tmp_path) as made:
         yield made
 

@@ -16,7 +16,7 @@ import pytest
 import rig
 import seen
 import warm
-from harness.arena import TERN
+from warm import TERN
 
 from tern.links import mqtt
 from ternhost.store import store_file

@@ -1,4 +1,4 @@
-"""What `tern deploy` puts on a Pico, its constants folded in, answers as the library does on the emulated board."""
+"""What `tern deploy` puts on an emulated board, its constants folded in, answers as the library does."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ternhost.reach.links import Link, Received, open_link
 from terntools.boards import deploy
 from terntools.boards.deploy import run_deploy
 from terntools.boards.repl import Repl
+from terntools.emulators import catalogue, flash_image
 from terntools.emulators.pico import boot_pico
 from terntools.emulators.process import EmulatedMachine
 
@@ -29,18 +30,13 @@ def pico(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatedMachine]:
     """A Pico with the client and the files of one device."""
     folder = tmp_path_factory.mktemp("board")
     small_board.provision(str(folder), budget=7 * small_board.EPSILON)
-    with boot_pico(skip_idle=True) as one:
-        put(one, files={f"/{path.relative_to(folder)}": path for path in folder.rglob("*") if path.is_file()})
+    files = {
+        f"/{path.relative_to(folder)}": path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+    flash_image.fill("pico", folder / "flash.bin", lambda machine: {**deploy.library_files(machine), **files})
+    with boot_pico(folder / "flash.bin") as one:
+        deploy.wait_for_hello(one.url)
         yield one
-
-
-def put(board: EmulatedMachine, files: dict[str, Path], **options: object) -> None:
-    with Repl(board.url) as repl:
-        library = deploy.library_files(deploy.Machine.of(repl), **options)  # type: ignore[arg-type]
-        deploy.apply(repl, deploy.compare(repl, library, prune=deploy.LIBRARY))
-        deploy.apply(repl, deploy.Changes({path: file.read_bytes() for path, file in files.items()}, ()))
-        repl.start_main()
-    deploy.wait_for_hello(board.url)
 
 
 class Asker:
@@ -103,7 +99,7 @@ def test_a_program_of_ones_own_is_main_py_and_has_what_it_imports() -> None:
         b"board.name = 'mine'\n"
         b"run(board)\n"
     )
-    with boot_pico(skip_idle=True) as board:
+    with catalogue.boot("rv32") as board:
         done = run_deploy(board.url, program=program)
         assert deploy.MAIN in done["written"]
         assert deploy.wait_for_hello(board.url).text.startswith("mine; ")

@@ -153,7 +153,11 @@ def _csv(folder: Path, d: int, n: int) -> Path:
     return path
 
 
-def test_a_locked_board_gives_nobody_its_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_locked_board_gives_nobody_its_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("terntools.boards.repl._ENTER_TRIES", 1)
+
     def files(machine: deploy.Machine) -> dict[str, bytes]:
         return {**deploy.library_files(machine), lock.LOCK: b"locked"}
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import serial
+import warm
 
 from ternhost import cache
 from ternhost.errors import DeviceError, UsageError
@@ -16,8 +17,6 @@ from ternhost.reach.ports.link import open_port
 from terntools.boards.repl import Repl
 from terntools.emulators import pico as pico_machine
 from terntools.emulators.pico import boot_pico
-
-TERN = Path(__file__).parents[2] / ".venv/bin/tern"
 
 
 def ask(url, code, expression):
@@ -48,29 +47,30 @@ def test_its_core_is_as_rp2040js_has_it(pytestconfig):
 
 
 # What the boot ROM computes for the firmware: floats by libgcc, 64-bit conversions, bits.
-@pytest.mark.parametrize(
-    ("expression", "value"),
-    [
-        ("1.5 + 2.25", 3.75),
-        ("1.5 - 2.25", -0.75),
-        ("3.0 * -0.5", -1.5),
-        ("7.0 / 2.0", 3.5),
-        ("int(-2.75), int(1e9), int(-1e9)", (-2, 1000000000, -1000000000)),
-        ("float(123456789) == 123456792.0, float(-5)", (True, -5.0)),
-        ("7.0 // 2.0, -7.0 % 4.0", (3.0, 1.0)),
-        ("round(2.5), round(-3.5)", (2, -4)),
-        ("__import__('math').sqrt(2.0) * 1000 // 1", 1414.0),
-        ("1.0 < 2.0, 2.0 <= 1.0, 1.0 == 1.0, float('inf') > 1e30", (True, False, True, True)),
-        ("float('nan') == float('nan')", False),
-    ],
-)
-def test_arithmetic(pico, expression, value):
-    assert ask(pico.url, "", expression) == value
+ARITHMETIC = [
+    ("1.5 + 2.25", 3.75),
+    ("1.5 - 2.25", -0.75),
+    ("3.0 * -0.5", -1.5),
+    ("7.0 / 2.0", 3.5),
+    ("int(-2.75), int(1e9), int(-1e9)", (-2, 1000000000, -1000000000)),
+    ("float(123456789) == 123456792.0, float(-5)", (True, -5.0)),
+    ("7.0 // 2.0, -7.0 % 4.0", (3.0, 1.0)),
+    ("round(2.5), round(-3.5)", (2, -4)),
+    ("__import__('math').sqrt(2.0) * 1000 // 1", 1414.0),
+    ("1.0 < 2.0, 2.0 <= 1.0, 1.0 == 1.0, float('inf') > 1e30", (True, False, True, True)),
+    ("float('nan') == float('nan')", False),
+]
+
+
+def test_arithmetic(pico):
+    with Repl(pico.url) as repl:
+        for expression, value in ARITHMETIC:
+            assert repl.evaluate(f"({expression})") == value, expression
 
 
 @pytest.fixture(scope="module")
 def pico():
-    with boot_pico(skip_idle=True) as pico:
+    with boot_pico() as pico:
         yield pico
 
 
@@ -190,8 +190,8 @@ def test_it_ends_with_its_parent():
 
 
 def test_a_command_runs_one_until_ctrl_c(tmp_path):
-    command = [TERN, "emulator", "run", "--flash", tmp_path / "flash.bin", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+    command = [*warm.TERN, "emulator", "run", "--flash", tmp_path / "flash.bin", "--json"]
+    with warm.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         try:
             port = json.loads(running.stdout.readline())["port"]
             assert ask(port, "open('/kept.txt', 'w').close()\nimport os", "os.listdir('/')") == ["kept.txt"]

@@ -12,6 +12,7 @@ import time
 import figures
 import pytest
 import rig
+import warm
 
 from ternhost import cache
 from ternhost.errors import DeviceError, UsageError
@@ -32,7 +33,6 @@ from terntools.boards.deploy import Machine
 from terntools.boards.repl import Repl
 from terntools.emulators import flash_image, qemu
 
-TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 NAMES = ("rv32", "xtensa", "m33")
 WIRELESS = ("rv32", "xtensa")
 PROCESSORS = {"rv32": "rv32imc", "xtensa": "xtensawin", "m33": "armv7emsp"}
@@ -64,33 +64,29 @@ def test_it_has_a_boards_numbers(machine):
     assert ask(url, "import os\ns = os.statvfs('/')", "s[0] * s[2]") == 352 * 4096
 
 
-@pytest.mark.parametrize(
-    ("code", "expression", "value"),
-    [
-        ("", "1.5 * 3.25 - 0.125", 4.75),
-        ("", "7 ** 40 % 1000000007", pow(7, 40, 1000000007)),
-        ("", "-(2 ** 70) // 3", -(2**70) // 3),
-        ("", "'%.3f %d' % (2.5, -7)", "2.500 -7"),
-        ("import hashlib", "hashlib.sha256(b'abc').digest()[:4]", b"\xba\x78\x16\xbf"),
-        ("def f(n): return f(n - 1) + 1 if n else 1 / n\ntry: f(30)\nexcept ZeroDivisionError: r = 3", "r", 3),
-        ("r = []\ndef g():\n try:\n  yield 1\n finally:\n  r.append(2)\nfor x in g(): r.append(x)", "r", [1, 2]),
-        ("import asyncio\nasync def m():\n await asyncio.sleep_ms(5)\n return 6\nr = asyncio.run(m())", "r", 6),
-        ("import time\nt = time.ticks_ms()\ntime.sleep_ms(50)", "50 <= time.ticks_ms() - t < 5000", True),
-    ],
-)  # fmt: skip
-def test_it_computes(machine, code, expression, value):
-    assert ask(machine[1], code, expression) == value
+COMPUTED = [
+    ("", "1.5 * 3.25 - 0.125", 4.75),
+    ("", "7 ** 40 % 1000000007", pow(7, 40, 1000000007)),
+    ("", "-(2 ** 70) // 3", -(2**70) // 3),
+    ("", "'%.3f %d' % (2.5, -7)", "2.500 -7"),
+    ("import hashlib", "hashlib.sha256(b'abc').digest()[:4]", b"\xba\x78\x16\xbf"),
+    ("def f(n): return f(n - 1) + 1 if n else 1 / n\ntry: f(30)\nexcept ZeroDivisionError: r = 3", "r", 3),
+    ("r = []\ndef g():\n try:\n  yield 1\n finally:\n  r.append(2)\nfor x in g(): r.append(x)", "r", [1, 2]),
+    ("import asyncio\nasync def m():\n await asyncio.sleep_ms(5)\n return 6\nr = asyncio.run(m())", "r", 6),
+    ("import time\nt = time.ticks_ms()\ntime.sleep_ms(50)", "50 <= time.ticks_ms() - t < 5000", True),
+]  # fmt: skip
 
 
-def test_the_time_of_day_is_this_machines(machine):
-    assert abs(ask(machine[1], "import time", "time.time()") - time.time()) < 60
-
-
-def test_a_loop_is_interrupted(machine):
+def test_it_computes(machine):
     with Repl(machine[1]) as repl:
+        for code, expression, value in COMPUTED:
+            repl.run(code)
+            assert repl.evaluate(expression) == value
+        repl.run("import time")
+        assert abs(repl.evaluate("time.time()") - time.time()) < 60  # that of this machine
         repl._paste(b"while True: pass")
         repl.enter()
-        assert repl.evaluate("1 + 1") == 2
+        assert repl.evaluate("1 + 1") == 2, "a loop is interrupted"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -142,14 +138,14 @@ def test_it_resets_itself(tmp_path, name):
             assert before < after < before + 20e9  # the clock goes on
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_there_is_no_block_before_or_behind_its_flash(name):
+def test_there_is_no_block_before_or_behind_its_flash(machine):
     setup = "from flash import Flash\nflash = Flash()\nbuffer = bytearray(4096)"
     calls = "[flash.ioctl(6, at), flash.readblocks(at, buffer), flash.writeblocks(at, buffer)]"
-    with qemu.boot(name) as board:
-        assert ask(board.url, setup, f"[{calls} for at in (-1, 352, 0x100000)]") == [[-22, -22, -22]] * 3
-        assert ask(board.url, setup, "flash.writeblocks(351, bytearray(4097))") == -22
-        assert ask(board.url, setup, "flash.ioctl(6, 351)") == 0
+    with Repl(machine[1]) as repl:
+        repl.run(setup)
+        assert repl.evaluate(f"[{calls} for at in (-1, 352, 0x100000)]") == [[-22, -22, -22]] * 3
+        assert repl.evaluate("flash.writeblocks(351, bytearray(4097))") == -22
+        assert repl.evaluate("flash.ioctl(6, 351)") == 0
 
 
 @pytest.mark.parametrize("name", WIRELESS)
@@ -300,7 +296,7 @@ def test_rounds_over_wifi_and_tls(tmp_path):
     with Store(path) as store:
         provision_fleet(store, boards, _array(rows), Policy(10_000_000, 100_000_000))
         access = configuration.write_configuration(
-            tmp_path / "broker", store.keys(), port=mosquitto.free_port(), persistence=False
+            tmp_path / "broker", store.keys(), port=mosquitto.free_port()
         )
         fleet = keys.fleet_key(store)
     through_qemu = Access("10.0.2.2", access.port, "", "", access.authority)
@@ -325,16 +321,15 @@ def test_rounds_over_wifi_and_tls(tmp_path):
                     files[f"/{one.relative_to(directory)}"] = one.read_bytes()
             flash_image.write(name, directory / "flash.bin", files)
             running.append(qemu.boot(name, directory / "flash.bin"))
-        command = [
-            *TERN, "serve", "--json", "--store", path, "--broker", tmp_path / "broker", "--card", tmp_path / "card",
-            "--dimension", str(dimension), "--rounds", "2", "--deadline", "120",
-        ]  # fmt: skip
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+        ended = rig.tern(
+            "serve", "--json", "--store", path, "--broker", tmp_path / "broker", "--card", tmp_path / "card",
+            "--dimension", dimension, "--rounds", 2, "--deadline", 120, "--no-report", cwd=tmp_path,
+        )  # fmt: skip
     finally:
         for board in running:
             board.close()
         server.stop()
-    assert ended.returncode == 0, ended.stderr
+    assert ended.code == 0, ended.err
     with Store(path) as store:
         assert [sorted(dict(store.reports(number))) for number in (1, 2)] == [[1, 2], [1, 2]]
 
@@ -347,10 +342,8 @@ def _array(rows):
 
 @pytest.mark.slow
 def test_instructions_are_counted_and_a_bound_is_said(tmp_path):
-    command = [*TERN, "bench", "latency", "--fleet", "rv32-emulated:1", "--json", "--sessions", tmp_path]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert ended.returncode == 0, ended.stderr
-    found = json.loads(ended.stdout)
+    command = ("bench", "latency", "--fleet", "rv32-emulated:1", "--json", "--sessions", tmp_path)
+    found = rig.tern(*command).json
     assert found["unit"] == "instructions"
     assert not [name for name in found if name.startswith("us_") and name != "us_per_report_at_least"]
     report = found["instructions_per_report"]
@@ -400,17 +393,15 @@ def test_it_ends_when_its_host_does():
 
 
 def test_tern_emulator_run_offers_its_port(tmp_path):
-    command = [*TERN, "emulator", "run", "--what", "rv32", "--flash", tmp_path / "c3.bin", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+    command = [*warm.TERN, "emulator", "run", "--what", "rv32", "--flash", tmp_path / "c3.bin", "--json"]
+    with warm.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         url = json.loads(running.stdout.readline())["port"]
         assert ask(url, "", "6 * 7") == 42
         running.send_signal(signal.SIGINT)
         assert running.wait(10) == 0
-    bad = subprocess.run(
-        [*TERN, "emulator", "run", "--what", "rv32", "--blank"], capture_output=True, text=True
-    )
-    assert bad.returncode == 2
-    assert "need a Pico, not rv32" in bad.stderr
+    bad = rig.tern("emulator", "run", "--what", "rv32", "--blank")
+    assert bad.code == 2
+    assert "need a Pico, not rv32" in bad.err
 
 
 def test_what_is_not_built_says_how(monkeypatch, tmp_path):

@@ -14,6 +14,7 @@ from tern.links import mqtt
 from tern.model import decode_model
 from ternhost import datasets
 from ternhost.count.questions import Averaged, Question
+from ternhost.learn.schedule import Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
 from ternhost.provision import keys
@@ -23,7 +24,6 @@ from ternhost.reach.broker.attach import attach, fleet_file
 from ternhost.reach.broker.driver import BrokerDriver
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
-from ternhost.reach.driver import Terms
 from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
 

@@ -15,8 +15,7 @@ from tern.model import MODEL, Model, check_model
 from ternhost import DeviceModel
 from ternhost.count.questions import Averaged, Question
 from ternhost.learn.fedsgd import FedSGD
-from ternhost.learn.schedule import Schedule
-from ternhost.reach.driver import Terms
+from ternhost.learn.schedule import Schedule, Terms
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.ports.fleet import Ports
 from ternhost.run import serve

@@ -6,11 +6,12 @@ import pytest
 from tern import ledger, storage, wire
 from ternhost.count.questions import Question
 from ternhost.learn import softmax
+from ternhost.learn.schedule import Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.reach import fleet
-from ternhost.reach.driver import AllRefused, Terms
+from ternhost.reach.driver import AllRefused
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.store.store import Store
 

@@ -11,8 +11,9 @@ import time
 from itertools import pairwise
 
 import pytest
+import rig
 import warm
-from harness.arena import CARD, COST, TERN, Arena, D, K
+from harness.arena import CARD, COST, Arena, D, K
 from harness.proxy import Faults
 from harness.raw_client import RawClient, board_client, wait_for
 from spec.answers import error, question
@@ -336,7 +337,7 @@ def test_a_device_that_is_revoked_is_refused_at_once(arena):
     process = serve(arena, interval=8, rounds=2)
     wait_for(lambda: arena.ended() == 1)
     process.send_signal(signal.SIGSTOP)  # until it is done, however long that takes
-    warm.run([*TERN, "device", "revoke", "2", "--store", str(arena.path)], check=True, capture_output=True)
+    assert rig.tern("device", "revoke", 2, "--store", arena.path).code == 0
     process.send_signal(signal.SIGCONT)
     lines = finish(process)
     assert [(line["asked"], line["reports"]) for line in ends(lines)] == [(3, 3), (2, 2)]

@@ -8,10 +8,12 @@ import subprocess
 import urllib.request
 
 import pytest
+import rig
 import warm
 from bench import ingest
-from harness.arena import CARD, TERN, D, K
+from harness.arena import CARD, D, K
 from harness.raw_client import RawClient, board_client, wait_for
+from warm import TERN
 
 from ternhost.privacy.accounting import Policy
 from ternhost.provision import keys
@@ -26,9 +28,9 @@ from terntools.emulators.unix_fleet import EmulatedFleet
 
 def tern(*words, code=0):
     """Run a command; return its JSON object, or its message if it is to fail."""
-    done = warm.run([*TERN, *map(str, words)], capture_output=True, text=True, timeout=120)
-    assert done.returncode == code, done.stderr
-    return json.loads(done.stdout) if code == 0 else done.stderr
+    done = rig.tern(*words)
+    assert done.code == code, done.err
+    return json.loads(done.out) if code == 0 else done.err
 
 
 def test_keys(tmp_path):

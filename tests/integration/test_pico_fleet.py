@@ -7,8 +7,8 @@ import time
 import figures
 import pytest
 import rig
+import warm
 
-from ternhost.reach.fleet import parse
 from terntools.bench import latency
 from terntools.boards import device
 from terntools.boards.monitor import Monitor
@@ -22,11 +22,6 @@ def test_one_training_round(tmp_path, monkeypatch):
     result = rig.finish(fleet="pico-emulated:1", reports=20, group=20, epsilon="2")
     assert (result["rounds"], result["reports"]) == (1, 20)
     assert result["epsilon_spent"] == [[pytest.approx(2, abs=1e-4), 20]]  # from the boards' own ledgers
-
-
-def test_the_name_of_the_fleet():
-    assert parse("pico-emulated:2").count == 2
-    assert parse("pico-emulated:1").provisions
 
 
 def test_its_figures_are_those_of_the_file():
@@ -52,11 +47,8 @@ def test_a_monitor_shows_what_passes_and_lets_it_pass():
             while monitor.state.frames["HELLO"] < 2:
                 assert time.monotonic() < end
                 monitor.run(time.monotonic() + 0.1)
-            asked = subprocess.Popen(
-                [*rig.TERN, "device", "info", str(monitor.tap), "--json"],
-                stdout=subprocess.PIPE,
-                text=True,
-            )
+            command = [*warm.TERN, "device", "info", str(monitor.tap), "--json"]
+            asked = warm.Popen(command, stdout=subprocess.PIPE, text=True)
             while asked.poll() is None:
                 monitor.run(time.monotonic() + 0.1)
             (board,) = json.load(asked.stdout)["boards"]

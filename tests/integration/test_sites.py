@@ -11,13 +11,13 @@ from test_broker_commands import Command, tern
 
 from tern import frames
 from tern.links import mqtt
+from ternhost.learn.schedule import Terms
 from ternhost.provision import keys
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import CONFIG, HOST, Access
 from ternhost.reach.broker.driver import BrokerDriver
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
-from ternhost.reach.driver import Terms
 from ternhost.store.store import Store
 
 SOON = 60.0  # seconds, in which a bridge is there and passes what it is given

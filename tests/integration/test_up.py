@@ -40,7 +40,7 @@ def command(box, url):
 def begin(box, url):
     """`tern up` as a process."""
     return warm.Popen(
-        [*rig.TERN, *map(str, command(box, url))], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        [*warm.TERN, *map(str, command(box, url))], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
 
 
@@ -279,7 +279,7 @@ def test_a_port_that_cannot_be_opened_is_no_reason_to_flash(tmp_path, line):
         make_plan(tmp_path, "/dev/null")
     with pytest.raises(DeviceError, match="there is no port"):
         make_plan(tmp_path, str(tmp_path / "none"))
-    with pytest.raises(DeviceError, match="nobody listens"):
+    with pytest.raises(DeviceError, match="nothing listens"):
         make_plan(tmp_path, "socket://127.0.0.1:1")
     with serial.Serial(line[1], exclusive=True), pytest.raises(DeviceError, match="busy"):
         make_plan(tmp_path, line[1])

@@ -4,6 +4,7 @@ import json
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
 import field
@@ -21,14 +22,22 @@ from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.links import open_link
 from ternhost.store import sleepers
 from ternhost.store.store import Store
+from terntools.boards import update as updating
 
 TRIAL = "20"
 TAKES = "from tern.update import Update\n"  # of each program: tern update refuses another
 
 
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch):
+    """A host that asks often: what is waited for is the boards alone."""
+    for name, seconds in {"GREETING": 1.0, "ANSWER": 1.0, "POLL": 0.1}.items():
+        monkeypatch.setattr(updating, name, seconds)
+
+
 def tern_update(*arguments, cwd):
     """`tern update ... --json`: (exit code, its object)."""
-    done = rig.tern("update", *arguments, "--json", cwd=cwd)
+    done = rig.tern(*arguments, "--json", cwd=cwd)
     assert done.out, done.err
     return done.code, json.loads(done.out)
 
@@ -63,13 +72,18 @@ def field_board(site, micropython):
     board.close()
 
 
-def update(board, text, tmp_path, *arguments):
+def words(board, program):
+    """Those of `tern update` for the board on a port."""
+    return [
+        "update", "all", "--store", str(board.store), "--port", board.port, "--machine", "emulated", "--main",
+        str(program), "--trial", TRIAL,
+    ]  # fmt: skip
+
+
+def update(board, text, tmp_path):
     program = tmp_path / "product.py"
     program.write_text(TAKES + text)
-    return tern_update(
-        "all", "--store", board.store, "--port", board.port, "--machine", "emulated", "--main", program,
-        "--trial", TRIAL, *arguments, cwd=tmp_path,
-    )  # fmt: skip
+    return tern_update(*words(board, program), cwd=tmp_path)
 
 
 def test_over_a_port(field_board, tmp_path):
@@ -101,28 +115,18 @@ def test_one_that_fails_is_rolled_back(field_board, tmp_path, text):
     assert (code, name_of(field_board)) == (0, "new")
 
 
-def begun(board, tmp_path, text):
-    """`tern update` as a process that goes on."""
-    program = tmp_path / "product.py"
-    program.write_text(TAKES + text)
-    return warm.Popen(
-        [*rig.TERN, "update", "all", "--store", board.store, "--port", board.port, "--machine", "emulated", "--main",
-         program, "--trial", TRIAL, "--json"], cwd=tmp_path, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-
-
 def test_power_cuts_in_the_midst(field_board, tmp_path):
     """The package goes on from the byte that it had reached; nothing is lost but time."""
     before = kept(field_board.directory)
     staged = field_board.directory / "update.bin"
-    host = begun(field_board, tmp_path, field.source("new"))
-    lengths = []
-    for least in (1, 60_000, 120_000):
-        lengths.append(wait_for(lambda least=least: staged.exists() and staged.stat().st_size > least))
-        field_board.kill()
-        assert staged.stat().st_size > least
-    out, _ = host.communicate(timeout=120)
-    assert (host.returncode, json.loads(out)["boards"][0]["state"]) == (0, "confirmed")
+    with ThreadPoolExecutor() as pool:
+        host = pool.submit(update, field_board, field.source("new"), tmp_path)
+        for least in (1, 60_000, 120_000):
+            wait_for(lambda least=least: staged.exists() and staged.stat().st_size > least)
+            field_board.kill()
+            assert staged.stat().st_size > least
+        code, said = host.result()
+    assert (code, said["boards"][0]["state"]) == (0, "confirmed")
     assert field_board.restarts >= 4
     assert name_of(field_board) == "new"
     assert kept(field_board.directory) == before
@@ -130,10 +134,12 @@ def test_power_cuts_in_the_midst(field_board, tmp_path):
 
 def test_a_host_that_is_killed_goes_on_where_it_was(field_board, tmp_path):
     staged = field_board.directory / "update.bin"
-    host = begun(field_board, tmp_path, field.source("new"))
+    program = tmp_path / "product.py"
+    program.write_text(TAKES + field.source("new"))
+    host = warm.Popen([*warm.TERN, *words(field_board, program)], cwd=tmp_path, stdout=subprocess.DEVNULL)
     wait_for(lambda: staged.exists() and staged.stat().st_size > 60_000)
     host.kill()
-    host.communicate()
+    host.wait()
     number = int.from_bytes(staged.read_bytes()[:4], "little")
     code, said = update(field_board, field.source("new"), tmp_path)
     assert (code, said["boards"][0]["package"]) == (0, number)
@@ -142,15 +148,15 @@ def test_a_host_that_is_killed_goes_on_where_it_was(field_board, tmp_path):
 
 def test_one_that_hangs_is_rolled_back_by_the_next_start(field_board, tmp_path):
     """The loader's timer, which a computer has not, does the same: tests/device and the emulated Pico show it."""
-    host = begun(field_board, tmp_path, "while True:\n    pass\n")
-    wait_for(
-        lambda: (field_board.directory / "boot.bin").exists() and field.boot(field_board.directory)[1] == 2
-    )
-    time.sleep(1.0)
-    assert field.boot(field_board.directory)[1] == 2
-    field_board.kill()
-    out, _ = host.communicate(timeout=120)
-    assert (host.returncode, json.loads(out)["boards"][0]["state"]) == (1, "rolled back")
+    path = field_board.directory / "boot.bin"
+    with ThreadPoolExecutor() as pool:
+        host = pool.submit(update, field_board, "while True:\n    pass\n", tmp_path)
+        wait_for(lambda: path.exists() and field.boot(field_board.directory)[1] == wire.TRIAL)
+        time.sleep(0.5)
+        assert field.boot(field_board.directory)[1] == wire.TRIAL
+        field_board.kill()
+        code, said = host.result()
+    assert (code, said["boards"][0]["state"]) == (1, "rolled back")
     assert name_of(field_board) == "old"
 
 
@@ -248,9 +254,7 @@ class Field:
         self.store = site.store.path
         self.keys = site.store.keys()
         fleet = keys.fleet_key(site.store)
-        self.access = configuration.write_configuration(
-            directory / "broker", self.keys, port=free_port(), persistence=False
-        )
+        self.access = configuration.write_configuration(directory / "broker", self.keys, port=free_port())
         for board in site.directories:
             field.install(board, "old")
             write_network(board, self.access, fleet.key, epoch=fleet.epoch, longest_pause_ms=500)
@@ -266,18 +270,15 @@ class Field:
         program = self.directory / "product.py"
         program.write_text(TAKES + text)
         return tern_update(
-            *arguments, "--store", self.store, "--broker", self.directory / "broker", "--machine", "emulated",
+            "update", *arguments, "--store", self.store, "--broker", self.directory / "broker", "--machine", "emulated",
             "--main", program, "--trial", TRIAL, cwd=self.directory,
         )  # fmt: skip
 
     def rounds(self, until):
         """Serve them until that one, with a model after each."""
         (self.directory / "card").write_bytes(rig.CARD)
-        code, _, err = rig.Train(
-            "--store", self.store, "--broker", self.directory / "broker", "--dimension", rig.D, "--k", 1, "--card",
-            self.directory / "card", "--rounds", until, "--horizon", 100, "--model-every", 1, "--no-report",
-            cwd=self.directory, command="serve",
-        ).finish()  # fmt: skip
+        words = ("--rounds", until, "--horizon", 100, "--model-every", 1)
+        code, _, err = rig.serving_on_broker(self.directory, self.store, *words).finish()
         assert code == 0, err
 
     def names(self):

@@ -7,8 +7,8 @@ import subprocess
 import time
 
 import warm
-from harness.arena import TERN
 from test_mqtt_commands import fleet, serving, tern  # noqa: F401, fixtures
+from warm import TERN
 
 from ternhost.provision import keys
 from ternhost.reach.broker.attach import attach

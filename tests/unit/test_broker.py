@@ -17,10 +17,11 @@ from tern.links import mqtt
 from ternhost.errors import StorageError, UsageError
 from ternhost.provision import keys
 from ternhost.reach.addresses import AUTHORITY
-from ternhost.reach.broker import configuration
+from ternhost.reach.broker import configuration, mosquitto_files
 from ternhost.reach.broker.access import CERTIFICATE, CONFIG, HOST, KEY, Access, host_file
 from ternhost.reach.broker.attach import fleet_file, write_network
 from ternhost.reach.broker.mosquitto import configure_if_missing
+from ternhost.store import store_file
 from ternhost.store.store import Store
 
 KEYS = {7: bytes(range(32)), 8: bytes(32)}
@@ -125,13 +126,13 @@ def test_what_cannot_be(tmp_path):
 
 def test_the_store_is_made_and_remembered(tmp_path):
     access = configuration.configure(tmp_path / "new")
-    store = tmp_path / "new" / configuration.STORE
+    store = tmp_path / "new" / store_file.NAME
     assert access.store == str(store)
     assert stat.S_IMODE(store.stat().st_mode) == 0o600
     assert set(passwords(tmp_path / "new")) == {"tern-host"}
-    assert json.loads((tmp_path / "new" / HOST).read_text())["store"] == configuration.STORE
+    assert json.loads((tmp_path / "new" / HOST).read_text())["store"] == store_file.NAME
     (tmp_path / "new").rename(tmp_path / "moved")
-    assert Access.load(tmp_path / "moved" / HOST).store == str(tmp_path / "moved" / configuration.STORE)
+    assert Access.load(tmp_path / "moved" / HOST).store == str(tmp_path / "moved" / store_file.NAME)
 
 
 def test_the_store_may_be_elsewhere(tmp_path, monkeypatch):
@@ -151,7 +152,7 @@ def test_again_without_options_changes_nothing_but_passwords(tmp_path):
         keys.add(store, [9])
         assert configuration.configure(tmp_path) == first, "beside a host that has the store"
     assert set(passwords(tmp_path)) == {"tern-host", "00000009"}
-    for name in before.keys() - {configuration.PASSWORDS, configuration.STORE}:
+    for name in before.keys() - {configuration.PASSWORDS, store_file.NAME}:
         assert (tmp_path / name).read_bytes() == before[name], name
     assert configuration.configure(tmp_path, port=4321).port == 4321
 
@@ -159,7 +160,6 @@ def test_again_without_options_changes_nothing_but_passwords(tmp_path):
 def test_what_is_not_named_stays(tmp_path):
     configuration.configure(
         tmp_path, port=1234, names=("broker.local", "10.0.0.7"), address="0.0.0.0", prefix="farm",
-        persistence=False, queued=50,
     )  # fmt: skip
     conf = (tmp_path / CONFIG).read_text()
     access = configuration.configure(tmp_path, tls=True)
@@ -221,7 +221,7 @@ def test_home_assistant_is_kept_apart_from_the_fleet(tmp_path, fleet, home):
     configuration.configure(tmp_path, prefix="terns/b", home_assistant=False)
     configuration.configure(tmp_path, prefix="terns/b", home_assistant="homeassistant")
     for name in ("round", "model", "down/+", "up/+", "hello/+", "site/+"):
-        assert (tmp_path / configuration.ACCESS).read_text().count(f"topic deny terns/b/{name}\n") == 2
+        assert (tmp_path / mosquitto_files.ACCESS).read_text().count(f"topic deny terns/b/{name}\n") == 2
 
 
 @pytest.mark.parametrize(

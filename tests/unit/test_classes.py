@@ -1,16 +1,28 @@
 """What all algorithms share: classes of devices, who takes part in a round, what a report is and what it may cost."""
 
+import json
 from fractions import Fraction
+from itertools import product
+from statistics import fmean
 
 import numpy as np
 import pytest
+from simulating import ask, begin, finished, fleet_of, run
 
-from ternhost.errors import UsageError
+from tern import card as cards
+from ternhost import datasets
+from ternhost.cli import main
+from ternhost.count import estimate
+from ternhost.datasets import synthetic
+from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import base
 from ternhost.learn.base import Turns, clients_of, most_turns, take
 from ternhost.learn.designs import class_of, coordinates_by_rule, shares
 from ternhost.learn.fedsgd import Options
 from ternhost.privacy import certify, mechanisms
+from ternhost.privacy.mechanisms import design
+from ternhost.reach.simulated.driver import SimulatedDriver
+from ternhost.run import costs
 
 # Shares
 
@@ -196,3 +208,213 @@ def test_an_algorithm_that_nobody_registered():
     with pytest.raises(UsageError, match="no algorithm 'adam'") as caught:
         base.ALGORITHMS.named("adam")
     assert "fedsgd, fedavg, hiera, collect, infer" in caught.value.hint
+
+
+# Personalised budgets: which card a class is asked by, what it costs each class, what is learned
+
+
+EPSILONS = "1:0.5,2:0.3,4:0.2"
+SHARES = [0.5, 0.3, 0.2]
+SMALL = {
+    "fedsgd": {"dataset": "toy", "reports": 1000, "group": 250},
+    "fedavg": {"dataset": "toy", "mechanism": "duchi", "clients": 200, "rounds": 5, "share": 0.3},
+    "hiera": {"dataset": "toy", "reports": 1000, "group": 250},
+    "collect": {"dataset": "toy", "clients": 1000},
+    "infer": {"dataset": "iris", "cluster_client_num": 1000},
+}
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch, tmp_path):
+    data = synthetic.logistic(8000, 6, seed=2)
+    real = datasets.load
+    own = {"toy": data}
+    monkeypatch.setattr(datasets, "load", lambda name, **of: own.get(name) or real(name, **of))
+    monkeypatch.chdir(tmp_path)
+    return data
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_classes_are_asked_in_cohorts_of_their_own_cards(name):
+    algorithm = begin(name, 1000, epsilons=EPSILONS, **SMALL[name])
+    driver = fleet_of(algorithm)
+    assert [own.epsilon for own in algorithm.designs] == [1_000_000, 2_000_000, 4_000_000]
+    # a mean of a class is by itself; a gradient's coordinates have to be as many in every class
+    assert name == "collect" or len({own.k for own in algorithm.designs}) == 1
+    assert [own.share for own in algorithm.designs] == SHARES
+    classes = dict(zip(driver.devices, class_of(driver.devices, SHARES, algorithm.options.seed), strict=True))
+    number = 0
+    asked = []
+    while not algorithm.done:
+        number += 1
+        cohorts = algorithm.cohorts(driver.devices)
+        assert [question.card for question, _ in cohorts] == [own.card.data for own in algorithm.designs]
+        for i, (_, devices) in enumerate(cohorts):
+            assert {classes[device] for device in np.asarray(devices).tolist()} == {i}
+            asked += np.asarray(devices).tolist()
+        algorithm.learn(ask(driver, cohorts, number), driver.devices)
+    assert number == algorithm.rounds
+    assert len(asked) == algorithm.reports
+    assert max(np.bincount(asked)) == algorithm.times  # nobody more often than is paid for
+    assert [account.user_level for account in costs.accounts(algorithm, None)] == costs.costs(algorithm)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_each_class_pays_its_own_epsilon(name):
+    algorithm = begin(name, 1000, epsilons=EPSILONS, **SMALL[name])
+    times = 2 if name == "fedavg" else 1  # 5 rounds of 60 of 200 clients
+    assert algorithm.times == times
+    for cost, epsilon in zip(costs.costs(algorithm), (1, 2, 4), strict=True):
+        assert 0.99 * epsilon * times < cost / 1e6 <= epsilon * times
+    budget = int(3.5e6 * times)
+    with pytest.raises(RefusedError, match="its budget has"):
+        costs.accounts(algorithm, budget)
+    assert [account.budget for account in costs.accounts(algorithm, 4_000_000 * times)] == [
+        4_000_000 * times
+    ] * 3
+    policies = costs.policies(algorithm, np.arange(1, 201), None)
+    of_class = class_of(np.arange(1, 201), SHARES, algorithm.options.seed)
+    for policy, i in zip(policies, of_class, strict=True):
+        assert policy.largest == algorithm.designs[i].largest
+        assert policy.budget == max(policy.largest, costs.costs(algorithm)[i])
+        assert policy.largest <= algorithm.designs[i].epsilon
+
+
+def test_inference_of_classes_tells_of_each():
+    algorithm = finished(begin("infer", 1000, epsilons=EPSILONS, **SMALL["infer"]))
+    result = algorithm.result([])
+    assert [own["epsilon"] for own in result["budgets"]] == [1, 2, 4]
+    assert result["clients"] == 1000
+    assert result["epsilon_true"] == 4  # of the class that pays most
+    assert result["laplace_eval_eps"] == 2
+
+
+def test_collecting_tells_of_every_class_and_is_right():
+    result = finished(begin("collect", 60_000, dataset="toy", epsilons="2:0.5,8:0.5")).result([])
+    assert [part["share"] for part in result["parts"]] == [0.5, 0.5]
+    assert result["mean_squared_error"] < 1e-3
+    for entry in result["attributes"]:
+        low, high = entry["interval"]
+        assert low - 0.01 < entry["true"] < high + 0.01
+
+
+def test_frequencies_of_classes_are_unbiased_by_enumeration():
+    # every outcome of three devices, two of one class and one of another, with its exact probability
+    of = [design("grr", "0.5", 3).decode(), design("grr", "2", 3).decode()]
+    inputs = [(0, 0), (0, 2), (1, 1)]  # class and category of each device
+
+    def law(card, category):
+        same = Fraction(card.threshold, cards.T)
+        return [same if symbol == category else (1 - same) / 2 for symbol in range(3)]
+
+    laws = [(c, law(of[c], category)) for c, category in inputs]
+    mean = [Fraction(0)] * 3
+    for outcome in product(range(3), repeat=3):
+        counts = [np.zeros(3, np.int64) for _ in of]
+        p = Fraction(1)
+        for symbol, (c, own) in zip(outcome, laws, strict=True):
+            counts[c][symbol] += 1
+            p *= own[symbol]
+        found = estimate.combine_frequencies(
+            [(card, own, None) for card, own in zip(of, counts, strict=True)]
+        ).mean
+        mean = [m + p * Fraction(float(share)) for m, share in zip(mean, found, strict=True)]
+    weights = []
+    for card, n in zip(of, (2, 1), strict=True):
+        same, other = estimate.frequency_law(card)
+        weights.append(n * (same - other) ** 2 / (other * (1 - other)))
+    truth = np.average([[0.5, 0, 0.5], [0, 1, 0]], axis=0, weights=weights)
+    assert [float(m) for m in mean] == pytest.approx(truth.tolist(), abs=1e-9)
+
+
+def test_frequencies_of_nobody_are_nan_and_of_one_class_are_its_own():
+    strict, loose = design("grr", "0.5", 4).decode(), design("grr", "2", 4).decode()
+    counts = np.array([5, 9, 2, 1])
+    found = estimate.combine_frequencies([(strict, np.zeros(4), None), (loose, counts, None)])
+    assert found.mean == pytest.approx(estimate.combine_frequencies([(loose, counts, None)]).mean)
+    assert found.reports.tolist() == [17] * 4
+    nobody = estimate.combine_frequencies([(strict, np.zeros(4), None), (loose, np.zeros(4), 0)])
+    assert np.isnan([nobody.mean, nobody.low, nobody.high]).all()
+
+
+def test_frequencies_of_classes_are_better_than_those_of_the_stricter_alone():
+    rng = np.random.default_rng(4)
+    strict, loose = design("grr", "0.5", 4).decode(), design("grr", "3", 4).decode()
+    truth = np.array([0.4, 0.3, 0.2, 0.1])
+
+    def drawn(card, n):
+        same = card.threshold / cards.T
+        return rng.multinomial(n, truth * same + (1 - truth) * (1 - same) / 3)
+
+    together, alone = [], []
+    for _ in range(400):
+        own = drawn(strict, 1000)
+        classes = [(strict, own, None), (loose, drawn(loose, 1000), None)]
+        together.append(estimate.combine_frequencies(classes).mean)
+        alone.append(estimate.combine_frequencies([(strict, own, None)]).mean)
+    error = np.std(together, axis=0) / 20
+    assert (np.abs(np.mean(together, axis=0) - truth) < 4.5 * error).all()
+    assert np.var(together, axis=0).mean() < 0.1 * np.var(alone, axis=0).mean()
+
+
+# What is learned
+
+
+def test_personalised_budgets_learn_more_than_their_lowest(toy):
+    found = {}
+    for name, epsilons in (("strict", "0.5:1"), ("both", "0.5:0.5,6:0.5"), ("loose", "6:1")):
+        judged = []
+        for seed in range(5):
+            options = {"reports": 3500, "group": 50, "k": 1, "seed": seed}
+            algorithm = finished(begin("fedsgd", 3500, dataset="toy", epsilons=epsilons, **options))
+            judged.append(algorithm.figures()["accuracy"])
+        found[name] = np.mean(judged)
+    assert found["loose"] > found["strict"] + 0.05
+    assert found["both"] > found["strict"] + 0.03
+
+
+def test_small_budgets_do_not_spoil_the_others():
+    # inverse variance: with many more clients at a tiny epsilon the model is no worse than without them
+    few, mixed = [], []
+    for seed in range(8):
+        common = {"dataset": "toy", "seed": seed}
+        few.append(run("fedsgd", "simulated:2000", epsilon="8", reports=2000, **common))
+        both = {"epsilons": "0.05:0.5,8:0.5", "reports": 4000, "group": 1000}
+        mixed.append(run("fedsgd", "simulated:40000", **common, **both))
+        assert mixed[-1]["epsilon_per_client"] == pytest.approx(8)
+    assert fmean(one["accuracy"] for one in mixed) > fmean(one["accuracy"] for one in few) - 0.04
+
+
+@pytest.mark.parametrize("name", ["fedsgd", "fedavg"])
+def test_a_card_is_for_one_epsilon(name):
+    card = design("three-outputs", "1").card.hex()
+    with pytest.raises(UsageError, match="for one epsilon"):
+        begin(name, 1000, dataset="toy", epsilons=EPSILONS, card=card)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_epsilons_that_are_no_classes(name):
+    for wrong in ("1", "1:0.5,2:0.4", "x:1", "0:1", "21:1"):
+        with pytest.raises(UsageError):
+            begin(name, 1000, **(SMALL[name] | {"epsilons": wrong}))
+
+
+def test_a_class_that_nobody_is_in_is_not_asked():
+    algorithm = begin("fedsgd", 4, dataset="toy", reports=4, group=1, epsilons="1:0.999,2:0.001")
+    assert all(len(cohorts) == 1 for cohorts in [algorithm.cohorts(range(1, 5))])
+    driver = SimulatedDriver(algorithm.holdings, 4)
+    assert finished(algorithm, driver)._trainer.round == 4
+
+
+def test_the_command(capsys):
+    common = ["--dataset", "toy", "--epsilons", "1:0.5,2:0.5", "--fleet", "simulated:100", "--no-report"]
+    assert main(["train", *common, "--reports", "100", "--quiet"]) == 0
+    assert "50 % of the clients at epsilon 1 a report: 1 in the run" in capsys.readouterr().out
+    for command in ("collect", "infer"):
+        assert main([command, *common[2:], "--dataset", "iris", "--json", "--quiet"]) == 0
+        result = json.loads(capsys.readouterr().out)
+        assert 1.98 < result["epsilon_per_client"] <= 2
+        assert len(result["accounting"]) == 2
+    for command in ("train", "collect", "infer"):
+        assert main([command, "--epsilons", "1:1", "--epsilon", "1"]) == 2
+        assert "say the same" in capsys.readouterr().err

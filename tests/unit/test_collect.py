@@ -382,16 +382,9 @@ def test_the_command(capsys):
 
 def test_categories_are_told_and_drawn(capsys):
     told = [
-        "collect",
-        "--dataset",
-        "flights-table",
-        "--fleet",
-        "simulated:50000",
-        "--epsilon",
-        "2",
-        "--name",
+        "collect", "--dataset", "flights-table", "--fleet", "simulated:50000", "--epsilon", "2", "--name",
         "x",
-    ]
+    ]  # fmt: skip
     assert main(told) == 0
     out = capsys.readouterr().out
     assert "origin: " in out
@@ -401,9 +394,3 @@ def test_categories_are_told_and_drawn(capsys):
     assert Path("runs/x/frequencies.png").stat().st_size > 20_000
     assert "optimised local hashing" in page
     assert "randomised response" in page
-
-
-def test_a_collection_that_asked_otherwise_is_not_gone_on_with(people):
-    algorithm = begin("collect", 600, dataset=people)
-    with pytest.raises(UsageError, match="a version that asked otherwise"):
-        algorithm.restore({"round": 0, "reported": [0], "most": 0, "counts": []})

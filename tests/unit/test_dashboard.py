@@ -185,7 +185,7 @@ def test_words():
     now = Snapshot("s", run=RUN, history=tuple(HISTORY), open=(OpenRound(11, "r", None, None, 100, 90, 30),))
     assert {name: value for name, value, _ in words.tiles(now)} == {
         "rounds ended": "10", "reports accepted": "1,030", "AUC": "0.7000",
-        "epsilon spent, mean of a device": "1.545", "devices": "1,000", "refusals": "0",
+        "mean epsilon spent per device": "1.545", "devices": "1,000", "refusals": "0",
     }  # fmt: skip
     assert words.old(now) is None
     assert "nothing has been read yet" in words.old(Snapshot("s", note="locked"))
@@ -346,7 +346,7 @@ def test_the_page_and_the_terminal_say_the_same_of_a_run_that_goes_on_for_longer
     assert "10 of 40, 1,000 reports" in terminal
     assert ("rounds ended", "10", "of 40") in words.tiles(shown)
     assert "1.25 is left on the board with the least" in terminal
-    assert "<td>left, least of a board<td class=number>1.25<td>" in privacy._lines(shown)
+    assert "<td>left, least of any board<td class=number>1.25<td>" in privacy._lines(shown)
     assert "half of 3 heard within a day have 1.75 or more" in privacy._lines(shown)
 
 

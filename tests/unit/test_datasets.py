@@ -78,7 +78,9 @@ def test_records_are_rows_with_the_label_last(flights):
 
 
 def test_the_cache_gives_the_same(flights, cache, monkeypatch):
-    monkeypatch.setattr(nycflights, "_make_flights", lambda: pytest.fail("made although it is in the cache"))
+    monkeypatch.setattr(
+        nycflights, "from_package", lambda *_: pytest.fail("made although it is in the cache")
+    )
     again = datasets.flights()
     assert (again.features == flights.features).all()
     assert again.feature_names == flights.feature_names
@@ -87,7 +89,7 @@ def test_the_cache_gives_the_same(flights, cache, monkeypatch):
 def test_a_damaged_cache_is_made_anew(flights, cache, monkeypatch):
     (path,) = (cache / "datasets").glob("flights-*.npz")
     whole = path.read_bytes()
-    monkeypatch.setattr(nycflights, "_make_flights", lambda: flights)
+    monkeypatch.setattr(nycflights, "from_package", lambda *_: flights)
     for damaged in (b"", whole[: len(whole) // 2], b"x" * 1000):
         path.write_bytes(damaged)
         assert (datasets.flights().features == flights.features).all()
@@ -109,7 +111,7 @@ def test_no_damage_to_a_cache_is_an_error(tmp_path, monkeypatch):
 def test_a_cache_that_cannot_be_written_is_no_error(flights, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TERN_CACHE", str(tmp_path / "file"))
-    monkeypatch.setattr(nycflights, "_make_flights", lambda: flights)
+    monkeypatch.setattr(nycflights, "from_package", lambda *_: flights)
     assert datasets.flights() is flights
 
 

@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import struct
+from functools import partial
 
 import numpy as np
 import pytest
@@ -97,7 +98,7 @@ def test_domains_become_one_to_minus_one():
 
 
 def test_classes_against_the_rest():
-    iris = bundled.iris()
+    iris = bundled.multiclass("iris")
     assert (iris.task, iris.classes) == (MULTICLASS, ("setosa", "versicolor", "virginica"))
     two = iris.against_rest("setosa", "virginica")
     assert two.task == CLASSIFICATION
@@ -343,7 +344,7 @@ def idx_files(folder, name, pack=lambda data: data, ending=""):
 
 
 @pytest.mark.parametrize(
-    ("name", "reader"), [("mnist", images.mnist), ("fashion-mnist", images.fashion_mnist)]
+    ("name", "reader"), [(name, partial(images.load, name)) for name in ("mnist", "fashion-mnist")]
 )
 @pytest.mark.parametrize(("pack", "ending"), [(lambda data: data, ""), (gzip.compress, ".gz")])
 def test_idx_images(folder, name, reader, pack, ending):
@@ -360,7 +361,7 @@ def test_idx_images(folder, name, reader, pack, ending):
 def test_idx_needs_a_folder(folder):
     idx_files(folder, "mnist")
     with pytest.raises(UsageError, match="is two files") as caught:
-        images.mnist(folder / "mnist" / "train-images-idx3-ubyte")
+        images.load("mnist", folder / "mnist" / "train-images-idx3-ubyte")
     assert "mnist:FOLDER" in caught.value.hint
 
 
@@ -384,7 +385,7 @@ def test_idx_files_that_cannot_be_used(folder, which, damage, problem):
     path = folder / "mnist" / f"train-{which}-ubyte"
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(UsageError, match=problem) as caught:
-        images.mnist()
+        images.load("mnist")
     assert str(path) in str(caught.value)
 
 

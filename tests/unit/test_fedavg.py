@@ -17,7 +17,17 @@ from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import fedavg, training
 from ternhost.learn.base import Population
 from ternhost.learn.designs import class_of
-from ternhost.learn.fedavg import CLIENTS, FINE, MODES, WEIGHTS, FedAvg, Options, combine
+from ternhost.learn.fedavg import (
+    CLIENTS,
+    FINE,
+    MODES,
+    WEIGHTS,
+    FedAvg,
+    Options,
+    combine,
+    range_units,
+    second_moment,
+)
 from ternhost.learn.schedule import Schedule
 from ternhost.privacy import certify
 from ternhost.reach.simulated.driver import SimulatedDriver
@@ -35,13 +45,9 @@ def _line(n=24_000, seed=5):
     x = np.concatenate([np.ones((n, 1)), rng.uniform(-1, 1, (n, 3))], axis=1)
     labels = np.where(x @ [0.2, 1, -1, 0.5] + rng.normal(0, 0.2, n) > 0, 1, -1)
     return datasets.Dataset(
-        "line",
-        datasets.CLASSIFICATION,
-        ("1", "a", "b", "c"),
-        datasets.to_fixed(x),
-        datasets.to_fixed(labels),
-        datasets.held_out(n),
-    )
+        "line", datasets.CLASSIFICATION, ("1", "a", "b", "c"), datasets.to_fixed(x),
+        datasets.to_fixed(labels), datasets.held_out(n),
+    )  # fmt: skip
 
 
 LINE = _line()
@@ -93,7 +99,7 @@ def _changes(algorithm, seeds):
     for seed in seeds:
         driver = fleet_of(algorithm, seed=seed)
         result = ask(driver, algorithm.cohorts(driver.devices))
-        parts = [(algorithm._class(cohort), cohort) for cohort in result.cohorts]
+        parts = [(algorithm._design(cohort), cohort) for cohort in result.cohorts]
         found.append(fedavg.combine(parts, algorithm.options.weights))
     return np.array(found)
 
@@ -105,10 +111,12 @@ def test_moves_are_unbiased_whatever_clients_choose(weights):
     clients = np.arange(algorithm.clients)
     moves = _exact_moves(algorithm, clients)
     classes = class_of(clients + 1, [0.5, 0.25, 0.25], 1)
-    assert (np.abs(moves) <= np.array([own.tau for own in algorithm._classes])[classes][:, None]).all()
+    assert (
+        np.abs(moves) <= np.array([range_units(design) for design in algorithm.designs])[classes][:, None]
+    ).all()
     of_class = np.array([moves[classes == i].mean(axis=0) * FINE for i in range(3)])
     counted = np.bincount(classes) * [
-        1.0 if weights == "clients" else 1 / own.second_moment for own in algorithm._classes
+        1.0 if weights == "clients" else 1 / second_moment(design) for design in algorithm.designs
     ]
     exact = np.average(of_class, axis=0, weights=counted)
     found = _changes(algorithm, range(60))
@@ -133,11 +141,11 @@ def test_the_second_moment_of_a_class_is_that_of_its_card_in_weights():
     options = {**FEDAVG, "choices": "0.5:4:0.5,1:8:0.5", "weights": "variance", "k": 1}
     del options["epsilon"]
     algorithm = begin("fedavg", **options)
-    for own in algorithm._classes:
-        assert own.second_moment == pytest.approx(
-            float(certify.moments(own.design.card).worst_second_moment()) * own.value**2
+    for design in algorithm.designs:
+        assert second_moment(design) == pytest.approx(
+            float(certify.moments(design.card).worst_second_moment()) * design.tau**2
         )
-        assert cards.certify(own.design.card)
+        assert cards.certify(design.card)
 
 
 def test_a_range_that_is_too_small_clips():
@@ -145,7 +153,7 @@ def test_a_range_that_is_too_small_clips():
     algorithm = begin("fedavg", **{**LOOSE, "tau": 0.001}, rounds=3, k=1, mechanism="duchi")
     clients = np.arange(algorithm.clients)
     moves = _exact_moves(algorithm, clients)
-    assert np.mean(np.abs(moves) > algorithm._classes[0].tau) > 0.5
+    assert np.mean(np.abs(moves) > range_units(algorithm.designs[0])) > 0.5
     finished(algorithm)
     assert np.abs(algorithm._trainer.weights).max() < 3 * 1.2 * 0.001
 
@@ -206,14 +214,9 @@ def test_a_run_beyond_the_budget_does_not_start():
         run("fedavg", "simulated:200", Watcher(status=heard.append), {"budget": "15"}, **FEDAVG)
     with pytest.raises(RefusedError, match="each client would spend epsilon 300"):
         run(
-            "fedavg",
-            "simulated:200",
-            Watcher(status=heard.append),
-            {"budget": "100"},
-            rounds=30,
-            share=0.5,
+            "fedavg", "simulated:200", Watcher(status=heard.append), {"budget": "100"}, rounds=30, share=0.5,
             **LOOSE,
-        )
+        )  # fmt: skip
     assert not heard
     enough = run("fedavg", "simulated:200", None, {"budget": "16"}, **FEDAVG)
     assert enough["accounting"][0]["epsilon_budget"] == 16
@@ -269,10 +272,10 @@ def test_clients_that_nobody_has_counted():
 
 def test_the_model_moves_by_the_mean_of_the_moves_and_is_their_average():
     algorithm = begin("fedavg", dataset="line", rounds=3, share=1.0, clients=100)
-    (of,) = algorithm._classes
+    (design,) = algorithm.designs
     moves, weights = [], []
     for result in rounds(algorithm, fleet_of(algorithm)):
-        moves.append(combine([(of, cohort) for cohort in result.cohorts], CLIENTS))
+        moves.append(combine([(design, cohort) for cohort in result.cohorts], CLIENTS))
         weights.append(algorithm.weights)
     first, second, _ = moves
     assert weights[0] == pytest.approx(first, abs=2**-12)  # the average of one model is that model
@@ -293,12 +296,6 @@ def test_a_weight_that_nobody_reported_stays():
     algorithm = begin("fedavg", dataset="line", clients=40, share=0.025, rounds=1, k=1, mechanism="duchi")
     finished(algorithm, SimulatedDriver(algorithm.holdings, 40))
     assert np.count_nonzero(algorithm._trainer.weights) == 1
-
-
-def test_clients_take_turns():
-    algorithm = begin("fedavg", **FEDAVG)
-    asked = [algorithm._asked(200, number) for number in range(5)]
-    assert len(set(np.concatenate(asked[:3]).tolist())) == 180
 
 
 # What is refused
@@ -339,16 +336,8 @@ def test_the_command(capsys, tmp_path):
     card.write_bytes(b"card")
     common = ["train", "--dataset", "toy", "--quiet"]
     own = [
-        *common,
-        "--algorithm",
-        "fedavg",
-        "--fleet",
-        "simulated:100",
-        "--rounds",
-        "2",
-        "--mechanism",
-        "pdpm",
-    ]
+        *common, "--algorithm", "fedavg", "--fleet", "simulated:100", "--rounds", "2", "--mechanism", "pdpm",
+    ]  # fmt: skip
     assert main([*own, "--choices", "tau", "--json", "--no-report"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert [each["tau"] for each in result["classes"]] == [0.125, 0.25, 0.5]

@@ -12,12 +12,12 @@ from ternhost.cli import main as tern
 from ternhost.count.questions import Question
 from ternhost.errors import DeviceError, StorageError, UsageError
 from ternhost.learn.designs import coordinates_by_rule
+from ternhost.learn.schedule import Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import new_keys, provision_board, provision_fleet
 from ternhost.reach import fleet
 from ternhost.reach.broker.fleet import OnBroker
-from ternhost.reach.driver import Terms
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.ports.fleet import OnPorts, Ports
 from ternhost.reach.simulated.fleet import Simulated

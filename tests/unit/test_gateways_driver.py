@@ -18,8 +18,9 @@ from tern import wire
 from ternhost.count.members import pack_ids
 from ternhost.count.questions import Averaged, Question
 from ternhost.errors import DeviceError, UsageError
+from ternhost.learn.schedule import Terms
 from ternhost.privacy.mechanisms import design
-from ternhost.reach.driver import AllRefused, Terms
+from ternhost.reach.driver import AllRefused
 from ternhost.reach.gateway import driver as driving
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.driver import GatewaysDriver
@@ -294,7 +295,7 @@ def test_numbers_go_on_after_those_of_every_gateway(host):
             assert driver.next_round(1) == 41
             (warning,) = host.warnings
             assert warning.startswith(
-                "gateways were asked round 40, and this store knows of none after 0: if it is a copy"
+                "gateways were asked round 40, but this store knows of none after 0: if it is new"
             )
             assert host.round(driver, 41).reports == 50
             assert driver.next_round(1) == 42

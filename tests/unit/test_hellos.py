@@ -5,11 +5,11 @@ import time
 import pytest
 
 from tern import frames
+from ternhost.learn.schedule import Terms
 from ternhost.provision import keys
 from ternhost.reach.broker.access import Access
 from ternhost.reach.broker.driver import BrokerDriver
 from ternhost.reach.broker.link import MqttLink
-from ternhost.reach.driver import Terms
 from ternhost.reach.sightings import Sightings
 from ternhost.store.store import Store
 
@@ -138,7 +138,7 @@ def test_a_full_disk_is_told_once_and_what_was_seen_is_kept(store):
         sightings.write()
     sightings.forget()
     (warning,) = told
-    assert warning.startswith("what boards say of themselves is noted later: ")
+    assert warning.startswith("the state of boards is stored later: ")
     assert "full" in warning
     store._db.execute("PRAGMA max_page_count = 1000000")
     sightings.write()

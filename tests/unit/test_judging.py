@@ -31,7 +31,7 @@ DATA = {
     wire.LINEAR: lambda: datasets.load("diabetes"),
     wire.LOGISTIC: lambda: datasets.load("breast-cancer"),
     wire.SVM: lambda: datasets.load("breast-cancer"),
-    wire.SOFTMAX_GRADIENT: lambda: bundled.digits(),
+    wire.SOFTMAX_GRADIENT: lambda: bundled.multiclass("digits"),
 }
 
 
@@ -46,10 +46,10 @@ def test_figures_by_hand():
     assert judging.measures(data, wire.LOGISTIC) == ("auc", "accuracy", "log_loss")  # one class alone trains
     found = judging.figures(FOUR, wire.LOGISTIC, weights)
     assert list(found) == ["accuracy", "log_loss"]  # all that are held out are of one class
-    assert found["accuracy"] == judging.accuracy(FOUR, weights) == pytest.approx(2 / 3)
+    assert found["accuracy"] == pytest.approx(2 / 3)
     assert found["log_loss"] == pytest.approx(np.mean(np.log(1 + np.exp([-0.5, 0.5, -0.5]))))
     assert judging.baselines(FOUR)["accuracy"] == 0  # the one training record says 1
-    assert judging.judge(data, weights) == 1
+    assert judging.figures(data, wire.LOGISTIC, weights)["auc"] == 1
     assert judging.figures(data, wire.LOGISTIC, 0 * weights)["auc"] == 0.5
 
 
@@ -100,7 +100,7 @@ def test_baselines_know_the_shares_alone():
     assert found["auc"] == 0.5
     assert found["accuracy"] == max(y[data.test].mean(), 1 - y[data.test].mean())
     assert found["log_loss"] == pytest.approx(metrics.log_loss(y[data.test], np.full(len(data.test), share)))
-    digits = bundled.digits()
+    digits = bundled.multiclass("digits")
     found = judging.baselines(digits, wire.SOFTMAX_GRADIENT)
     assert set(found) == {"accuracy", "log_loss"}
     assert 0.05 < found["accuracy"] < 0.15
@@ -111,7 +111,9 @@ def test_a_regression_is_judged_by_its_squared_error_beside_the_mean_label():
     data = replace(FOUR, task=REGRESSION)
     weights = np.array([0.0, 1.0])
     assert judging.measure(data) == judging.SQUARED_ERROR
-    assert judging.judge(data, weights) == pytest.approx((0.25 + 2.25 + 0.25) / 3)
+    assert judging.figures(data, wire.LINEAR, weights)["squared_error"] == pytest.approx(
+        (0.25 + 2.25 + 0.25) / 3
+    )
     assert judging.baselines(data) == {
         "squared_error": 4
     }  # the one training label is 1, and all the others are -1
@@ -154,7 +156,7 @@ def test_an_auc_at_its_end_has_an_interval():
 def test_the_score_of_0_counts_as_minus_1(d):
     data = synthetic.logistic(500, d)
     share = float(np.mean(data.labels[data.test] < 0))
-    assert judging.accuracy(data, np.zeros(d)) == pytest.approx(share)
+    assert judging.figures(data, wire.LOGISTIC, np.zeros(d))["accuracy"] == pytest.approx(share)
 
 
 # The optimum without privacy

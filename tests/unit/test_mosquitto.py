@@ -108,4 +108,4 @@ def test_after_some_time_of_health_the_pause_is_short_again(replaced, monkeypatc
         end = time.monotonic() + 20
         while len(told) < 3 and time.monotonic() < end:
             time.sleep(0.05)
-    assert told[:3] == 3 * ["mosquitto has ended with exit code 0; it is started again in 0.01 s"]
+    assert told[:3] == 3 * ["mosquitto has ended with exit code 0; it is restarted in 0.01 s"]

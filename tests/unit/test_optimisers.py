@@ -132,7 +132,11 @@ def test_each_trains_without_noise(toy, name):
         weights = trainer.question().values
         mean = (own / (1 + np.exp(-own @ weights))[:, None]).mean(axis=0)
         trainer.update(mean, np.full(6, chosen.expected))
-    assert judging.accuracy(toy, trainer.model) > best.score(x[toy.test], y[toy.test]) - 0.01 > 0.85
+    assert (
+        judging.figures(toy, wire.LOGISTIC, trainer.model)["accuracy"]
+        > best.score(x[toy.test], y[toy.test]) - 0.01
+        > 0.85
+    )
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +145,7 @@ def noisy(toy):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(datasets, "load", lambda name, classes=False: toy)
         return {
-            name: [judging.accuracy(toy, finished(_noisy(name, seed)).weights) for seed in range(1, 4)]
+            name: [finished(_noisy(name, seed)).figures()["accuracy"] for seed in range(1, 4)]
             for name in OPTIMISERS
         }
 

@@ -24,11 +24,11 @@ from ternhost.store.store import Store
 class Cake:
     """Options of a cake."""
 
-    layers: int = option(2, "how many layers", group="the cake", kind=int, metavar="N")
-    cream_share: float = option(0.5, "share of cream in %", group="the cake", kind=float, metavar="X")
+    layers: int = option(2, "how many layers", group="the cake", metavar="N")
+    cream_share: float = option(0.5, "share of cream in %", group="the cake", metavar="X")
     taste: str = option("plum", "what it tastes of", group="the cake", choices=lambda: ("plum", "nut"))
-    candles: int | None = option(None, "candles on it", group="the feast", kind=int, shown="by age")
-    warm: bool = option(False, "serve it warm", group="the feast", kind=bool, shown="")
+    candles: int | None = option(None, "candles on it", group="the feast", shown="by age")
+    warm: bool = option(False, "serve it warm", group="the feast", shown="")
     baker: str = "nobody"  # no option
 
 
@@ -173,8 +173,10 @@ def test_where_a_run_cannot_go(named, message):
     ("named", "message"),
     [
         ({"rounds": 0}, "--rounds must be 1 or more, not 0"),
-        ({"interval": -1.0}, "--interval must be"),
+        ({"interval": -1.0}, "--interval must be 0 or more seconds, not -1"),
+        ({"interval": float("nan")}, "--interval"),
         ({"patience": 0.0}, "--patience must be"),
+        ({"share": 0.0}, "--share must be above 0 and at most 1, not 0"),
         ({"share": 1.5}, "--share must be above 0 and at most 1, not 1.5"),
         ({"horizon": 0}, "--horizon must be 1 or more, not 0"),
     ],

@@ -1,6 +1,7 @@
 """The report: complete, self-contained, escaped; and what it says is what the run gave."""
 
 import base64
+import json
 import re
 from html.parser import HTMLParser
 
@@ -11,6 +12,7 @@ from ternhost.errors import StorageError, UsageError
 from ternhost.privacy import mechanisms
 from ternhost.run.report import page as report
 from ternhost.run.report import training
+from ternhost.run.result import load
 
 
 def result(**changes):
@@ -209,10 +211,11 @@ def test_what_was_spent_before_and_what_is_missing_are_told():
     assert "missing" not in Page(render(missing=0)).text
 
 
-def test_a_result_of_an_earlier_version_is_no_fault_of_tern():
+def test_a_result_of_an_earlier_version_is_no_fault_of_tern(tmp_path):
     old = {name: value for name, value in result().items() if name != "measures"}
+    (tmp_path / "result.json").write_text(json.dumps({"algorithm": "fedsgd", **old}))
     with pytest.raises(UsageError, match="an earlier version of tern"):
-        training.page(old)
+        load(tmp_path, tmp_path)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):

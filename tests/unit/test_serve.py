@@ -16,12 +16,9 @@ from harness.in_process import InProcessLink
 
 from ternhost import errors
 from ternhost.cli import main as tern
-from ternhost.count.rounds import Cohort, Round
-from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS
 from ternhost.learn.fedsgd import Options
-from ternhost.learn.schedule import Schedule
-from ternhost.reach.driver import Terms
+from ternhost.learn.schedule import Schedule, Terms
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.run.options import RunOptions
 from ternhost.run.serve import serve
@@ -95,17 +92,6 @@ def test_a_store_is_of_one_model(said):
         }
     code, told, _ = said(*FLEET, "--rounds", "3", "--quorum", "0.5", "--model", "svm")
     assert (code, told["run"]) == (0, other["run"]), "how it is asked may change"
-
-
-def test_a_round_of_an_older_version_is_given_up_with_its_model_alone(said):
-    with Store("s.sqlite") as store:
-        store.open_round(Round(7, [Cohort(b"body", [1])], 1))
-    code, told, _ = said(*FLEET, "--rounds", "1")
-    assert code == errors.USAGE
-    assert "an older version" in told["error"]
-    assert "--new-model" in told["hint"]
-    code, result, _ = said(*FLEET, "--rounds", "1", "--new-model")
-    assert (code, result["history"][0]["round"]) == (0, 8)
 
 
 def test_a_store_in_a_directory_is_found_again(said, here):
@@ -220,23 +206,6 @@ def test_a_fleet_that_does_not_answer_is_not_asked_at_once_again(monkeypatch):
     assert gaps[0] >= 0.4
     assert gaps[1] >= 0.8
     assert gaps[2] >= 1.6
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"rounds": 0}, "--rounds must be 1 or more, not 0"),
-        ({"interval": -1}, "--interval must be 0 or more seconds, not -1"),
-        ({"interval": float("nan")}, "--interval"),
-        ({"patience": 0}, "--patience must be above 0"),
-        ({"share": 0}, "share"),
-        ({"share": 1.5}, "share"),
-        ({"horizon": -1}, "--horizon must be 1 or more, not -1"),
-    ],
-)
-def test_schedules_that_make_no_sense(options, message):
-    with pytest.raises(UsageError, match=message):
-        Schedule(**options)
 
 
 @pytest.mark.parametrize(

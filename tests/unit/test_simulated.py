@@ -17,9 +17,9 @@ from ternhost.count.rounds import COMPLETE
 from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import softmax
+from ternhost.learn.schedule import Terms
 from ternhost.privacy.mechanisms import design
 from ternhost.reach import fleet
-from ternhost.reach.driver import Terms
 from ternhost.reach.fleet import RunContext
 from ternhost.reach.simulated.driver import SimulatedDriver, lanes_at_a_time
 

@@ -174,7 +174,7 @@ def test_a_site_cannot_be_asked(central):
     configuration.add_site(directory, "lab", bridge=True)
     with pytest.raises(UsageError, match="is a site: its broker lets no host in") as caught:
         fleet.parse(f"mqtt:{directory / 'sites' / 'lab'}").driver(None)
-    assert "ask at the central broker" in caught.value.hint
+    assert "name the directory of the central broker" in caught.value.hint
 
 
 def test_brokers_are_told_apart(tmp_path):
@@ -212,7 +212,10 @@ def test_what_cannot_be_is_told_before_anything_is_written(central, tmp_path, ca
 
 def test_a_bridge_without_tls_is_warned_of(tmp_path, capsys):
     assert main(["broker", "config", str(tmp_path), "--no-tls", "--bridge", "lab"]) == 0
-    assert "without TLS the broker of site lab tells its password" in capsys.readouterr().err
+    assert (
+        "without TLS an eavesdropper between the broker of site lab and the central one"
+        in capsys.readouterr().err
+    )
 
 
 def test_without_tls(tmp_path):

@@ -10,13 +10,13 @@ from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Question
 from ternhost.count.rounds import Refusal, RoundResult
 from ternhost.errors import UsageError
-from ternhost.learn.schedule import Schedule
+from ternhost.learn.schedule import Schedule, Terms
 from ternhost.privacy import mechanisms
 from ternhost.provision import keys
 from ternhost.reach.broker.asking import Asking
 from ternhost.reach.broker.link import Said
 from ternhost.reach.broker.roster import AWAKE, BoardRoster
-from ternhost.reach.driver import Terms, explain
+from ternhost.reach.driver import explain
 from ternhost.run.options import RunOptions
 from ternhost.run.serve import _long_enough
 from ternhost.run.status import Watcher

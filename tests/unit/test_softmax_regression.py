@@ -9,7 +9,6 @@ from tern import model, wire
 from tern.fixed import ONE
 from ternhost import datasets
 from ternhost.errors import UsageError
-from ternhost.learn import judging
 from ternhost.learn.base import ALGORITHMS, Population
 from ternhost.run.report import page as report
 from ternhost.run.report import training
@@ -26,7 +25,7 @@ def test_classes_are_learned(name, reports, least):
         algorithm = begin(
             "fedsgd", reports, dataset=name, model="softmax", reports=reports, epsilon="4", seed=seed
         )
-        found.append(judging.accuracy(algorithm.dataset, finished(algorithm).weights))
+        found.append(finished(algorithm).figures()["accuracy"])
     assert np.mean(found) > least
 
 

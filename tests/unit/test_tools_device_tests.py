@@ -113,23 +113,17 @@ def test_only_a_verdict_of_this_run_counts(tmp_path, text):
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds", "code", "words"),
+    ("text", "seconds", "state"),
     [
-        ("def test_a(): pass\n", 60, 0, "pass "),
-        ("def test_a(): assert False\n", 60, 1, "FAIL "),
-        ("def test_a():\n    import time; time.sleep(60)\n", 1, 2, "TIME-OUT "),
+        ("def test_a(): pass\n", 60, PASSED),
+        ("def test_a(): assert False\n", 60, FAILED),
+        ("def test_a():\n    import time; time.sleep(60)\n", 1, TIMED_OUT),
     ],
 )
-def test_exit_codes_of_the_command(tmp_path, text, seconds, code, words):
+def test_outcomes_on_the_interpreter_of_the_emulated_device(tmp_path, text, seconds, state):
     path = tmp_path / "test_it.py"
     path.write_text(text)
-    ended = subprocess.run(
-        [sys.executable, "-m", "terntools.testing.device_tests", "--timeout", str(seconds), path],
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == code
-    assert ended.stdout.startswith(words)
+    assert states(device_tests.run_file(UnixTarget(), path, ["test_a"], seconds)) == [state]
 
 
 @pytest.fixture

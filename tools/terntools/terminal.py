@@ -1,40 +1,32 @@
-"""What commands of the tools share: how a command and its options are added, a progress bar, checks of options."""
+"""Common to commands of the tools: how a command and its options are added, a progress bar, checks of options."""
 
 from __future__ import annotations
 
 import argparse
 import math
+import sys
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 from ternhost.command import add_command
 from ternhost.options import require
 from ternhost.terminal import Progress
+from ternhost.text import visible
 
 _WIDTH = 30
 
 
-class Bar:
-    """A bar on standard error; where that is no terminal, a line now and then. See Progress."""
-
-    def __init__(self, what: str) -> None:
-        self._progress = Progress(what)
+class Bar(Progress):
+    """A bar on standard error; where that is no terminal, a line now and then."""
 
     def update(self, done: int, total: int) -> None:
         """Show that `done` of `total` is done."""
         percent = 100 * done // max(total, 1)
         bar = "#" * (_WIDTH * percent // 100)
-        self._progress.step(f"[{bar:<{_WIDTH}}] {percent:3} %")
-
-    def say(self, line: str) -> None:
-        """Print a message above the bar."""
-        self._progress.say(line)
-
-    def __enter__(self) -> Self:
-        return self
+        self.step(f"[{bar:<{_WIDTH}}] {percent:3} %")
 
     def __exit__(self, *_: object) -> None:
-        self._progress.close(keep=True)
+        self.close(keep=True)
 
 
 def command(
@@ -66,6 +58,11 @@ def option(
     if default is not None:
         text += f" (default {default:g})" if isinstance(default, float) else f" (default {default})"
     parser.add_argument(name, help=text, **more)
+
+
+def warn(message: str) -> None:
+    """Print a message of several lines on standard error at once."""
+    print(f"tern: {visible(message, lines=True)}", file=sys.stderr, flush=True)
 
 
 def require_positive(args: argparse.Namespace, *names: str) -> None:

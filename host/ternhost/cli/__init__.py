@@ -1,8 +1,8 @@
 """The `tern` command: finds the module of a command, runs it, turns errors into a message and an exit code.
 
 A command module offers `add_parser(subparsers)`, which calls `add_command` and sets `func(args) -> int` as a
-default of the parser. Only the module of the command that is asked for is imported; what comes with an extra, or takes
-long to import, the module imports when it runs.
+default of the parser. Only the module of the command line's command is imported; that module imports what comes with
+an extra, or takes long to import, when it runs.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _wants_json(argv: Sequence[str]) -> bool:
 
 
 def _report(code: int, message: str, hint: str | None = None, *, as_json: bool = False) -> int:
-    """Tell people what went wrong and, where a program asked for JSON, tell it as well. Returns `code`."""
+    """Print an error for people and, with --json, as an object for programs. Returns `code`."""
     with contextlib.suppress(OSError):  # nobody reads it, or its disk is full
         print(f"tern: {message}" + (f"\n  {hint}" if hint else ""), file=sys.stderr, flush=True)
     if as_json:

@@ -176,36 +176,36 @@ def run_account(args: argparse.Namespace) -> int:
         from ternhost.run.report import plots  # loads matplotlib
 
         plots.check_place(Path(args.plot))
-    told = shuffling.account(local, args.reports, args.delta, card, args.values)
+    account = shuffling.account(local, args.reports, args.delta, card, args.values)
     if args.plot:
         ladder = {round(args.reports * 10 ** (i / 2)) for i in range(-4, 3) if i}
-        curve = [told]
+        curve = [account]
         with Progress("reports") as progress:
             for n in sorted(n for n in ladder if 1 <= n <= shuffling.MOST_REPORTS and n != args.reports):
                 progress.step(f"{n:,}")
                 curve.append(shuffling.account(local, n, args.delta, card, args.values))
         curve.sort(key=lambda one: one.reports)
-        title = f"{what}, local epsilon {told.local:g}, delta {args.delta:g}"
+        title = f"{what}, local epsilon {account.local:g}, delta {args.delta:g}"
         plots.save(plots.shuffled(curve, title), Path(args.plot))
     result = {
         "what": what,
         "values": args.values,
         "reports": args.reports,
         "delta": args.delta,
-        "epsilon_local": told.local,
-        "epsilon_closed": told.closed,
-        "epsilon_any_mechanism": told.any_mechanism,
-        "epsilon_card": told.card,
-        "epsilon_central": told.epsilon,
+        "epsilon_local": account.local,
+        "epsilon_closed": account.closed,
+        "epsilon_any_mechanism": account.any_mechanism,
+        "epsilon_card": account.card,
+        "epsilon_central": account.epsilon,
         "needs": "an anonymous shuffler",
         "holds_for_terns_transport": False,
     }
-    print_result(result, _shuffled_words(what, told), args.json)
+    print_result(result, _shuffled_words(what, account), args.json)
     return OK
 
 
 def _accounted(args: argparse.Namespace) -> tuple[str, Card | Composite | None, int]:
-    """What reports, its card if it is known, and the local epsilon of one value (micro). Raises UsageError."""
+    """The name and card (None: any) of a mechanism, and the local epsilon of one value (micro). Raises UsageError."""
     if args.name is not None:
         card, worth = _card(args)
         if worth["epsilon_certified"] is None:
@@ -220,26 +220,26 @@ def _accounted(args: argparse.Namespace) -> tuple[str, Card | Composite | None, 
     return "any mechanism", None, parse_epsilon(args.epsilon)
 
 
-def _shuffled_words(what: str, told: Shuffled) -> str:
+def _shuffled_words(what: str, account: Shuffled) -> str:
     lines = [
-        f"{what}: local epsilon {told.local:g} a report; of {told.reports:,} reports behind a shuffler, at delta"
-        f" {told.delta:g}:"
+        f"{what}: local epsilon {account.local:g} a report; of {account.reports:,} reports behind a shuffler, at delta"
+        f" {account.delta:g}:"
     ]
-    if told.card is not None:
-        lines.append(f"  {told.card:<10.4g} this card, from its integers (privacy blanket)")
-    lines.append(f"  {told.any_mechanism:<10.4g} any mechanism of that local epsilon (privacy blanket)")
+    if account.card is not None:
+        lines.append(f"  {account.card:<10.4g} this card, from its integers (privacy blanket)")
+    lines.append(f"  {account.any_mechanism:<10.4g} any mechanism of that local epsilon (privacy blanket)")
     lines.append(
-        f"  {told.closed:<10.4g} closed bound (hiding among the clones)"
-        if told.closed is not None
+        f"  {account.closed:<10.4g} closed bound (hiding among the clones)"
+        if account.closed is not None
         else f"  {'-':10} the closed bound does not apply: so few reports, or so large an epsilon"
     )
     lines.append(
-        f"The central epsilon is {told.epsilon:.4g}"
-        + (", no less than the local one." if told.epsilon > 0.999 * told.local else ".")
+        f"The central epsilon is {account.epsilon:.4g}"
+        + (", no less than the local one." if account.epsilon > 0.999 * account.local else ".")
     )
     lines.append(
         "This holds only behind a shuffler that hides who sent what. Authenticated reports are not anonymous,\n"
-        f"and tern's own transport has no shuffler: to its host a report costs its sender the local {told.local:g}."
+        f"and tern's own transport has no shuffler: to its host a report costs its sender the local {account.local:g}."
     )
     return "\n".join(lines)
 

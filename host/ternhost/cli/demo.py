@@ -44,4 +44,4 @@ def run(args: argparse.Namespace) -> int:
         result |= results.draw(result)
     finally:
         printer.close()
-    return running.told(args, result)
+    return running.print_run(args, result)

@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _contender(args: argparse.Namespace) -> Contender | None:
-    """The mechanism that is asked for. Raises UsageError."""
+    """The mechanism of --mechanism. Raises UsageError."""
     if args.mechanism is None:
         extra = mechanisms.options_named(args) + (["--levels"] if args.levels is not None else [])
         if extra:

@@ -76,10 +76,10 @@ def run(args: argparse.Namespace) -> int:
 
         plots.check_place(Path(args.plot))
     with Progress("plan") as progress:
-        found = plan(planned, progress.step)
+        result = plan(planned, progress.step)
     if args.plot:
-        _plot(found, Path(args.plot))
-    print_result(found, "\n".join(words(found)), args.json)
+        _plot(result, Path(args.plot))
+    print_result(result, "\n".join(words(result)), args.json)
     return OK
 
 
@@ -94,18 +94,19 @@ def _ladder(text: str | None) -> tuple[int, ...]:
         ) from None
 
 
-def _plot(found: dict[str, Any], path: Path) -> None:
+def _plot(result: dict[str, Any], path: Path) -> None:
     from ternhost.experiments.pictures import Curve, Panel, draw
     from ternhost.run.report import plots  # loads matplotlib
 
-    name, curve = found["measure"], found["curve"]
+    name, curve = result["measure"], result["curve"]
     reports, means, high = ([row[column] for row in curve] for column in ("reports", "mean", "high"))
     half = [top - mean for top, mean in zip(high, means, strict=True)]
     private = Curve("private model, 95 % interval", reports, means, half)
-    lines = {"without privacy": found["optimum"], TRIVIAL[name]: found["baseline"]}
-    if found["goal"]:
-        lines["goal"] = found["goal"]["figure"]
-    title = f"{found['dataset'] or 'made-up records'}, d = {found['d']}, {found['model']}, epsilon {found['epsilon']:g}"
+    lines = {"without privacy": result["optimum"], TRIVIAL[name]: result["baseline"]}
+    if result["goal"]:
+        lines["goal"] = result["goal"]["figure"]
+    data = result["dataset"] or "made-up records"
+    title = f"{data}, d = {result['d']}, {result['model']}, epsilon {result['epsilon']:g}"
     panel = Panel(
         title, "devices, each of which reports once", WORDS[name], [private], log_x=True, lines=lines
     )

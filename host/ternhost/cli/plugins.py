@@ -27,8 +27,9 @@ def load_named(argv: Sequence[str]) -> list[str]:
 def load(path: str) -> None:
     """Import a Python file, and register the learners, mechanisms, optimisers and fleet kinds that it defines.
 
-    A learner and a mechanism have a `name`; an optimiser has one, or that of its class in lower case; the kind of a
-    fleet is the first word of its `form`. Anything else the file registers itself. Raises UsageError.
+    Learners, mechanisms and optimisers are registered under their `name`, an optimiser without one under the name of
+    its class in lower case, and a fleet kind under the first word of its `form`. The file has to register anything else
+    by itself. Raises UsageError.
     """
     file = Path(path)
     spec = importlib.util.spec_from_file_location(f"tern_with_{file.stem}", file)

@@ -1,4 +1,4 @@
-"""What a person sees of a run under way: one line that changes on a terminal, and lines now and then elsewhere."""
+"""The progress of a run for people: one line that changes on a terminal, and lines now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ProgressPrinter(Progress):
 
     def __init__(self, stream: TextIO | None = None, quiet: bool = False, every: float = EVERY) -> None:
         super().__init__(quiet=quiet, stream=stream, every=every)
-        self._told = -_LINE_EVERY  # when a status was told last
+        self._status_at = -_LINE_EVERY  # when a status was printed last
         self._wrote = 0.0  # when anything was
 
     def watcher(self) -> Watcher:
@@ -37,17 +37,17 @@ class ProgressPrinter(Progress):
         ended = status.event == END
         last_round = ended and status.round == status.rounds
         with self._lock:
-            due = now - self._told
+            due = now - self._status_at
             if self._redraws:
                 if due >= _REDRAW_EVERY or last_round:
                     self._write(ERASE_LINE + self._line(status, bar=True))
                     self._drawn = True
-                    self._told = now
+                    self._status_at = now
                 return
             self._latest = self._line(status, bar=False)
             if (ended and due >= _LINE_EVERY) or last_round:
                 self._write(self._latest + "\n")
-                self._told = now
+                self._status_at = now
         self._watch()
 
     def note(self, message: str) -> None:

@@ -1,4 +1,4 @@
-"""What the commands that run an algorithm have in common: their parsers, made from its options, and what they do."""
+"""The commands that run an algorithm: their parsers, made from its options, and what they do."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from ternhost.cli.progress import ProgressPrinter
 from ternhost.command import add_command, print_result
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
-from ternhost.learn.schedule import Schedule
+from ternhost.learn.schedule import Schedule, Terms
 from ternhost.privacy import mechanisms
-from ternhost.reach.driver import Terms
 from ternhost.run import result as results
 from ternhost.run.options import RunOptions, default_fleet
 from ternhost.run.plugins import learner_of
@@ -88,7 +87,7 @@ def add_algorithm_options(
 
 
 def add_run_options(parser: argparse.ArgumentParser, command: str) -> None:
-    """Add where a run is kept, and how it is told."""
+    """Add the options of where a run is kept, and of what is printed."""
     where = parser.add_argument_group("the run")
     where.add_argument(
         "--fleet",
@@ -128,7 +127,7 @@ def add_metrics(parser: argparse.ArgumentParser) -> None:
 
 
 def metrics(args: argparse.Namespace) -> Metrics | None:
-    """What serves them, if it was asked for. Raises UsageError where its port is taken."""
+    """The server of figures, with --metrics. Raises UsageError where its port is taken."""
     if args.metrics is None:
         return None
     from ternhost.watch.metrics import Metrics  # it needs an extra
@@ -171,7 +170,7 @@ def parsed(
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run to the end what was named, or what is to be resumed, and print the result. Raises TernError."""
+    """Begin or resume a run, run it to its end, and print the result. Raises TernError."""
     figures = metrics(args)
     printer = ProgressPrinter(quiet=args.quiet)
     watcher = printer.watcher()
@@ -186,7 +185,7 @@ def run(args: argparse.Namespace) -> int:
             result |= results.draw(result)
     finally:
         printer.close()
-    return told(args, result)
+    return print_run(args, result)
 
 
 def begun(args: argparse.Namespace, watcher: Watcher) -> Run:
@@ -211,7 +210,7 @@ def begun(args: argparse.Namespace, watcher: Watcher) -> Run:
     return run
 
 
-def told(args: argparse.Namespace, result: Result) -> int:
+def print_run(args: argparse.Namespace, result: Result) -> int:
     """Print a result, and return the exit code that it stands for."""
     lines = [*learner_of(result).summary(result), f"the run {result['run']} is in {result['directory']}"]
     if "report" in result:

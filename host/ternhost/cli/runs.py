@@ -1,4 +1,4 @@
-"""`tern runs`: the runs that there are, and where each is."""
+"""`tern runs`: lists runs, draws their reports again, and shows their models."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def run(args: argparse.Namespace) -> int:
         return OK
     if args.model is not None:
         return _model(args)
-    found = directory.listed(directory.existing(args.place))
-    text = "\n".join(_line(entry) for entry in found) or f"no runs in {args.place}"
-    print_result({"runs": found}, text, args.json)
+    runs = directory.listed(directory.existing(args.place))
+    text = "\n".join(_line(entry) for entry in runs) or f"no runs in {args.place}"
+    print_result({"runs": runs}, text, args.json)
     return OK
 
 
@@ -64,15 +64,15 @@ def _model(args: argparse.Namespace) -> int:
         lines += [f"of {name}:"] * bool(name)
         features = model.features or [f"x{i}" for i in range(model.d)]
         lines += [f"{weight:12.6f}  {feature}" for feature, weight in zip(features, weights, strict=True)]
-    told = model.summary()
+    summary = model.summary()
     if args.save is not None:
         model.save(args.save)
-        told |= {"saved": args.save}
+        summary |= {"saved": args.save}
         lines = [
             lines[0],
             f"it is in {args.save}: put it on a board as /model.bin, and start the board again",
         ]
-    print_result(told, "\n".join(lines), args.json)
+    print_result(summary, "\n".join(lines), args.json)
     return OK
 
 

@@ -18,8 +18,7 @@ from ternhost.cli import running
 from ternhost.command import add_command, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.learn.base import ALGORITHMS
-from ternhost.learn.schedule import Schedule
-from ternhost.reach.driver import Terms
+from ternhost.learn.schedule import Schedule, Terms
 from ternhost.run import result as results
 from ternhost.run.options import RunOptions
 from ternhost.run.serve import serve
@@ -126,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
         return OK
     if not args.no_report:
         result |= results.draw(result)
-    return running.told(args, result)
+    return running.print_run(args, result)
 
 
 def _shown(args: argparse.Namespace, run: Path) -> contextlib.AbstractContextManager[None]:
@@ -136,16 +135,16 @@ def _shown(args: argparse.Namespace, run: Path) -> contextlib.AbstractContextMan
 
 
 def _print_json() -> Callable[[Status], None]:
-    told = -_PROGRESS_EVERY
+    printed = -_PROGRESS_EVERY
 
     def tell(status: Status) -> None:
-        nonlocal told
+        nonlocal printed
         if status.event != PROGRESS:
-            told = -_PROGRESS_EVERY
-        elif time.monotonic() - told < _PROGRESS_EVERY:
+            printed = -_PROGRESS_EVERY
+        elif time.monotonic() - printed < _PROGRESS_EVERY:
             return
         else:
-            told = time.monotonic()
+            printed = time.monotonic()
         print(json.dumps(asdict(status)), flush=True)
 
     return tell

@@ -7,6 +7,7 @@ bias). Domains are fixed beforehand or published: in use, nothing may be learnt 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from ternhost.datasets import bundled, images, ipums, motions, synthetic, vehicle, wisdm
@@ -36,7 +37,7 @@ __all__ = [
     "planned_flights", "task_of", "to_fixed",
 ]  # fmt: skip
 
-# What can be trained on as it is, by name.
+# Sets to train on without a file, by name.
 _WITHOUT_FILES: dict[str, Callable[[], Dataset]] = {
     "flights": flights,
     "flights-planned": planned_flights,
@@ -44,25 +45,25 @@ _WITHOUT_FILES: dict[str, Callable[[], Dataset]] = {
     "synthetic-linear": synthetic.linear,
     "synthetic-logistic": synthetic.logistic,
 }
-# Sets of several classes, and which of these two-class models tell from the rest.
-_CLASSES: dict[str, tuple[Callable[[], Dataset], tuple[str, ...]]] = {
-    "breast-cancer": (bundled.breast_cancer, ("benign",)),
-    "digits": (bundled.digits, ("1", "3", "5", "7", "9")),
-    "iris": (bundled.iris, ("virginica",)),
-    "wine": (bundled.wine, ("class_0",)),
+# Sets of several classes, and the classes that two-class models tell from the rest.
+_CLASSES: dict[str, tuple[str, ...]] = {
+    "breast-cancer": ("benign",),
+    "digits": ("1", "3", "5", "7", "9"),
+    "iris": ("virginica",),
+    "wine": ("class_0",),
 }
-# The same, of a file that a person has to get: each takes its path, or None to look for it.
+# The same for files that a person has to get: each reader takes its path, or None to look for it.
 _CLASSES_OF_FILES: dict[str, tuple[Callable[[Path | None], Dataset], tuple[str, ...]]] = {
     "basic-motions": (motions.motions, ("Running", "Badminton")),
     "wisdm": (wisdm.wisdm, ("Walking",)),
     "vehicle": (vehicle.vehicle, ("3",)),
-    "mnist": (images.mnist, ("1", "3", "5", "7", "9")),
-    "fashion-mnist": (images.fashion_mnist, ("sandal", "sneaker", "ankle boot")),
+    "mnist": (partial(images.load, "mnist"), ("1", "3", "5", "7", "9")),
+    "fashion-mnist": (partial(images.load, "fashion-mnist"), ("sandal", "sneaker", "ankle boot")),
 }
 FILES = (*_CLASSES_OF_FILES, "ipums", "ipums-regression")
 _OF_NUMBERS = ("diabetes", "synthetic-linear", "ipums-regression")  # their labels are numbers
 DATASETS = (*_WITHOUT_FILES, *_CLASSES, *FILES)
-# What can be collected, but not trained on, by name.
+# Tables to collect from, but not to train on, by name.
 TABLES: dict[str, Callable[[], Table]] = {"flights-table": flights_table}
 HELD = (*DATASETS, *TABLES)
 
@@ -73,7 +74,7 @@ def task_of(name: str) -> str:
 
 
 def held(name: str, *, classes: bool = False) -> Dataset | Table:
-    """What devices can be given for a trial: the data set of that name (`load`), or one of TABLES."""
+    """Records for a trial: the data set of that name (`load`), or one of TABLES."""
     return TABLES[name]() if name in TABLES else load(name, classes=classes)
 
 
@@ -99,8 +100,7 @@ def load(name: str, *, classes: bool = False) -> Dataset:
     if kind in _WITHOUT_FILES:
         return _WITHOUT_FILES[kind]()
     if kind in _CLASSES:
-        make, positive = _CLASSES[kind]
-        whole = make()
+        whole, positive = bundled.multiclass(kind), _CLASSES[kind]
     else:
         read, positive = _CLASSES_OF_FILES[kind]
         whole = read(file)

@@ -1,4 +1,4 @@
-"""What a data set is, and how real values become a device's integers."""
+"""Data sets and tables, and the integers of a device for real values."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +57,7 @@ class Dataset:
 
     @cached_property
     def judged(self) -> tuple[Floats, Floats]:
-        """Features and labels of the records that are held out, in units of Q1.14: a model is judged by them often."""
+        """Features and labels of the held-out records, Q1.14 as floats; cached, since judging a model needs them."""
         test = self.test
         return self.features[test].astype(np.float64), self.labels[test].astype(np.float64)
 
@@ -65,15 +66,13 @@ class Dataset:
         """The share of each class among the records that may train; of two, that of label -1 comes first."""
         labels = self.labels[self.training]
         codes = labels if self.task == MULTICLASS else labels > 0
-        counts = np.bincount(
-            codes.astype(np.int64), minlength=max(2, len(self.classes) * (self.task == MULTICLASS))
-        )
-        return counts / len(labels)
+        least = len(self.classes) if self.task == MULTICLASS else 2
+        return np.bincount(codes.astype(np.int64), minlength=least) / len(labels)
 
     def records(self, positions: npt.ArrayLike) -> Fixed:
         """Records as a device holds them: m x (d + 1), the label last."""
-        chosen = np.asarray(positions)
-        return np.concatenate([self.features[chosen], self.labels[chosen, None]], axis=1)
+        rows = np.asarray(positions)
+        return np.concatenate([self.features[rows], self.labels[rows, None]], axis=1)
 
     def against_rest(self, *positive: str) -> Dataset:
         """The same records, with label 1 for these classes and -1 for the others. Raises UsageError for others."""
@@ -104,15 +103,15 @@ class Table:
 
     @property
     def training(self) -> Indices:
-        """Positions of the records that devices may hold: of all."""
+        """Positions of the records that devices may hold: all of them."""
         return np.arange(len(self.numeric))
 
     def records(self, positions: npt.ArrayLike) -> Fixed:
-        """Records as a device holds them: m x (d + 1), numbers first, and last a label of 0 that nobody asks for."""
-        chosen = np.asarray(positions)
-        columns = [self.numeric[chosen], np.zeros((len(chosen), 1), np.int16)]
+        """Records as a device holds them: m x (d + 1), numbers first, and last an unused label of 0."""
+        rows = np.asarray(positions)
+        columns = [self.numeric[rows], np.zeros((len(rows), 1), np.int16)]
         if self.codes is not None:
-            columns.insert(1, self.codes[chosen])
+            columns.insert(1, self.codes[rows])
         return np.concatenate(columns, axis=1)
 
     def expanded(self, *without: str) -> tuple[tuple[str, ...], Fixed]:
@@ -134,35 +133,33 @@ class Table:
 
     def regression(self, label: str) -> Dataset:
         """Predict the numeric attribute `label` from all others."""
-        names, features = self.expanded(label)
-        labels = self.numeric[:, self._numeric(label)]
-        return with_constant(self.name, REGRESSION, names, features, labels)
+        return with_constant(self.name, REGRESSION, *self.expanded(label), self._numeric(label))
 
     def above_mean(self, label: str) -> Dataset:
         """Tell whether the numeric attribute `label` is above its mean over all records, as the papers do."""
-        names, features = self.expanded(label)
-        values = self.numeric[:, self._numeric(label)]
-        labels = np.where(values > values.mean(), ONE, -ONE).astype(np.int16)
-        return with_constant(self.name, CLASSIFICATION, names, features, labels)
+        values = self._numeric(label)
+        labels = np.where(values > values.mean(), ONE, -ONE)
+        return with_constant(self.name, CLASSIFICATION, *self.expanded(label), labels)
 
-    def _numeric(self, label: str) -> int:
+    def _numeric(self, label: str) -> Fixed:
         if label not in self.numeric_names:
             known = ", ".join(self.numeric_names) or "none"
             raise UsageError(f"{self.name} has no numeric attribute {label!r}", hint=f"it has: {known}")
-        return self.numeric_names.index(label)
+        return self.numeric[:, self.numeric_names.index(label)]
 
 
-def with_constant(name: str, task: str, names: Sequence[str], features: Fixed, labels: Fixed) -> Dataset:
+def with_constant(
+    name: str,
+    task: str,
+    names: Sequence[str],
+    features: Fixed,
+    labels: npt.NDArray[Any],
+    classes: tuple[str, ...] = (),
+) -> Dataset:
     """A data set with the constant feature put before the others, and the fixed split."""
-    constant = np.full((len(features), 1), ONE, np.int16)
-    return Dataset(
-        name,
-        task,
-        (CONSTANT, *names),
-        np.concatenate([constant, features], axis=1),
-        labels,
-        held_out(len(labels)),
-    )
+    whole = np.concatenate([np.full((len(features), 1), ONE, np.int16), features], axis=1)
+    labels = labels.astype(np.int16)
+    return Dataset(name, task, (CONSTANT, *names), whole, labels, held_out(len(labels)), classes)
 
 
 def held_out(n: int, share: float = _HELD_OUT) -> npt.NDArray[np.bool_]:
@@ -180,7 +177,7 @@ def to_fixed(values: npt.ArrayLike) -> Fixed:
 
 
 def normalised(values: npt.ArrayLike, low: npt.ArrayLike, high: npt.ArrayLike) -> Fixed:
-    """Q1.14 of values whose domain [low, high] becomes [-1, 1]; what lies outside is cut to it."""
+    """Q1.14 of values whose domain [low, high] becomes [-1, 1]; values outside are clipped to it."""
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
     width = np.where(high > low, high - low, 1.0)
     return to_fixed((2 * np.asarray(values, np.float64) - low - high) / width)
@@ -192,7 +189,7 @@ def expand(codes: npt.ArrayLike, count: int) -> Fixed:
 
 
 def data_folder() -> Path:
-    """Where files are looked for that tern cannot bring along: $TERN_DATA, else `data` in tern's cache."""
+    """The folder of files that tern cannot bring along: $TERN_DATA, else `data` in tern's cache."""
     return Path(os.environ["TERN_DATA"]) if os.environ.get("TERN_DATA") else cache_root() / "data"
 
 

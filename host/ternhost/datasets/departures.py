@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_WINDS = ("calm", *(f"{10 * i}" for i in range(1, 37)), "unknown")  # where it blows from, in degrees
-# From so many minutes after the plan on.
+_WINDS = ("calm", *(f"{10 * i}" for i in range(1, 37)), "unknown")  # its origin, in degrees
+# The least minutes after the plan.
 _ARRIVALS = {"early": -np.inf, "on time": 0, "late": LATE + 1, "very late": 61}
 
 
@@ -67,10 +67,10 @@ def _table(flights: pandas.DataFrame, weather: pandas.DataFrame, airports: panda
         "flights-table",
         tuple(numbers),
         to_fixed(
-            np.stack([ramp(own.to_numpy(np.float64), *bounds) for own, *bounds in numbers.values()], axis=1)
+            np.stack([ramp(values.to_numpy(np.float64), *at) for values, *at in numbers.values()], axis=1)
         ),
         tuple(codes),
-        np.stack([np.asarray(own, np.int16) for own, _ in codes.values()], axis=1),
+        np.stack([np.asarray(column, np.int16) for column, _ in codes.values()], axis=1),
         tuple(tuple(values) for _, values in codes.values()),
     )
 

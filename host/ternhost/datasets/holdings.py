@@ -1,4 +1,4 @@
-"""Who of a fleet holds which records."""
+"""Which client of a fleet holds which records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ternhost.datasets.base import Fixed, Indices
 
 @dataclass(frozen=True)
 class Holdings:
-    """What the clients of a fleet hold: client i (from 0) the i-th `each` rows of `order`, counted over and over.
+    """The records of a fleet's clients: client i (from 0) holds the i-th `each` rows of `order`, cyclically.
 
     records: m x (d + 1) int16, Q1.14, the label last. order: positions in `records`.
     """
@@ -32,11 +32,9 @@ class Holdings:
 
     def positions(self, clients: npt.ArrayLike) -> Indices:
         """The positions that these clients hold: n x each."""
-        whole = self.order[: self.clients * self.each].reshape(-1, self.each)
-        found: Indices = whole[np.asarray(clients, np.int64) % self.clients]
-        return found
+        by_client: Indices = self.order[: self.clients * self.each].reshape(-1, self.each)
+        return by_client[np.asarray(clients, np.int64) % self.clients]
 
     def rows(self, clients: npt.ArrayLike) -> Fixed:
         """The records that these clients hold: n x each x (d + 1)."""
-        found: Fixed = self.records.take(self.positions(clients), axis=0)
-        return found
+        return self.records[self.positions(clients)]

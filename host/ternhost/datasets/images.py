@@ -9,7 +9,6 @@ import gzip
 import math
 import struct
 import zlib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,17 +45,11 @@ _WHITE = 255
 _LARGEST = 1 << 32
 
 
-def mnist(path: Path | None = None) -> Dataset:
-    """Handwritten digits. `path`: the folder of the two files, packed or not (default: see `find_file`)."""
-    return _load("mnist", path)
+def load(name: str, path: Path | None = None) -> Dataset:
+    """Handwritten digits ("mnist") or pieces of clothing ("fashion-mnist").
 
-
-def fashion_mnist(path: Path | None = None) -> Dataset:
-    """Pieces of clothing, with the files of MNIST's names in a folder of their own."""
-    return _load("fashion-mnist", path)
-
-
-def _load(name: str, path: Path | None) -> Dataset:
+    path: the folder of the two files, packed or not (default: the folder of that name in `data_folder()`).
+    """
     source = SOURCES[name]
     if path is None:
         path = data_folder() / name  # both sets have files of the same names
@@ -73,8 +66,7 @@ def _load(name: str, path: Path | None) -> Dataset:
     pooled = images.reshape(n, _SIDE, height // _SIDE, _SIDE, width // _SIDE).mean(axis=(2, 4))
     names = [f"pixel{row}{column}" for row in range(_SIDE) for column in range(_SIDE)]
     features = normalised(pooled.reshape(n, -1), 0, _WHITE)
-    data = with_constant(name, MULTICLASS, names, features, labels.astype(np.int16))
-    return replace(data, classes=CLASSES[name])
+    return with_constant(name, MULTICLASS, names, features, labels, CLASSES[name])
 
 
 def read_idx(path: Path, source: str) -> npt.NDArray[Any]:

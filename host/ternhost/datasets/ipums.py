@@ -1,7 +1,7 @@
 """IPUMS International extracts: CSV files of census records, a column a variable, named in the first line.
 
-The papers use extracts of Brazil and Mexico, with total income as what is to be predicted. Anyone may have an extract
-made, with the variables that they choose; it may not be passed on, so none comes with tern.
+The papers use extracts of Brazil and Mexico and predict total income. Anyone may have an extract made, with variables
+of their choice; it may not be passed on, so none comes with tern.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_CATEGORIES = 64
 
 @dataclass(frozen=True)
 class Numeric:
-    """The domain of a numeric variable (what lies outside is cut to it), and the codes that are no numbers.
+    """The domain of a numeric variable (values outside are clipped to it), and the codes that are no numbers.
 
     `high` None: the largest value of the extract, for amounts in a currency that had other values every year.
     """
@@ -95,14 +95,14 @@ def ipums(
     columns = [_normalised(kept[name], known[name]) for name in numbers]
     codes, categories = [], []
     for name in groups:
-        values, found = pandas.factorize(kept[name].fillna("missing").astype(str), sort=True)
-        if len(found) > _MOST_CATEGORIES:
+        values, distinct = pandas.factorize(kept[name].fillna("missing").astype(str), sort=True)
+        if len(distinct) > _MOST_CATEGORIES:
             raise UsageError(
-                f"{file}: {name} has {len(found)} different values, too many for a categorical variable",
+                f"{file}: {name} has {len(distinct)} different values, too many for a categorical variable",
                 hint=f"leave it out (ignore={name!r}), or give its domain if it is numeric",
             )
         codes.append(values.astype(np.int16))
-        categories.append(tuple(str(value) for value in found))
+        categories.append(tuple(str(value) for value in distinct))
     return Table(
         dataset,
         tuple(numbers),

@@ -1,4 +1,4 @@
-"""Data sets in the cache: what reads their source takes seconds, of which importing pandas or scikit-learn is one."""
+"""Data sets in the cache: reading their source takes seconds, of which importing pandas or scikit-learn is one."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def kept(key: str, make: Callable[[], Dataset]) -> Dataset:
 
 
 def _read(path: Path) -> Dataset:
-    with path.open("rb") as file, np.load(file) as found:
-        features, classes = (tuple(str(name) for name in found[part]) for part in _NAMES)
-        values, labels, held_out = (found[part] for part in _PARTS)
-        return Dataset(str(found["name"]), str(found["task"]), features, values, labels, held_out, classes)
+    with path.open("rb") as file, np.load(file) as parts:
+        features, classes = (tuple(map(str, parts[part])) for part in _NAMES)
+        arrays = (parts[part] for part in _PARTS)
+        return Dataset(str(parts["name"]), str(parts["task"]), features, *arrays, classes)
 
 
 def _write(path: Path, made: Dataset) -> None:

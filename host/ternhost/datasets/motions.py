@@ -55,8 +55,8 @@ def read_ts(path: Path, source: str) -> tuple[Floats, list[str]]:
 def motions(path: Path | None = None) -> Dataset:
     """Windows of 2 seconds with 20 features; label: the activity. A record's windows are held out together.
 
-    `path`: one of the two files, or the folder of both (default: the package aeon, else see `find_file`). Of each axis
-    the mean, the standard deviation and the mean absolute difference from the mean; and the mean lengths of
+    path: one of the two files, or the folder of both (default: the package aeon, else see `find_file`). The features
+    are each axis' mean, standard deviation and mean absolute difference from the mean, and the mean lengths of
     acceleration and rotation.
     """
     folder = path or _bundled()
@@ -66,7 +66,7 @@ def motions(path: Path | None = None) -> Dataset:
         files = [
             find_file("basic-motions", folder, (part, f"BasicMotions/{part}"), SOURCE) for part in _PARTS
         ]
-    windows, codes = [], []  # of each record
+    windows, codes = [], []  # by record
     for file in files:
         values, labels = read_ts(file, SOURCE)
         each = values.shape[2] // _WINDOW
@@ -86,10 +86,8 @@ def motions(path: Path | None = None) -> Dataset:
         axis=1,
     )
     names = [*(f"{kind}_{axis}" for kind in KINDS for axis in _AXES), "acceleration", "rotation"]
-    data = with_constant(
-        "basic-motions", MULTICLASS, names, features, np.repeat(codes, sizes).astype(np.int16)
-    )
-    return replace(data, classes=CLASSES, held_out=np.repeat(held_out(len(windows)), sizes))
+    data = with_constant("basic-motions", MULTICLASS, names, features, np.repeat(codes, sizes), CLASSES)
+    return replace(data, held_out=np.repeat(held_out(len(windows)), sizes))
 
 
 def _bundled() -> Path | None:

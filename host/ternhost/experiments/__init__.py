@@ -7,6 +7,7 @@ of the rows of these cells.
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,6 @@ def run(name: str, options: Options, directory: Path | None = None) -> Outcome:
             hint=f"leave --mechanism out; it is for {', '.join(COMPARING)}",
         )
     cells = module.cells(options)
-    kept = Kept(directory, {"experiment": name, "tern": tern.__version__, **options.asked})
+    kept = Kept(directory, {"experiment": name, "tern": tern.__version__, **options.decisive})
     outcome: Outcome = module.outcome(options, tables(cells, kept, options.progress, options.workers))
-    return outcome
+    return replace(outcome, name=name)

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tern.card import Card, decode
+from tern.card import Card
 from ternhost import datasets
 from ternhost.errors import StorageError, UsageError
 from ternhost.experiments.cells import Row, finite
@@ -46,10 +46,8 @@ class Contender:
     @property
     def label(self) -> str:
         """The label of its curve."""
-        said = [f"{name} {value}" for name, value in self.options]
-        if self.levels is not None:
-            said.insert(0, f"{self.levels} levels")
-        return ", ".join([self.name, *said])
+        levels = [] if self.levels is None else [f"{self.levels} levels"]
+        return ", ".join([self.name, *levels, *(f"{name} {value}" for name, value in self.options)])
 
     def card(self, epsilon: int, use: str | None = None) -> Card:
         """Its card at `epsilon` (micro), designed once; tuned for `use` where that is possible."""
@@ -81,10 +79,10 @@ class Options:
             raise UsageError(f"--workers must be 1 or more, not {self.workers}")
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def decisive(self) -> dict[str, Any]:
         """The options that determine the results, for the file of finished cells."""
-        own = {"dataset": self.dataset, "runs": self.runs, "quick": self.quick, "seed": self.seed}
-        return {**own, "mechanism": self.contender and self.contender.label}
+        plain = {name: getattr(self, name) for name in ("dataset", "runs", "quick", "seed")}
+        return {**plain, "mechanism": self.contender and self.contender.label}
 
     def runs_or(self, full: int, quick: int) -> int:
         """The number of runs, or a default."""
@@ -92,8 +90,12 @@ class Options:
             return self.runs
         return quick if self.quick else full
 
+    def seeds(self, full: int, quick: int, step: int = 1) -> range:
+        """A seed for each run: `step` apart, where a run uses several."""
+        return range(self.seed, self.seed + step * self.runs_or(full, quick), step)
+
     def sets(self, *names: str) -> tuple[str, ...]:
-        """The data set asked for, or these. Raises UsageError where the one asked for cannot be loaded."""
+        """The data set of the options, or these. Raises UsageError where the former cannot be loaded."""
         if self.dataset is None:
             return names
         load(self.dataset)
@@ -105,21 +107,21 @@ class Options:
         A quick version leaves out mechanisms with slow designs.
         """
         slow = {name for name in names if self.quick and mechanisms.REGISTRY.named(name).slow}
-        found = [Contender(name) for name in (*names, *mechanisms.added()) if name not in slow]
+        contenders = [Contender(name) for name in (*names, *mechanisms.added()) if name not in slow]
         if self.contender is not None:
-            found.append(self.contender)
-        return {one.label: one for one in found}
+            contenders.append(self.contender)
+        return {contender.label: contender for contender in contenders}
 
 
 @dataclass(frozen=True)
 class Outcome:
     """The result: tables by name (lists of rows with the same columns), figures by name, and a few lines of text."""
 
-    name: str
     settings: Mapping[str, Any]
     tables: Mapping[str, Sequence[Row]]
     figures: Mapping[str, Figure]
     lines: Sequence[str] = ()
+    name: str = ""  # of the experiment
 
 
 def write(outcome: Outcome, directory: Path) -> list[Path]:
@@ -167,9 +169,8 @@ def two_classes(name: str) -> datasets.Dataset:
 
 @lru_cache(maxsize=512)
 def _card(of: Contender, epsilon: int, use: str | None) -> Card:
-    found = mechanisms.design(of.name, levels=of.levels, epsilon_micro=epsilon, use=use, **dict(of.options))
-    card: Card = decode(found.card)
-    return card
+    design = mechanisms.design(of.name, levels=of.levels, epsilon_micro=epsilon, use=use, **dict(of.options))
+    return design.decode()
 
 
 def card_of(name: str, epsilon: int, levels: int | None = None) -> Card:

@@ -1,4 +1,4 @@
-"""LDP-FedSGD in floats, as the papers describe it: what tern's learner is compared with. For simulations only.
+"""LDP-FedSGD in floats, as the papers describe it: the baseline of tern's learner. For simulations only.
 
 Source: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7; mechanisms of Duchi et al. (2018), Wang et al. (2019) and of
 Zhao et al. Each client reports once, k of d coordinates of its gradient clipped to [-1, 1], at epsilon / k each; the
@@ -53,14 +53,14 @@ def by_piecewise(t: Callable[[float], float]) -> Callable[[float], Perturb]:
     """PM or PM-SUB, by their t: a window of the outputs around x with probability E / (t + E), else one outside."""
 
     def of(epsilon: float) -> Perturb:
-        e, own = math.exp(epsilon), t(epsilon)
-        scale = (e + own) / (own * (e - 1))
-        top = scale * (own + 1)
+        e, parameter = math.exp(epsilon), t(epsilon)
+        scale = (e + parameter) / (parameter * (e - 1))
+        top = scale * (parameter + 1)
         width = 2 * scale
 
         def perturb(x: Floats, rng: np.random.Generator) -> Floats:
-            low = scale * (x * own - 1)
-            u, inside = rng.random(x.shape), rng.random(x.shape) < e / (own + e)
+            low = scale * (x * parameter - 1)
+            u, inside = rng.random(x.shape), rng.random(x.shape) < e / (parameter + e)
             outside = u * (2 * top - width) - top
             outside += np.where(outside > low, width, 0.0)
             return np.where(inside, low + u * width, outside)
@@ -79,7 +79,7 @@ MECHANISMS: dict[str, Callable[[float], Perturb]] = {
 
 
 def generator(seed: int) -> np.random.Generator:
-    """For the draws of a run: other ones than those that synthetic records of this seed were made by."""
+    """For the draws of a run: independent of the synthetic records of this seed."""
     return np.random.default_rng([seed, _DRAWS])
 
 
@@ -102,7 +102,7 @@ class Run:
 
 
 def train(run: Run, dataset: Dataset, perturb: Callable[[float], Perturb], seed: int) -> Floats:
-    """The model after all rounds; clients hold the training records in random order, counted over and over.
+    """The model after all rounds; clients hold the training records in random order, cyclically.
 
     perturb: for the epsilon of a coordinate.
     """
@@ -144,7 +144,7 @@ def descend(
 def gradients(
     model: str, x: Floats, y: Floats, weights: Floats, k: int, rng: np.random.Generator
 ) -> tuple[npt.NDArray[np.int64], Floats]:
-    """Of each record k different coordinates at random, and the gradient there, clipped to [-1, 1]: both n x k."""
+    """k different random coordinates of each record, and the gradient there, clipped to [-1, 1]: both n x k."""
     n, d = x.shape
     chosen = rng.integers(d, size=(n, 1)) if k == 1 else rng.random((n, d)).argpartition(k - 1, axis=1)[:, :k]
     z = np.einsum("ij,j->i", x, weights)

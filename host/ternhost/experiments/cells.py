@@ -50,8 +50,8 @@ class Cell:
     @property
     def key(self) -> str:
         """The identity of the cell."""
-        said = ", ".join(f"{name}={value!r}" for name, value in sorted(self.arguments.items()))
-        return f"{self.table}: {self.work.__name__}({said})"
+        arguments = ", ".join(f"{name}={value!r}" for name, value in sorted(self.arguments.items()))
+        return f"{self.table}: {self.work.__name__}({arguments})"
 
     @classmethod
     def each(
@@ -70,12 +70,11 @@ class Cell:
 
     def run(self) -> list[Row]:
         """Its rows as JSON stores them: no nan, no tuples."""
-        rows: list[Row] = json.loads(json.dumps(finite(self.work(**self.arguments)), default=_plain))
+        plain = json.dumps(
+            finite(self.work(**self.arguments)), default=lambda number: number.item()
+        )  # of NumPy
+        rows: list[Row] = json.loads(plain)
         return rows
-
-
-def _plain(value: Any) -> Any:
-    return value.item()  # a number of NumPy's
 
 
 def finite(value: Any) -> Any:

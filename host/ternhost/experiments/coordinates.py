@@ -29,7 +29,7 @@ from ternhost.privacy.base import MICRO
 SUMMARY = "what the rules for k cost, against the best k"
 
 _DIMENSIONS = (2, 16)
-_D = 16  # of what is measured
+_D = 16  # coordinates of the measured values
 _MOST_K = 8
 _MECHANISM = "hm-tp"
 _POINTS = np.linspace(0, 1, 41)
@@ -56,18 +56,18 @@ def cells(options: Options) -> list[Cell]:
     count, step = (16, 0.5) if options.quick else (151, 0.05)
     grid = {"count": count, "step": step}
     laws = Cell.each("coordinates", _by_law, grid, cost=0.01 * count, d=_DIMENSIONS, name=VARIANCES)
-    values = {"clients": 10_000 if options.quick else 50_000, "runs": options.runs_or(40, 4)}
+    values = {"clients": 10_000 if options.quick else 50_000, "seeds": options.seeds(40, 4, 1000)}
     training = {
         "dataset": two_classes(options.dataset or DATASET).name,
         "reports": 10_000 if options.quick else 30_000,
-        "runs": options.runs_or(10, 2),
+        "seeds": options.seeds(10, 2),
     }
-    found = []
-    for epsilon in (2.0, 4.9) if options.quick else (1.0, 2.0, 3.0, 4.0, 4.9, 6.0, 7.4, 8.0):
-        own = {"epsilon": epsilon, "seed": options.seed}
-        found += [Cell("measured", _measured, {"kind": kind, **own, **values}, cost=2) for kind in _KINDS]
-        found.append(Cell("trained", _trained, {**own, **training}, cost=10))
-    return laws + found
+    epsilons = (2.0, 4.9) if options.quick else (1.0, 2.0, 3.0, 4.0, 4.9, 6.0, 7.4, 8.0)
+    return [
+        *laws,
+        *Cell.each("measured", _measured, values, cost=2, epsilon=epsilons, kind=_KINDS),
+        *Cell.each("trained", _trained, training, cost=10, epsilon=epsilons),
+    ]
 
 
 def _by_law(name: str, d: int, count: int, step: float) -> list[Row]:
@@ -126,12 +126,10 @@ def outcome(options: Options, tables: Tables) -> Outcome:
             [_curve(rule, pick(trained, rule=rule), "k", "figure") for rule in RULES],
         ),
     ]
-    figure = draw(panels, 2)
     return Outcome(
-        "coordinates",
         {"dimensions": _DIMENSIONS},
         {"coordinates": rows, "measured": measured, "trained": trained},
-        {"coordinates": figure},
+        {"coordinates": draw(panels, 2)},
         lines,
     )
 
@@ -155,7 +153,7 @@ def _thin(rows: list[Row]) -> list[Row]:
 
 
 def _curve(rule: str, rows: list[Row], k: str, what: str, unit: float = 1) -> Curve:
-    """What a rule gives by epsilon; its line is broken where the rule's k changes, since the figure jumps there."""
+    """A rule's figure by epsilon; its line is broken where the rule's k changes, since the figure jumps there."""
     x, y, error = [], [], []
     for i, row in enumerate(rows):
         if i and row[k] != rows[i - 1][k]:
@@ -179,23 +177,24 @@ def _values(kind: str, clients: int, seed: int) -> Fixed:
     return to_fixed(rng.normal(0.9, 0.02, (clients, _D)))
 
 
-def _measured(kind: str, epsilon: float, clients: int, runs: int, seed: int) -> list[Row]:
-    values = _values(kind, clients, seed)
+def _measured(kind: str, epsilon: float, clients: int, seeds: range) -> list[Row]:
+    values = _values(kind, clients, seeds[0])
 
     def errors(k: int, card: str) -> list[float]:
-        asked = collection(values, epsilon=f"{epsilon:g}", k=k, card=card)
-        return [squared_error(found) for found in repeated(asked, range(seed, seed + 1000 * runs, 1000))]
+        collecting = collection(values, epsilon=f"{epsilon:g}", k=k, card=card)
+        return [squared_error(collected) for collected in repeated(collecting, seeds)]
 
     return _by_rule(epsilon, _D, {"values": kind, "clients": clients}, "squared_error", errors)
 
 
-def _trained(dataset: str, epsilon: float, reports: int, runs: int, seed: int) -> list[Row]:
+def _trained(dataset: str, epsilon: float, reports: int, seeds: range) -> list[Row]:
     data = load(dataset)
     reports = min(len(data.training), reports)
 
     def figures(k: int, card: str) -> list[float]:
-        learners = learned(data, reports, range(seed, seed + runs), epsilon=f"{epsilon:g}", k=k, card=card)
-        return [figure_of(learner) for learner in learners]
+        return [
+            figure_of(one) for one in learned(data, reports, seeds, epsilon=f"{epsilon:g}", k=k, card=card)
+        ]
 
     common = {"data": dataset, "reports": reports, "measure": judging.measure(data)}
     return _by_rule(epsilon, data.dimension, common, "figure", figures)
@@ -204,7 +203,7 @@ def _trained(dataset: str, epsilon: float, reports: int, runs: int, seed: int) -
 def _by_rule(
     epsilon: float, d: int, common: Row, figure: str, measure: Callable[[int, str], list[float]]
 ) -> list[Row]:
-    """A row for each rule; what is measured depends on the rule's k alone."""
+    """A row for each rule; the figure depends on the rule's k alone."""
     rows, of_k = [], {}
     cards = {k: card_of(_MECHANISM, round(epsilon * MICRO) // k) for k in range(1, d + 1)[:_MOST_K]}
     for rule in RULES:

@@ -1,8 +1,8 @@
 """How many levels are enough: PM-SUB as a card of N levels, and as the paper discretises it (Algorithm 5).
 
 Algorithm 5 of Zhao et al. (2021) draws the continuous output and rounds it at random to one of 2m + 1 equal steps of
-[-A, A]. That is unbiased, and adds variance; in floating point it is also not exactly private. A card of N levels has
-its window made of levels to begin with.
+[-A, A]. That is unbiased, and adds variance; in floating point it is also not exactly private. The window of a card
+consists of levels from the start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from ternhost.privacy.mechanisms import design, piecewise
 
 SUMMARY = "levels of PM-SUB against variance and accuracy, as cards and by the paper's Algorithm 5"
 
-
 _KINDS = {"card, paper's window": "paper", "card, best window": "best"}
 _ROUNDED = "Algorithm 5"
 _EPSILONS = (1.0, 4.0)
@@ -34,21 +33,17 @@ def cells(options: Options) -> list[Cell]:
     name = two_classes(options.dataset or DATASET).name
     training = {
         "dataset": name,
-        "runs": options.runs_or(10, 2),
         "reports": 20_000 if options.quick else 80_000,
-        "seed": options.seed,
+        "seeds": options.seeds(10, 2),
     }
     return [
-        *Cell.each(
-            "discretisation",
-            _variances,
-            {},
-            cost=lambda levels, **_: levels / 255,
-            epsilon=_EPSILONS,
-            levels=levels,
-        ),
+        *Cell.each("discretisation", _variances, {}, _cost, epsilon=_EPSILONS, levels=levels),
         *Cell.each("trained", _trained, training, epsilon=_EPSILONS, levels=levels),
     ]
+
+
+def _cost(levels: int, **_: object) -> float:
+    return levels / 255
 
 
 def _variances(epsilon: float, levels: int) -> list[Row]:
@@ -66,11 +61,11 @@ def _variances(epsilon: float, levels: int) -> list[Row]:
     ]
 
 
-def _trained(dataset: str, epsilon: float, levels: int, runs: int, reports: int, seed: int) -> list[Row]:
+def _trained(dataset: str, epsilon: float, levels: int, reports: int, seeds: range) -> list[Row]:
     data = load(dataset)
     card = card_of("pm-sub", round(epsilon * MICRO), levels).data.hex()
     reports = min(len(data.training), reports)
-    learners = learned(data, reports, range(seed, seed + runs), epsilon=f"{epsilon:g}", k=1, card=card)
+    learners = learned(data, reports, seeds, epsilon=f"{epsilon:g}", k=1, card=card)
     return [
         {
             "dataset": dataset,
@@ -117,7 +112,6 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         if row["levels"] in (15, 255)
     ]
     return Outcome(
-        "discretisation",
         {"levels": values_of(rows, "levels")},
         {"discretisation": rows, "trained": trained},
         {"discretisation": draw(panels)},

@@ -2,9 +2,9 @@
 
 LDP-FedSGD (Zhao et al. 2021, Algorithm 7; their figures of trained models): every client reports once, k coordinates of
 its gradient by the paper's rule, on a range of 1. Beside it is tern with its defaults in as many rounds: its own
-mechanism, and ranges that follow the reports. Each of ten folds is held out in turn; small sets
-are divided anew, ten folds again, and their records are held by many clients each. The optimal card is one for
-gradients: of the least mean second moment, small values being likely.
+mechanism, and ranges that follow the reports. Each of ten folds is held out in turn; small sets are divided anew, ten
+folds again, and many clients hold each of their records. The optimal card is one for gradients: it has the least mean
+second moment where small values are likely.
 """
 
 from __future__ import annotations
@@ -71,20 +71,20 @@ def _sets(options: Options) -> Iterator[tuple[str, Dataset]]:
 
 def cells(options: Options) -> list[Cell]:
     epsilons = [0.5, 2.0] if options.quick else [0.5, 1.0, 2.0, 4.0]
-    found = []
+    cells: list[Cell] = []
     for name, dataset in _sets(options):
         small = len(dataset.labels) < SMALL
         folds = options.runs_or(2 * _FOLDS if small else _FOLDS, 2)
         reports = CLIENTS if small else min(_MOST, len(dataset.labels) * (_FOLDS - 1) // _FOLDS)
         common = {"name": name, "folds": folds, "reports": min(reports, 10_000) if options.quick else reports}
-        found += Cell.each(
+        cells += Cell.each(
             "optima",
             _optimal,
             {"name": name, "folds": folds, "seed": options.seed},
             cost=folds * len(dataset.labels) / 1e4,
             model=_MODELS[dataset.task],
         )
-        found += [
+        cells += [
             Cell(
                 "folds",
                 _trained,
@@ -98,14 +98,14 @@ def cells(options: Options) -> list[Cell]:
             for epsilon in epsilons
             for label, contender in [*options.compared(*_COMPARED).items(), (_TERN, None)]
         ]  # fmt: skip
-    return found
+    return cells
 
 
 def _optimal(name: str, model: str, folds: int, seed: int) -> list[Row]:
     """The optimum without privacy of each fold."""
     parts = [fold(name, i, seed) for i in range(folds)]
-    found = [optimal_figures(part, model)[measure(part)] for part in parts]
-    return [{"data": name, "model": model, "run": i, "optimum": figure} for i, figure in enumerate(found)]
+    optima = [optimal_figures(part, model)[measure(part)] for part in parts]
+    return [{"data": name, "model": model, "run": i, "optimum": figure} for i, figure in enumerate(optima)]
 
 
 def _trained(
@@ -123,11 +123,11 @@ def _trained(
     for i in range(folds):
         part = fold(name, i, seed)
         k = coordinates_by_rule("paper", round(epsilon * MICRO), part.dimension)
-        own: dict[str, Any] = {"model": model, "epsilon": f"{epsilon:g}"}
+        training: dict[str, Any] = {"model": model, "epsilon": f"{epsilon:g}"}
         if of:
             card = of.card(round(epsilon * MICRO) // k, mechanisms.GRADIENTS)
-            own |= {"k": k, "card": card.data.hex(), "range": "0"}
-        learner = sgd(part, reports, seed + i, **own)
+            training |= {"k": k, "card": card.data.hex(), "range": "0"}
+        learner = sgd(part, reports, seed + i, **training)
         rows.append(
             {
                 "data": name,
@@ -155,7 +155,6 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     best = winners(_summaries(papers), _BY, "mechanism", "figure")
     ranges = _ranges(folds)
     return Outcome(
-        "erm",
         {"folds": _FOLDS},
         {"erm": rows, "best": best, "ranges": ranges, "folds": folds},
         {f"erm-{name}": _figure(pick(rows, data=name)) for name in values_of(rows, "data")},
@@ -186,7 +185,7 @@ def _larger(row: Row) -> bool:
 
 def _ranges(folds: Sequence[Row]) -> list[Row]:
     """How much better tern is than its mechanism on a range of 1, fold by fold."""
-    found = []
+    rows = []
     for group, own in grouped(folds, *_BY).items():
         tern, plain = (
             np.array([row["figure"] for row in pick(own, mechanism=name)]) for name in (_TERN, _LIKE_TERN)
@@ -194,12 +193,12 @@ def _ranges(folds: Sequence[Row]) -> list[Row]:
         mean, error = mean_and_error(((tern - plain) * (1 if _larger(own[0]) else -1)).tolist(), _SHARED)
         verdict = "tied" if abs(mean) <= 2 * error or len(tern) < 2 else "better" if mean > 0 else "worse"
         common = dict(zip(_BY, group, strict=True))
-        found.append({**common, "better_by": mean, "standard_error": error, "verdict": verdict})
-    return found
+        rows.append({**common, "better_by": mean, "standard_error": error, "verdict": verdict})
+    return rows
 
 
 def _figure(rows: list[Row]) -> Figure:
-    """A panel a model, of one data set."""
+    """A panel for each model of one data set."""
     panels = []
     for model in values_of(rows, "model"):
         own = pick(rows, model=model)

@@ -1,10 +1,10 @@
 """Frequencies of a table of numbers and categories: collecting as it is, beside other ways to spend epsilon.
 
 Every client holds a line of the table. `collecting` is `tern collect` at its defaults. The others are laws of published
-protocols in floats, whose counts are drawn at once: one attribute of all that there are, chosen at random, by optimised
-unary encoding or by generalised randomised response (Wang et al., USENIX Security 2017), and every attribute at
-epsilon / d by the better of these two. The error is the mean, over the categorical attributes, of the mean squared
-error of a frequency. No estimate is cut at 0: all are without bias.
+protocols in floats, whose counts are drawn at once: one random attribute by optimised unary encoding or by generalised
+randomised response (Wang et al., USENIX Security 2017), and every attribute at epsilon / d by the better of these two.
+The error is the mean squared error of a frequency, averaged over the categorical attributes. No estimate is clipped at
+0: all are unbiased.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ SUMMARY = (
 _TABLE = "flights-table"
 _OWN = "collecting"
 
-Protocol = Callable[
-    [Indices, float, np.random.Generator], Floats
-]  # how many hold each category -> frequencies
+# How many hold each category -> frequencies.
+Protocol = Callable[[Indices, float, np.random.Generator], Floats]
 
 
 def cells(options: Options) -> list[Cell]:
@@ -44,51 +43,47 @@ def cells(options: Options) -> list[Cell]:
         raise UsageError(f"{name} has no categorical attribute", hint=f"leave --dataset out, for {_TABLE}")
     epsilons = (1.0, 4.0) if options.quick else (0.5, 1.0, 2.0, 3.0, 4.0, 6.0)
     common = {"name": name, "most": 20_000 if options.quick else 1_000_000}
-    seeds = range(options.seed, options.seed + options.runs_or(10, 2))
-    return Cell.each("runs", _run, common, epsilon=epsilons, seed=seeds)
+    return Cell.each("runs", _run, common, epsilon=epsilons, seed=options.seeds(10, 2))
 
 
 def _run(name: str, most: int, epsilon: float, seed: int) -> list[Row]:
     table, _ = load(name)
     clients, rng = min(most, len(table.numeric)), np.random.default_rng([seed, 5])
-    asked = Collect.Options(dataset=name, epsilon=f"{epsilon:g}", clients=clients, seed=seed)
-    told = simulate(Collect(asked, Population(clients=len(table.numeric)), table), seed).result([])[
-        "attributes"
-    ]
-    told = [entry for entry in told if "frequencies" in entry]
-    held = [np.rint(clients * np.array(entry["true"])).astype(np.int64) for entry in told]
-    found = {_OWN: [np.array(entry["frequencies"], np.float64) for entry in told]}
-    found |= {who: way(table, held, epsilon, rng) for who, way in _WAYS.items()}
+    options = Collect.Options(dataset=name, epsilon=f"{epsilon:g}", clients=clients, seed=seed)
+    collected = simulate(Collect(options, Population(clients=len(table.numeric)), table), seed)
+    attributes = [entry for entry in collected.result([])["attributes"] if "frequencies" in entry]
+    held = [np.rint(clients * np.array(entry["true"])).astype(np.int64) for entry in attributes]
+    frequencies = {_OWN: [np.array(entry["frequencies"], np.float64) for entry in attributes]}
+    frequencies |= {name: way(table, held, epsilon, rng) for name, way in _WAYS.items()}
     return [
         {
             "data": name,
             "clients": clients,
             "epsilon": epsilon,
             "run": seed,
-            "way": who,
+            "way": way,
             "attribute": entry["name"],
-            "categories": len(own),
-            "squared_error": float(np.mean((share - own / clients) ** 2)),
+            "categories": len(holders),
+            "squared_error": float(np.mean((share - holders / clients) ** 2)),
         }
-        for who, shares in found.items()
-        for entry, own, share in zip(told, held, shares, strict=True)
+        for way, shares in frequencies.items()
+        for entry, holders, share in zip(attributes, held, shares, strict=True)
     ]
 
 
 def _unary(held: Indices, epsilon: float, rng: np.random.Generator) -> Floats:
     n, q = held.sum(), 1 / (math.exp(epsilon) + 1)
-    said = rng.binomial(held, 0.5) + rng.binomial(n - held, q)
-    shares: Floats = (said / n - q) / (0.5 - q)
+    bits = rng.binomial(held, 0.5) + rng.binomial(n - held, q)
+    shares: Floats = (bits / n - q) / (0.5 - q)
     return shares
 
 
 def _response(held: Indices, epsilon: float, rng: np.random.Generator) -> Floats:
     size, e = len(held), math.exp(epsilon)
     q = 1 / (e + size - 1)
-    said = sum(
-        rng.multinomial(n, np.full(size, q) + (e - 1) * q * np.eye(size)[i]) for i, n in enumerate(held)
-    )
-    shares: Floats = (said / held.sum() - q) / ((e - 1) * q)
+    laws = np.full((size, size), q) + (e - 1) * q * np.eye(size)
+    reports = sum(rng.multinomial(n, law) for n, law in zip(held, laws, strict=True))
+    shares: Floats = (reports / held.sum() - q) / ((e - 1) * q)
     return shares
 
 
@@ -106,10 +101,10 @@ def _sampled(
 
 def _split(table: Table, held: list[Indices], epsilon: float, rng: np.random.Generator) -> list[Floats]:
     """All attributes of each client, each at its share of epsilon."""
-    own = epsilon / (len(table.numeric_names) + len(table.categories))
-    e = math.exp(own)
+    share = epsilon / (len(table.numeric_names) + len(table.categories))
+    unary_variance = 4 * math.exp(share) / math.expm1(share) ** 2
     return [
-        (_response if frequency_variance(own, len(one)) < 4 * e / (e - 1) ** 2 else _unary)(one, own, rng)
+        (_response if frequency_variance(share, len(one)) < unary_variance else _unary)(one, share, rng)
         for one in held
     ]
 
@@ -151,7 +146,6 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         ),
     ]
     return Outcome(
-        "frequencies",
         {"runs": rows[0]["runs"]},
         {"frequencies": rows, "best": best, "attributes": by_attribute},
         {"frequencies": draw(panels, 2)},
@@ -163,9 +157,9 @@ def outcome(options: Options, tables: Tables) -> Outcome:
 
 
 def _by_size(way: str, sizes: dict[tuple[object, ...], list[Row]]) -> Curve:
-    found = sorted(
+    points = sorted(
         (own[0]["categories"], float(np.mean([row["squared_error"] for row in own])))
-        for (who, _), own in sizes.items()
-        if who == way
+        for (name, _), own in sizes.items()
+        if name == way
     )
-    return Curve(way, [size for size, _ in found], [error for _, error in found])
+    return Curve(way, [size for size, _ in points], [error for _, error in points])

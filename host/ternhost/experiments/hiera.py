@@ -1,13 +1,13 @@
-"""HierA: its errors of means and regression beside other mechanisms, what reusing reports does, what a report costs.
+"""HierA: its errors of means and regression beside other mechanisms, the effect of reusing reports, a report's cost.
 
 Five ranges with budgets (5, 4, 3, 2, 1) e, from the lowest one up (Hao, Wu, Wan 2023). Beside it: Laplace noise at the
 budget of each value's own range, which keeps no epsilon at all, since the scale of the noise tells the range; PM and
 Harmony at the least of the budgets, and at what a report of HierA truly costs.
 
-In training the level is that of the attribute that a coordinate of the gradient belongs to, as in the paper; the sign
-is that of the gradient, which is free to be anything whatever the attribute. That costs more than where both are of one
-value: `loss_by_attribute`. Devices certify a card for one value and take the level from the gradient itself
-(algorithms/hiera.py): that is beside it, at its own cost.
+In training the paper takes the level from the attribute that a coordinate of the gradient belongs to, and the sign from
+the gradient, which may have any sign whatever the attribute. That costs more than level and sign of one value:
+`loss_by_attribute`. Devices certify a card for one value and take the level from the gradient itself (learn/hiera.py):
+the experiment compares that too, at its own cost.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ def levels(unit: float) -> system.Levels:
 
 
 def loss_by_attribute(of: system.Levels) -> float:
-    """The epsilon of a report whose level is of one number and whose sign is of another one, both free."""
+    """The epsilon of a report whose level comes from one number and whose sign from another, both free."""
     rows = [certify.at_knot(card, level) for level, card in enumerate(of.composite.level_cards)]
     ratios = []
     for reported, card in enumerate(of.composite.value_cards):
-        told = [row[reported] for row in rows]
+        reports = [row[reported] for row in rows]
         signs = [certify.distribution(card, end)[0] for end in (-ONE, ONE)]
-        ratios.append(Fraction(max(told), min(told)) * Fraction(max(signs), min(signs)))
+        ratios.append(Fraction(max(reports), min(reports)) * Fraction(max(signs), min(signs)))
     return math.log(max(ratios))
 
 
@@ -88,20 +88,18 @@ def _epsilons(of: system.Levels, true: float) -> dict[str, int]:
     return {_LEAST: min(of.budgets), _TRUE: min(round(true * MICRO), _MOST)}
 
 
-def _asked(of: system.Levels) -> dict[str, Any]:
-    """The options that mean these levels."""
+def _options(of: system.Levels) -> dict[str, Any]:
+    """The options for these levels."""
     return {"epsilon": str(of.epsilon / MICRO), "budgets": ",".join(map(str, _BUDGETS))}
 
 
 def cells(options: Options) -> list[Cell]:
     common = {
         "clients": 20_000 if options.quick else 100_000,
-        "runs": options.runs_or(200, 20),
         "shares": (0.0, 0.5, 1.0) if options.quick else (0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
-        "seed": options.seed,
+        "seeds": options.seeds(200, 20),
     }
-    reports, runs = (20_000, options.runs_or(2, 2)) if options.quick else (80_000, options.runs_or(10, 2))
-    training = {"reports": reports, "runs": runs, "seed": options.seed}
+    training = {"reports": 20_000 if options.quick else 80_000, "seeds": options.seeds(10, 2)}
     units = _UNITS[1::2] if options.quick else _UNITS
     return [
         *Cell.each("means", _estimated, common, cost=8, unit=units, source=options.sets(*_SHAPES)),
@@ -116,36 +114,31 @@ def _values(source: str, clients: int, seed: int) -> datasets.Fixed:
     return load(source).features[:clients, 1]
 
 
-def _estimated(
-    unit: float, source: str, clients: int, runs: int, shares: Sequence[float], seed: int
-) -> list[Row]:
+def _estimated(unit: float, source: str, clients: int, shares: Sequence[float], seeds: range) -> list[Row]:
     of = levels(unit)
-    values = _values(source, clients, seed)
+    values = _values(source, clients, seeds[0])
     truth = float(values.mean()) / ONE
-    seeds = range(seed, seed + runs)
     rows: list[Row] = []
 
-    def tell(who: str, mu: float | None, epsilon: float | None, found: Sequence[float]) -> None:
-        common = {"data": source, "unit": unit, "estimate": who, "mu": mu, "epsilon": epsilon}
-        errors = [value - truth for value in found]
+    def add(estimate: str, mu: float | None, epsilon: float | None, means: Sequence[float]) -> None:
+        common = {"data": source, "unit": unit, "estimate": estimate, "mu": mu, "epsilon": epsilon}
+        errors = [mean - truth for mean in means]
         rows.extend({**common, "run": i, "bias": e, "absolute_error": abs(e)} for i, e in enumerate(errors))
 
-    asked = collection(values[:, None], method=HIERA, **_asked(of))
-    counts = [found.counts[0] for found in repeated(asked, seeds)]
+    collecting = collection(values[:, None], method=HIERA, **_options(of))
+    counts = [collected.counts[0][0] for collected in repeated(collecting, seeds)]
     for mu in shares:
-        means = [
-            float(system.combine([(of, own[0])], mu, seed=one)[0])
-            for own, one in zip(counts, seeds, strict=True)
-        ]
-        tell(f"HierA, mu {mu:g}", mu, of.epsilon / MICRO, means)
+        pairs = zip(counts, seeds, strict=True)
+        means = [float(system.combine([(of, reports)], mu, seed=seed)[0]) for reports, seed in pairs]
+        add(f"HierA, mu {mu:g}", mu, of.epsilon / MICRO, means)
     noisy = _graded(of, values / ONE)
-    tell(_LAPLACE, None, None, [float(noisy(baseline.generator(one)).mean()) for one in seeds])
+    add(_LAPLACE, None, None, [float(noisy(baseline.generator(seed)).mean()) for seed in seeds])
     for at, epsilon in _epsilons(of, of.epsilon / MICRO).items():
         for name in _OTHERS:
             card = card_of(name, epsilon).data.hex()
-            asked = collection(values[:, None], epsilon=f"{epsilon / MICRO:f}", card=card)
-            found = [one.result([])["attributes"][0]["mean"] for one in repeated(asked, seeds)]
-            tell(f"{name} at {at}", None, epsilon / MICRO, found)
+            collecting = collection(values[:, None], epsilon=f"{epsilon / MICRO:f}", card=card)
+            means = [one.result([])["attributes"][0]["mean"] for one in repeated(collecting, seeds)]
+            add(f"{name} at {at}", None, epsilon / MICRO, means)
     return rows
 
 
@@ -156,14 +149,14 @@ def _graded(of: system.Levels, x: Floats, levels_of: Floats | None = None) -> Ca
 
 
 def _level(of: system.Levels, x: Floats) -> npt.NDArray[np.int64]:
-    found: npt.NDArray[np.int64] = (x[..., None] * ONE < np.array(of.device.bounds)).sum(axis=-1)
-    return found
+    level: npt.NDArray[np.int64] = (x[..., None] * ONE < np.array(of.device.bounds)).sum(axis=-1)
+    return level
 
 
 # Training
 
 
-def _trained(unit: float, who: str, reports: int, runs: int, seed: int) -> list[Row]:
+def _trained(unit: float, who: str, reports: int, seeds: range) -> list[Row]:
     """Linear regression by mini-batches in floats; the best of some learning rates, by its mean error."""
     of, dataset = levels(unit), load("synthetic-linear")
     true = loss_by_attribute(of)
@@ -172,12 +165,12 @@ def _trained(unit: float, who: str, reports: int, runs: int, seed: int) -> list[
     if at:
         epsilon = _epsilons(of, true)[at] / MICRO
         perturb = baseline.MECHANISMS["duchi" if name == "harmony" else name](epsilon)
-    found: dict[tuple[float, bool], list[float]] = {}
+    errors_by_rate: dict[tuple[float, bool], list[float]] = {}
     for rate, decays in ((rate, decays) for rate in _RATES for decays in (False, True)):
         run = baseline.Run("linear", true, reports, rate, decays, GROUPS, k=1)
         errors = []
-        for one in range(seed, seed + runs):
-            rng = baseline.generator(one)
+        for seed in seeds:
+            rng = baseline.generator(seed)
 
             def mean(x: Floats, y: Floats, weights: Floats, rng: np.random.Generator = rng) -> Floats:
                 chosen, values = baseline.gradients("linear", x, y, weights, 1, rng)
@@ -191,10 +184,10 @@ def _trained(unit: float, who: str, reports: int, runs: int, seed: int) -> list[
 
             weights = baseline.descend(run, dataset, mean, rng)
             errors.append(judging.figures(dataset, MODELS["linear"], weights)["squared_error"])
-        found[rate, decays] = errors
-    best = min(found, key=lambda key: float(np.mean(found[key])))
+        errors_by_rate[rate, decays] = errors
+    best = min(errors_by_rate, key=lambda key: float(np.mean(errors_by_rate[key])))
     common = {"unit": unit, "trainer": who, "epsilon": epsilon, "reports": reports, "rate": best[0]}
-    return [{**common, "run": i, "squared_error": error} for i, error in enumerate(found[best])]
+    return [{**common, "run": i, "squared_error": error} for i, error in enumerate(errors_by_rate[best])]
 
 
 def _by_attribute(of: system.Levels, values: Floats, attributes: Floats, rng: np.random.Generator) -> Floats:
@@ -204,11 +197,11 @@ def _by_attribute(of: system.Levels, values: Floats, attributes: Floats, rng: np
     other = rng.integers(1, of.count, level.shape)
     reported = np.where(rng.random(level.shape) < kept[level], level, (level + other) % of.count)
     c = of.values[reported, 1]
-    found: Floats = np.where(rng.random(level.shape) < 0.5 + values / (2 * c), c, -c)
-    return found
+    reports: Floats = np.where(rng.random(level.shape) < 0.5 + values / (2 * c), c, -c)
+    return reports
 
 
-def _on_devices(unit: float, reports: int, runs: int, seed: int) -> list[Row]:
+def _on_devices(unit: float, reports: int, seeds: range) -> list[Row]:
     """HierA as devices run it: the level is that of the gradient."""
     of, dataset = levels(unit), load("synthetic-linear")
     common = {
@@ -218,17 +211,15 @@ def _on_devices(unit: float, reports: int, runs: int, seed: int) -> list[Row]:
         "reports": reports,
         "rate": None,
     }
+    training = {"model": "linear", "reports": reports, "group": group_of(reports), **_options(of)}
     rows = []
-    for i, one in enumerate(range(seed, seed + runs)):
-        asked = HierA.Options(
-            model="linear", reports=reports, group=group_of(reports), seed=one, **_asked(of)
-        )
-        figure = figure_of(simulate(HierA(asked, Population(clients=reports), dataset), one))
-        rows.append({**common, "run": i, "squared_error": figure})
+    for i, seed in enumerate(seeds):
+        learner = HierA(HierA.Options(seed=seed, **training), Population(clients=reports), dataset)
+        rows.append({**common, "run": i, "squared_error": figure_of(simulate(learner, seed))})
     return rows
 
 
-# What they tell
+# The results
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
@@ -268,7 +259,6 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         )
     best = optimal_figures(load("synthetic-linear"), "linear")["squared_error"]
     return Outcome(
-        "hiera",
         {"budgets": _BUDGETS},
         {"hiera": rows, "losses": losses, "regression": regression},
         {

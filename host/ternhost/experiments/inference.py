@@ -1,6 +1,6 @@
 """Protected inference: scores of clusters of noisy class probabilities against the true epsilon of a result.
 
-A softmax classifier, trained beforehand on the training records and known to all, classifies a record on each client.
+Each client classifies a record by a public softmax classifier, which was trained beforehand on the training records.
 """
 
 from __future__ import annotations
@@ -22,25 +22,22 @@ _SCORES = (SILHOUETTE_SCORE, CALINSKI_HARABASZ)
 
 def cells(options: Options) -> list[Cell]:
     epsilons = ("0.5", "2", "8") if options.quick else ("0.25", "0.5", "1", "2", "3", "4", "6", "8", "10")
-    common = {"name": options.dataset or "digits", "runs": options.runs_or(10, 2), "seed": options.seed}
-    softmax.load(str(common["name"]))  # or say that it cannot be
+    common = {"name": options.dataset or "digits", "seeds": options.seeds(10, 2)}
+    softmax.load(str(common["name"]))  # raises where it cannot be loaded
     return Cell.each("inference", _inferred, common, eval_type=_SCORES, eps=epsilons)
 
 
-def _inferred(name: str, eval_type: str, eps: str, runs: int, seed: int) -> list[Row]:
-    asked = Infer.Options(dataset=name, laplace_eval_eps=eps, eval_type=eval_type, seed=seed)
-    results = [found.result([]) for found in repeated(Infer(asked, Population()), range(seed, seed + runs))]
+def _inferred(name: str, eval_type: str, eps: str, seeds: range) -> list[Row]:
+    options = Infer.Options(dataset=name, laplace_eval_eps=eps, eval_type=eval_type, seed=seeds[0])
+    results = [inferred.result([]) for inferred in repeated(Infer(options, Population()), seeds)]
     agreement, agreement_error = mean_and_error([result["agreement"] or 0.0 for result in results])
     return [
         {
             "data": name,
-            "clients": results[0]["clients"],
-            "classes": results[0]["classes"],
             "eval_type": eval_type,
             "laplace_eval_eps": float(eps),
-            "epsilon_true": results[0]["epsilon_true"],
+            **{key: results[0][key] for key in ("clients", "classes", "epsilon_true", "score_without_noise")},
             **averaged("score", [result["score"] or 0.0 for result in results]),
-            "score_without_noise": results[0]["score_without_noise"],
             "agreement": agreement,
             "agreement_standard_error": agreement_error,
         }
@@ -73,7 +70,6 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         )
     )
     return Outcome(
-        "inference",
         {name: rows[0][name] for name in ("data", "clients", "runs", "classes")},
         {"inference": rows},
         {"inference": draw(panels)},

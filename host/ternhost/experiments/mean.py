@@ -1,8 +1,8 @@
 """Error of estimated means against epsilon: Gaussian attributes, and the features of a data set.
 
 The paper has 16 dimensions and Gaussians of means 0, 1/3, 2/3 and 1, cut at -1 and 1. Every client reports k of its d
-attributes (Algorithm 6 of Zhao et al. 2021). The error is the mean of the squared errors of the
-d means, over the runs. The optimal card has the least mean second moment where all values are as likely.
+attributes (Algorithm 6 of Zhao et al. 2021). The error is the mean of the squared errors of the d means, over the runs.
+The optimal card has the least mean second moment for equally likely values.
 """
 
 from __future__ import annotations
@@ -28,10 +28,7 @@ _COMPARED = ("laplace", "duchi", "pm", "hm", "three-outputs", "pm-sub", "hm-tp",
 _D = 16
 _BESIDE = "duchi"
 _REAL = "flights"
-_MEANS = (0.0, 1 / 3, 2 / 3, 1.0)
-
-
-_GAUSSIANS = {f"Gaussian, mean {mean:.2g}": mean for mean in _MEANS}
+_GAUSSIANS = {f"Gaussian, mean {mean:.2g}": mean for mean in (0.0, 1 / 3, 2 / 3, 1.0)}
 
 
 @lru_cache(maxsize=4)
@@ -46,7 +43,7 @@ def cells(options: Options) -> list[Cell]:
     return Cell.each(
         "runs",
         _collected,
-        {"clients": clients, "runs": options.runs_or(40, 3), "seed": options.seed},
+        {"clients": clients, "seeds": options.seeds(40, 3, 1000)},
         cost=lambda contender, **_: 15 if contender.label == "optimal" else 1,
         source=options.sets(_REAL, *_GAUSSIANS),
         epsilon=[1.0, 4.0] if options.quick else [0.5, 1.0, 2.0, 4.0, 6.0, 8.0],
@@ -54,18 +51,15 @@ def cells(options: Options) -> list[Cell]:
     )
 
 
-def _collected(
-    source: str, clients: int, epsilon: float, contender: Contender, runs: int, seed: int
-) -> list[Row]:
-    values = _values(source, clients, seed)
+def _collected(source: str, clients: int, epsilon: float, contender: Contender, seeds: range) -> list[Row]:
+    values = _values(source, clients, seeds[0])
     k = coordinates_by_rule("wide", round(epsilon * MICRO), values.shape[1])
     card = contender.card(round(epsilon * MICRO) // k, mechanisms.VALUES)
-    asked = collection(values, epsilon=f"{epsilon:g}", k=k, card=card.data.hex())
+    collecting = collection(values, epsilon=f"{epsilon:g}", k=k, card=card.data.hex())
     common = {"data": source, "clients": len(values), "d": values.shape[1], "epsilon": epsilon, "k": k}
-    seeds = range(seed, seed + 1000 * runs, 1000)
     return [
-        {**common, "mechanism": contender.label, "run": i, "squared_error": squared_error(found)}
-        for i, found in enumerate(repeated(asked, seeds))
+        {**common, "mechanism": contender.label, "run": i, "squared_error": squared_error(collected)}
+        for i, collected in enumerate(repeated(collecting, seeds))
     ]
 
 
@@ -73,39 +67,35 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     by = ("data", "epsilon")
     rows = summaries(tables["runs"], by, "mechanism", "squared_error")
     best = winners(rows, by, "mechanism", "squared_error")
-    names = values_of(rows, "mechanism")
     return Outcome(
-        "mean",
         {"runs": rows[0]["runs"]},
         {"mean": rows, "best": best},
-        {"mean": _figure(rows, names), "mean-relative": _figure(rows, names, relative=True)},
+        {"mean": _figure(rows), "mean-relative": _figure(rows, relative=True)},
         [
             f"{row['data']}, epsilon {row['epsilon']:g}: least error {row['squared_error']:.3g} by {row['best']}"
-            + ("" if row["wins"] else f", which noise does not tell from {row['tied'] or 'the others'}")
+            + ("" if row["wins"] else f", tied with {row['tied'] or 'the others'}")
             for row in best
         ],
     )
 
 
-def _figure(rows: list[Row], names: list[str], relative: bool = False) -> Figure:
-    """The errors, a panel a source; `relative` to Duchi's mechanism, where the curves lie apart."""
+def _figure(rows: list[Row], relative: bool = False) -> Figure:
+    """The errors, a panel for each source; `relative` to Duchi's mechanism, where the curves lie apart."""
     up = "mean squared error of a mean" + (f", over {_BESIDE}'s" if relative else "")
+    lines = {_BESIDE: 1.0} if relative else {}
     panels = []
     for source in values_of(rows, "data"):
-        own = pick(rows, data=source)
-        beside = pick(own, mechanism=_BESIDE)
-        unit = {row["epsilon"]: row["squared_error"] if relative else 1.0 for row in beside}
-        curves = [
-            Curve(
-                name,
-                list(unit),
-                [row["squared_error"] / unit[row["epsilon"]] for row in pick(own, mechanism=name)],
-                [row["standard_error"] / unit[row["epsilon"]] for row in pick(own, mechanism=name)],
-            )
-            for name in names
-            if not (relative and name == _BESIDE)
+        of_source = pick(rows, data=source)
+        unit = {row["epsilon"]: row["squared_error"] for row in pick(of_source, mechanism=_BESIDE)}
+        scaled = [
+            {
+                **row,
+                **{name: row[name] / unit[row["epsilon"]] for name in ("squared_error", "standard_error")},
+            }
+            for row in of_source
+            if row["mechanism"] != _BESIDE
         ]
-        title = f"{source}: {own[0]['clients']:,} clients, d = {own[0]['d']}"
-        lines = {_BESIDE: 1.0} if relative else {}
+        curves = Curve.each(scaled if relative else of_source, "mechanism", "epsilon", "squared_error")
+        title = f"{source}: {of_source[0]['clients']:,} clients, d = {of_source[0]['d']}"
         panels.append(Panel(title, "epsilon of a client's report", up, curves, log_y=True, lines=lines))
     return draw(panels, 2 if len(panels) > 1 else 1)

@@ -27,7 +27,7 @@ _ENOUGH = 3  # points of a line that says how y depends on x
 class Curve:
     """Points of a picture; `error` is one standard error of each y, drawn as a bar.
 
-    A line joins them where what is measured is continuous in x: break it with a point of nan, or use joined=False.
+    A line joins them where the measured value is continuous in x: break it with a point of nan, or use joined=False.
     everywhere: show it in each part of a panel that is divided because it has too many curves.
     """
 
@@ -53,7 +53,7 @@ class Curve:
 
     @property
     def has_line(self) -> bool:
-        """Whether it is drawn with a line: two points say nothing of what is between them, but for a height."""
+        """Whether it is drawn with a line: two points say nothing about the values between, except for a height."""
         points = sum(map(math.isfinite, self.y))
         return self.joined and (points >= _ENOUGH or len(set(self.y)) == 1)
 

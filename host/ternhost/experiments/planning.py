@@ -33,9 +33,9 @@ MOST_OF_THE_WAY = 0.9  # from the answer that knows no features to the optimum
 
 @dataclass(frozen=True)
 class Planned:
-    """What is planned: a data set, or `dimension` features of made-up records; the model and the epsilon of a report.
+    """A plan: a data set, or `dimension` features of made-up records; the model and the epsilon of a report.
 
-    model: None for what suits the data. goal: of the figure that the data set is judged by. Raises UsageError.
+    model: None for the one that suits the data. goal: for the figure that judges the data set. Raises UsageError.
     """
 
     epsilon: str
@@ -123,7 +123,7 @@ def plan(planned: Planned, progress: Callable[[str], None] = lambda message: Non
 
 
 def reached(curve: Sequence[Row], goal: float, sign: int) -> dict[str, Any]:
-    """How many reports the mean needs for a goal, and its interval for the least and the most; None: more than asked.
+    """How many reports the mean needs for a goal, with the bounds of its interval; None: more than were tried.
 
     sign: 1 where more of the figure is better, else -1.
     """

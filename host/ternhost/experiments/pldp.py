@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import figure_of, optimal_figures, rounds
 from ternhost.experiments.statistics import grouped, pick, summaries, values_of
 from ternhost.learn.base import Population
-from ternhost.learn.fedavg import MODES, FedAvg, class_of_design
+from ternhost.learn.fedavg import MODES, FedAvg
 from ternhost.learn.judging import WORDS, measure
 from ternhost.privacy.base import MICRO
 from ternhost.reach.driver import Cohorts
@@ -35,7 +36,7 @@ SUMMARY = "PLDP-FL for nine combinations of epsilon and tau, in its modes, by ro
 _MECHANISMS = ("pdpm", "duchi", "rr3")
 _RECORDS = 8  # of a client
 _ALL_WEIGHTS = ("pdpm", "duchi")  # compared where all weights are reported
-# What clients choose from, a third of them each value: the epsilon of one weight, and tau.
+# Values that clients choose, a third of them each: the epsilon of one weight, and tau.
 _EPSILONS = {"eps1": (0.5, 0.75, 1.0), "eps2": (1.0, 2.0, 3.0), "eps3": (3.0, 4.0, 5.0)}
 _TAUS = {"tau1": (1 / 32, 1 / 16, 1 / 8), "tau2": (1 / 16, 1 / 8, 1 / 4), "tau3": (1 / 8, 1 / 4, 1 / 2)}
 
@@ -43,7 +44,7 @@ _TAUS = {"tau1": (1 / 32, 1 / 16, 1 / 8), "tau2": (1 / 16, 1 / 8, 1 / 4), "tau3"
 def cells(options: Options) -> list[Cell]:
     dataset = two_classes(options.dataset or DATASET)
     records = min(_RECORDS, max(1, len(dataset.training) // 100))
-    asked = {
+    common = {
         "rounds": 10 if options.quick else 40,
         "records": records,
         "clients": len(dataset.training) // records // 10 * 10,  # so that each takes part equally often
@@ -55,10 +56,8 @@ def cells(options: Options) -> list[Cell]:
     taus = (0.0625, 0.25, 1.0) if options.quick else (0.015625, 0.03125, 0.0625, 0.125, 0.25, 0.5, 1.0)
     compared = options.compared(*_MECHANISMS)
     settings: list[tuple[str, dict[str, Any]]] = [("modes", {"choices": mode}) for mode in MODES]
-    if not options.quick:
-        settings += [("combinations", {"choices": _choices(e, tau)}) for e in _EPSILONS for tau in _TAUS]
-    else:
-        settings += [("combinations", {"choices": _choices(f"eps{i}", f"tau{i}")}) for i in (1, 3)]
+    pairs = [("eps1", "tau1"), ("eps3", "tau3")] if options.quick else product(_EPSILONS, _TAUS)
+    settings += [("combinations", {"choices": _choices(*pair)}) for pair in pairs]
     settings += [("taus", {"tau": tau, "epsilon": "8"}) for tau in taus]
     return [
         Cell(
@@ -66,13 +65,12 @@ def cells(options: Options) -> list[Cell]:
             _trained,
             {
                 "table": table,
-                "dataset": dataset.name, "label": label, "of": of, "asked": {**asked, **own},
-                "seed": options.seed + i,
+                "dataset": dataset.name, "label": label, "of": of, "chosen": {**common, **own}, "seed": seed,
             },
         )
         for table, own in settings
         for label, of in (options.compared(*_ALL_WEIGHTS) if table == "combinations" else compared).items()
-        for i in range(options.runs_or(5, 1))
+        for seed in options.seeds(5, 1)
     ]  # fmt: skip
 
 
@@ -88,16 +86,15 @@ class _AllWeights(FedAvg):
     def __init__(self, options: Any, population: Population, data: datasets.Dataset | None = None) -> None:
         super().__init__(options, population, data)
         self.designs = [replace(own, k=self.d, epsilon=self.d * own.card.epsilon) for own in self.designs]
-        self._classes = [class_of_design(own) for own in self.designs]
 
 
 def _trained(
-    table: str, dataset: str, label: str, of: Contender, asked: dict[str, Any], seed: int
+    table: str, dataset: str, label: str, of: Contender, chosen: dict[str, Any], seed: int
 ) -> list[Row]:
-    own = {**asked, "mechanism": of.name, "levels": of.levels, "mechanism_options": dict(of.options)}
-    choice = {"tau": asked["tau"]} if table == "taus" else {"mode": asked["choices"]}
-    found = _train(load(dataset), seed, own, _AllWeights if table == "combinations" else FedAvg)
-    return [{**choice, "mechanism": label, "run": seed, **found}]
+    options = {**chosen, "mechanism": of.name, "levels": of.levels, "mechanism_options": dict(of.options)}
+    choice = {"tau": chosen["tau"]} if table == "taus" else {"mode": chosen["choices"]}
+    learned = _train(load(dataset), seed, options, _AllWeights if table == "combinations" else FedAvg)
+    return [{**choice, "mechanism": label, "run": seed, **learned}]
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
@@ -119,7 +116,6 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         for row in (*nine, *modes)
     ]
     return Outcome(
-        "pldp",
         {"dataset": data.name, "epsilons": _EPSILONS, "taus": _TAUS, "weights": data.dimension},
         {"pldp": modes, "combinations": nine, **rounds_of, "tau": taus},
         {
@@ -146,7 +142,7 @@ def _by_round(rows: Sequence[Row]) -> list[Row]:
 
 
 class _Watched(SimulatedDriver):
-    """Simulated clients of which it is known how many moves were beyond their safe range."""
+    """Simulated clients that count the moves beyond their safe range."""
 
     moves = clipped = 0
 
@@ -155,24 +151,19 @@ class _Watched(SimulatedDriver):
         for question, devices in cohorts:
             epochs, rate, tau = question.local
             rows = self.holdings.rows(np.asarray(devices) - 1)
+            model, parameters = question.model - LOCAL, np.asarray(question.parameters)
             moved = vectorised.train_locally(
-                question.model - LOCAL,
-                np.asarray(question.parameters),
-                question.exponent,
-                rows,
-                epochs,
-                question.batch,
-                rate,
+                model, parameters, question.exponent, rows, epochs, question.batch, rate
             )
             self.moves += moved.size
             self.clipped += int((np.abs(moved) > tau).sum())
 
 
 def _train(
-    dataset: datasets.Dataset, seed: int, asked: Mapping[str, Any], of: type[FedAvg] = FedAvg
+    dataset: datasets.Dataset, seed: int, options: Mapping[str, Any], of: type[FedAvg] = FedAvg
 ) -> dict[str, Any]:
-    """What a run has learned: its figure, also of every round, and the share of moves that were clipped."""
-    learner = of(FedAvg.Options(seed=seed, **asked), Population(), dataset)
+    """The result of a run: its figure, also after every round, and the share of moves that were clipped."""
+    learner = of(FedAvg.Options(seed=seed, **options), Population(), dataset)
     assert learner.holdings is not None
     clients = _Watched(learner.holdings, learner.clients, seed)
     history = [figure_of(learner) for _ in rounds(learner, clients)]
@@ -187,9 +178,9 @@ def _train(
 
 _TITLES = {
     "same": "the same tau and epsilon",
-    "epsilon": "an epsilon of one's own: 2, 8, 16",
-    "tau": "a tau of one's own: 1/8, 1/4, 1/2",
-    "both": "both of one's own",
+    "epsilon": "each its own epsilon: 2, 8, 16",
+    "tau": "each its own tau: 1/8, 1/4, 1/2",
+    "both": "each its own tau and epsilon",
 }
 
 

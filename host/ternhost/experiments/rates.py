@@ -1,8 +1,8 @@
 """Which learning rate is best: the rate that follows from the noise of a run, and parts and multiples of it.
 
-What justifies the constant that the automatic rate rests on (optimisers.py): the loss at rates from a quarter of it to
-four times it, over the best of them, on every bundled set and at every usual epsilon, in 100 rounds. One constant
-must do for all sets of a model.
+It justifies the constant of the automatic rate (optimisers.py) by the loss at rates from a quarter of it to four times
+it, over the best of them, on every bundled set and at every usual epsilon, in 100 rounds. One constant serves all sets
+of a model.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ _MEAN = "mean of all sets"
 def cells(options: Options) -> list[Cell]:
     common = {
         "reports": 5000 if options.quick else CLIENTS,
-        "runs": options.runs_or(10, 2),
-        "seed": options.seed,
+        "seeds": options.seeds(10, 2),
     }
     return Cell.each(
         "losses",
@@ -56,13 +55,12 @@ def _at(factor: float) -> Iterator[str]:
         yield name
 
 
-def _trained(name: str, epsilon: float, factor: float, reports: int, runs: int, seed: int) -> list[Row]:
+def _trained(name: str, epsilon: float, factor: float, reports: int, seeds: range) -> list[Row]:
     dataset = load(name)
     model, loss = trained_by(dataset)
     with _at(factor) as optimiser:
-        own = {"model": model, "epsilon": f"{epsilon:g}", "optimiser": optimiser}
-        learners = learned(dataset, reports, range(seed, seed + runs), **own)
-        losses = [learner.figures()[loss] for learner in learners]
+        training = {"model": model, "epsilon": f"{epsilon:g}", "optimiser": optimiser}
+        losses = [learner.figures()[loss] for learner in learned(dataset, reports, seeds, **training)]
     return [
         {
             "data": name,
@@ -85,20 +83,19 @@ def outcome(options: Options, tables: Tables) -> Outcome:
             row["over_best_error"] = row["standard_error"] / best
     summary = []
     for (model, factor), own in grouped(rows, "model", "factor").items():
-        found = [float(row["over_best"]) for row in own]
+        ratios = [float(row["over_best"]) for row in own]
         worst = max(own, key=lambda row: float(row["over_best"]))
         summary.append(
             {
                 "model": model,
                 "factor": factor,
-                "median_over_best": float(np.median(found)),
-                "mean_over_best": float(np.exp(np.mean(np.log(found)))),
+                "median_over_best": float(np.median(ratios)),
+                "mean_over_best": float(np.exp(np.mean(np.log(ratios)))),
                 "worst_over_best": worst["over_best"],
                 "worst_on": f"{worst['data']}, epsilon {worst['epsilon']:g}",
             }
         )
     return Outcome(
-        "rates",
         {"factors": values_of(rows, "factor")},
         {"rates": rows, "summary": summary},
         {"rates": draw([_panel(pick(rows, epsilon=epsilon)) for epsilon in values_of(rows, "epsilon")], 2)},

@@ -53,7 +53,7 @@ def group_of(reports: int) -> int:
 
 
 def repeated(algorithm: A, seeds: Iterable[int]) -> Iterator[A]:
-    """The algorithm after all its rounds, begun again for each of these seeds: the same clients, other draws."""
+    """The algorithm after all its rounds, started again for each of these seeds: the same clients, other draws."""
     begun = algorithm.state()
     for seed in seeds:
         algorithm.restore(begun)
@@ -72,14 +72,13 @@ def optimal_figures(dataset: Dataset, model: str) -> dict[str, float]:
 
 
 def sgd(dataset: Dataset, reports: int, seed: int, **options: Any) -> FedSGD:
-    """FedSGD of so many clients of a data set, with these options: in GROUPS groups, but with `group` 0 as many as
-    `tern train` makes."""
-    asked = FedSGD.Options(reports=reports, seed=seed, **{"group": group_of(reports), **options})
-    return FedSGD(asked, Population(clients=reports), dataset)
+    """FedSGD with these options, for so many clients of a data set, in GROUPS groups (`group` 0: tern's choice)."""
+    training = FedSGD.Options(reports=reports, seed=seed, **{"group": group_of(reports), **options})
+    return FedSGD(training, Population(clients=reports), dataset)
 
 
 def learned(dataset: Dataset, reports: int, seeds: Iterable[int], **options: Any) -> Iterator[FedSGD]:
-    """`sgd` after all its rounds, once for each of these seeds, which draw the groups, too."""
+    """`sgd` after all its rounds, once for each of these seeds, which also draw the groups."""
     return (simulate(sgd(dataset, reports, seed, **options), seed) for seed in seeds)
 
 

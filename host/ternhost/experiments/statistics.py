@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,13 @@ _LEVEL = 0.05
 def mean_and_error(values: Sequence[float], shared: float = 0.0) -> tuple[float, float]:
     """The mean of several runs and its standard error (0 of a single one).
 
-    shared: of folds of a cross-validation, the records held out over those that train. Folds train on the same records,
-    so that the error is larger than of independent runs (Nadeau and Bengio, Machine Learning 52, 2003).
+    shared: for folds of a cross-validation, held-out records over those that train. Folds train on the same records, so
+    that the error is larger than that of independent runs (Nadeau and Bengio, Machine Learning 52, 2003).
     """
-    found = np.asarray(values, np.float64)
-    n = len(found)
-    error = float(found.std(ddof=1) * (1 / n + shared) ** 0.5) if n > 1 else 0.0
-    return float(found.mean()), error
+    numbers = np.asarray(values, np.float64)
+    n = len(numbers)
+    error = float(numbers.std(ddof=1) * (1 / n + shared) ** 0.5) if n > 1 else 0.0
+    return float(numbers.mean()), error
 
 
 def averaged(figure: str, values: Sequence[float]) -> Row:
@@ -83,13 +84,13 @@ def summaries(
     """A row for each `who` of each group (columns `by`): the mean of the column `figure` over its runs, the standard
     error, the 95 % interval, and how far it is from the best of the group, run by run.
 
-    Runs are paired by the column "run". larger: whether a larger figure is better. `verdict` is "best" of one that is
-    better than every other one beyond noise, "tied" where noise may be all that parts it from the best one, else
+    Runs are paired by the column "run". larger: whether a larger figure is better. `verdict` is "best" where a row is
+    better than every other one beyond noise, "tied" where noise may explain its distance from the best one, else
     "worse": at 5 % for all comparisons of a group together (Bonferroni), and only with two runs or more.
     """
-    found = []
+    summary = []
     for own in grouped(rows, *by).values():
-        runs = {name: sorted(part, key=lambda row: row["run"]) for (name,), part in grouped(own, who).items()}
+        runs = {name: sorted(part, key=itemgetter("run")) for (name,), part in grouped(own, who).items()}
         values = {name: np.array([row[figure] for row in part], np.float64) for name, part in runs.items()}
         sign = 1.0 if larger(own[0]) else -1.0
         best = max(values, key=lambda name: sign * values[name].mean())
@@ -104,19 +105,10 @@ def summaries(
             else:
                 verdict = "worse" if worse[name] else "tied"
             common = {key: value for key, value in runs[name][0].items() if key not in ("run", figure)}
-            found.append(
-                {
-                    **common,
-                    figure: mean,
-                    "standard_error": error,
-                    "low": mean - half,
-                    "high": mean + half,
-                    "behind_best": float(behind[name].mean()),
-                    "verdict": verdict,
-                    "runs": len(each),
-                }
-            )
-    return found
+            interval = {"standard_error": error, "low": mean - half, "high": mean + half}
+            place = {"behind_best": float(behind[name].mean()), "verdict": verdict, "runs": len(each)}
+            summary.append({**common, figure: mean, **interval, **place})
+    return summary
 
 
 def beyond_noise(differences: npt.NDArray[Any], shared: float = 0.0, level: float = _LEVEL) -> bool:
@@ -126,18 +118,11 @@ def beyond_noise(differences: npt.NDArray[Any], shared: float = 0.0, level: floa
 
 
 def winners(rows: Sequence[Row], by: Sequence[str], who: str, figure: str) -> list[Row]:
-    """Of the summaries of each group: the best one, and who is tied with it."""
-    found = []
+    """The best of the summaries of each group, and the ones tied with it."""
+    best_by_group = []
     for group, own in grouped(rows, *by).items():
         best = min(own, key=lambda row: row["behind_best"])
         tied = [str(row[who]) for row in own if row["verdict"] == "tied" and row is not best]
-        found.append(
-            {
-                **dict(zip(by, group, strict=True)),
-                "best": best[who],
-                figure: best[figure],
-                "wins": best["verdict"] == "best",
-                "tied": ", ".join(tied),
-            }
-        )
-    return found
+        first = {"best": best[who], figure: best[figure], "wins": best["verdict"] == "best"}
+        best_by_group.append({**dict(zip(by, group, strict=True)), **first, "tied": ", ".join(tied)})
+    return best_by_group

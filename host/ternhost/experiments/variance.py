@@ -1,4 +1,4 @@
-"""Worst-case variance against epsilon: every mechanism as stated and as its card is, and who is least where.
+"""Worst-case variance against epsilon: of every mechanism as stated and of its card, and which one is least where.
 
 Tables I and II of Zhao et al. (2021) say which of two mechanisms has the smaller worst-case variance on which side of
 an epsilon; these crossings are solved for here.
@@ -46,14 +46,14 @@ def _stated(name: str, epsilon: float) -> float:
 
 
 def _drawn(options: Options, epsilons: Sequence[float]) -> dict[str, Contender]:
-    """The curves by label; of a quick look none for which a card would have to be searched, unless it is asked for."""
+    """The curves by label; a quick look leaves out those whose cards would have to be searched for."""
     curves: dict[str, Contender] = {}
     for name, mechanism in mechanisms.REGISTRY.items():
         if not (mechanism.worst_variance or mechanism.drawn or name in mechanisms.added()):
             continue
         for levels in mechanism.drawn or (mechanism.levels,):
-            found = (shipped.load(name, parse_epsilon(epsilon), levels) for epsilon in epsilons)
-            if not (options.quick and mechanism.slow) or all(found):
+            ready = (shipped.load(name, parse_epsilon(epsilon), levels) for epsilon in epsilons)
+            if not (options.quick and mechanism.slow) or all(ready):
                 label = f"{name}, {levels} levels" if len(mechanism.drawn) > 1 else name
                 curves[label] = Contender(name, levels)
     if options.contender is not None:
@@ -115,7 +115,6 @@ def outcome(options: Options, tables: Tables) -> Outcome:
             f"none is below {bound['stated']:.5g}"
         )
     return Outcome(
-        "variance",
         {"epsilons": _grid(options)},
         {"variance": rows, "crossings": crossings},
         {"variance": _figure(rows, names)},

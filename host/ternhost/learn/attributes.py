@@ -1,4 +1,4 @@
-"""What a client is asked of its attributes: Algorithm 6 (Zhao et al., IEEE IoT J. 8, 2021), k of d at epsilon / k each.
+"""Questions for the attributes of a client: Algorithm 6 (Zhao et al., IEEE IoT J. 8, 2021), k of d at epsilon / k each.
 
 A question is for attributes of one kind: numbers, or categories of one card. So the clients are divided among the
 kinds, each in proportion to the attributes that it has, by public randomness; a client tells k of those of its kind,
@@ -30,8 +30,8 @@ from ternhost.privacy.base import MICRO
 
 @dataclass(frozen=True)
 class Part:
-    """Attributes that one question asks for: their columns in a record, how many categories each has (0: they are
-    numbers), whether these are hashed, and what a report of them is.
+    """Attributes of one question: their columns in a record, the number of categories of each (0: they are numbers),
+    whether these are hashed, and the design of a report.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Part:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of what is counted, by attribute: each symbol, or, of hashes, what speaks for each category."""
+        """The shape of the counts: for each attribute the symbols, or, where they are hashed, the categories."""
         return len(self.columns), self.categories if self.hashed else self.design.card.symbols
 
 
@@ -60,7 +60,7 @@ def numeric_part(table: Table, design: ReportDesign) -> Part:
 
 
 def parts_of(options: Mechanised, table: Table, epsilon: int, share: float) -> list[Part]:
-    """What the clients of a class are divided among, each part at this epsilon (micro). Raises UsageError."""
+    """The parts of the clients of a class, each at this epsilon (micro). Raises UsageError."""
     numeric = len(table.numeric_names)
     text = f"{epsilon / MICRO:.6f}"
     parts = []

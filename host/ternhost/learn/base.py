@@ -23,7 +23,6 @@ from ternhost.learn.schedule import Schedule
 from ternhost.options import require
 from ternhost.registry import Registry
 
-Floats = npt.NDArray[np.float64]
 Devices = npt.NDArray[np.int64]
 
 # Devices and clients
@@ -79,7 +78,7 @@ def require_everybody(population: Population, what: str) -> None:
 
 
 class Turns:
-    """Who takes part in each round: everybody once, in random order, before anybody again."""
+    """The clients of each round: everybody takes part once, in random order, before anybody does again."""
 
     def __init__(self, clients: int, group: int, seed: int) -> None:
         self.clients = clients
@@ -113,7 +112,7 @@ class Turns:
 
 
 def most_turns(clients: int, group: int, rounds: int) -> int:
-    """How often a client takes part at most, in `rounds` rounds of `group` clients each."""
+    """The largest number of rounds of a client, in `rounds` rounds of `group` clients each."""
     return -(-rounds * group // clients)
 
 
@@ -135,7 +134,7 @@ class Learner:
     options: Any
     designs: list[ReportDesign]  # of each class of devices
     rounds: int | None  # planned; None: no end
-    clients: int | None  # asked altogether; None: all that there are
+    clients: int | None  # in the whole run; None: all that there are
     reports: int | None  # planned, of all rounds
     times: int = 1  # that a client takes part at most
     holdings: Holdings | None = None  # None: the host does not know what devices hold
@@ -166,11 +165,11 @@ class Learner:
         raise NotImplementedError
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Become what gave `state()`. Raises UsageError for the state of something else."""
+        """Take back a `state()`. Raises UsageError for the state of another learner."""
         raise NotImplementedError
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """What the run has found, for JSON, beside what every run says.
+        """The result of the run, for JSON, beside what every run says.
 
         history: an entry a round, to which more may be added.
         """
@@ -188,7 +187,7 @@ class Learner:
         return {}
 
     def chosen(self) -> dict[str, float]:
-        """What it chose by itself for the last round, by name."""
+        """Settings that it chose for the last round, by name."""
         return {}
 
     @property
@@ -197,7 +196,7 @@ class Learner:
         return None
 
     def references(self) -> dict[str, Any]:
-        """What its figures are compared with, for JSON: known before the first round."""
+        """Figures to compare its own with, for JSON, known before the first round."""
         return {}
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import wire
+from tern.card import Card
 from tern.fixed import ONE
 from ternhost import datasets
 from ternhost.count import estimate
@@ -62,9 +63,9 @@ class Options(Mechanised, LevelOptions):
         metavar="D",
     )
     clients: int = option(
-        0, "clients that report", group=_WHAT, kind=int, metavar="N", shown="all, on boards made for it 1000"
+        0, "clients that report", group=_WHAT, metavar="N", shown="all, on boards made for it 1000"
     )
-    seed: int = option(1, "deals the records", group=_WHAT, kind=int, metavar="S")
+    seed: int = option(1, "deals the records", group=_WHAT, metavar="S")
     method: str = option(ALGORITHM6, "how", group=PRIVACY, choices=METHODS)
 
     def __post_init__(self) -> None:
@@ -91,7 +92,7 @@ def load(name: str) -> tuple[Table, int]:
 
 
 def plan(options: Options, table: Table) -> list[list[Part]]:
-    """What the clients of each class are divided among; one part costs at most their epsilon. Raises UsageError."""
+    """The parts of the clients of each class; one costs at most their epsilon. Raises UsageError."""
     if options.method == HIERA:
         return [[attributes.numeric_part(table, design)] for design in options.level_designs()]
     classes = [(parse_epsilon(epsilon), share) for epsilon, share in options.classes()]
@@ -99,12 +100,12 @@ def plan(options: Options, table: Table) -> list[list[Part]]:
 
 
 def _key(question: Question) -> tuple[Any, ...]:
-    """What two questions have in common that ask the same."""
+    """The parts of a question that are equal in two questions for the same attributes."""
     return question.model, question.range, tuple(question.parameters), bytes(question.card), question.k
 
 
 def _dearest(parts: Sequence[Part]) -> ReportDesign:
-    """What a client of a class reports at most, whichever of the parts it is asked for."""
+    """The report of a client of a class that costs most, whichever part it gives."""
     design = max((part.design for part in parts), key=lambda design: design.cost)
     return replace(design, epsilon=design.cost, what="attribute")
 
@@ -191,31 +192,29 @@ class Collect(Learner):
             return cohort.supports[None]
         if cohort.answers is None:  # nobody has answered
             return np.zeros(part.shape, np.int64)
-        said = cohort.answers
-        return estimate.supports(
-            said.devices, said.symbols[:, 0], number, cohort.card.symbols, part.categories
-        )[None]
+        devices, symbols = cohort.answers.devices, cohort.answers.symbols[:, 0]
+        return estimate.supports(devices, symbols, number, cohort.card.symbols, part.categories)[None]
 
     def state(self) -> dict[str, Any]:
         return {
             "round": self._round,
             "reports": self._reports,
             "most": self._most,
-            "counts": [[counts.tolist() for counts in own] for own in self.counts],
+            "counts": [[counts.tolist() for counts in of_class] for of_class in self.counts],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self._round, self._most = int(state["round"]), int(state["most"])
-        self._reports = [list(own) for own in state["reports"]]
-        self.counts = [[np.array(counts, np.int64) for counts in own] for own in state["counts"]]
+        self._reports = [list(of_class) for of_class in state["reports"]]
+        self.counts = [[np.array(counts, np.int64) for counts in of_class] for of_class in state["counts"]]
 
     # Results
 
     @cached_property
-    def _held(self) -> npt.NDArray[np.int64]:
-        """How many clients hold each record."""
-        assert self.holdings is not None
-        assert self.clients is not None
+    def _held(self) -> npt.NDArray[np.int64] | None:
+        """The number of clients that hold each record; None where the host does not know."""
+        if self.holdings is None or self.clients is None:
+            return None
         order = self.holdings.order
         whole, rest = divmod(self.clients, len(order))
         held = np.full(len(order), whole)
@@ -223,13 +222,13 @@ class Collect(Learner):
         return held
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        known = self.holdings is not None and self.clients is not None
-        found = [*self._numeric(known), *self._categorical(known)]
-        means = [entry["mean"] - entry["true"] for entry in found if known and "mean" in entry]
+        entries = [*self._numeric(), *self._categorical()]
+        known = [entry for entry in entries if "true" in entry]
+        means = [entry["mean"] - entry["true"] for entry in known if "mean" in entry]
         shares = [
             np.mean(np.square(np.subtract(entry["frequencies"], entry["true"])))
-            for entry in found
-            if known and entry.get("intervals")
+            for entry in known
+            if entry.get("intervals")
         ]
         result = {
             "dataset": self.options.dataset,
@@ -237,11 +236,11 @@ class Collect(Learner):
             "clients": self._most,
             "mean_squared_error": float(np.mean(np.square(means))) if means else None,
             "frequency_squared_error": float(np.mean(shares)) if shares else None,
-            "attributes": found,
+            "attributes": entries,
             "parts": [
                 self._part(part, reports)
-                for parts, own in zip(self.plan, self._reports, strict=True)
-                for part, reports in zip(parts, own, strict=True)
+                for parts, of_class in zip(self.plan, self._reports, strict=True)
+                for part, reports in zip(parts, of_class, strict=True)
             ],
         }
         if self.options.method == HIERA:  # what the paper would say
@@ -261,64 +260,55 @@ class Collect(Learner):
             "reports": reports,
         }
 
-    def _about(self, column: int) -> list[tuple[Part, Counts, int | None]]:
-        """What was reported of an attribute: of each class the part, its counts, and of how many where it is hashed."""
+    def _about(self, column: int) -> list[tuple[Card, Counts, int | None]]:
+        """The reports of an attribute by class: card, counts, and how many reports there are where they are hashed."""
         return [
-            (part, counts[part.columns.index(column)], reports if part.hashed else None)
-            for parts, own, told in zip(self.plan, self.counts, self._reports, strict=True)
-            for part, counts, reports in zip(parts, own, told, strict=True)
+            (part.design.card, counts[part.columns.index(column)], reports if part.hashed else None)
+            for of_class in zip(self.plan, self.counts, self._reports, strict=True)
+            for part, counts, reports in zip(*of_class, strict=True)
             if column in part.columns
         ]
 
-    def _numeric(self, known: bool) -> list[dict[str, Any]]:
+    def _numeric(self) -> list[dict[str, Any]]:
         if not self._table.numeric_names:
             return []
-        of_classes = [
-            (parts[0].design.card, own[0]) for parts, own in zip(self.plan, self.counts, strict=True)
-        ]
+        classes = [(parts[0].design.card, of[0]) for parts, of in zip(self.plan, self.counts, strict=True)]
         bounds: list[Any]
         if self.options.method == HIERA:
-            found = [(levels.of_card(card), own) for card, own in of_classes]
-            means = levels.combine(found, self.options.mu, seed=self.options.seed)
+            reported = [(levels.of_card(card), counts) for card, counts in classes]
+            means = levels.combine(reported, self.options.mu, seed=self.options.seed)
             bounds = [None] * len(means)
         else:
-            combined = estimate.combine(of_classes)
+            combined = estimate.combine(classes)
             means, bounds = combined.mean, _bounds(combined)
-        reports = np.sum([own.sum(axis=1) for _, own in of_classes], axis=0)
+        reports = np.sum([counts.sum(axis=1) for _, counts in classes], axis=0)
         entries = []
         for j, name in enumerate(self._table.numeric_names):
             if not np.isfinite(means[j]):
                 continue  # nobody reported it
             entry = {"name": name, "mean": float(means[j]), "interval": bounds[j], "reports": int(reports[j])}
-            if known:
-                assert self.holdings is not None
-                assert self.clients is not None
-                entry["true"] = float(self.holdings.records[:, j] @ self._held / self.clients / ONE)
+            if self._held is not None and self.holdings is not None:
+                entry["true"] = float(self.holdings.records[:, j] @ self._held / self._held.sum() / ONE)
             entries.append(entry)
         return entries
 
-    def _categorical(self, known: bool) -> list[dict[str, Any]]:
+    def _categorical(self) -> list[dict[str, Any]]:
         if self.options.method == HIERA:
             return []
         entries = []
-        for j, (name, values) in enumerate(
-            zip(self._table.categorical_names, self._table.categories, strict=True)
-        ):
-            column = len(self._table.numeric_names) + j
-            told = [(part.design.card, counts, n) for part, counts, n in self._about(column)]
-            found = estimate.combine_frequencies(told)
+        names = zip(self._table.categorical_names, self._table.categories, strict=True)
+        for column, (name, values) in enumerate(names, len(self._table.numeric_names)):
+            shares = estimate.combine_frequencies(self._about(column))
             entry: dict[str, Any] = {
                 "name": name,
                 "categories": list(values),
-                "frequencies": [float(share) if np.isfinite(share) else None for share in found.mean],
-                "intervals": _bounds(found) if found.reports[0] else None,
-                "reports": int(found.reports[0]),
+                "frequencies": [float(share) if np.isfinite(share) else None for share in shares.mean],
+                "intervals": _bounds(shares) if shares.reports[0] else None,
+                "reports": int(shares.reports[0]),
             }
-            if known:
-                assert self.holdings is not None
-                assert self.clients is not None
+            if self._held is not None and self.holdings is not None:
                 held = np.bincount(self.holdings.records[:, column], self._held, len(values))
-                entry["true"] = (held / self.clients).tolist()
+                entry["true"] = (held / self._held.sum()).tolist()
             entries.append(entry)
         return entries
 
@@ -338,20 +328,21 @@ class Collect(Learner):
         return lines
 
 
-def _bounds(found: estimate.Estimate) -> list[list[float] | None]:
+def _bounds(estimates: estimate.Estimate) -> list[list[float] | None]:
     """The intervals of estimates, None where there is none."""
     return [
         [float(low), float(high)] if np.isfinite(low) and np.isfinite(high) else None
-        for low, high in zip(found.low, found.high, strict=True)
+        for low, high in zip(estimates.low, estimates.high, strict=True)
     ]
 
 
 def _line(entry: Mapping[str, Any]) -> str:
     if "frequencies" in entry:
-        told = [(share, i) for i, share in enumerate(entry["frequencies"]) if share is not None]
-        found = [f"{entry['categories'][i]} {share:.3f}" for share, i in sorted(told, reverse=True)]
-        more = len(found) - _COMMON
-        return f"{entry['name']}: " + ", ".join(found[:_COMMON] + [f"{more} more"] * (more > 0))
+        shares = zip(entry["frequencies"], range(len(entry["frequencies"])), strict=True)
+        reported = sorted((one for one in shares if one[0] is not None), reverse=True)
+        words = [f"{entry['categories'][i]} {share:.3f}" for share, i in reported]
+        more = len(words) - _COMMON
+        return f"{entry['name']}: " + ", ".join(words[:_COMMON] + [f"{more} more"] * (more > 0))
     line = f"{entry['name']}: {entry['mean']:+.3f}"
     if entry["interval"]:
         line += f"  (95 % interval {entry['interval'][0]:+.3f} to {entry['interval'][1]:+.3f})"

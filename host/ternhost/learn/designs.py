@@ -1,4 +1,4 @@
-"""What a report of a class of devices is: its card, its cost, and the options that choose them."""
+"""The design of a report of a class of devices: its card, its cost, and the options that choose them."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Mechanised:
         metavar="NAME",
     )
     levels: int | None = option(
-        None, "how many outputs, where the mechanism has a choice", group=PRIVACY, kind=int, metavar="N"
+        None, "how many outputs, where the mechanism has a choice", group=PRIVACY, metavar="N"
     )
     card: str | None = option(
         None,
@@ -110,7 +110,7 @@ class Mechanised:
         instead_of=("mechanism", "levels"),
     )
     k: int | None = option(
-        None, "coordinates that a report gives, each at epsilon / K", group=PRIVACY, kind=int, metavar="K"
+        None, "coordinates that a report gives, each at epsilon / K", group=PRIVACY, metavar="K"
     )
     k_rule: str = option(VARIANCE, K_RULE_HELP, group=PRIVACY, choices=K_RULES)
     mechanism_options: Mapping[str, Any] | None = None  # of the mechanism alone
@@ -170,7 +170,7 @@ class Mechanised:
 def _designed_card(
     mechanism: str, levels: int | None, epsilon: int, use: str | None, options: tuple[tuple[str, Any], ...]
 ) -> cards.Card:
-    """It is asked for to choose k, and again to be used; some take seconds to design."""
+    """A card is designed to choose k, and used again; some take seconds to design."""
     card: cards.Card = mechanisms.design(
         mechanism, levels=levels, epsilon_micro=epsilon, use=use, **dict(options)
     ).decode()
@@ -194,19 +194,19 @@ def _given_card(text: str, k: int, epsilon: int) -> cards.Card:
 
 def shares(text: str) -> list[tuple[str, float]]:
     """`WHAT:SHARE,...` of the devices: (WHAT, SHARE) each, the shares made to add up to 1. Raises UsageError."""
-    found = []
+    classes: list[tuple[str, float]] = []
     for part in text.split(","):
         what, colon, share = part.strip().rpartition(":")
         try:
-            found.append((what, float(share)))
+            classes.append((what, float(share)))
         except ValueError:
             colon = ""
-        if not colon or not what or not found[-1][1] > 0:
+        if not colon or not what or not classes[-1][1] > 0:
             raise UsageError(f"{part.strip()!r} is no class of devices", hint="such as 1:0.5,2:0.3,4:0.2")
-    total = sum(share for _, share in found)
+    total = sum(share for _, share in classes)
     if abs(total - 1) > 1e-6:
         raise UsageError(f"the shares of the devices must add up to 1, not {total:g}")
-    return [(what, share / total) for what, share in found]
+    return [(what, share / total) for what, share in classes]
 
 
 # Classes of devices
@@ -229,7 +229,7 @@ class ReportDesign:
 
     @property
     def cost(self) -> int:
-        """What a report really costs, micro-epsilon."""
+        """The true cost of a report, micro-epsilon."""
         epsilon: int = self.card.epsilon
         return self.k * epsilon
 
@@ -239,7 +239,7 @@ class ReportDesign:
         return max(self.epsilon, self.cost)
 
     def release(self, times: int) -> Release:
-        """What a device of the class gives away in so many reports."""
+        """The release of a device of the class in so many reports."""
         what = self.what if self.tau is None else f"weight (tau {self.tau:g})"
         return Release(what, self.card.epsilon, self.k, times)
 
@@ -270,8 +270,7 @@ def class_of(devices: npt.ArrayLike, parts: Sequence[float], seed: int) -> Indic
             mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
         mixed ^= mixed >> np.uint64(31)
     uniform = (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    found = np.searchsorted(np.cumsum(parts)[:-1], uniform, side="right")
-    return found.astype(np.int64)
+    return np.searchsorted(np.cumsum(parts)[:-1], uniform, side="right").astype(np.int64)
 
 
 def by_class(

@@ -24,10 +24,10 @@ from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset, Holdings, Indices
 from ternhost.errors import UsageError
-from ternhost.learn.base import Cohort, Devices, Floats, Population, most_turns, take
+from ternhost.learn.base import Cohort, Devices, Population, most_turns, take
 from ternhost.learn.designs import Mechanised, ReportDesign, by_class, shares
 from ternhost.learn.learning import Learning, LearningOptions
-from ternhost.learn.parameters import LINEAR_MODELS
+from ternhost.learn.parameters import LINEAR_MODELS, Floats
 from ternhost.learn.training import Trainer, TrainingPlan
 from ternhost.options import option, require
 from ternhost.privacy import certify
@@ -46,7 +46,7 @@ _AVERAGE = "fedavg"  # heading of its options
 
 @dataclass(frozen=True)
 class Choice:
-    """What a class of clients chooses: the safe range tau and the epsilon of one report (all of its k weights)."""
+    """The choice of a class of clients: the safe range tau and the epsilon of one report (all of its k weights)."""
 
     tau: float
     epsilon: str
@@ -67,18 +67,16 @@ class Options(Mechanised, LearningOptions):
     """Options of FedAvg."""
 
     clients: int = option(
-        0, "clients altogether", group=_AVERAGE, kind=int, metavar="N", shown="all, on boards at most 1000"
+        0, "clients altogether", group=_AVERAGE, metavar="N", shown="all, on boards at most 1000"
     )
-    records: int = option(8, "records of a client", group=_AVERAGE, kind=int, metavar="N")
-    rounds: int = option(20, "rounds of the whole run", group=_AVERAGE, kind=int, metavar="N")
+    records: int = option(8, "records of a client", group=_AVERAGE, metavar="N")
+    rounds: int = option(20, "rounds of the whole run", group=_AVERAGE, metavar="N")
     share: float = option(
-        0.1, "share of the clients that takes part in a round", group=_AVERAGE, kind=float, metavar="GAMMA"
+        0.1, "share of the clients that takes part in a round", group=_AVERAGE, metavar="GAMMA"
     )
-    local_epochs: int = option(2, "epochs that a client trains", group=_AVERAGE, kind=int, metavar="E")
-    local_rate: int = option(2, "learning rate on a client, as 2**-N", group=_AVERAGE, kind=int, metavar="N")
-    tau: float = option(
-        0.25, "how far a weight may move in a round", group=_AVERAGE, kind=float, metavar="TAU"
-    )
+    local_epochs: int = option(2, "epochs that a client trains", group=_AVERAGE, metavar="E")
+    local_rate: int = option(2, "learning rate on a client, as 2**-N", group=_AVERAGE, metavar="N")
+    tau: float = option(0.25, "how far a weight may move in a round", group=_AVERAGE, metavar="TAU")
     choices: str | None = option(
         None,
         f"safe range and epsilon of classes of clients, or a mode of the paper: {', '.join(MODES)}",
@@ -99,7 +97,7 @@ class Options(Mechanised, LearningOptions):
         require(self.weights in WEIGHTS, "weights", " or ".join(WEIGHTS), self.weights)
 
     def chosen(self) -> list[Choice]:
-        """What each class of clients chooses. Raises UsageError."""
+        """The choice of each class of clients. Raises UsageError."""
         if self.choices is None:
             return [Choice(self.tau, epsilon, share) for epsilon, share in self.classes()]
         if self.choices in MODES:
@@ -119,30 +117,18 @@ def _choice(what: str, share: float) -> Choice:
         ) from None
 
 
-@dataclass(frozen=True)
-class Class:
-    """Clients of one choice."""
-
-    design: ReportDesign
-    tau: int  # in fine units
-
-    @property
-    def value(self) -> float:
-        """tau in units of the weights."""
-        return self.tau * FINE
-
-    @property
-    def second_moment(self) -> float:
-        """Of a report in units of the weights, at worst."""
-        return float(certify.moments(self.design.card).worst_second_moment()) * self.value**2
-
-
-def class_of_design(design: ReportDesign) -> Class:
-    """The class of a design. Raises UsageError for a safe range that no frame can carry."""
+def range_units(design: ReportDesign) -> int:
+    """The safe range of a design in fine units. Raises UsageError for one that no frame can carry."""
     assert design.tau is not None
     tau = round(design.tau / FINE)
     require(1 <= tau <= MAX_TAU, "tau", f"{FINE:g} to {MAX_TAU * FINE:g}", f"{design.tau:g}")
-    return Class(design, tau)
+    return tau
+
+
+def second_moment(design: ReportDesign) -> float:
+    """The worst second moment of a report, in units of the weights."""
+    moments = certify.moments(design.card)
+    return float(moments.worst_second_moment()) * (range_units(design) * FINE) ** 2
 
 
 class FedAvg(Learning):
@@ -163,7 +149,8 @@ class FedAvg(Learning):
         self.designs = [
             options.design(choice.epsilon, k, share=choice.share, tau=choice.tau) for choice in chosen
         ]
-        self._classes = [class_of_design(design) for design in self.designs]
+        for design in self.designs:
+            range_units(design)  # or refuse it here
         schedule = population.schedule
         self.rounds = (schedule or options).rounds
         self._share = (schedule or options).share
@@ -194,7 +181,7 @@ class FedAvg(Learning):
         )
 
     def _group(self, clients: int) -> int:
-        """How many clients take part in a round."""
+        """The number of clients in a round."""
         group: int = max(1, round(self._share * clients))
         return group
 
@@ -225,7 +212,7 @@ class FedAvg(Learning):
         return self._turn(clients, self._group(clients), number)
 
     def _mantissas(self, weights: Floats) -> Indices:
-        """What the clients of the next round start from."""
+        """The weights that the clients of the next round start from."""
         return np.rint(weights / 2.0**EXPONENT).astype(np.int64)
 
     @property
@@ -235,48 +222,43 @@ class FedAvg(Learning):
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
         asked = take(devices, self._asked(len(devices), self._trainer.round))
-        mantissas = self._mantissas(self._trainer.weights).tolist()
         parts = by_class(self.designs, asked, self.options.seed)
-        return [(self._question(self._classes[i], mantissas), members) for i, _, members in parts]
-
-    def _question(self, of: Class, mantissas: Sequence[int]) -> Question:
-        return Question(
-            LOCAL + self._trainer.plan.model,
-            mantissas,
-            EXPONENT,
-            of.design.card.data,
-            of.design.k,
-            self._batch,
-            (self.options.local_epochs, self.options.local_rate, of.tau),
-        )
+        return [(self.a_question(design), members) for _, design, members in parts]
 
     def a_question(self, design: ReportDesign) -> Question:
-        return self._question(class_of_design(design), [0] * self.d)
+        return Question(
+            LOCAL + self._trainer.plan.model,
+            self._mantissas(self._trainer.weights).tolist(),
+            EXPONENT,
+            design.card.data,
+            design.k,
+            self._batch,
+            (self.options.local_epochs, self.options.local_rate, range_units(design)),
+        )
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
         """Move by the mean of the clients' moves: each is where its client began, less where it ended."""
         if not result.reports:
             self._trainer.fail()
             return
-        change = combine([(self._class(cohort), cohort) for cohort in result.cohorts], self.options.weights)
+        change = combine([(self._design(cohort), cohort) for cohort in result.cohorts], self.options.weights)
         started = self._mantissas(self._trainer.weights) * 2.0**EXPONENT
         self._trainer.update(self._trainer.weights - started - change, np.ones(self.d))
 
-    def _class(self, cohort: CohortCounts) -> Class:
-        tau = cohort.question.local[-1]
-        return next(
-            own for own in self._classes if own.tau == tau and own.design.card.data == cohort.card.data
-        )
+    def _design(self, cohort: CohortCounts) -> ReportDesign:
+        asked = cohort.question.local[-1], cohort.card.data
+        return next(design for design in self.designs if (range_units(design), design.card.data) == asked)
 
 
-def combine(parts: Sequence[tuple[Class, CohortCounts]], weights: str) -> Floats:
+def combine(parts: Sequence[tuple[ReportDesign, CohortCounts]], weights: str) -> Floats:
     """The estimated mean move of each weight from the reports of each class, 0 where nobody reported."""
     d = len(parts[0][1].counts)
     total, weight = np.zeros(d), np.zeros(d)
-    for part, cohort in parts:
+    for design, cohort in parts:
         reports = cohort.counts.sum(axis=1)
-        own = reports * (1.0 if weights == CLIENTS else 1 / part.second_moment)
-        total += own * np.nan_to_num(estimate.estimate(cohort.card, cohort.counts).mean) * part.value
-        weight += own
-    mean: Floats = np.divide(total, weight, out=np.zeros(d), where=weight > 0)
-    return mean
+        share = reports * (1.0 if weights == CLIENTS else 1 / second_moment(design))
+        mean = np.nan_to_num(estimate.estimate(cohort.card, cohort.counts).mean)
+        total += share * mean * (range_units(design) * FINE)
+        weight += share
+    moves: Floats = np.divide(total, weight, out=np.zeros(d), where=weight > 0)
+    return moves

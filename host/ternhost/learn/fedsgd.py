@@ -21,11 +21,11 @@ from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset, Holdings
 from ternhost.errors import UsageError
 from ternhost.learn import ranges, training
-from ternhost.learn.base import Cohort, Devices, Floats, Population, most_turns, take
+from ternhost.learn.base import Cohort, Devices, Population, most_turns, take
 from ternhost.learn.designs import Mechanised, ReportDesign, by_class
 from ternhost.learn.learning import WHAT, Learning, LearningOptions
 from ternhost.learn.optimisers import OPTIMISERS
-from ternhost.learn.parameters import MODELS
+from ternhost.learn.parameters import MODELS, Floats
 from ternhost.learn.ranges import Ranges
 from ternhost.learn.training import Trainer
 from ternhost.options import option, require
@@ -40,21 +40,18 @@ _ROUNDS = 100  # of a run with more reports than that many groups
 class GroupOptions(LearningOptions):
     """Options of algorithms that ask one group of devices after the other for a gradient."""
 
-    reports: int = option(20_000, "reports of the whole run, one a device", group=WHAT, kind=int, metavar="R")
+    reports: int = option(20_000, "reports of the whole run, one a device", group=WHAT, metavar="R")
     group: int = option(
         0,
         "devices asked in a round",
         group=WHAT,
-        kind=int,
         metavar="G",
         shown=f"{_GROUP}, or a hundredth of the reports if that is more",
     )
     learning_rate: float | None = option(
-        None, "of the optimiser", group=WHAT, kind=float, metavar="X", shown="follows from the noise"
+        None, "of the optimiser", group=WHAT, metavar="X", shown="follows from the noise"
     )
-    regularisation: float = option(
-        1e-4, "times the weights, added to the gradient", group=WHAT, kind=float, metavar="X"
-    )
+    regularisation: float = option(1e-4, "times the weights, added to the gradient", group=WHAT, metavar="X")
     optimiser: str = option("averaging", "how the model moves", group=WHAT, choices=lambda: OPTIMISERS)
     range: str = option(
         "auto",
@@ -73,6 +70,10 @@ class GroupOptions(LearningOptions):
     def group_size(self) -> int:
         """Devices in a round of a planned run."""
         return self.group or min(max(_GROUP, -(-self.reports // _ROUNDS)), self.reports)
+
+    @property
+    def derived(self) -> dict[str, Any]:
+        return super().derived | {"group": self.group_size}
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class FedSGD(Learning):
             self.rounds, self.reports = math.ceil(options.reports / self._group), options.reports
             self.clients = options.reports
         self.holdings = self._hold()
-        variance = 1 / sum(own.share / own.variance for own in self.designs)  # of their combination
+        variance = 1 / sum(design.share / design.variance for design in self.designs)  # of their combination
         rounds = schedule.planned if schedule else self.rounds or 1
         fixed = ranges.named(options.range)
         self._ranges = Ranges(
@@ -113,7 +114,7 @@ class FedSGD(Learning):
             fixed=fixed,
         )
         self._tau = 2.0**-self._ranges.exponent  # of the last round
-        self._scouts = [scout(own) if fixed is None else own for own in self.designs]
+        self._scouts = [scout(design) if fixed is None else design for design in self.designs]
         self._trainer = Trainer(
             training.plan(
                 MODELS[self.model],
@@ -165,8 +166,8 @@ class FedSGD(Learning):
         asked = take(devices, self._asked(len(devices), self._trainer.round))
         scouts = self._trainer.round % ranges.SCOUTED == 0
         return [
-            (self.a_question(self._scouts[i] if scouts else design), own)
-            for i, design, own in by_class(self.designs, asked, self.options.seed)
+            (self.a_question(self._scouts[i] if scouts else design), members)
+            for i, design, members in by_class(self.designs, asked, self.options.seed)
         ]
 
     def a_question(self, design: ReportDesign) -> Question:
@@ -194,7 +195,7 @@ class FedSGD(Learning):
         self._trainer.update(self.direction(mean), reports, tau, kept)
 
     def direction(self, mean: Floats) -> Floats:
-        """What the model moves against: the mean gradient, or what another algorithm makes of it."""
+        """The direction that the model moves against: the mean gradient; another algorithm may change it."""
         return mean
 
     def _estimate(self, number: int, cohorts: Sequence[CohortCounts], tau: float) -> tuple[Floats, Floats]:
@@ -217,7 +218,7 @@ class FedSGD(Learning):
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         taus = Counter(f"{entry['tau']:g}" for entry in history)
-        return {**super().result(history), "group": self._group, "tau": self._tau, "taus": dict(taus)}
+        return {**super().result(history), "tau": self._tau, "taus": dict(taus)}
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:

@@ -16,9 +16,10 @@ import numpy as np
 from ternhost.count.rounds import CohortCounts
 from ternhost.datasets import Dataset
 from ternhost.learn import levels
-from ternhost.learn.base import Floats, Population
+from ternhost.learn.base import Population
 from ternhost.learn.designs import PRIVACY, Budgeted, ReportDesign
 from ternhost.learn.fedsgd import FedSGD, GroupOptions
+from ternhost.learn.parameters import Floats
 from ternhost.options import option, require
 from ternhost.privacy.base import MICRO, parse_epsilon
 
@@ -33,9 +34,7 @@ class LevelOptions(Budgeted):
         group=PRIVACY,
         metavar="B,B,...",
     )
-    mu: float = option(
-        0.0, "share of reports that are reused (hiera)", group=PRIVACY, kind=float, metavar="MU"
-    )
+    mu: float = option(0.0, "share of reports that are reused (hiera)", group=PRIVACY, metavar="MU")
 
     def __post_init__(self) -> None:
         super().__post_init__()

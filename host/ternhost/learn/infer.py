@@ -36,6 +36,7 @@ from ternhost.learn.base import (
     require_everybody,
 )
 from ternhost.learn.designs import PRIVACY, ReportDesign, by_class, shares
+from ternhost.learn.parameters import Floats
 from ternhost.options import option, require
 from ternhost.privacy import mechanisms
 from ternhost.privacy.accounting import Account, Release
@@ -67,7 +68,6 @@ class Options:
         0.5,
         "share of the records for the clients; the classifier is trained on the rest",
         group=_WHAT,
-        kind=float,
         metavar="SHARE",
     )
     answer: str = option(
@@ -77,7 +77,7 @@ class Options:
         choices=(LABEL, VECTOR),
     )
     cluster_client_num: int = option(
-        0, "clients that are asked", group=_WHAT, kind=int, metavar="N", shown="1000, or all"
+        0, "clients that are asked", group=_WHAT, metavar="N", shown="1000, or all"
     )
     eval_type: str = option(
         softmax.SILHOUETTE_SCORE,
@@ -85,7 +85,7 @@ class Options:
         group=_WHAT,
         choices=(softmax.NOT_EVAL, softmax.SILHOUETTE_SCORE, softmax.CALINSKI_HARABASZ),
     )
-    seed: int = option(1, "deals the records", group=_WHAT, kind=int, metavar="S")
+    seed: int = option(1, "deals the records", group=_WHAT, metavar="S")
     epsilon: str | None = option(
         None,
         "true privacy loss of a result, label or whole vector",
@@ -198,7 +198,7 @@ class Infer(Learner):
             exact = self._exact(everyone)
             labels = exact.argmax(axis=1)
             sums = np.bincount(labels, minlength=exact.shape[1]) if self._label else exact.sum(axis=0)
-            self._found = self._evaluate(labels if self._label else exact, everyone) | _told(
+            self._found = self._evaluate(labels if self._label else exact, everyone) | _shares(
                 sums / len(exact)
             )
             self._round = self.rounds
@@ -251,35 +251,36 @@ class Infer(Learner):
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
         self._round += 1
-        answers = [(cohort.card, cohort.answers) for cohort in result.cohorts]
         if not result.reports:
             return
-        told = [
-            own.symbols[:, 0] if self._label else estimate.symbol_values(card)[own.symbols]
-            for card, own in answers
-            if own is not None
-        ]
-        heard = np.concatenate([own.devices for _, own in answers if own is not None])
-        still = np.isin(heard, np.asarray(devices))  # one may have been revoked since it answered
-        self._found = self._evaluate(np.concatenate(told)[still], clients_of(devices, heard[still]))
+        answers = [(cohort.card, cohort.answers) for cohort in result.cohorts if cohort.answers is not None]
+        results = np.concatenate(
+            [
+                answer.symbols[:, 0] if self._label else estimate.symbol_values(card)[answer.symbols]
+                for card, answer in answers
+            ]
+        )
+        reporters = np.concatenate([answer.devices for _, answer in answers])
+        still = np.isin(reporters, np.asarray(devices))  # one may have been revoked since it answered
+        self._found = self._evaluate(results[still], clients_of(devices, reporters[still]))
         if self._label:
             labels = [(cohort.card, cohort.counts[0], None) for cohort in result.cohorts]
             shares = estimate.combine_frequencies(labels)
         else:  # the mean probability of each class
             shares = estimate.combine([(cohort.card, cohort.counts) for cohort in result.cohorts])
-        self._found |= _told(shares.mean, shares.low, shares.high)
+        self._found |= _shares(shares.mean, shares.low, shares.high)
 
-    def _exact(self, clients: Devices) -> softmax.Floats:
+    def _exact(self, clients: Devices) -> Floats:
         assert self.holdings is not None
         rows = self.holdings.rows(clients)[:, 0, :-1]
-        found: softmax.Floats = probabilities(self._weights.mantissas, self._weights.exponent, rows) / ONE
-        return found
+        exact: Floats = probabilities(self._weights.mantissas, self._weights.exponent, rows) / ONE
+        return exact
 
-    def _evaluate(self, told: npt.NDArray[Any], clients: Devices) -> dict[str, Any]:
+    def _evaluate(self, results: npt.NDArray[Any], clients: Devices) -> dict[str, Any]:
         known = None if self.holdings is None else self._exact(clients)
         if self._label:
-            return self._privacy() | softmax.labelled(told, known)
-        return self._privacy() | softmax.cluster(self.options.eval_type, told, known)
+            return self._privacy() | softmax.labelled(results, known)
+        return self._privacy() | softmax.cluster(self.options.eval_type, results, known)
 
     def _privacy(self) -> dict[str, Any]:
         """The true epsilon beside MindSpore's setting, of the class that pays most."""
@@ -305,7 +306,7 @@ class Infer(Learner):
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         classes, features = self._weights.mantissas.shape
-        found = {
+        result = {
             "dataset": self.options.dataset,
             "classes": classes,
             "features": features,
@@ -314,11 +315,11 @@ class Infer(Learner):
         }
         if self.designs:
             design = self.designs[0]
-            found |= {
+            result |= {
                 "budgets": [each.summary(self.times) for each in self.designs],
                 **report_summary(design, self._question(design)),
             }
-        return found
+        return result
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
@@ -332,11 +333,11 @@ class Infer(Learner):
         sizes = ", ".join(f"{label}: {size}" for label, size in result["clusters"].items())
         lines.append(f"clients by cluster: {sizes or 'none'}")
         what = "label" if _labels(result) else "mean probability"
-        shares = ", ".join(f"{i}: {_interval(own)}" for i, own in result.get("shares", {}).items())
+        shares = ", ".join(f"{i}: {_interval(share)}" for i, share in result.get("shares", {}).items())
         return [*lines, f"{what} by class: {shares or 'none'}"]
 
 
-def _told(*interval: softmax.Floats) -> dict[str, Any]:
+def _shares(*interval: Floats) -> dict[str, Any]:
     """The share of each class with its interval, or alone where it is exact."""
     names = ("share", "low", "high")
     rows = zip(*interval, strict=True)

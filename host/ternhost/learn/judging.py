@@ -1,4 +1,4 @@
-"""What a model is worth: figures on held-out records, their intervals, and those of the answer that knows no features.
+"""Judges models: figures on held-out records, their intervals, and those of the answer that knows no features.
 
 Two classes are judged by accuracy, AUC (the probability that a record of the one class has a higher score than one of
 the other) and, of models whose scores are probabilities, log-loss; more classes by accuracy and log-loss; numbers by
@@ -19,8 +19,7 @@ from tern.wire import LOGISTIC, SOFTMAX_GRADIENT
 from ternhost.count import estimate
 from ternhost.datasets import CLASSIFICATION, MULTICLASS, Dataset
 from ternhost.learn.losses import LOSSES
-
-Floats = npt.NDArray[np.float64]
+from ternhost.learn.parameters import Floats
 
 ACCURACY = "accuracy"
 AUC = "auc"
@@ -40,13 +39,13 @@ def measures(dataset: Dataset, model: int = LOGISTIC) -> tuple[str, ...]:
     """The figures that such a model of this data set is judged by, the most telling one first."""
     if dataset.task not in (CLASSIFICATION, MULTICLASS):
         return (SQUARED_ERROR,)
-    found: list[str] = [ACCURACY]
+    names: list[str] = [ACCURACY]
     positive = dataset.judged[1] > 0
     if dataset.task == CLASSIFICATION and positive.any() and not positive.all():
-        found.insert(0 if dataset.shares.max() > _UNBALANCED else 1, AUC)
+        names.insert(0 if dataset.shares.max() > _UNBALANCED else 1, AUC)
     if model in (LOGISTIC, SOFTMAX_GRADIENT):
-        found.append(LOG_LOSS)
-    return tuple(found)
+        names.append(LOG_LOSS)
+    return tuple(names)
 
 
 def measure(dataset: Dataset) -> str:
@@ -64,10 +63,8 @@ def scores(features: npt.NDArray[Any], weights: Floats) -> Floats:
     # Not by BLAS: its threads wait for each other on a busy machine, longer than the sum takes.
     einsum: Any = np.einsum
     rows = weights.reshape(-1, features.shape[1]) / ONE
-    found: Floats = (
-        einsum("ij,cj->ic", features, rows) if len(rows) > 1 else einsum("ij,j->i", features, rows[0])
-    )
-    return found
+    z: Floats = einsum("ij,cj->ic", features, rows) if len(rows) > 1 else einsum("ij,j->i", features, rows[0])
+    return z
 
 
 def figures(dataset: Dataset, model: int, weights: Floats) -> dict[str, float]:
@@ -77,24 +74,12 @@ def figures(dataset: Dataset, model: int, weights: Floats) -> dict[str, float]:
     return {name: _figure(name, z, labels) for name in measures(dataset, model)}
 
 
-def judge(dataset: Dataset, weights: Floats) -> float:
-    """The figure that tells most of a model."""
-    features, labels = dataset.judged
-    return _figure(measure(dataset), scores(features, weights), labels)
-
-
-def accuracy(dataset: Dataset, weights: Floats) -> float:
-    """The share of held-out records that are of the class that the scores tell (a score of 0 counts as -1)."""
-    features, labels = dataset.judged
-    return _figure(ACCURACY, scores(features, weights), labels)
-
-
 def _figure(name: str, z: Floats, labels: Floats) -> float:
     return _auc(z, labels > 0) if name == AUC else float(_each(name, z, labels).mean())
 
 
 def _each(name: str, z: Floats, labels: Floats) -> npt.NDArray[Any]:
-    """What each record adds to a figure that is a mean."""
+    """The part of each record in a figure that is a mean."""
     if name == SQUARED_ERROR:
         return np.asarray((z - labels / ONE) ** 2)
     several = z.ndim > 1
@@ -127,7 +112,7 @@ def intervals(dataset: Dataset, model: int, weights: Floats) -> dict[str, list[f
 
 
 def counts(dataset: Dataset) -> dict[str, int]:
-    """How many held-out records judge a model, and how many of them are of the positive one of two classes."""
+    """The number of held-out records that judge a model, and of those of the positive one of two classes."""
     labels = dataset.judged[1]
     return {"records": len(labels), "positive": int((labels > 0).sum())}
 
@@ -143,8 +128,8 @@ def interval_of(name: str, figure: float, records: int, positive: int) -> tuple[
 
 def _interval(name: str, z: Floats, labels: Floats) -> tuple[float, float]:
     figure = _figure(name, z, labels)
-    if found := interval_of(name, figure, len(labels), int((labels > 0).sum())):
-        return found
+    if interval := interval_of(name, figure, len(labels), int((labels > 0).sum())):
+        return interval
     half = _Z * float(_each(name, z, labels).std(ddof=1)) / math.sqrt(len(labels))
     return figure - half, figure + half
 
@@ -176,12 +161,12 @@ def baselines(dataset: Dataset, model: int = LOGISTIC) -> dict[str, float]:
     labels = dataset.judged[1]
     shares = dataset.shares
     least = 1 / len(dataset.training)  # of a class that no training record has
-    found = {}
+    figures = {}
     for name in measures(dataset, model):
         if name == SQUARED_ERROR:
-            found[name] = float(np.mean((labels - dataset.labels[dataset.training].mean()) ** 2)) / ONE**2
+            figures[name] = float(np.mean((labels - dataset.labels[dataset.training].mean()) ** 2)) / ONE**2
         elif name == AUC:
-            found[name] = 0.5
+            figures[name] = 0.5
         else:
             classes = labels.astype(np.int64) if dataset.task == MULTICLASS else (labels > 0).astype(np.int64)
             each = (
@@ -189,5 +174,5 @@ def baselines(dataset: Dataset, model: int = LOGISTIC) -> dict[str, float]:
                 if name == ACCURACY
                 else -np.log(np.maximum(shares, least)[classes])
             )
-            found[name] = float(np.mean(each))
-    return found
+            figures[name] = float(np.mean(each))
+    return figures

@@ -1,4 +1,4 @@
-"""What all algorithms that learn a linear model share: the data they are judged on, and what their results say."""
+"""The common part of algorithms that learn a linear model: the data that judge it, and the result."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ternhost.count.questions import Averaged, Question, report_bytes
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, Holdings, Indices
 from ternhost.errors import UsageError
 from ternhost.learn import judging
-from ternhost.learn.base import Floats, Learner, Population, Turns, counted, report_summary
+from ternhost.learn.base import Learner, Population, Turns, counted, report_summary
 from ternhost.learn.designs import Budgeted, ReportDesign
 from ternhost.learn.optimum import optimum
-from ternhost.learn.parameters import MODELS, SUITED, quantise
+from ternhost.learn.parameters import MODELS, SUITED, Floats, quantise
 from ternhost.learn.training import Trainer, TrainingPlan
 from ternhost.options import option, require
 
@@ -38,12 +38,11 @@ class LearningOptions(Budgeted):
         None,
         "number of features (with the constant one) of records that only the devices know, instead of a data set",
         group=WHAT,
-        kind=int,
         metavar="N",
         instead_of=("dataset",),
     )
     labels: int | None = option(
-        None, "number of classes in these records, for --model softmax", group=WHAT, kind=int, metavar="N"
+        None, "number of classes in these records, for --model softmax", group=WHAT, metavar="N"
     )
     model: str = option(
         "",
@@ -52,11 +51,9 @@ class LearningOptions(Budgeted):
         choices=tuple(MODELS),
         shown="linear where the labels are numbers, else logistic",
     )
-    batch: int = option(
-        0, "records that a report uses, 0 for all of a device's", group=WHAT, kind=int, metavar="B"
-    )
+    batch: int = option(0, "records that a report uses, 0 for all of a device's", group=WHAT, metavar="B")
     seed: int = option(
-        1, "deals devices and records; no device's noise depends on it", group=WHAT, kind=int, metavar="S"
+        1, "deals devices and records; no device's noise depends on it", group=WHAT, metavar="S"
     )
 
     def __post_init__(self) -> None:
@@ -82,6 +79,10 @@ class LearningOptions(Budgeted):
         """The model that was named, else the one that suits the labels."""
         task = CLASSIFICATION if self.dimension is not None else datasets.task_of(self.dataset)
         return self.model or SUITED[task]
+
+    @property
+    def derived(self) -> dict[str, Any]:
+        return {"model": self.model_name}
 
 
 class Learning(Learner):
@@ -184,7 +185,7 @@ class Learning(Learner):
         return optimum(self._trainer.plan.model, self.dataset, regularisation)
 
     def a_question(self, design: ReportDesign) -> Question:
-        """A question as it is asked of a class, for its size."""
+        """The question of the next round for a class."""
         raise NotImplementedError
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -193,11 +194,10 @@ class Learning(Learner):
             **self._judged(),
             **report_summary(design, self.a_question(design)),
             "bytes_per_report_float32": report_bytes(4 * self.d),
-            "classes": [own.summary(self.times) for own in self.designs],
+            "classes": [design.summary(self.times) for design in self.designs],
             "stopped": self._trainer.stopped,
             "optimiser": self._trainer.plan.optimiser,
             "learning_rate": self._trainer.rate,  # of the last round
-            "model": self.model,
             "levels": design.card.symbols,
             "k": design.k,
             "d": self.d,
@@ -229,8 +229,8 @@ class Learning(Learner):
             "_optimum_interval": judging.intervals(self.dataset, model, best),
         }
         names = list(parts[""])
-        found = {f"{name}{part}": values[name] for name in names for part, values in parts.items()}
-        return {"measure": names[0], "measures": names, "task": self.dataset.task, **found}
+        judged = {f"{name}{part}": values[name] for name in names for part, values in parts.items()}
+        return {"measure": names[0], "measures": names, "task": self.dataset.task, **judged}
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
@@ -243,7 +243,7 @@ class Learning(Learner):
             f"{result['k']} of {result['d']} {unit}"
         )
         if len(result["classes"]) > 1:
-            lines += [_class(own) for own in result["classes"]]
+            lines += [_class(each) for each in result["classes"]]
         if "epsilon_stated" in result:
             lines.append(f"the paper would say epsilon {result['epsilon_stated']:g} of the same reports")
         return lines
@@ -283,9 +283,9 @@ def told_apart(result: Mapping[str, Any]) -> bool:
     return judging.better(name, result[name], baseline) and not low <= baseline <= high
 
 
-def _class(own: Mapping[str, Any]) -> str:
-    tau = "" if own["tau"] is None else f", tau {own['tau']:g}"
+def _class(cost: Mapping[str, Any]) -> str:
+    tau = "" if cost["tau"] is None else f", tau {cost['tau']:g}"
     return (
-        f"  {100 * own['share']:.3g} % of the clients at epsilon {own['epsilon']:g} a report{tau}: "
-        f"{own['epsilon_per_client']:g} in the run"
+        f"  {100 * cost['share']:.3g} % of the clients at epsilon {cost['epsilon']:g} a report{tau}: "
+        f"{cost['epsilon_per_client']:g} in the run"
     )

@@ -26,9 +26,8 @@ from tern import card as cards
 from tern.lhp import Hierarchy
 from ternhost.count.rounds import Counts
 from ternhost.errors import UsageError
+from ternhost.learn.parameters import Floats
 from ternhost.privacy.mechanisms import lhp
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Levels:
 
     @property
     def device(self) -> Hierarchy:
-        """What draws the reports."""
+        """The sampler of the reports."""
         return cast(Hierarchy, self.card.hierarchy)
 
     @property
@@ -57,7 +56,7 @@ class Levels:
 
     @property
     def epsilon_stated(self) -> int:
-        """What the paper states: the largest budget."""
+        """The epsilon that the paper states: the largest budget."""
         return max(self.budgets)
 
 
@@ -131,12 +130,12 @@ def estimate(of: Levels, counts: Counts, mu: float = 0.0, *, seed: int = 1, clam
     rng = np.random.default_rng(seed)
     total = np.zeros(counts.shape[:-2])
     for source, value in enumerate(values):
-        own = counts[..., source, :]
+        of_level = counts[..., source, :]
         targets = [i for i in range(of.count) if i != source and values[i] >= value] if mu else []
         weight = 1 / (1 + mu * len(targets))
-        total += weight * value * (own[..., 1] - own[..., 0])
+        total += weight * value * (of_level[..., 1] - of_level[..., 0])
         for target in targets:
-            moved = convert(rng.binomial(own, mu), value, values[target], rng)
+            moved = convert(rng.binomial(of_level, mu), value, values[target], rng)
             total += weight * values[target] * (moved[..., 1] - moved[..., 0])
     with np.errstate(divide="ignore", invalid="ignore"):
         mean: Floats = total / counts.sum(axis=(-1, -2))
@@ -152,10 +151,10 @@ def combine(parts: Sequence[tuple[Levels, Counts]], mu: float = 0.0, *, seed: in
     total = np.zeros(len(parts[0][1]))
     weight = np.zeros_like(total)
     for of, counts in parts:
-        own = counts.sum(axis=1) / float(of.values.max()) ** 2
+        share = counts.sum(axis=1) / float(of.values.max()) ** 2
         means = estimate(of, counts.reshape(len(counts), of.count, 2), mu, seed=seed)
-        total += own * np.nan_to_num(means)
-        weight += own
+        total += share * np.nan_to_num(means)
+        weight += share
     with np.errstate(divide="ignore", invalid="ignore"):
         mean: Floats = total / weight
     return mean

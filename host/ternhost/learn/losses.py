@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
 from tern.fixed import ONE
 from tern.wire import LINEAR, LOGISTIC, SOFTMAX_GRADIENT, SVM
+from ternhost.learn.parameters import Floats
 
-Floats = npt.NDArray[np.float64]
 # Of scores (n, or n x classes) and labels (n): the loss of each record, and its derivative by the scores.
 Loss = Callable[[Floats, Floats], tuple[Floats, Floats]]
 
@@ -37,13 +36,13 @@ def _hinge(z: Floats, y: Floats) -> tuple[Floats, Floats]:
 
 
 def _cross_entropy(z: Floats, y: Floats) -> tuple[Floats, Floats]:
-    own = (np.arange(len(z)), y.astype(np.int64))
+    right = (np.arange(len(z)), y.astype(np.int64))
     z = z - z.max(axis=1, keepdims=True)
     slopes = np.exp(z)
     total = slopes.sum(axis=1)
     slopes /= total[:, None]
-    slopes[own] -= 1
-    return np.log(total) - z[own], slopes
+    slopes[right] -= 1
+    return np.log(total) - z[right], slopes
 
 
 LOSSES: dict[int, Loss] = {

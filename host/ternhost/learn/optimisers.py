@@ -1,6 +1,6 @@
 """Optimisers: how a model moves along an estimated gradient, and which model counts in the end.
 
-An optimiser has `weights`, at which the next gradient is asked for, and `model`, what has been learnt. Each says what
+An optimiser has `weights`, where the next gradient is taken, and `model`, what has been learnt. Each says what
 learning rate suits the noise of a run (`Noise`) where nobody names one.
 """
 
@@ -12,14 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from tern.wire import LINEAR, LOGISTIC, SOFTMAX_GRADIENT, SVM
 from ternhost.errors import UsageError
-from ternhost.learn.parameters import LARGEST_WEIGHT
+from ternhost.learn.parameters import LARGEST_WEIGHT, Floats
 from ternhost.registry import Registry
-
-Floats = npt.NDArray[np.float64]
 
 # A step must not overshoot: the loss curves by at most this times the mean of |x|**2, which is below d. (The hinge has
 # a kink instead of a curvature; it is treated as the logistic loss that resembles it.)
@@ -31,7 +28,7 @@ _NOISE = {LINEAR: 0.2, LOGISTIC: 2.0, SVM: 2.0, SOFTMAX_GRADIENT: 2.0}
 
 @dataclass(frozen=True)
 class Noise:
-    """What is known of a run: its model, d, rounds, and the variance of a coordinate of a gradient.
+    """The noise of a run: its model, d, rounds, and the variance of a coordinate of a gradient.
 
     kept: the share of the loss's curvature that is left where devices clip their gradients.
     """
@@ -60,7 +57,7 @@ class Optimiser(Protocol):
         """All that changes, for JSON."""
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Become what gave `state()`. Raises UsageError for the state of another optimiser or dimension."""
+        """Take back a `state()`. Raises UsageError for the state of another optimiser or dimension."""
 
     @staticmethod
     def automatic_rate(noise: Noise) -> float:
@@ -87,7 +84,7 @@ class Averaging:
 
     @classmethod
     def share(cls, steps: int) -> float:
-        """What the last of so many iterates weighs in their average."""
+        """The weight of the last of so many iterates in their average."""
         return (cls._POWER + 1) / (cls._POWER + steps)
 
     def _move(self, to: Floats) -> None:
@@ -172,12 +169,12 @@ class Adam(Averaging):
 def read_vectors(state: Mapping[str, Any], dimension: int, *names: str) -> list[Floats]:
     """The vectors of these names in a state. Raises UsageError for another dimension, or where they are not there."""
     try:
-        found = [np.array(state[name], np.float64) for name in names]
+        vectors = [np.array(state[name], np.float64) for name in names]
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"the stored state of training cannot be read: {error}") from error
-    if any(vector.shape != (dimension,) for vector in found):
+    if any(vector.shape != (dimension,) for vector in vectors):
         raise UsageError("the stored state of training is of a model of another dimension")
-    return found
+    return vectors
 
 
 OPTIMISERS: Registry[type[Optimiser]] = Registry(

@@ -1,19 +1,17 @@
-"""The model that the same training records give without privacy, at the optimum: what privacy costs is told from it."""
+"""The optimum: the model that the same training records give without privacy, to compare with."""
 
 from __future__ import annotations
 
 import hashlib
 
 import numpy as np
-import numpy.typing as npt
 
 from tern.fixed import ONE
 from tern.wire import SOFTMAX_GRADIENT
 from ternhost.cache import cache_root, kept_file
 from ternhost.datasets import Dataset
 from ternhost.learn.losses import LOSSES
-
-Floats = npt.NDArray[np.float64]
+from ternhost.learn.parameters import Floats
 
 _VERSION = 1  # of losses.py: count up to fit anew what is in the cache
 
@@ -23,13 +21,13 @@ def optimum(model: int, dataset: Dataset, regularisation: float) -> Floats:
 
     regularisation: half of it times the sum of the squared weights is added, as in training.
     """
-    told = f"{_VERSION} {model} {regularisation!r} {dataset.features.shape} {len(dataset.classes)}".encode()
-    key = hashlib.sha256(told)
+    fitted = f"{_VERSION} {model} {regularisation!r} {dataset.features.shape} {len(dataset.classes)}".encode()
+    key = hashlib.sha256(fitted)
     for part in (dataset.features, dataset.labels, dataset.held_out):
         key.update(np.ascontiguousarray(part).data)
     path = cache_root() / "optima" / f"{dataset.name}-{key.hexdigest()[:24]}.npy"
-    found: Floats = kept_file(path, np.load, lambda: fit(model, dataset, regularisation), np.save)
-    return found
+    weights: Floats = kept_file(path, np.load, lambda: fit(model, dataset, regularisation), np.save)
+    return weights
 
 
 def fit(model: int, dataset: Dataset, regularisation: float) -> Floats:
@@ -52,5 +50,7 @@ def fit(model: int, dataset: Dataset, regularisation: float) -> Floats:
         ), gradient + regularisation * weights
 
     options = {"maxiter": 5000, "ftol": 1e-13, "gtol": 1e-7}
-    found: Floats = minimize(mean_loss, np.zeros(classes * d), jac=True, method="L-BFGS-B", options=options).x
-    return found
+    weights: Floats = minimize(
+        mean_loss, np.zeros(classes * d), jac=True, method="L-BFGS-B", options=options
+    ).x
+    return weights

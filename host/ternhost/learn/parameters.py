@@ -28,7 +28,7 @@ LARGEST_WEIGHT = _MANTISSA * 2.0**MAX_EXPONENT  # just under 8
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a ROUND carries: d int16 mantissas of `2**exponent`."""
+    """Parameters in a ROUND: d int16 mantissas of `2**exponent`."""
 
     mantissas: array[int]
     exponent: int

@@ -34,7 +34,7 @@ from tern.wire import LOGISTIC, MAX_RANGE, SOFTMAX_GRADIENT, SVM
 from ternhost.count import estimate
 from ternhost.count.rounds import CohortCounts
 from ternhost.errors import UsageError
-from ternhost.learn.base import Floats
+from ternhost.learn.parameters import Floats
 
 SCOUTED = 5  # rounds
 _NARROWEST = 7
@@ -107,7 +107,7 @@ class Ranges:
         self._spread = 0.0  # standard deviation of the estimate from one value
         # Of the share of positive labels, less 1/2: from all rounds, and from those whose model is near 0.
         self._always, self._early = Belief(_SHARE), Belief(_SHARE)
-        self._told = 0  # rounds that told of it
+        self._rounds = 0  # rounds that told of it
 
     def kept(self, tau: float) -> float:
         """The share of values that a round of range tau does not clip: as much of the loss's curvature is left."""
@@ -117,11 +117,11 @@ class Ranges:
         """Take a round that was asked at these weights: the mean gradient, what it rests on, and the counts."""
         if self._fixed is not None:
             return
-        told = [cohort for cohort in cohorts if cohort.counts.sum()]
-        if not told:
+        reporting = [cohort for cohort in cohorts if cohort.counts.sum()]
+        if not reporting:
             return
-        tau = 2.0 ** -told[0].question.range
-        self._learn_sizes(tau, told)
+        tau = 2.0 ** -reporting[0].question.range
+        self._learn_sizes(tau, reporting)
         if self._learns_share and reports[0]:
             self._learn_positives(tau, weights, float(mean[0]), float(reports[0]))
         self._choose()
@@ -131,12 +131,12 @@ class Ranges:
             return  # of a round that was asked before the range changed
         seen, sizes, spread = 0.0, 0.0, 0.0
         for cohort in cohorts:
-            told = estimate.magnitude(cohort.card)
-            if told is not None:
+            magnitude = estimate.magnitude(cohort.card)
+            if magnitude is not None:
                 n = float(cohort.counts.sum())
                 seen += n
-                sizes += float(cohort.counts.sum(axis=0) @ told.scores)
-                spread = max(spread, told.deviation)
+                sizes += float(cohort.counts.sum(axis=0) @ magnitude.scores)
+                spread = max(spread, magnitude.deviation)
         if not seen:
             return
         kept = 1 - 1 / self._memory
@@ -146,18 +146,16 @@ class Ranges:
 
     def _learn_positives(self, tau: float, weights: Floats, mean: float, reports: float) -> None:
         likely = 1 / (1 + math.exp(-weights[0]))  # of a record, to be positive: all that is known of it
-        other, own = (
-            min(likely, tau),
-            min(1 - likely, tau),
-        )  # gradients of a negative and of a positive record
-        told = (other - mean) / (other + own) - 0.5
-        noise = self._variance / reports * (tau / (other + own)) ** 2
-        self._always.add(told, noise)
+        # Gradients of a negative and of a positive record.
+        negative, positive = min(likely, tau), min(1 - likely, tau)
+        share = (negative - mean) / (negative + positive) - 0.5
+        noise = self._variance / reports * (tau / (negative + positive)) ** 2
+        self._always.add(share, noise)
         # What the means of the features change of that is unknown, and alike in all rounds: with weights, a round tells
         # little more than those before.
         unknown = min(float(np.square(weights[1:]).sum()) / 64, 1 / 16)
-        self._told += 1
-        self._early.add(told, noise + self._told * unknown)
+        self._rounds += 1
+        self._early.add(share, noise + self._rounds * unknown)
 
     def _choose(self) -> None:
         tau = 2.0**-self.exponent
@@ -191,19 +189,19 @@ class Ranges:
             "seen": self._seen,
             "spread": self._spread,
             "mean": self._mean,
-            "told": self._told,
+            "rounds": self._rounds,
             "always": [self._always.total, self._always.precision],
             "early": [self._early.total, self._early.precision],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Become what gave `state()`. Raises UsageError where it is not one."""
+        """Take back a `state()`. Raises UsageError for something else."""
         try:
             self._sizes, self._seen = float(state["sizes"]), float(state["seen"])
             self._spread, self._mean = float(state["spread"]), float(state["mean"])
             for belief, name in ((self._always, "always"), (self._early, "early")):
                 belief.total, belief.precision = map(float, state[name])
-            self._told = int(state["told"])
+            self._rounds = int(state["rounds"])
             self.exponent = int(state["exponent"])
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"the stored state of the range cannot be read: {error}") from error

@@ -1,4 +1,4 @@
-"""The schedule of a fleet that is served: when rounds come, and how many devices each asks."""
+"""When rounds come and how they end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from ternhost.options import option, require
 
+HOW = "where and how"
 _WHEN = "schedule"
+_LONGEST = 604_800  # a week: devices may sleep for a day
 _HORIZON = 100  # rounds
 
 
@@ -18,25 +20,17 @@ class Schedule:
         None,
         "rounds until it stops, those of earlier starts included",
         group=_WHEN,
-        kind=int,
         metavar="N",
         shown="never",
     )
     interval: float = option(
-        0.0,
-        "seconds from the start of one round to that of the next",
-        group=_WHEN,
-        kind=float,
-        metavar="SECONDS",
+        0.0, "seconds from the start of one round to that of the next", group=_WHEN, metavar="SECONDS"
     )
-    share: float = option(
-        1.0, "share of the devices that is asked in a round", group=_WHEN, kind=float, metavar="SHARE"
-    )
+    share: float = option(1.0, "share of the devices that is asked in a round", group=_WHEN, metavar="SHARE")
     horizon: int | None = option(
         None,
         "rounds for which the learning rate is chosen",
         group=_WHEN,
-        kind=int,
         metavar="N",
         shown=f"all of --rounds, or {_HORIZON}",
     )
@@ -44,14 +38,12 @@ class Schedule:
         2.0,
         "seconds without news until boards are asked again; doubles with every time",
         group=_WHEN,
-        kind=float,
         metavar="SECONDS",
     )
     model_every: int = option(
         10,
         "rounds from one model that devices are sent, for their own use, to the next; the last comes at the end",
         group=_WHEN,
-        kind=int,
         metavar="N",
     )
 
@@ -70,5 +62,35 @@ class Schedule:
         return self.horizon or self.rounds or _HORIZON
 
     def group(self, devices: int) -> int:
-        """How many of so many devices a round asks."""
+        """The number of devices that a round asks, of so many."""
         return max(1, round(self.share * devices))
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How a round ends: by a quorum (share of the devices asked) or a deadline (s, None: never).
+
+    silence: seconds without a frame of a board that has been asked, after which the round goes on without it.
+    """
+
+    quorum: float = option(1.0, "share of a round's reports that ends it", group=HOW, metavar="SHARE")
+    deadline: float | None = option(
+        120.0, "seconds after which a round ends with what came", group=HOW, metavar="SECONDS"
+    )
+    silence: float = option(
+        30.0,
+        "seconds without a word of a board, after which rounds go on without it until it answers again",
+        group=HOW,
+        metavar="SECONDS",
+    )
+
+    def __post_init__(self) -> None:
+        require(0 < self.quorum <= 1, "quorum", "a share above 0 and at most 1", self.quorum)
+        if self.deadline is not None:
+            in_order = 0 < self.deadline <= _LONGEST
+            require(in_order, "deadline", f"above 0 and at most {_LONGEST} seconds", self.deadline)
+        require(0 < self.silence <= 86_400, "silence", "above 0 and at most 86400 seconds", self.silence)
+
+    def reports(self, asked: int) -> int:
+        """The number of reports that ends a round."""
+        return max(1, round(self.quorum * asked))

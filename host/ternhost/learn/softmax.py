@@ -19,11 +19,10 @@ from tern.fixed import ONE
 from ternhost import datasets
 from ternhost.datasets import CLASSIFICATION, MULTICLASS, Dataset
 from ternhost.errors import UsageError
-from ternhost.learn.parameters import LARGEST_WEIGHT, quantise
+from ternhost.learn.parameters import LARGEST_WEIGHT, Floats, quantise
 from ternhost.privacy import mechanisms
 from ternhost.privacy.base import MICRO
 
-Floats = npt.NDArray[np.float64]
 Fixed = npt.NDArray[np.int16]
 Labels = npt.NDArray[np.int64]
 
@@ -65,7 +64,7 @@ def load(name: str) -> Dataset:
 
 @dataclass(frozen=True)
 class Weights:
-    """Of a softmax classifier: classes x features mantissas of 2**exponent."""
+    """The weights of a softmax classifier: classes x features mantissas of 2**exponent."""
 
     mantissas: Fixed
     exponent: int

@@ -1,7 +1,7 @@
 """Training by rounds: one step of an optimiser a round, and when to stop.
 
-Round by round devices are asked for something at the current parameters; the estimate of its mean comes from elsewhere
-(`aggregate.estimate`), by whatever link. Source of the protocol: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7.
+In each round devices report at the current parameters; the caller estimates the mean of their reports. Source of the
+protocol: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from tern.wire import MAX_DIMENSION, MAX_VALUES, SOFTMAX_GRADIENT
 from ternhost.errors import UsageError
-from ternhost.learn.optimisers import OPTIMISERS, Averaging, Floats, Noise, Optimiser
-from ternhost.learn.parameters import MODELS, Parameters, quantise
+from ternhost.learn.optimisers import OPTIMISERS, Averaging, Noise, Optimiser
+from ternhost.learn.parameters import MODELS, Floats, Parameters, quantise
 
 # How a model that is mostly noise moves on: see `Drift`.
 _LEAST_CAUTION = 0.4
@@ -116,7 +116,7 @@ def plan(
 
 @dataclass
 class Drift:
-    """How much of an averaged model is the noise of its steps, as if no later step took any of it back.
+    """The part of an averaged model that is the noise of its steps, as if no later step took any of it back.
 
     walked: the variance of the weights, summed, that all steps have brought. spread: of the average (that of
     `optimisers.Averaging`). shared: their covariance. caution: at least `_LEAST_CAUTION`, and 1 where a fifth of the
@@ -159,7 +159,7 @@ class Trainer:
 
     @property
     def weights(self) -> Floats:
-        """At which the next gradient is asked for."""
+        """The weights at which devices compute the next gradient."""
         return self.optimiser.weights
 
     def question(self) -> Parameters:
@@ -176,7 +176,7 @@ class Trainer:
     ) -> None:
         """End a round with its estimated mean gradient (d values) and how many reports each coordinate rests on.
 
-        tau: the range that the devices were asked for. kept: as of `Noise`.
+        tau: the range of the round. kept: as of `Noise`.
 
         A coordinate that nobody reported has 0 reports and any mean, nan included. Every report moves the model by
         the same amount: a coordinate with half of the expected reports makes half a step.
@@ -235,13 +235,13 @@ class Trainer:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Become what gave `state()`. Raises UsageError if it is of another dimension or not a state."""
+        """Take back a `state()`. Raises UsageError for one of another dimension, or for something else."""
         try:
             self.optimiser.restore(state["optimiser"])
             self.round, self.stopped = int(state["round"]), state["stopped"]
             self._still, self._failed = int(state["still"]), int(state["failed"])
-            self._drift = Drift(**state.get("drift", {}))  # none in a run of an earlier version
-            self.rate = float(state.get("rate", self.rate))
+            self._drift = Drift(**state["drift"])
+            self.rate = float(state["rate"])
             if self.stopped == ROUNDS and (self.plan.rounds or self.round + 1) > self.round:
                 self.stopped = None  # there are more by now
         except (KeyError, TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""What a client's reports cost it in privacy, by sequential composition, and whether its budget covers a plan.
+"""The privacy cost of a client's reports, by sequential composition, and whether its budget covers a plan.
 
 Two levels of protection, and they are not the same:
 
@@ -25,7 +25,7 @@ from ternhost.privacy.base import MICRO
 
 @dataclass(frozen=True)
 class Release:
-    """What a client reports several times over.
+    """Something that a client reports several times.
 
     `what` names one value; its first word takes the plural. A report costs `epsilon` (micro) for each of its `values`;
     a vector that is protected as a whole (an inference result) is one value. A report uses `batch` of the client's
@@ -93,11 +93,11 @@ class Account:
         """Raise RefusedError if `plan` would exceed the budget; call it before a run starts."""
         if not self.would_exceed(plan):
             return
-        asked = sum(release.user_level for release in plan)
+        cost = sum(release.user_level for release in plan)
         raise RefusedError(
-            f"each client would spend epsilon {asked / MICRO:g}, and its budget has "
+            f"each client would spend epsilon {cost / MICRO:g}, and its budget has "
             f"{(self.left or 0) / MICRO:g} left: {_words(plan)}",
-            hint="ask fewer rounds or values, use a smaller epsilon, or raise the budget",
+            hint="ask for fewer rounds or values, use a smaller epsilon, or raise the budget",
         )
 
     def charge(self, plan: Sequence[Release]) -> None:
@@ -106,11 +106,11 @@ class Account:
         self.releases.extend(plan)
 
     def words(self, span: str = "in total") -> str:
-        """The account as a sentence. span: which time it covers."""
+        """The account as a sentence. span: the time that it covers."""
         return f"each client spends epsilon {self.user_level / MICRO:g} {span}: {_words(self.releases)}"
 
     def summary(self) -> dict[str, Any]:
-        """For JSON and reports: what was released, and both levels by their names."""
+        """For JSON and reports: the releases, and both levels by their names."""
         return {
             "releases": [
                 {

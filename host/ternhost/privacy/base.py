@@ -1,4 +1,4 @@
-"""What every mechanism family shares: epsilon in integers, the design that a family returns, and the card encoders.
+"""The common base of mechanisms: epsilon in integers, the design that a mechanism returns, and the card encoders.
 
 The decoder and the inequalities are the device's own (tern.card); nothing here repeats them.
 """
@@ -24,8 +24,8 @@ MICRO = 1_000_000
 class Design:
     """A card, and how it came about.
 
-    `epsilon` is what was asked, in micro-epsilon; the card itself claims the smallest epsilon that its integers keep.
-    `parts` is empty but for a composite (LHP), whose cards it names.
+    `epsilon` is the requested one, in micro-epsilon; the card claims the smallest epsilon that its integers keep.
+    `parts` names the cards of a composite (LHP), and is empty otherwise.
     """
 
     mechanism: str
@@ -54,8 +54,8 @@ def parse_epsilon(
 ) -> int:
     """Return the micro-epsilon of an epsilon written in decimal, exactly; further digits are dropped (rounded down).
 
-    option: what it is called where it is given. Raises UsageError if it is not a number above 0 and at most `most`
-    (micro-epsilon): 20 for what a card can cost.
+    option: its name on the command line. Raises UsageError if it is not a number above 0 and at most `most`
+    (micro-epsilon; by default the largest epsilon of a card, 20).
     """
     try:
         value = Decimal(str(text).strip())

@@ -105,7 +105,7 @@ def describe(card: Card | Composite) -> dict[str, Any]:
 
 
 def describe_design(design: Design) -> dict[str, Any]:
-    """What `tern card design --json` prints."""
+    """The output of `tern card design --json`."""
     return {
         "mechanism": design.mechanism,
         "epsilon": design.epsilon / MICRO,
@@ -118,25 +118,25 @@ def check(data: bytes, epsilon: int) -> dict[str, Any]:
     """Certify the bytes of a card at `epsilon` (micro). Gives `certified`, `epsilon_certified`, `reason`."""
     try:
         card = cards.decode(data)
-        found = describe(lhp.from_bytes(data) if card.shape == HIERARCHY else card)
+        worth = describe(lhp.from_bytes(data) if card.shape == HIERARCHY else card)
     except CardError as error:
         return {"certified": False, "epsilon_certified": None, "reason": f"it is no card: {error}"}
-    asked = epsilon / MICRO
-    if found["epsilon_certified"] is None:
+    wanted = epsilon / MICRO
+    if worth["epsilon_certified"] is None:
         reason = "it keeps no epsilon up to 20"
     elif not cards.certify(card, epsilon):
-        reason = f"it keeps epsilon {found['epsilon_certified']}, not {asked}"
+        reason = f"it keeps epsilon {worth['epsilon_certified']}, not {wanted}"
     elif not cards.certify(card):
-        reason = f"it claims epsilon {found['epsilon_claimed']} and keeps only {found['epsilon_certified']}"
+        reason = f"it claims epsilon {worth['epsilon_claimed']} and keeps only {worth['epsilon_certified']}"
         reason += ": a device refuses it"
     else:
-        reason = f"it keeps epsilon {found['epsilon_certified']}"
+        reason = f"it keeps epsilon {worth['epsilon_certified']}"
         if card.epsilon > epsilon:
-            reason += f", though it claims {found['epsilon_claimed']}, which a device would charge"
+            reason += f", though it claims {worth['epsilon_claimed']}, which a device would charge"
     certified = cards.certify(card, epsilon) and cards.certify(card)
-    if found["bias"] != 0:
+    if worth["bias"] != 0:
         reason += "; its outputs are not unbiased"
-    return {"certified": certified, "epsilon": asked, "reason": reason, **found}
+    return {"certified": certified, "epsilon": wanted, "reason": reason, **worth}
 
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -176,7 +176,7 @@ def _laplace(card: Card, at: float) -> list[float]:
     below = math.floor(at)
     for centre, share in ((below, 1 - (at - below)), (below + 1, at - below)):
         law = g ** np.abs(outputs - centre) / (1 + g)
-        law[1:-1] *= 1 - g  # the ends stand for all that is beyond them
+        law[1:-1] *= 1 - g  # the ends include everything beyond them
         row += share * law
     result: list[float] = row.tolist()
     return result

@@ -1,4 +1,4 @@
-"""What the integers of a card are worth, exactly: privacy loss, bias, variance, and the distribution of its outputs.
+"""The exact properties of a card's integers: privacy loss, bias, variance, and the distribution of its outputs.
 
 Everything is a `Fraction` computed from the card alone. The inequalities of the certificate are the device's own
 (tern.card.certify). A test compares the distributions with those of the firmware's sampler, which it runs down every
@@ -10,7 +10,7 @@ Laplace cards have irrational probabilities: for them g = exp(-s/t) is replaced 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -77,15 +77,19 @@ def epsilon_certified(card: Card) -> int | None:
     """The smallest micro-epsilon that the device certifies `card` at, or None if there is none up to 20."""
     if not cards.certify(card, MAX_EPSILON):
         return None
-    low, high = 0, MAX_EPSILON
+    return bisected(0, MAX_EPSILON, lambda epsilon: bool(cards.certify(card, epsilon)))
+
+
+def bisected(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The smallest integer above `low` for which a condition holds, that holds at `high` and from some integer on."""
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if cards.certify(card, middle) else (middle, high)
+        low, high = (low, middle) if holds(middle) else (middle, high)
     return high
 
 
 def likelihood_ratio(card: Card) -> Fraction:
-    """The largest ratio of the probabilities of one output under two inputs: e**epsilon of the integers, exactly.
+    """The largest ratio of an output's probabilities under two inputs: e**epsilon of the integers, exactly.
 
     Raises ValueError for a laplace card, whose ratio exp(2 s 2**q / t) is not rational.
     """
@@ -137,7 +141,7 @@ def scales(card: Card) -> list[Fraction]:
 
 
 def levels(card: Card) -> list[Fraction]:
-    """The level of every symbol, before any scale; the ends of a laplace card stand for what they clamp."""
+    """The level of every symbol, before any scale; the ends of a laplace card stand for the mean of what they clamp."""
     if card.shape == TABLE:
         return [Fraction(level) for level in card.levels]
     if card.shape == WINDOW:
@@ -272,7 +276,7 @@ def at_knot(card: Card, i: int) -> Row:
     centre = i - (1 << card.grid_bits)
     weights = [_power(g, abs(y - centre)) for y in range(card.lowest, card.highest + 1)]
     result = [(1 - g) / (1 + g) * w for w in weights]
-    result[0], result[-1] = weights[0] / (1 + g), weights[-1] / (1 + g)  # that or beyond
+    result[0], result[-1] = weights[0] / (1 + g), weights[-1] / (1 + g)  # with everything beyond
     return result
 
 

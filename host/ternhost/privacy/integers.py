@@ -1,4 +1,4 @@
-"""Real probabilities -> integer rows of a table card: exactly unbiased, and certified at the epsilon asked."""
+"""Real probabilities -> integer rows of a table card: exactly unbiased, and certified at the requested epsilon."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ternhost.privacy.base import MICRO, table
 
 Rows = Sequence[Sequence[float]]
 
-# How much epsilon is given up so that rounded rows still keep what was asked: the first that does is taken.
-# Large only where epsilon is so large that T / e**epsilon is a handful of counts.
+# Epsilon given up so that rounded rows still keep the requested one: the first that suffices is taken. It is large only
+# where epsilon is so large that T / e**epsilon is a handful of counts.
 SLACKS = tuple(1e-8 * 2**k for k in range(29))
 
 
@@ -23,9 +23,8 @@ def certified_table(
 ) -> bytes:
     """Return the table card of `rows(target)`, the real rows at epsilon `target`, which keeps `epsilon` (micro).
 
-    The first of `slacks` that does is given up. `levels` are symmetric about 0, and so are the rows: row i from the
-    end is row i mirrored.
-    Raises CardError if no rounding keeps epsilon.
+    The first of `slacks` that suffices is given up. `levels` are symmetric about 0, and so are the rows: row i from the
+    end is row i mirrored. Raises CardError if no rounding keeps epsilon.
     """
     for slack in slacks:
         target = epsilon / MICRO - slack
@@ -37,7 +36,7 @@ def certified_table(
             continue
         if cards.certify(cards.decode(data), min(epsilon, MAX_EPSILON)):
             return data
-    raise cards.CardError("no rounding of these rows keeps the epsilon asked")
+    raise cards.CardError("no rounding of these rows keeps the requested epsilon")
 
 
 def integer_rows(levels: Sequence[int], rows: Rows) -> list[list[int]]:
@@ -82,7 +81,7 @@ def _round_row(levels: Sequence[int], row: Sequence[float], mean: int, symmetric
 def _moves(levels: Sequence[int], counts: Sequence[int], error: int) -> list[tuple[int, int, int]]:
     """(lower, upper, units to move up, negative to move down): few in all, changing the sum by `error`.
 
-    Only between levels of large counts, which a unit changes least, if they suffice.
+    They are between levels of large counts, which a unit changes least, if these suffice.
     """
     large = [j for j, n in enumerate(counts) if n >= max(counts) >> 8]
     for usable in (large, range(len(levels))):

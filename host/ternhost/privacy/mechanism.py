@@ -1,4 +1,4 @@
-"""What a mechanism is to the rest of tern: a `Mechanism`, made in a module of its own and registered by one line."""
+"""The interface of mechanisms: a `Mechanism`, made in a module of its own and registered by one line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ternhost.errors import UsageError
 from ternhost.options import Option, flag
 from ternhost.privacy.base import Design, check_levels, checked
 
-# What is reported, where a mechanism is tuned for it: parts of a gradient, mostly near 0; or values of any size.
+# Uses that a mechanism can be tuned for: reports of parts of a gradient, mostly near 0; or of values of any size.
 GRADIENTS, VALUES = "gradients", "values"
 
 
@@ -34,10 +34,10 @@ class Mechanism:
 
     `variance(epsilon, x)` and `worst_variance(epsilon)` are those that the source states of the continuous mechanism,
     for a real epsilon. `levels` is the default number of outputs, where there is a choice; `drawn` are the numbers at
-    which experiments draw the worst-case variance (empty: the default). `tuned` gives the options that are best for
-    what is reported (GRADIENTS, VALUES). `tries(most)` yields keywords of `design`, an item for each card of at most
-    `most` outputs that `auto` compares with others. A mechanism is `single_valued` if a symbol stands for one value,
-    so that reports can be averaged, and `slow` if a design takes so long that a shipped card is taken instead.
+    which experiments draw the worst-case variance (empty: the default). `tuned` gives the best options for a use
+    (GRADIENTS, VALUES). `tries(most)` yields keywords of `design`, an item for each card of at most `most` outputs that
+    `auto` compares with others. A mechanism is `single_valued` if a symbol stands for one value, so that reports can be
+    averaged, and `slow` if a design takes so long that a shipped card is used instead.
     """
 
     name: str
@@ -57,11 +57,8 @@ class Mechanism:
         for option in self.options:
             if option.name == name:
                 return option
-        own = ", ".join(flag(option.name) for option in self.options)
-        raise UsageError(
-            f"{self.name} has no option {flag(name)}",
-            hint=f"it has {own}" if own else "it has no options of its own",
-        )
+        flags = ", ".join(flag(option.name) for option in self.options) or "no options of its own"
+        raise UsageError(f"{self.name} has no option {flag(name)}", hint=f"it has {flags}")
 
     def chosen(self, options: Mapping[str, Any], use: str | None = None) -> dict[str, Any]:
         """The `options` that change a design, added to those for `use` if they replace none of these.

@@ -1,4 +1,4 @@
-"""What reports cost in central privacy where an anonymous shuffler stands between the clients and whoever reads them.
+"""The central privacy cost of reports where an anonymous shuffler stands between the clients and the reader.
 
 A shuffler passes on the reports of n clients in random order, and nothing else: the reader does not learn who sent
 what. Then a report of local epsilon e0 is (epsilon, delta)-private with a far smaller epsilon. Two bounds:
@@ -7,8 +7,8 @@ what. Then a report of local epsilon e0 is (epsilon, delta)-private with a far s
   sharper closed form of their paper of SODA 2023 is not used: by its errata it does not hold for all mechanisms.)
 - numerical, for a card from its integers, or for any mechanism of local epsilon e0. Balle, Bell, Gascon and Nissim,
   "The privacy blanket of the shuffle model", CRYPTO 2019: whatever a client holds, symbol y has at least the
-  probability b(y), the least over all inputs. So each of the others, with probability sum b, sends what does not
-  depend on its data. For two inputs of a client, of laws P and Q,
+  probability b(y), the least over all inputs. So each of the others sends a report that does not depend on its data
+  with probability sum b. For two inputs of a client, of laws P and Q,
 
       delta(epsilon) <= E[max(0, X_1 + ... + X_n)] / n,  X independent: (P(y) - e**epsilon Q(y)) / b(y) with
       probability b(y), else 0
@@ -247,6 +247,6 @@ def _mean_positive(masses: Floats, first: int, unit: float, n: int) -> float:
     law = fft.irfft(fft.rfft(law) ** n, size)
     sums = np.arange(1, size // 2)
     scale = n * math.log(factor)
-    found = float((sums * np.exp(scale - tilt * sums) * np.abs(law[1 : size // 2])).sum())
+    within = float((sums * np.exp(scale - tilt * sums) * np.abs(law[1 : size // 2])).sum())
     lost = math.exp(scale - _LOST) * (1 / (math.e * tilt) if tilt else n * widest)
-    return (found + lost) * unit / n * (1 + 1e-14 * n + 1e-9)
+    return (within + lost) * unit / n * (1 + 1e-14 * n + 1e-9)

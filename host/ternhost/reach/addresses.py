@@ -16,7 +16,7 @@ _LONGEST_NAME = 63  # characters; a certificate's common name takes one more
 
 
 def check_reached(names: Sequence[str], address: str, port: int) -> None:
-    """Raise UsageError where a broker, or the server of sites, cannot be called so, or cannot listen there."""
+    """Raise UsageError where a broker, or the server of sites, cannot have these names, or cannot listen there."""
     for name in (*names, address):
         if not _NAME.fullmatch(name) or (":" in name and not is_address(name)):
             raise UsageError(f"{name!r} is no host name or address", hint="such as broker.local or 10.0.0.7")

@@ -18,15 +18,15 @@ from ternhost.reach.addresses import AUTHORITY, DEVICE_AUTHORITY
 
 _AUTHORITY_KEY = "authority.key"
 
-# A board without a clock begins in 2000 (ESP32) or in the year of its firmware, and checks these dates all the same.
+# A board without a clock starts in 2000 (ESP32) or in the year of its firmware, and checks these dates nevertheless.
 _NOT_BEFORE = datetime(1970, 1, 1)
 _NOT_AFTER = datetime(2049, 12, 31)
 
 
 def write_certificates(directory: Path, names: Sequence[str], of: str = "broker") -> None:
-    """An authority of this fleet alone, and its broker's certificate: both on P-256, which boards can check.
+    """Write the fleet's own authority, and a certificate: both on P-256, which boards can check.
 
-    of: what the certificate is of, in the names of its file and of the file with its key.
+    of: the kind of server, which names the files of the certificate and of its key.
     """
     if not (directory / _AUTHORITY_KEY).exists():
         key = ec.generate_private_key(ec.SECP256R1())
@@ -37,7 +37,7 @@ def write_certificates(directory: Path, names: Sequence[str], of: str = "broker"
 
 
 def write_site_certificates(directory: Path, names: Sequence[str], central: Path) -> None:
-    """The authority of the fleet, whose key stays in `central`, and the certificate of a site's broker.
+    """Write the fleet's authority, whose key stays in `central`, and the certificate of a site's broker.
 
     Raises StorageError.
     """
@@ -51,8 +51,8 @@ def write_site_certificates(directory: Path, names: Sequence[str], central: Path
 
 def names_of(certificate: Path) -> list[str]:
     """The host names and addresses that a broker's certificate carries, in order. Raises OSError and ValueError."""
-    read = x509.load_pem_x509_certificate(certificate.read_bytes())
-    names = read.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    loaded = x509.load_pem_x509_certificate(certificate.read_bytes())
+    names = loaded.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return [str(name.value) for name in names]
 
 

@@ -1,6 +1,6 @@
-"""Drivers: they bring the questions of a round to devices, and return counts and refusals.
+"""Drivers bring the questions of a round to devices, and return counts and refusals.
 
-A driver knows nothing of learning. It asks again where reports are missing, and stores what it accepts before it
+A driver knows nothing about learning. It asks again where reports are missing, and stores accepted reports before it
 returns.
 """
 
@@ -20,7 +20,7 @@ from tern import wire
 from ternhost.count.questions import Averaged, Question
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import RefusedError
-from ternhost.options import option, require
+from ternhost.learn.schedule import Terms
 
 Devices = Sequence[int] | npt.NDArray[np.int64]
 Cohorts = Sequence[tuple[Question, Devices]]
@@ -39,48 +39,11 @@ Tell = Callable[[Progress], None]
 Warn = Callable[[str], None]
 
 
-HOW = "where and how"
-_LONGEST = 604_800  # a week: devices may sleep for a day
-
-
-@dataclass(frozen=True)
-class Terms:
-    """How a round ends: by a quorum (share of the devices asked) or a deadline (s, None: never).
-
-    silence: seconds without a frame of a board that has been asked, after which the round goes on without it.
-    """
-
-    quorum: float = option(
-        1.0, "share of a round's reports that ends it", group=HOW, kind=float, metavar="SHARE"
-    )
-    deadline: float | None = option(
-        120.0, "seconds after which a round ends with what came", group=HOW, kind=float, metavar="SECONDS"
-    )
-    silence: float = option(
-        30.0,
-        "seconds without a word of a board, after which rounds go on without it until it answers again",
-        group=HOW,
-        kind=float,
-        metavar="SECONDS",
-    )
-
-    def __post_init__(self) -> None:
-        require(0 < self.quorum <= 1, "quorum", "a share above 0 and at most 1", self.quorum)
-        if self.deadline is not None:
-            in_order = 0 < self.deadline <= _LONGEST
-            require(in_order, "deadline", f"above 0 and at most {_LONGEST} seconds", self.deadline)
-        require(0 < self.silence <= 86_400, "silence", "above 0 and at most 86400 seconds", self.silence)
-
-    def reports(self, asked: int) -> int:
-        """How many reports are enough."""
-        return max(1, round(self.quorum * asked))
-
-
 @dataclass(frozen=True)
 class FleetStatus:
-    """The state of a fleet. boards, strangers (boards of another version), connected: of a fleet on a broker.
+    """The state of a fleet; on a broker also boards, strangers (boards of another version) and connected.
 
-    asleep: boards that sleep now, which `boards` leaves out. frames: how many were accepted or rejected, by reason.
+    asleep: boards that sleep now, not counted in `boards`. frames: accepted and rejected ones, by outcome.
     """
 
     boards: int | None = None
@@ -112,25 +75,25 @@ class Driver(ABC):
 
     @property
     def status(self) -> FleetStatus:
-        """The state of the fleet now, as far as it is known."""
+        """The state of the fleet now, as far as known."""
         return FleetStatus()
 
     @property
     def budget_left(self) -> int | None:
-        """The smallest budget that a board has just reported for its first device, micro-epsilon; None: none has."""
+        """The smallest budget that a board has just reported for its first device (micro-epsilon), or None."""
         return None
 
     def resume(self) -> list[int]:
-        """Take up the rounds that were under way when the host ended; return their numbers, oldest first."""
+        """Resume the rounds that were open when the host ended; return their numbers, oldest first."""
         return []
 
     def next_round(self, planned: int) -> int:
-        """The number of a new round; `planned` is the least that the run would give it."""
+        """The number of a new round: at least `planned`."""
         return planned
 
     @abstractmethod
     def open(self, number: int, cohorts: Cohorts) -> None:
-        """Begin a round, durably, before any device hears of it. Raises UsageError for what no frame can carry."""
+        """Begin a round, durably, before any device gets it. Raises UsageError for a question too long for a frame."""
 
     @abstractmethod
     def collect(self, number: int, tell: Tell) -> RoundResult | None:
@@ -144,37 +107,37 @@ class Driver(ABC):
         return None
 
     def publish(self, averaged: Averaged) -> None:
-        """Keep the model of a run for its devices, and send it to them; none of them answers."""
+        """Store the model of a run, and send it to the devices, without an answer."""
         return None
 
     def wait(self, seconds: float) -> None:
-        """Let time pass, or until `stop` is called, without losing the fleet."""
+        """Wait, or until `stop` is called, without losing the fleet."""
         self._stopped.wait(seconds)
 
     def stop(self) -> None:
-        """Have `collect` and `wait` return soon; the round can be taken up again. Safe in a signal handler."""
+        """Have `collect` and `wait` return soon; the round can be resumed. Safe in a signal handler."""
         self._stopped.set()
 
 
-# What refusals mean
+# Refusals
 
 
 class Refusals:
-    """Warns of what the devices of a run refuse: each reason once."""
+    """Warns of the refusals in a run: of each reason once."""
 
     def __init__(self, warn: Warn) -> None:
         self._warn = warn
         self._warned: set[int] = set()
 
     def check(self, result: RoundResult, forged: int) -> None:
-        """Warn of refusals beside reports. Raises AllRefused where there is nothing else, RefusedError where the only
-        answers were about `forged` frames."""
+        """Warn of refusals beside reports. Raises AllRefused if there are only refusals, RefusedError if there are only
+        `forged` frames."""
         if result.refusals and not result.reports:
             raise AllRefused(result)
         if result.refusals:
             self.tell_of_later_rounds(result)
             code, words, _ = explain(result)
-            if code not in self._warned:  # once a run: most of them will go on refusing
+            if code not in self._warned:  # once in a run: most devices will refuse again
                 self._warned.add(code)
                 self._warn(f"round {result.number}: {words}")
         elif not result.reports and forged:
@@ -184,7 +147,7 @@ class Refusals:
             )
 
     def tell_of_later_rounds(self, result: RoundResult) -> None:
-        """Warn, once, of devices that say that they have seen rounds which this store has not asked."""
+        """Warn once of devices that claim to have seen rounds which this store has not asked."""
         if wire.ERR_OLD_ROUND not in self._warned and (later := later_rounds(result)):
             self._warned.add(wire.ERR_OLD_ROUND)
             words, hint = later
@@ -192,9 +155,9 @@ class Refusals:
 
 
 def later_rounds(result: RoundResult) -> tuple[str, str | None] | None:
-    """A warning of devices that know rounds which this store has not asked, and a remedy; None where there are none.
+    """A warning of devices that claim rounds which this store has not asked, and a remedy; None without such devices.
 
-    No device is believed. Only where most of them agree, the remedy names their number.
+    No device is believed. The remedy names their number only where most of them agree.
     """
     claimed = sorted(
         refusal.detail
@@ -214,7 +177,7 @@ def later_rounds(result: RoundResult) -> tuple[str, str | None] | None:
 
 
 class AllRefused(RefusedError):
-    """No device reported, and some refused: gives the most frequent reason and a remedy."""
+    """All devices that answered have refused: gives the most frequent reason and a remedy."""
 
     def __init__(self, result: RoundResult) -> None:
         _, words, hint = explain(result)
@@ -223,7 +186,7 @@ class AllRefused(RefusedError):
 
 
 def explain(result: RoundResult) -> tuple[int, str, str | None]:
-    """The most frequent code of the refusals of a round, its meaning, and a remedy."""
+    """The most frequent code among the refusals of a round, its meaning, and a remedy."""
     code, count = Counter(refusal.code for refusal in result.refusals.values()).most_common(1)[0]
     one = next(refusal for refusal in result.refusals.values() if refusal.code == code)
     if code == wire.ERR_OLD_ROUND and (later := later_rounds(result)):
@@ -254,19 +217,19 @@ _REFUSALS = {
     wire.ERR_POLICY: (
         "a report would cost more than the epsilon of {epsilon:g} that they allow for one, or needs a mechanism that "
         "they do not allow",
-        "use a card of a smaller epsilon, fewer coordinates, or what they were provisioned with (--mechanisms)",
+        "use a card of a smaller epsilon, fewer coordinates, or a mechanism that they allow (--mechanisms)",
     ),
     wire.ERR_BUDGET: (
         "their budget is spent; an epsilon of {epsilon:g} is left",
-        "no report of theirs can be had any more: that is what the budget is for",
+        "they never report again: this is the purpose of the budget",
     ),
     wire.ERR_LEDGER: (
         "their ledger cannot be read or written",
-        "check the board's disk; a damaged ledger is never made again: erase the board, and give it a new id",
+        "check the board's disk; a damaged ledger is never replaced: erase the board, and give it a new id",
     ),
     wire.ERR_ENTROPY: (
         "their entropy source failed its health test",
-        "restart the boards; if it stays so, do not use them",
+        "restart the boards; if it fails again, do not use them",
     ),
     wire.ERR_DATA: (
         "their records are missing or have another dimension ({detail})",
@@ -278,7 +241,7 @@ _REFUSALS = {
     ),
     wire.ERR_SLOT: (
         "the work of a report might not fit their slot",
-        "ask for less (--batch, --local-epochs, --k), or provision them with a longer --slot-ms or fewer "
-        "--most-records, the bound of their records that local training needs",
+        "ask for less (--batch, --local-epochs, --k), or provision them with a longer --slot-ms or a lower "
+        "--most-records",
     ),
 }

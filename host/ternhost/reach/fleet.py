@@ -1,7 +1,6 @@
-"""Fleets: the devices of one aggregator, and the words on the command line that name them.
+"""Fleets: the devices of one aggregator, and how the command line names them.
 
-`KIND:REST` names a fleet. Each kind is a class of its own, registered by its word: what is asked of it, and what it can
-do, are its traits.
+`KIND:REST` names a fleet. Each kind is a class, registered by its word, with its abilities as attributes.
 """
 
 from __future__ import annotations
@@ -16,19 +15,20 @@ from ternhost.registry import Registry
 
 if TYPE_CHECKING:
     from ternhost.datasets import Holdings
-    from ternhost.reach.driver import Driver, Terms, Warn
+    from ternhost.learn.schedule import Terms
+    from ternhost.reach.driver import Driver, Warn
     from ternhost.reach.stored import DriverOptions
     from ternhost.store.store import Store
 
 
 class Boards(Protocol):
-    """Boards, reachable while the context is open: `ports` are URLs that ternhost.reach.links opens, one a board."""
+    """Boards, reachable while the context is open. ports: one URL of ternhost.reach.links for each board."""
 
     @property
     def ports(self) -> Sequence[str]: ...
 
     def failed(self) -> Mapping[str, DeviceError]:
-        """The ports of boards that are known to be gone for good, and why."""
+        """By port, the errors of boards that are known to be gone for good."""
 
     def __enter__(self) -> Self: ...
 
@@ -44,7 +44,7 @@ class Notices(Protocol):
 
 
 class HomeTopics(Protocol):
-    """Where Home Assistant learns of a fleet: the prefix of the fleet's topics, and the topic of its discovery."""
+    """The topics for Home Assistant: the prefix of the fleet, and the topic of its discovery."""
 
     @property
     def prefix(self) -> str: ...
@@ -53,16 +53,16 @@ class HomeTopics(Protocol):
     def discovery(self) -> str: ...
 
     def notices(self, will: tuple[str, bytes], warn: Warn) -> Notices:
-        """Keep messages on the broker. will: (topic, payload) that it keeps once this process is gone."""
+        """Connect to the broker. will: (topic, payload) that it retains if this process is lost."""
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a fleet's driver is made for: a run, by name, with its store, its directory and its terms.
+    """The arguments of a fleet's driver: the name of the run, its store, its directory and its terms.
 
-    first: id of the first simulated client. modules: of the device library that boards need beside their client.
-    individual: whether the reports of single devices are wanted. standing: whether the fleet is served. patience:
-    seconds without news until boards are asked again.
+    first: id of the first simulated client. modules: modules of the device library that boards need in addition.
+    individual: the reports of single devices are wanted. standing: the fleet is served. patience: seconds without news
+    until boards are asked again.
     """
 
     store: Store
@@ -87,29 +87,29 @@ class RunContext:
 
 
 class Fleet:
-    """The base of all kinds: a fleet as it was named.
+    """The base of all kinds of fleets.
 
-    `form` and `about` tell people how to name one; `count` is the number of its boards, or of simulated clients.
+    `form` and `about` explain how to name one; `count` is the number of its boards, or of simulated clients.
     """
 
     form: ClassVar[str]
     about: ClassVar[str]
-    provisions: ClassVar[bool] = False  # tern makes its boards, in the directory of a run
+    provisions: ClassVar[bool] = False  # tern makes its boards, in the directory of the run
     simulated: ClassVar[bool] = False  # its clients are no devices: no store, no keys, no ledgers
-    knows_records: ClassVar[bool] = False  # the host knows what its clients hold
+    knows_records: ClassVar[bool] = False  # the host knows the records of its clients
     by_gateways: ClassVar[bool] = False  # gateways ask its devices, and have their keys
     may_move: ClassVar[bool] = False  # a run that is resumed may find its boards elsewhere
-    word: str  # the kind, as it was named
-    text: str  # all of it
+    word: str  # the kind
+    text: str  # the whole name
     count: int
 
     def __init__(self, text: str) -> None:
-        """Raises UsageError for what names no fleet of this kind."""
+        """Raises UsageError for a text that names no fleet of this kind."""
         self.text = text
         self.word, _, self.rest = text.partition(":")
 
     def number(self, what: str, most: int) -> int:
-        """The number that the name gives. Raises UsageError."""
+        """The number in the name. Raises UsageError."""
         if not (self.rest.isascii() and self.rest.isdecimal() and 1 <= int(self.rest) <= most):
             raise UsageError(
                 f"fleet {self.text!r}: the number of {what} must be 1 to {most}",
@@ -119,47 +119,48 @@ class Fleet:
 
     @property
     def anywhere(self) -> str:
-        """Its name, good from any working directory."""
+        """Its name, valid in any working directory."""
         return self.text
 
     @property
     def clients(self) -> int | None:
-        """How many clients there are at most; None where that does not depend on the fleet."""
+        """The largest number of clients; None where the fleet does not limit it."""
         return None
 
     @property
     def most_clients(self) -> int | None:
-        """For how many clients boards are made where nobody says; None: no matter."""
+        """The default number of clients for boards that tern makes; None: irrelevant."""
         return None
 
     @property
     def default_store(self) -> Path | None:
-        """The store with its keys, where the fleet knows one."""
+        """The store with its keys, if the fleet knows one."""
         return None
 
     def home_topics(self) -> HomeTopics | None:
-        """Where Home Assistant learns of it; None where it may not. Raises UsageError and StorageError."""
+        """The topics for Home Assistant; None where it may not see the fleet. Raises UsageError and StorageError."""
         return None
 
     def census(self, store: Store, standing: bool) -> int:
-        """How many devices there are when a run begins in this store. standing: it is served. Raises TernError."""
+        """The number of devices when a run begins in this store. standing: it is served. Raises TernError."""
         return len(store.keys())
 
     def boards(self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False) -> Boards:
-        """Its boards, to be reached by ports. Raises UsageError where it has none.
+        """Its boards on ports. Raises UsageError where it has none.
 
-        directories: of the files of those that tern made. modules, whole: what of the device library they need.
+        directories: with the files of boards that tern made. modules, whole: the parts of the device library that they
+        need.
         """
         raise UsageError(
             f"fleet {self.text!r} has no boards on ports", hint="such as emulated:1 or port:/dev/ttyACM0"
         )
 
     def driver(self, context: RunContext) -> Driver:
-        """What reaches it. Raises TernError."""
+        """The driver that reaches it. Raises TernError."""
         raise NotImplementedError
 
 
-# The kinds by their words; those of emulated boards come with the tools.
+# The kinds by their words; the tools add those of emulated boards.
 KINDS: Registry[type[Fleet]] = Registry(
     "fleet",
     "tern.fleets",
@@ -181,5 +182,5 @@ def parse(text: str) -> Fleet:
 
 
 def forms() -> str:
-    """How every kind is named, for people."""
+    """The forms of all kinds, for help texts."""
     return "; ".join(f"{kind.form} ({kind.about})" for kind in KINDS.values())

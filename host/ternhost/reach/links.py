@@ -1,7 +1,7 @@
-"""Links to boards. A link sends frames, and puts what it receives, in batches, on a queue that a driver reads.
+"""Links to boards. A link sends frames, and puts received ones, in batches, on a queue that a driver reads.
 
-A port is a URL, whose scheme names the kind of link; what has no scheme of SCHEMES is opened by pyserial. A new kind is
-a class (most of it is in ListeningLink) and a line: SCHEMES.register("unix", UnixLink), or an entry point.
+A port is a URL, whose scheme names the kind of link; pyserial opens any other port. A new kind is a class (most of it
+is in ListeningLink) and a line, SCHEMES.register("unix", UnixLink), or an entry point.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ternhost.text import visible
 
 @dataclass(frozen=True)
 class Received:
-    """Frames of a board, in order, not checked; `error` instead once the link is lost, and nothing after that."""
+    """Unchecked frames of a board, in order; once the link is lost, the last event has an `error` instead."""
 
     link: Link
     frames: list[bytes]
@@ -40,19 +40,19 @@ class Link(Protocol):
     name: str
 
     def hello(self, timeout: float = 5.0) -> host_frames.Hello:
-        """Ask the board who it is. Raises DeviceError (no answer) and RefusedError (another schema)."""
+        """Ask the board for its HELLO. Raises DeviceError (no answer) and RefusedError (another schema)."""
 
     def send(self, frame: bytes) -> None:
         """Send a frame, at once or as soon as the board has room for it. Returns without waiting."""
 
     def backlog(self) -> int:
-        """How many bytes wait for room."""
+        """The number of bytes that wait for room."""
 
     def close(self) -> None:
         """Give the port back. A link that was lost is closed too."""
 
 
-# Scheme -> the class of its links, which is given the whole port, and the queue.
+# By scheme, the class of its links, which gets the whole port and the queue.
 SCHEMES: Registry[Callable[[str, Events], Link]] = Registry(
     "link", "tern.links", {"": "ternhost.reach.ports.link:SerialLink"}
 )
@@ -73,7 +73,7 @@ def hello_request() -> tuple[int, bytes]:
 
 
 def read_hello(frame: bytes) -> host_frames.Hello:
-    """A HELLO, whose text is fit to be shown. Raises FrameError."""
+    """A HELLO, with its text made safe to show. Raises FrameError."""
     hello = host_frames.Hello(frame)
     if hello.text is not None:
         hello.text = visible(hello.text)
@@ -99,16 +99,16 @@ def check_schema(name: str, hello: host_frames.Hello) -> None:
 
 
 class ListeningLink(ABC):
-    """A Link but for sending and closing. Its thread gives what comes to `heard`, and tells `lose` why it ends."""
+    """A Link without sending and closing. Its thread passes frames to `heard`, and the reason of its end to `lose`."""
 
-    AFTER_LOSS = "with --resume the training goes on where it was"  # what can be done then, for a hint
+    AFTER_LOSS = "with --resume the training goes on where it was"  # hint for a lost link
 
     def __init__(self, name: str, events: Events) -> None:
         self.name = name
         self._events = events
         self._lost: DeviceError | None = None
         self._hellos: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()  # None: the link is lost
-        self._awaits_hello = False  # no HELLO is kept while nobody waits for it
+        self._awaits_hello = False  # else a HELLO is not kept
 
     @abstractmethod
     def send(self, frame: bytes) -> None:
@@ -119,17 +119,17 @@ class ListeningLink(ABC):
         """As Link's; ends the thread."""
 
     def backlog(self) -> int:
-        """As Link's, where whatever is sent is sent at once."""
+        """As Link's, for a link that sends everything at once."""
         return 0
 
     def ask_hello(self) -> int:
-        """Ask the board who it is, in whatever state it and the link are; return the nonce."""
+        """Ask the board for its HELLO, in any state of the board and the link; return the nonce."""
         nonce, request = hello_request()
         self.send(request)
         return nonce
 
     def heard(self, received: Iterable[bytes]) -> None:
-        """Pass on frames of the board, in order; an empty one came damaged, and is for the aggregator to count."""
+        """Pass on frames of the board, in order; an empty one was damaged, and the aggregator counts it."""
         answers = []
         for frame in received:
             if frame[:1] != bytes((wire.HELLO,)):
@@ -140,7 +140,7 @@ class ListeningLink(ABC):
             self._events.put(Received(self, answers))
 
     def lose(self, why: str) -> None:
-        """The board cannot be reached any more."""
+        """Note that the board can no longer be reached."""
         if self._lost:
             return
         self._lost = DeviceError(
@@ -151,8 +151,8 @@ class ListeningLink(ABC):
         self._events.put(Received(self, [], self._lost))
 
     def hello(self, timeout: float = 5.0) -> host_frames.Hello:
-        """Ask the board who it is, again and again until `timeout`. Raises DeviceError and RefusedError."""
-        # So many questions, whatever the clock says: a host that was held up must not give up a board that answers.
+        """Ask the board for its HELLO, repeatedly until `timeout`. Raises DeviceError and RefusedError."""
+        # A fixed number of questions: a delayed host must not give up a board that answers.
         for _ in range(math.ceil(timeout / HELLO_EVERY)):
             self._awaits_hello = True
             nonce = self.ask_hello()
@@ -171,7 +171,7 @@ class ListeningLink(ABC):
     def _hello(self, nonce: int, timeout: float) -> bytes | None:
         end = time.monotonic() + timeout
         try:
-            while True:  # what is there is taken, however late it is
+            while True:  # takes a reply that is there, however late it is
                 reply = self._hellos.get(timeout=max(0.0, end - time.monotonic()))
                 if reply is None:
                     assert self._lost is not None

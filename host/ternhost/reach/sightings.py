@@ -1,4 +1,4 @@
-"""Records in the store, for observers, what boards say of themselves and when they were heard."""
+"""Records in the store, for observers, when boards were heard, and their figures about themselves."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from ternhost.reach.driver import Warn
 from ternhost.store.boards import BoardRow
 from ternhost.store.store import Store
 
-# Seconds from one note of when boards were heard to the next, and for each board of a large fleet.
+# Least seconds between two writes of when boards were heard, and for each board of a large fleet.
 _EVERY, _EACH = 5.0, 0.001
 _NOTHING: dict[str, Any] = {}
 
 
 class Sightings:
-    """Changes of boards since the last write, which is one transaction for all of them.
+    """Changes of boards since the last write, which is one transaction.
 
-    Rounds do not depend on it: what cannot be written is kept until it can, and the driver goes on.
+    Rounds do not depend on it: after a failed write, the changes wait for the next one.
     """
 
     def __init__(self, store: Store, warn: Warn = lambda message: None) -> None:
-        """warn: gets a sentence each time that the store begins to refuse it."""
+        """warn: gets a sentence when writes begin to fail."""
         self._store = store
         self._warn = warn
         self._refused = False
         self._seen: dict[str, BoardRow] = {}
-        self._spent: dict[int, int] = {}  # by first devices of boards, micro-epsilon, since that was written
+        self._spent: dict[int, int] = {}  # by first device of a board, micro-epsilon since the last write
         self._written = time.monotonic()
 
     def due(self, boards: int, ended: bool = False) -> bool:
-        """Whether it is time to note again when each of so many boards was heard. ended: a round has."""
+        """Whether it is time to write when each of so many boards was heard. ended: a round has ended."""
         return time.monotonic() - self._written > max(0.0 if ended else _EVERY, _EACH * boards)
 
     def saw(
@@ -46,7 +46,7 @@ class Sightings:
         told: Mapping[str, Any] = _NOTHING,
         error: str | None = None,
     ) -> None:
-        """A board was seen. heard: on the monotonic clock. told: as in BoardRow, or nothing new. error: it failed."""
+        """Note a board. heard: on the monotonic clock. told: as in BoardRow; empty: unchanged. error: of a failure."""
         self._spent.setdefault(clients.start, 0)
         before = self._seen.get(name)
         errors = (before.errors if before else 0) + (error is not None)
@@ -64,7 +64,7 @@ class Sightings:
     def answered(
         self, reports: Iterable[tuple[int, int]], costs: Callable[[int, Sequence[int]], Iterable[int]]
     ) -> None:
-        """Reports of a (round, device) were accepted. costs(round, devices): what each cost its device."""
+        """Note accepted reports (round, device). costs(round, devices): the cost of each."""
         first: dict[int, list[int]] = {}
         for number, device in reports:
             if device in self._spent:
@@ -74,7 +74,7 @@ class Sightings:
                 self._spent[device] += cost
 
     def write(self) -> None:
-        """Write what was seen."""
+        """Write the changes."""
         if self._seen:
             rows = [replace(row, spent=self._spent[row.first]) for row in self._seen.values()]
             self._try(lambda: self._store.boards_seen(rows))
@@ -84,7 +84,7 @@ class Sightings:
         self._written = time.monotonic()
 
     def forget(self) -> None:
-        """Nobody is connected to any board."""
+        """Write that all boards are offline."""
         self.write()
         self._try(self._store.boards_offline)
 
@@ -93,7 +93,7 @@ class Sightings:
             note()
         except StorageError as error:
             if not self._refused:
-                self._warn(f"what boards say of themselves is noted later: {error.message}")
+                self._warn(f"the state of boards is stored later: {error.message}")
             self._refused = True
         else:
             self._refused = False

@@ -10,7 +10,8 @@ from tern import wire
 from ternhost.count.aggregator import Accepted, Aggregator
 from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult, with_answers
-from ternhost.reach.driver import Cohorts, Driver, FleetStatus, Refusals, Terms, Warn
+from ternhost.learn.schedule import Terms
+from ternhost.reach.driver import Cohorts, Driver, FleetStatus, Refusals, Warn
 from ternhost.reach.sightings import Sightings
 from ternhost.store import kept_model
 from ternhost.store.round_numbers import last_number
@@ -20,7 +21,7 @@ from ternhost.store.store import Store
 class DriverOptions(TypedDict, total=False):
     """Options of every driver with a store."""
 
-    run: str | None  # that asks
+    run: str | None  # its name
     individual: bool  # results carry the reports of single devices
     standing: bool  # the fleet is served: devices come and go
     warn: Warn
@@ -52,9 +53,9 @@ class ReportsDriver(StoredDriver):
         super().__init__(store, terms, **options)
         self.aggregator = Aggregator(store)
         self._sightings = Sightings(store, self._warn)
-        self._forged = 0  # frames, before this round
-        self._abandoned = 0  # the number of the round that was abandoned
-        self._denied = 0  # in this round, by boards that say that a question has the tag of another key
+        self._forged = 0  # frames before this round
+        self._abandoned = 0  # the number of an abandoned round
+        self._denied = 0  # questions of this round that boards rejected for the tag of another key
 
     @property
     def status(self) -> FleetStatus:
@@ -92,7 +93,7 @@ class ReportsDriver(StoredDriver):
         self._refusals.check(result, self.aggregator.statistics.forged - self._forged + self._denied)
 
     def with_reports(self, result: RoundResult) -> RoundResult:
-        """A result, with the reports of single devices where they are wanted."""
+        """A result, with the reports of single devices if they are wanted."""
         if not self.individual:
             return result
         accepted = self._store.report_batches(result.number)

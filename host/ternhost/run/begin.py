@@ -1,4 +1,4 @@
-"""How a run begins: what makes no sense is refused before anything is made, and a refused run leaves nothing behind."""
+"""How a run begins: options that make no sense are refused first, and a refused run leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -150,10 +150,10 @@ def _begun(first: int) -> dict[str, Any]:
         "reports": 0,
         "asked": 0,
         "refusals": 0,
-        "missing": 0,  # reports that were asked for and did not come
+        "missing": 0,  # reports that did not come
         "seconds": 0.0,
         "spent_before": 0,
-        "refusal": None,  # what the devices said where nobody reported, and what can be done
+        "refusal": None,  # message and hint of a round in which every device refused
         "algorithm": None,
     }
 
@@ -182,8 +182,8 @@ def require_no_run(store: Store, anew: bool = False) -> None:
                 hint=f"go on with it: {going_on(run)}; or give it up with --anew",
             )
         store.save_run(run.name, status=ABANDONED)
-    for asked in store.open_rounds():
-        store.end_round(asked.number, ABANDONED)
+    for open_round in store.open_rounds():
+        store.end_round(open_round.number, ABANDONED)
 
 
 def require_unfinished(run: StoredRun, files: RunFiles) -> None:

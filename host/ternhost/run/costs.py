@@ -1,4 +1,4 @@
-"""What a run costs the devices' privacy: planned, told before it starts, counted from the rounds of its store."""
+"""The cost of a run to the devices' privacy: planned, told before it starts, counted from the rounds of its store."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ternhost.store.store import Store
 
 
 def costs(learner: Learner) -> list[int]:
-    """What the run costs a device of each class, micro-epsilon."""
+    """The cost of the run to a device of each class, micro-epsilon."""
     return [design.release(learner.times).user_level for design in learner.designs]
 
 
 def accounts(learner: Learner, budget: int | None) -> list[Account]:
-    """What the run costs a device of each class. Raises RefusedError beyond the budget."""
+    """The account of a device of each class. Raises RefusedError beyond the budget."""
     of_classes = [Account(budget) for _ in learner.designs]
     for account, design in zip(of_classes, learner.designs, strict=True):
         account.charge([design.release(learner.times)])
@@ -34,7 +34,7 @@ def accounts(learner: Learner, budget: int | None) -> list[Account]:
 
 
 def policies(learner: Learner, devices: Devices, budget: int | None) -> list[Policy]:
-    """What each device allows: its class's epsilon in one report, and `budget` (None: what the run costs)."""
+    """The policy of each device: its class's epsilon in one report, and `budget` (None: the cost of the run)."""
     designs = learner.designs
     of_classes = [
         Policy(design.largest, budget or max(design.largest, cost))
@@ -45,7 +45,7 @@ def policies(learner: Learner, devices: Devices, budget: int | None) -> list[Pol
 
 
 def references(learner: Learner) -> dict[str, Any]:
-    """What a run is compared with while it goes on, for JSON: its plan, and what the learner knows."""
+    """The figures to compare a run with while it goes on, for JSON: its plan, and the learner's references."""
     classes = [
         {"mechanism": design.mechanism, **design.summary(learner.times), "epsilon_run": cost / MICRO}
         for design, cost in zip(learner.designs, costs(learner), strict=True)
@@ -55,7 +55,7 @@ def references(learner: Learner) -> dict[str, Any]:
 
 
 def tell(watcher: Watcher, accounts: Sequence[Account], before: int, left: int | None, endless: bool) -> None:
-    """Say what a run costs a device, of each class, before anything is asked.
+    """Say, before the first question, what a run costs a device of each class.
 
     before, left: the most that a device has spent, and the least that a board says it may still spend, micro-epsilon.
     endless: the accounts are of a round. Raises RefusedError where a budget that was named does not cover it.
@@ -73,39 +73,39 @@ def tell(watcher: Watcher, accounts: Sequence[Account], before: int, left: int |
 
 
 def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64], run: str) -> int:
-    """The most that any of these devices has spent in the rounds of this store that `run` did not ask, micro-epsilon.
+    """The most that any of these devices has spent in other runs of this store, micro-epsilon.
 
-    By the reports that the host has accepted: a device may have spent more on reports that were lost. Of rounds that
-    gateways asked it knows no reports, and takes it that every device has answered.
+    By the reports that the host has accepted: a device may have spent more on reports that were lost. The store has no
+    reports of rounds by gateways; there every device counts as having answered.
     """
     wanted = Members(np.unique(np.asarray(devices, np.int64)))
     spent = np.zeros(len(wanted), np.int64)
-    for asked in store.rounds():
-        if asked.run == run:
+    for other in store.rounds():
+        if other.run == run:
             continue
-        heard = None if store.by_gateways(asked.number) else store.reporters(asked.number)
-        for cohort in asked.cohorts:
+        reporters = None if store.by_gateways(other.number) else store.reporters(other.number)
+        for cohort in other.cohorts:
             ids = integers(cohort.devices)
-            at = wanted.find(ids if heard is None else ids[np.isin(ids, heard)])
+            at = wanted.find(ids if reporters is None else ids[np.isin(ids, reporters)])
             spent[at[at >= 0]] += cost_of(decode_body(cohort.body))
     return int(spent.max(initial=0))
 
 
 def most_asked(store: Store, run: str, rounds: int, group: int, devices: int) -> int:
-    """How many rounds of a run have asked one device: the most of any.
+    """The largest number of rounds of a run that have asked the same device.
 
     By the store; where the run's rounds are not in it, by how many there were, of a group of so many devices each.
     """
-    asked: Counter[int] = Counter()
-    for of_run in store.rounds():
-        if of_run.run == run:
-            for cohort in of_run.cohorts:
-                asked.update(cohort.devices)
-    return max(asked.values()) if asked else most_turns(max(1, devices), group, rounds)
+    times: Counter[int] = Counter()
+    for each in store.rounds():
+        if each.run == run:
+            for cohort in each.cohorts:
+                times.update(cohort.devices)
+    return max(times.values()) if times else most_turns(max(1, devices), group, rounds)
 
 
 def cost_words(account: Account, before: int, left: int | None, endless: bool = False) -> str:
-    """What a run costs a device, before it starts: in the run, and for its life.
+    """The cost of a run to a device in words, before it starts: in the run, and for its life.
 
     before, left: the most that a device has spent, and the least that a board says it may still spend, micro-epsilon.
     endless: the account is of a round.

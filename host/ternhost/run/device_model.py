@@ -48,13 +48,13 @@ class DeviceModel:
 
     @classmethod
     def of(cls, averaged: Averaged, number: int = 1, **names: Sequence[str]) -> Self:
-        """Of what a run has learned."""
+        """From the model of a learner."""
         mantissas = np.array(averaged.parameters, np.int16).reshape(averaged.classes, -1)
         return cls(averaged.model, mantissas, averaged.exponent, number, **names)
 
     @classmethod
     def of_frame(cls, frame: bytes, key: bytes = b"") -> Self:
-        """Of a MODEL under `key`; under the empty one, of the model.bin of a board. Raises UsageError."""
+        """From a MODEL under `key`; under the empty key, from the model.bin of a board. Raises UsageError."""
         try:
             _, number, model, exponent, classes, parameters = decode_model(frame, key)
         except frames.FrameError as error:
@@ -63,12 +63,12 @@ class DeviceModel:
 
     @classmethod
     def of_result(cls, result: Mapping[str, Any]) -> Self:
-        """Of the result of a run that has learned a model. Raises UsageError for another."""
+        """From the result of a run that has learned a model. Raises UsageError for another."""
         if "weights" not in result:
             raise UsageError(f"a run of {result['algorithm']} learns no model", hint="'tern train' does")
         parameters = quantise(result["weights"])  # which are those of mantissas: it finds the same again
         labels = result.get("labels") or ()
-        model = wire.SOFTMAX if labels else MODELS[result["model"]]
+        model = wire.SOFTMAX if labels else MODELS[result["options"]["model"]]
         number = result["history"][-1]["round"] if result["history"] else 1
         averaged = Averaged(model, parameters.mantissas, parameters.exponent, len(labels) or 1)
         return cls.of(averaged, number, features=result["features"], labels=labels)
@@ -110,7 +110,7 @@ class DeviceModel:
 
     @property
     def classes(self) -> int:
-        """How many; 1 but for softmax."""
+        """The number of classes; 1 except for softmax."""
         return len(self.mantissas)
 
     @property
@@ -151,7 +151,7 @@ class DeviceModel:
         return vectorised.class_probabilities(z).astype(np.int64)
 
     def predict(self, rows: npt.ArrayLike) -> Integers:
-        """What the label of each row would be: a number in Q1.14; 16384 or -16384; of softmax the class, from 0, the
+        """The predicted label of each row: a number in Q1.14; 16384 or -16384; for softmax the class, from 0, the
         first of the largest score. Raises as `score`.
         """
         z = self.score(rows)

@@ -1,4 +1,4 @@
-"""The directories of runs: what is in them, and how one is found again by what the program printed."""
+"""The directories of runs: their files, and how a run is found by its name, directory or store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RUNS = Path("runs")
 RESULT_NAME = "result.json"
 RUN_NAME = "run.json"  # which run of which store this directory belongs to
 PACKED_NAME = "fleet.tar.gz"
-# Of an entry of the history, what is no figure.
+# The parts of an entry of the history that are no figures.
 _COMMON = {
     "round", "began", "finished", "ended", "asked", "reports", "refusals", "reasons", "tau", "rate",
     "spent",
@@ -88,12 +88,12 @@ class RunFiles:
 
     @classmethod
     def read(cls, directory: Path) -> RunFiles:
-        """Of a directory with run.json. Raises UsageError, StorageError."""
+        """From a directory with run.json. Raises UsageError, StorageError."""
         path = directory / RUN_NAME
         try:
-            told = json.loads(path.read_text())
-            near = Path(os.path.normpath(directory / told["store"]))
-            return cls(directory, near if near.is_file() else Path(told["store_was"]), told["name"])
+            kept = json.loads(path.read_text())
+            near = Path(os.path.normpath(directory / kept["store"]))
+            return cls(directory, near if near.is_file() else Path(kept["store_was"]), kept["name"])
         except OSError as error:
             raise StorageError(f"{path}: {error.strerror}") from error
         except (ValueError, KeyError, TypeError) as error:
@@ -131,10 +131,10 @@ def directory_of(run: StoredRun, store: Path) -> Path:
     saved = Path(run.asked["directory"])
     if saved.is_dir():
         return saved
-    for found in (store.parent, *(path.parent for path in store.parent.parent.glob(f"*/{RUN_NAME}"))):
+    for directory in (store.parent, *(path.parent for path in store.parent.parent.glob(f"*/{RUN_NAME}"))):
         with suppress(UsageError, StorageError):
-            if RunFiles.read(found).name == run.name:
-                return found
+            if RunFiles.read(directory).name == run.name:
+                return directory
     return store.parent / run.name
 
 
@@ -163,7 +163,7 @@ def pack_boards(directory: Path, warn: Callable[[str], None]) -> None:
 
 
 def existing(place: str | Path) -> Path:
-    """Where runs are to be listed. Raises UsageError where there is nothing; the default may be missing."""
+    """The place to list runs of. Raises UsageError where there is nothing; the default may be missing."""
     path = Path(place)
     if not path.exists() and path != RUNS:
         raise UsageError(f"there is no directory or store {place}")
@@ -171,28 +171,28 @@ def existing(place: str | Path) -> Path:
 
 
 def listed(parent: Path = RUNS) -> list[dict[str, Any]]:
-    """What `tern runs` says of every run of a store (a file), of a run's directory, or of the runs below a directory.
+    """A line for each run of a store (a file), of a run's directory, or below a directory: `tern runs`.
 
     The oldest comes first. Raises StorageError for a file that is no store.
     """
     if parent.is_file():
         return _by_age(_of_store(parent))
-    found = {}
+    lines = {}
     for path in sorted((*parent.glob(RUN_NAME), *parent.glob(f"*/{RUN_NAME}"))):
-        own = path.parent
+        directory = path.parent
         try:
-            place = RunFiles.read(own)
-            with Store(place.store, create=False, beside=True) as store:
-                run = store.run(place.name)
-                line = None if run is None else _line(store, run, own)
+            files = RunFiles.read(directory)
+            with Store(files.store, create=False, beside=True) as store:
+                run = store.run(files.name)
+                line = None if run is None else _line(store, run, directory)
         except (StorageError, UsageError) as error:
-            line = {"run": own.name, "directory": str(own), "status": error.message}
+            line = {"run": directory.name, "directory": str(directory), "status": error.message}
         if line:
-            found[str(own.resolve())] = line
+            lines[str(directory.resolve())] = line
     for path in sorted(parent.glob("*.sqlite")):
         for line in _of_store(path):
-            found.setdefault(str(Path(line["directory"]).resolve()), line)
-    return _by_age(found.values())
+            lines.setdefault(str(Path(line["directory"]).resolve()), line)
+    return _by_age(lines.values())
 
 
 def _by_age(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -221,6 +221,6 @@ def _line(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
 
 
 def figures_of(entry: Mapping[str, Any] | None) -> dict[str, float]:
-    """What was found in a round, by name: of its entry in the history, what every entry says left out."""
-    found = ((name, value) for name, value in (entry or {}).items() if name not in _COMMON)
-    return {name: value for name, value in found if isinstance(value, (int, float))}
+    """The figures of a round, by name: its entry in the history without what every entry says."""
+    figures = ((name, value) for name, value in (entry or {}).items() if name not in _COMMON)
+    return {name: value for name, value in figures if isinstance(value, (int, float))}

@@ -10,11 +10,10 @@ from tern import ledger, wire
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS, Learner
 from ternhost.learn.designs import PRIVACY
-from ternhost.learn.schedule import Schedule
-from ternhost.options import check_named, flag, names_of, option, require
+from ternhost.learn.schedule import HOW, Schedule, Terms
+from ternhost.options import check_named, flag, names_of, option, require, values_of
 from ternhost.privacy.base import parse_epsilon
 from ternhost.reach import fleet
-from ternhost.reach.driver import HOW, Terms
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,6 @@ class RunOptions:
         None,
         "ask no round up to this number: for a store that was restored from a copy, whose boards know later rounds",
         group=HOW,
-        kind=int,
         metavar="N",
     )
     budget: str | None = option(
@@ -60,7 +58,7 @@ class RunOptions:
     def flat(self) -> dict[str, Any]:
         """By name, those of all its parts, for a result."""
         return {
-            **asdict(self.learning),
+            **values_of(self.learning),
             "fleet": self.fleet,
             **asdict(self.terms),
             "after_round": self.after_round,

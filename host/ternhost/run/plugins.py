@@ -1,4 +1,4 @@
-"""What a stored run needs of programs and packages outside tern, and what is said where it is missing."""
+"""The plugins that a stored run needs, and the message where one is missing."""
 
 from __future__ import annotations
 

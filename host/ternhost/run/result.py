@@ -1,4 +1,4 @@
-"""What every result of a run says, whatever the run has learned."""
+"""The result of a run: the common part, its file, its report, and its exit code."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ def load(run: str | Path, parent: Path) -> dict[str, Any]:
         path = place if place.suffix == ".json" else place / places.RESULT_NAME
         if path.is_file():
             try:
-                found = json.loads(path.read_text())
-                if not isinstance(found, dict) or "algorithm" not in found:
+                result = json.loads(path.read_text())
+                if not isinstance(result, dict) or "algorithm" not in result:
                     raise ValueError("it names no algorithm")
-                if "weights" in found and "model" not in found:
+                if result.get("measure") and "measures" not in result:
                     raise ValueError("an earlier version of tern made it; run it again")
             except OSError as error:
                 raise StorageError(f"{path} cannot be read: {error.strerror}") from error
             except ValueError as error:
                 raise UsageError(f"{path} is no result of a run: {error}") from error
-            return {**found, "directory": str(path.parent)}
+            return {**result, "directory": str(path.parent)}
     raise UsageError(f"there is no result of a run {str(run)!r}", hint="'tern runs' lists the runs")
 
 
@@ -99,14 +99,14 @@ def draw(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def exit_code(result: Mapping[str, Any]) -> int:
-    """0, or what tells that reports are missing that were asked for: the devices' refusals, or their silence."""
+    """0, or the code for missing reports: REFUSED where devices refused most of them, else SHORT."""
     if not result["missing"]:
         return OK
     return REFUSED if 2 * result["refusals"] >= result["missing"] else SHORT
 
 
 def missing_words(result: Mapping[str, Any]) -> str | None:
-    """How many reports are missing and why, for people; None where none is."""
+    """The number of missing reports and the reasons, for people; None where no report is missing."""
     if not result["missing"]:
         return None
     refused = min(result["refusals"], result["missing"])

@@ -1,6 +1,6 @@
 """A run from beginning to end: one algorithm on one fleet, in a store; and how to go on after a crash at any line.
 
-All that it needs to go on is in its store: what was asked for, the state of its algorithm, the round under way and its
+All that it needs to go on is in its store: its options, the state of its algorithm, the round under way and its
 reports. The boards that tern makes for it lie in its directory.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ class Run:
     def __init__(
         self, store: Store, files: RunFiles, watcher: Watcher, algorithm: Learner | None = None
     ) -> None:
-        """Of a run that is in the store. algorithm: as the run begins, if it was made already. Raises TernError."""
+        """For a run in the store. algorithm: the learner, if it was made already as the run began. Raises TernError."""
         stored = store.run(files.name)
         if stored is None:
             raise UsageError(f"{files.store} holds no run {files.name}", hint="'tern runs' lists them")
@@ -134,7 +135,7 @@ class Run:
         return board_directories(self.directory, self.fleet.count)
 
     def _prepare(self) -> None:
-        # Makes the boards, and anew where that was interrupted: they have not said anything yet.
+        # Makes the boards, again where that was interrupted: no board has spoken yet.
         if self._status != PREPARING:
             return
         if self.fleet.provisions:
@@ -148,7 +149,7 @@ class Run:
 
     @property
     def _clients(self) -> int | None:
-        """How many clients the run asks; None: all that there are."""
+        """The number of clients in the run; None: all that there are."""
         if self.algorithm.clients is not None or not self.fleet.provisions:
             return self.algorithm.clients
         return begin.made_clients(self.fleet, self.algorithm)
@@ -253,7 +254,7 @@ class Run:
             self._round_began = time.time()
             if (result := self._collect(driver, number)) is None:
                 break
-            self._learn(driver, result, members)
+            self._learn(result, members)
             if self.schedule is not None and self._state["rounds"] % self.schedule.model_every == 0:
                 self._publish(driver)
             if self.schedule is not None and self._empty:  # nothing is gained by asking at once
@@ -275,7 +276,7 @@ class Run:
         self._state["spent_before"] = before
         try:
             left = None if made else driver.budget_left
-            if not under_way:  # else it was told before
+            if not under_way:  # else they were told before
                 costs.tell(self._watcher, self.accounts, before, left, endless=self.algorithm.rounds is None)
         except RefusedError:
             self._finish()
@@ -294,7 +295,7 @@ class Run:
             self._state["refusal"] = said
             return error.result
 
-    def _learn(self, driver: Driver, result: RoundResult, members: Sequence[int] | Devices) -> None:
+    def _learn(self, result: RoundResult, members: Sequence[int] | Devices) -> None:
         self.algorithm.learn(result, members)
         self._empty = 0 if result.reports else self._empty + 1
         state = self._state
@@ -307,8 +308,12 @@ class Run:
         state["seconds"] = time.monotonic() - self._started
         state["algorithm"] = self.algorithm.state()
         figures, chosen = self.algorithm.figures(), self.algorithm.chosen()
-        said = {"ended": result.ended, "reports": result.reports, "refusals": len(result.refusals)}
-        entry = {"round": result.number, "asked": result.asked, **said, **figures, **chosen}
+        end: dict[str, Any] = {
+            "ended": result.ended,
+            "reports": result.reports,
+            "refusals": len(result.refusals),
+        }
+        entry = {"round": result.number, "asked": result.asked, **end, **figures, **chosen}
         if result.refusals:
             entry["reasons"] = result.reasons
         model = None if self.fleet.simulated else self.algorithm.averaged
@@ -322,16 +327,15 @@ class Run:
             result.tallies,
             self._round_began,
         )
-        now = self._now(END, result.number, result.asked, 0)
-        told = {**said, "figures": figures, "chosen": chosen, "reasons": result.reasons}
-        self._watcher.status(Status(**{**vars(now), **told, "round": state["rounds"]}))
+        status = self._now(END, result.number, result.asked, 0)
+        end |= {"figures": figures, "chosen": chosen, "reasons": result.reasons}
+        self._watcher.status(replace(status, round=state["rounds"], **end))
 
     def _save(self) -> None:
         self.store.save_run(self.files.name, state=self._state)
 
     def _now(self, event: str, number: int, asked: int, reports: int) -> Status:
         assert self._driver is not None
-        fleet = self._driver.status
         return Status(
             event=event,
             round=self._state["rounds"] + 1,
@@ -342,11 +346,7 @@ class Run:
             total_reports=self._state["reports"] + reports,
             wanted_reports=self.algorithm.reports,
             seconds=time.monotonic() - self._started,
-            boards=fleet.boards,
-            asleep=fleet.asleep,
-            strangers=fleet.strangers,
-            connected=fleet.connected,
-            frames=fleet.frames,
+            **vars(self._driver.status),
         )
 
     def _interrupted(self) -> InterruptedByUser:
@@ -355,7 +355,7 @@ class Run:
                 f"interrupted; the run has finished: see {self.directory / places.RESULT_NAME}",
                 hint=f"'tern runs --draw {self.directory}' makes its report",
             )
-        under_way = sum(self.store.report_count(asked.number) for asked in self.store.open_rounds())
+        under_way = sum(self.store.report_count(each.number) for each in self.store.open_rounds())
         rounds = self.algorithm.rounds
         where = f"in round {self._state['rounds'] + 1}" + (f" of {rounds}" if rounds else "")
         if self.algorithm.done:
@@ -396,8 +396,8 @@ class Run:
     def _result(self) -> dict[str, Any]:
         if self.schedule is not None:  # devices have come and gone: what it has cost is known now
             rounds, group = self._state["rounds"], self.schedule.group(self._devices)
-            asked = costs.most_asked(self.store, self.files.name, rounds, group, self._devices)
-            self.algorithm.times = max(1, asked)
+            most = costs.most_asked(self.store, self.files.name, rounds, group, self._devices)
+            self.algorithm.times = max(1, most)
             self.accounts = costs.accounts(self.algorithm, None)
             for account in self.accounts:
                 account.budget = self.options.budget_micro

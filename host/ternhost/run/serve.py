@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from ternhost.errors import UsageError
-from ternhost.options import flag
+from ternhost.learn.schedule import Terms
+from ternhost.options import flag, values_of
 from ternhost.reach import fleet
-from ternhost.reach.driver import Terms
 from ternhost.run.begin import going_on, moved, store_path
 from ternhost.run.directory import RunFiles, directory_of
 from ternhost.run.options import RunOptions
@@ -93,22 +92,20 @@ def _check_the_same(
 ) -> None:
     """Raise UsageError where the run that goes on would be another one, or is not the only one under way.
 
-    What it has counted, and what it has cost, is by its own options: they stay.
+    Its counts and its costs are by its own options, which stay.
     """
     hint = "go on with that, or begin another one with --new-model"
-    was = last.asked
-    if was["algorithm"] != options.algorithm and (named is None or "algorithm" in named):
+    stored = last.asked
+    if stored["algorithm"] != options.algorithm and (named is None or "algorithm" in named):
         raise UsageError(
-            f"this store holds a run of {was['algorithm']}, not of {options.algorithm}", hint=hint
+            f"this store holds a run of {stored['algorithm']}, not of {options.algorithm}", hint=hint
         )
-    now = json.loads(json.dumps(asdict(options.learning)))  # as they come out of a store
-    for name, value in now.items():
-        if (named is None or name in named) and was["learning"].get(name) != value:
-            raise UsageError(
-                f"the run {last.name} has {flag(name)} {was['learning'].get(name)}, not {value}", hint=hint
-            )
-    if options.fleet != was["fleet"]:
-        moved(was["fleet"], options.fleet)
+    kept = values_of(RunOptions.stored(stored).learning)
+    for name, value in values_of(options.learning).items():
+        if (named is None or name in named) and kept.get(name) != value:
+            raise UsageError(f"the run {last.name} has {flag(name)} {kept.get(name)}, not {value}", hint=hint)
+    if options.fleet != stored["fleet"]:
+        moved(stored["fleet"], options.fleet)
     for other in store.runs():
         if other.unfinished and other.name != last.name:
             raise UsageError(f"{store.path} holds another unfinished run, {other.name}", hint=going_on(other))

@@ -1,4 +1,4 @@
-"""Where a run is, and who hears of it."""
+"""The status of a run, and its observers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-# What a status tells.
+# The events of a status.
 ROUND = "round"  # one has begun
 PROGRESS = "progress"
 END = "end"  # one has ended
@@ -14,12 +14,11 @@ END = "end"  # one has ended
 
 @dataclass(frozen=True)
 class Status:
-    """Where a run is. `round` counts its rounds from 1, of `rounds` (None: no end); `number` is that of the protocol.
+    """The status of a run. `round` counts its rounds from 1, of `rounds` (None: no end); `number` is the protocol's.
 
-    figures: what the model is worth after a round that has ended, by name, the most important first. chosen:
-    what the algorithm chose by itself for that round. boards, asleep, strangers (of another version) and
-    connected: of a fleet on a broker. reasons: of the refusals, once a round has ended. frames: what became of
-    those of the devices.
+    figures: of the model after a round that has ended, by name, the most important first. chosen: settings that the
+    algorithm chose for that round. boards, asleep, strangers (of another version) and connected: of a fleet on a
+    broker. reasons: of the refusals, once a round has ended. frames: of the devices, accepted or rejected, by reason.
     """
 
     event: str
@@ -45,7 +44,7 @@ class Status:
 
 @dataclass
 class Watcher:
-    """What to call while a run goes on; by default nothing."""
+    """The observers of a run; by default none."""
 
     status: Callable[[Status], None] = lambda status: None
     warn: Callable[[str], None] = lambda message: None

@@ -1,4 +1,4 @@
-"""What devices compute of their records, for many clients at once: gradients, local training, class probabilities."""
+"""Computations of devices on their records, for many clients at once: gradients, local training, probabilities."""
 
 from __future__ import annotations
 
@@ -85,14 +85,11 @@ def gradients(
     """
     n = len(records) // batch
     d = records.shape[1] - 1
-    own = np.ndim(parameters) == 2
-    if (
-        not 1 <= batch <= MAX_BATCH
-        or n * batch != len(records)
-        or np.shape(parameters) != ((n, d) if own else (d,))
-    ):
+    individual = np.ndim(parameters) == 2
+    fits = n * batch == len(records) and np.shape(parameters) == ((n, d) if individual else (d,))
+    if not 1 <= batch <= MAX_BATCH or not fits:
         raise ValueError("records or parameters do not fit")
-    if own:
+    if individual:
         parameters = np.repeat(parameters, batch, axis=0)
     fine = fine_bits(range_)
     r = residuals(model, parameters, exponent, records, fine).reshape(n, batch)
@@ -133,8 +130,8 @@ def softmax_gradients(
         return _mean(products.reshape(-1, batch, p.shape[1] * d), batch, range_)
     of_class, feature = np.divmod(np.repeat(chosen.astype(np.intp), batch, axis=0), d)
     features = np.take_along_axis(records, feature, axis=1).astype(np.int64)
-    own = np.take_along_axis(r, of_class, axis=1) * features
-    return _mean(own.reshape(-1, batch, chosen.shape[1]), batch, range_)
+    products = np.take_along_axis(r, of_class, axis=1) * features
+    return _mean(products.reshape(-1, batch, chosen.shape[1]), batch, range_)
 
 
 # Local training
@@ -162,16 +159,18 @@ def train_locally(
     if not MIN_LOCAL_EXPONENT <= exponent <= MAX_EXPONENT or len(parameters) != width - 1:
         raise ValueError("parameters or exponent do not fit")
     start = np.asarray(parameters, np.int64)
-    own = np.tile(start, (n, 1))
-    fine = own * 256
+    weights = np.tile(start, (n, 1))
+    fine = weights * 256
     shift = -6 - exponent - rate
     for _ in range(epochs):
         for first in range(0, count, size):
             rows = records[:, first : first + size]
-            g = gradients(model, own, exponent, rows.reshape(-1, width), batch=rows.shape[1]).astype(np.int64)
+            g = gradients(model, weights, exponent, rows.reshape(-1, width), batch=rows.shape[1]).astype(
+                np.int64
+            )
             move = g << shift if shift >= 0 else (g + (1 << (-shift - 1))) >> -shift
             fine = np.clip(fine - move, -_MOST_FINE, _MOST_FINE)
-            own = (fine + 128) >> 8
+            weights = (fine + 128) >> 8
     moved: npt.NDArray[np.int64] = fine - start * 256
     return moved
 
@@ -197,11 +196,10 @@ def hashes(devices: npt.ArrayLike, number: int) -> npt.NDArray[np.int64]:
     return np.frombuffer(b"".join(digests), "<u4").reshape(-1, 2).astype(np.int64) % PRIME
 
 
-def hashed(own: npt.NDArray[np.int64], categories: npt.ArrayLike, buckets: int) -> npt.NDArray[np.int16]:
-    """The buckets of categories (n x m, or 1 x m) by the hashes `own` (n x 2): exactly those of tern.collect."""
-    cut = np.clip(np.asarray(categories, np.int64), 0, PRIME - 1)
-    found: npt.NDArray[np.int16] = ((own[:, :1] * cut + own[:, 1:]) % PRIME % buckets).astype(np.int16)
-    return found
+def hashed(hashes: npt.NDArray[np.int64], categories: npt.ArrayLike, buckets: int) -> npt.NDArray[np.int16]:
+    """The buckets of categories (n x m, or 1 x m) by `hashes` (n x 2): exactly those of tern.collect."""
+    known = np.clip(np.asarray(categories, np.int64), 0, PRIME - 1)
+    return ((hashes[:, :1] * known + hashes[:, 1:]) % PRIME % buckets).astype(np.int16)
 
 
 # Predictions
@@ -226,8 +224,7 @@ def scores(parameters: npt.ArrayLike, exponent: int, features: Array) -> npt.NDA
 def sigmoids(z: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The probability of label +1 (Q1.14) by its scores, exactly that of tern.model."""
     tail = _sigmoid_tails().take(np.abs(z), mode="clip")
-    found: npt.NDArray[np.int64] = np.where(z >= 0, ONE - tail, tail)
-    return found
+    return np.where(z >= 0, ONE - tail, tail)
 
 
 def probabilities(parameters: npt.ArrayLike, exponent: int, features: Array, grid_bits: int = 14) -> Array:
@@ -250,10 +247,8 @@ def class_probabilities(z: npt.NDArray[np.int64], grid_bits: int = 14) -> Array:
 
 def labels(parameters: npt.ArrayLike, exponent: int, features: Array) -> npt.NDArray[np.int16]:
     """The class of the largest probability of each row of features, the first of equal ones, as tern.inference."""
-    found: npt.NDArray[np.int16] = (
-        probabilities(parameters, exponent, features).argmax(axis=1).astype(np.int16)
-    )
-    return found
+    classes: npt.NDArray[np.int16] = probabilities(parameters, exponent, features).argmax(1).astype(np.int16)
+    return classes
 
 
 @lru_cache(maxsize=1)

@@ -100,7 +100,7 @@ def _below(lanes: Lanes, threshold: int) -> npt.NDArray[np.bool_]:
 
 @lru_cache(maxsize=64)
 def _table_parts(data: bytes) -> tuple[Bytes, npt.NDArray[np.int64]]:
-    """What the first byte of a draw decides, 256 bytes for each `_BUCKET` inputs; and the thresholds, T at the end."""
+    """The symbols that the first byte of a draw decides, 256 for each bucket of inputs; and the thresholds, T last."""
     card = decode(data)
     knots = (1 << card.knot_bits) + 1
     thresholds = np.full((knots, card.symbols), T, np.int64)
@@ -200,7 +200,7 @@ def _noise(card: Card, lanes: Lanes, y: npt.NDArray[np.int64]) -> npt.NDArray[np
         whole = np.zeros(len(pending), np.int64)
         going: Indices = np.arange(len(pending))
         while going.size:  # how often Bernoulli(exp(-1)) is 1 before it is 0
-            going = going[_bernoulli_exp_one(lanes, pending[going])]
+            going = going[_bernoulli_exp(lanes, pending[going], np.ones(len(going), np.int64), 1)]
             whole[going] += 1
         magnitude = (offset + card.t * whole) // card.s
         negative = (lanes.some(pending) & 1).astype(bool)
@@ -211,32 +211,14 @@ def _noise(card: Card, lanes: Lanes, y: npt.NDArray[np.int64]) -> npt.NDArray[np
 
 
 def _bernoulli_exp(lanes: Lanes, which: Indices, numerator: Array, t: int) -> npt.NDArray[np.bool_]:
-    # Bernoulli(exp(-numerator / t)) of each of the lanes `which`, 0 <= numerator < t
+    # Bernoulli(exp(-numerator / t)) of each of the lanes `which`, 0 <= numerator <= t. uniform(1) reads nothing.
     result = np.zeros(len(which), bool)
     going: Indices = np.arange(len(which))
     k = 1
     while going.size:
-        for failed_at in (0, 1):
-            if failed_at == 0:
-                passed = uniform_some(lanes, which[going], t) < numerator[going]
-            elif k > 1:
-                passed = uniform_some(lanes, which[going], k) == 0
-            else:
-                continue
+        for n, limits in ((t, numerator), (k, np.ones(len(which), np.int64))):
+            passed = uniform_some(lanes, which[going], n) < limits[going]
             result[going[~passed]] = k % 2 == 1
             going = going[passed]
-        k += 1
-    return result
-
-
-def _bernoulli_exp_one(lanes: Lanes, which: Indices) -> npt.NDArray[np.bool_]:
-    # Bernoulli(exp(-1)): it cannot fail at k = 1
-    result = np.zeros(len(which), bool)
-    going: Indices = np.arange(len(which))
-    k = 2
-    while going.size:
-        passed = uniform_some(lanes, which[going], k) == 0
-        result[going[~passed]] = k % 2 == 1
-        going = going[passed]
         k += 1
     return result

@@ -1,4 +1,4 @@
-"""The learning curve of a run, in few enough points for a picture, and its reference values."""
+"""The learning curve of a run, in few points, and its reference values."""
 
 from __future__ import annotations
 

@@ -39,11 +39,9 @@ def add_parser(subparsers: object) -> None:
         metavar="PORT",
         help="on loopback (default: 8642, or a free one where it is taken)",
     )
+    parser.add_argument("--while-stdin", action="store_true", help=argparse.SUPPRESS)  # ends with its parent
     parser.add_argument(
-        "--while-stdin", action="store_true", help=argparse.SUPPRESS
-    )  # it ends with who started it
-    parser.add_argument(
-        "--json", action="store_true", help="print a JSON object when it can be looked at: url, store"
+        "--json", action="store_true", help="print a JSON object when the page is ready: url, store"
     )
     parser.set_defaults(func=run)
 
@@ -56,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
     path, name = places.chosen(args.store)
     with Reader(path, name) as reader:
-        reader.snapshot()  # what is no store is said before anything is served
+        reader.snapshot()  # raises an error before anything is served
         os.environ.setdefault("NICEGUI_STORAGE_PATH", os.devnull)  # it keeps nothing
         from ternhost.watch.page.live_store import LiveStore
         from ternhost.watch.page.page import add_to
@@ -65,8 +63,8 @@ def run(args: argparse.Namespace) -> int:
         made = server.listening(args.port)
 
         def ready(url: str) -> None:
-            told = {"url": url, "store": str(path)}
-            print(json.dumps(told) if args.json else f"{path} is shown on {url} until Ctrl-C", flush=True)
+            result = {"url": url, "store": str(path)}
+            print(json.dumps(result) if args.json else f"{path} is shown on {url} until Ctrl-C", flush=True)
 
         server.serve(made, lambda app: add_to(app, live), ready, sys.stdin if args.while_stdin else None)
     return OK
@@ -74,9 +72,9 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def shown_beside(run: Path, port: int | None = None, quiet: bool = False) -> Iterator[None]:
-    """Serve the page of a run's directory in a process of its own. quiet: print its address on standard error.
+    """Serve the page of a run's directory in another process. quiet: print its address on standard error.
 
-    However this process ends, the other one sees the end of its standard input and ends too.
+    In any case, the end of this process closes the other one's standard input, which ends it too.
     """
     options = ["--while-stdin", *([] if port is None else ["--port", str(port)])]
     child = subprocess.Popen(

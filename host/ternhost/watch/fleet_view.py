@@ -1,4 +1,4 @@
-"""A fleet in a few figures, from the reports of its boards about themselves, which nothing proves."""
+"""A fleet in a few figures, from the unverified reports of its boards about themselves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ternhost.store.boards import BoardRow
 from ternhost.store.snapshot import GatewayView
 from ternhost.text import visible
 
-# Classes of the time since the last message of a board, seconds; OLDER is beyond all of them.
+# Upper bounds of the time since the last message of a board, seconds; OLDER is beyond all of them.
 AGES = {"1m": 60, "10m": 600, "1h": 3600, "1d": 86_400}
 OLDER = "older"
 FAILED, OTHER = "failed", "other"
@@ -110,7 +110,7 @@ def worst(boards: Sequence[BoardRow], now: float, most: int) -> list[BoardRow]:
 
 
 def _most(counted: Counter[str]) -> dict[str, int]:
-    """The most frequent values, and the sum of the others, so that lying boards cannot add ever more values."""
+    """The most frequent values, and the sum of the others, so that lying boards cannot add values without limit."""
     frequent: dict[str, int] = {}
     for value, count in counted.most_common():
         name = visible(value)[:_LONGEST_VALUE]

@@ -43,7 +43,7 @@ class HomeAssistant:
     """A fleet on a broker as Home Assistant sees it, from `begin` to `end`."""
 
     def __init__(self, text: str) -> None:
-        """text: names the fleet. Raises UsageError unless it is on a broker that lets Home Assistant see it."""
+        """text: the name of the fleet. Raises UsageError unless its broker lets Home Assistant see it."""
         topics = parse(text).home_topics()
         if topics is None:
             place = text.removeprefix("mqtt:") if text.startswith("mqtt:") else "my-broker"
@@ -54,7 +54,7 @@ class HomeAssistant:
         self._topics, prefix = topics, topics.prefix
         self._state, self._availability = f"{prefix}/fleet/state", f"{prefix}/fleet/availability"
         self._id = f"tern_{prefix}"
-        self._told: dict[str, Any] = dict.fromkeys(_SENSORS)
+        self._values: dict[str, Any] = dict.fromkeys(_SENSORS)
         self._last = -_EVERY  # time of the last message
         self._read = self._took = 0.0  # time and duration of the last read of the store
 
@@ -65,7 +65,7 @@ class HomeAssistant:
         self._store = store
         store.save_state({_STATE: [self._topics.discovery, self._state, self._availability]})
         self._notices = self._topics.notices((self._availability, OFFLINE), warn)
-        self._told |= figures
+        self._values |= figures
         self._configure()
         self._put()
         self._notices.put(self._availability, ONLINE)
@@ -75,8 +75,8 @@ class HomeAssistant:
         ended = status.event == END
         if not ended and time.monotonic() - self._last < _EVERY:
             return
-        known = set(self._told)
-        self._told |= {
+        known = set(self._values)
+        self._values |= {
             "round": status.number,
             "asked": status.asked,
             "reports": status.reports,
@@ -85,8 +85,8 @@ class HomeAssistant:
             "asleep": status.asleep,
         }
         if ended:
-            self._told |= status.figures
-        if set(self._told) != known:
+            self._values |= status.figures
+        if set(self._values) != known:
             self._configure()
         self._put()
 
@@ -97,14 +97,14 @@ class HomeAssistant:
     def _put(self) -> None:
         self._last = time.monotonic()
         if self._last - self._read >= _SELDOM * self._took:
-            self._told["budget"] = least_budget(self._store.boards(), time.time())
+            self._values["budget"] = least_budget(self._store.boards(), time.time())
             self._read = time.monotonic()
             self._took = self._read - self._last
-        self._notices.put(self._state, json.dumps(self._told).encode())
+        self._notices.put(self._state, json.dumps(self._values).encode())
 
     def _configure(self) -> None:
         components = {}
-        for name in self._told:
+        for name in self._values:
             words, unit, icon = _SENSORS.get(
                 name, (WORDS.get(name, name.replace("_", " ")).capitalize(), None, "mdi:chart-line")
             )
@@ -151,7 +151,7 @@ def _forget(text: str, store: Store, warn: Callable[[str], None]) -> None:
         *_, availability = kept
         if not topics.notices((availability, b""), warn).close(dict.fromkeys(kept, b"")):
             warn(
-                "Home Assistant still shows this fleet: the broker does not take that back now; the next start will"
+                "Home Assistant still shows this fleet: its messages cannot be removed now; the next start tries again"
             )
             return
     store.save_state({_STATE: None})

@@ -53,27 +53,14 @@ class Metrics:
         }
         self._boards: Gauge | None = None  # only for a fleet on a broker: 0 would be wrong for one on ports
         self._gauges["last_round_ended_timestamp_seconds"].set_to_current_time()
-        self._figures = Gauge(
-            "tern_figure", "Figures of the model after the last round", ["name"], registry=registry
-        )
-        self._chosen = Gauge(
-            "tern_chosen",
-            "Parameters that the algorithm chose for the last round",
-            ["name"],
-            registry=registry,
-        )
-        self._frames = Counter(
-            "tern_frames",
-            "Frames from devices since this process began, by outcome",
-            ["fate"],
-            registry=registry,
-        )
-        self._refused = Counter(
-            "tern_refused_reports",
-            "Reports that devices have refused since this process began, by reason",
-            ["reason"],
-            registry=registry,
-        )
+        text = "Figures of the model after the last round"
+        self._figures = Gauge("tern_figure", text, ["name"], registry=registry)
+        text = "Parameters that the algorithm chose for the last round"
+        self._chosen = Gauge("tern_chosen", text, ["name"], registry=registry)
+        text = "Frames from devices since this process began, by outcome"
+        self._frames = Counter("tern_frames", text, ["fate"], registry=registry)
+        text = "Reports that devices have refused since this process began, by reason"
+        self._refused = Counter("tern_refused_reports", text, ["reason"], registry=registry)
         for reason in wire.ERRORS:  # so that the first refusal is an increase
             self._refused.labels(reason)
         self._rounds = Histogram(

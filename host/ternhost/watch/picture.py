@@ -31,7 +31,7 @@ class Picture:
 
     at: float
     store: str
-    note: str | None  # why it is not up to date, or that the run should have written by now
+    note: str | None  # why it is not up to date, or that the run is overdue
     run: RunView | None = None
     rounds: int | None = None
     round: OpenRound | None = None
@@ -55,7 +55,7 @@ class Picture:
 
 
 def picture(shown: Snapshot, boards: int = _MOST_BOARDS) -> Picture:
-    """The summary of a snapshot. boards: how many of those that need attention."""
+    """The summary of a snapshot. boards: the number of boards in `worst`."""
     now = time.time()
     run, history = shown.run, shown.history
     if run is None:

@@ -1,4 +1,4 @@
-"""Finds the store that an argument of the command line names; opens none."""
+"""Finds the store that an argument of the command line names, without opening it."""
 
 from __future__ import annotations
 

@@ -17,10 +17,10 @@ from ternhost.watch.fleet_view import budget, failed
 from ternhost.watch.picture import Picture, counted
 from ternhost.watch.words import ago, duration, time_of
 
-_WIDE = 70  # columns from which on a board has all of its own
+_WIDE = 70  # columns of a terminal for all columns of the boards
 _CURVE_LINES = 5
 _MOST_NAMES = 10
-_LONG, _TOLD = ("board", "last error"), ("release",)  # columns of the boards that may be cut
+_LONG, _CUT = ("board", "last error"), ("release",)  # columns of the boards that may be cut
 # The bits of the dots of a Braille character (from U+2800), by row and column.
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 _STATUS_STYLE = {RUNNING: "green", FINISHED: "blue"}
@@ -181,12 +181,12 @@ def _worst(picture: Picture, most: int, width: int) -> Iterable[RenderableType]:
     rows = [_cells(board, picture.at)[: len(columns)] for board in picture.worst[:most]]
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
     wholes = [max(len(name), *(len(row[i]) for row in rows)) for i, name in enumerate(columns)]
-    wholes = [min(whole, 12) if name in _TOLD else whole for whole, name in zip(wholes, columns, strict=True)]
+    wholes = [min(whole, 12) if name in _CUT else whole for whole, name in zip(wholes, columns, strict=True)]
     long = [name for name in columns if name in _LONG]
     taken = sum(whole for whole, name in zip(wholes, columns, strict=True) if name not in _LONG)
     most_of_long = max(4, (width - taken - len(columns) + 1) // len(long))
     for name, whole in zip(columns, wholes, strict=True):
-        # A number is never cut: without its end it is another one.
+        # A number is never cut: it would become another one.
         size = min(whole, most_of_long) if name in _LONG else whole
         right = name in ("heard", "left", "errors")
         table.add_column(
@@ -196,8 +196,8 @@ def _worst(picture: Picture, most: int, width: int) -> Iterable[RenderableType]:
         table.add_row(*row)
     yield Text()
     yield table
-    told = "left, release" if wide else "left"
-    yield _line((f"{told}: as the board said when it connected; nothing proves it", "dim"))
+    reported = "left, release" if wide else "left"
+    yield _line((f"{reported}: as the board reported when it connected, unverified", "dim"))
 
 
 def _cells(board: BoardRow, now: float) -> list[str | Text]:

@@ -48,10 +48,10 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--grafana",
         metavar="FILE",
-        help="write a dashboard for Grafana over the figures of --metrics, and end",
+        help="write a Grafana dashboard for the figures of --metrics, and end",
     )
     parser.add_argument(
-        "--alerts", metavar="FILE", help="write alert rules for Prometheus over them, and end"
+        "--alerts", metavar="FILE", help="write Prometheus alert rules for these figures, and end"
     )
     parser.add_argument(
         "--json", action="store_true", help="print a JSON object a line whenever something has changed"
@@ -60,13 +60,13 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if asked := {name: path for name in _FILES if (path := getattr(args, name))}:
-        for name, path in asked.items():
+    if written := {name: path for name in _FILES if (path := getattr(args, name))}:
+        for name, path in written.items():
             try:
                 write_whole(Path(path), (files("ternhost.watch") / _FILES[name]).read_bytes())
             except OSError as error:
                 raise StorageError(f"{path}: {error.strerror}", hint="name another file") from error
-        print_result(asked, "\n".join(f"{name}: {path}" for name, path in asked.items()), args.json)
+        print_result(written, "\n".join(f"{name}: {path}" for name, path in written.items()), args.json)
         return OK
     if not 0.1 <= args.interval <= 3600:
         raise UsageError(f"--interval must be 0.1 to 3600 seconds, not {args.interval:g}")
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _snapshots(args: argparse.Namespace) -> Iterator[Snapshot]:
-    """The store of the run that is meant now, again and again: another run may have begun, or none is there yet."""
+    """Snapshots of the named run, again and again: another run may have begun, or there is none yet."""
     reader: Reader | None = None
     meant: places.Shown | None = None
     try:
@@ -121,12 +121,12 @@ def _showing(args: argparse.Namespace) -> Iterator[Show]:
 
 
 def _as_json() -> Show:
-    told: Snapshot | None = None
+    last: Snapshot | None = None
 
     def show(shown: Snapshot) -> None:
-        nonlocal told
-        if told is None or _new(shown) != _new(told):
-            told = shown
+        nonlocal last
+        if last is None or _new(shown) != _new(last):
+            last = shown
             print(json.dumps(picture(shown).as_json()), flush=True)
 
     return show
@@ -161,14 +161,14 @@ def _live() -> Iterator[Show]:
             live.update(Drawn(picture(shown)), refresh=True)
 
         yield show
-    if last is not None:  # what was seen last stays
+    if last is not None:  # the last picture stays
         _print(last)
 
 
 def _by_line() -> Show:
-    """A line for each round that ends from now on and for the last one before, and for what is to be waited for."""
+    """A line for the last round, for each round that ends from now on, and for each new note."""
     noted: str | None = None
-    # Of the last line: the store, its run, when that began; and the round.
+    # The store, run, start of the run, and round of the last line.
     before: tuple[tuple[str, str, float] | None, int] = None, 0
 
     def say(line: str | None) -> None:

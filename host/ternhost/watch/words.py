@@ -25,7 +25,7 @@ def lead(now: Snapshot) -> str:
 
 
 def reckoned(run: RunView) -> str:
-    """The rounds that the `epsilon_run` of its classes covers: those planned at its start, which may be more by now."""
+    """The rounds that `epsilon_run` of its classes covers: those planned at its start; there may be more by now."""
     rounds = run.references.get("rounds")
     if rounds is None:
         return "a round"
@@ -35,7 +35,7 @@ def reckoned(run: RunView) -> str:
 def quiet(seconds: float) -> str:
     """The note for a run that should have written by now."""
     return (
-        f"nothing written for {duration(seconds)}: the run may have been killed; what is shown is of before"
+        f"nothing written for {duration(seconds)}: the run may have been killed; the figures are from before"
     )
 
 
@@ -70,10 +70,10 @@ def tiles(now: Snapshot) -> list[Tile]:
         shown.append((curves.word(name), f"{last[name]:.4f}" if name in last else "–", known))
     devices = curves.devices_of(run, now.devices)
     if (spent := curves.spent(now)) is not None:
-        costs = [own["epsilon_per_report"] for own in run.classes]
+        costs = [device_class["epsilon_per_report"] for device_class in run.classes]
         each = " to ".join(f"{cost:.4g}" for cost in sorted({min(costs), max(costs)}))
         known = f"by accepted reports, {each} each"
-        shown.append(("epsilon spent, mean of a device", f"{spent:.4g}", known))
+        shown.append(("mean epsilon spent per device", f"{spent:.4g}", known))
     if now.boards:
         online, known = states(now.boards)["online"], f"of {len(now.boards):,} ever seen"
         shown.append((f"boards online{_when(now)}", f"{online:,}", known))
@@ -93,7 +93,7 @@ def old(now: Snapshot) -> str | None:
         return None if silent is None else quiet(silent)
     if not now.read:
         return f"{now.note}: nothing has been read yet"
-    return f"{now.note}: what is shown is {_since(now.read)} old"
+    return f"{now.note}: the figures are {_since(now.read)} old"
 
 
 def time_of(opened: OpenRound, now: float) -> str:

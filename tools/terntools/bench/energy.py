@@ -25,7 +25,7 @@ MIN_WINDOWS = 5
 
 @dataclass(frozen=True)
 class Trace:
-    """What an instrument gave: seconds (increasing), amperes, volts and the marker pin, a value a sample."""
+    """A recording of an instrument: seconds (increasing), amperes, volts and the marker pin, by sample."""
 
     seconds: Floats
     amperes: Floats
@@ -115,7 +115,7 @@ class Result:
     source: str
 
     def as_dict(self, bits: int) -> dict[str, Any]:
-        """What `tern bench energy --json` prints; `bits`: the information of a report."""
+        """The output of `tern bench energy --json`; bits: the information in a report."""
         return {
             "microjoules_per_report": self.net,
             "microjoules_per_report_with_idle": self.gross,
@@ -157,7 +157,7 @@ def battery_days(
     milliampere_hours: float, volts: float, microjoules_per_report: float, sleep_milliwatts: float, every: float,
     active_seconds: float = 0.0,
 ) -> float:  # fmt: skip
-    """Days that a battery lasts with a report every `every` seconds and sleep between. Self-discharge is not in it."""
+    """Days that a battery lasts with a report every `every` seconds and sleep between, without self-discharge."""
     if not every > active_seconds >= 0:
         raise UsageError(
             f"--every must be more than the {active_seconds:.3f} s that a report takes, not {every:g}"

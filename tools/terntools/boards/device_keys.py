@@ -15,7 +15,7 @@ from ternhost.store.fleet_key import FleetKey
 from ternhost.store.store import Store
 from terntools.terminal import command, option
 
-_STAYS = "the fleet's key stays; a thief of a device's key has it, too: see 'tern device rotate --fleet'"
+_STAYS = "the fleet's key stays; a thief of a device's key has it as well: see 'tern device rotate --fleet'"
 
 
 def add_actions(actions: Any) -> None:

@@ -71,14 +71,14 @@ def _run(args: argparse.Namespace) -> int:
     }
     if not (args.output or args.clear or args.fill or args.json) and held.rows is not None:
         sys.stdout.write(records.csv_of(held.rows, classes=args.classes))
-        print(_told(result), file=sys.stderr)
+        print(_summary(result), file=sys.stderr)
     else:
-        print_result(result, _told(result), args.json)
+        print_result(result, _summary(result), args.json)
     return OK
 
 
 def _read(repl: Repl, bar: Bar, damaged: bool) -> records.Held:
-    # damaged: so they may be.
+    # damaged: they may be.
     try:
         return records.read(repl, bar.update)
     except UsageError:
@@ -116,7 +116,7 @@ def _write(path: Path, rows: Rows | None, classes: bool) -> None:
         raise StorageError(f"cannot write {path}: {error.strerror}", hint="name another --output") from error
 
 
-def _told(result: dict[str, Any]) -> str:
+def _summary(result: dict[str, Any]) -> str:
     parts = []
     if result["records"]:
         parts.append(f"{result['records']} records of {result['features']} features in {result['source']}")
@@ -125,7 +125,7 @@ def _told(result: dict[str, Any]) -> str:
     elif not result["cleared"] or result["output"]:
         parts.append("no records")
     if result["cleared"]:
-        parts.append("what its program had collected is removed")
+        parts.append("the records that its program had collected are removed")
     if result["filled"]:
         parts.append(f"{result['filled']} records put there")
     return f"{result['port']}: " + "; ".join(parts)

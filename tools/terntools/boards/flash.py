@@ -29,7 +29,7 @@ WHERE = {
 }
 SOURCES = "\n  ".join(("get it from", *(f"{family}: {url}" for family, url in WHERE.items())))
 _INFO = "INFO_UF2.TXT"
-# What INFO_UF2.TXT calls a chip's boot loader.
+# Names of a chip's boot loader in INFO_UF2.TXT.
 _BOARD_IDS = {"RPI-RP2": "RP2040", "RP2350": "RP2350"}
 _VOLUME_WAIT = 30.0
 _PORT_WAIT = 30.0
@@ -150,7 +150,7 @@ def _flash_pico(
 
 
 def _check_machine(port: str, firmware: Firmware) -> None:
-    # Before it is too late to go back: is that the chip? A board without MicroPython cannot tell.
+    # Checked before anything is changed. A board without MicroPython cannot name its chip.
     with Repl(port) as repl:
         machine = repl.evaluate("__import__('sys').implementation[2]")
     if firmware.chip not in machine:
@@ -179,7 +179,7 @@ def _enter_boot_loader(port: str) -> None:
 
 
 def find_volume(named: str | Path | None = None) -> Path | None:
-    """Where a Pico's boot loader is mounted: the folder `named`, or the one volume that holds INFO_UF2.TXT."""
+    """The volume of a Pico's boot loader: the folder `named`, or the one volume that holds INFO_UF2.TXT."""
     if named is not None:
         return Path(named) if (Path(named) / _INFO).is_file() else None
     volumes = [point for point in _mount_points() if (point / _INFO).is_file()]
@@ -215,7 +215,7 @@ def volume_chip(volume: Path) -> str:
 
 
 def _copy(data: bytes, target: Path, progress: Progress | None) -> None:
-    # The board leaves its boot loader as soon as it has the last block: whatever fails after that does not matter.
+    # The board leaves its boot loader as soon as it has the last block: later failures do not matter.
     sent = 0
     try:
         with open(target, "wb", buffering=0) as file:

@@ -1,12 +1,12 @@
 """Which boards get which modules of the device library. Its own imports say so; nothing is listed anywhere else.
 
-- What a client needs is what its main.py comes to by its imports, and by the names of modules that it has as text.
-- A module that is imported where an ImportError is expected is there on demand: the client does without it.
+- A client needs the modules that its main.py reaches by its imports, and by names of modules that it has as text.
+- A module that is imported where an ImportError is expected is there on demand: the client works without it.
 - A module that imports `socket` or `network` at its top, or another that does, needs a network; so does one that only
   such modules import.
-- What neither the client nor a module on demand comes to is for a program of one's own: it goes on a board by its name,
-  or since the program imports it. Its constant BRINGS names modules that belong to it and that it does not import
-  itself, since the program does.
+- A module that neither the client nor a module on demand reaches is for a user's program: it goes on a board by its
+  name, or because the program imports it. Its constant BRINGS names modules that belong to it and that it does not
+  import itself, since the program does.
 - Of tern.boards a board gets the module of its platform, and tern.hash_drbg only where MicroPython has no AES.
 """
 
@@ -28,7 +28,7 @@ _BRINGS = re.compile(r'^BRINGS = "(.+)"', re.MULTILINE)
 
 @dataclass(frozen=True)
 class Board:
-    """What decides which modules a board can use: mpy-cross's name of its processor, sys.platform, a network, AES."""
+    """The properties of a board that decide its modules: its processor for mpy-cross, sys.platform, a network, AES."""
 
     processor: str
     platform: str
@@ -38,7 +38,7 @@ class Board:
 
 @functools.lru_cache(maxsize=1000)
 def imports(source: str) -> frozenset[str]:
-    """What a module imports, at its top or later, and what it names: modules, and `module.name` out of one."""
+    """The imports of a module, at its top or later, and its names: modules, and `module.name` out of one."""
     return frozenset(_names(ast.walk(ast.parse(source))))
 
 

@@ -63,7 +63,7 @@ class State:
         return len(self.recent) / span, sum(n for _, n in self.recent) / span
 
     def as_dict(self) -> dict[str, Any]:
-        """What `tern monitor --json` prints at the end."""
+        """The output of `tern monitor --json` at the end."""
         return {
             "port": self.port,
             "board": self.text,
@@ -140,7 +140,7 @@ class Monitor:
         try:
             data = bytes(self._board.read(self._board.in_waiting or 1))
         except (OSError, serial.SerialException) as error:
-            raise DeviceError(f"the board on {self.state.port} is gone", hint="check its cable") from error
+            raise self._gone() from error
         if data:
             with contextlib.suppress(OSError):  # no reader, or one that does not read
                 os.write(self._far, data)
@@ -157,9 +157,12 @@ class Monitor:
         try:
             self._board.write(data)
         except (OSError, serial.SerialException) as error:
-            raise DeviceError(f"the board on {self.state.port} is gone", hint="check its cable") from error
+            raise self._gone() from error
         self._decode(self._down, data, ">")
         return True
+
+    def _gone(self) -> DeviceError:
+        return DeviceError(f"the board on {self.state.port} is gone", hint="check its cable")
 
     def ask_hello(self) -> None:
         request = bytearray(wire.MAX_FRAME)

@@ -1,8 +1,8 @@
 """The device library as .mpy: for every architecture of the boards, and what each board needs of it.
 
-A board's set is its client: what main.py comes to by its imports, as far as the board can use it, with constants folded
-in and without what nothing names, long names, line numbers and asserts; more on demand, or for a program of
-one's own: of these modules the public classes stay whole. The whole library is every module, as it is written.
+A board's set is its client: the modules that main.py reaches by its imports and that the board can use, with constants
+folded in and without unused functions, long names, line numbers and asserts; and more on demand, or for a user's
+program: of these modules the public classes stay whole. The whole library is every module, as it is written.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def library(architecture: str = "") -> dict[str, str]:
 
 
 def file_of(module: str) -> str:
-    """Where a module of the library is, without the end of its name: tern/__init__, tern/links/serial, ..."""
+    """The path of a module of the library, without its suffix: tern/__init__, tern/links/serial, ..."""
     path = Path(LIBRARY.parent, *module.split("."))
     return (path / "__init__" if path.is_dir() else path).relative_to(LIBRARY.parent).as_posix()
 

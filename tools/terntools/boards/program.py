@@ -17,7 +17,7 @@ _ALWAYS = ("update",)  # without it a board takes no further package
 def program_files(
     machine: str, main: Path, more: Iterable[str] = (), others: Mapping[str, bytes] | None = None
 ) -> dict[str, bytes]:
-    """What belongs into the folder of a program on `machine`, one of MACHINES: path -> content.
+    """The files in the folder of a program on `machine`, one of MACHINES: path -> content.
 
     main: the user's program; more: modules of the library beside those that it names; others: files of the user's.
     Raises UsageError for a program that does not compile, or does not import tern.update.

@@ -1,7 +1,7 @@
 """Make a board a member of a fleet: its key, what it may release, its records, and where its host is.
 
 The device's key is in the host's store before it is on the board, and clients.bin, which makes it a member, comes last:
-so what was cut off goes on with the same key. A ledger is made where there is none, and never written over.
+so an interrupted command continues with the same key. A ledger is made where there is none, and never overwritten.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.provision import keys
 from ternhost.provision.boards import Rows, board_files
+from ternhost.reach.broker.access import check_prefix
 from ternhost.reach.broker.attach import fleet_file
-from ternhost.reach.broker.configuration import check_prefix
 from ternhost.store import sleepers
 from ternhost.store.fleet_key import OWN_KEY_ONLY, FleetKey
 from ternhost.store.round_numbers import last_number
@@ -48,7 +48,7 @@ _LEAST_BOUND = 64
 
 @dataclass(frozen=True)
 class Broker:
-    """Where a board finds its broker, and through which Wi-Fi network. The secret is never part of a repr."""
+    """A board's broker, and the Wi-Fi network that leads to it. The secret is never part of a repr."""
 
     host: str
     port: int
@@ -91,7 +91,7 @@ class Broker:
         return cls(host.strip("[]"), int(port), certificate, ssid, secret, prefix)
 
     def files(self, wake: int | None = None) -> dict[str, bytes]:
-        """What goes on the board. wake: as of Member."""
+        """The files for the board. wake: as of Member."""
         config = {
             "host": self.host,
             "port": self.port,
@@ -206,8 +206,8 @@ class Member:
     @property
     def link_name(self) -> str:
         """The link that the board uses: "serial" for that of its port."""
-        own = next((name.removesuffix(".json") for name in self.link if name.endswith(".json")), "serial")
-        return "mqtt" if self.broker else own
+        names = [name.removesuffix(".json") for name in self.link if name.endswith(".json")]
+        return "mqtt" if self.broker else next(iter(names), "serial")
 
     def fleet_file(self, fleet: FleetKey) -> bytes:
         """fleet.bin with the fleet's key. Raises UsageError."""
@@ -225,7 +225,7 @@ def check_fits(rows: Rows) -> None:
 
 
 def _most_records(count: int) -> int:
-    # Everybody may know it, and it tells little: the smallest power of two from 64 on that is not below `count`.
+    # It is public and reveals little: the smallest power of two from 64 on that is not below `count`.
     return min(max(_LEAST_BOUND, 1 << (count - 1).bit_length()), _MAX_RECORDS)
 
 
@@ -269,12 +269,12 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
     if has_ledger:
         _check_ledger(repl, ledger, member)
     elif there is not None:
-        # clients.bin is written last: there was a ledger, whatever is asked for now.
+        # clients.bin is written last: there was a ledger, whatever the options are now.
         raise _ledger_refusal(repl, member, "has lost its ledger")
     known = store.keys()
     key = known[member.device] if member.device in known else keys.add(store, [member.device])[member.device]
     sleepers.set_wake(store, member.device, member.wake)
-    # Without the fleet's key it gets one that nobody asks with and that none follows; and the same each time.
+    # Instead of the fleet's key it gets one that nobody uses and that is never replaced; the same each time.
     alone = FleetKey(hashlib.sha256(b"tern alone" + key).digest(), OWN_KEY_ONLY)
     fleet = keys.fleet_key(store) if member.whole_fleet else alone
     files = _files(member, key, fleet, last_number(store))
@@ -310,7 +310,7 @@ def _mask(shapes: Sequence[str]) -> int:
 
 
 def _device(repl: Repl) -> int | None:
-    # Whose clients.bin is on the board.
+    # The device whose clients.bin is on the board.
     path = "/" + storage.CLIENTS
     if path not in repl.directory("/"):
         return None
@@ -318,7 +318,7 @@ def _device(repl: Repl) -> int | None:
 
 
 def _check_ledger(repl: Repl, path: str, member: Member) -> None:
-    # The device would obey the smaller of the two budgets, and the user believe in the larger one.
+    # The device would enforce the smaller of the two budgets, while the user believes in the larger one.
     account = Ledger()
     with tempfile.TemporaryDirectory(prefix="tern-provision-") as folder:
         copy = Path(folder, "ledger")

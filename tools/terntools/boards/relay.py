@@ -1,7 +1,7 @@
-"""Puts a board that is on a port onto a broker, in the board's own name, as if it spoke MQTT itself.
+"""Connects a board on a port to a broker, under the board's name, as if it spoke MQTT itself.
 
-The broker's side is the device library's own link, so that everything is as of a board with Wi-Fi: its session, its
-hello, its will, its pauses. Only frames pass, and nothing is kept. The relay has the board's password, not its key.
+The broker's side is the device library's link, so that session, hello, will and pauses are those of a board with Wi-Fi.
+Only frames pass, and nothing is stored. The relay has the board's password, not its key.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from ternhost.store.store import Store
 from terntools.boards import devices
 
 _UP = (wire.REPORT, wire.REPORTS, wire.ERROR, wire.UPDATED)
-_DOWN = (wire.MODEL, wire.UPDATE)  # beside those that every board takes from a broker
+_DOWN = (wire.MODEL, wire.UPDATE)  # in addition to the kinds that every board takes from a broker
 _KEEP_ALIVE = 60  # s
 _WINDOW = 32  # messages that the broker has not acknowledged
-_TOPIC = 100  # bytes, and what else a message has beside its frame
+_TOPIC = 100  # bytes of a message besides its frame, the topic included
 _LONGEST_PAUSE_MS = 10_000
-_BACKLOG = 2 * wire.IN_FLIGHT  # bytes that wait for a board before the broker has to
+_BACKLOG = 2 * wire.IN_FLIGHT  # bytes that may wait for a board before the broker is kept waiting
 _WAIT_MS = 500
 _AGAIN = 2.0  # s until a board that owes a HELLO is asked again
-_QUIET, _SILENT = 30.0, 90.0  # s without a word, after which a board is asked, and given up
+_QUIET, _SILENT = 30.0, 90.0  # s without a frame, after which a board is asked, and given up
 _RETRY = 1.0  # s
 
 Tell = Callable[[str], None]
@@ -47,7 +47,7 @@ Passwords = Callable[[int], str | None]  # by the id of a board's first client
 
 
 def passwords_of(place: Path, access: Access, store: str | None = None) -> Passwords:
-    """Where the passwords of boards come from, read anew each time: `store` or that of the broker, or boards.json.
+    """The source of the boards' passwords, read anew each time: `store`, else boards.json, else the broker's store.
 
     place: the directory of a broker or a site. Raises UsageError where there is neither.
     """
@@ -79,7 +79,7 @@ def passwords_of(place: Path, access: Access, store: str | None = None) -> Passw
 
 
 class _Inbox(SimpleQueue[Received]):
-    """What comes from the board; `bell` can be read from as long as there may be something."""
+    """Frames of the board; `bell` is readable as long as there may be some."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class _Inbox(SimpleQueue[Received]):
 
     def put(self, item: Received, block: bool = True, timeout: float | None = None) -> None:
         super().put(item)
-        with suppress(BlockingIOError):  # it has rung often enough
+        with suppress(BlockingIOError):  # it rings already
             self._rope.send(b"\0")
 
     def take(self) -> list[Received]:
@@ -119,7 +119,7 @@ class _Port(SerialLink):
 
 
 class _Line(Connection):
-    """A connection whose waits end when the board has said something, too."""
+    """A connection whose waits also end when the board has sent something."""
 
     def __init__(self, bell: socket.socket, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -134,15 +134,15 @@ class _Line(Connection):
 
 
 class Relay:
-    """Relays the board on a port, in a thread, until `close`. It survives a board and a broker that go and come."""
+    """Relays the board on a port, in a thread, until `close`; board and broker may go and come back meanwhile."""
 
     def __init__(self, port: str, access: Access, passwords: Passwords, tell: Tell) -> None:
-        """port: a name of `devices.NAMES`. tell: gets a sentence, each time that something has changed."""
+        """port: a name of `devices.NAMES`. tell: gets a sentence for each change of state."""
         self.port = port
         self._access = access
         self._passwords = passwords
         self._tell = tell
-        self._told = ""
+        self._state = ""  # the last sentence
         self._end = threading.Event()
         self._context = None
         if access.authority:
@@ -159,8 +159,8 @@ class Relay:
         self._thread.join()
 
     def _say(self, text: str) -> None:
-        if text != self._told:
-            self._told = text
+        if text != self._state:
+            self._state = text
             self._tell(f"{self.port}: {text}")
 
     def _run(self) -> None:
@@ -195,7 +195,7 @@ class Relay:
 
 
 class _Passage:
-    """What passes between a board and the broker, as long as the board is there."""
+    """The traffic between a board and the broker, as long as the board is there."""
 
     def __init__(
         self,
@@ -208,7 +208,7 @@ class _Passage:
         end: threading.Event,
         say: Tell,
     ) -> None:
-        """first: the board's first client. end: ends it. say: gets what the state is, as often as it is looked at."""
+        """first: the board's first client. end: ends the traffic. say: gets the state, again and again."""
         self._link, self._inbox, self._end, self._say = link, inbox, end, say
         self._name = mqtt.name(first)
         where = (access.host, access.port, context, access.host)
@@ -229,7 +229,7 @@ class _Passage:
         self._where = f"the broker at {access.host} port {access.port}"
         self._up: deque[bytes] = deque()
         self._down: deque[bytes] = deque()
-        self._owing = b""  # what the board is to answer with a HELLO before it is sent more
+        self._owing = b""  # the frame that the board must answer with a HELLO before it gets more
         self._nonce = 0  # of that HELLO
         self._asked = 0.0
         self._heard = time.monotonic()
@@ -274,7 +274,7 @@ class _Passage:
         if not self._down:
             frame = self._broker.receive(0)
             if not self._session.connected:
-                self._up.clear()  # asked again, the board says the same again
+                self._up.clear()  # once asked again, the board repeats its answers
         if frame is not None:
             self._down.append(bytes(frame))
         elif not (self._up and self._session.connected and self._broker.waiting() < _WINDOW - 1):

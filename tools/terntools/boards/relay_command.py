@@ -11,10 +11,9 @@ from ternhost.command import print_result
 from ternhost.errors import OK, UsageError
 from ternhost.reach.broker.access import Access, host_file
 from ternhost.terminal import heeding_interrupts
-from ternhost.text import visible
 from terntools.boards import devices
 from terntools.boards.relay import Relay, passwords_of
-from terntools.terminal import command, option
+from terntools.terminal import command, option, warn
 
 _CHECK_EVERY = 0.5
 
@@ -48,7 +47,7 @@ def _run(args: argparse.Namespace) -> int:
     with heeding_interrupts():
         try:
             for port in ports:
-                relays.append(Relay(port, access, passwords, _tell))
+                relays.append(Relay(port, access, passwords, warn))
             what = "1 port is" if len(ports) == 1 else f"{len(ports)} ports are"
             text = f"{what} relayed to the broker at {access.host} port {access.port}; Ctrl-C ends it"
             print_result({"ports": ports, "host": access.host, "port": access.port}, text, args.json)
@@ -60,7 +59,3 @@ def _run(args: argparse.Namespace) -> int:
         finally:
             for relay in relays:
                 relay.close()
-
-
-def _tell(message: str) -> None:
-    print(f"tern: {visible(message, lines=True)}", file=sys.stderr, flush=True)

@@ -103,7 +103,7 @@ class Repl:
 
     @property
     def at_prompt(self) -> bool:
-        """Whether the board waits for code, as far as is known."""
+        """Whether the board is known to wait for code."""
         return self._at_prompt
 
     def enter(self) -> None:
@@ -289,7 +289,7 @@ class Repl:
         self.run(f"import os\ntry:\n os.remove({path!r})\nexcept OSError:\n pass")
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory with all that is in it; nothing happens where there is none."""
+        """Remove a directory with its content; nothing happens where there is none."""
         self.run(
             "import os\n"
             "def _remove(path):\n"
@@ -304,7 +304,7 @@ class Repl:
         )
 
     def make_directory(self, path: str) -> None:
-        """Make a directory with its parents, as far as they are missing."""
+        """Make a directory and its missing parents."""
         if path not in ("/", ".", ""):
             self.run(
                 "import os\n_p = ''\n"

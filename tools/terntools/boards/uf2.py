@@ -29,7 +29,7 @@ _FLASH_END = FLASH_START + (16 << 20)
 
 @dataclass(frozen=True)
 class Image:
-    """What a UF2 file puts where: the chip's name, the family id, and (address, bytes) block by block."""
+    """The content of a UF2 file: the chip's name, the family id, and (address, bytes) block by block."""
 
     chip: str
     family: int

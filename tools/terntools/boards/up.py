@@ -28,9 +28,9 @@ Flash = Callable[[], dict[str, Any]]
 
 @dataclass
 class Plan:
-    """What `tern up` would do. With `flash`, what follows it is only known once the board has MicroPython."""
+    """The steps of `tern up`. With `flash`, those after it are only known once the board has MicroPython."""
 
-    flash: str | None = None  # why
+    flash: str | None = None  # the reason
     machine: deploy.Machine | None = None
     library: Changes = field(default_factory=lambda: Changes({}, ()))
     membership: Changes = field(default_factory=lambda: Changes({}, ()))
@@ -59,7 +59,7 @@ def make_plan(
 ) -> Plan:
     """Look at the board and plan the remaining steps. Interrupts its program. Raises TernError."""
     if reflash:
-        return Plan(flash="asked for")
+        return Plan(flash="requested by --reflash")
     if flash.find_volume(volume) is not None:
         return Plan(flash="it waits in its boot loader")
     opened = Repl(port)  # flashing is no remedy for a port that cannot be opened
@@ -99,7 +99,7 @@ def carry_out(
     whole: bool = False,
     progress: Progress | None = None,
 ) -> host_frames.Hello | None:
-    """Do what the plan says, start the board and return its hello (None where its link is not its port).
+    """Carry out the plan, start the board and return its hello (None where its link is not its port).
 
     Cut off at any point and run again, it completes. Raises TernError.
     """

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 GREETING = 3.0  # seconds in which the broker lists the boards
 ANSWER = 5.0  # seconds that an UPDATE is waited for before it is sent again
-WORK = 128  # bytes of a package that a board with all of it writes and verifies for an UPDATE, at the least
+WORK = 128  # least bytes that a board writes and verifies for each UPDATE once it has the whole package
 POLL = 1.0  # seconds between two questions while a board restarts
 LAST = (wire.CONFIRMED, wire.ROLLED_BACK, wire.OLD, wire.DAMAGED, wire.FULL)  # nothing comes after these
 
 
 @dataclass
 class Transfer:
-    """One package on its way to one board; state as of the last UPDATED, None before the first; first: that one's."""
+    """One package on its way to one board. state: of the last UPDATED, None before; first: of the first UPDATED."""
 
     device: int
     key: bytes
@@ -41,7 +41,7 @@ class Transfer:
     wanted: int = 0
     state: int | None = None
     first: int | None = None
-    error: str = ""  # the board's last, which proves nothing
+    error: str = ""  # the board's last one; not authenticated
 
     def frame(self) -> bytes:
         """The next UPDATE. The first asks how far the board is."""
@@ -190,7 +190,7 @@ class PortPost:
         return None
 
     async def greet(self) -> None:
-        """See Post. A board that has started anew counts its credits anew, too, once it has said hello."""
+        """See Post. A restarted board counts its credits from 0 once it has said hello."""
         with suppress(DeviceError, RefusedError):
             await asyncio.to_thread(self._link.hello, 0.5)
 
@@ -212,11 +212,11 @@ async def bring(
     """Bring a package to its board; return the state that it ends in, None where the board fell silent.
 
     patience: seconds without progress until the board has written the package; trial: seconds for it to restart and be
-    confirmed. A board that has all of it tells no progress: a number of answers that bounds its work passes for that.
+    confirmed. A board with the whole package reports no progress: up to `work` of its answers count as progress.
     """
     end = time.monotonic() + patience
-    most = -1  # bytes that it has had
-    work = 500 + len(transfer.package) // WORK  # answers; the old library takes some, too
+    most = -1  # bytes that it has received
+    work = 500 + len(transfer.package) // WORK  # answers; the old library sends some, too
     while time.monotonic() < end:
         request = transfer.frame()
         await post.ask(transfer.device, request)
@@ -248,7 +248,7 @@ async def bring(
 async def bring_all(
     devices: list[int], one: Callable[[int], Awaitable[bool]], at_once: int = 1, keep_going: bool = False
 ) -> Mapping[int, bool]:
-    """Update boards: the first alone, then so many at once, until one fails; return what became of those begun."""
+    """Update boards: the first alone, then so many at once, until one fails; return the results of those begun."""
     done: dict[int, bool] = {}
     left = list(devices)
     while left and (keep_going or all(done.values())):

@@ -97,14 +97,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _line(one: dict[str, Any]) -> str:
-    said = f"device {one['device']}: package {one['package']} ({one['bytes']:,} bytes) {one['state']}"
+    line = f"device {one['device']}: package {one['package']} ({one['bytes']:,} bytes) {one['state']}"
     if one["error"]:
-        said += f"; its last error: {one['error']}"
-    return f"{said}\n  {_ADVICE[one['state']]}" if one["state"] in _ADVICE else said
+        line += f"; its last error: {one['error']}"
+    return f"{line}\n  {_ADVICE[one['state']]}" if one["state"] in _ADVICE else line
 
 
 class _Update:
-    """The updates of one command; `devices`: those that it is about; asleep: those that it leaves out for that."""
+    """The updates of one command. devices: to be updated; asleep: left out, since they sleep."""
 
     def __init__(self, args: argparse.Namespace, store: Store, bar: Bar) -> None:
         self._args = args
@@ -119,7 +119,7 @@ class _Update:
         self.asleep: list[int] = []
 
     def check(self, devices: Sequence[int]) -> None:
-        """Raise UsageError for a device that sleeps, or without a key or a machine; make all that is to be sent."""
+        """Raise UsageError for a device that sleeps, or without a key or a machine; make the packages."""
         for device in devices:
             if device not in self._keys:
                 raise UsageError(f"device {device} has no key in this store", hint="see 'tern device list'")
@@ -154,7 +154,7 @@ class _Update:
         return self._contents[machine]
 
     async def run(self, devices: Sequence[int], access: Access | None) -> list[dict[str, Any]]:
-        """Update these, or all that are there; what became of each that was begun."""
+        """Update these boards, or all that are there; the result of each that was begun."""
         if access:
             from ternhost.reach.broker.link import MqttLink
 
@@ -169,7 +169,7 @@ class _Update:
                 self.asleep = [device for device in known if device in self._asleep]
             if not self.devices:
                 raise DeviceError(
-                    "no board of this store is there" + " but such as sleep" * bool(known),
+                    "no board of this store is there" + " except boards that sleep" * bool(known),
                     hint="see 'tern device list'",
                 )
             if not access and self.devices != there:
@@ -192,15 +192,15 @@ class _Update:
             # The same content was tried before, under this number: once more, then, under another.
             if transfer.first not in (wire.ROLLED_BACK, wire.OLD, wire.DAMAGED, wire.FULL):
                 break
-        said = _SILENT if state is None else wire.UPDATES[state]
+        word = _SILENT if state is None else wire.UPDATES[state]
         self._done[device] = {
             "device": device,
             "package": transfer.number,
             "bytes": len(transfer.package),
-            "state": said,
+            "state": word,
             "error": transfer.error,
         }
-        self._bar.say(f"device {device}: {said}")
+        self._bar.say(f"device {device}: {word}")
         return state == wire.CONFIRMED
 
     def _tell(self, transfer: Transfer) -> None:

@@ -21,7 +21,7 @@ _FIRST_SECOND = 1_577_836_800  # 2020-01-01 UTC
 
 
 def content(files: Mapping[str, bytes]) -> bytes:
-    """What a package of these files is without its code; a path is relative to the folder of the program.
+    """A package of these files without its code; a path is relative to the folder of the program.
 
     main.py comes last, whatever the order. Raises UsageError for a path or a size that a board does not take.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import time
@@ -29,7 +30,7 @@ _MOST = 16  # boards that log in to begin with, of however many there are
 class AtBroker:
     """Tells, through `warn`, when the broker of emulated boards refuses them or is gone, and when it is back.
 
-    boards: their directories. command: what makes the broker run. refresh: what gives it the keys of the boards.
+    boards: their directories. command: runs the broker. refresh: says how the broker gets the keys of the boards.
     """
 
     def __init__(
@@ -41,8 +42,8 @@ class AtBroker:
         self._refresh = refresh
         config = json.loads((boards[0] / mqtt.CONFIG).read_text())
         self._address: tuple[str, int] = (config["host"], config["port"])
-        self._board = boards[0]  # that logs in, to see whether it can
-        self._problem: MqttError | Lost | None = None  # reported last
+        self._board = boards[0]  # the one that logs in, to see whether it can
+        self._problem: MqttError | Lost | None = None  # the last one reported
         self._due = 0.0
 
     def begin(self) -> None:
@@ -57,10 +58,10 @@ class AtBroker:
                 time.sleep(_PATIENCE / 20)
 
     def look(self) -> None:
-        """Look whether all is as it was; to be called again and again while the boards run."""
+        """Check for changes; to be called again and again while the boards run."""
         if time.monotonic() < self._due:
             return
-        # To log in would take the connection of a board that has one.
+        # A login would take over the connection of a board that has one.
         problem = self._log_in() if self._problem else self._connect()
         self._tell(problem)
         self._due = time.monotonic() + _EVERY
@@ -93,12 +94,17 @@ class AtBroker:
             self._warn(f"{where} does not answer: {problem}\n  start it: {self._command}")
 
 
+def first_client(board: Path) -> tuple[int, bytes]:
+    """The id of the first client of a board's directory, and its key."""
+    with contextlib.closing(storage.Clients(str(board / storage.CLIENTS))) as clients:
+        return clients.first, bytes(clients.key)
+
+
 def log_in(board: Path) -> None:
-    """Connect to the broker as the board of a directory does, and take leave. Raises Lost and MqttError."""
+    """Connect to the broker as the board of a directory does, and disconnect. Raises Lost and MqttError."""
     config = json.loads((board / mqtt.CONFIG).read_text())
-    clients = storage.Clients(str(board / storage.CLIENTS))
-    name, key = mqtt.name(clients.first), bytes(clients.key)
-    clients.close()
+    first, key = first_client(board)
+    name = mqtt.name(first)
     context = None
     if config.get("authority"):
         context = client_context((board / config["authority"]).read_bytes())

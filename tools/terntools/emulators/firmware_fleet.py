@@ -24,6 +24,7 @@ from terntools.emulators.process import EmulatedMachine
 FLASH_NAME = "flash.bin"
 _READY_NAME = "flash.ready"  # made last: a flash without it is filled again
 _AT_ONCE = 2  # boards that start at the same time
+_suitable: set[tuple[str, str]] = set()  # kind of board and compiler, once tried; a kind has one firmware
 
 
 class FirmwareFleet:
@@ -69,11 +70,14 @@ class FirmwareFleet:
     def __enter__(self) -> Self:
         try:
             for directory in self._directories:
-                self._boards.append(catalogue.boot(self._name, directory / FLASH_NAME, seed=self._seed))
+                self._boards.append(self._boot(directory))
                 close_to_others(directory)
             with Repl(self._boards[0].url) as repl:  # once for all: they are alike
                 machine = deploy.Machine.of(repl)
-                _require_compiler(repl, self._name, machine.processor, mpy.compiler_version())
+                pair = self._name, mpy.compiler_version()
+                if pair not in _suitable:  # it takes a Pico three seconds
+                    self_check.require_compiler(repl, machine.processor)
+                    _suitable.add(pair)
                 program = deploy.read_program(self._program) if self._program else None
                 self._library = deploy.library_files(machine, self._whole, self._more, program)
             self._each(self._start)
@@ -112,16 +116,6 @@ class FirmwareFleet:
     def _close(self) -> None:
         while self._boards:
             self._boards.pop().close()
-
-
-_suitable: set[tuple[str, str]] = set()  # board and compiler; of one name the firmware is one, too
-
-
-def _require_compiler(repl: Repl, name: str, processor: str, compiler: str) -> None:
-    # Once a process: it takes a Pico three seconds.
-    if (name, compiler) not in _suitable:
-        self_check.require_compiler(repl, processor)
-        _suitable.add((name, compiler))
 
 
 def _provisioned(directory: Path) -> dict[str, bytes]:

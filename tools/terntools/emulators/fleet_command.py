@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tern import ledger, storage
+from tern import ledger
 from ternhost import datasets
 from ternhost.command import add_command, print_result
 from ternhost.errors import OK, UsageError
@@ -27,12 +27,11 @@ from ternhost.run import directory as run_directory
 from ternhost.store import store_file
 from ternhost.store.store import Store
 from ternhost.terminal import heeding_interrupts
-from ternhost.text import visible
-from terntools.emulators.at_broker import AtBroker
+from terntools.emulators.at_broker import AtBroker, first_client
 from terntools.emulators.fleets import Emulated
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.terminal import command, option
+from terntools.terminal import command, option, warn
 
 _CHECK_EVERY = 0.5
 _LONGEST_PAUSE_MS = 2000  # between two attempts of a board: its broker is on this machine
@@ -107,7 +106,7 @@ def run_emulate(args: argparse.Namespace) -> int:
     binary = find_micropython()
     with heeding_interrupts(), ExitStack() as stack:
         if args.start_broker:
-            stack.enter_context(ensure_running(args.broker, _warn))
+            stack.enter_context(ensure_running(args.broker, warn))
         access = Access.load(host_file(args.broker)) if args.broker else None
         keys = Path(access.store) if access and access.store else None
         store, boards = _boards(args, keys)
@@ -169,7 +168,7 @@ def _attach(place: str, keys: Path | None, path: Path, boards: list[Path]) -> At
     config = f"tern broker config {directory}" + ("" if keys else f" --store {path}")
     watch = AtBroker(
         boards,
-        _warn,
+        warn,
         f"tern broker run {directory}",
         f"give it their keys: {config}; then send SIGHUP to a Mosquitto of another user or machine",
     )
@@ -177,17 +176,11 @@ def _attach(place: str, keys: Path | None, path: Path, boards: list[Path]) -> At
     return watch
 
 
-def _warn(message: str) -> None:
-    print(f"tern: {visible(message, lines=True)}", file=sys.stderr, flush=True)
-
-
 def _require_keys(path: Path, boards: list[Path], directory: Path) -> None:
     with Store(path, create=False, beside=True) as store:
         known = store.keys()
     for board in boards:
-        clients = storage.Clients(str(board / storage.CLIENTS))
-        first, key = clients.first, bytes(clients.key)
-        clients.close()
+        first, key = first_client(board)
         if known.get(first) != key:
             raise UsageError(
                 f"{path} does not hold the key of device {first}, which {board} has",

@@ -1,7 +1,7 @@
 """Emulated boards that run a user's program beside tern, on a broker of this machine: for examples and tests.
 
-A program is started as `micropython PROGRAM DIRECTORY SEED ...`, with the heap of a Pico, and keeps a JSON object of
-of its state in a file of its directory.
+A program is started as `micropython PROGRAM DIRECTORY SEED ...`, with the heap of a Pico, and keeps its state as a JSON
+object in a file of its directory.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class ProgramFleet:
         tells: str,
         **network: Any,
     ) -> None:
-        """d: features of a record. tells: the file in which a program tells. network: as of `attach.write_network`.
+        """d: features of a record. tells: the file of a program's state. network: as of `attach.write_network`.
 
-        The boards hold a record of zeros; those of the program take its place. The board `seed`, from 1, gets its seed.
+        The boards hold a record of zeros, which the program's records replace. Seeds of the boards count from 1.
         """
         self.broker = folder / "broker"
         self.directories = board_directories(folder, boards)
@@ -107,25 +107,25 @@ class ProgramFleet:
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
 
-    def told(self) -> list[dict[str, Any]]:
-        """The last report of each board; an empty one while there is none, or while it is being written."""
-        reports: list[dict[str, Any]] = []
+    def states(self) -> list[dict[str, Any]]:
+        """The last state of each board; an empty one while there is none, or while it is being written."""
+        states: list[dict[str, Any]] = []
         for directory in self.directories:
             try:
-                reports.append(json.loads((directory / self._tells).read_text()))
+                states.append(json.loads((directory / self._tells).read_text()))
             except (OSError, ValueError):
-                reports.append({})
-        return reports
+                states.append({})
+        return states
 
     def wait_until(
         self, what: Callable[[dict[str, Any]], bool], seconds: float = 300
     ) -> list[dict[str, Any]]:
-        """Wait until `what` holds for each board's report, and return all reports. Raises DeviceError."""
+        """Wait until `what` holds for each board's state, and return all states. Raises DeviceError."""
         end = time.monotonic() + seconds
         while True:
-            reports = self.told()
-            if all(each and what(each) for each in reports):
-                return reports
+            states = self.states()
+            if all(state and what(state) for state in states):
+                return states
             for directory, process in zip(self.directories, self._processes, strict=True):
                 if process.poll() is not None:
                     raise DeviceError("a board's program has ended", hint=f"see {directory / LOG_NAME}")

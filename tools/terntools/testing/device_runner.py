@@ -34,7 +34,7 @@ def run(mark, module_name, names):
 
 
 def remove(path):
-    """Remove a file or folder, with all that is in it, if there is one."""
+    """Remove a file or a folder with its content, if there is one."""
     try:
         is_folder = os.stat(path)[0] & 0x4000
     except OSError:  # nothing there

@@ -1,18 +1,13 @@
-"""Runs tests/device/test_*.py on MicroPython: plain functions with bare asserts, the same files as under pytest.
-
-python -m terntools.testing.device_tests [FILE ...]      exit code 0: all passed, 1: a test failed, 2: time-out
-"""
+"""Runs tests/device/test_*.py on MicroPython: plain functions with bare asserts, the same files as under pytest."""
 
 from __future__ import annotations
 
-import argparse
 import ast
 import os
 import re
 import secrets
 import shutil
 import subprocess
-import sys
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,14 +16,13 @@ from functools import partial
 from pathlib import Path
 
 import tern
-from ternhost.errors import TernError, UsageError
+from ternhost.errors import UsageError
 from ternhost.reach.ports.link import BAUD
-from ternhost.text import visible
 from terntools.boards import deploy, mpy
 from terntools.boards.repl import GoneError, Repl, SilenceError
 from terntools.emulators import catalogue, flash_image, micropython, qemu
 from terntools.testing import snapshot
-from terntools.testing.folders import DEVICE, SPEC, VECTORS
+from terntools.testing.folders import SPEC, VECTORS
 
 FIRMWARE = Path(tern.__file__).parent.parent
 _RUNNER = Path(__file__).with_name("device_runner.py")
@@ -139,7 +133,7 @@ class EmulatedTarget(Target):
     """An emulated board; a new one a file, which has the library and the tests on its flash from the start."""
 
     def __init__(self, name: str, processor: str | None = None) -> None:
-        """processor: whose code it runs instead of its own."""
+        """processor: the one whose code it runs instead of its own."""
         self.name = name
         self._deployed = snapshot.deployed(name, processor)
 
@@ -153,7 +147,7 @@ class EmulatedTarget(Target):
 
 
 def test_files(path: Path, processor: str, one_of: int) -> dict[str, bytes]:
-    """What a board needs to run the test file `path`: it, what it shares with others, and a sample() of its vectors."""
+    """What a board needs for the test file `path`: itself, helpers that it shares, and a sample() of its vectors."""
     shared = [one for one in path.parent.glob("*.py") if not one.name.startswith(("test_", "conftest"))]
     sources = [_RUNNER, path, *shared]
     files = {f"/lib/{source.stem}.mpy": _compile(source, processor) for source in sources}
@@ -181,7 +175,7 @@ def _compile(source: Path, processor: str) -> bytes:
     return mpy.compiled(source.read_text(), processor, source.name)
 
 
-# What a test may need that not every target has, and a test file says so in NEEDS.
+# Features that not every target has; a test file says in NEEDS which it needs.
 SOCKETS = "sockets"
 ENDURANCE = "endurance"
 TIME = "time"
@@ -190,14 +184,12 @@ _NEEDS = (SOCKETS, ENDURANCE, TIME)
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of target: how to make one, what it lacks, and what it has with --exhaustive alone; with the reasons."""
+    """A kind of target: how to make one, its missing features, and those for --exhaustive alone; with the reasons."""
 
     make: Callable[[], Target]
     lacks: Mapping[str, str] = field(default_factory=dict)
     spared: Mapping[str, str] = field(default_factory=dict)
-    chip_only: bool = (
-        False  # so slow that without --exhaustive it runs CHIP tests alone, on a sample of their vectors
-    )
+    chip_only: bool = False  # so slow: CHIP tests alone, on a sample of vectors, without --exhaustive
 
 
 CHIP_ONE_OF = 4  # cases, see sample()
@@ -222,7 +214,7 @@ KINDS = {
     "rv32-newest": Kind(partial(EmulatedTarget, "rv32-newest")),
     "unix": Kind(UnixTarget),
 }
-# What a moving target may make impossible to build; then it is skipped, and says so.
+# Targets whose source changes and may not build; then they are skipped, with a message.
 OPTIONAL = ("rv32-newest",)
 BOARD_LACKS = {SOCKETS: "not every board has sockets", ENDURANCE: "thousands of rounds wear out its flash"}
 
@@ -241,11 +233,11 @@ def test_names(path: Path) -> list[str]:
 
 
 def needs(path: Path) -> dict[str, str]:
-    """What a file says in NEEDS: the tests that need something, and what; or what all of them need."""
+    """The NEEDS of a file by test; a text there is the need of all its tests."""
     for node in _statements(path):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "NEEDS":
-            said: dict[str, str] | str = ast.literal_eval(node.value)
-            needed = dict.fromkeys(test_names(path), said) if isinstance(said, str) else said
+            value: dict[str, str] | str = ast.literal_eval(node.value)
+            needed = dict.fromkeys(test_names(path), value) if isinstance(value, str) else value
             if unknown := {*needed.values()} - {*_NEEDS}:
                 raise UsageError(f"{path}: NEEDS knows {', '.join(_NEEDS)}, and not {min(unknown)}")
             return needed
@@ -291,7 +283,7 @@ def _read(mark: str, transcript: Transcript, names: Sequence[str]) -> Iterable[O
             ended = True
         else:
             output.append(line)
-    # What is left has no verdict: the first of it is where the device stopped.
+    # The remaining tests have no verdict: the device stopped in the first of them.
     for name in waiting:
         if name not in (running, waiting[0]):
             yield Outcome(
@@ -314,31 +306,3 @@ def with_source(output: str, path: Path) -> str:
         if where and Path(where[1]).stem == path.stem and 0 < int(where[2]) <= len(source):
             lines.append("    " + source[int(where[2]) - 1].strip())
     return "\n".join(lines)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m terntools.testing.device_tests", description=__doc__.splitlines()[0]
-    )
-    parser.add_argument("files", nargs="*", type=Path, help="default: tests/device/test_*.py")
-    parser.add_argument(
-        "--timeout", type=float, default=TIMEOUT, help="seconds a file (default: %(default)s)"
-    )
-    args = parser.parse_args(argv)
-    worst = PASSED
-    try:
-        target = UnixTarget()
-    except TernError as error:
-        parser.error(f"{error.message}: {error.hint}")
-    for path in args.files or sorted(DEVICE.glob("test_*.py")):
-        for outcome in run_file(target, path, test_names(path), args.timeout):
-            print(f"{('pass', 'FAIL', 'TIME-OUT')[outcome.state]:9}{path}::{outcome.name}")
-            if outcome.state != PASSED:
-                told = visible(with_source(outcome.output, path), lines=True)
-                print("    " + told.replace("\n", "\n    "))
-            worst = max(worst, outcome.state)
-    return worst
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Where the tests that boards run are, and their vectors: in a checkout, and beside an installed package."""
+"""The folders of the tests for boards, and of their vectors: in a checkout, and beside an installed package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HIL = Path(next(iter(terntests.hil.__path__))).resolve()
 SPEC = DEVICE.parent / "spec"  # encoders of cards and frames that tests share
 VECTORS = Path(next(iter(ternspecs.__path__)), "vectors")
 
-# What pytest has to know of DEVICE where no pyproject.toml tells it.
+# Settings for DEVICE where pytest has no pyproject.toml.
 PYTEST_OPTIONS = (
     "--import-mode=importlib",
     "-o",

@@ -99,7 +99,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def _running(board: Board) -> Iterator[Dut]:
     name = catalogue.name_of(board.platform)
     if name and board.serial is None:
-        with catalogue.boot(name, skip_idle=True) as emulated:
+        with catalogue.boot(name) as emulated:
             yield Dut(board, emulated.url)
     else:
         assert board.serial is not None

@@ -55,7 +55,7 @@ class Targets:
         self._results: dict[tuple[str, Path], Future[dict[str, Outcome]]] = {}
 
     def lacks(self, name: str) -> Mapping[str, str]:
-        """What a target has not, or is spared, and why."""
+        """The features that a target lacks, or is spared, with the reasons."""
         if name == _BOARD:
             return device_tests.BOARD_LACKS
         return {**KINDS[name].lacks, **({} if self._exhaustive else KINDS[name].spared)}
@@ -70,8 +70,8 @@ class Targets:
 
     def _run(self, name: str, path: Path) -> dict[str, Outcome]:
         target = _once(self._made, name, lambda: self._make(name))
-        found = device_tests.run_file(target, path, self.wanted[name, path], self._timeout)
-        return {outcome.name: outcome for outcome in found}
+        outcomes = device_tests.run_file(target, path, self.wanted[name, path], self._timeout)
+        return {outcome.name: outcome for outcome in outcomes}
 
     def _make(self, name: str) -> Target:
         if name == _BOARD:
@@ -92,7 +92,7 @@ class Targets:
 
 
 def _once(kept: dict[K, Future[V]], key: K, make: Callable[[], V]) -> V:
-    """What `make` returned, or raised, when this key was first asked for."""
+    """The result of `make`, or its exception, from the first call with this key."""
     if key not in kept:
         kept[key] = Future()
         try:
@@ -117,7 +117,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--device-timeout", type=float, default=device_tests.TIMEOUT, help="seconds a device test file"
     )
-    group.addoption("--exhaustive", action="store_true", help="what takes long, too")
+    group.addoption("--exhaustive", action="store_true", help="slow tests as well")
     group.addoption(
         "--port", metavar="PORT", help="a board on which they run too: a device or a socket:// URL"
     )

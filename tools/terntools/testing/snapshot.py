@@ -75,7 +75,7 @@ def _deploy(name: str, processor: str | None, flash: Path) -> Mapping[str, str]:
 
 
 def _fingerprint(name: str) -> str:
-    """Of all that decides what is on the flash, and whether it was found right."""
+    """A digest of everything that decides the content of the flash, and whether it was found right."""
     hashed = hashlib.sha256(mpy.compiler_version().encode())
     for architecture in mpy.ARCHITECTURES:
         hashed.update(mpy.compiled(self_check.source(), architecture, "constructs.py"))

@@ -49,17 +49,18 @@ def design(
     goal: dict[str, Any] = {"objective": objective, "prior": prior}
     if objective == WORST_VARIANCE and share != 1:
         goal["share"] = share
-    programme.problem(epsilon / MICRO, knots=programme.KNOTS, **{"share": 1, **goal})  # or it makes no sense
-    found = []
+    programme.problem(
+        epsilon / MICRO, knots=programme.KNOTS, **{"share": 1, **goal}
+    )  # raises for senseless goals
+    scored = []
     for candidate, card in _candidates(epsilon, most, goal):
         score = _score(certify.moments(card), objective, prior, share)
-        found.append((score, card.symbols, len(candidate.card), candidate))
-    if not found:
+        scored.append((score, card.symbols, len(candidate.card), candidate))
+    if not scored:
         raise UsageError(f"no mechanism has {most} levels or fewer")
-    found.sort(key=lambda entry: entry[:3])
-    best, *rivals = found
+    best, *rivals = sorted(scored, key=lambda entry: entry[:3])
     named = f"worst variance with {k} of {d} coordinates" if "share" in goal else objective
-    reason = f"{best[3].mechanism} with {best[1]} levels has the least {named}, {best[0]:.6g}, of {len(found)} cards"
+    reason = f"{best[3].mechanism} with {best[1]} levels has the least {named}, {best[0]:.6g}, of {len(scored)} cards"
     listed = ", ".join(
         f"{entry[3].mechanism} ({entry[1]} levels) {entry[0]:.6g}" for entry in rivals[:_RIVALS]
     )
@@ -88,13 +89,13 @@ def _candidates(epsilon: int, most: int, goal: dict[str, Any]) -> Iterator[tuple
         aims = {option: value for option, value in goal.items() if option in known}
         for tried in mechanism.tries(most):
             try:
-                found = mechanisms.design(name, epsilon_micro=epsilon, **aims, **tried)
+                designed = mechanisms.design(name, epsilon_micro=epsilon, **aims, **tried)
             except UsageError:
                 continue  # it has no card at this epsilon
-            card = found.decode()
-            if card.symbols <= most and found.card not in seen:
-                seen.add(found.card)
-                yield found, card
+            card = designed.decode()
+            if card.symbols <= most and designed.card not in seen:
+                seen.add(designed.card)
+                yield designed, card
 
 
 AUTO = Mechanism(

@@ -54,7 +54,7 @@ class Composite:
         return next((t for t in range(self.ranges) if x >= self.bounds(t)[0]), self.ranges - 1)
 
     def distribution(self, level: int, x: Fraction) -> list[Fraction]:
-        """Of the outputs (t*, v*), t* by t*, the negative sign first, for an x of that level."""
+        """The probabilities of the outputs (t*, v*) for an x of that level: t* by t*, the negative sign first."""
         result = []
         for drawn, p in enumerate(certify.at_knot(self.level_cards[level], level)):
             card = self.value_cards[drawn]
@@ -74,26 +74,21 @@ class Composite:
         """The unbiased value of every output: whatever level is drawn, its sign has mean x."""
         return [value for card in self.value_cards for value in certify.values(card)]
 
-    def variance(self, level: int, x: Fraction) -> Fraction:
+    def _moment(self, level: int, x: Fraction, power: int) -> Fraction:
         pairs = zip(self.distribution(level, x), self.values(), strict=True)
-        return sum((p * value**2 for p, value in pairs), Fraction(0)) - x * x
+        return sum((p * value**power for p, value in pairs), Fraction(0))
+
+    def variance(self, level: int, x: Fraction) -> Fraction:
+        return self._moment(level, x, 2) - x * x
 
     def bias(self) -> Fraction:
-        errors = []
-        for level in range(self.ranges):
-            for x in self.bounds(level):
-                pairs = zip(self.distribution(level, x), self.values(), strict=True)
-                errors.append(abs(sum((p * value for p, value in pairs), Fraction(0)) - x))
-        return max(errors)
+        ends = [(level, x) for level in range(self.ranges) for x in self.bounds(level)]
+        return max(abs(self._moment(level, x, 1) - x) for level, x in ends)
 
     def worst_variance(self) -> tuple[Fraction, Fraction]:
         """The second moment does not depend on x within a range, so the variance is largest where |x| is least."""
-        found = []
-        for level in range(self.ranges):
-            low, high = self.bounds(level)
-            x = max(low, Fraction(0)) if low > 0 else min(high, Fraction(0))
-            found.append((self.variance(level, x), x))
-        return max(found)
+        nearest = [max(low, min(high, Fraction(0))) for low, high in map(self.bounds, range(self.ranges))]
+        return max((self.variance(level, x), x) for level, x in enumerate(nearest))
 
     def to_bytes(self) -> bytes:
         """The card of shape 5. Raises CardError if it keeps no epsilon up to 20."""
@@ -155,14 +150,14 @@ def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = B
     def at(largest: int) -> Composite:
         return composite([max(1, math.floor(largest * budget / top)) for budget in reversed(budgets)])
 
-    low, high = 0, epsilon + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        certified = epsilon_certified(at(middle))
-        low, high = (middle, high) if certified is not None and certified <= epsilon else (low, middle)
-    if low == 0:
+    def is_too_large(largest: int) -> bool:
+        certified = epsilon_certified(at(largest))
+        return certified is None or certified > epsilon
+
+    largest = certify.bisected(0, epsilon + 1, is_too_large) - 1
+    if largest == 0:
         raise UsageError(f"LHP has no cards at epsilon {epsilon / MICRO} with these budgets")
-    lhp = at(low)
+    lhp = at(largest)
     names = [f"{what} {t + 1}" for what in ("level", "value at level") for t in range(lhp.ranges)]
     parts = tuple(zip(names, (card.data for card in lhp.level_cards + lhp.value_cards), strict=True))
     kept = [card.epsilon / MICRO for card in reversed(lhp.value_cards)]

@@ -50,10 +50,10 @@ def worst_variance(epsilon: float, steps: int = STEPS) -> float:
         lacking = []
         for share in _SHARES if best is not None else (1.0,):
             mixed = dual if best is None else best + share * (dual - best)
-            found, missing = _bound(epsilon, inputs, mixed)
+            its_bound, missing = _bound(epsilon, inputs, mixed)
             lacking.append(missing)
-            if found > bound:
-                bound, following = found, mixed
+            if its_bound > bound:
+                bound, following = its_bound, mixed
         best = following
         if value - bound < _GAP * value:
             break

@@ -78,11 +78,11 @@ def design(
         goal += f", prior {prior_name(prior)}"
     elif share != 1:
         goal += f", one coordinate of {float(share):g}"
-    found = _search(problem, most) if most > 2 else None
-    if found is None:
+    best = _search(problem, most) if most > 2 else None
+    if best is None:
         why = f"; {most} levels would gain less than {_WORTH:.2%}" if most > 2 else ""
         return checked("optimal", epsilon, duchi.card(epsilon), f"{goal}: two levels, Duchi's mechanism{why}")
-    halves, unit = found
+    halves, unit = best
     common = math.gcd(*halves.astype(int).tolist())
     halves, unit = halves / common, unit * common
     columns = mirrored(halves)[0].astype(int).tolist()
@@ -95,7 +95,7 @@ def design(
     def rows(target: float) -> list[list[float]]:
         solution = solve(replace(problem, epsilon=target), halves * unit)
         if solution is None:
-            raise cards.CardError("these levels cannot keep the epsilon asked")
+            raise cards.CardError("these levels cannot keep the requested epsilon")
         return _all_rows(problem, solution.rows)
 
     try:
@@ -172,12 +172,12 @@ def _starts(epsilon: float, levels: int) -> Iterator[Array]:
 def _search(problem: Problem, levels: int) -> tuple[Array, float] | None:
     """Integers from 0 up and a unit, whose products are the best values; None if Duchi's mechanism is no worse."""
     two = _largest(problem, np.full(len(problem.knots), duchi.constant(problem.epsilon) ** 2))
-    found = [_improve(problem, start, _free(start), _COARSE) for start in _starts(problem.epsilon, levels)]
-    found.sort(key=lambda candidate: candidate[0])
-    found = [_improve(problem, halves, _free(halves), _EXACT) for _, halves in found[:_KEPT]]
-    if not found:
+    coarse = [_improve(problem, start, _free(start), _COARSE) for start in _starts(problem.epsilon, levels)]
+    coarse.sort(key=lambda candidate: candidate[0])
+    optima = [_improve(problem, halves, _free(halves), _EXACT) for _, halves in coarse[:_KEPT]]
+    if not optima:
         return None
-    objective, halves = min(found, key=lambda candidate: candidate[0])
+    objective, halves = min(optima, key=lambda candidate: candidate[0])
     if objective < two:
         objective, integers, unit = _to_integers(problem, halves)
     return None if objective > two * (1 - _WORTH) else (integers, unit)

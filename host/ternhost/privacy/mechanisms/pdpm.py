@@ -3,7 +3,7 @@
 Source: Shen et al., Entropy 2023, 25, 485, Algorithm 2. With the centre taken off and the range scaled to [-1, 1] the
 outputs are -2 (E + 1) / (E - 1), 0 and (E + 3) / (E - 1). It is right (sums, mean, ratio), but two of its outputs have
 the same probability at every input and use only half of the ratio that epsilon allows: its worst-case variance is 1.6
-to 2.6 times that of Duchi's mechanism. Any card can be scaled to tau in its place.
+to 2.6 times that of Duchi's mechanism. Any card can be scaled to tau instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def outputs(epsilon: float) -> tuple[float, float, float]:
 
 
 def probabilities(epsilon: float, x: float) -> tuple[float, float, float]:
-    """Of the three outputs, lowest first, at x in [-1, 1]."""
+    """The probabilities of the three outputs, lowest first, at x in [-1, 1]."""
     e = math.exp(epsilon)
     top = (x * (e - 1) + e + 1) / (2 * (e + 2))
     return (1 - top) / 2, (1 - top) / 2, top

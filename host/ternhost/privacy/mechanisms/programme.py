@@ -110,7 +110,7 @@ def _midpoints(bins: int) -> Array:
 
 
 def prior_name(prior: str | Sequence[float] | None) -> str:
-    """What a note calls a prior."""
+    """The name of a prior in a note."""
     if prior is None:
         return "uniform"
     return prior if isinstance(prior, str) and prior in PRIORS else "a histogram"

@@ -24,7 +24,7 @@ def _manifest() -> tuple[dict[str, Any], ...]:
 
 
 def entries() -> list[dict[str, Any]]:
-    """What the manifest says of every shipped card: `file`, `mechanism`, `epsilon`, `levels`, exact variance, hash."""
+    """The manifest's entry of every shipped card: `file`, `mechanism`, `epsilon`, `levels`, exact variance, hash."""
     return [dict(entry) for entry in _manifest()]
 
 
@@ -34,10 +34,8 @@ def load(mechanism: str, epsilon: int, levels: int | None = None) -> bytes | Non
     Raises UsageError if the file is not the one that the manifest names.
     """
     for entry in _manifest():
-        if (entry["mechanism"], entry["epsilon_micro"]) == (mechanism, epsilon) and levels in (
-            None,
-            entry["levels"],
-        ):
+        fits = levels in (None, entry["levels"])
+        if fits and (entry["mechanism"], entry["epsilon_micro"]) == (mechanism, epsilon):
             data = (directory() / str(entry["file"])).read_bytes()
             if cards.card_hash(data).hex() != entry["card_hash"]:
                 raise UsageError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,18 +12,30 @@ from ternhost.errors import StorageError, UsageError
 
 CONFIG = "mosquitto.conf"
 HOST = "host.json"
-PUBLISHER = "publisher.json"  # how tern tells Home Assistant of the fleet, and
-HOME_ASSISTANT = "home-assistant.json"  # how that reaches the broker: both are as host.json
+PUBLISHER = "publisher.json"  # as host.json, for publishing to Home Assistant
+HOME_ASSISTANT = "home-assistant.json"  # as host.json, for Home Assistant
 CERTIFICATE = "broker.pem"
 KEY = "broker.key"
 BOARDS = "boards.json"  # the passwords of boards, for a relay without their keys
+
+_PREFIX = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
+_LONGEST_PREFIX = 64
+
+
+def check_prefix(prefix: str) -> None:
+    """Raise UsageError where no fleet's topics can begin so."""
+    if len(prefix) > _LONGEST_PREFIX or not _PREFIX.fullmatch(prefix):
+        raise UsageError(
+            f"topics cannot begin with {prefix!r}",
+            hint=f"give at most {_LONGEST_PREFIX} letters, digits, '_', '-' and '.', in parts divided by '/'",
+        )
 
 
 @dataclass(frozen=True)
 class Access:
     """How to reach a broker: `authority` is a PEM file, None for a broker without TLS.
 
-    `store`: the file with the keys of its fleet's devices, where it is known. In host.json both are relative to it.
+    store: the file with the keys of its fleet's devices, where it is known. In host.json both paths are relative to it.
     """
 
     host: str
@@ -53,6 +66,6 @@ class Access:
 
 
 def host_file(place: str | Path) -> Path:
-    """The host.json of a broker that is named by its directory, or by that file."""
+    """The host.json of a broker, which is named by its directory or by that file."""
     place = Path(place)
     return place if not place.is_dir() and (place.exists() or place.suffix == ".json") else place / HOST

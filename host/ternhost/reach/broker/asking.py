@@ -1,7 +1,7 @@
-"""A round on a broker: it asks devices, has some of them wait, and asks again.
+"""A round on a broker: asks devices, lets some of them wait, and asks again.
 
-A board that sleeps is asked when it says hello and at no other time. Where its broker keeps what comes meanwhile, such
-a board would answer, and pay for, rounds that have ended.
+A sleeping board is asked only when it says hello: if its broker queued other questions, the board would answer, and pay
+for, rounds that have ended.
 """
 
 from __future__ import annotations
@@ -18,21 +18,23 @@ from tern.links.mqtt import name as board_name
 from tern.storage import MAX_PAUSE
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.rounds import Refusal
+from ternhost.learn.schedule import Terms
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.roster import BoardOnBroker, BoardRoster
-from ternhost.reach.driver import Terms, Warn
+from ternhost.reach.driver import Warn
 from ternhost.store import sleepers
 from ternhost.store.fleet_key import FleetKey
 
 MAX_PATIENCE = 30.0
-# So many clients of a board are asked again one by one; for more, it is told the whole round again if it has the key.
+# Up to so many clients of a board are asked again one by one; above that, a board with the key gets the whole round
+# again.
 _SINGLY = 64
-_UNDER_WAY = 64  # requests to one board that have not been answered
-_AT_ONCE = 2000  # requests, before the host reads again
+_UNDER_WAY = 64  # unanswered requests to one board
+_AT_ONCE = 2000  # requests before the host reads again
 
 
 class Asking:
-    """Asks for the reports of a round in flight. One that asks every device the same is announced."""
+    """Asks for the reports of an open round, which is announced if it has one question for all devices."""
 
     def __init__(
         self,
@@ -54,7 +56,7 @@ class Asking:
         self._start_patience = self._patience = patience
         self._heard = now = time.monotonic()
         self._later: list[tuple[float, int]] = []
-        self._waits: dict[int, float] = {}  # devices that may not be asked before a time
+        self._waits: dict[int, float] = {}  # devices, and when each may be asked again
         self._unread: Counter[int] = Counter()
         self._hungry: dict[BoardOnBroker, None] = {}  # boards that can be asked for more
         boards = roster.all()
@@ -71,7 +73,7 @@ class Asking:
         self.announce()
 
     def deal(self, fresh: Iterable[BoardOnBroker] = ()) -> None:
-        """Work out anew what is expected of each board. fresh: boards that know nothing of the round yet."""
+        """Compute the expected devices of each board. fresh: boards that do not know the round yet."""
         boards = self._roster.all()
         for board in boards:
             board.expected = set()
@@ -96,17 +98,17 @@ class Asking:
                 self._hungry[board] = None
 
     def announce(self) -> None:
-        """Announce the round, if it is one to be announced."""
+        """Announce the round, if it is an announced one."""
         if self.announced:
             self._link.announce(self._announcement())
 
     def announce_under(self, fleet: FleetKey) -> None:
-        """The fleet has another key from now on."""
+        """Announce it under a new key of the fleet."""
         self._fleet = fleet
         self.announce()
 
     def tell(self, board: BoardOnBroker) -> None:
-        """Tell a board what is announced: it could not verify it before."""
+        """Send a board the announcement, which it could not verify before."""
         if self.announced and board.expected:
             self._link.ask(board.name, self._announcement())
 
@@ -114,14 +116,14 @@ class Asking:
         return self._fleet.seal(self._aggregator.announcement(self.number))
 
     def end(self) -> None:
-        """Take the announcement back."""
+        """Remove the announcement."""
         if self.announced:
             self._link.announce(b"")
 
-    # What devices say
+    # Answers
 
     def answered(self, devices: Collection[int], now: float) -> None:
-        """These have reported or refused."""
+        """Note that these devices have reported or refused."""
         if not devices:
             return
         self._heard = now
@@ -132,7 +134,7 @@ class Asking:
             for board in boards:
                 board.heard = now
                 board.expected.discard(device)
-                if board.left_out and len(boards) == 1:  # else it may have been the other one
+                if board.left_out and len(boards) == 1:  # else the other one may have answered
                     self._take_back(board)
                 if not self.announced:
                     self._free(board, device)
@@ -140,7 +142,7 @@ class Asking:
             del self._waits[device]
 
     def put_off(self, refusal: Refusal, now: float) -> None:
-        """A device may not report yet, and says how long; or did not understand, and is asked at once, then later."""
+        """A device may not report yet, and says how long; or did not read the request: ask at once, then ever later."""
         device = refusal.device
         self._unread[device] += 1
         again = refusal.code == wire.ERR_TOO_SOON
@@ -164,7 +166,7 @@ class Asking:
 
     @property
     def hungry(self) -> bool:
-        """Whether more can be asked at once."""
+        """Whether there is more to ask now."""
         return bool(self._hungry)
 
     def feed(self) -> None:
@@ -186,7 +188,7 @@ class Asking:
         self._link.ask(board.name or board_name(device), self._aggregator.request(self.number, device))
 
     def ask_again(self, now: float) -> None:
-        """Ask those whose time has come; and if there was no news for long, all that have not answered."""
+        """Ask devices whose wait is over; after a long time without news, all that have not answered."""
         while self._later and self._later[0][0] <= now:
             when, device = heapq.heappop(self._later)
             if self._waits.get(device) == when:
@@ -199,9 +201,9 @@ class Asking:
             return
         self._heard = now
         self._patience = min(2 * self._patience, MAX_PATIENCE)
-        # Some are on boards whose hello was lost, or that are not there; and a hello may claim devices that it has not.
+        # Some are on boards that are gone or whose hello was lost; and a hello may claim devices that the board lacks.
         last = self._patience == MAX_PATIENCE
-        # Nor is anything repeated to one that sleeps: it finds what is announced, and else is asked when it says hello.
+        # A sleeping board gets the announcement when it wakes, or is asked at its hello.
         boards = [
             board
             for board in self._roster.boards.values()
@@ -235,7 +237,7 @@ class Asking:
             count = len(board.expected)
             self._give_up(board)
             if board.left_out:
-                continue  # nobody has to hear of it again
+                continue  # it was reported already
             board.left_out = True
             self._warn(
                 f"round {self.number}: board {board.name} has been silent for {patience:g} s, and is left "
@@ -245,7 +247,7 @@ class Asking:
             )
 
     def _give_up(self, board: BoardOnBroker) -> None:
-        # But for those that another board claims, too: one of the two lies.
+        # Except for devices that another board claims, too: one of the two lies.
         alone = [device for device in board.expected if not self._may_answer(device, board)]
         self._aggregator.give_up(self.number, alone)
         board.given_up, board.expected = board.expected, set()
@@ -256,7 +258,7 @@ class Asking:
         return any(board.there and not board.left_out for board in others)
 
     def _take_back(self, board: BoardOnBroker) -> None:
-        # What it still answers in this round counts, but nobody waits for that.
+        # Its answers still count in this round, but the round does not wait for them.
         board.left_out = False
         if board.name:
             self._warn(f"board {board.name} is back")

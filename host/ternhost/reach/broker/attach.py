@@ -1,4 +1,4 @@
-"""Puts a board on a broker: mqtt.json, the certificate that it trusts, fleet.bin (shared_specs/storage.md)."""
+"""The files of a board on a broker: mqtt.json, the authority that it trusts, fleet.bin (shared_specs/storage.md)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 from tern import storage
 from tern.links import mqtt
-from ternhost.errors import StorageError, UsageError
-from ternhost.files import private
+from ternhost.errors import UsageError
+from ternhost.files import storage_errors, write_file
 from ternhost.provision import keys
 from ternhost.reach.addresses import DEVICE_AUTHORITY
 from ternhost.reach.broker.access import Access, host_file
@@ -20,9 +20,9 @@ from ternhost.store.store import Store
 
 
 def attach(directories: Sequence[str | Path], broker: str | Path, store: str | Path, **options: Any) -> None:
-    """Put boards, whose keys are in `store`, on the broker of a directory (or host.json) of 'tern broker config'.
+    """Connect boards, whose keys are in `store`, to a broker: a directory of 'tern broker config', or its host.json.
 
-    options: as of `write_network`. Raises UsageError and StorageError.
+    options: of `write_network`. Raises UsageError and StorageError.
     """
     access = Access.load(host_file(broker))
     with Store(store, create=False, beside=True) as keys_store:
@@ -34,10 +34,8 @@ def attach(directories: Sequence[str | Path], broker: str | Path, store: str | P
 def fleet_file(
     fleet_key: bytes, pause: int = 0, slot: int = 0, ahead: int = 1, epoch: int = 1, records: int = 0
 ) -> bytes:
-    """fleet.bin. pause: least seconds between two debits; slot: ms at which to send; ahead: reports paid for at once;
-    epoch: of the key; records: public upper bound on records per client (0: none).
-
-    Raises UsageError.
+    """The bytes of fleet.bin. pause: least seconds between two debits; slot: ms after which to send; ahead: reports
+    paid for at once; epoch: of the key; records: public upper bound on records per client (0: none). Raises UsageError.
     """
     if not 0 <= pause <= storage.MAX_PAUSE:
         raise UsageError(f"a pause must be 0 to {storage.MAX_PAUSE} seconds, not {pause}")
@@ -64,25 +62,18 @@ def write_network(
     records: int = 0,
     **options: Any,
 ) -> None:
-    """Write, into a board's directory, how it reaches the broker of `access`, and the fleet's key.
+    """Write mqtt.json for the broker of `access`, and the fleet's key, into a board's directory.
 
-    pause, slot, ahead, epoch, records: as of `fleet_file`. options: other members of mqtt.json, such as keep_alive or
+    pause, slot, ahead, epoch, records: of `fleet_file`. options: other members of mqtt.json, such as keep_alive or
     ssid. Raises UsageError and StorageError.
     """
     directory = Path(directory)
     fleet = fleet_file(fleet_key, pause, slot, ahead, epoch, records)
     config = {"host": access.host, "port": access.port, "prefix": access.prefix, **options}
-    try:
+    with storage_errors():
         if access.authority:
             certificate = ssl.PEM_cert_to_DER_cert(Path(access.authority).read_text())
-            _write(directory / DEVICE_AUTHORITY, certificate)
+            write_file(directory / DEVICE_AUTHORITY, certificate, secret=True)
             config["authority"] = DEVICE_AUTHORITY
-        _write(directory / storage.FLEET, fleet)
-        _write(directory / mqtt.CONFIG, json.dumps(config).encode() + b"\n")
-    except OSError as error:
-        raise StorageError(f"cannot write {error.filename}: {error.strerror}") from error
-
-
-def _write(path: Path, data: bytes) -> None:
-    with open(path, "wb", opener=private) as file:
-        file.write(data)
+        write_file(directory / storage.FLEET, fleet, secret=True)
+        write_file(directory / mqtt.CONFIG, json.dumps(config).encode() + b"\n", secret=True)

@@ -14,8 +14,8 @@ from ternhost.errors import OK, UsageError
 from ternhost.provision.ids import parse_range
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import CONFIG, HOME_ASSISTANT, Access
-from ternhost.reach.broker.home_access import home_access
 from ternhost.reach.broker.mosquitto import Mosquitto, configure_if_missing, reload
+from ternhost.reach.broker.mosquitto_files import PASSWORDS, PORT
 from ternhost.reach.broker.sites import SITES, BrokerSite, load_all
 from ternhost.reach.broker.sites import check as check_site
 from ternhost.store.store import Store
@@ -46,23 +46,23 @@ def add_parser(subparsers: Any) -> None:
     config.add_argument(
         "--store",
         metavar="FILE",
-        help="with the keys of the devices; made, empty, where there is none "
+        help="store with the keys of the devices; a missing one is made, empty "
         "(default: the one of last time, or DIR/store.sqlite)",
     )
     config.add_argument(
         "--name",
         action="append",
         metavar="HOST",
-        help="name or address under which boards reach the broker, for its certificate; the first is the host's too "
+        help="name or address under which boards reach the broker, for its certificate; the host uses the first "
         "(default: localhost, 127.0.0.1)",
     )
-    config.add_argument("--address", metavar="A", help="to listen on (default 127.0.0.1; 0.0.0.0: every)")
-    config.add_argument("--port", type=int, metavar="P", help=f"default {configuration.PORT}")
-    config.add_argument("--prefix", metavar="T", help="of all topics (default tern)")
+    config.add_argument("--address", metavar="A", help="to listen on (default 127.0.0.1; 0.0.0.0: all)")
+    config.add_argument("--port", type=int, metavar="P", help=f"default {PORT}")
+    config.add_argument("--prefix", metavar="T", help="prefix of all topics (default tern)")
     config.add_argument(
         "--tls",
         action=argparse.BooleanOptionalAction,
-        help="--no-tls: for boards without TLS, on a network of their own",
+        help="--no-tls: for boards without TLS, on a separate network",
     )
     home = config.add_mutually_exclusive_group()
     home.add_argument(
@@ -70,28 +70,27 @@ def add_parser(subparsers: Any) -> None:
         nargs="?",
         const="homeassistant",
         metavar="PREFIX",
-        help="let Home Assistant see the fleet, with 'tern serve --home-assistant'; PREFIX: what its topics of "
-        "discovery begin with (default homeassistant)",
+        help="let Home Assistant see the fleet, with 'tern serve --home-assistant'; PREFIX: of its discovery topics "
+        "(default homeassistant)",
     )
     home.add_argument(
         "--no-home-assistant",
         dest="home_assistant",
         action="store_false",
         default=None,
-        help="let it no more; take the fleet from its sight before: 'tern serve' without --home-assistant",
+        help="no longer let it see the fleet; before that, run 'tern serve' without --home-assistant to remove the "
+        "fleet from it",
     )
-    site = config.add_argument_group(
-        "sites", "what is at another place: DIR/sites/SITE is written, to be copied there"
-    )
+    site = config.add_argument_group("sites", "at another place: copy DIR/sites/SITE there")
     site.add_argument(
         "--bridge",
         metavar="SITE",
-        help="a broker of its own, bridged to this one: boards talk to it, the host to this one",
+        help="give the site a broker of its own, bridged to this one: boards talk to it, the host to this one",
     )
     site.add_argument(
         "--relay",
         metavar="SITE",
-        help="the passwords of its boards, with which 'tern relay' puts boards on USB onto the site's broker, or this",
+        help="give the site its boards' passwords, with which 'tern relay' connects boards on USB to a broker",
     )
     site.add_argument(
         "--boards", metavar="FIRST-LAST", help="ids of the devices there (default: any; narrower is safer)"
@@ -100,16 +99,16 @@ def add_parser(subparsers: Any) -> None:
         "--site-name",
         action="append",
         metavar="HOST",
-        help="name or address of the site's broker, as --name (default: localhost, 127.0.0.1)",
+        help="as --name, for the site's broker (default: localhost, 127.0.0.1)",
     )
     site.add_argument("--site-address", metavar="A", help="for it to listen on (default 127.0.0.1)")
-    site.add_argument("--site-port", type=int, metavar="P", help=f"default {configuration.PORT}")
+    site.add_argument("--site-port", type=int, metavar="P", help=f"default {PORT}")
     config.add_argument("--json", action="store_true", help="print one JSON object")
     config.set_defaults(func=run_config)
     run = add_command(
         actions,
         "run",
-        "run Mosquitto on the configuration in DIR, made where there is none, until Ctrl-C; it takes new passwords",
+        "run Mosquitto on the configuration in DIR, made if missing, until Ctrl-C; it takes new passwords",
         "tern broker run my-broker",
     )
     run.add_argument("directory", metavar="DIR")
@@ -136,25 +135,25 @@ def run_config(args: argparse.Namespace) -> int:
         made = configuration.add_site(args.directory, **site)
         if made.bridge and not access.authority:
             print(
-                f"tern: without TLS the broker of site {made.name} tells its password, and all that boards say, to "
-                "an eavesdropper between it and the central one: bridge them over a VPN, or configure it with --tls",
+                f"tern: without TLS an eavesdropper between the broker of site {made.name} and the central one learns "
+                "its password and all messages of boards: bridge them over a VPN, or configure the broker with --tls",
                 file=sys.stderr,
             )
-    taken = reload(args.directory)
+    reloaded = reload(args.directory)
     result = _result(args.directory, access)
     result["sites"] = [_site_result(args.directory, each) for each in load_all(Path(args.directory))]
     text = f"{args.directory}: passwords of {result['devices']} devices and the host; keys are in {access.store}\n"
-    if taken:
-        text += "  the broker that runs has taken the new passwords"
+    if reloaded:
+        text += "  the running broker has taken the new passwords"
     else:
         text += (
             f"  start the broker: mosquitto -c {args.directory}/{CONFIG}, or tern broker run {args.directory}\n"
-            "  one that runs elsewhere takes new passwords on SIGHUP"
+            "  a broker that runs elsewhere takes new passwords on SIGHUP"
         )
-    if home_access(args.directory):
+    if (Path(args.directory) / HOME_ASSISTANT).exists():
         text += (
             f"\n  Home Assistant reaches it with user and password of {args.directory}/{HOME_ASSISTANT}"
-            "; tell it of the fleet: tern serve --home-assistant"
+            "; publish the fleet to it: tern serve --home-assistant"
         )
     for each in result["sites"]:
         text += "\n  " + _site_text(each)
@@ -163,26 +162,26 @@ def run_config(args: argparse.Namespace) -> int:
 
 
 def _site_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of a site for `broker.add_site`; empty: none. Raises UsageError."""
-    names = {name for name in (args.bridge, args.relay) if name is not None}
+    """The options of a site for `configuration.add_site`; empty without one. Raises UsageError."""
+    sites = {name for name in (args.bridge, args.relay) if name is not None}
     options = {
         "names": args.site_name,
         "address": args.site_address,
         "port": args.site_port,
         "boards": None if args.boards is None else parse_range(args.boards),
     }
-    if not names and any(value is not None for value in options.values()):
-        raise UsageError("--boards and --site-... need a site", hint="name it: --bridge SITE or --relay SITE")
-    if len(names) > 1:
+    if len(sites) > 1:
         raise UsageError("one site at a time: --bridge and --relay name two", hint="run the command twice")
-    if not names:
-        return {}
-    return {
-        "name": names.pop(),
-        "bridge": args.bridge is not None,
-        "relay": args.relay is not None,
-        **options,
-    }
+    if sites:
+        return {
+            "name": sites.pop(),
+            "bridge": args.bridge is not None,
+            "relay": args.relay is not None,
+            **options,
+        }
+    if any(value is not None for value in options.values()):
+        raise UsageError("--boards and --site-... need a site", hint="name it: --bridge SITE or --relay SITE")
+    return {}
 
 
 def _site_result(directory: str, site: BrokerSite) -> dict[str, Any]:
@@ -193,9 +192,9 @@ def _site_result(directory: str, site: BrokerSite) -> dict[str, Any]:
 def _site_text(site: dict[str, Any]) -> str:
     text = f"site {site['name']}: copy {site['directory']} there"
     if site["bridge"]:
-        text += "; tern broker run, or mosquitto -c mosquitto.conf within it, starts its broker"
+        text += "; start its broker with tern broker run, or with mosquitto -c mosquitto.conf inside it"
     if site["relay"]:
-        text += "; tern relay PORT --broker puts boards on USB onto the broker"
+        text += "; connect boards on USB with tern relay PORT --broker"
     return text
 
 
@@ -204,9 +203,9 @@ def run_run(args: argparse.Namespace) -> int:
     if not (Path(args.directory) / CONFIG).exists():
         raise UsageError(
             f"{args.directory} has no broker",
-            hint="a site of --relay alone has none: 'tern relay' puts its boards on the central one",
+            hint="a site with only --relay has none: 'tern relay' connects its boards to the central one",
         )
-    passwords = Path(args.directory) / configuration.PASSWORDS
+    passwords = Path(args.directory) / PASSWORDS
     written = passwords.stat().st_mtime_ns
     with heeding_interrupts(), Mosquitto(args.directory) as running:
         text = (
@@ -239,5 +238,5 @@ def _result(directory: str, access: Access) -> dict[str, Any]:
 
 
 def _has_store(access: Access) -> bool:
-    # That of a site is elsewhere.
+    # A site has its store elsewhere.
     return access.store is not None and Path(access.store).exists()

@@ -1,7 +1,7 @@
 """A Mosquitto broker for a fleet: its configuration with certificates, passwords and an access list.
 
-A board may write only its own topics and read only its own and the fleet's; the host may write what boards read. Its
-client id is its user name, so that no board can take another's session.
+A board may write only its own topics, and read only its own and the fleet's; the host may write the topics that boards
+read. A client's id is its user name, so that no board can take over another's session.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import getpass
 import json
 import os
-import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -17,18 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from tern.links import mqtt
-from ternhost.errors import StorageError, UsageError
-from ternhost.files import write_file
+from ternhost.errors import UsageError
+from ternhost.files import storage_errors, write_file
 from ternhost.reach.addresses import AUTHORITY, check_reached
-from ternhost.reach.broker import sites
-from ternhost.reach.broker.access import CONFIG, HOST, Access
-from ternhost.reach.broker.home_access import access_list, check_apart, home_access, users_of
+from ternhost.reach.broker import home_access, sites
+from ternhost.reach.broker.access import CONFIG, HOST, Access, check_prefix
 from ternhost.reach.broker.mosquitto_files import (
-    ACCESS,
     PASSWORDS,
-    PID,
     PORT,
-    QUEUED,
     listening,
     names,
     update_memory,
@@ -37,18 +32,12 @@ from ternhost.reach.broker.mosquitto_files import (
     write_password_file,
 )
 from ternhost.reach.broker.sites import BrokerSite
+from ternhost.store import store_file
 from ternhost.store.store import Store
 
-__all__ = [
-    "ACCESS", "HOST_USER", "PASSWORDS", "PID", "PORT", "STORE",
-    "add_site", "check_prefix", "configure", "write_configuration", "write_passwords",
-]  # fmt: skip
+__all__ = ["PASSWORDS", "add_site", "configure", "write_configuration", "write_passwords"]
 
 HOST_USER = "tern-host"
-STORE = "store.sqlite"  # of the devices' keys, unless host.json names another
-
-_PREFIX = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
-_LONGEST_PREFIX = 64
 
 _HOST_ACCESS = """\
 user {host}
@@ -62,15 +51,6 @@ topic read {prefix}/site/+
 """
 
 
-def check_prefix(prefix: str) -> None:
-    """Raise UsageError where no fleet's topics can begin so."""
-    if len(prefix) > _LONGEST_PREFIX or not _PREFIX.fullmatch(prefix):
-        raise UsageError(
-            f"topics cannot begin with {prefix!r}",
-            hint=f"give at most {_LONGEST_PREFIX} letters, digits, '_', '-' and '.', in parts divided by '/'",
-        )
-
-
 def write_configuration(
     directory: str | Path,
     keys: Mapping[int, bytes],
@@ -80,28 +60,23 @@ def write_configuration(
     port: int = PORT,
     prefix: str = "tern",
     tls: bool = True,
-    persistence: bool = True,
-    queued: int = QUEUED,
     store: str | Path | None = None,
     home_assistant: str | bool | None = None,
 ) -> Access:
-    """Write all that Mosquitto needs into `directory`, and host.json, with which the host reaches it.
+    """Write Mosquitto's files into `directory`, and host.json, with which the host reaches the broker.
 
-    keys: of the first client of each board. names: host names and addresses under which boards reach the broker, which
-    its certificate carries. queued: messages that may wait for one client; 0: no limit, and none to the broker's
-    memory. store: where the keys are, which host.json tells from then on. home_assistant: what its topics of
-    discovery begin with, to let Home Assistant see the fleet; False: no more. What is there already stays: the
-    authority, the host's password and the store. Raises StorageError and UsageError.
+    keys: by the first client of each board. names: host names and addresses under which boards reach the broker, for
+    its certificate. store: the file with the keys, for host.json. home_assistant: the prefix of discovery topics, to
+    show the fleet in Home Assistant; False: hide it again. An existing authority, host password and store stay. Raises
+    StorageError and UsageError.
     """
     check_reached(names, address, port)
-    for topics in (prefix, home_assistant):
-        if isinstance(topics, str):
-            check_prefix(topics)
-    check_apart(directory, home_assistant, prefix)
+    check_prefix(prefix)
+    home_access.check(directory, home_assistant, prefix)
     directory = Path(directory).absolute()
     if any(character.isspace() for character in str(directory)):
         raise UsageError(f"{directory}: Mosquitto takes no path with a space", hint="name another directory")
-    try:
+    with storage_errors():
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         if tls:
             from ternhost.reach.certificates import write_certificates  # they need an extra
@@ -109,30 +84,20 @@ def write_configuration(
             write_certificates(directory, names)
         access = Access(names[0], port, HOST_USER, "", AUTHORITY if tls else None, prefix)
         _write_host(directory / HOST, access, store)
-        write_conf(
-            directory,
-            address=address,
-            port=port,
-            boards=len(keys),
-            tls=tls,
-            user=getpass.getuser(),
-            persistence=persistence,
-            queued=queued,
-        )
+        user = getpass.getuser()
+        write_conf(directory, address=address, port=port, boards=len(keys), tls=tls, user=user)
         _write_users(directory, keys, home_assistant, anew=True)
-    except OSError as error:
-        raise StorageError(f"cannot write {error.filename}: {error.strerror}") from error
     return Access.load(directory / HOST)
 
 
 def _write_users(
     directory: Path, keys: Mapping[int, bytes], home_assistant: str | bool | None = None, anew: bool = False
 ) -> None:
-    # Who may do what: the host, Home Assistant, sites and boards; and the files of the sites, each for its own boards.
-    for path, access in users_of(directory, home_assistant).items():
+    """Write the access list and the passwords of all users, and the files of the sites."""
+    for path, access in home_access.users(directory, home_assistant).items():
         _write_host(path, access, None)
-    host = Access.load(directory / HOST)
-    users = _HOST_ACCESS.format(host=host.user, prefix=host.prefix) + access_list(directory)
+    host, home = Access.load(directory / HOST), home_access.load(directory)
+    users = _HOST_ACCESS.format(host=host.user, prefix=host.prefix) + (home.access_list if home else "")
     users += "".join(site.access_list(host.prefix, keys) for site in sites.write(directory, keys, anew))
     write_access_list(directory, users, host.prefix)
     write_passwords(directory, keys)
@@ -154,12 +119,11 @@ def configure(
     home_assistant: str | bool | None = None,
     **options: Any,
 ) -> Access:
-    """Write the configuration of a broker for the devices of a store, which is made, empty, where there is none.
+    """Configure a broker for the devices of a store; a missing store is made, empty.
 
-    store: by default the one that host.json tells, or store.sqlite in the directory. home_assistant, options: of
-    `write_configuration`; where there is a configuration, what is not named stays as it is. If no other option is
-    named, its passwords change, its memory with their number, and the access list; `reload` has a Mosquitto that runs
-    take them. Raises StorageError and UsageError.
+    store: by default the one in host.json, or store.sqlite in the directory. home_assistant, options: of
+    `write_configuration`. Without options, an existing configuration changes only in its passwords, its access list and
+    the memory for its boards; `reload` has a running Mosquitto take these. Raises StorageError and UsageError.
     """
     directory = Path(directory)
     if sites.is_site(directory):
@@ -172,66 +136,51 @@ def configure(
         configure(central)
         return Access.load(directory / HOST)
     old = Access.load(directory / HOST) if (directory / HOST).exists() else None
-    path = Path(store or (old and old.store) or directory / STORE)
+    path = Path(store or (old and old.store) or directory / store_file.NAME)
     keys: dict[int, bytes] = {}
     if path.exists():
-        with Store(path, create=False, beside=True) as there:
-            keys = there.keys()
+        with Store(path, create=False, beside=True) as existing:
+            keys = existing.keys()
     if old and old.store and not options and (directory / CONFIG).exists():
-        if isinstance(home_assistant, str):
-            check_prefix(home_assistant)
-        check_apart(directory, home_assistant, old.prefix)
-        _write_host(directory / HOST, replace(old, authority=old.authority and AUTHORITY), path)
-        try:
+        home_access.check(directory, home_assistant, old.prefix)
+        with storage_errors():
+            _write_host(directory / HOST, replace(old, authority=old.authority and AUTHORITY), path)
             _write_users(directory, keys, home_assistant)
-        except OSError as error:
-            raise StorageError(f"cannot write {error.filename}: {error.strerror}") from error
-        update_memory(directory, len(keys))
+            update_memory(directory, len(keys))
     else:
         if old:
-            options = {**_configured(directory, old), **options}
+            before = {"names": names(directory, old), "port": old.port, "prefix": old.prefix}
+            if listener := listening(directory):
+                before["address"] = listener[0]
+            options = {**before, "tls": old.authority is not None, **options}
         write_configuration(directory, keys, store=path, home_assistant=home_assistant, **options)
     if not path.exists():
         Store(path, beside=True).close()
     return Access.load(directory / HOST)
 
 
-def _configured(directory: Path, access: Access) -> dict[str, Any]:
-    # The options of `write_configuration`, as they were last time.
-    return {
-        **listening(directory),
-        "names": names(directory, access),
-        "port": access.port,
-        "prefix": access.prefix,
-        "tls": access.authority is not None,
-    }
-
-
 def add_site(directory: str | Path, name: str, **options: Any) -> BrokerSite:
-    """Make, or change, a site of the broker in `directory`, which is configured: its files are below sites/`name`.
+    """Add or change a site of the configured broker in `directory`; its files are in sites/`name`.
 
     options: of `sites.describe`. Raises StorageError and UsageError.
     """
     directory = Path(directory)
-    try:
+    with storage_errors():
         site = sites.describe(directory, name, **options)
-    except OSError as error:
-        raise StorageError(f"cannot write {error.filename}: {error.strerror}") from error
     configure(directory)
     return site
 
 
 def write_passwords(directory: str | Path, keys: Mapping[int, bytes]) -> None:
-    """Write the password file anew, for the host, the sites and the boards whose first clients have `keys`.
+    """Write the password file anew: for the host, Home Assistant, the sites, and boards by their first clients' `keys`.
 
-    A broker that runs takes it on SIGHUP. Raises StorageError.
+    A running broker takes it on SIGHUP. Raises StorageError.
     """
     directory = Path(directory)
-    users = [Access.load(directory / HOST), *(home_access(directory) or ())]
+    home = home_access.load(directory)
+    users = [Access.load(directory / HOST), *([home.publisher, home.home] if home else [])]
     passwords = [(access.user, access.password) for access in users]
     passwords += [(site.user, site.password) for site in sites.load_all(directory) if site.bridge]
     passwords += [(mqtt.name(device), mqtt.password(key)) for device, key in keys.items()]
-    try:
+    with storage_errors():
         write_password_file(directory, passwords)
-    except OSError as error:
-        raise StorageError(f"cannot write {error.filename}: {error.strerror}") from error

@@ -1,8 +1,8 @@
-"""A fleet on a broker, asked for the reports of a round.
+"""Asks a fleet on a broker for the reports of a round.
 
-A round that asks every device the same is announced by one retained message, so that a device that comes late takes
-part; of one for some of the devices, or with several questions, each is asked by itself. Boards that are there and do
-not answer are asked again; a device that has answered sends the same bytes again (ledger.md), which are counted once.
+A round with one question for all devices is announced by one retained message, so that late devices take part, too. In
+a round for some devices, or with several questions, the host asks each device. Connected boards that do not answer are
+asked again; a device that has answered sends the same bytes again (ledger.md), which count once.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from tern import wire
 from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError
+from ternhost.learn.schedule import Terms
 from ternhost.reach.broker.asking import Asking
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.roster import GREETING, BoardOnBroker, BoardRoster
-from ternhost.reach.driver import Cohorts, Devices, FleetStatus, Progress, Tell, Terms
+from ternhost.reach.driver import Cohorts, Devices, FleetStatus, Progress, Tell
 from ternhost.reach.stored import DriverOptions, ReportsDriver
 from ternhost.store import kept_model, sleepers
 from ternhost.store.boards import told_by
@@ -30,7 +31,7 @@ from ternhost.store.store import Store
 
 PATIENCE = 2.0  # seconds without news until boards are asked again; doubles with every time
 _MOST_GREETING = 15.0
-_STANDING_GREETING = 0.3  # for a fleet that is served: who comes later takes part, too
+_STANDING_GREETING = 0.3  # for a served fleet: late boards take part, too
 _TICK = 0.5
 
 T = TypeVar("T")
@@ -47,8 +48,8 @@ class BrokerDriver(ReportsDriver):
         patience: float = PATIENCE,
         **options: Unpack[DriverOptions],
     ) -> None:
-        """Of a fleet that is served, all devices with a key are asked, there or not, and the broker is waited for; else
-        those of the boards that are connected when the driver is opened.
+        """A served fleet asks all devices with a key, and waits for the broker; any other one asks the devices of the
+        boards that are connected when the driver is opened. link: makes the link to the broker.
         """
         super().__init__(store, terms, **options)
         self._make_link = link
@@ -59,10 +60,10 @@ class BrokerDriver(ReportsDriver):
         self._changes = store.changes()
         self._asking: Asking | None = None
         self._roster = BoardRoster(self.aggregator.devices, sleepers.wakes(store))
-        self._heard: dict[int, float] = {}  # devices that sleep, since that was written
+        self._heard: dict[int, float] = {}  # devices that sleep, since the last write
         self._devices: list[int] = []
-        self._told_connected = True
-        self._told_sites: dict[str, bool] = {}
+        self._was_connected = True
+        self._sites_were: dict[str, bool] = {}
         self._looked = 0.0
 
     def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
@@ -103,7 +104,7 @@ class BrokerDriver(ReportsDriver):
             )
 
     async def _meet(self, quiet: float) -> None:
-        # Hellos are retained: they come at once, or the boards are not there.
+        # Hellos are retained: they come at once, or the boards are not connected.
         begun = news = time.monotonic()
         while (now := time.monotonic()) - begun < _MOST_GREETING and not self._stopped.is_set():
             if self._look_at_boards(now):
@@ -114,7 +115,7 @@ class BrokerDriver(ReportsDriver):
             await asyncio.sleep(_TICK / 10)
 
     def _on_connect(self) -> None:
-        # Whatever the broker still keeps of an earlier round is taken back.
+        # Replaces whatever the broker retains of an earlier round.
         self._roster.connected(time.monotonic())
         if self._asking and self._asking.announced:
             self._asking.announce()
@@ -166,14 +167,14 @@ class BrokerDriver(ReportsDriver):
         while not self._stopped.is_set() and (left := end - time.monotonic()) > 0:
             if until_connected and self.link.connected:
                 break
-            await self._take(min(_TICK, left))  # reports that come late are told as such
+            await self._take(min(_TICK, left))  # late reports are counted as such
 
     async def _take(self, timeout: float) -> bool:
-        """Take what boards have sent, and look after them; whether it was something that a round expects."""
+        """Take frames of boards, and look after boards; return whether an open round expected any of the frames."""
         batch = await self.link.take(timeout)
         news = bool(batch) and self._accept(batch)
         now = time.monotonic()
-        woken = self._roster.wakes and self.link.changed  # it is awake for a short while
+        woken = self._roster.wakes and self.link.changed  # awake for a short while only
         if woken or now - self._looked >= _TICK:
             self._looked = now
             self._reload_keys()
@@ -189,7 +190,7 @@ class BrokerDriver(ReportsDriver):
     # Rounds
 
     def open(self, number: int, cohorts: Cohorts) -> None:
-        """Begin a round; if the connection is lost, once it is back."""
+        """Begin a round, once there is a connection."""
         if not self.link.connected:
             self._wait_for(self._idle(until_connected=True))
         self._reload_keys()
@@ -236,18 +237,18 @@ class BrokerDriver(ReportsDriver):
         return None
 
     def publish(self, averaged: Averaged) -> None:
-        """Have the broker keep it, sealed with the fleet's key, for boards that have a use for it."""
+        """Have the broker retain it, sealed with the fleet's key, for boards that use it."""
         self._reload_keys()
         super().publish(averaged)
         self._hand_out_model()
 
     def _hand_out_model(self) -> None:
-        # What the broker keeps may be sealed with an earlier key, which somebody has who was revoked.
+        # The retained one may be sealed with an earlier key, which a revoked device has.
         kept = kept_model.kept(self._store)
         self.link.hand_out(self._fleet.seal(kept) if kept else b"")
 
     def _accept(self, batch: list[bytes]) -> bool:
-        """Whether the frames brought anything that was expected."""
+        """Count frames; return whether there was a report or refusal among them."""
         self._reload_keys()
         now = time.monotonic()
         accepted = self.take_in(batch)
@@ -267,55 +268,53 @@ class BrokerDriver(ReportsDriver):
     def _reload_keys(self) -> None:
         if (changes := self._store.changes()) != self._changes:
             self._changes = changes
-            fleet = fleet_key(self._store)  # before the keys: who is revoked with it is brought no new one
+            fleet = fleet_key(
+                self._store
+            )  # before the keys: a board revoked with it must not get the new one
             self.aggregator.reload_keys()
             self._roster.know(self.aggregator.devices, sleepers.wakes(self._store))
             if fleet != self._fleet:
                 self._fleet = fleet
-                self._bring_fleet_key(self._roster.boards.values())
+                self._send_fleet_key(self._roster.boards.values())
                 self._hand_out_model()
                 if self._asking:
                     self._asking.announce_under(fleet)
             if self._asking:
                 self._asking.deal()
 
-    def _bring_fleet_key(self, boards: Iterable[BoardOnBroker]) -> None:
-        """Send the fleet's key to those of the boards that have an earlier one, under that of their first client."""
+    def _send_fleet_key(self, boards: Iterable[BoardOnBroker]) -> None:
+        """Send the fleet's key to those of the boards that have an earlier one, under their first client's key."""
         for board in boards:
             first = board.clients.start
             if board.lacks(self._fleet.epoch) and (key := self.aggregator.key(first)):
                 self.link.ask(board.name, self._fleet.frame(first, key))
-                board.brought = True
+                board.key_sent = True
 
     # Boards and brokers that fail
 
     def _look_at_broker(self) -> None:
-        if self.link.connected != self._told_connected:
-            self._told_connected = self.link.connected
-            if self._told_connected:
-                self._warn(f"the broker at {self._where} is there again")
-            else:
-                self._warn(f"the broker at {self._where} is gone; waiting for it")
+        if self.link.connected != self._was_connected:
+            self._was_connected = self.link.connected
+            self._warn_of_broker(f"the broker at {self._where}", self._was_connected)
+
+    def _warn_of_broker(self, which: str, there: bool) -> None:
+        self._warn(f"{which} is there again" if there else f"{which} is gone; waiting for it")
 
     def _look_at_sites(self) -> None:
         if self.link.sites_back and self.link.connected:
             self.link.sites_back = False
-            # What is open reaches a site that is back by itself; what has ended meanwhile is still kept there.
+            # The open round reaches the site by itself, but one that has ended meanwhile is still retained there.
             if not (self._asking and self._asking.announced):
                 self.link.announce(b"")
             if not kept_model.kept(self._store):
                 self.link.hand_out(b"")
         for site, there in self.link.sites.items():
-            if there != self._told_sites.get(site, True):
-                self._warn(
-                    f"the broker of site {site} is there again"
-                    if there
-                    else f"the broker of site {site} is gone; waiting for it"
-                )
-            self._told_sites[site] = there
+            if there != self._sites_were.get(site, True):
+                self._warn_of_broker(f"the broker of site {site}", there)
+            self._sites_were[site] = there
 
     def _look_at_boards(self, now: float) -> bool:
-        """Take note of boards that have come or gone; whether any have come."""
+        """Update the boards that have come or gone; return whether any have come."""
         new, again, gone = self._roster.look(self.link, now)
         for board in (*new, *again, *gone):
             said = self.link.boards.get(board.name)
@@ -323,7 +322,7 @@ class BrokerDriver(ReportsDriver):
         if new or again or gone:
             self._sightings.write()
         self._hear([board.clients.start for board in new + again if board.greeted == now])
-        if not self._standing:  # of a fleet that is served, boards come and go
+        if not self._standing:  # in a served fleet, boards come and go
             for board in again:
                 if not board.wake:
                     self._warn(f"board {board.name} is back")
@@ -332,7 +331,7 @@ class BrokerDriver(ReportsDriver):
                     self._warn(f"board {board.name} is gone from the broker")
         if self._asking and (new or again):
             self._asking.deal(new + again)
-        self._bring_fleet_key(new + again)
+        self._send_fleet_key(new + again)
         self._warn_of_later_keys(new + again)
         for board in new:
             if board.takes(self._fleet.epoch) and self._asking:
@@ -345,7 +344,7 @@ class BrokerDriver(ReportsDriver):
         self._sightings.write()
 
     def _saw(self, board: BoardOnBroker, told: Mapping[str, Any]) -> None:
-        # Of a member alone: anybody on the broker of a site may say that more boards are there, and rows stay.
+        # Only for members: anybody on a site's broker may claim more boards, and rows stay in the store.
         if self.aggregator.key(board.clients.start):
             self._sightings.saw(board.name, board.clients, board.heard, online=board.there, told=told)
 

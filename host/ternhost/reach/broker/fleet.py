@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ternhost.errors import UsageError
-from ternhost.reach.broker import sites
+from ternhost.reach.broker import home_access, sites
 from ternhost.reach.broker.access import Access, host_file
-from ternhost.reach.broker.home_access import topics_of
 from ternhost.reach.fleet import Fleet, HomeTopics, RunContext
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ class OnBroker(Fleet):
     form = "mqtt:DIR"
     about = "boards on the broker of 'tern broker config DIR'"
     may_move = True
-    count = 0  # nobody knows before they connect
+    count = 0  # not known before they connect
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -41,7 +40,7 @@ class OnBroker(Fleet):
         if sites.is_site(directory := self._host_file.parent):
             raise UsageError(
                 f"{directory} is a site: its broker lets no host in",
-                hint="ask at the central broker: name the directory that 'tern broker config' made there",
+                hint="name the directory of the central broker, which 'tern broker config' made",
             )
         return Access.load(self._host_file)
 
@@ -51,7 +50,7 @@ class OnBroker(Fleet):
         return None if store is None else Path(store)
 
     def home_topics(self) -> HomeTopics | None:
-        return topics_of(self._host_file.parent)
+        return home_access.load(self._host_file.parent)
 
     def driver(self, context: RunContext) -> Driver:
         from ternhost.reach.broker.driver import BrokerDriver

@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ternhost.errors import UsageError
-from ternhost.reach.broker.access import HOME_ASSISTANT, HOST, PUBLISHER, Access
-from ternhost.reach.fleet import HomeTopics
+from ternhost.reach.broker.access import HOME_ASSISTANT, HOST, PUBLISHER, Access, check_prefix
 
 if TYPE_CHECKING:
     from ternhost.reach.broker.notices import Notices
 
 PUBLISHER_USER, HOME_USER = "tern-publisher", "home-assistant"
 
-# Only where it is asked for: a user of its own tells Home Assistant of the fleet, and another is Home Assistant. What
-# every board may, by the patterns, they may not.
+# One user publishes the fleet, and one is Home Assistant. They are denied the rights that the patterns give to boards.
 _HOME_ACCESS = """\
 user {publisher}
 topic write {discovery}
@@ -35,87 +33,82 @@ _DENIED = "".join(
 )
 
 
-def home_access(directory: str | Path) -> tuple[Access, Access] | None:
-    """How tern reaches the broker of a directory for Home Assistant, and how Home Assistant does; None: not at all.
-
-    The prefix of the second is that of discovery. Raises UsageError and StorageError.
-    """
-    paths = [Path(directory) / name for name in (PUBLISHER, HOME_ASSISTANT)]
-    if not all(path.exists() for path in paths):
-        return None
-    publisher, home = (Access.load(path) for path in paths)
-    return publisher, home
-
-
-def discovery_topic(publisher: Access, home: Access) -> str:
-    """Where Home Assistant is told what there is to know of a fleet."""
-    return f"{home.prefix}/device/{publisher.prefix.replace('/', '_').replace('.', '_')}/config"
-
-
-def topics_of(directory: Path) -> HomeTopics | None:
-    """What tells Home Assistant of the fleet of a broker's directory; None where it may not see the fleet."""
-    users = home_access(directory)
-    return None if users is None else _Topics(users[0].prefix, discovery_topic(*users), users[0])
-
-
 @dataclass(frozen=True)
-class _Topics:
-    prefix: str
-    discovery: str
+class HomeAccess:
+    """How tern reaches a broker to publish its fleet, and how Home Assistant does: with the prefix of discovery."""
+
     publisher: Access
+    home: Access
+
+    @property
+    def prefix(self) -> str:
+        """Prefix of the fleet's topics."""
+        return self.publisher.prefix
+
+    @property
+    def discovery(self) -> str:
+        """The topic that describes the fleet to Home Assistant."""
+        return f"{self.home.prefix}/device/{self.prefix.replace('/', '_').replace('.', '_')}/config"
+
+    @property
+    def access_list(self) -> str:
+        """The sections of the two users in the access list."""
+        return _HOME_ACCESS.format(
+            publisher=self.publisher.user,
+            discovery=self.discovery,
+            prefix=self.prefix,
+            denied=_DENIED.format(prefix=self.prefix),
+            home=self.home.user,
+            home_prefix=self.home.prefix,
+        )
 
     def notices(self, will: tuple[str, bytes], warn: Callable[[str], None]) -> Notices:
+        """As of `ternhost.reach.fleet.HomeTopics`."""
         from ternhost.reach.broker.notices import Notices  # it needs an extra
 
         return Notices(self.publisher, will, warn)
 
 
-def check_apart(directory: str | Path, home: str | bool | None, fleet: str) -> None:
-    """Raise UsageError where Home Assistant, by its prefix `home`, could read topics of the fleet of the prefix
-    `fleet`, or one of its boards those of discovery. home: as of `users_of`."""
-    if home is None and (before := home_access(directory)):
-        home = before[1].prefix
-    if isinstance(home, str) and (f"{home}/".startswith(f"{fleet}/") or f"{fleet}/".startswith(f"{home}/")):
+def load(directory: str | Path) -> HomeAccess | None:
+    """The two users of a broker's directory; None where Home Assistant may not see the fleet.
+
+    Raises UsageError and StorageError.
+    """
+    paths = [Path(directory) / name for name in (PUBLISHER, HOME_ASSISTANT)]
+    return HomeAccess(*map(Access.load, paths)) if all(path.exists() for path in paths) else None
+
+
+def check(directory: str | Path, discovery: str | bool | None, fleet: str) -> None:
+    """Raise UsageError where no topics can begin with the prefix `discovery`, or where the prefixes of discovery and of
+    the `fleet` overlap, so that one could read the topics of the other. discovery: as of `users`.
+    """
+    if discovery is None and (before := load(directory)):
+        discovery = before.home.prefix
+    if not isinstance(discovery, str):
+        return
+    check_prefix(discovery)
+    if f"{discovery}/".startswith(f"{fleet}/") or f"{fleet}/".startswith(f"{discovery}/"):
         raise UsageError(
-            f"Home Assistant's topics cannot begin with {home!r} where the fleet's begin with {fleet!r}: "
-            "it could read what is not for it",
-            hint="name another for one of them: the first is of --home-assistant, the second of --prefix",
+            f"Home Assistant's topics cannot begin with {discovery!r} where the fleet's begin with {fleet!r}: "
+            "it could read more than it may",
+            hint="choose another --home-assistant prefix, or another --prefix for the fleet",
         )
 
 
-def users_of(directory: Path, prefix: str | bool | None) -> dict[Path, Access]:
-    """The files of the two users, whom Home Assistant's `prefix` of discovery topics lets in; False: nobody any more,
-    and what there was is removed; None: as before.
-    """
-    if prefix is None and (before := home_access(directory)):
-        prefix = before[1].prefix
-    if prefix is None:
-        return {}
-    if not isinstance(prefix, str):
+def users(directory: Path, discovery: str | bool | None) -> dict[Path, Access]:
+    """The files of the two users, for this prefix of discovery topics; None: as before. False removes them."""
+    if discovery is None and (before := load(directory)):
+        discovery = before.home.prefix
+    if discovery is False:
         for name in (PUBLISHER, HOME_ASSISTANT):
             (directory / name).unlink(missing_ok=True)
+    if not isinstance(discovery, str):
         return {}
     host = json.loads((directory / HOST).read_text())
     return {
-        directory / name: Access(host["host"], host["port"], user, "", host["authority"], of)
-        for name, user, of in (
+        directory / name: Access(host["host"], host["port"], user, "", host["authority"], prefix)
+        for name, user, prefix in (
             (PUBLISHER, PUBLISHER_USER, host["prefix"]),
-            (HOME_ASSISTANT, HOME_USER, prefix),
+            (HOME_ASSISTANT, HOME_USER, discovery),
         )
     }
-
-
-def access_list(directory: Path) -> str:
-    """What the two users may do; empty where there are none."""
-    users = home_access(directory)
-    if users is None:
-        return ""
-    publisher, home = users
-    return _HOME_ACCESS.format(
-        publisher=publisher.user,
-        discovery=discovery_topic(publisher, home),
-        prefix=publisher.prefix,
-        denied=_DENIED.format(prefix=publisher.prefix),
-        home=home.user,
-        home_prefix=home.prefix,
-    )

@@ -41,17 +41,14 @@ _MOST = 5_000  # and altogether
 _PUBACK = struct.Struct("!BBH")  # type, length, packet id
 
 _log = logging.getLogger("tern.mqtt")
-for _name in (
-    "tern.mqtt",
-    "gmqtt",
-):  # what it logs is for those who ask for it: a broker that goes is nothing special
+for _name in ("tern.mqtt", "gmqtt"):  # a lost broker is nothing special: it logs only if a program wants it
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
 
 class Client(gmqtt.Client):  # type: ignore[misc]  # gmqtt is not typed
     """gmqtt's client for MQTT 3.1.1, which acknowledges all messages that it reads at once in one write.
 
-    gmqtt writes each PUBACK by itself: a system call and, with TLS, a record a message.
+    gmqtt writes each PUBACK by itself: for each message a system call and, with TLS, a record.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -73,14 +70,14 @@ class Client(gmqtt.Client):  # type: ignore[misc]  # gmqtt is not typed
 
 
 class _NoAnswer(DeviceError):
-    """There is no broker yet, or it hangs: it may come."""
+    """No broker answers yet: it is down or hangs, and may come."""
 
 
 class Said(NamedTuple):
-    """What a board says of itself; nothing of it is proven.
+    """The unverified HELLO of a board (`hello`).
 
-    epoch: of the fleet key that it has, 0 without one. answers: the epoch of the FLEET_KEY that it answers, else 0.
-    kept: the broker, or that of its site, has kept that from before: the board may sleep by now. hello: all of it.
+    epoch: of its fleet key, 0 without one. answers: the epoch of the FLEET_KEY that it answers, else 0. kept: retained
+    by the broker, or by its site's: the board may sleep by now.
     """
 
     clients: range
@@ -93,33 +90,27 @@ class Said(NamedTuple):
 class MqttLink:
     """Frames from and to all boards of a broker.
 
-    `on_connect` is called each time that there is a connection, `on_waiting` with a sentence when `connect` waits.
+    `on_connect` is called after each connection, `on_waiting` with a sentence when `connect` waits.
 
-    What arrives waits in a list until `take`; what is sent while there is no connection is lost, so that nothing
-    stale is ever sent: the driver says it again.
+    Received frames wait until `take`. Frames sent without a connection are lost, so that nothing stale is ever sent:
+    the driver sends them again.
     """
 
-    def __init__(
-        self,
-        access: Access,
-        *,
-        qos: int = 1,
-        sites: Callable[[], Ids] = dict,
-    ) -> None:
-        """qos: of the up-topics. sites: the ids of the devices of sites, as of `SiteIds`."""
+    def __init__(self, access: Access, *, qos: int = 1, sites: Callable[[], Ids] = dict) -> None:
+        """qos: of the up-topics. sites: as of `SiteIds`."""
         self.access = access
-        self.boards: dict[str, Said] = {}  # those that are connected, and what they say
-        self.changed: set[str] = set()  # whose hello has come or gone; whoever takes note of it empties this
-        self._gone: dict[str, Said] = {}  # whose hello was taken back, and what it was
+        self.boards: dict[str, Said] = {}  # connected boards
+        self.changed: set[str] = set()  # boards whose hello has come or gone; the reader empties it
+        self._gone: dict[str, Said] = {}  # boards whose hello was emptied, and that hello
         self.strangers: set[str] = set()  # boards of another schema, which understand nothing
-        self.sites: dict[str, bool] = {}  # that have a broker of their own: whether it is connected
-        self.sites_back = False  # one is connected again; whoever takes note of it sets this back
+        self.sites: dict[str, bool] = {}  # sites with a broker: whether it is connected
+        self.sites_back = False  # a site is connected again; the reader resets it
         self.on_connect: Callable[[], None] = lambda: None
         self.on_waiting: Callable[[str], None] = lambda message: None
         self._frames: list[bytes] = []
         self._qos = qos
         self._arrived = asyncio.Event()
-        self.subscribed = asyncio.Event()  # from now on nothing that boards say is missed
+        self.subscribed = asyncio.Event()  # no message of a board is missed from now on
         self._unacknowledged = 0  # subscriptions
         self._up_prefix = device_link.UP % (access.prefix, "")
         self._hello_prefix = device_link.HELLO % (access.prefix, "")
@@ -130,7 +121,7 @@ class MqttLink:
         self._renew()
 
     def _renew(self) -> None:
-        # gmqtt's client remembers that it was refused: each attempt has one of its own.
+        # gmqtt's client remembers a refusal: each attempt has its own client.
         self._queue = PersistentStorage()
         self._client = Client(
             self.access.user, clean_session=True, persistent_storage=self._queue, logger=_log
@@ -145,11 +136,11 @@ class MqttLink:
         self._client.on_disconnect = self._on_disconnect
 
     async def connect(self, patience: float | None = 0.0) -> None:
-        """Connect for the first time; from then on it comes back by itself.
+        """Connect for the first time; later it reconnects by itself.
 
-        patience: seconds to wait for a broker that does not answer; None: until it does, or until `close`. It is tried
-        every second, and `on_waiting` is called once. Raises DeviceError, without any wait where the broker refuses
-        this host or is not the right one, and UsageError.
+        patience: seconds to retry, every second, while no broker answers; None: until one does, or until `close`.
+        `on_waiting` is called once. Raises UsageError, and DeviceError, at once where the broker refuses this host or
+        has the wrong certificate.
         """
         authority = self.access.authority
         try:
@@ -157,7 +148,7 @@ class MqttLink:
         except (OSError, ssl.SSLError) as error:
             raise UsageError(f"{authority} is no certificate: {error}") from error
         end = None if patience is None else time.monotonic() + patience
-        told = False
+        warned = False
         self._closing.clear()
         while not self._closing.is_set():
             try:
@@ -170,9 +161,9 @@ class MqttLink:
                 late = end is not None and time.monotonic() + _RECONNECT_EVERY > end
                 if late or not isinstance(error, _NoAnswer):
                     raise
-                if not told:
+                if not warned:
                     self.on_waiting(f"{error.message}; waiting for it")
-                    told = True
+                    warned = True
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), _RECONNECT_EVERY)
         await self._leave()
@@ -207,7 +198,7 @@ class MqttLink:
             await asyncio.wait_for(self._client.disconnect(), 2.0)
 
     async def close(self) -> None:
-        """Take leave of the broker, or stop waiting for it."""
+        """Disconnect from the broker, or stop waiting for it."""
         self._closing.set()
         await self._leave()
         self._connected = False
@@ -227,9 +218,9 @@ class MqttLink:
         return bool(self._frames)
 
     async def take(self, timeout: float) -> list[bytes]:
-        """Frames of boards, in order, not checked; none if none come within `timeout` seconds.
+        """Unchecked frames of boards, in order; none if none come within `timeout` seconds.
 
-        One commit serves all that come in a short while, so while many come this waits a little longer.
+        While many come, it waits a little longer, since one commit serves them all.
         """
         if await self.wait(timeout):
             before = -_MANY
@@ -245,7 +236,7 @@ class MqttLink:
         if topic.startswith(self._up_prefix):
             self._frames.append(payload)
             if self._gone and (board := topic.removeprefix(self._up_prefix)) in self._gone:
-                # It has moved to another site, and its last will was that of the site that it left.
+                # It has moved: the will came from the site that it left.
                 self.boards[board] = self._gone.pop(board)
                 self.changed.add(board)
             if not self._arrived.is_set():
@@ -281,7 +272,7 @@ class MqttLink:
     def _on_connect(self, client: Any, flags: int, code: int, properties: Any) -> None:
         self._connected = True
         self.changed |= self.boards.keys()
-        self.boards.clear()  # the broker tells them again
+        self.boards.clear()  # the broker sends their hellos again
         self._gone.clear()
         self.strangers.clear()
         self.subscribed.clear()
@@ -305,11 +296,11 @@ class MqttLink:
     # Sending
 
     def announce(self, frame: bytes) -> None:
-        """Have the broker tell every board `frame`, and keep it for those that come later; empty: nothing any more."""
+        """Send `frame` to every board, retained for those that come later; an empty one takes it back."""
         self._publish(device_link.ROUND % self.access.prefix, frame, retain=True)
 
     def hand_out(self, frame: bytes) -> None:
-        """Have the broker keep `frame`, the averaged model, for every board that wants it."""
+        """Have the broker retain `frame`, the averaged model, for every board that wants it."""
         self._publish(MODEL % self.access.prefix, frame, retain=True)
 
     def ask(self, board: str, frame: bytes) -> None:

@@ -1,4 +1,4 @@
-"""A Mosquitto process on a configuration that ternhost.reach.broker.configuration wrote."""
+"""Runs Mosquitto on a configuration of `ternhost.reach.broker.configuration`."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from ternhost.errors import DeviceError, StorageError, UsageError
+from ternhost.errors import DeviceError, UsageError
 from ternhost.reach.broker.access import CONFIG, HOST, Access
-from ternhost.reach.broker.configuration import PID, PORT, configure
+from ternhost.reach.broker.configuration import configure
+from ternhost.reach.broker.mosquitto_files import PID, PORT, listening
 from ternhost.reach.broker.sites import SITES, is_site
 
 _LOG = "mosquitto.log"
-_LISTENER = re.compile(r"^listener (\d+) (\S+)$", re.MULTILINE)
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # a server on all addresses is reached here
 _START_TIMEOUT = 30.0
 _STOP_TIMEOUT = 5.0
-_LOOK_EVERY = 0.5  # whether it still runs
-_ASK_EVERY = 30.0  # whether it still answers: Mosquitto 2.0.11 hangs now and then once a bridge was cut
-_HUNG = 15.0  # that it may take
+_LOOK_EVERY = 0.5  # seconds between two looks whether it still runs
+_ASK_EVERY = 30.0  # and whether it still answers: Mosquitto 2.0.11 sometimes hangs after a bridge was cut
+_HUNG = 15.0  # seconds that an answer may take
 _CONNECT = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00"  # anonymous
-_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # before it is started again
+_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds before a restart
 _PORTS = range(10_000, 30_000)
-_HEALTHY = 300.0  # seconds after which the pause is the first again
+_HEALTHY = 300.0  # seconds without a restart after which the pause is short again
 _STAMP = re.compile(r"^\d+: ")  # of a line of its log
 _given: set[int] = set()  # by free_port
 
@@ -59,19 +59,20 @@ def listens(address: str, port: int) -> bool:
 
 
 def reload(directory: str | Path) -> bool:
-    """Have the Mosquitto that runs on the configuration of a directory read its passwords and its access list again.
+    """Have a directory's running Mosquitto read its passwords and its access list again; return whether it could be
+    told.
 
-    So do those of its sites that run here, and the central one of a site that is still beside it: that first, since
-    what a site's bridge passes on too early is lost. Return whether there is one that this user may tell for the
-    directory itself: it runs on this machine, and its system has /proc.
+    So do its sites' brokers on this machine, and before them a site's central broker, if it is still beside it: it
+    would lose messages that the site's bridge passes on too early. A broker can be told on a system with /proc, by its
+    user.
     """
     directory = Path(directory).resolve()
     if is_site(directory) and (directory.parent.parent / CONFIG).exists():
         _hang_up(directory.parent.parent)
-    taken = _hang_up(directory)
+    reloaded = _hang_up(directory)
     for site in sorted((directory / SITES).glob("*")):
         _hang_up(site)
-    return taken
+    return reloaded
 
 
 def _hang_up(directory: Path) -> bool:
@@ -86,16 +87,11 @@ def _hang_up(directory: Path) -> bool:
 
 
 def listener(directory: Path) -> tuple[str, int]:
-    """Host and port of a directory's broker, as seen from its own machine. Raises StorageError and UsageError."""
-    try:
-        match = _LISTENER.search((directory / CONFIG).read_text())
-    except OSError as error:
-        raise StorageError(
-            f"{directory / CONFIG}: {error.strerror}", hint="make it: tern broker config"
-        ) from error
-    if match is None:
-        raise UsageError(f"{directory / CONFIG} names no listener", hint="make it anew: tern broker config")
-    return _ANY.get(match[2], match[2]), int(match[1])
+    """Host and port of a directory's broker, as seen from its own machine. Raises UsageError."""
+    where = listening(directory)
+    if where is None:
+        raise UsageError(f"{directory / CONFIG} names no listener", hint="make it: tern broker config")
+    return _ANY.get(where[0], where[0]), where[1]
 
 
 class Mosquitto:
@@ -135,24 +131,24 @@ class Mosquitto:
             self._logged = out.seek(0, os.SEEK_END)
             self._process = subprocess.Popen(
                 [binary, "-c", CONFIG],
-                cwd=self.directory,  # what a site's names is named from there
+                cwd=self.directory,  # paths in a site's configuration are relative
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                start_new_session=True,  # Ctrl-C is for its parent, which ends it last
+                start_new_session=True,  # its parent handles Ctrl-C, and ends it last
             )
         end = time.monotonic() + _START_TIMEOUT
-        while not self._listens():
+        while not self.answers(1.0, closed=False):
             if self._process.poll() is not None or time.monotonic() > end:
                 error = self._ended("mosquitto does not start")
                 self.kill()
                 raise error
             time.sleep(0.01)
-        if self._process.poll() is not None:  # it is another that listens
+        if self._process.poll() is not None:  # another process listens
             raise self._ended("mosquitto has ended")
 
     def _ended(self, message: str) -> DeviceError:
-        # Its own last words alone: what else it logs is no reason.
+        # Only the errors in its log: other lines are no reason.
         log = self.directory / _LOG
         with open(log, "rb") as file:
             file.seek(self._logged)
@@ -165,32 +161,27 @@ class Mosquitto:
             message += f": {signal.Signals(-code).name}" if code < 0 else f" with exit code {code}"
         return DeviceError(message, hint=f"see {log}")
 
-    def answers(self, timeout: float) -> bool:
-        """Whether it responds: it answers a connection within so many seconds, or has ended."""
+    def answers(self, timeout: float, closed: bool = True) -> bool:
+        """Whether it answers a connection within `timeout` seconds. closed: the result where its port is closed."""
         try:
-            with socket.create_connection(self._listener, timeout) as line:
+            line = socket.create_connection(self._listener, timeout)
+        except OSError as error:
+            return closed and not isinstance(error, TimeoutError)
+        with line:
+            try:
                 self._greet(line)
-        except TimeoutError:
-            return False
-        except OSError:  # it does not take this for a client
-            pass
-        return True
-
-    def _listens(self) -> bool:
-        try:
-            line = socket.create_connection(self._listener, 1.0)
-        except OSError:
-            return False
-        with line, suppress(OSError):
-            self._greet(line)
+            except TimeoutError:
+                return False
+            except OSError:  # it refuses this as a client
+                pass
         return True
 
     def _greet(self, line: socket.socket) -> None:
-        # To its end: it logs a handshake that breaks off as an error, now and then. Raises OSError.
+        # Completes the handshake, since it sometimes logs one that breaks off as an error. Raises OSError.
         if self.access.authority:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE  # nothing is said to it
+            context.verify_mode = ssl.CERT_NONE  # it gets no data
             with context.wrap_socket(line) as secure:
                 secure.unwrap()
         else:
@@ -198,13 +189,10 @@ class Mosquitto:
             line.recv(1)
 
     def keep(self, tell: Callable[[str], None]) -> None:
-        """From now on start it again where it ends by itself or hangs, after a pause that grows.
-
-        `tell` gets a sentence.
-        """
+        """Restart it from now on when it ends or hangs, after growing pauses. tell: gets a sentence each time."""
         keeper = threading.Thread(target=self._keep, args=(tell,), daemon=True)
         keeper.start()
-        self._keeper = keeper  # once it can be joined: Ctrl-C may come at any time
+        self._keeper = keeper  # only now that it can be joined: Ctrl-C may come at any time
 
     def _keep(self, tell: Callable[[str], None]) -> None:
         pause = _PAUSE
@@ -223,7 +211,7 @@ class Mosquitto:
                 what = self._ended("mosquitto has ended").message
             if time.monotonic() - started > _HEALTHY:
                 pause = _PAUSE
-            tell(f"{what}; it is started again in {pause:g} s")
+            tell(f"{what}; it is restarted in {pause:g} s")
             if self._stopping.wait(pause):
                 return
             pause = min(2 * pause, _LONGEST_PAUSE)
@@ -243,12 +231,9 @@ class Mosquitto:
             self._keeper.join()
         if self._process:
             self._process.terminate()
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_STOP_TIMEOUT)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self._process = None
+        self.kill()
 
     def kill(self) -> None:
         """End it at once."""
@@ -265,9 +250,9 @@ class Mosquitto:
 
 
 def configure_if_missing(directory: str | Path) -> Access:
-    """How to reach the broker of a directory. One that has none is configured for this machine.
+    """How to reach the broker of a directory; a new one is configured for this machine.
 
-    Its port is 8883, or a free one where another program listens there. Raises StorageError and UsageError.
+    Its port is 8883, or a free one if another program listens there. Raises StorageError and UsageError.
     """
     directory = Path(directory)
     if (directory / HOST).exists():
@@ -279,11 +264,11 @@ def configure_if_missing(directory: str | Path) -> Access:
 def ensure_running(
     directory: str | Path, tell: Callable[[str], None] = lambda message: None
 ) -> Iterator[Access]:
-    """The broker of a directory, while the context is open: for a first try of a fleet, without any other command.
+    """The broker of a directory, for a first try of a fleet without any other command.
 
-    A directory without a configuration gets one. Where nobody listens at its port, and its mosquitto.conf is there to
-    be run, it is run, and ends with the context; where it ends by itself it is started again, and `tell` hears of it.
-    Raises DeviceError, StorageError and UsageError.
+    A directory without a configuration gets one. Unless something listens at its port, its Mosquitto runs while the
+    context is open, and is restarted, as `tell` hears, if it ends by itself. Raises DeviceError, StorageError and
+    UsageError.
     """
     directory = Path(directory)
     access = configure_if_missing(directory)

@@ -1,4 +1,4 @@
-"""What the files of any Mosquitto of a fleet have in common, the central one and those of sites."""
+"""The files of a Mosquitto, central or at a site."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import secrets
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from tern import wire
 from ternhost.files import write_file
@@ -19,14 +18,15 @@ PASSWORDS = "passwords"
 ACCESS = "access"
 PID = "mosquitto.pid"
 PORT = 8883
-QUEUED = 100_000  # messages that may wait for one client
 
-_QUEUED_BYTES = 320  # for each message that may wait, on average
+_QUEUED = 100_000  # messages that may wait for one client
+_QUEUED_BYTES = 320 * _QUEUED  # at 320 bytes on average
 _MEMORY, _MEMORY_EACH = 128 << 20, 32 << 10  # bytes of the broker at least, and for each board
+_LISTENER = re.compile(r"^listener (\d+) (\S+)$", re.MULTILINE)
 _MEMORY_LINE = re.compile(r"^memory_limit [1-9]\d*$", re.MULTILINE)
 _ITERATIONS = 101  # Mosquitto's default; the passwords are random and have 128 bits
 
-# What a board may do; %u is the user name. tern/hello/<board> is removed by an empty message, the board's will.
+# The rights of a board; %u is the user name. The board's will, an empty message, removes tern/hello/<board>.
 _BOARD_ACCESS = """\
 pattern write {prefix}/up/%u
 pattern write {prefix}/hello/%u
@@ -46,8 +46,8 @@ password_file {directory}{passwords}
 acl_file {directory}{access}
 use_username_as_clientid true
 
-# No packet of tern is longer. What waits for a client that does not read has a limit, at QoS 0 as well; and so has all
-# that the broker keeps: an access list does not refuse to subscribe, however often and to whatever topics.
+# Limits: tern's longest packet; messages that wait for a client that does not read, at QoS 0 as well; all memory, since
+# an access list does not refuse subscriptions, however many and to whatever topics.
 max_packet_size {largest_packet}
 max_inflight_messages 1000
 max_queued_messages {queued}
@@ -58,8 +58,8 @@ memory_limit {memory}
 persistent_client_expiration 1h
 max_keepalive 3600
 
-# Keeps what the whole fleet is asked, and reports that nobody has taken yet, over a restart.
-persistence {persistence}
+# Keeps the announced round, and reports that the host has not taken yet, over a restart.
+persistence true
 persistence_location {location}/
 autosave_interval 60
 log_dest stderr
@@ -83,7 +83,7 @@ def write_password_file(directory: Path, passwords: Iterable[tuple[str, str]]) -
 
 
 def write_access_list(directory: Path, users: str, prefix: str) -> None:
-    """users: the sections of those that are no boards. Raises OSError."""
+    """users: the sections of all users but boards. Raises OSError."""
     write_file(directory / ACCESS, (users + _BOARD_ACCESS.format(prefix=prefix)).encode())
 
 
@@ -95,14 +95,11 @@ def write_conf(
     boards: int,
     tls: bool,
     user: str | None,
-    persistence: bool = True,
-    queued: int = QUEUED,
     bridge: str = "",
 ) -> None:
-    """Write mosquitto.conf. user: who runs it where it is; None: it is to be run in any place, from within it.
+    """Write mosquitto.conf. user: the one who runs it there; None: it can be moved, and is run from its directory.
 
-    boards: how many may come, for its memory. bridge: the section of a site's broker, with its password. Raises
-    OSError.
+    boards: their number, for its memory. bridge: the section of a site's broker, with its password. Raises OSError.
     """
     inside = "" if user is None else f"{directory}/"
     text = _MOSQUITTO_CONF.format(
@@ -119,42 +116,33 @@ def write_conf(
         passwords=PASSWORDS,
         access=ACCESS,
         largest_packet=wire.MAX_FRAME + 128,
-        queued=queued,
-        queued_bytes=queued * _QUEUED_BYTES,
-        memory=_memory(boards) if queued else 0,
-        persistence="true" if persistence else "false",
+        queued=_QUEUED,
+        queued_bytes=_QUEUED_BYTES,
+        memory=_memory(boards),
     )
     write_file(directory / CONFIG, (text + bridge).encode(), secret=bool(bridge))
 
 
 def names(directory: Path, access: Access) -> list[str]:
-    """Under which names a broker that is configured is reached: the first, and all that its certificate carries."""
-    found: list[str] = []
+    """The names of a configured broker: the first, then the others of its certificate."""
+    certified: list[str] = []
     if access.authority:
         from ternhost.reach.certificates import names_of  # they need an extra
 
         with suppress(OSError, ValueError):
-            found = names_of(directory / CERTIFICATE)
-    return [access.host, *(name for name in found if name != access.host)]
+            certified = names_of(directory / CERTIFICATE)
+    return list(dict.fromkeys([access.host, *certified]))
 
 
-def listening(directory: Path) -> dict[str, Any]:
-    """What mosquitto.conf says, of the options of `write_conf`; what it does not say is missing."""
-    try:
-        text = (directory / CONFIG).read_text()
-    except OSError:
-        return {}
-    lines = dict(line.partition(" ")[::2] for line in text.splitlines())
-    found: dict[str, Any] = {"persistence": lines.get("persistence") != "false"}
-    if address := lines.get("listener", "").partition(" ")[2]:
-        found["address"] = address
-    if (queued := lines.get("max_queued_messages", "")).isdecimal():
-        found["queued"] = int(queued)
-    return found
+def listening(directory: Path) -> tuple[str, int] | None:
+    """Address and port of the listener in mosquitto.conf; None where it names none, or is missing."""
+    path = directory / CONFIG
+    match = _LISTENER.search(path.read_text()) if path.exists() else None
+    return match and (match[2], int(match[1]))
 
 
 def update_memory(directory: Path, boards: int) -> None:
-    """Have mosquitto.conf, which may have been edited, allow as much memory as so many boards need. Raises OSError."""
+    """Set the memory for so many boards in a mosquitto.conf, which may have been edited. Raises OSError."""
     path = directory / CONFIG
     text = _MEMORY_LINE.sub(f"memory_limit {_memory(boards)}", path.read_text())
     write_file(path, text.encode(), secret=not path.stat().st_mode & 0o077)

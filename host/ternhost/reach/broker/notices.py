@@ -1,4 +1,4 @@
-"""Retained status messages for observers, sent by a thread of their own, so that no round waits for them."""
+"""Retained status messages for observers, sent by a separate thread, so that no round waits for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEAVING = 5.0  # seconds until the last messages have arrived
 
 
 class _NoticeLink(MqttLink):
-    """A connection that listens to nothing. will: (topic, payload), retained, once it is lost."""
+    """A connection without subscriptions. will: (topic, payload), retained, once it is lost."""
 
     def __init__(self, access: Access, will: tuple[str, bytes], connected: Callable[[], None]) -> None:
         self._will = will
@@ -44,15 +44,15 @@ class _NoticeLink(MqttLink):
 
 
 class Notices:
-    """Keeps `put` messages on the broker of `access`; whenever there is a connection again, the latest of each topic.
+    """Keeps the latest message of each topic retained on the broker of `access`, also after a reconnection.
 
-    It waits for a broker that is down. A broker that refuses it is reported once, to `warn`.
+    It waits for a broker that is down. A refusal is reported once, to `warn`.
     """
 
     def __init__(
         self, access: Access, will: tuple[str, bytes], warn: Callable[[str], None] = lambda message: None
     ) -> None:
-        """will: (topic, payload) that the broker keeps once this process is gone without a farewell."""
+        """will: (topic, payload) that the broker retains if this process is lost."""
         self._access = access
         self._will = will
         self._warn = warn
@@ -62,18 +62,18 @@ class Notices:
         self._ended = asyncio.Event()
         self._closing = self._delivered = False
         self._began = time.monotonic()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._keep()), daemon=True)
         self._thread.start()
 
     def put(self, topic: str, payload: bytes) -> None:
-        """Have the broker keep this on a topic from now on; empty: nothing any more. Returns at once."""
+        """Retain this on a topic; an empty payload removes the message. Returns at once."""
         with self._lock:
             self._latest[topic] = payload
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._send, topic)
 
     def close(self, last: Mapping[str, bytes]) -> bool:
-        """Put the last messages and take leave; whether they have arrived."""
+        """Put the last messages and disconnect; return whether they have arrived."""
         for topic, payload in last.items():
             self.put(topic, payload)
         with self._lock:
@@ -82,9 +82,6 @@ class Notices:
                 self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join(3 * _LEAVING)
         return self._delivered
-
-    def _run(self) -> None:
-        asyncio.run(self._keep())
 
     async def _keep(self) -> None:
         self._link = _NoticeLink(self._access, self._will, self._send_all)
@@ -96,7 +93,7 @@ class Notices:
         leaving = asyncio.ensure_future(self._ended.wait())
         try:
             await asyncio.wait((connecting, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if not connecting.done():  # a last chance for one that has just begun
+            if not connecting.done():  # one that has just begun gets a last chance
                 patience = max(0.0, self._began + _LEAVING - time.monotonic())
                 await asyncio.wait((connecting,), timeout=patience)
             if connecting.done():

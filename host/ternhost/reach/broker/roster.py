@@ -1,4 +1,4 @@
-"""The boards that are connected to a broker, and the devices that each of them claims."""
+"""The boards on a broker, and the devices that each of them claims."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from collections.abc import Collection, Mapping
 from ternhost.reach.broker.link import MqttLink
 from ternhost.store.fleet_key import OWN_KEY_ONLY
 
-GREETING = 3.0  # seconds after a new connection, in which the broker tells who is there
-AWAKE = 10.0  # seconds after its hello, in which a board that sleeps can be asked
+GREETING = 3.0  # seconds after a new connection in which the broker sends the hellos
+AWAKE = 10.0  # seconds after its hello in which a sleeping board can be asked
 
 
 class BoardOnBroker:
-    """A board, and the devices of it that have not answered. The one without a name stands for unknown boards."""
+    """A board, and its devices that have not answered. The one without a name stands for unknown boards."""
 
     def __init__(self, name: str = "") -> None:
         self.name = name
         self.clients = range(0)
         self.epoch = 0  # of its fleet key
-        self.answers = 0  # of the FLEET_KEY that it has answered last
-        self.brought = False  # it was sent one, and has not said yet that it took it
-        self.told_ahead = False
+        self.answers = 0  # epoch of the last FLEET_KEY that it has answered
+        self.key_sent = False  # a FLEET_KEY that it has not taken yet
+        self.warned_ahead = False
         self.there = False
         self.left_out = False  # the rounds go on without it until it answers again
         self.expected: set[int] = set()  # its devices that have not answered
@@ -30,28 +30,27 @@ class BoardOnBroker:
         self.to_ask: deque[int] = deque()
         self.under_way: set[int] = set()
         self.heard = 0.0
-        self.wake = 0  # it sleeps, and wakes every so many seconds; 0: it does not
-        self.greeted = -AWAKE  # when it said hello
+        self.wake = 0  # seconds between its wakes; 0: it does not sleep
+        self.greeted = -AWAKE  # time of its hello
 
     def can_be_asked(self, now: float) -> bool:
-        """Whether it would get a question now: one that sleeps would find it only after the round."""
+        """Whether it gets a question now: a sleeping board may get it only after the round."""
         return not self.wake or now - self.greeted < AWAKE
 
     def lacks(self, epoch: int) -> bool:
         """Whether it has an earlier fleet key, and has not declined this one."""
-        own = max(self.epoch, 1)  # files of protocol 1 do not name the first
-        return self.there and own < epoch != self.answers
+        return self.there and self.epoch < epoch != self.answers
 
     def is_ahead(self, epoch: int) -> bool:
-        """Whether it has a later fleet key, if it has a part in one at all; true once."""
-        ahead = self.there and epoch < self.epoch != OWN_KEY_ONLY and not self.told_ahead
-        self.told_ahead = self.told_ahead or ahead
+        """Whether it has a later fleet key; true once."""
+        ahead = self.there and epoch < self.epoch != OWN_KEY_ONLY and not self.warned_ahead
+        self.warned_ahead = self.warned_ahead or ahead
         return ahead
 
     def takes(self, epoch: int) -> bool:
-        """Whether it has taken a fleet key that it was sent; true once."""
-        taken = self.brought and self.epoch == epoch
-        self.brought = self.brought and not taken
+        """Whether it has taken the FLEET_KEY; true once."""
+        taken = self.key_sent and self.epoch == epoch
+        self.key_sent = self.key_sent and not taken
         return taken
 
 
@@ -59,17 +58,17 @@ class BoardRoster:
     """The boards of a broker. False claims cost no more memory than the devices of the store."""
 
     def __init__(self, devices: Collection[int], wakes: Mapping[int, int] | None = None) -> None:
-        """wakes: how many seconds pass from one wake to the next, of devices that sleep."""
+        """wakes: seconds between two wakes, for devices that sleep."""
         self.boards: dict[str, BoardOnBroker] = {}
-        self.nowhere = [BoardOnBroker()]  # where the devices are that no board claims
-        self._claims: dict[int, list[BoardOnBroker]] = {}  # one of them lies if there are two
-        self._doubtful: set[str] = set()  # boards that were there before the connection was lost
+        self.nowhere = [BoardOnBroker()]  # holds the devices that no board claims
+        self._claims: dict[int, list[BoardOnBroker]] = {}  # of two claims one is a lie
+        self._doubtful: set[str] = set()  # boards from before the connection was lost
         self._connected_at = 0.0
-        self._sure_at = 0.0  # when those that are not there are gone
+        self._sure_at = 0.0  # from then on, doubtful boards without a hello are gone
         self.know(devices, wakes or {})
 
     def know(self, devices: Collection[int], wakes: Mapping[int, int]) -> None:
-        """Of all devices that have a key, these; some of them sleep."""
+        """Set the devices with a key, and the wake intervals of those that sleep."""
         self.devices = sorted(devices)
         self.wakes = {device: seconds for device, seconds in wakes.items() if device in devices}
         self._claims = {}
@@ -77,25 +76,25 @@ class BoardRoster:
             self._claim(board, board.clients)
 
     def all(self) -> list[BoardOnBroker]:
-        """Every board, and that of the devices that are on none."""
+        """Every board, and the one that stands for unknown boards."""
         return [*self.boards.values(), *self.nowhere]
 
     def of(self, device: int) -> list[BoardOnBroker]:
-        """The boards that say they have a device: more than one may, and the true one will answer."""
+        """The boards that claim a device: if there are several, the true one will answer."""
         return self._claims.get(device) or self.nowhere
 
     @property
     def claimed(self) -> list[int]:
-        """The devices that are on boards."""
+        """The devices on known boards."""
         return [device for device in self.devices if self._claims.get(device)]
 
     def connected(self, now: float) -> None:
-        """The host has a new connection: silence counts from now on, and hellos come anew."""
+        """The host has a new connection: silence counts from now, and hellos come again."""
         self._sure_at = now + GREETING if self._connected_at else now
         self._connected_at = now
 
     def asleep(self, now: float) -> list[BoardOnBroker]:
-        """The boards that sleep: the hello of one that took its leave stays at the broker."""
+        """The boards that sleep now. (The hello of one that disconnected stays at the broker.)"""
         return [
             board
             for board in self.boards.values()
@@ -103,13 +102,13 @@ class BoardRoster:
         ]
 
     def silent(self, board: BoardOnBroker, now: float) -> float:
-        """Seconds without a word of a board that could have been heard."""
+        """Seconds of silence of a board, while the host could hear it."""
         return now - max(board.heard, self._connected_at)
 
     def look(
         self, link: MqttLink, now: float
     ) -> tuple[list[BoardOnBroker], list[BoardOnBroker], list[BoardOnBroker]]:
-        """Take note of what `link` has heard: boards that are new, that are there again, and that are gone."""
+        """Update the boards from `link`: those that are new, those that are back, and those that are gone."""
         self._doubtful |= link.changed
         link.changed = set()
         new: list[BoardOnBroker] = []
@@ -140,7 +139,7 @@ class BoardRoster:
             if board in self._claims.get(device, ()):
                 self._claims[device].remove(board)
         board.clients = clients
-        # By the first: a real board has no other, and boards that do not sleep are many.
+        # By the first: a real board has one client.
         board.wake = self.wakes.get(clients.start, 0)
         for device in self._known(clients):
             self._claims.setdefault(device, []).append(board)

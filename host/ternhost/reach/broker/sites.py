@@ -1,7 +1,7 @@
-"""Sites of a fleet's owner: a broker of their own, bridged to the central one, or a relay for boards on USB.
+"""Sites of a fleet: with a broker of their own, bridged to the central one, or with a relay for boards on USB.
 
-A site's directory is written beside the central broker's files, to be copied to the site. It holds no key of a device,
-and not that of the certificate authority.
+A site's directory is written beside the central broker's files, to be copied to the site. It holds neither a device key
+nor the key of the certificate authority.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from ternhost.reach.broker.access import BOARDS, CERTIFICATE, CONFIG, HOST, Acce
 SITES = "sites"
 SITE = "site.json"  # the options of the site, and the bridge's password
 
-Ids = Mapping[str, range]  # of the devices of sites, by name; sites without ids of their own are missing
+Ids = Mapping[str, range]  # by site, the ids of its devices; without sites that accept any
 
-RESENT = 3.0  # seconds in which the broker of a site that is back resends what it has kept
-_AGAIN = 60.0  # seconds between two returns of a site that count
+RESENT = 3.0  # seconds in which a returning site's broker resends retained messages
+_AGAIN = 60.0  # least seconds between two returns of a site that count
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 _HERE = {"localhost", "127.0.0.1", "::1"}
@@ -39,11 +39,11 @@ topic write {prefix}/site/{name}
 topic read {prefix}/round
 topic read {prefix}/model
 """
-# Mosquitto goes through a list from its beginning: what comes most is first.
+# Mosquitto searches a list from its beginning: the most frequent topics are first.
 _OF_BOARDS = ("topic write {prefix}/up/", "topic read {prefix}/down/", "topic write {prefix}/hello/")
 
-# cleansession true: the central broker keeps nothing for a site that is away, since boards would answer, and pay for,
-# rounds that have ended meanwhile. local_cleansession false: what boards have said waits for the link.
+# cleansession true: the central broker keeps nothing for a disconnected site, since boards would answer, and pay for,
+# rounds that have ended meanwhile. local_cleansession false: messages of boards wait for the link.
 _BRIDGE = """\
 
 connection {name}
@@ -69,9 +69,9 @@ topic {prefix}/model in 1
 
 @dataclass(frozen=True)
 class BrokerSite:
-    """What a site is to have. bridge: a broker; names, address, port: as of the central one. relay: `boards.json`.
+    """The options of a site. bridge: it has a broker, with names, address and port. relay: it has `boards.json`.
 
-    first, last: the ids of its devices; of others nothing passes.
+    first, last: the ids of its devices; messages of others do not pass.
     """
 
     name: str
@@ -86,34 +86,30 @@ class BrokerSite:
 
     @property
     def user(self) -> str:
-        """As whom its broker speaks to the central one."""
+        """Its broker's user name at the central one."""
         return f"tern-site-{self.name}"
 
     @property
     def ids(self) -> range:
-        """Of its devices."""
+        """The ids of its devices."""
         return range(self.first, self.last + 1)
 
     @property
     def has_ids(self) -> bool:
-        """Whether it was given ids of devices of its own."""
+        """Whether its devices have ids of their own."""
         return (self.first, self.last) != (1, LAST)
 
     def keys(self, keys: Mapping[int, bytes]) -> dict[int, bytes]:
-        """Of these, those of its devices."""
+        """The keys of its devices among these."""
         return {device: key for device, key in keys.items() if device in self.ids}
 
     def access_list(self, prefix: str, keys: Mapping[int, bytes]) -> str:
         """Its section of the central broker's access list."""
         if not self.bridge:
             return ""
-        boards = ["+"]
-        if self.has_ids:
-            boards = [mqtt.name(device) for device in sorted(self.keys(keys))]
-        lines = (f"{topic}{board}\n" for topic in _OF_BOARDS for board in boards)
-        return (
-            f"user {self.user}\n" + (_FOR_ALL + "".join(lines)).format(prefix=prefix, name=self.name) + "\n"
-        )
+        boards = [mqtt.name(device) for device in sorted(self.keys(keys))] if self.has_ids else ["+"]
+        lines = [f"{topic}{board}\n" for topic in _OF_BOARDS for board in boards]
+        return f"user {self.user}\n{''.join([_FOR_ALL, *lines]).format(prefix=prefix, name=self.name)}\n"
 
 
 def is_site(directory: Path) -> bool:
@@ -127,17 +123,17 @@ def load_all(directory: Path) -> list[BrokerSite]:
 
 
 def ids(directory: Path) -> dict[str, range]:
-    """Of the central broker whose directory this is: the ids of the devices of each site with a broker, if it has any.
+    """The ids of each site with a broker and with ids of its own, for the directory of a central broker.
 
-    A description that cannot be read is left out: who hears boards goes on.
+    A description that cannot be read is left out, so that the host goes on.
     """
-    found = {}
+    by_site = {}
     for path in (directory / SITES).glob(f"*/{SITE}"):
         with suppress(StorageError, UsageError):
             site = _load(path)
             if site.bridge and site.has_ids:
-                found[site.name] = site.ids
-    return found
+                by_site[site.name] = site.ids
+    return by_site
 
 
 def _load(path: Path) -> BrokerSite:
@@ -150,39 +146,39 @@ def _load(path: Path) -> BrokerSite:
 
 
 class SiteIds:
-    """The ids of sites, and which sites are back just now, so that no site's broker speaks for another's boards.
+    """The ids of sites, and their latest returns, so that no site's broker speaks for another's boards.
 
-    An access list limits the topics of a site's broker, which name the first client of a board, but not its HELLO.
+    An access list limits the topics of a site's broker, which name the first client of a board, but not its HELLOs.
     """
 
     def __init__(self, load: Callable[[], Ids] = dict) -> None:
-        """load: the ids as they are now; it is called when a site is back, or the host is connected."""
+        """load: reads the current ids; called when a site is back, or the host is connected."""
         self._load = load
         self._ids: Ids = {}
-        self._back: dict[str, float] = {}  # when they were, by name
+        self._back: dict[str, float] = {}  # time of the last return, by name
 
     def renew(self) -> None:
         """Sites may have been added."""
         self._ids = self._load()
 
     def back(self, site: str, now: float) -> None:
-        """A site's broker says that it is connected again: this does not count too often, since anybody can say it."""
+        """A site's broker claims to be connected again; counts once in a while only, since anybody can claim it."""
         if now - self._back.get(site, -_AGAIN) >= _AGAIN:
             self.renew()
             self._back[site] = now
 
     def resent(self, first: int, now: float) -> bool:
-        """Whether what the board of this first client seems to say may be from before: its site is back just now."""
+        """Whether a message of the board with this first client may be old: its site has just returned."""
         return any(now - then < RESENT and self._may_speak(site, first) for site, then in self._back.items())
 
     def _may_speak(self, site: str, device: int) -> bool:
-        # A site without ids, for any board that is not at another.
+        # A site without ids may speak for any board that is at no other.
         if site in self._ids:
             return device in self._ids[site]
         return not any(device in ids for ids in self._ids.values())
 
     def cut(self, clients: range) -> range:
-        """Of the clients that a board claims, those that are where its first is."""
+        """The clients that a board claims, up to the first that belongs to another site than its first client."""
         stop = clients.stop
         for ids in self._ids.values():
             for end in (ids.start, ids.stop):
@@ -201,12 +197,12 @@ def check(directory: Path, name: str) -> None:
     if is_site(directory):
         raise UsageError(
             f"{directory} is the site of another broker",
-            hint="a site has none of its own: run 'tern broker config' on the central broker's directory",
+            hint="a site has no sites: run 'tern broker config' on the central broker's directory",
         )
 
 
 def _check_apart(site: BrokerSite, directory: Path, central: Access) -> None:
-    # Of two brokers each has names, and, if any, ids of devices of its own.
+    # Two brokers share neither names nor ids of devices.
     others = [
         (other, set(other.names)) for other in load_all(directory) if other.name != site.name and other.bridge
     ]
@@ -236,9 +232,9 @@ def describe(
     port: int | None = None,
     boards: range | None = None,
 ) -> BrokerSite:
-    """Note what a site is to have, over what was noted before; `write` then makes it. Raises UsageError.
+    """Store the options of a site; those that are left out stay. `write` then makes its files. Raises UsageError.
 
-    boards: the ids of its devices, as of `parse_range`.
+    boards: the ids of its devices.
     """
     check(directory, name)
     central = Access.load(directory / HOST)
@@ -247,7 +243,7 @@ def describe(
     if (names or address or port) and not (bridge or site.bridge):
         raise UsageError(f"site {name} has no broker", hint="add --bridge " + name)
     boards = boards or site.ids
-    old = site.names
+    before = site.names
     site = replace(
         site,
         bridge=bridge or site.bridge,
@@ -263,17 +259,16 @@ def describe(
         _check_apart(site, directory, central)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     (path.parent / CONFIG).unlink(missing_ok=True)
-    if tuple(old) != site.names:
-        (path.parent / CERTIFICATE).unlink(missing_ok=True)  # made anew for these names
+    if tuple(before) != site.names:
+        (path.parent / CERTIFICATE).unlink(missing_ok=True)  # `write` makes one for the new names
     write_file(path, json.dumps(asdict(site), indent=1).encode() + b"\n", secret=True)
     return site
 
 
 def write(directory: Path, keys: Mapping[int, bytes], anew: bool = False) -> list[BrokerSite]:
-    """Write what the directories of all sites of a central broker are to hold, for devices with these keys.
+    """Write the directories of all sites of a central broker, for devices with these keys; return the sites.
 
-    anew: their mosquitto.conf, too, which may have been edited. Return the sites. Raises OSError, StorageError and
-    UsageError.
+    anew: replace mosquitto.conf, which may have been edited. Raises OSError, StorageError and UsageError.
     """
     sites = load_all(directory)
     for site in sites:
@@ -312,22 +307,15 @@ def _write(site: BrokerSite, central: Path, keys: Mapping[int, bytes]) -> None:
         password=site.password,
         prefix=access.prefix,
     )
-    mosquitto_files.write_conf(
-        directory,
-        address=site.address,
-        port=site.port,
-        boards=len(keys),
-        tls=access.authority is not None,
-        user=None,
-        bridge=bridge,
-    )
+    listens = {"address": site.address, "port": site.port, "tls": access.authority is not None}
+    mosquitto_files.write_conf(directory, boards=len(keys), user=None, bridge=bridge, **listens)
 
 
 def _write_host(directory: Path, central: Access, site: BrokerSite) -> None:
-    # How boards are to reach their broker. There is nobody here to ask them: that is the host's, at the central one.
-    # Its store is found as long as the directory is where it was made.
+    # How boards reach their broker. The user is empty: only the host, at the central broker, asks boards. The path of
+    # the store is right as long as the directory is not moved.
     host, port = (site.names[0], site.port) if site.bridge else (central.host, central.port)
-    told = replace(
+    site_access = replace(
         central,
         host=host,
         port=port,
@@ -336,4 +324,4 @@ def _write_host(directory: Path, central: Access, site: BrokerSite) -> None:
         authority=central.authority and AUTHORITY,
         store=central.store and os.path.relpath(central.store, directory),
     )
-    write_file(directory / HOST, json.dumps(asdict(told), indent=1).encode() + b"\n", secret=True)
+    write_file(directory / HOST, json.dumps(asdict(site_access), indent=1).encode() + b"\n", secret=True)

@@ -35,7 +35,7 @@ def add_parser(subparsers: Any) -> None:
     init = add_command(
         actions,
         "init",
-        "write DIR/server and, for each site, DIR/NAME, to be copied there; again with another --site adds it",
+        "write DIR/server and, for each site, DIR/NAME, to be copied there; run it again to add a --site",
         """tern gateway init my-sites --site north:1-500 --site south:501-900 --name gateways.example.org
         tern gateway init my-sites --site west""",
     )
@@ -44,7 +44,7 @@ def add_parser(subparsers: Any) -> None:
         "--site",
         action="append",
         metavar="NAME[:FIRST-LAST]",
-        help="a site, and the ids that its devices may have (default: any); may be given several times",
+        help="a site, and the ids that its devices may have (default: any); repeat it for more sites",
     )
     init.add_argument(
         "--name",
@@ -54,7 +54,7 @@ def add_parser(subparsers: Any) -> None:
     init.add_argument(
         "--address",
         metavar="A",
-        help="for the server to listen on (default 0.0.0.0, all of IPv4; ::, where HOST is of IPv6; "
+        help="for the server to listen on (default 0.0.0.0, all of IPv4; :: if HOST is an IPv6 address; "
         "127.0.0.1 for localhost)",
     )
     init.add_argument("--port", type=int, metavar="P", help="of the server (default 9092)")
@@ -63,7 +63,7 @@ def add_parser(subparsers: Any) -> None:
     link = add_command(
         actions,
         "superlink",
-        "run Flower's SuperLink for DIR/server until Ctrl-C; it takes in new sites, and is started again if it dies",
+        "run Flower's SuperLink for DIR/server until Ctrl-C; it admits new sites, and is restarted if it dies",
         "tern gateway superlink my-sites",
     )
     link.add_argument("directory", metavar="DIR")
@@ -72,20 +72,20 @@ def add_parser(subparsers: Any) -> None:
     run_ = add_command(
         actions,
         "run",
-        "ask a site's devices what the server asks of them, until Ctrl-C; a later start needs no option",
+        "ask a site's devices for the server, until Ctrl-C; a later start needs no option",
         """tern gateway run north --fleet port:/dev/ttyACM0,/dev/ttyACM1 --store fleet/store.sqlite
         tern gateway run north --fleet mqtt:my-broker
         tern gateway run north --fleet simulated:1000 --dataset flights --first-id 1001
         tern gateway run north""",
     )
-    run_.add_argument("directory", metavar="DIR", help="of the site: 'tern gateway init' has written it")
+    run_.add_argument("directory", metavar="DIR", help="directory of the site, from 'tern gateway init'")
     fields.add_arguments(run_, SiteFleet)
     run_.add_argument("--json", action="store_true", help="print one JSON object a line")
     run_.set_defaults(func=run_run)
     status = add_command(
         actions,
         "status",
-        "say which sites are connected to the server in DIR, or, of a site's own directory, whether it runs",
+        "show which sites are connected to the server in DIR, or whether the site in DIR runs",
         "tern gateway status my-sites --json",
     )
     status.add_argument("directory", metavar="DIR")
@@ -124,12 +124,12 @@ def run_superlink(args: argparse.Namespace) -> int:
 
     server = Server.load(args.directory)
     with heeding_interrupts(), superlink(server) as running:
-        told: tuple[str, dict[str, bool]] | None = None
+        shown: tuple[str, dict[str, bool]] | None = None
         try:
             while True:
                 now = (running.condition, dict(running.sites))
-                if now != told:
-                    told = now
+                if now != shown:
+                    shown = now
                     _tell(server.host, server.port, *now, as_json=args.json)
                 time.sleep(_CHECK_EVERY)
         except KeyboardInterrupt:
@@ -159,27 +159,27 @@ def run_run(args: argparse.Namespace) -> int:
         print(json.dumps({"event": event, "message": message}) if args.json else visible(message), flush=True)
 
     runs = SiteFleet.of(directory, fields.given(args, SiteFleet))
-    said = NodeLog(site)
+    log = NodeLog(site)
     with (
         heeding_interrupts(),
         opened(directory, runs, tell) as gateway,
         serve_site(directory, gateway.handle),
     ):
-        threading.Thread(target=_follow, args=(gateway, site, said, tell), daemon=True).start()
+        threading.Thread(target=_follow, args=(gateway, site, log, tell), daemon=True).start()
         try:
             gateway.run()
         except KeyboardInterrupt:
-            tell("stopped; a round under way is taken up at the next start")
+            tell("stopped; the next start resumes an open round")
     return OK
 
 
-def _follow(gateway: Any, site: Any, said: Any, tell: Any) -> None:
-    """Tell when it can answer, and from then on how its node fares with the server."""
+def _follow(gateway: Any, site: Any, log: Any, tell: Any) -> None:
+    """Report when the gateway can answer, and from then on the state of its node."""
     if (count := gateway.ready()) is None:
         return
     tell(f"{site.name}: {count:,} devices; the server is {site.host} port {site.port}", "ready")
     while True:
-        if news := said.news():
+        if news := log.news():
             tell(news, "node")
         time.sleep(_CHECK_EVERY)
 

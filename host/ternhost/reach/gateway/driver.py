@@ -1,7 +1,7 @@
-"""Gateways, asked for the counts of a round: each asks its own devices, and answers exactly once.
+"""Asks gateways for the counts of a round: each asks its own devices, and answers exactly once.
 
-Messages may be lost or arrive twice; gateways, the way to them and this host may fail at any time. So a round is stored
-before any gateway hears of it, a gateway is asked again until it answers, and its answer is stored before it counts
+Messages may be lost or arrive twice; gateways, the connection to them and this host may fail at any time. So a round is
+stored before any gateway gets it, a gateway is asked again until it answers, and its answer is stored before it counts
 (shared_specs/gateways.md).
 """
 
@@ -17,7 +17,8 @@ from ternhost.count.members import Integers, integers
 from ternhost.count.questions import Averaged, round_body
 from ternhost.count.rounds import DEADLINE, QUORUM, Cohort, Round, RoundResult
 from ternhost.errors import DeviceError, RefusedError, StorageError, UsageError
-from ternhost.reach.driver import AllRefused, Cohorts, FleetStatus, Progress, Tell, Terms
+from ternhost.learn.schedule import Terms
+from ternhost.reach.driver import AllRefused, Cohorts, FleetStatus, Progress, Tell
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.messages import Answer, Hello, Here, MessageError, Model, Refused, Still, Taken
 from ternhost.reach.gateway.post import Post, Reply
@@ -27,15 +28,15 @@ from ternhost.reach.stored import DriverOptions, StoredDriver
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 
-GRACE = 150.0  # seconds beyond a round's deadline for which gateways are waited for: they may be coming back
+GRACE = 150.0  # seconds beyond a round's deadline in which a lost gateway may come back
 _TICK = 0.25
-_GREETING = 10.0  # seconds in which gateways that cannot be reached may come
+_GREETING = 10.0  # seconds for unreachable gateways to come
 _MOST_GREETING = 90.0  # where a site is connected: a ServerApp may take 45 s to start, and start twice
-_PUBLISHING = 10.0  # seconds in which gateways are to take a model
+_PUBLISHING = 10.0  # seconds for gateways to take a model
 
 
 class GatewaysRefuse(AllRefused):
-    """Nobody reported, and some gateways refuse to ask: in the words of one of them."""
+    """No device reported, and some gateways refuse to ask: gives the reason of one of them."""
 
     def __init__(self, result: RoundResult, gateway: str, refused: Refused) -> None:
         message = f"gateway {gateway} refuses: {refused.message}"
@@ -54,8 +55,8 @@ class GatewaysDriver(StoredDriver):
         registered: Registered = dict,
         **options: Unpack[DriverOptions],
     ) -> None:
-        """registered: the ids that the devices of gateways may have, by name; of others any. Results of single devices
-        come without their names; to a fleet that is served, gateways can be added.
+        """registered: by gateway, the ids that its devices may have; others may have any. Results of single devices
+        come without their ids. Gateways can be added to a served fleet.
         """
         super().__init__(store, terms, **options)
         self._post = post
@@ -106,7 +107,7 @@ class GatewaysDriver(StoredDriver):
             if gateway.here is None and not gateway.refused and not self._stopped.is_set():
                 self._roster.gone(gateway, "it has not said hello")
 
-    # What gateways say
+    # Messages of gateways
 
     def _receive(self, timeout: float, round_: RoundAtGateways | None) -> None:
         for received in self._post.receive(timeout):
@@ -125,7 +126,7 @@ class GatewaysDriver(StoredDriver):
             return
         if isinstance(message, (Answer, Refused)):
             gateway.unanswered = 0
-        if not isinstance(message, Still):  # of that, only what is more than before
+        if not isinstance(message, Still):  # a Still counts as news only with more reports
             self._roster.heard(gateway, now)
         if isinstance(message, Here):
             self._roster.admit(gateway, message, now, strict=self._meeting and not self._standing)
@@ -157,17 +158,17 @@ class GatewaysDriver(StoredDriver):
             hint = f" ({message.hint})" if message.hint else ""
             self._go_on_without(gateway, round_, f"refuses: {message.message}{hint}")
             round_.refused[gateway.name] = message
-            self._post.send(gateway.name, Hello().encode())  # what it is may have changed
+            self._post.send(gateway.name, Hello().encode())  # its HERE may have changed
 
     def _go_on_without(self, gateway: KnownGateway, round_: RoundAtGateways, why: str) -> None:
         self._warn(f"round {round_.number}: gateway {gateway.name} {why}; the round goes on without it")
         round_.give_up(gateway.name)
 
-    # What a run asks for
+    # Rounds
 
     @property
     def devices(self) -> Integers:
-        """Of the gateways that have been heard; of a fleet that is served, of those that are there."""
+        """The devices of the gateways that have been heard; in a served fleet, of those that are connected."""
         if self._standing:
             self._roster.look(time.monotonic())
         there = [
@@ -182,7 +183,7 @@ class GatewaysDriver(StoredDriver):
         heard = [
             gateway.here
             for gateway in self._roster.all.values()
-            if gateway.here is not None and not gateway.told_gone
+            if gateway.here is not None and not gateway.reported_gone
         ]
         boards = [here.boards for here in heard if here.boards is not None]
         return FleetStatus(
@@ -198,19 +199,19 @@ class GatewaysDriver(StoredDriver):
 
     def resume(self) -> list[int]:
         now = time.monotonic()
-        for asked in self._store.open_rounds():
-            if self._run is not None and asked.run not in (None, self._run):
+        for stored in self._store.open_rounds():
+            if self._run is not None and stored.run not in (None, self._run):
                 continue
             try:
-                round_ = RoundAtGateways.stored(asked, self._store.exchange(asked.number), now)
+                round_ = RoundAtGateways.stored(stored, self._store.exchange(stored.number), now)
             except MessageError as error:
                 raise StorageError(
-                    f"round {asked.number} was begun by another version: {error}",
+                    f"round {stored.number} was begun by another version: {error}",
                     hint="finish it with that version, or give it up with --anew",
                 ) from error
             for name in round_.outstanding:
                 self._roster.all.setdefault(name, KnownGateway(name))
-            self._rounds[asked.number] = round_
+            self._rounds[stored.number] = round_
         return sorted(self._rounds)
 
     def next_round(self, planned: int) -> int:
@@ -218,17 +219,23 @@ class GatewaysDriver(StoredDriver):
         ours = last_number(self._store)
         if theirs > ours:
             self._warn(
-                f"gateways were asked round {theirs}, and this store knows of none after {ours}: if it is a copy"
-                " that was put back, or a new one, what those rounds cost their devices is counted nowhere here"
+                f"gateways were asked round {theirs}, but this store knows of none after {ours}: if it is new, or was "
+                "restored from a copy, it does not count what those rounds cost their devices"
             )
         return max(number, theirs + 1)
 
     def open(self, number: int, cohorts: Cohorts) -> None:
-        asked = [Cohort(round_body(number, question), integers(devices)) for question, devices in cohorts]
-        every = np.concatenate([integers(()), *(integers(cohort.devices) for cohort in asked)])
-        if not len(every) or not all(len(cohort.devices) for cohort in asked) or _some_twice(every):
+        cohorts_asked = [
+            Cohort(round_body(number, question), integers(devices)) for question, devices in cohorts
+        ]
+        every = np.concatenate([integers(()), *(integers(cohort.devices) for cohort in cohorts_asked)])
+        if (
+            not len(every)
+            or not all(len(cohort.devices) for cohort in cohorts_asked)
+            or len(np.unique(every)) < len(every)
+        ):
             raise UsageError("a round must ask at least one device, and none twice")
-        round_ = Round(number, asked, self.terms.reports(len(every)), self.terms.deadline, self._run)
+        round_ = Round(number, cohorts_asked, self.terms.reports(len(every)), self.terms.deadline, self._run)
         there = {
             gateway.name: gateway.devices for gateway in self._roster.all.values() if len(gateway.devices)
         }
@@ -250,7 +257,8 @@ class GatewaysDriver(StoredDriver):
             self._roster.greet(now, frozenset(round_.outstanding))
             for name in sorted(round_.outstanding):
                 gateway = self._roster.all[name]
-                self._roster.send(gateway, _held(round_, gateway), now, gateway.hold)
+                question = replace(round_.asks[name], hold=gateway.hold).encode()
+                self._roster.send(gateway, question, now, gateway.hold)
             self._leave_out(round_, now)
             if ended := self._ended(round_):
                 return self._end(round_, ended)
@@ -271,7 +279,7 @@ class GatewaysDriver(StoredDriver):
         for name in sorted(round_.outstanding):
             gateway = self._roster.all[name]
             if not gateway.left_out and now > self._latest(round_, gateway):
-                gateway.left_out = gateway.told_gone = True
+                gateway.left_out = gateway.reported_gone = True
                 gateway.unanswered += 1
                 self._store.gateway_gone(name)
                 self._warn(
@@ -280,7 +288,7 @@ class GatewaysDriver(StoredDriver):
                 )
 
     def _latest(self, round_: RoundAtGateways, gateway: KnownGateway) -> float:
-        """Until when a gateway's answer is waited for."""
+        """The time at which the wait for a gateway's answer ends."""
         if self.terms.deadline is None:
             return gateway.heard + GRACE
         return round_.begun + self.terms.deadline + GRACE
@@ -310,7 +318,7 @@ class GatewaysDriver(StoredDriver):
         super().publish(averaged)
         self._taken.clear()
         payload, end = Model(averaged).encode(), time.monotonic() + _PUBLISHING
-        there = {gateway.name: gateway for gateway in self._roster.there if not gateway.told_gone}
+        there = {gateway.name: gateway for gateway in self._roster.there if not gateway.reported_gone}
         for gateway in there.values():
             gateway.next = 0.0
         while (
@@ -334,11 +342,3 @@ class GatewaysDriver(StoredDriver):
     def stop(self) -> None:
         super().stop()
         self._post.stop()
-
-
-def _held(round_: RoundAtGateways, gateway: KnownGateway) -> bytes:
-    return replace(round_.asks[gateway.name], hold=gateway.hold).encode()
-
-
-def _some_twice(devices: Integers) -> bool:
-    return len(np.unique(devices)) < len(devices)

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from ternhost.errors import UsageError
-from ternhost.reach.driver import Driver, Terms
+from ternhost.learn.schedule import Terms
+from ternhost.reach.driver import Driver
 from ternhost.reach.fleet import Fleet, RunContext
 from ternhost.reach.gateway.driver import GatewaysDriver
 from ternhost.reach.gateway.post import Post

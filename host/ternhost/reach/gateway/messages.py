@@ -1,14 +1,15 @@
 """The messages between a host and its gateways, as bytes (shared_specs/gateways.md).
 
-A message is its protocol and its kind, a byte each; then parts, each after its length (u32, little-endian), the first
-an object of JSON. Anybody may have sent it, so it is read strictly: an extra field, a missing one, a number out of
-bounds or devices out of order is a MessageError, and nothing is inflated beyond its upper bound.
+A message is its protocol and its kind, a byte each, then parts, each after its length (u32, little-endian). The first
+part is an object of JSON, the head. Reading is strict, since anybody may be the sender: an extra member, a missing one,
+a number out of bounds or devices out of order is a MessageError, and nothing is inflated beyond its upper bound.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,7 +38,7 @@ _MOST_JSON = 1 << 20
 
 
 class MessageError(ValueError):
-    """These bytes are no such message, or of another version."""
+    """These bytes are no message, or one of another version."""
 
 
 # Messages of the host
@@ -55,10 +56,10 @@ class Hello:
 class Ask:
     """A round, for the devices of one gateway: ascending ids in each cohort.
 
-    individual: single results are wanted, too; of a cohort of hashed answers, only how many speak for each of its
-    `categories` (a number a cohort, 0 for others; or none). quorum: share of the reports that ends it; deadline: s.
-    hold: s for which the gateway may keep the question before it reports its progress. Two messages that differ only
-    in the last three ask the same question.
+    individual: single results are wanted, too; for a cohort of hashed answers, only the number that supports each of
+    its `categories` (one number for each cohort, 0 for others; or empty). quorum: share of the reports that ends it;
+    deadline: s. hold: s until the gateway reports its progress. Two messages that differ only in the last three ask the
+    same question.
     """
 
     number: int
@@ -76,7 +77,7 @@ class Ask:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the question and its devices: it tells which answer belongs to it."""
+        """SHA-256 of the question and its devices, which identifies its answer."""
         counts = (len(self.cohorts), len(self.categories))
         head = struct.pack(f"<IB{2 + counts[1]}I", self.number, self.individual, *counts, *self.categories)
         digest = hashlib.sha256(b"tern question" + head)
@@ -93,14 +94,13 @@ class Ask:
 
 @dataclass(frozen=True)
 class Model:
-    """The model that a run has learned, for devices."""
+    """The model of a run, for devices."""
 
     averaged: Averaged
 
     def encode(self) -> bytes:
-        model = self.averaged
-        head = {"model": model.model, "exponent": model.exponent, "classes": model.classes}
-        return _pack(MODEL, {**head, "parameters": [int(value) for value in model.parameters]})
+        parameters = [int(value) for value in self.averaged.parameters]
+        return _pack(MODEL, {**vars(self.averaged), "parameters": parameters})
 
 
 # Messages of a gateway
@@ -139,11 +139,11 @@ class Still:
 
 @dataclass(frozen=True)
 class Answer:
-    """A gateway's result of a round, for the question of that digest; cohorts in the order of the question.
+    """A gateway's result of a round, for the question with that digest; cohorts in the order of the question.
 
-    reports: of each cohort. refusals: (code, detail, devices). counts: of each cohort, d x symbols int64, little-endian
-    and deflated. results: of each cohort, packed in the same way, the single results where they were wanted, or, of
-    hashed answers, how many speak for each category; or empty.
+    reports: by cohort. refusals: (code, detail, devices). counts: by cohort, d x symbols int64, little-endian,
+    deflated. results: by cohort, packed in the same way: the wanted single results, or, for hashed answers, the number
+    that supports each category; or empty.
     """
 
     number: int
@@ -202,12 +202,13 @@ def decode(data: bytes) -> Message:
     """The message in these bytes. Raises MessageError."""
     kind = kind_of(data)
     head, blobs = _parts(bytes(data))
-    _require(kind in _READ, f"there is no kind {kind}")
+    _require(kind in _HEADS, f"there is no kind {kind}")
+    checks = _HEADS[kind]
+    _require(head.keys() == checks.keys(), f"its head must have {', '.join(checks) or 'no members'}")
+    for name, is_valid in checks.items():
+        _require(is_valid(head[name]), f"{name!r} is not as it must be")
     _require(not blobs or kind in (ASK, HERE, ANSWER), "it has more than a head")
-    fields = _Fields(head)
-    message = _READ[kind](fields, blobs)
-    fields.end()
-    return message
+    return _READ[kind](head, blobs)
 
 
 def decode_ask(data: bytes) -> Ask:
@@ -220,14 +221,14 @@ def decode_ask(data: bytes) -> Ask:
 
 def _require(condition: bool, what: str) -> None:
     if not condition:
-        raise MessageError(f"a message of a gateway or its host is not in order: {what}")
+        raise MessageError(f"a message of a gateway or its host is wrong: {what}")
 
 
 def _parts(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
     parts: list[bytes] = []
     at = 2
     while at < len(data):
-        _require(len(data) - at >= LENGTH.size and len(parts) <= _MOST_PARTS, "it does not end in order")
+        _require(len(data) - at >= LENGTH.size and len(parts) <= _MOST_PARTS, "it does not end with a part")
         (length,) = LENGTH.unpack_from(data, at)
         at += LENGTH.size
         _require(length <= len(data) - at, "it is cut off")
@@ -242,96 +243,96 @@ def _parts(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
     return head, parts[1:]
 
 
-class _Fields:
-    """The members of a message's head: each is read once, and none may be left."""
+# Checks of the members of a head
 
-    def __init__(self, head: dict[str, Any]) -> None:
-        self._head = head
-
-    def take(self, name: str) -> Any:
-        """A member of any type."""
-        _require(name in self._head, f"it lacks {name!r}")
-        return self._head.pop(name)
-
-    def integer(self, name: str, low: int, high: int) -> int:
-        """A whole number within bounds."""
-        return _integer(self.take(name), name, low, high)
-
-    def integer_or_none(self, name: str, low: int, high: int) -> int | None:
-        value = self.take(name)
-        return None if value is None else _integer(value, name, low, high)
-
-    def number(self, name: str, low: float, high: float) -> float:
-        """A number within bounds."""
-        return _number(self.take(name), name, low, high)
-
-    def number_or_none(self, name: str, low: float, high: float) -> float | None:
-        value = self.take(name)
-        return None if value is None else _number(value, name, low, high)
-
-    def flag(self, name: str) -> bool:
-        value = self.take(name)
-        _require(type(value) is bool, f"{name!r} is neither true nor false")
-        return bool(value)
-
-    def text(self, name: str, most: int = MOST_TEXT) -> str:
-        """Text of bounded length."""
-        value = self.take(name)
-        in_order = isinstance(value, str) and len(value) <= most
-        _require(in_order, f"{name!r} is no text of at most {most} characters")
-        return str(value)
-
-    def _list(self, name: str, most: int) -> list[Any]:
-        value = self.take(name)
-        _require(isinstance(value, list) and len(value) <= most, f"{name!r} is no list of at most {most}")
-        return list(value)
-
-    def integers(self, name: str, most: int, low: int, high: int) -> list[int]:
-        """A list of at most `most` whole numbers within bounds."""
-        return [_integer(value, name, low, high) for value in self._list(name, most)]
-
-    def rows(self, name: str, most: int, width: int, high: int) -> list[tuple[int, ...]]:
-        """A list of at most `most` lists of `width` whole numbers from 0 to `high`."""
-        rows = self._list(name, most)
-        for row in rows:
-            _require(isinstance(row, list) and len(row) == width, f"{name!r} has a row of another width")
-        return [tuple(_integer(value, name, 0, high) for value in row) for row in rows]
-
-    def end(self) -> None:
-        _require(not self._head, f"it has {next(iter(self._head), '')!r} too much")
+Check = Callable[[Any], bool]
 
 
-def _integer(value: Any, name: str, low: int, high: int) -> int:
-    _require(type(value) is int and low <= value <= high, f"{name!r} is not {low} to {high}")
-    return int(value)
+def _whole(low: int, high: int) -> Check:
+    return lambda value: type(value) is int and low <= value <= high
 
 
-def _number(value: Any, name: str, low: float, high: float) -> float:
-    in_order = type(value) in (int, float) and low <= value <= high  # NaN is in no bounds
-    _require(in_order, f"{name!r} is not {low:g} to {high:g}")
-    return float(value)
+def _number(low: float, high: float) -> Check:
+    return lambda value: type(value) in (int, float) and low <= value <= high  # NaN is in no bounds
+
+
+def _flag(value: Any) -> bool:
+    return type(value) is bool
+
+
+def _text(most: int = MOST_TEXT) -> Check:
+    return lambda value: isinstance(value, str) and len(value) <= most
+
+
+def _list(is_valid: Check, least: int, most: int) -> Check:
+    return lambda value: isinstance(value, list) and least <= len(value) <= most and all(map(is_valid, value))
+
+
+def _or_none(is_valid: Check) -> Check:
+    return lambda value: value is None or is_valid(value)
+
+
+def _digest(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+
+
+_ROUND, _COUNT = _whole(1, wire.MAX_ROUND), _whole(0, MOST_DEVICES)
+_HEADS: dict[int, dict[str, Check]] = {
+    HELLO: {},
+    ASK: {
+        "number": _ROUND,
+        "individual": _flag,
+        "categories": _list(_whole(0, wire.MAX_BASE), 0, MOST_COHORTS),
+        "quorum": _number(0, 1),
+        "deadline": _or_none(_number(0, 1e9)),
+        "hold": _number(0, LONGEST_HOLD),
+    },
+    MODEL: {
+        "model": _whole(0, 255),
+        "parameters": _list(_whole(-32768, 32767), 1, wire.MAX_VALUES),
+        "exponent": _whole(-127, 127),
+        "classes": _whole(1, 255),
+    },
+    HERE: {
+        "last": _whole(0, wire.MAX_ROUND),
+        "fleet": _text(100),
+        "version": _text(100),
+        "boards": _or_none(_COUNT),
+        "budget_left": _or_none(_whole(0, ledger.MAX_BUDGET)),
+        "single_results": _flag,
+    },
+    STILL: {"number": _ROUND, "reports": _COUNT},
+    ANSWER: {
+        "number": _ROUND,
+        "digest": _digest,
+        "ended": lambda value: value in (COMPLETE, QUORUM, DEADLINE),
+        "reports": _list(_COUNT, 1, MOST_COHORTS),
+        "refusals": _list(_list(_whole(0, 0xFFFFFFFF), 3, 3), 0, MOST_REASONS),
+    },
+    REFUSED: {"number": _whole(0, wire.MAX_ROUND), "message": _text(), "hint": _text()},
+    TAKEN: {},
+}
 
 
 def _devices(blob: bytes, most: int = MOST_DEVICES) -> Integers:
     try:
         ids = np.asarray(unpack_ids(blob, most), np.int64)
     except ValueError as error:
-        raise MessageError(f"a message of a gateway or its host is not in order: {error}") from error
-    _require(len(ids) == 0 or (ids[0] >= 1 and ids[-1] < wire.FLEET), "an id is none of a device")
+        raise MessageError(f"a message of a gateway or its host is wrong: {error}") from error
+    _require(len(ids) == 0 or (ids[0] >= 1 and ids[-1] < wire.FLEET), "an id cannot be a device's")
     _require(bool(np.all(ids[1:] > ids[:-1])), "devices are out of order")
     return ids
 
 
-def _ask(fields: _Fields, blobs: Sequence[bytes]) -> Ask:
+def _ask(head: dict[str, Any], blobs: Sequence[bytes]) -> Ask:
     _require(2 <= len(blobs) <= 2 * MOST_COHORTS and len(blobs) % 2 == 0, "it has no cohorts")
-    number = fields.integer("number", 1, wire.MAX_ROUND)
     cohorts: list[Cohort] = []
     left = MOST_DEVICES  # for all cohorts
     for body, packed in zip(blobs[::2], blobs[1::2], strict=True):
         try:
             question = decode_body(body)
             cards.decode(bytes(question.card))
-            _require(question.round == number, "a cohort is of another round")
+            _require(question.round == head["number"], "a cohort is of another round")
         except (frames.FrameError, cards.CardError) as error:
             raise MessageError(f"a host asks what no frame can carry: {error}") from error
         devices = _devices(packed, left)
@@ -340,24 +341,12 @@ def _ask(fields: _Fields, blobs: Sequence[bytes]) -> Ask:
         cohorts.append(Cohort(body, devices))
     all_devices = np.concatenate([cohort.devices for cohort in cohorts])
     _require(len(np.unique(all_devices)) == len(all_devices), "a device is asked twice")
-    categories = fields.integers("categories", MOST_COHORTS, 0, wire.MAX_BASE)
-    _require(len(categories) in (0, len(cohorts)), "it has not a number of categories a cohort")
-    return Ask(
-        number,
-        cohorts,
-        fields.flag("individual"),
-        categories,
-        fields.number("quorum", 0, 1),
-        fields.number_or_none("deadline", 0, 1e9),
-        fields.number("hold", 0, LONGEST_HOLD),
-    )
+    _require(len(head["categories"]) in (0, len(cohorts)), "it lacks the number of categories of a cohort")
+    return Ask(cohorts=cohorts, **head)
 
 
-def _model(fields: _Fields, blobs: Sequence[bytes]) -> Model:
-    parameters = fields.integers("parameters", wire.MAX_VALUES, -32768, 32767)
-    _require(len(parameters) >= 1, "it has no parameters")
-    exponent, classes = fields.integer("exponent", -127, 127), fields.integer("classes", 1, 255)
-    averaged = Averaged(fields.integer("model", 0, 255), parameters, exponent, classes)
+def _model(head: dict[str, Any], blobs: Sequence[bytes]) -> Model:
+    averaged = Averaged(**head)
     try:
         averaged.frame(1, bytes(wire.KEY_BYTES))
     except (ValueError, struct.error, OverflowError) as error:
@@ -365,47 +354,25 @@ def _model(fields: _Fields, blobs: Sequence[bytes]) -> Model:
     return Model(averaged)
 
 
-def _here(fields: _Fields, blobs: Sequence[bytes]) -> Here:
+def _here(head: dict[str, Any], blobs: Sequence[bytes]) -> Here:
     _require(len(blobs) == 1, "it has not one set of devices")
-    return Here(
-        _devices(blobs[0]),
-        fields.integer("last", 0, wire.MAX_ROUND),
-        fields.text("fleet", 100),
-        fields.text("version", 100),
-        fields.integer_or_none("boards", 0, MOST_DEVICES),
-        fields.integer_or_none("budget_left", 0, ledger.MAX_BUDGET),
-        fields.flag("single_results"),
-    )
+    return Here(_devices(blobs[0]), **head)
 
 
-def _still(fields: _Fields, blobs: Sequence[bytes]) -> Still:
-    return Still(fields.integer("number", 1, wire.MAX_ROUND), fields.integer("reports", 0, MOST_DEVICES))
+def _answer(head: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
+    cohorts = len(head["reports"])
+    _require(len(blobs) in (cohorts, 2 * cohorts), "it lacks the counts of a cohort")
+    head["digest"], head["refusals"] = bytes.fromhex(head["digest"]), list(map(tuple, head["refusals"]))
+    return Answer(counts=blobs[:cohorts], results=blobs[cohorts:], **head)
 
 
-def _answer(fields: _Fields, blobs: Sequence[bytes]) -> Answer:
-    number, digest = fields.integer("number", 1, wire.MAX_ROUND), fields.text("digest", 64)
-    _require(len(digest) == 64 and all(one in "0123456789abcdef" for one in digest), "it has no digest")
-    ended = fields.text("ended", 20)
-    _require(ended in (COMPLETE, QUORUM, DEADLINE), "its round has ended as none does")
-    reports = fields.integers("reports", MOST_COHORTS, 0, MOST_DEVICES)
-    _require(len(reports) >= 1, "it has no cohorts")
-    _require(len(blobs) in (len(reports), 2 * len(reports)), "it has not the counts of each cohort")
-    refusals = fields.rows("refusals", MOST_REASONS, 3, 0xFFFFFFFF)
-    counts, results = blobs[: len(reports)], blobs[len(reports) :]
-    return Answer(number, bytes.fromhex(digest), ended, reports, refusals, counts, results)
-
-
-def _refused(fields: _Fields, blobs: Sequence[bytes]) -> Refused:
-    return Refused(fields.integer("number", 0, wire.MAX_ROUND), fields.text("message"), fields.text("hint"))
-
-
-_READ: dict[int, Callable[[_Fields, Sequence[bytes]], Message]] = {
-    HELLO: lambda fields, blobs: Hello(),
+_READ: dict[int, Callable[[dict[str, Any], Sequence[bytes]], Message]] = {
+    HELLO: lambda head, blobs: Hello(),
     ASK: _ask,
     MODEL: _model,
     HERE: _here,
-    STILL: _still,
+    STILL: lambda head, blobs: Still(**head),
     ANSWER: _answer,
-    REFUSED: _refused,
-    TAKEN: lambda fields, blobs: Taken(),
+    REFUSED: lambda head, blobs: Refused(**head),
+    TAKEN: lambda head, blobs: Taken(),
 }

@@ -1,7 +1,7 @@
 """A Post carries bytes between a host and the gateways of its sites; at a site a Handler turns a question into a reply.
 
-A Post promises little: what is sent may be lost, or be handled twice. Whoever uses it asks again, and makes sure that
-a gateway counts once. What a Post does promise is who speaks: a reply comes from the site whose name it carries.
+A Post guarantees little: a message may be lost, or be handled twice. Its user asks again, and makes sure that a gateway
+counts once. A Post does authenticate the sender: a reply comes from the site whose name it carries.
 `ternhost.reach.gateway.flower` has the Post over Flower.
 
 On a gateway's socket a question is its length, 4 bytes big-endian, and its bytes; the reply is a byte (0: the answer,
@@ -26,53 +26,53 @@ from typing import Protocol, Self
 from ternhost.errors import DeviceError, TernError, UsageError
 
 SOCKET = "gateway.sock"  # in the directory of a site
-SERVER = "server"  # the directory beside those of the sites, which no site may have for a name
+SERVER = "server"  # the directory beside those of the sites; no site may have this name
 LARGEST = 1 << 28  # bytes of a question or an answer
-MOST_TEXT = 2000  # characters of an error, from whomever
+MOST_TEXT = 2000  # characters of an error
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _LENGTH = struct.Struct(">I")
 _LONGEST_PATH = 100  # bytes; the system takes 107 for a socket
 
 Handler = Callable[[bytes], bytes]
-"""What a gateway does with a question. Its TernError reaches the host as the text of an error."""
+"""Turns a question into a reply. A TernError reaches the host as the text of an error."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """A reply of the gateway at `site`; `payload` is None where something failed, and `error` says what."""
+    """A reply of the gateway at `site`; after a failure `payload` is None and `error` gives the reason."""
 
     site: str
     payload: bytes | None
     error: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "error", self.error[:MOST_TEXT])  # it may be of another machine
+        object.__setattr__(self, "error", self.error[:MOST_TEXT])  # it may come from another machine
 
 
 class Post(Protocol):
-    """The way of a host to its gateways. One thread sends and receives; any may stop it."""
+    """The connection of a host to its gateways. One thread sends and receives; any thread may stop it."""
 
     def __enter__(self) -> Self:
         """Begin. Raises UsageError and DeviceError."""
 
     def __exit__(self, *raised: object) -> None:
-        """End; no thread or process that was started stays."""
+        """End, with all threads and processes that it started."""
 
     def sites(self) -> Mapping[str, bool]:
-        """The name of each registered gateway, and whether it can be reached now, as far as is known."""
+        """The name of each registered gateway, and whether it can probably be reached now."""
 
     def send(self, site: str, payload: bytes) -> None:
-        """Send to a registered gateway. Returns at once; what is sent may be lost."""
+        """Send to a registered gateway. Returns at once; the message may be lost."""
 
     def receive(self, timeout: float) -> list[Reply]:
-        """What has come, at once if there is something; else wait up to `timeout` seconds, or until `stop`."""
+        """The replies so far; if there are none, wait up to `timeout` seconds, or until `stop`."""
 
     def stop(self) -> None:
-        """Have `receive` return soon, with what there is. For another thread, or a signal handler."""
+        """Have `receive` return soon. For another thread, or a signal handler."""
 
     def condition(self) -> str:
-        """What is wrong with the way itself, a sentence for people; "" where all is well."""
+        """A sentence about what is wrong with the connection itself; "" where all is well."""
 
 
 def check_site(name: str) -> None:
@@ -85,13 +85,13 @@ def check_site(name: str) -> None:
 
 
 class Inbox:
-    """Where a Post's threads leave what has come, for `receive`."""
+    """The replies that a Post's threads have received, for `receive`."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Reply | None] = queue.SimpleQueue()
 
     def put(self, received: Reply) -> None:
-        """Leave it there."""
+        """Add a reply."""
         self._queue.put(received)
 
     def stop(self) -> None:
@@ -100,19 +100,20 @@ class Inbox:
 
     def receive(self, timeout: float) -> list[Reply]:
         """As Post's."""
-        found: list[Reply] = []
+        replies: list[Reply] = []
         with suppress(queue.Empty):
             item = self._queue.get(timeout=max(0.0, timeout))
             while item is not None:
-                found.append(item)
+                replies.append(item)
                 item = self._queue.get_nowait()
-        return found
+        return replies
 
 
 def call(path: str | Path, payload: bytes, timeout: float) -> bytes:
     """Ask the gateway that serves the socket at `path`.
 
-    Raises DeviceError: nobody serves it, it has not answered within `timeout` seconds, or the error that it answers.
+    Raises DeviceError if nothing serves it, if no answer comes within `timeout` seconds, or with the error of the
+    gateway.
     """
     end = time.monotonic() + timeout
     try:
@@ -140,9 +141,8 @@ def text_of(data: bytes) -> str:
 def serve_locally(path: str | Path, handler: Handler) -> Iterator[None]:
     """Answer questions on a socket at `path`, which is for its owner alone, while the context lasts.
 
-    Each connection has a thread, so `handler` is called by several at once. Raises UsageError if another process
-    serves the socket. On leaving, questions under way lose their connection; their threads go on until `handler`
-    returns.
+    Each connection has a thread, so several may call `handler` at once. Raises UsageError if another process serves the
+    socket. On leaving, open questions lose their connection; their threads go on until `handler` returns.
     """
     path = Path(path)
     if served(path):
@@ -188,7 +188,7 @@ def _handled(handler: Handler, payload: bytes) -> tuple[bool, bytes]:
         return False, handler(payload)
     except TernError as error:
         return True, error.message.encode()
-    except Exception as error:  # a fault of the gateway: the host is told, and so are the people at the site
+    except Exception as error:  # a fault of the gateway, for the host and for the log at the site
         threading.excepthook(
             threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
         )
@@ -196,7 +196,7 @@ def _handled(handler: Handler, payload: bytes) -> tuple[bool, bytes]:
 
 
 def send_frame(connection: socket.socket, data: bytes, before: bytes = b"") -> None:
-    """Send `data` after its length, and before that what `before` has. Raises OSError."""
+    """Send `before`, the length of `data`, and `data`. Raises OSError."""
     connection.sendall(before + _LENGTH.pack(len(data)) + data)
 
 
@@ -223,7 +223,7 @@ def exactly(connection: socket.socket, length: int, end: float | None = None) ->
 
 @contextmanager
 def listening(path: Path) -> Iterator[socket.socket]:
-    """A socket that listens at `path`, for its owner alone; one that was left there is replaced. Raises OSError."""
+    """A socket that listens at `path`, for its owner alone; replaces a stale one. Raises OSError."""
     temporary = path.with_name(f".{path.name}-{os.getpid()}")
     temporary.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as server:
@@ -256,7 +256,7 @@ def served(path: Path) -> bool:
 
 @contextmanager
 def _short(path: Path) -> Iterator[str]:
-    """`path`, or another name of it that the system takes for a socket, whose names must be short."""
+    """`path`, or another name of it that is short enough for a socket."""
     if len(os.fsencode(path)) <= _LONGEST_PATH:
         yield str(path)
         return

@@ -1,4 +1,4 @@
-"""The gateways that a host knows: their connections, and the devices and round numbers that they report."""
+"""The gateways that a host knows: their connections, devices and round numbers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ HOLD = 2.0, 15.0  # seconds for which a gateway keeps a question: at first, and 
 _PATIENCE = 2.0, 30.0  # seconds until a gateway that fails is asked again: at first, and at most
 _LOST = 6.0  # seconds beyond `hold` after which a message, or its reply, was lost
 _LOOK = 1.0  # seconds between two looks at who can be reached
-_AGAIN = 30.0  # seconds after which a gateway of a fleet that is served says anew which devices it has
-_UNWANTED = 150.0  # seconds until one that claims the devices of another one is heard again
+_AGAIN = 30.0  # seconds after which a gateway of a served fleet is asked for its devices again
+_UNWANTED = 150.0  # seconds until a gateway that claims the devices of another one is heard again
 
 Registered = Callable[[], Mapping[str, range]]
 
@@ -35,13 +35,13 @@ class KnownGateway:
     devices: Integers = field(default_factory=lambda: integers(()))
     here: Here | None = None  # its latest HERE since the driver was opened
     heard: float = 0.0
-    registered: bool = True  # the way to it is known
+    registered: bool = True  # the post knows it
     reachable: bool = True
     left_out: bool = False  # rounds do not wait for it until it is heard again
-    unanswered: int = 0  # rounds that it was left out of since it has answered one
-    first: int | None = None  # the last number that it had used when it was first heard
-    told_gone: bool = False
-    refused: bool = False  # what it says does not count
+    unanswered: int = 0  # rounds without it since its last answer
+    first: int | None = None  # the last round number in its first HERE
+    reported_gone: bool = False
+    refused: bool = False  # its messages are ignored
     patience: float = _PATIENCE[0]
     hold: float = HOLD[0]
     greeted: float = 0.0
@@ -49,7 +49,7 @@ class KnownGateway:
 
 
 class GatewayRoster:
-    """Gateways by name, in `all`: those that `post` can reach, and those that the store has heard before."""
+    """Gateways by name, in `all`: those of the `post`, and those in the store from before."""
 
     def __init__(
         self,
@@ -60,11 +60,11 @@ class GatewayRoster:
         standing: bool,
         registered: Registered = dict,
     ) -> None:
-        """standing: devices come and go. registered: the ids that devices may have, by gateway; of others any."""
+        """standing: devices come and go. registered: by gateway, the ids that its devices may have."""
         self.all = {known.name: KnownGateway(known.name, known.devices) for known in store.gateways()}
-        self.condition = ""  # of the way to them
+        self.condition = ""  # of the post
         self.quiet = True  # do not warn of absent gateways yet
-        self._doubted: set[str] = set()  # gateways whose numbers are not believed
+        self._doubted: set[str] = set()  # gateways whose round numbers are not credible
         self._store = store
         self._post = post
         self._warn = warn
@@ -74,7 +74,7 @@ class GatewayRoster:
 
     @property
     def there(self) -> list[KnownGateway]:
-        """Those that have been heard."""
+        """The gateways that have been heard."""
         return [gateway for gateway in self.all.values() if gateway.here is not None]
 
     def look(self, now: float) -> None:
@@ -87,7 +87,7 @@ class GatewayRoster:
             self.condition = condition
             if condition and not self.quiet:
                 self._warn(condition)
-        for name in self.all.keys() - sites.keys():  # taken away, or about to be started again
+        for name in self.all.keys() - sites.keys():  # removed, or about to restart
             self.all[name].reachable = self.all[name].registered = False
         for name, reachable in sites.items():
             gateway = self.all.setdefault(name, KnownGateway(name))
@@ -96,7 +96,7 @@ class GatewayRoster:
             gateway.reachable, gateway.registered = reachable, True
 
     def greet(self, now: float, besides: frozenset[str] = frozenset()) -> None:
-        """Say hello to gateways that have not been heard, except for `besides`; again where devices come and go."""
+        """Say hello to gateways that have not been heard, except for `besides`; repeatedly in a served fleet."""
         for gateway in self.all.values():
             stale = self._standing and now - gateway.greeted > _AGAIN
             if (gateway.here is None or gateway.left_out or stale) and gateway.name not in besides:
@@ -110,29 +110,29 @@ class GatewayRoster:
             self._post.send(gateway.name, payload)
 
     def heard(self, gateway: KnownGateway, now: float) -> None:
-        """Note that it has sent something. Rounds do not wait again for a gateway that never answers one."""
+        """Note that it has sent a message. A gateway that never answers a round stays left out."""
         gateway.heard, gateway.patience = now, _PATIENCE[0]
-        if (gateway.told_gone or gateway.left_out) and gateway.unanswered <= 1:
-            gateway.told_gone = gateway.left_out = False
+        if (gateway.reported_gone or gateway.left_out) and gateway.unanswered <= 1:
+            gateway.reported_gone = gateway.left_out = False
             if gateway.here is not None:
                 self._warn(f"gateway {gateway.name} is back")
 
     def failed(self, gateway: KnownGateway, why: str, now: float) -> None:
-        """Ask it again later: it has not answered."""
+        """Ask a gateway again later that has not answered."""
         gateway.next = now + gateway.patience
         gateway.patience = min(2 * gateway.patience, _PATIENCE[1])
         self.gone(gateway, why)
 
     def gone(self, gateway: KnownGateway, why: str) -> None:
-        """Warn, once until it is back, that it does not answer."""
-        if not gateway.told_gone and not self.quiet:
-            gateway.told_gone = True
+        """Warn that a gateway does not answer, once until it is back."""
+        if not gateway.reported_gone and not self.quiet:
+            gateway.reported_gone = True
             self._store.gateway_gone(gateway.name)
             self._warn(f"gateway {gateway.name} does not answer: {why}")
 
     def admit(self, gateway: KnownGateway, here: Here, now: float, strict: bool) -> None:
-        """Take what a gateway says of itself, but for one with devices that it may not have. strict: raise UsageError
-        where it has those of another one.
+        """Accept a HERE, unless the gateway has devices that it may not have. strict: raise UsageError where it has
+        devices of another one.
         """
         if message := self._not_its_own(gateway, here):
             self._refuse(gateway, now, message, None)
@@ -141,7 +141,7 @@ class GatewayRoster:
             twice = np.intersect1d(other.devices, here.devices, assume_unique=True)
             if other is gateway or not len(twice):
                 continue
-            if other.here is None and not other.registered:  # somebody has taken it away
+            if other.here is None and not other.registered:  # it was removed
                 other.devices = integers(())
                 continue
             message = f"gateways {other.name} and {gateway.name} both have device {twice[0]}"
@@ -170,17 +170,17 @@ class GatewayRoster:
         return ""
 
     def _refuse(self, gateway: KnownGateway, now: float, message: str, hint: str | None) -> None:
-        # hint: of an error that ends the run before it has begun; None: it goes on without that gateway.
+        # hint: of an error that prevents the run; None: the run goes on without this gateway.
         if hint is not None:
             raise UsageError(message, hint=hint)
-        self._warn(f"{message}: what {gateway.name} says does not count")
+        self._warn(f"{message}: {gateway.name} is ignored")
         gateway.next, gateway.refused = now + _UNWANTED, True
 
     def believed(self) -> int:
         """The last round number that credible gateways have used.
 
-        A dishonest gateway must not make the host use up the numbers, or skip those of honest ones. So a gateway that
-        is far ahead of all others is not believed, and of each only its first report counts.
+        A dishonest gateway must not make the host use up the numbers, or skip those of honest ones. So the host ignores
+        a gateway that is far ahead of all others, and uses only the first number that each reports.
         """
         ours = last_number(self._store)
         first = {gateway.name: gateway.first for gateway in self.all.values() if gateway.first is not None}
@@ -192,7 +192,7 @@ class GatewayRoster:
             if last > most and name not in self._doubted:
                 self._doubted.add(name)
                 self._warn(
-                    f"gateway {name} says that it was asked round {last}, which this host has not asked; it is not "
-                    f"believed: if it is so, go on with --after-round {last}"
+                    f"gateway {name} claims round {last}, which this host has not asked; it is not believed. If it is "
+                    f"right, go on with --after-round {last}"
                 )
         return max((last for last in first.values() if last <= most), default=0)

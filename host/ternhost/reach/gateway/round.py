@@ -1,7 +1,7 @@
-"""A round that gateways are asked for: each for its own devices. The host checks what they answer, and adds it up.
+"""A round over gateways, each of which asks its own devices: the host checks their answers and adds them up.
 
-A gateway can lie about its own devices: as many reports as it has devices, with any symbols. The checks leave it no
-more than that (shared_specs/gateways.md).
+A gateway can lie about its own devices: as many reports as it has devices, with any symbols. The checks allow no more
+than that (shared_specs/gateways.md).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ternhost.count.rounds import (
     Round,
     RoundResult,
 )
-from ternhost.reach.driver import Terms
+from ternhost.learn.schedule import Terms
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.messages import LENGTH, MOST_REASONS, Answer, Ask, MessageError, Refused
 from ternhost.store.tallies import pack_counts
@@ -56,7 +56,7 @@ def is_hashed(question: Question) -> bool:
 
 
 def answer_to(ask: Ask, result: RoundResult) -> Answer:
-    """The answer of a gateway whose round has ended; single results without their devices, sorted."""
+    """The answer of a gateway from the result of its round; single results without device ids, sorted."""
     results = [b""] * len(result.cohorts)
     for i, cohort in enumerate(result.cohorts):
         answers = cohort.answers
@@ -78,12 +78,12 @@ def answer_to(ask: Ask, result: RoundResult) -> Answer:
 
 
 def pack_results(symbols: Rows) -> bytes:
-    """Single results (reports x k), sorted, so that their order says nothing."""
+    """Single results (reports x k), sorted, so that their order reveals nothing."""
     return pack_counts(symbols[np.lexsort(symbols.T[::-1])])
 
 
 def _reasons(refusals: Mapping[int, Refusal]) -> list[tuple[int, int, int]]:
-    # (code, detail, devices): the rarest are counted under the most frequent detail of their code.
+    # (code, detail, devices): rare details are counted under the most frequent one of their code.
     by_frequency = Counter((refusal.code, refusal.detail) for refusal in refusals.values()).most_common()
     kept = dict(by_frequency[:MOST_REASONS])
     for (code, _), count in by_frequency[MOST_REASONS:]:
@@ -97,7 +97,7 @@ def _reasons(refusals: Mapping[int, Refusal]) -> list[tuple[int, int, int]]:
 
 @dataclass(frozen=True)
 class CohortAnswer:
-    """A gateway's answer for a cohort. results: reports x k, or None. supports: by category, of hashed answers."""
+    """A gateway's answer for a cohort. results: reports x k, or None. supports: by category, for hashed answers."""
 
     reports: int
     counts: Counts
@@ -106,7 +106,7 @@ class CohortAnswer:
 
 
 def check(answer: Answer, ask: Ask) -> list[CohortAnswer]:
-    """An answer by cohort, once nothing speaks against it. Raises MessageError."""
+    """An answer by cohort, checked. Raises MessageError."""
     _require(answer.number == ask.number, "is of another round")
     _require(answer.digest == ask.digest, "answers another question")
     _require(len(answer.reports) == len(ask.cohorts), "has other cohorts")
@@ -135,17 +135,17 @@ def check(answer: Answer, ask: Ask) -> list[CohortAnswer]:
 
 
 def _supports(answer: Answer, i: int, reports: int, categories: int) -> Counts:
-    _require(bool(answer.results), "lacks what hashed answers speak for")
+    _require(bool(answer.results), "lacks the support of hashed answers")
     supports = _integers(answer.results[i], categories)
     in_order = bool(np.all((supports >= 0) & (supports <= reports)))
-    _require(in_order, "has more speaking for a category than there are reports")
+    _require(in_order, "has more support for a category than reports")
     return supports
 
 
 def _results(answer: Answer, i: int, reports: int, asked: CohortInFlight, counts: Counts) -> Rows:
     _require(bool(answer.results), "lacks the single results")
     rows = _integers(answer.results[i], reports * asked.k).reshape(reports, asked.k)
-    _require(asked.d == asked.k, "has single results of coordinates that nobody knows")
+    _require(asked.d == asked.k, "has single results of unknown coordinates")
     _require(bool(np.all((rows >= 0) & (rows < asked.card.symbols))), "has symbols that the card has not")
     cells = rows + np.arange(asked.k) * asked.card.symbols
     recounted = np.bincount(cells.reshape(-1), minlength=asked.size).reshape(counts.shape)
@@ -168,7 +168,7 @@ def _require(condition: bool, what: str) -> None:
 
 
 def without_names(number: int, reasons: Sequence[Sequence[int]], first: int) -> dict[int, Refusal]:
-    """Refusals of unknown devices, by keys below 0, from `-first` down, which are no device's."""
+    """Refusals of unknown devices, by keys that no device has: from `-first` down."""
     refusals: dict[int, Refusal] = {}
     for code, detail, count in reasons:
         for _ in range(count):
@@ -179,9 +179,9 @@ def without_names(number: int, reasons: Sequence[Sequence[int]], first: int) -> 
 def parts(
     asked: Round, gateways: Mapping[str, Integers], terms: Terms, categories: Sequence[int] | None = None
 ) -> dict[str, Ask]:
-    """The question to each gateway that has devices in a round; gateways: the devices of each, ascending.
+    """The question to each gateway with devices in a round. gateways: by name, their devices, ascending.
 
-    categories: those of each cohort of hashed answers, 0 of others, where results of single devices are wanted.
+    categories: where single results are wanted, the number for each cohort of hashed answers, 0 for others.
     """
     wanted = [np.sort(integers(cohort.devices)) for cohort in asked.cohorts]
     asks = {}
@@ -198,7 +198,7 @@ def parts(
 
 
 class RoundAtGateways:
-    """The questions of a round, by gateway (`asks`), and the answers to them: nothing counts twice."""
+    """The questions of a round by gateway (`asks`), and their answers, each of which counts once."""
 
     def __init__(self, asked: Round, asks: Mapping[str, Ask], now: float) -> None:
         self.number = asked.number
@@ -211,20 +211,20 @@ class RoundAtGateways:
         self._answers: dict[str, list[CohortAnswer]] = {}
         self._refusals: dict[int, Refusal] = {}
         self._ended: set[str] = set()
-        self.under_way: dict[str, int] = {}  # gateway -> reports that it has so far
+        self.under_way: dict[str, int] = {}  # by gateway, its reports so far
         self.outstanding = set(self.asks)  # gateways that have neither answered nor been given up
         self.refused: dict[str, Refused] = {}
 
     # In a store
 
     def exchange(self, gateway: str, answer: bytes = b"") -> bytes:
-        """A gateway's question in this round, and then its answer, as a store keeps them."""
+        """A gateway's question in this round and its answer, in the format of the store."""
         ask = self.asks[gateway].encode()
         return LENGTH.pack(len(ask)) + ask + answer
 
     @classmethod
     def stored(cls, asked: Round, exchanges: Mapping[str, bytes], now: float) -> RoundAtGateways:
-        """The round as a store has it, with the answers so far. Raises MessageError for data of another version."""
+        """The round from its exchanges in the store. Raises MessageError for data of another version."""
         ends = {name: LENGTH.size + LENGTH.unpack_from(kept)[0] for name, kept in exchanges.items()}
         asks = {name: messages.decode_ask(kept[LENGTH.size : ends[name]]) for name, kept in exchanges.items()}
         round_ = cls(asked, asks, now)
@@ -239,11 +239,11 @@ class RoundAtGateways:
     # Answers
 
     def checked(self, gateway: str, answer: Answer) -> list[CohortAnswer]:
-        """An answer by cohort. Raises MessageError where something speaks against it."""
+        """An answer by cohort, checked. Raises MessageError."""
         return check(answer, self.asks[gateway])
 
     def take(self, gateway: str, answer: Answer, by_cohort: list[CohortAnswer]) -> None:
-        """Count an answer that was checked, and that the store has."""
+        """Count an answer that was checked and stored."""
         if gateway not in self._answers:
             self._answers[gateway] = by_cohort
             self._ended.add(answer.ended)
@@ -251,27 +251,27 @@ class RoundAtGateways:
             self.give_up(gateway)
 
     def give_up(self, gateway: str) -> None:
-        """Expect nothing of a gateway any more."""
+        """Stop waiting for a gateway."""
         self.outstanding.discard(gateway)
         self.under_way.pop(gateway, None)
 
     @property
     def reports(self) -> int:
-        """Reports that count."""
+        """The number of reports that count."""
         return sum(answer.reports for by_cohort in self._answers.values() for answer in by_cohort)
 
     @property
     def so_far(self) -> int:
-        """Reports that count, and those of gateways that have not answered yet."""
+        """The number of reports that count, and of those at gateways that have not answered yet."""
         return self.reports + sum(self.under_way.values())
 
     @property
     def unreached(self) -> int:
-        """How many devices are on no gateway."""
+        """The number of devices that are on no gateway."""
         return self.asked - sum(ask.asked for ask in self.asks.values())
 
     def ended(self, waiting: Iterable[str]) -> str | None:
-        """How the round has ended if only these gateways are waited for; None where it goes on."""
+        """How the round has ended if it waits for these gateways only; None where it goes on."""
         if self.reports >= self._quorum and self.reports < self.asked:
             return QUORUM
         if self.outstanding.intersection(waiting):
@@ -291,7 +291,7 @@ class RoundAtGateways:
             for cohort, answer in answers:
                 total.counts += answer.counts.reshape(-1)
                 total.reports += answer.reports
-                if answer.results is not None:  # with any of the devices: nobody knows which one gave which
+                if answer.results is not None:  # under any of the devices: their order is unknown
                     single.append((integers(cohort.devices)[: len(answer.results)], answer.results))
                 if answer.supports is not None:
                     supports = answer.supports + (0 if supports is None else supports)
@@ -300,7 +300,7 @@ class RoundAtGateways:
         return RoundResult(self.number, ended, self.asked, self.reports, dict(self._refusals), cohorts)
 
     def _index(self, cohort: Cohort) -> int:
-        # Two cohorts may be asked the same; their devices are never the same.
+        # Two cohorts may have the same question, but never the same devices.
         first = integers(cohort.devices[:1])
         return next(
             i

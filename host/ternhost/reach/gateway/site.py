@@ -1,8 +1,8 @@
-"""A gateway: asks the devices of its site what a host asks of it, and answers each question exactly once.
+"""A gateway: passes the questions of a host to the devices of its site, and answers each exactly once.
 
 Its store has the keys, and reports never leave it: a host learns counts, and the number of refusals by reason. A
-question is stored before a device hears of it, and an answer before the host does. However often either of them fails
-or asks again, the same question gets the same bytes, and no device pays twice.
+question is stored before a device gets it, and an answer before the host does. However often either of them fails or
+asks again, the same question gets the same bytes, and no device pays twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from ternhost.count.members import Members, integers
 from ternhost.count.questions import Averaged, Question, decode_body, question_of
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError, StorageError, TernError
-from ternhost.reach.driver import AllRefused, Driver, Progress, Terms, Warn
+from ternhost.learn.schedule import Terms
+from ternhost.reach.driver import AllRefused, Driver, Progress, Warn
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.messages import Ask, Hello, Here, MessageError, Model, Refused, Still, Taken
 from ternhost.reach.gateway.round import answer_to, is_hashed, is_vector
@@ -25,7 +26,7 @@ from ternhost.store.round_numbers import last_number
 from ternhost.store.runs import ABANDONED
 from ternhost.store.store import Store
 
-_TICK = 0.1  # seconds after which a gateway with nothing to do looks whether there is something
+_TICK = 0.1  # seconds between two looks of an idle gateway for a question
 _LOOK = 1.0  # seconds between two looks at its own fleet
 
 
@@ -43,7 +44,7 @@ class Gateway:
         warn: Warn = lambda message: None,
     ) -> None:
         """fleet: its kind, for the host. single_results: whether the host may have results of single devices, without
-        their names. silence: of Terms. Raises StorageError, and MessageError for a store of another version.
+        ids. silence: of Terms. Raises StorageError, and MessageError for a store of another version.
         """
         self._store = store
         self._driver = driver
@@ -53,7 +54,7 @@ class Gateway:
         self._warn = warn
         self._changed = threading.Condition()  # guards all below
         self._last = last_number(store)
-        self._digest = b""  # of the last question, if that is of a host
+        self._digest = b""  # of the last question of a host
         self._to_do: Ask | None = None
         self._answer: bytes | None = None
         self._progress = Still(0)
@@ -75,7 +76,7 @@ class Gateway:
             self._answer = message
 
     def ready(self) -> int | None:
-        """Wait until it can answer; how many devices it has then, None where it has ended before."""
+        """Wait until it can answer; return the number of its devices, None if it has ended before."""
         with self._changed:
             self._changed.wait_for(lambda: self._here is not None or self._closed)
             return None if self._here is None else len(self._here.devices)
@@ -83,7 +84,7 @@ class Gateway:
     # Messages of a host, in any thread
 
     def handle(self, payload: bytes) -> bytes:
-        """The reply to a message. Raises DeviceError where the gateway begins or ends."""
+        """The reply to a message. Raises DeviceError while the gateway starts or ends."""
         try:
             message = messages.decode(payload)
         except MessageError as error:
@@ -96,7 +97,7 @@ class Gateway:
             return Taken().encode()
         if isinstance(message, Ask):
             return self._asked(message)
-        return Refused(0, "a host does not say that to a gateway").encode()
+        return Refused(0, "a host does not send this to a gateway").encode()
 
     def _who(self) -> Here:
         with self._changed:
@@ -124,7 +125,7 @@ class Gateway:
             return self._answer or self._progress.encode()
 
     def _objection(self, ask: Ask, here: Here) -> Refused | None:
-        """Why a question is refused; a number without a question can still get another one."""
+        """Why a question is refused, or None; a number without a question can still get one."""
         number = ask.number
         if number < self._last:
             return Refused(
@@ -133,7 +134,7 @@ class Gateway:
         if number == self._last:
             if ask.digest == self._digest:
                 return None
-            why = "is another question by now" if self._digest else "is one that the gateway asked by itself"
+            why = "has another question" if self._digest else "was asked by the gateway itself"
             return Refused(number, f"round {number} {why}", "ask the next round")
         if number - self._last > wire.CLIENT_AHEAD:  # no device would answer it, and numbers only grow
             return Refused(number, f"round {number} is too far after round {self._last}")
@@ -144,19 +145,19 @@ class Gateway:
                 "ask for --answer label, or start it with --single-results",
             )
         if ask.individual and len(ask.categories) != len(ask.cohorts):
-            return Refused(number, "the host does not say how many categories there are")
+            return Refused(number, "the host does not give the number of categories")
         known = Members(here.devices)
         for cohort in ask.cohorts:
             ids = integers(cohort.devices)
             if np.any(strange := known.find(ids) < 0):
-                why = f"device {ids[strange][0]} is none of this gateway's by now"
+                why = f"device {ids[strange][0]} is no longer on this gateway"
                 return Refused(number, why, "ask the next round")
         return None
 
     # Rounds, in the thread of the store
 
     def run(self) -> None:
-        """Answer until `stop`. Raises TernError where the fleet cannot be reached at first, or the disk fails."""
+        """Answer until `stop`. Raises TernError if the fleet cannot be reached at first, or if the disk fails."""
         try:
             for asked in self._store.open_rounds():
                 if self._to_do is None or asked.number != self._to_do.number:
@@ -194,7 +195,7 @@ class Gateway:
             models, self._models = self._models, []
             self._changed.notify_all()
         for averaged in models:
-            if self._store.last_round():  # a model is made after a round, and nobody was asked before
+            if self._store.last_round():  # a model belongs to a round: before the first there is none
                 self._driver.publish(averaged)
 
     def _do(self, ask: Ask, under_way: list[int]) -> None:
@@ -233,7 +234,7 @@ class Gateway:
         driver, number = self._driver, ask.number
         driver.terms = Terms(ask.quorum, ask.deadline, self._silence)
         driver.individual = ask.individual and any(
-            is_vector(own) or is_hashed(own) for own in _questions(ask)
+            is_vector(question) or is_hashed(question) for question in _questions(ask)
         )
 
         def tell(progress: Progress) -> None:
@@ -246,7 +247,7 @@ class Gateway:
                 devices = [cohort.devices for cohort in ask.cohorts]
                 driver.open(number, list(zip(_questions(ask), devices, strict=True)))
             with self._changed:
-                if self._last != number:  # before there was something to abandon
+                if self._last != number:  # it was superseded before it was open
                     driver.abandon(number)
             return driver.collect(number, tell)
         except AllRefused as error:

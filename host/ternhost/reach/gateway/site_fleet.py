@@ -1,4 +1,4 @@
-"""The fleet of a gateway, kept in its gateway.json from the first start on, and how it is opened."""
+"""The fleet of a gateway: its options, stored in gateway.json from the first start on, and how it is opened."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from tern import ledger, wire
 from ternhost import datasets
 from ternhost.datasets import Holdings
 from ternhost.errors import StorageError, UsageError
-from ternhost.files import write_whole
+from ternhost.files import storage_errors, write_whole
+from ternhost.learn.schedule import Terms
 from ternhost.options import names_of, option, require
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import parse_epsilon
 from ternhost.provision.boards import FLEET_NAME, board_directories, new_keys, provision_board
 from ternhost.reach import fleet
-from ternhost.reach.driver import Terms, Warn
+from ternhost.reach.driver import Warn
 from ternhost.reach.fleet import Fleet, RunContext
 from ternhost.reach.gateway.site import Gateway
 from ternhost.store import store_file
@@ -31,19 +32,19 @@ from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 
 FILE = "gateway.json"
-_RUNS = "runs"  # the member of gateway.json with all of this; others are the way's to the server
-_CLIENTS = 1000  # on emulated boards, where nobody says
+_RUNS = "runs"  # the member of gateway.json with these options; others belong to the connection to the server
+_CLIENTS = 1000  # on emulated boards, by default
 _WHAT = "what the gateway runs"
 _MADE = "clients that tern makes: simulated, or on emulated boards"
 _NEW = "new"  # directory of boards whose keys are in no store yet
-_NAME = "gateway"  # of what opens rounds in a gateway's store
-# Of the device library; boards that run its firmware get all that a host may ask for.
+_NAME = "gateway"  # stands for the run in a gateway's store
+# Modules of the device library for emulated boards: all that a host may ask for.
 _MODULES = ("inference", "local", "collect", "lhp", "softmax")
 
 
 @dataclass(frozen=True)
 class SiteFleet:
-    """Options of a gateway. What tern makes, it makes at the first start; later ones go on with it."""
+    """Options of a gateway. tern makes boards and clients at the first start, and keeps them later."""
 
     fleet: str = option("", "its devices: see 'tern fleet kinds'", group=_WHAT, metavar="KIND:...", shown="")
     store: str | None = option(
@@ -55,38 +56,31 @@ class SiteFleet:
     )
     single_results: bool = option(
         False,
-        "pass on the results of single devices, without their names, where an inference asks for vectors",
+        "pass on the results of single devices, without their ids, where an inference asks for vectors",
         group=_WHAT,
-        kind=bool,
     )
     silence: float = option(
         Terms.silence,
-        "seconds without a word of a board, after which rounds go on without it",
+        "seconds of silence of a board after which rounds go on without it",
         group=_WHAT,
-        kind=float,
         metavar="SECONDS",
     )
     dataset: str = option("flights", "what they hold", group=_MADE, metavar="NAME")
     classes: bool = option(
-        False, "their labels are numbers of classes, from 0, for softmax regression", group=_MADE, kind=bool
+        False, "their labels are numbers of classes, from 0, for softmax regression", group=_MADE
     )
     clients: int | None = option(
-        None, "how many", group=_MADE, kind=int, metavar="N", shown="1000, or as many as are simulated"
+        None, "how many", group=_MADE, metavar="N", shown="1000, or as many as are simulated"
     )
     first_id: int = option(
         1,
-        "id of the first: client i holds the i-th part of the data set, and no two gateways may share an id",
+        "id of the first: client i holds the i-th part of the data set; gateways must not share ids",
         group=_MADE,
-        kind=int,
         metavar="ID",
     )
-    records: int = option(1, "records of each", group=_MADE, kind=int, metavar="N")
-    seed: int = option(
-        1, "which records they hold: the same at every site", group=_MADE, kind=int, metavar="S"
-    )
-    budget: str = option(
-        "2", "epsilon of a client on emulated boards, for its life", group=_MADE, metavar="E"
-    )
+    records: int = option(1, "records of each", group=_MADE, metavar="N")
+    seed: int = option(1, "which records they hold: the same at every site", group=_MADE, metavar="S")
+    budget: str = option("2", "lifetime epsilon of a client on emulated boards", group=_MADE, metavar="E")
     largest: str | None = option(
         None, "epsilon that one report of theirs may cost", group=_MADE, metavar="E", shown="the budget"
     )
@@ -109,7 +103,7 @@ class SiteFleet:
 
     @property
     def policy(self) -> Policy:
-        """What each client on emulated boards allows. Raises UsageError."""
+        """The policy of each client on emulated boards. Raises UsageError."""
         budget = parse_epsilon(self.budget, ledger.MAX_BUDGET, "--budget")
         largest = (
             budget if self.largest is None else parse_epsilon(self.largest, ledger.MAX_BUDGET, "--largest")
@@ -117,13 +111,13 @@ class SiteFleet:
         return Policy(largest, budget)
 
     def count(self, kind: Fleet) -> int | None:
-        """How many clients tern makes; None where it makes none."""
+        """The number of clients that tern makes; None where it makes none."""
         if kind.simulated:
             return self.clients or kind.clients
         return (self.clients or _CLIENTS) if kind.provisions else None
 
     def holdings(self) -> Holdings:
-        """What the clients of all sites hold that have this data set. Raises UsageError."""
+        """The records of the clients of all sites with this data set. Raises UsageError."""
         data = datasets.held(self.dataset, classes=self.classes)
         rows = data.records(data.training)
         require(
@@ -135,7 +129,7 @@ class SiteFleet:
 
     @classmethod
     def of(cls, directory: Path, named: Mapping[str, Any]) -> Self:
-        """As the directory has it, but for what is `named` now. Raises UsageError where that was settled before."""
+        """The stored options of the directory, with those `named` now. Raises UsageError if a settled one changes."""
         saved = _read(directory).get(_RUNS)
         if saved is None:
             return cls(**named)._anywhere()
@@ -147,28 +141,25 @@ class SiteFleet:
                 begun = f"without {flag}" if was is None else f"with {flag} {was}"
                 raise UsageError(
                     f"{directory} was begun {begun}, not with {getattr(now, name)}",
-                    hint="its devices, and what they have answered, stay as they are; for others write another"
-                    " directory",
+                    hint="its devices and their answers stay; for others write another directory",
                 )
         return now
 
     def _anywhere(self) -> Self:
-        # Its paths good from any working directory.
+        # With paths that are valid in any working directory.
         store = self.store and os.path.abspath(Path(self.store).expanduser())
         return replace(self, fleet=fleet.parse(self.fleet).anywhere, store=store)
 
     def save(self, directory: Path) -> None:
         """Write it into gateway.json, whose other members stay. Raises StorageError."""
-        told = _read(directory)
-        if told.get(_RUNS) == asdict(self):
+        members = _read(directory)
+        if members.get(_RUNS) == asdict(self):
             return
-        _make(directory)
-        try:
+        with storage_errors():
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_whole(
-                directory / FILE, json.dumps({**told, _RUNS: asdict(self)}, indent=1).encode() + b"\n"
+                directory / FILE, json.dumps({**members, _RUNS: asdict(self)}, indent=1).encode() + b"\n"
             )
-        except OSError as error:
-            raise StorageError(f"{directory / FILE}: {error.strerror}") from error
 
 
 _SETTLED = {"dataset", "classes", "clients", "first_id", "records", "seed", "store"}
@@ -177,21 +168,18 @@ _SETTLED = {"dataset", "classes", "clients", "first_id", "records", "seed", "sto
 def _read(directory: Path) -> dict[str, Any]:
     path = directory / FILE
     try:
-        told = json.loads(path.read_text())
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}") from error
+        with storage_errors():
+            members = json.loads(path.read_text()) if path.exists() else {}
     except ValueError as error:
         raise UsageError(f"{path} is no JSON: {error}") from error
-    if not isinstance(told, dict):
+    if not isinstance(members, dict):
         raise UsageError(f"{path} is no object of JSON")
-    return told
+    return members
 
 
 @contextmanager
 def opened(directory: str | Path, runs: SiteFleet, warn: Warn = lambda message: None) -> Iterator[Gateway]:
-    """The gateway of a directory, with its store open; boards that tern makes are made where there are none yet.
+    """The gateway of a directory, with its store open; makes missing boards that are tern's to make.
 
     Raises TernError.
     """
@@ -201,7 +189,8 @@ def opened(directory: str | Path, runs: SiteFleet, warn: Warn = lambda message: 
     path = Path(runs.store) if runs.store else kind.default_store
     if path is None and not made:
         raise UsageError("--store must name the store with the devices' keys")
-    _make(directory)
+    with storage_errors():
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     with Store(path or directory / store_file.NAME, create=made) as store:
         if kind.provisions:
             _provision(directory, kind, runs, store, warn)
@@ -219,7 +208,7 @@ def opened(directory: str | Path, runs: SiteFleet, warn: Warn = lambda message: 
             standing=True,
         )
         driver = kind.driver(context)
-        runs.save(directory)  # not before: what cannot be run can be corrected
+        runs.save(directory)  # not before: wrong options can still be corrected
         yield Gateway(
             store,
             driver,
@@ -230,15 +219,8 @@ def opened(directory: str | Path, runs: SiteFleet, warn: Warn = lambda message: 
         )
 
 
-def _make(directory: Path) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise StorageError(f"{directory}: {error.strerror}") from error
-
-
 def _holdings(kind: Fleet, runs: SiteFleet, warn: Warn) -> Holdings:
-    """The records of its clients; warns where some hold the same as others, here or at another site."""
+    """The records of its clients; warns where several hold the same ones, here or at another site."""
     holdings = runs.holdings()
     last = runs.first_id + (runs.count(kind) or 1) - 1
     if last > holdings.clients:
@@ -261,21 +243,21 @@ def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn
     if (directory / FLEET_NAME).exists():
         raise StorageError(
             f"{store.path} has no keys of the boards in {directory / FLEET_NAME}",
-            hint="put the store back that has; where it is lost, write another directory",
+            hint="put that store back; if it is lost, write another directory",
         )
     if kind.count > count:
         raise UsageError(
             f"{kind.count} boards for {count} clients leave boards without one", hint="ask for fewer boards"
         )
     rows = _holdings(kind, runs, warn).rows(np.arange(ids.start - 1, ids.stop - 1))
-    runs.save(directory)  # before there are devices of it
-    shutil.rmtree(new, ignore_errors=True)  # of a start that was cut off: no board of it ever ran
+    runs.save(directory)  # before its devices exist
+    shutil.rmtree(new, ignore_errors=True)  # left by an interrupted start: none of its boards ever ran
     keys = new_keys(ids)
     boards = board_directories(new, kind.count)
     bounds = [count * board // len(boards) for board in range(len(boards) + 1)]
     for board, start, end in zip(boards, bounds, bounds[1:], strict=False):
-        own = rows[start:end].reshape(-1, rows.shape[2])
-        of_board = [keys[device] for device in ids[start:end]]
-        provision_board(board, ids[start], of_board, own, runs.policy, 0, last_number(store))
-    store.add_devices(keys)  # now there are boards
+        board_rows = rows[start:end].reshape(-1, rows.shape[2])
+        board_keys = [keys[device] for device in ids[start:end]]
+        provision_board(board, ids[start], board_keys, board_rows, runs.policy, 0, last_number(store))
+    store.add_devices(keys)  # now that the boards are written
     (new / FLEET_NAME).rename(directory / FLEET_NAME)

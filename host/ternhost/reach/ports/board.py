@@ -1,4 +1,4 @@
-"""A board on a port as a round sees it: its link, its clients, and what it is being asked."""
+"""A board on a port in a round: its link, its clients, and its open requests."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ PATIENCE = 1.0  # seconds of silence until a board is asked again; doubles up to
 MAX_PATIENCE = 8.0
 _REOPEN_EVERY = 2.0
 _REOPEN_TIMEOUT = 1.0
-_MOST_CLIENTS = 1 << 20  # of a board: what is mapped is what it says
+_MOST_CLIENTS = 1 << 20  # of a board, which claims them
 _TICK = 0.05
 
 
 class BoardOnPort:
-    """A board of the fleet: its link (None while it is gone), its clients, and what it is being asked."""
+    """A board of the fleet: its link (None while it is gone), its clients, and its open requests."""
 
     def __init__(self, port: str) -> None:
         self.port = port
         self.link: Link | None = None
         self.clients = range(0)
         self.budget_left: int | None = None  # of its first client, micro-epsilon
-        self.told: dict[str, Any] = {}  # in its hello
+        self.told: dict[str, Any] = {}  # fields of its HELLO
         self.error: DeviceError | None = None
-        self.given_up: list[int] = []  # in this round, when it was left out
+        self.given_up: list[int] = []  # its devices in this round when it was left out
         self.left_out = False  # the rounds go on without it until it answers again
-        self.unsure = False  # whether a model that was sent to it has arrived
-        self.opened = 0.0  # when its port was opened last, or tried
+        self.unsure = False  # a sent model may not have arrived
+        self.opened = 0.0  # time of the last attempt to open its port
         self._opening: threading.Thread | None = None
         self.begin([], 0.0)
 
@@ -77,11 +77,11 @@ class BoardOnPort:
         self.budget_left = hello.budget
         self.told = told_by(hello)
         self.error = None
-        self.link = link  # last: whoever sees it may use it
+        self.link = link  # last: another thread may use it from now on
         return hello
 
     def reopen(self, events: Events, now: float) -> None:
-        """Try it in a thread, if it is time to: a port may take long to tell that nobody is there."""
+        """Try to open the port in a thread, if it is time to: it may take long to fail."""
         if self.link or (self._opening and self._opening.is_alive()) or now - self.opened < _REOPEN_EVERY:
             return
         self.opened = now
@@ -95,7 +95,7 @@ class BoardOnPort:
             self.error = error
 
     def lose(self, error: DeviceError) -> None:
-        """The link is gone: whatever was under way is to be asked again once it is back."""
+        """The link is gone: open requests are repeated once it is back."""
         self.close()
         self.error = error
         self.to_ask.extendleft(reversed(self.under_way))
@@ -109,7 +109,7 @@ class BoardOnPort:
             self.link = None
 
     def feed(self, request: Callable[[int], bytes]) -> list[int]:
-        """Send requests up to UNDER_WAY; return the devices that have been asked too often."""
+        """Send requests, up to UNDER_WAY; return the devices that were asked too often."""
         given_up = []
         while self.link and self.to_ask and len(self.under_way) < UNDER_WAY:
             device = self.to_ask.popleft()
@@ -123,12 +123,12 @@ class BoardOnPort:
         return given_up
 
     def answered(self, devices: Iterable[int]) -> None:
-        """These have reported or refused. What was asked before them and is still under way was lost."""
+        """Note that these devices have answered. Older requests that are still open were lost."""
         latest = 0
         for device in devices:
             request = self.under_way.pop(device, 0)
             latest = max(latest, request)
-            if not request:  # it answered after all, while it was to be asked again
+            if not request:  # it answered while it waited to be asked again
                 self.waiting.pop(device, None)
                 with suppress(ValueError):
                     self.to_ask.remove(device)
@@ -138,20 +138,20 @@ class BoardOnPort:
             del self.under_way[device]
 
     def lost_one(self, device: int) -> None:
-        """A request came damaged: that of `device`, or, if the board cannot tell, the oldest under way."""
+        """A request was damaged: that of `device`, or, if the board cannot tell, the oldest open one."""
         if device == wire.BOARD:
             device = next(iter(self.under_way), wire.BOARD)
         if self.under_way.pop(device, None):
             self.to_ask.append(device)
 
     def wait(self, device: int, until: float) -> None:
-        """Ask this one again, but not before `until`."""
+        """Ask a device again, but not before `until`."""
         if self.under_way.pop(device, None):
             self.tries[device] = 0
             self.waiting[device] = until
 
     def nudge(self, now: float) -> None:
-        """Have those asked again whose time has come, and the oldest if the board is silent beyond patience."""
+        """Ask devices again whose wait is over, and the oldest open request if the board is silent for too long."""
         for device in [device for device, until in self.waiting.items() if now >= until]:
             del self.waiting[device]
             self.to_ask.append(device)
@@ -166,15 +166,15 @@ class BoardOnPort:
     # The model
 
     def hand_out(self, model: bytes, key: bytes | None) -> None:
-        """Send a MODEL, given without its tag, under the key of its first client; no answer comes."""
+        """Send a MODEL (without its tag) under the key of the first client; there is no answer."""
         if model and key and self.link:
             self.link.send(model + bytes(frames.tag(key, model)))
             self.unsure = True
 
     def hear_out(self, end: float) -> TernError | None:
-        """Wait, until `end` or a little longer, for it to have its model; what says that it may have none.
+        """Wait, until `end` or a little longer, until its model has arrived; return the error if it may not have.
 
-        Its HELLO comes after whatever was sent to it before.
+        Its HELLO follows everything that was sent before.
         """
         if not self.link or not self.unsure:
             return None

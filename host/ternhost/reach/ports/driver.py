@@ -1,11 +1,11 @@
-"""Boards on serial links, asked for the reports of a round.
+"""Asks boards on serial links for the reports of a round.
 
-A board answers one request after the other. So few requests are kept under way to each; an answer that overtakes
-an earlier request tells that this one, or its answer, was lost, and it is asked again; so is the oldest one when a
-board falls silent. Asking again is harmless: a device that has reported sends the same bytes again (ledger.md).
+A board answers one request after the other, so only a few are open at a time. If an answer overtakes an earlier
+request, that request or its answer was lost, and is repeated; so is the oldest one when a board falls silent.
+Repetition is harmless: a device that has reported sends the same bytes again (ledger.md).
 
-A board that is lost or silent for too long is left out, so that the round goes on at the others' speed, and is taken
-back when it answers to its port again.
+A board that is lost or silent for too long is left out, so that the round goes on at the others' speed, until it
+answers on its port again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from ternhost.count.aggregator import Accepted
 from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError
-from ternhost.reach.driver import Progress, Tell, Terms
+from ternhost.learn.schedule import Terms
+from ternhost.reach.driver import Progress, Tell
 from ternhost.reach.fleet import Boards
 from ternhost.reach.links import Events, Received
 from ternhost.reach.ports.board import PATIENCE, BoardOnPort
@@ -30,10 +31,10 @@ from ternhost.reach.stored import DriverOptions, ReportsDriver
 from ternhost.store import kept_model
 from ternhost.store.store import Store
 
-_CHECK_EVERY = 0.5  # seconds between two looks whether the processes of emulated boards live
+_CHECK_EVERY = 0.5  # seconds between two checks of the processes of emulated boards
 _TICK = 0.05
-_HELLO_TIMEOUT = 20.0  # boards may have been started just now
-_HEARING_OUT = 10.0  # in the end, until all have their model
+_HELLO_TIMEOUT = 20.0  # boards may have just started
+_HEARING_OUT = 10.0  # seconds at the end until all boards have their model
 
 
 class BoardsDriver(ReportsDriver):
@@ -57,7 +58,7 @@ class BoardsDriver(ReportsDriver):
                 try:
                     board.open(self._events, _HELLO_TIMEOUT)
                 except DeviceError:
-                    self._raise_failed()  # may know better why
+                    self._raise_failed()  # may have a better reason
                     raise
             self._map_devices()
             self._sightings.forget()
@@ -80,9 +81,9 @@ class BoardsDriver(ReportsDriver):
         self._fleet.__exit__(*raised)
 
     def _saw(self, board: BoardOnPort, error: DeviceError | None = None) -> None:
-        there, told = not board.left_out, board.told
+        online, told = not board.left_out, board.told
         why = None if error is None else error.message
-        self._sightings.saw(board.port, board.clients, board.heard, online=there, told=told, error=why)
+        self._sightings.saw(board.port, board.clients, board.heard, online=online, told=told, error=why)
 
     def _note_heard(self) -> None:
         for board in self.boards:
@@ -108,13 +109,13 @@ class BoardsDriver(ReportsDriver):
 
     @property
     def devices(self) -> list[int]:
-        """Every device on the boards that were there at first."""
+        """Every device on the boards that were there at the start."""
         return sorted(self._board_of)
 
     # The model
 
     def publish(self, averaged: Averaged) -> None:
-        """Keep it, and send it to the boards that are there: to each under the key of its first client."""
+        """Store it, and send it to each connected board under the key of its first client."""
         super().publish(averaged)
         for board in self.boards:
             self._hand_out_model(board)
@@ -196,7 +197,7 @@ class BoardsDriver(ReportsDriver):
                 heard += [(board, device) for device in _devices(event.frames, number)]
             batch += event.frames
         self._settle(self.take_in(batch))
-        for board, device in heard:  # what has not settled the matter: to be asked again
+        for board, device in heard:  # a request that is still open was not settled, and is repeated
             board.lost_one(device)
 
     def _settle(self, accepted: Accepted) -> None:
@@ -226,7 +227,7 @@ class BoardsDriver(ReportsDriver):
             if board.left_out and board.port not in self._failed:
                 board.reopen(self._events, now)
                 if self._is_back(board):
-                    # What it still answers in this round counts, but nobody waits for that.
+                    # Its answers still count in this round, but the round does not wait for them.
                     board.begin(board.given_up, now)
             if not board.busy:
                 continue
@@ -253,7 +254,7 @@ class BoardsDriver(ReportsDriver):
         board.given_up = devices
 
     def _is_back(self, board: BoardOnPort) -> bool:
-        # Whether a board that was left out has answered to its port again.
+        # Whether a board that was left out has answered on its port again.
         if board.link is None:
             return False
         board.left_out = False
@@ -275,7 +276,7 @@ class BoardsDriver(ReportsDriver):
 
 
 def _drain(events: Events) -> list[Received]:
-    # Waits for one, and takes all that are there.
+    # Waits for an event, and takes all that are there.
     drained: list[Received] = []
     with suppress(queue.Empty):
         drained.append(events.get(timeout=_TICK))
@@ -285,7 +286,7 @@ def _drain(events: Events) -> list[Received]:
 
 
 def _devices(received: Iterable[bytes], number: int) -> Iterator[int]:
-    # The devices that these frames name in this round, checked or not; 0 where a board could not tell.
+    # The devices in these unchecked frames of this round; 0 where a board could not tell.
     for frame in received:
         with suppress(frames.FrameError):
             device, of_round = frames.address(frame)

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class Ports:
-    """Boards that somebody else started: nothing to start and nothing to end."""
+    """Boards that run already: there is nothing to start or to end."""
 
     def __init__(self, ports: Sequence[str]) -> None:
         self.ports = list(ports)
 
     def failed(self) -> dict[str, DeviceError]:
-        """Nothing is known of a board but what its link says."""
+        """None: only a link notices a failure."""
         return {}
 
     def __enter__(self) -> Self:
@@ -46,7 +46,7 @@ class BoardFleet(Fleet):
 
 
 class OnPorts(BoardFleet):
-    """Boards on ports, provisioned by somebody else."""
+    """Boards on ports that are already provisioned."""
 
     form = "port:PATH[,PATH...]"
     about = "boards on serial ports, or at URLs"

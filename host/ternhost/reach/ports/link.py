@@ -20,17 +20,17 @@ from ternhost.reach.links import Events, ListeningLink, hello_request
 
 BAUD = 115200
 _INTERRUPT = b"\x03"  # Ctrl-C of a console
-_POLL = 0.1  # seconds that a read waits, and so the longest that the reader takes to see that it should end
+_POLL = 0.1  # seconds that a read waits, and so the reader takes at most to notice its end
 _WRITE_TIMEOUT = 5.0
-_LAST_WORDS = 0.5  # seconds that a board has to end its answer once its port is given back,
-_PAUSE = 0.05  # and of silence that end it
-# Bytes that have waited this long without a credit: some credits were lost, with a board that was reset or with
-# bytes that were damaged. The host then begins to count anew.
+_LAST_WORDS = 0.5  # seconds for a board to end its answer before its port is closed,
+_PAUSE = 0.05  # or this silence
+# Seconds without a credit for waiting bytes: then credits were lost, by a reset of the board or with damaged bytes, and
+# the host begins to count anew.
 _STALL = 2.0
 
 
 class SerialLink(ListeningLink):
-    """A link to the board on a port. A thread reads the port and, as credits come, writes what waits for room."""
+    """A link to the board on a port. A thread reads the port and, as credits come, writes waiting bytes."""
 
     def __init__(self, port: str, events: Events) -> None:
         """Open `port`, for this process alone. Raises DeviceError and UsageError."""
@@ -74,7 +74,7 @@ class SerialLink(ListeningLink):
             return len(self._waiting)
 
     def _pump(self) -> None:
-        # What has room goes out; the rest waits for credits. Holds the lock.
+        # Writes as many bytes as there is room; the rest waits for credits. Holds the lock.
         n = min(wire.IN_FLIGHT - self._in_flight, len(self._waiting))
         if n > 0 and self._write(self._waiting[:n]):
             self._within_frame = self._waiting[n - 1] != 0
@@ -97,10 +97,10 @@ class SerialLink(ListeningLink):
             return self._start_anew()
 
     def _start_anew(self) -> int:
-        # Ends whatever half a frame the board has, and asks who it is; returns the nonce. Nothing more goes out until
-        # it answers: from its HELLO on both sides count from nothing. Holds the lock.
+        # Ends a half-sent frame, and asks for the HELLO; returns its nonce. Nothing else is sent until the HELLO comes,
+        # from which on both sides count from zero. Holds the lock.
         out = bytearray(_INTERRUPT)
-        while _INTERRUPT in out:  # it would end the program of a board that is just starting
+        while _INTERRUPT in out:  # it would end the program of a starting board
             nonce, request = hello_request()
             out = bytearray(wire.AT_ONCE + frames.cobs_size(len(request)))
             n = wire.AT_ONCE + frames.cobs_encode(request, len(request), memoryview(out)[wire.AT_ONCE :])
@@ -155,7 +155,7 @@ class SerialLink(ListeningLink):
             super().lose(why)
 
     def hello(self, timeout: float = 5.0) -> host_frames.Hello:
-        """As Link's; the board says how many bytes a credit stands for."""
+        """As Link's; the HELLO gives the number of bytes in a credit."""
         hello = super().hello(timeout)
         self._credit = hello.credit or wire.CREDIT
         return hello
@@ -172,7 +172,7 @@ def _what(error: Exception) -> str:
 
 
 class _SocketPort(protocol_socket.Serial):
-    """pyserial's, which leaves its socket open where the other end has gone first; socket:///path is a Unix socket."""
+    """pyserial's, but it closes its socket even if the other end has gone first; socket:///path is a Unix socket."""
 
     _socket: Any = None
 
@@ -204,9 +204,9 @@ class _SocketPort(protocol_socket.Serial):
 
     @staticmethod
     def _hear_out(connection: socket.socket) -> None:
-        # Unlike TCP's, this socket fails at once for a board that is still answering, which QEMU's may not survive.
+        # Unlike TCP, this socket fails at once for a board that is still answering, which QEMU may not survive.
         end = time.monotonic() + _LAST_WORDS
-        with contextlib.suppress(OSError):  # nothing came for a while, or the other end has gone
+        with contextlib.suppress(OSError):  # silence, or the other end has gone
             connection.settimeout(_PAUSE)
             while time.monotonic() < end and connection.recv(4096):
                 pass
@@ -229,10 +229,10 @@ def open_port(port: str, baud: int = BAUD) -> serial.Serial:
 def _open_error(port: str, error: serial.SerialException) -> DeviceError:
     code = error.errno
     if code == errno.ENOENT:
-        found = ", ".join(sorted(candidate.device for candidate in list_ports.comports()))
+        ports = ", ".join(sorted(candidate.device for candidate in list_ports.comports()))
         return DeviceError(
             f"there is no port {port}",
-            hint=f"ports found: {found}" if found else "no serial port was found: is the board plugged in?",
+            hint=f"ports found: {ports}" if ports else "no serial port was found: is the board plugged in?",
         )
     if code in (errno.EAGAIN, errno.EBUSY):
         return DeviceError(f"{port} is busy: another program has it open", hint="end that program first")
@@ -240,7 +240,7 @@ def _open_error(port: str, error: serial.SerialException) -> DeviceError:
         return DeviceError(f"you may not open {port}", hint=_permission_hint(port))
     if port.startswith("socket://"):
         return DeviceError(
-            f"nobody listens at {port}", hint="start what should listen there, or check the address"
+            f"nothing listens at {port}", hint="start the program that should, or check the address"
         )
     if "ioctl" in str(error):
         return DeviceError(f"{port} is not a serial port", hint="name a device such as /dev/ttyACM0")

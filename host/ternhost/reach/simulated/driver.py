@@ -1,8 +1,8 @@
-"""A fleet of simulated clients: the vectorised twin of the firmware over a data set, for millions of them.
+"""A fleet of up to millions of simulated clients: the vectorised twin of the firmware over a data set.
 
-The clients answer rounds as devices do, with the same gradients, cards and coordinates, but there are no frames, keys
-or ledgers: only the counts of symbols come out. Random bytes come from a seeded generator, so that a run can be
-repeated. They protect nobody: a simulation holds all the data anyway.
+The clients answer rounds like devices, with the same gradients, cards and coordinates, but without frames, keys or
+ledgers: the result is the counts of symbols. Random bytes come from a seeded generator, so that a run can be repeated.
+They protect nobody: a simulation holds all the data anyway.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from ternhost.count.questions import Question
 from ternhost.count.rounds import COMPLETE, Answers, CohortCounts, Counts, RoundResult
 from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError, UsageError
-from ternhost.reach.driver import Cohorts, Devices, Driver, Progress, Tell, Terms
+from ternhost.learn.schedule import Terms
+from ternhost.reach.driver import Cohorts, Devices, Driver, Progress, Tell
 from ternhost.vectorised import RandomLanes, random_bits
 
 Fixed = npt.NDArray[np.int16]
 Positions = npt.NDArray[np.integer]
 
-_CHUNK = 1 << 21  # numbers in hand at a time: that bounds the memory whatever the fleet's size
+_CHUNK = 1 << 21  # numbers in memory at a time, whatever the fleet's size
 _MOST_LANES = 1 << 17
 
 
 def lanes_at_a_time(width: int) -> int:
-    """How many clients of `width` numbers each to handle together."""
+    """The number of clients, of `width` numbers each, to handle together."""
     return max(1, min(_MOST_LANES, _CHUNK // width))
 
 
@@ -44,7 +45,7 @@ def count(d: int, symbols: int, chosen: npt.NDArray[np.uint8], drawn: vectorised
 
 
 def values_of(question: Question) -> int:
-    """How many values a client computes for a question, of which it reports k (frames.Round)."""
+    """The number of values that a client computes for a question, of which it reports k (frames.Round)."""
     if question.model == SOFTMAX:
         return question.k
     if question.model in (VALUES, CATEGORIES):
@@ -64,7 +65,7 @@ def _check(question: Question, card: cards.Card) -> None:
         usable = question.model != SOFTMAX or card.shape == cards.LAPLACE
     if not usable:
         raise RefusedError(
-            "the simulated clients refuse: the card is none for this model",
+            "the simulated clients refuse: the card does not fit this model",
             hint="a label needs a window of 1 over the classes, their probabilities a laplace card",
         )
     if not cards.certify(card):
@@ -75,7 +76,7 @@ def _check(question: Question, card: cards.Card) -> None:
 
 
 class SimulatedDriver(Driver):
-    """Clients with ids in a row, of which the one with the id i + 1 holds what client i (from 0) of `holdings` does."""
+    """Clients with consecutive ids: id i + 1 has the records of client i (from 0) of `holdings`."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class SimulatedDriver(Driver):
         individual: bool = False,
         first: int = 1,
     ) -> None:
-        """clients: None for as many as hold records of their own. individual: results carry single reports. first: the
+        """clients: None for as many as have their own records. individual: results carry single reports. first: the
         id of the first client.
         """
         super().__init__(Terms(), individual=individual)  # a simulated round ends when all have answered
@@ -104,12 +105,12 @@ class SimulatedDriver(Driver):
         self._cohorts[number] = cohorts
 
     def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
-        """Have the clients of the round answer it, and return what they told, as a real round would.
+        """Have the clients answer the round, and return their counts, as in a real round.
 
-        The draws depend on the seed, the round and the cohort alone. A gradient is asked of clients of one record, so
-        that any `batch` is that record; local training uses all of a client's.
+        The draws depend only on the seed, the round and the cohort. Gradients need clients with one record, so that any
+        `batch` is that record; local training uses all of a client's records.
 
-        Raises RefusedError for a card that does not certify, UsageError for what no frame can carry.
+        Raises RefusedError for a card that does not certify, UsageError for a question that no frame can carry.
         """
         if self._stopped.is_set():
             return None

@@ -17,7 +17,7 @@ _IN_WORDS = {"grr": "randomised response", "olh": "optimised local hashing"}
 
 
 def page(result: Mapping[str, Any]) -> Page:
-    """What there is to see of it."""
+    """The page of its result."""
     judged: list[Row] = [
         (
             "mean squared error",
@@ -51,10 +51,10 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
             "The estimated mean of every attribute, with the interval that holds that of all clients 95 times in a "
             "hundred.",
         )
-    told = [entry for entry in result["attributes"] if entry.get("intervals")][:_PANELS]
-    if told:
+    categorical = [entry for entry in result["attributes"] if entry.get("intervals")][:_PANELS]
+    if categorical:
         pictures["frequencies"] = (
-            plots.frequencies([_shares(entry) for entry in told]),
+            plots.frequencies([_shares(entry) for entry in categorical]),
             f"How frequent categories are: of each attribute the {_CATEGORIES} that seem to be the most frequent. Of "
             "many that are about as frequent, these are the ones whose noise happened to be above 0.",
         )
@@ -76,8 +76,8 @@ def _shares(entry: Mapping[str, Any]) -> plots.Shares:
 
 def common(entry: Mapping[str, Any], most: int) -> tuple[list[int], int]:
     """Which categories of an attribute seem to be the most frequent, in order; and how many are left out."""
-    told = [i for i, share in enumerate(entry["frequencies"]) if share is not None]
-    order = sorted(told, key=lambda i: -entry["frequencies"][i])
+    reported = [i for i, share in enumerate(entry["frequencies"]) if share is not None]
+    order = sorted(reported, key=lambda i: -entry["frequencies"][i])
     return order[:most], len(order[most:])
 
 

@@ -13,7 +13,7 @@ from ternhost.run.report.page import Page, Row, common_pictures, common_results,
 
 
 def page(result: Mapping[str, Any]) -> Page:
-    """What there is to see of it."""
+    """The page of its result."""
     protected, labels = "card" in result, result.get("answer") == "label"
     lead = f"{result['clients']:,} clients classified a record of their own"
     sent = "its class by randomised response" if labels else "the probabilities under noise"
@@ -36,7 +36,7 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     labels = result.get("answer") == "label"
     if "card" in result and result.get("shares"):
         what = "share of the clients" if labels else "mean probability"
-        mean, low, high = np.array([[*own.values()] for own in result["shares"].values()]).T
+        mean, low, high = np.array([[*share.values()] for share in result["shares"].values()]).T
         names = [f"class {i}" for i in result["shares"]]
         pictures["shares"] = (
             plots.gradient(names, mean, low, high, 0.95, what),

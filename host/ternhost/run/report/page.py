@@ -26,7 +26,7 @@ Row = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Page:
-    """What a report shows: pictures by file name, each with its caption; rows of (name, value, what it means); and
+    """The content of a report: pictures by file name, each with its caption; rows of (name, value, what it means); and
     more sections as HTML."""
 
     title: str
@@ -77,7 +77,7 @@ def _render(page: Page, pictures: Mapping[str, bytes]) -> str:
 
 
 def common_results(result: Mapping[str, Any]) -> list[Row]:
-    """What every run tells of its reports, its privacy and its time."""
+    """The results of every run: its reports, its privacy and its time."""
     rows: list[Row] = [
         ("reports", f"{result['reports']:,}", "accepted, each counted once"),
         ("rounds", f"{result['rounds']:,}", "that have ended"),
@@ -112,7 +112,7 @@ def common_results(result: Mapping[str, Any]) -> list[Row]:
 
 
 def common_settings(result: Mapping[str, Any]) -> list[Row]:
-    """What every run was told of its fleet and its rounds."""
+    """The settings of every run: its fleet and its rounds."""
     options: Mapping[str, Any] = result["options"]
     return [
         ("fleet", str(options["fleet"]), "where the clients run"),
@@ -133,20 +133,20 @@ def common_pictures(
             "between two inputs; no output may pass the dashed line, and each client checked that itself.",
         ),
         "epsilon": (
-            plots.epsilon_spent(_spent(result), result["epsilon_per_client"]),
+            plots.epsilon_spent(spent(result), result["epsilon_per_client"]),
             "What each client has spent of its privacy, from first to last. " + note,
         ),
     }
 
 
-def _spent(result: Mapping[str, Any]) -> dict[float, int]:
-    """How many clients have spent how much in the run: as their ledgers say, or as the reports tell."""
+def spent(result: Mapping[str, Any]) -> dict[float, int]:
+    """The number of clients by the epsilon that they spent in the run, from their ledgers or their reports."""
     if ledgers := result["epsilon_spent"]:
         return {float(epsilon): int(clients) for epsilon, clients in ledgers}
-    found = {float(result["epsilon_per_client"]): int(result["reports"])}
+    clients = {float(result["epsilon_per_client"]): int(result["reports"])}
     if silent := result["asked"] - result["reports"]:
-        found[0.0] = silent
-    return found
+        clients[0.0] = silent
+    return clients
 
 
 def _picture(name: str, png: bytes, caption: str) -> str:

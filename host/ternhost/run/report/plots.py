@@ -48,7 +48,7 @@ DPI = 160
 
 @dataclass(frozen=True)
 class Frame:
-    """What one frame carries: bytes of header and tag, and bytes of content."""
+    """The bytes of a frame: of header and tag, and of its content."""
 
     name: str
     overhead: int
@@ -260,7 +260,7 @@ def shuffled(curve: Sequence[Shuffled], title: str) -> Figure:
 
 
 def epsilon_spent(spent: Mapping[float, int], allowed: float) -> Figure:
-    """How many clients have spent how much epsilon in all, beside what was allowed to each."""
+    """The number of clients by the epsilon that they spent in all, beside the allowed one."""
     figure, axes = _figure(3.4)
     at = sorted(spent)
     width = max(allowed, *at) / 18
@@ -309,13 +309,13 @@ class Shares:
 
     name: str
     categories: Sequence[str]
-    found: Floats
+    shares: Floats
     interval: Floats
     true: Floats | None = None
 
 
 def frequencies(attributes: Sequence[Shares]) -> Figure:
-    """How frequent categories are, a panel an attribute."""
+    """The frequencies of categories, one panel for each attribute."""
     rows = -(-len(attributes) // 2)
     most = max(len(one.categories) for one in attributes)
     figure = blank(_WIDTH, 0.6 + rows * (0.7 + 0.2 * most))
@@ -324,7 +324,7 @@ def frequencies(attributes: Sequence[Shares]) -> Figure:
         dress(axes)
         at = np.arange(len(one.categories))[::-1]
         axes.errorbar(
-            one.found, at, xerr=np.abs(one.interval - one.found), fmt="o", markersize=4, color=_DARK, ecolor=_MIDDLE,
+            one.shares, at, xerr=np.abs(one.interval - one.shares), fmt="o", markersize=4, color=_DARK, ecolor=_MIDDLE,
             capsize=2.5, label="estimate, and its interval of 95 %",
         )  # fmt: skip
         if one.true is not None:
@@ -335,7 +335,7 @@ def frequencies(attributes: Sequence[Shares]) -> Figure:
         axes.set_ylim(-0.8, len(one.categories) - 0.2)
         axes.set_title(one.name, fontsize="medium")
         axes.xaxis.set_major_locator(MaxNLocator(4))
-        axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0 if np.max(one.found) > 0.1 else 1))
+        axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0 if np.max(one.shares) > 0.1 else 1))
     for axes in panels:
         axes.set_visible(False)
     handles, labels = figure.axes[0].get_legend_handles_labels()
@@ -344,7 +344,7 @@ def frequencies(attributes: Sequence[Shares]) -> Figure:
 
 
 def clusters(sizes: Mapping[str, int]) -> Figure:
-    """How many clients are in each cluster."""
+    """The number of clients in each cluster."""
     figure, axes = _figure(3.4)
     bars = axes.bar(list(sizes), list(sizes.values()), width=0.6, color=_MIDDLE, edgecolor=_INK)
     axes.bar_label(bars, labels=[f"{size:,}" for size in sizes.values()], padding=3)

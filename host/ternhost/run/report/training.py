@@ -46,8 +46,9 @@ _MOST_COORDINATES = 40  # in the picture of a gradient
 
 
 def page(result: Mapping[str, Any]) -> Page:
-    """What there is to see of it."""
-    title = f"{result['options']['dataset']}, {_MODELS[result['model']]}, {result['mechanism']}"
+    """The page of its result."""
+    options: Mapping[str, Any] = result["options"]
+    title = f"{options['dataset']}, {_MODELS[options['model']]}, {result['mechanism']}"
     prediction = "the sign of the sum of weight times feature"
     if result.get("labels"):
         prediction = "the class with the largest sum of its weights times features"
@@ -204,7 +205,7 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
     rows: list[Row] = [
         ("algorithm", str(result["algorithm"]), "how the model is learnt"),
         ("data set", str(options["dataset"]), "what the clients hold"),
-        ("model", str(result["model"]), _MODELS[result["model"]]),
+        ("model", str(options["model"]), _MODELS[options["model"]]),
         ("mechanism", str(result["mechanism"]), f"card {result['card_hash']}, {result['levels']} outputs"),
         (
             "epsilon",
@@ -223,8 +224,8 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
         rows.append(
             ("range", str(options["range"]), f"values reached to {reached}: scaled by that, and clipped")
         )
-    if "group" in result:
-        rows.append(("group", f"{result['group']:,}", "clients asked in a round"))
+    if "group" in options:
+        rows.append(("group", f"{options['group']:,}", "clients asked in a round"))
     return [*rows, *common_settings(result)]
 
 

@@ -1,6 +1,6 @@
-"""Pictures of the page, as options of ECharts. Colours are variables of the page's style: they follow light and dark.
+"""Pictures of the page, as options of ECharts. Colours are variables of the page's style, for light and dark.
 
-They are those of Okabe and Ito, which the colour-blind can tell apart; lines differ in their dashes, too.
+They are the palette of Okabe and Ito, which is safe for colour-blind readers; lines also differ in their dashes.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _DASHES: tuple[Any, ...] = ("solid", "dashed", "dotted", [8, 3, 2, 3], [2, 6], [
 _SYMBOLS = ("circle", "rect", "triangle", "diamond", "emptyCircle", "emptyRect")
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 _MOST_BARS = 256
-_LONG = 18  # characters of a name in a legend; two such are side by side on a phone
+_LONG = 18  # characters of a name in a legend; two of them fit side by side on a phone
 _CUT = {"width": 120, "overflow": "truncate"}
 _INPUTS = (-1.0, -0.5, 0.0, 0.5, 1.0)
 
 AXES = {
     curves.REPORTS: "reports so far",
     curves.ROUNDS: "rounds so far",
-    curves.EPSILON: "epsilon spent so far, mean of a device",
+    curves.EPSILON: "mean epsilon spent per device so far",
 }
 
 
@@ -61,12 +61,12 @@ def _so_far(by: str) -> Options:
 def _frame(x: Options, y: Options, series: list[Options], **more: Any) -> Options:
     legend = [
         {
-            "name": own["name"],
-            **({"icon": "rect"} if "areaStyle" in own else {}),
-            **({"textStyle": _CUT} if len(own["name"]) > _LONG else {}),
+            "name": line["name"],
+            **({"icon": "rect"} if "areaStyle" in line else {}),
+            **({"textStyle": _CUT} if len(line["name"]) > _LONG else {}),
         }
-        for own in series
-        if not own["name"].startswith("_")
+        for line in series
+        if not line["name"].startswith("_")
     ]
     top = 32 if len(legend) < 2 else 56 if len(legend) < 4 else 74
     return {
@@ -114,9 +114,9 @@ def _short(value: float) -> float:
 
 
 def learning(curve: Curve, floor: str | None) -> Options:
-    """The learning curve in its interval, between the optimum without privacy and the baseline.
+    """The learning curve with its interval, the optimum without privacy and the baseline.
 
-    floor: the baseline in words; None leaves it out, so that there is more room for the rest."""
+    floor: the baseline in words; None leaves it out, for more room."""
     name = curves.word(curve.measure)
     series = [_line(name, curve.points, 0, z=5)]
     if len(curve.low) > 1:
@@ -130,7 +130,7 @@ def learning(curve: Curve, floor: str | None) -> Options:
 
 
 def _band(low: Sequence[Point], high: Sequence[Point]) -> list[Options]:
-    # Two stacked lines: the lower end, and what is filled up to the upper one.
+    # Two stacked lines: the lower end, and the filled area up to the upper end.
     common: Options = {
         "type": "line",
         "stack": "interval",
@@ -155,20 +155,20 @@ def _band(low: Sequence[Point], high: Sequence[Point]) -> list[Options]:
 
 def compared(named: Mapping[str, Curve], measure: str, by: str) -> Options:
     """The learning curves of several runs."""
-    series = [_line(name, own.points, i) for i, (name, own) in enumerate(named.items())]
+    series = [_line(name, curve.points, i) for i, (name, curve) in enumerate(named.items())]
     y = _axis("value", f"{curves.word(measure)}, held-out records", scale=True)
     return _frame(_so_far(by), y, series)
 
 
 def stepped(name: str, points: Sequence[Point], by: str) -> Options:
-    """What was chosen round by round, from where a round begins to where it ends."""
+    """A parameter chosen for each round, as a step from the start of the round to its end."""
     y = _axis("value", name, scale=True)
     points = [(0.0, points[0][1]), *points]
     return _frame(_so_far(by), y, [_line(name, points, 0, step="start", showSymbol=False)])
 
 
 def arriving(points: Sequence[Point], wanted: int) -> Options:
-    """Reports of the open round, by the seconds since a page first saw one."""
+    """Reports of the open round, by the seconds since this page saw the first."""
     x = _axis(
         "value",
         "seconds since its first report was seen here",
@@ -186,7 +186,7 @@ def arriving(points: Sequence[Point], wanted: int) -> Options:
 
 def bars(names: Sequence[str], values: Sequence[float], x: str, y: str, colour: int = 0) -> Options:
     """A bar for each name, as high as its count."""
-    own: Options = {
+    bar: Options = {
         "type": "bar",
         "name": y,
         "data": [_short(value) for value in values],
@@ -196,14 +196,14 @@ def bars(names: Sequence[str], values: Sequence[float], x: str, y: str, colour: 
     return _frame(
         {**_axis("category", x, below=True), "data": list(names)},
         _axis("value", y, min=0, minInterval=1),
-        [own],
+        [bar],
         grid={"left": 8, "right": 16, "top": 32, "bottom": 32, "containLabel": True},
     )
 
 
 @lru_cache(maxsize=64)
 def outputs(data: bytes, what: str = VALUE) -> tuple[list[int], list[str]]:
-    """The symbols of a card, in the order of what they stand for, and that in words. Raises UsageError."""
+    """The symbols of a card, in the order of their values, and those values in words. Raises UsageError."""
     if what != VALUE:
         symbols = list(range(cards.decode(data).symbols))
         return symbols, [f"{what} {i}" for i in symbols]
@@ -215,16 +215,16 @@ def outputs(data: bytes, what: str = VALUE) -> tuple[list[int], list[str]]:
 def _laws(data: bytes, what: str) -> dict[str, list[float]]:
     # By input, the probability of each symbol; labels and categories are the windows of randomised response.
     if what == VALUE:
-        own = cards.decode_any(data)
-        return {f"x = {x:g}": cards.distribution(own, round(x * ONE)) for x in _INPUTS}
+        decoded = cards.decode_any(data)
+        return {f"x = {x:g}": cards.distribution(decoded, round(x * ONE)) for x in _INPUTS}
     window = cards.decode(data)
     few = range(min(window.symbols, len(_INPUTS)))
     return {f"{what} {i}": [float(p) for p in certify.at_knot(window, i)] for i in few}
 
 
 def card(data: bytes, what: str = VALUE) -> Options:
-    """The exact distribution of a card's outputs for five inputs, from its integers. what: a symbol stands for, as in
-    TallyView. Raises UsageError."""
+    """The exact distribution of a card's outputs for five inputs, from its integers. what: as in TallyView. Raises
+    UsageError."""
     order, names = outputs(data, what)
     every = max(1, math.ceil(len(names) / _MOST_BARS))
     few = len(names) <= 16

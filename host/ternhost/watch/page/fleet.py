@@ -1,4 +1,4 @@
-"""The section Fleet: the boards, as many as there are, of which only the rows in sight are sent."""
+"""The section Fleet: all boards, of which only the visible rows are sent."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from ternhost.watch.fleet_view import budget, fleet_of
 from ternhost.watch.page import charts, live_store
 from ternhost.watch.page.elements import Chart, Html, Section, card, cards, empty
 
-_EVERY = (
-    2.0  # seconds from one time that the rows in sight are fetched to the next, where boards have changed
-)
+_EVERY = 2.0  # seconds between two fetches of the visible rows, if boards have changed
 _NONE = (
-    "No board has been seen. A fleet that is served has some (`tern serve --fleet mqtt:my-fleet`), and so has one on"
+    "No board was seen yet. A served fleet has boards (`tern serve --fleet mqtt:my-fleet`), and so has a fleet on"
     " ports. A simulated fleet has none."
 )
 _SAYS = "as the board says"
@@ -74,7 +72,7 @@ _TOLD = [
 
 
 class Fleet(Section):
-    """A table to search and to sort, and what the boards have in common."""
+    """A table to search and to sort, and figures of all boards."""
 
     def build(self) -> None:
         self._fetched, self._changes, self._counted = 0.0, -1, -1
@@ -91,7 +89,7 @@ class Fleet(Section):
                         "columnDefs": [
                             _NAME,
                             {"headerName": "as the host has seen", "children": _HEARD},
-                            {"headerName": f"{_SAYS} (nothing proves it)", "children": _TOLD},
+                            {"headerName": f"{_SAYS} (unverified)", "children": _TOLD},
                         ],
                         "rowModelType": "infinite",
                         "cacheBlockSize": 100,
@@ -140,7 +138,7 @@ def _histogram(now: Snapshot) -> dict[str, object] | None:
     values = sorted(left for board in now.boards if (left := budget(board)) is not None)
     if not values:
         return None
-    # A few boards that lie do not flatten it: what is beyond nearly all of them has a bar of its own.
+    # A few lying boards must not flatten it: values beyond nearly all others have one bar.
     top = values[math.ceil(0.99 * len(values)) - 1] or 1.0
     counts = [0] * (_BARS + 1)
     for value in values:

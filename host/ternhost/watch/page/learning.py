@@ -19,19 +19,19 @@ from ternhost.watch.page import charts
 from ternhost.watch.page.elements import Chart, Html, Section, card, cards, empty, table
 
 _EVERY = 5.0  # seconds
-_MOST = 6  # curves, that lines can tell apart
+_MOST = 6  # curves, as many as there are kinds of lines
 _SHOWN = 100  # runs of the table
 _NO_RUN = (
     "No run has begun. Begin one: `tern train --fleet simulated:10000` or `tern serve --fleet mqtt:my-fleet`."
 )
 _NO_ROUND = "The first round is under way: the curve begins with its end."
 _NO_FIGURE = (
-    "This algorithm tells no figure round by round: what it has found is in its report, which `tern runs --draw {run}`"
-    " draws when the run has finished."
+    "This algorithm has no figure for each round: its results are in its report, which `tern runs --draw {run}` draws"
+    " when the run has finished."
 )
 _NO_DATA = (
-    "The records are the devices' own, so that nobody can judge the model here: give `tern serve` a --dataset to judge"
-    " it by, or look at the section Round."
+    "The host does not know the devices' records, so it cannot judge the model: give `tern serve` a --dataset for that,"
+    " or look at the section Round."
 )
 
 
@@ -136,7 +136,7 @@ def _figures(now: Snapshot, known: list[str]) -> str:
 
 
 class Compare(Section):
-    """The run of the page is drawn with the newest that are like it, until others are chosen."""
+    """Draws the run of the page with the newest similar ones, until others are chosen."""
 
     def build(self) -> None:
         self._looked, self._looking, self._ended = -_EVERY, False, False
@@ -172,8 +172,9 @@ class Compare(Section):
 
     async def _look(self) -> None:
         try:
-            asked = list(self._which.value or ()), self._by.value or curves.REPORTS, self._measure.value
-            runs, names, drawn, measures, measure = await asyncio.to_thread(self._read, *asked)
+            by = self._by.value or curves.REPORTS
+            chosen = list(self._which.value or ()), by, self._measure.value
+            runs, names, drawn, measures, measure = await asyncio.to_thread(self._read, *chosen)
         finally:
             self._looking = False
             self._looked = time.monotonic()
@@ -186,10 +187,10 @@ class Compare(Section):
         if self._measure.options != measures:
             self._measure.set_options(measures, value=measure)
         named = dict(zip(titles([runs[name] for name in drawn]), drawn.values(), strict=True))
-        key = (measure, asked[1], tuple((name, own.points) for name, own in named.items()))
+        key = (measure, by, tuple((name, curve.points) for name, curve in named.items()))
         self._chart.set(
             key,
-            lambda: charts.compared(named, measure, asked[1]) if named and measure else None,
+            lambda: charts.compared(named, measure, by) if named and measure else None,
             "No run with a figure has ended a round: choose others above.",
         )
         self._table.set(_runs_table([*runs.values()]))
@@ -197,58 +198,61 @@ class Compare(Section):
     def _read(
         self, wanted: Sequence[str], by: str, measure: str | None
     ) -> tuple[dict[str, RunView], list[str], dict[str, Curve], dict[str, str], str | None]:
-        found = self.others.runs()
-        runs = {name: run for name, (_, run) in found.items()}
+        known = self.others.runs()
+        runs = {name: run for name, (_, run) in known.items()}
         here = self.live.now.run
         names = [name for name in wanted if name in runs] or alike(
             here.name if here else None, [*runs.values()]
         )
-        histories = {name: self.others.history(found[name][0], name) for name in names}
+        histories = {name: self.others.history(known[name][0], name) for name in names}
         measures = {
             one: curves.word(one)
             for name in names
-            for one in curves.measures(found[name][1], histories[name].history)
+            for one in curves.measures(known[name][1], histories[name].history)
         }
         if measure not in measures:
             measure = next(iter(measures), None)
         drawn = {}
-        for name, own in histories.items():
-            if measure is not None and own.history:
-                made = curves.curve(own.run, own.history, measure, by, own.devices)
-                if made.points and (by != curves.EPSILON or by in curves.axes(own.run, own.devices)):
+        for name, snapshot in histories.items():
+            if measure is not None and snapshot.history:
+                made = curves.curve(snapshot.run, snapshot.history, measure, by, snapshot.devices)
+                if made.points and (
+                    by != curves.EPSILON or by in curves.axes(snapshot.run, snapshot.devices)
+                ):
                     drawn[name] = made
         return runs, names, drawn, measures, measure
 
 
 def alike(name: str | None, runs: Sequence[RunView]) -> list[str]:
-    """The names of the runs to begin with: that one, and the first of the same data that tell the same figure."""
+    """The names of the runs to begin with: that one, and the newest with the same data and figure."""
     telling = [run for run in runs if run.references.get("measures")]
     able = [run for run in telling if run.rounds]
-    own = next((run for run in telling if run.name == name), next(iter(able), None))
-    if own is None:
+    first = next((run for run in telling if run.name == name), next(iter(able), None))
+    if first is None:
         return []
-    figure, data = own.references["measures"][0], own.options.get("dataset")
+    figure, data = first.references["measures"][0], first.options.get("dataset")
     like = [
         run for run in able if run.options.get("dataset") == data and figure in run.references["measures"]
     ]
-    return list(dict.fromkeys([own.name, *(run.name for run in like)]))[:_MOST]
+    return list(dict.fromkeys([first.name, *(run.name for run in like)]))[:_MOST]
 
 
 def titles(runs: Sequence[RunView]) -> list[str]:
     """The names of runs, with their data where these differ: figures of other records are no better or worse."""
     data = [str(run.options.get("dataset")) for run in runs]
     return [
-        f"{run.name} ({own})" if len({*data}) > 1 else run.name for run, own in zip(runs, data, strict=True)
+        f"{run.name} ({dataset})" if len({*data}) > 1 else run.name
+        for run, dataset in zip(runs, data, strict=True)
     ]
 
 
 def _runs_table(runs: Sequence[RunView]) -> str:
     rows = []
     for run in runs[:_SHOWN]:
-        epsilon = max((float(own["epsilon_run"]) for own in run.classes), default=None)
+        epsilon = max((float(device_class["epsilon_run"]) for device_class in run.classes), default=None)
         paid = None if epsilon is None else f"{epsilon:.4g} {words.reckoned(run)}".removesuffix(" in the run")
-        mechanisms = sorted({str(own["mechanism"]) for own in run.classes})
-        told = [
+        mechanisms = sorted({str(device_class["mechanism"]) for device_class in run.classes})
+        about = [
             run.name,
             words.moment(run.began),
             run.status,
@@ -257,7 +261,7 @@ def _runs_table(runs: Sequence[RunView]) -> str:
             run.fleet,
         ]
         cost = [", ".join(mechanisms) or None, paid, run.rounds, run.reports, words.duration(run.seconds)]
-        rows.append([*told, *cost])
+        rows.append([*about, *cost])
     head = (
         "run", "began", "status", "algorithm", "data", "fleet", "mechanism", "epsilon", "rounds", "reports", "took",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A store as all open pages see it, read once for all of them and only while one is open; its boards as a table."""
+"""A store for all open pages, read once for all of them and only while one is open; its boards as a table."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class LiveStore:
             if time.monotonic() - self._looked >= EVERY:
                 try:
                     self.now = await asyncio.to_thread(self._reader.snapshot)
-                except StorageError as error:  # nothing was ever read, and now there is something else
+                except StorageError as error:  # another file is there, before anything was read
                     self.now = replace(self.now, note=error.message)
                 self._looked = time.monotonic()
                 self._note()
@@ -153,7 +153,7 @@ class LiveStore:
                 self._first = now
             point = (now - self._first, float(opened.reports))
             if len(self.arrivals) > 1 and self.arrivals[-1][1] == self.arrivals[-2][1] == point[1]:
-                self.arrivals.pop()  # between two alike: the step says as much
+                self.arrivals.pop()  # between two equal points: the step shows as much
             self.arrivals.append(point)
 
 

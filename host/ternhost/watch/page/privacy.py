@@ -1,4 +1,4 @@
-"""The section Privacy: what devices have spent, of each class, and the card that their reports go through."""
+"""The section Privacy: the epsilon spent by class of devices, and the card of their reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ternhost.watch.page.elements import Chart, Html, Section, card, cards, empt
 
 _UNKNOWN = "The classes of this run are not known yet."
 _CARD = (
-    "The exact law of what is reported, from the integers that the devices obey. Each device proves the epsilon of a"
+    "The exact distribution of reports, from the integers that the devices use. Each device proves the epsilon of a"
     " card before it uses it."
 )
 
@@ -40,7 +40,9 @@ class Privacy(Section):
         classes = now.run.classes if now.run else ()
         self._classes.set(_table(now) if classes else empty(_UNKNOWN if now.run else "No run yet."))
         self._lines.set(_lines(now))
-        options = {i: f"class {i + 1}, epsilon {own['epsilon']:g}" for i, own in enumerate(classes)}
+        options = {
+            i: f"class {i + 1}, epsilon {device_class['epsilon']:g}" for i, device_class in enumerate(classes)
+        }
         if self._which.options != options:
             self._which.set_options(options, value=0 if options else None)
         self._controls.set_visibility(len(options) > 1)
@@ -50,12 +52,12 @@ class Privacy(Section):
 
 def _card(now: Snapshot, of_class: int) -> tuple[str, str]:
     """The card of a class of devices, in hex, and what its symbols stand for."""
-    told = {own.card: own.what for own in now.tallies}
+    meanings = {device_class.card: device_class.what for device_class in now.tallies}
     if now.run is None or not now.run.classes:
-        return next(iter(told.items()), ("", VALUE))
-    own = now.run.classes[of_class]
-    labels = now.run.algorithm == "infer" and own["mechanism"] == "grr"
-    return own["card"], told.get(own["card"], LABEL if labels else VALUE)
+        return next(iter(meanings.items()), ("", VALUE))
+    device_class = now.run.classes[of_class]
+    labels = now.run.algorithm == "infer" and device_class["mechanism"] == "grr"
+    return device_class["card"], meanings.get(device_class["card"], LABEL if labels else VALUE)
 
 
 def _draw(data: str, what: str) -> dict[str, Any] | None:
@@ -71,16 +73,18 @@ def _table(now: Snapshot) -> str:
     rows = [
         [
             i,
-            f"{100 * own['share']:.3g} %",
-            float(own["epsilon_per_report"]),
-            float(own["epsilon_run"]),
+            f"{100 * device_class['share']:.3g} %",
+            float(device_class["epsilon_per_report"]),
+            float(device_class["epsilon_run"]),
             spent,
-            own["mechanism"],
-            own["k"],
-            own["levels"],
-            own["card_hash"],
+            device_class["mechanism"],
+            device_class["k"],
+            device_class["levels"],
+            device_class["card_hash"],
         ]
-        for i, (own, spent) in enumerate(zip(run.classes, curves.spent_by_class(now), strict=True), 1)
+        for i, (device_class, spent) in enumerate(
+            zip(run.classes, curves.spent_by_class(now), strict=True), 1
+        )
     ]
     head = (
         "class", "share of devices", "epsilon a report", f"epsilon {words.reckoned(run)}", "spent so far, mean",
@@ -95,21 +99,23 @@ def _lines(now: Snapshot) -> str:
         return ""
     rows: list[tuple[str, Any, str]] = []
     if (spent := curves.spent(now)) is not None:
-        rows.append(("spent in this run, mean of a device", spent, f"by {now.accepted:,} accepted reports"))
-    rows.append(("spent before it, most of a device", run.epsilon_before, "in the rounds of this store"))
+        rows.append(("spent in this run, mean per device", spent, f"by {now.accepted:,} accepted reports"))
+    rows.append(("spent before it, most of any device", run.epsilon_before, "in the rounds of this store"))
     if spent is not None:
         rows.append(
             (
-                "spent for life, mean of a device",
+                "spent in its life, mean per device",
                 f"{run.epsilon_before + spent:.4g}",
                 "at most: both together",
             )
         )
     allowed = run.options.get("budget")
-    rows.append(("allowed for life", str(allowed or "–"), "--budget" if allowed else "no --budget was named"))
+    rows.append(
+        ("allowed in its life", str(allowed or "–"), "--budget" if allowed else "no --budget was named")
+    )
     if left := budgets(now.boards, now.read):
         half = left[len(left) // 2]
         middle = f"as boards said, less their reports since; half of {len(left):,} heard within a day"
         middle += f" have {half:.4g} or more"
-        rows.append(("left, least of a board", left[0], middle))
+        rows.append(("left, least of any board", left[0], middle))
     return "<p></p>" + table(("epsilon of a device", "amount", "that is"), rows)

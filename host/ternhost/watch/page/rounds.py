@@ -1,4 +1,4 @@
-"""The section Round: how the reports of the one under way arrive, who refuses, and what the last ones were."""
+"""The section Round: arriving reports, refusals, symbols and gateways of the open round and the last ones."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ternhost.watch.picture import counted
 _LAST = 12  # rounds of the table
 _SUMMED = 1000  # of the refusals
 _MOST_SYMBOLS = 64
-_IDLE = "No round is under way. A fleet that is served begins the next one when its --interval is over."
+_IDLE = "No round is open. A served fleet begins the next one after its --interval."
 _DONE = "The run has ended: no round is under way."
-_SIMULATED = "A simulated fleet answers at once: its rounds are seen when they have ended."
+_SIMULATED = "A simulated fleet answers at once: its rounds are shown when they have ended."
 _NO_GATEWAY = (
     "This host asks its devices itself. Gateways of other sites are listed here: `tern gateway --help`."
 )
@@ -41,7 +41,7 @@ class Rounds(Section):
                 self._reasons = Chart("refusals by reason", "chart low")
             with card("Symbols of the last round"):
                 ui.label(
-                    "How often each output of the card was reported, over all coordinates: noise and all."
+                    "How often each output of the card was reported, over all coordinates, noise included."
                 ).classes("soft")
                 self._symbols = Chart("symbols of the last round", "chart low")
             with card("Gateways", wide=True):
@@ -118,35 +118,35 @@ def _table(now: Snapshot) -> str:
 
 
 def _symbols(now: Snapshot) -> dict[str, object] | None:
-    """How often each thing was reported, card by card: what a symbol stands for is of its card."""
-    told: dict[tuple[str, str], list[int]] = {}
-    for own in now.tallies:
-        before = told.get((own.card, own.what), [0] * len(own.symbols))
-        told[own.card, own.what] = [a + b for a, b in zip(before, own.symbols, strict=True)]
-    every = -(-sum(len(symbols) for symbols in told.values()) // _MOST_SYMBOLS)
+    """How often each symbol was reported, card by card, since a symbol's meaning depends on its card."""
+    by_card: dict[tuple[str, str], list[int]] = {}
+    for tally in now.tallies:
+        before = by_card.get((tally.card, tally.what), [0] * len(tally.symbols))
+        by_card[tally.card, tally.what] = [a + b for a, b in zip(before, tally.symbols, strict=True)]
+    every = -(-sum(len(symbols) for symbols in by_card.values()) // _MOST_SYMBOLS)
     names, counts = [], []
-    for (data, what), symbols in told.items():
+    for (data, what), symbols in by_card.items():
         try:
             order, meant = charts.outputs(bytes.fromhex(data), what)
         except UsageError:
             return None
-        whose = f"{_asked(now, data)}: " if len(told) > 1 else ""
+        whose = f"{_classes_of(now, data)}: " if len(by_card) > 1 else ""
         names += [whose + meant[i] for i in range(0, len(order), every)]
         counts += [sum(symbols[j] for j in order[i : i + every]) for i in range(0, len(order), every)]
-    unit = ("class: " if len(told) > 1 else "") + "reported"
+    unit = ("class: " if len(by_card) > 1 else "") + "reported"
     unit += f", {every} outputs together" if every > 1 else ""
-    return charts.bars(names, counts, unit, "values", 3) if told else None
+    return charts.bars(names, counts, unit, "values", 3) if by_card else None
 
 
-def _asked(now: Snapshot, data: str) -> str:
-    # As in the section Privacy.
+def _classes_of(now: Snapshot, data: str) -> str:
+    # Numbered as in the section Privacy.
     classes = now.run.classes if now.run else ()
-    own = [str(i) for i, of in enumerate(classes, 1) if of["card"] == data]
-    return ", ".join(own) or "–"
+    numbers = [str(i) for i, device_class in enumerate(classes, 1) if device_class["card"] == data]
+    return ", ".join(numbers) or "–"
 
 
-def _of_round(own: GatewayView) -> str:
-    return f"{own.reports:,} reports" + (", has answered" if own.answered else " so far")
+def _of_round(gateway: GatewayView) -> str:
+    return f"{gateway.reports:,} reports" + (", has answered" if gateway.answered else " so far")
 
 
 def _gateways(now: Snapshot) -> str:
@@ -154,13 +154,13 @@ def _gateways(now: Snapshot) -> str:
         return empty(_NO_GATEWAY)
     rows = [
         [
-            own.name,
-            "online" if own.online else "offline",
-            words.ago(own.heard),
-            own.devices,
-            _of_round(own) if now.open else "",
-            ", ".join(f"{name} {value}" for name, value in own.told.items()),
+            gateway.name,
+            "online" if gateway.online else "offline",
+            words.ago(gateway.heard),
+            gateway.devices,
+            _of_round(gateway) if now.open else "",
+            ", ".join(f"{name} {value}" for name, value in gateway.told.items()),
         ]
-        for own in now.gateways
+        for gateway in now.gateways
     ]
     return table(("gateway", "state", "last heard", "devices", "round under way", "it says"), rows)

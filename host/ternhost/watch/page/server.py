@@ -1,4 +1,4 @@
-"""Serves the page on loopback: to nobody else, and to no page of anybody else."""
+"""Serves the page on loopback only, and to no other website."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ternhost.errors import UsageError
 ADDRESS = "127.0.0.1"
 PORT = 8642  # or any other one where it is taken
 _NAMES = ("127.0.0.1", "localhost")
-_ASKED = ("host", "origin", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest")
+_READ = ("host", "origin", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest")
 _GUARDS = (
     (b"x-frame-options", b"DENY"),
     (b"x-content-type-options", b"nosniff"),
@@ -24,11 +24,11 @@ Scope = dict[str, Any]
 
 
 class OnlyHere:
-    """Accepts only requests for this very address, from its own page.
+    """Accepts only requests for this address, from its own page.
 
-    A page of the internet whose name has been made to point to loopback (DNS rebinding) sends that name as its Host;
-    one that opens a websocket to loopback sends its own Origin. Both are refused, and so is what a page of another site
-    fetches or frames, which browsers mark by Sec-Fetch-Site: only a link may lead here.
+    A website whose name points to loopback (DNS rebinding) sends that name as Host; one that opens a websocket to
+    loopback sends its own Origin. Both are refused, and so are fetches and frames of other sites, which browsers mark
+    by Sec-Fetch-Site: other sites may only link here.
     """
 
     def __init__(self, app: Any, port: int) -> None:
@@ -48,16 +48,16 @@ class OnlyHere:
             await send({"type": "http.response.body", "body": b"This page is for its own address alone.\n"})
 
     def _welcome(self, scope: Scope) -> bool:
-        said: dict[str, list[str]] = {name: [] for name in _ASKED}
+        values: dict[str, list[str]] = {name: [] for name in _READ}
         for name, value in scope["headers"]:
-            if (key := name.decode("latin-1").lower()) in said:
-                said[key].append(value.decode("latin-1").lower())
-        own = len(said["host"]) == 1 and said["host"][0] in self._hosts
-        ours = all(origin in self._origins for origin in said["origin"])
+            if (key := name.decode("latin-1").lower()) in values:
+                values[key].append(value.decode("latin-1").lower())
+        right_host = len(values["host"]) == 1 and values["host"][0] in self._hosts
+        right_origin = all(origin in self._origins for origin in values["origin"])
         # A browser of before 2023 sends no Sec-Fetch-Site; curl never does.
-        here = set(said["sec-fetch-site"]) <= {"none", "same-origin"}
-        link = said["sec-fetch-mode"] == ["navigate"] and said["sec-fetch-dest"] == ["document"]
-        return own and ours and (here or (link and scope["type"] == "http"))
+        here = set(values["sec-fetch-site"]) <= {"none", "same-origin"}
+        link = values["sec-fetch-mode"] == ["navigate"] and values["sec-fetch-dest"] == ["document"]
+        return right_host and right_origin and (here or (link and scope["type"] == "http"))
 
 
 def _guarded(send: Any) -> Any:
@@ -78,7 +78,7 @@ def listening(port: int | None) -> socket.socket:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             made.bind((ADDRESS, wanted))
-            made.listen()  # who else holds the port is seen here at the latest
+            made.listen()  # fails here at the latest if another process has the port
             return made
         except OSError as error:
             made.close()
@@ -117,25 +117,23 @@ def serve(
         show_welcome_message=False,
         reconnect_timeout=10.0,
     )
-    logging.getLogger("nicegui").setLevel(
-        logging.ERROR
-    )  # that somebody asked for what is not there is no news
+    logging.getLogger("nicegui").setLevel(logging.ERROR)  # requests for missing paths are no news
     server = uvicorn.Server(
         uvicorn.Config(app, log_level="error", access_log=False, lifespan="on", timeout_graceful_shutdown=1)
     )
-    _told(app, lambda: ready(url_of(made)))
+    _when_started(app, lambda: ready(url_of(made)))
     if until is not None:
         _end_with(until, server)
     with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[made])
 
 
-def _told(app: Any, ready: Callable[[], None]) -> None:
+def _when_started(app: Any, ready: Callable[[], None]) -> None:
     inner = app.router.lifespan_context
 
     @contextlib.asynccontextmanager
-    async def lifespan(own: Any) -> Any:
-        async with inner(own) as state:
+    async def lifespan(started_app: Any) -> Any:
+        async with inner(started_app) as state:
             ready()  # the socket has been listening all along
             yield state
 

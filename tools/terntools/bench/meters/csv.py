@@ -83,6 +83,6 @@ class Csv:
         pattern, unit = _COLUMNS[wanted]
         for at, name in enumerate(names):
             if pattern.search(name.strip()):
-                found = _UNIT.search(name.strip())
-                return at, _SCALES[found[1].replace("M", "m").replace("U", "u")] if found and unit else 1.0
+                prefix = _UNIT.search(name.strip())
+                return at, _SCALES[prefix[1].replace("M", "m").replace("U", "u")] if prefix and unit else 1.0
         return None

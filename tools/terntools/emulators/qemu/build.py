@@ -18,8 +18,8 @@ _HERE = Path(__file__).parent
 _PORT = _HERE / "port"
 _TOOLCHAIN = _HERE / "toolchain"
 
-# Of debian.OLDER: the configuration of QEMU's Xtensa core, and GCC's arithmetic for its ABI. They go with any later
-# compiler, too.
+# From debian.OLDER: the configuration of QEMU's Xtensa core, and GCC's arithmetic for its ABI. They also fit later
+# compilers.
 _XTENSA_SOURCES = ("qemu",)
 _XTENSA_BINARIES = ("binutils-source=2.40-2", "gcc-12-source=12.2.0-14+deb12u1")
 

@@ -1,4 +1,4 @@
-"""Processes that are started again when they end, and that end with the process that started them."""
+"""Processes that are restarted when they end, and that end with the process that started them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import BinaryIO, Self
 
 _LARGEST_LOG = 1 << 20  # bytes; then it is moved aside once
-_LONGEST_PAUSE = 10.0  # seconds before a process that ends at once is started again
-_STEADY = 5.0  # seconds: what has run for so long has not ended at once
-_PATIENCE = 5.0  # seconds to end in, when it is asked to
+_LONGEST_PAUSE = 10.0  # seconds before a restart of a process that ends at once
+_STEADY = 5.0  # seconds after which a process has not ended at once
+_PATIENCE = 5.0  # seconds from SIGTERM to SIGKILL
 
 
 class Child:
-    """A process with its own process group, whose output goes to a file; started again when it ends.
+    """A process with its own process group, whose output goes to a file; it is restarted when it ends.
 
-    It is given a pipe for standard input, which closes when this process ends, however it ends: see `end_with_parent`.
+    Its standard input is a pipe, which closes when this process ends in any way: see `end_with_parent`.
     """
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
@@ -42,11 +42,11 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """Of the process that runs now."""
+        """The id of the running process."""
         return process.pid if (process := self._process) and process.poll() is None else None
 
     def _opened_log(self) -> BinaryIO:
-        """The log; where it cannot be written, on a full disk for example, the process runs without."""
+        """The log; os.devnull if it cannot be written, for example on a full disk."""
         try:
             if self._log.exists() and self._log.stat().st_size > _LARGEST_LOG:
                 self._log.replace(self._log.with_name(self._log.name + ".1"))
@@ -58,7 +58,7 @@ class Child:
         pause = 0.0
         while not self._ending.wait(pause):
             began = time.monotonic()
-            with suppress(OSError):  # no process to be had now
+            with suppress(OSError):  # the process cannot be started now
                 self._run()
             pause = next_pause(pause, time.monotonic() - began, _LONGEST_PAUSE)
 
@@ -92,7 +92,7 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> None:
 
 
 def next_pause(pause: float, ran: float, longest: float) -> float:
-    """Seconds until what has ended is tried again, up to `longest`. pause: as before it; ran: seconds that it took."""
+    """Seconds until the next attempt, up to `longest`. pause: before the last attempt, which took `ran` seconds."""
     return 0.5 if ran > _STEADY else min(max(0.5, 2 * pause), longest)
 
 

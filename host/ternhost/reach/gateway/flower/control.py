@@ -1,4 +1,4 @@
-"""What the server asks of its SuperLink: to register sites, and to run the ServerApp."""
+"""The server's requests to its SuperLink: register sites, run the ServerApp."""
 
 from __future__ import annotations
 
@@ -25,11 +25,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from ternhost.reach.gateway.flower.files import AUTHORITY, CONTROL, SITES, Server, public_keys
 
 HEADER = "x-tern-control"
-FAILURES = (
-    httpx.HTTPError,
-    OSError,
-    ValueError,
-)  # what the methods of Control raise; `trouble` puts it into words
+FAILURES = (httpx.HTTPError, OSError, ValueError)  # of the methods of Control; `trouble` puts them into words
 
 _PROJECT = """
 [project]
@@ -47,7 +43,7 @@ clientapp = "ternapp.client:app"
 socket = ""
 """
 _SERVER_APP = "from ternhost.reach.gateway.flower.serverapp import app\n\n__all__ = ['app']\n"
-# Flower wants one. Our nodes run none; another SuperNode may be told so.
+# Flower requires one. Our nodes do not run it; it tells any other SuperNode so.
 _CLIENT_APP = """
 from flwr.clientapp import ClientApp
 
@@ -61,7 +57,7 @@ def query(message, context):
 
 
 def app_archive() -> bytes:
-    """The FAB with our apps. The same bytes each time."""
+    """The FAB with our apps, always the same bytes."""
     files: dict[str, bytes | Path] = {
         "pyproject.toml": _PROJECT.encode(),
         "ternapp/__init__.py": b"",
@@ -72,7 +68,7 @@ def app_archive() -> bytes:
 
 
 class _Secret:
-    """Shows the SuperLink that we may control it."""
+    """Sends the secret of the Control API with each request."""
 
     def __init__(self, secret: str) -> None:
         self._secret = secret
@@ -104,7 +100,7 @@ class Control:
         self._client.close()
 
     def trouble(self, error: Exception) -> str:
-        """What an error means, for people."""
+        """An error in words."""
         where = f"the SuperLink at {self._server.here}"
         if isinstance(error, httpx.HTTPStatusError):
             return f"{where} refuses: {error.response.status_code} {error.response.text[:200]}".rstrip()
@@ -115,20 +111,20 @@ class Control:
         return f"{where}: {error if isinstance(error, FAILURES) else repr(error)}"
 
     def public_keys(self) -> tuple[dict[str, ec.EllipticCurvePublicKey], dict[str, str]]:
-        """The key of each site of the directory, by its name, and why others have none."""
+        """By site, its key, or the reason why it has none."""
         return public_keys(self._server.directory / SITES)
 
     def sites(self, keys: Mapping[str, ec.EllipticCurvePublicKey]) -> dict[str, tuple[int, bool]]:
-        """Of the sites with these keys that are registered: the number, and whether it is connected."""
+        """By registered site, its node id and whether it is connected."""
         answer = self._client.ListNodes(ListNodesRequest())
         nodes = {node.public_key: (node.node_id, node.status == "online") for node in answer.nodes_info}
         encoded = {name: public_key_to_bytes(key) for name, key in keys.items()}
         return {name: nodes[key] for name, key in encoded.items() if key in nodes}
 
     def register(self) -> tuple[dict[str, bool], dict[str, str]]:
-        """Have the SuperLink know the sites of the directory: whether each is connected, and why others are not let in.
+        """Register the sites of the directory. Returns, by site, whether it is connected, or why it is not admitted.
 
-        Those that were taken away are the guard's to refuse: what is unregistered Flower never takes again.
+        The guard refuses sites that were removed: Flower never accepts a site again that was unregistered.
         """
         keys, wrong = self.public_keys()
         there = self.sites(keys)
@@ -142,14 +138,14 @@ class Control:
         return {name: name in there and there[name][1] for name in keys}, wrong
 
     def start(self, config: Mapping[str, str]) -> int:
-        """Run our ServerApp; the number of the run."""
+        """Run our ServerApp; return the number of the run."""
         content = app_archive()
         fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
         answer = self._client.StartRun(
             StartRunRequest(fab=fab_to_proto(fab), override_config=user_config_to_proto(dict(config)))
         )
         if not answer.HasField("run_id"):
-            raise ValueError("the ServerApp is not taken")
+            raise ValueError("it does not accept the ServerApp")
         return int(answer.run_id)
 
     def stop(self, run: int) -> None:

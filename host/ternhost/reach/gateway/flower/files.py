@@ -1,4 +1,4 @@
-"""The directory of a server and those of its sites: 'tern gateway init' writes them; and the environment of Flower."""
+"""The directories of a server and its sites, which 'tern gateway init' writes, and the environment of Flower."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from ternhost.errors import StorageError, UsageError
-from ternhost.files import write_file
+from ternhost.files import storage_errors, write_file
 from ternhost.provision.ids import check_apart, parse_range
 from ternhost.reach.addresses import check_reached, is_address
 from ternhost.reach.certificates import write_certificates
@@ -29,15 +29,15 @@ SETTINGS = "server.json"
 CERTIFICATE = "server.pem"
 KEY = "server.key"
 SITES = "sites"  # NAME.pub: the public key of a site; NAME.json: the ids that its devices may have
-CONTROL = "control.secret"  # without it nobody starts an app or registers a site
-EXECUTOR = "executor.secret"  # without it nobody replaces the ServerApp
-HOST = "host.sock"  # where the ServerApp finds the host
+CONTROL = "control.secret"  # needed to start an app or to register a site
+EXECUTOR = "executor.secret"  # needed to replace the ServerApp
+HOST = "host.sock"  # on which the host serves the ServerApp
 LOG = "superlink.log"
 
 # In a site's directory.
 GATEWAY = "gateway.json"
 NODE_KEY = "node.key"
-NODE = "node.id"  # the number under which the SuperLink knows the site
+NODE = "node.id"  # the site's number at the SuperLink
 NODE_LOG = "node.log"
 
 PORT = 9092  # Flower's own for sites
@@ -58,7 +58,7 @@ class Server:
 
     @classmethod
     def load(cls, place: str | Path) -> Server:
-        """The server whose directory, or the directory above it, is `place`. Raises UsageError and StorageError."""
+        """The server in `place`, its directory or the one above it. Raises UsageError and StorageError."""
         directory = server_directory(place)
         settings = _read(directory / SETTINGS)
         host, port, address = (settings[name] for name in ("host", "port", "address"))
@@ -88,7 +88,7 @@ class GatewaySite:
 
 
 class NodeLog:
-    """The log of a site's node, whose last line tells how the node fares with the server."""
+    """The log of a site's node, whose last line is the state of its connection to the server."""
 
     def __init__(self, site: GatewaySite) -> None:
         self._path = site.directory / NODE_LOG
@@ -125,13 +125,13 @@ def write_gateways(
     address: str | None = None,
     port: int | None = None,
 ) -> Server:
-    """Write the server's directory, if there is none, and those of `sites` that are new; existing ones stay.
+    """Write the server's directory, if it is missing, and those of new `sites`; existing ones stay.
 
-    sites: NAME, or NAME:FIRST-LAST with the ids that its devices may have; those of an existing one change then.
-    host: name or address under which sites reach the server (default: localhost). address: what it listens on
-    (default: every address of IPv4, or of IPv6 where `host` is one; for localhost, that alone). port: default 9092. A
-    site's directory gets its private key and the server's certificate authority; the server keeps the site's public
-    key. Raises UsageError and StorageError.
+    sites: NAME, or NAME:FIRST-LAST with the ids that its devices may have, which also changes an existing site's. host:
+    name or address under which sites reach the server (default: localhost). address: to listen on (default: all of
+    IPv4, or of IPv6 where `host` is such an address; for localhost, that alone). port: default 9092. A site's directory
+    gets its private key and the server's certificate authority; the server keeps the site's public key. Raises
+    UsageError and StorageError.
     """
     directory = Path(directory)
     if (directory / SETTINGS).exists():
@@ -139,7 +139,7 @@ def write_gateways(
         raise UsageError(f"{directory} is the directory of a server", hint=hint)
     ranges = dict(map(_parse, sites))
     place = directory / SERVER
-    try:
+    with storage_errors():
         named = {site: devices for site, devices in ranges.items() if devices is not None}
         check_apart({**registered(directory), **named})
         if (place / SETTINGS).exists():
@@ -150,12 +150,10 @@ def write_gateways(
             new = not (place / SITES / f"{site}.pub").exists()
             if devices is not None:
                 _write_json(place / SITES / f"{site}.json", {"devices": [devices.start, devices.stop - 1]})
-            elif new:  # the ids of a removed site of that name
+            elif new:  # left by a removed site of that name
                 (place / SITES / f"{site}.json").unlink(missing_ok=True)
             if new:
                 _write_site(directory / site, site, server)
-    except OSError as error:
-        raise StorageError(f"cannot write {error.filename}: {error.strerror}") from error
     return server
 
 
@@ -171,9 +169,9 @@ def sites_of(directory: str | Path) -> list[str]:
 
 
 def registered(directory: str | Path) -> dict[str, range]:
-    """The ids that the devices of sites may have, by site; of others any. directory: as of `sites_of`.
+    """By site, the ids that its devices may have; others may have any. directory: as of `sites_of`.
 
-    A site without its key has been removed, and has no ids. Raises StorageError.
+    A site without a key was removed, and has no ids. Raises StorageError.
     """
     ranges = {}
     for site in sites_of(directory):
@@ -190,7 +188,7 @@ def registered(directory: str | Path) -> dict[str, range]:
 
 
 def public_keys(sites: Path) -> tuple[dict[str, ec.EllipticCurvePublicKey], dict[str, str]]:
-    """The key of each site, by its name, and why others have none. sites: the directory of these keys."""
+    """By site, its key, or the reason why it has none. sites: the directory of these keys."""
     keys, wrong = {}, {}
     for path in sorted(sites.glob("*.pub")):
         try:
@@ -206,7 +204,7 @@ def public_keys(sites: Path) -> tuple[dict[str, ec.EllipticCurvePublicKey], dict
 
 
 def endpoint(host: str, port: int) -> str:
-    """Host and port as a URL has them, with brackets around an IPv6 address."""
+    """Host and port in the format of a URL, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -225,7 +223,7 @@ def _same_server(server: Server, host: str | None, address: str | None, port: in
         if wanted is not None and wanted != there:
             raise UsageError(
                 f"{server.directory} has been written with {option} {there}, not {wanted}",
-                hint="its sites know it so; for another server write another directory",
+                hint="its sites use this; for another server write another directory",
             )
     return server
 
@@ -235,7 +233,7 @@ def _write_server(place: Path, host: str, address: str | None, port: int) -> Ser
     check_reached([host], address, port)
     if host.lower().startswith("fe80:"):
         hint = "give a name, or an address that all sites can reach"
-        raise UsageError(f"{host} is an address of one link alone", hint=hint)
+        raise UsageError(f"{host} is valid on one link only", hint=hint)
     if not is_address(address):
         raise UsageError(f"--address must be an IP address, not {address!r}", hint="such as 0.0.0.0 or ::")
     for part in (place.parent, place, place / SITES):
@@ -258,7 +256,7 @@ def _write_site(directory: Path, site: str, server: Server) -> None:
     write_file(directory / NODE_KEY, private, secret=True)
     write_file(directory / AUTHORITY, (server.directory / AUTHORITY).read_bytes())
     _write_json(directory / GATEWAY, {"site": site, "host": server.host, "port": server.port})
-    # Last, since it says that the site has been written.
+    # Last: with it the site counts as written.
     write_file(server.directory / SITES / f"{site}.pub", public + f" {site}\n".encode())
 
 
@@ -282,11 +280,11 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def environment(directory: Path) -> dict[str, str]:
-    """The environment of Flower's processes: they keep their files in `directory`, and report and install nothing."""
+    """The environment of Flower's processes: their files are in `directory`; no telemetry, updates or installation."""
     beside = [os.environ[name] for name in ("NO_PROXY", "no_proxy") if os.environ.get(name)]
     return {
         **os.environ,
-        # Flower starts the ServerApp by the name of a command, which is beside our interpreter.
+        # Flower starts the ServerApp by a command that is beside our interpreter.
         "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))),
         "FLWR_HOME": str(directory / _HOME),
         "FLWR_TELEMETRY_ENABLED": "0",

@@ -1,7 +1,7 @@
-"""What stands before the SuperLink: it lets in whom Flower should hear, before a byte of a request's body is read.
+"""A guard before the SuperLink, which authenticates a request before its body is read.
 
-Flower reads a whole request, and parses it, before it looks who has sent it: whoever reaches the port could fill the
-memory. So the guard checks what Flower will check again: a site signs the time with its key, in three headers.
+Flower reads and parses a whole request before it checks the sender, so anybody who reaches the port could fill the
+memory. The guard makes Flower's own check first: a site signs the time with its key, in three headers.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from ternhost.reach.gateway.post import LARGEST
 _FLEET = re.compile(r"/v1/fleet/[a-z-]+")
 _RUNTIME = "/v1/runtime/"
 _LARGEST_REQUEST = LARGEST + (1 << 20)  # bytes
-_PATIENCE = 30.0  # seconds that a connection's first request may take to come, or the body of any,
-_SLOWEST = 1 << 15  # and one more for so many bytes of it
-_SETTLED = 1_000_000_000  # nanoseconds after which a directory that changes again has another time
+_PATIENCE = 30.0  # seconds until the first request of a connection; also for the body of any request,
+_SLOWEST = 1 << 15  # plus one second for so many bytes of it
+_SETTLED = 1_000_000_000  # nanoseconds after which another change of a directory changes its time
 
 
 class Guard:
-    """An ASGI application before Flower's: 403 or 401 for whom it does not let in, 413 for what is too long, 408 for
-    what takes too long to come. What it refuses is not read.
+    """An ASGI application before Flower's: unread requests get 403 or 401 for a wrong sender, 413 if they are too long,
+    408 if they take too long.
     """
 
     def __init__(self, app: Any, secret: str, sites: Path, patience: float = _PATIENCE) -> None:
-        """secret: of the Control API. sites: the directory with the public keys. patience: s that any body may take."""
+        """secret: of the Control API. sites: the directory with the public keys. patience: seconds for any body."""
         self._app = app
         self._secret = secret.encode()
         self._keys = _Keys(sites)
@@ -63,7 +63,7 @@ class Guard:
         await self._timed(scope, receive, send, self._patience + int(length) / _SLOWEST)
 
     def _objection(self, scope: Any, headers: Mapping[bytes, bytes]) -> int:
-        """The status with which it is refused; 0 if it is let in."""
+        """The status for a refusal; 0 for a valid sender."""
         path = scope["path"]
         if _FLEET.fullmatch(path):
             return 0 if self._keys.signed(headers) else 401
@@ -74,7 +74,7 @@ class Guard:
         return 0 if hmac.compare_digest(headers.get(HEADER.encode(), b""), self._secret) else 403
 
     async def _timed(self, scope: Any, receive: Any, send: Any, seconds: float) -> None:
-        """Have Flower answer; a body that has not come within so many seconds ends it."""
+        """Have Flower answer, unless the body takes longer than so many seconds."""
         end = asyncio.get_running_loop().time() + seconds
         whole = late = False
 
@@ -105,7 +105,7 @@ class Guard:
 
 
 class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-    """Uvicorn's connection, but that one on which no request comes is closed: it waits for the first one for ever."""
+    """Uvicorn's connection, closed if no request comes: Uvicorn would wait for the first one for ever."""
 
     patience = _PATIENCE
 
@@ -119,7 +119,7 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
 
 
 class _Keys:
-    """The public keys of the sites, as the directory has them now."""
+    """The current public keys of the sites."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -127,7 +127,7 @@ class _Keys:
         self._keys: dict[bytes, ec.EllipticCurvePublicKey] = {}
 
     def signed(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Whether a site has signed the time of now, as Flower wants it."""
+        """Whether a site has signed the current time, in Flower's format."""
         try:
             timestamp = headers[TIMESTAMP_HEADER.encode()]
             age = (now() - datetime.fromisoformat(timestamp.decode("ascii"))).total_seconds()
@@ -148,7 +148,7 @@ class _Keys:
                 settled = time.time_ns() - changed > _SETTLED
                 self._read_at = changed if settled and not wrong else -1
         except OSError:
-            pass  # it cannot be read now: those that were known, until it can
+            pass  # it cannot be read now: the known keys stay
         return self._keys
 
 

@@ -1,7 +1,7 @@
-"""The node of a site: it takes questions from the SuperLink to the gateway's socket, and signed answers back.
+"""The node of a site: takes questions from the SuperLink to the gateway's socket, and signed answers back.
 
-A process: python -m ternhost.reach.gateway.flower.node DIRECTORY. It speaks Flower's Fleet protocol as a
-SuperNode does. It runs no app, takes several questions at a time, and after a kill it has its place again at once.
+A process: python -m ternhost.reach.gateway.flower.node DIRECTORY. It speaks Flower's Fleet protocol like a SuperNode,
+but runs no app, takes several questions at a time, and can connect at once after a kill.
 """
 
 from __future__ import annotations
@@ -50,20 +50,17 @@ from ternhost.reach.gateway.flower.sealed import NONCE, seal
 from ternhost.reach.gateway.flower.serverapp import carried, content
 from ternhost.reach.gateway.post import SOCKET, call
 
-HEARTBEAT = 10.0  # seconds, the least that Flower allows; a site is gone after twice as long without one
+HEARTBEAT = 10.0  # seconds, the least that Flower allows; a site is gone after twice this time without one
 
-_QUICK_POLL, _SLOW_POLL = (
-    0.25,
-    2.0,
-)  # seconds between two looks for a question: after one, and in the long run
-_SLOWER = 60.0  # a look is put off by a part in this of the time since the last question
+_QUICK_POLL, _SLOW_POLL = 0.25, 2.0  # seconds between two polls: just after a question, and in the long run
+_SLOWER = 60.0  # the pause grows by 1 s in this time without a question
 _LONGEST_PAUSE = 5.0  # seconds before the SuperLink is tried again
 _ANSWER = 3600.0  # seconds that a gateway may take
 _MOST = 64  # questions at a time; others wait at the SuperLink
 
 
 class SiteNode:
-    """The node of one site; what becomes of it goes to standard output, its log."""
+    """The node of one site; it prints its state on standard output, its log."""
 
     def __init__(self, site: GatewaySite) -> None:
         key = load_ssh_private_key((site.directory / NODE_KEY).read_bytes(), None)
@@ -82,7 +79,7 @@ class SiteNode:
         )
         self._free = threading.Semaphore(_MOST)
         self._asked = time.monotonic()
-        self._told = ""
+        self._state = ""
 
     def run(self) -> None:
         """Serve for ever, whatever goes wrong."""
@@ -94,7 +91,7 @@ class SiteNode:
             time.sleep(pause)
 
     def attempt(self) -> None:
-        """Serve until something goes wrong, and tell it."""
+        """Serve until something goes wrong, and print it."""
         try:
             self.serve()
             self._tell("the SuperLink does not know this site any more")
@@ -104,13 +101,13 @@ class SiteNode:
             self._tell(f"the SuperLink does not answer: {error}")
 
     def _tell(self, state: str, more: str = "") -> None:
-        # Once as long as it is so; `more` may change meanwhile.
-        if state != self._told:
+        # Prints each new state once; `more` may vary.
+        if state != self._state:
             print(state + more, flush=True)
-            self._told = state
+            self._state = state
 
     def serve(self) -> None:
-        """Connect, and take questions; raises httpx.HTTPError when the SuperLink does not answer or refuses."""
+        """Connect, and take questions. Raises httpx.HTTPError if the SuperLink does not answer, or refuses."""
         node = self._activate()
         self._tell(f"{self._site.name}: connected")
         beat = 0.0
@@ -125,7 +122,7 @@ class SiteNode:
                 time.sleep(min(_SLOW_POLL, _QUICK_POLL + (looked - self._asked) / _SLOWER))
 
     def _activate(self) -> Node:
-        """Tell the SuperLink that the site is there, whatever it believes of a node of ours that was killed."""
+        """Activate the site at the SuperLink, after ending the place of a node that was killed."""
         path = self._site.directory / NODE
         with suppress(OSError, ValueError, httpx.HTTPStatusError):
             self._client.DeactivateNode(DeactivateNodeRequest(node_id=int(path.read_text())))
@@ -136,7 +133,7 @@ class SiteNode:
         return Node(node_id=answer.node_id)
 
     def _take(self, node: Node) -> bool:
-        """Take a question, if there is one, and have a thread answer it."""
+        """Take a question, if there is one, and answer it in a thread."""
         if not self._free.acquire(blocking=False):
             return False
         answer = self._client.PullMessages(PullMessagesRequest(node=node))
@@ -161,23 +158,23 @@ class SiteNode:
             )
             message.metadata.__dict__["_message_id"] = (
                 tree.object_id
-            )  # as Flower's own do; it travels without
-            asked = carried(message)
-            if asked is None or len(asked) < NONCE:
-                print("what came is no question of tern's", flush=True)
+            )  # not sent: Flower's own nodes set it, too
+            question = carried(message)
+            if question is None or len(question) < NONCE:
+                print("a message was no question of tern", flush=True)
                 return
-            self._push(node, run, Message(content(self._handled(asked)), reply_to=message))
+            self._push(node, run, Message(content(self._handled(question)), reply_to=message))
         except Exception as error:  # the question is lost; the host asks again
             print(f"lost a question: {type(error).__name__}: {error}", flush=True)
         finally:
             self._free.release()
 
-    def _handled(self, asked: bytes) -> bytes:
+    def _handled(self, question: bytes) -> bytes:
         try:
-            answer = call(self._site.directory / SOCKET, asked[NONCE:], _ANSWER)
+            answer = call(self._site.directory / SOCKET, question[NONCE:], _ANSWER)
         except TernError as error:
-            return seal(self._key, asked, True, error.message.encode())
-        return seal(self._key, asked, False, answer)
+            return seal(self._key, question, True, error.message.encode())
+        return seal(self._key, question, False, answer)
 
     def _push(self, node: Node, run: int, reply: Message) -> None:
         reply.metadata.__dict__["_message_id"] = reply.object_id
@@ -200,19 +197,19 @@ class SiteNode:
 
 
 def _refusal(response: httpx.Response) -> tuple[str, str]:
-    """Why the SuperLink refuses, for people, and what may change of it from one time to the next."""
-    told = f"the SuperLink refuses: {response.status_code} {response.text[:300]}".rstrip()
+    """Why the SuperLink refuses, in words, and the part that may vary from one time to the next."""
+    refusal = f"the SuperLink refuses: {response.status_code} {response.text[:300]}".rstrip()
     if response.status_code != httpx.codes.UNAUTHORIZED:
-        return told, ""
+        return refusal, ""
     try:
         ahead = (now() - parsedate_to_datetime(response.headers["Date"])).total_seconds()
     except (KeyError, ValueError, TypeError):
-        return told, ""
+        return refusal, ""
     if ahead >= SYSTEM_TIME_TOLERANCE:
-        return f"{told}: the clock of this site is ahead of the server's", f" by {ahead:.0f} s; set it"
+        return f"{refusal}: the clock of this site is ahead of the server's", f" by {ahead:.0f} s; set it"
     if ahead <= -TIMESTAMP_TOLERANCE:
-        return f"{told}: the clock of this site is behind the server's", f" by {-ahead:.0f} s; set it"
-    return f"{told}: the server has no site with this key", ""
+        return f"{refusal}: the clock of this site is behind the server's", f" by {-ahead:.0f} s; set it"
+    return f"{refusal}: the server has no site with this key", ""
 
 
 if __name__ == "__main__":

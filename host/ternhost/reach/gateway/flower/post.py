@@ -1,4 +1,4 @@
-"""The host's end of the way over Flower: it has the ServerApp run, and speaks with it through a socket."""
+"""The host's end of the connection over Flower: runs the ServerApp, and speaks with it through a socket."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from ternhost.reach.gateway.post import (
 )
 
 _LOOK = 1.0  # seconds between two looks at the SuperLink
-_START = 45.0  # seconds that a ServerApp may take to start; then another is asked for
-_AGAIN = 2.0  # seconds at least from one ServerApp to the next
-_SEND = 5.0  # seconds that the ServerApp may take to take a question
+_START = 45.0  # seconds for a ServerApp to start; then another one is started
+_AGAIN = 2.0  # least seconds between two starts of a ServerApp
+_SEND = 5.0  # seconds for the ServerApp to take a question
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,11 @@ class _Asked:
 class FlowerPost:
     """A Post over the SuperLink of a server's directory, which 'tern gateway superlink' runs.
 
-    The ServerApp is started here, and again whenever it ends; questions that were under way then count as lost.
+    It starts the ServerApp, and restarts it whenever it ends; open questions are lost then.
     """
 
     def __init__(self, directory: str | Path) -> None:
-        """directory: that of the server, or the one above it. Raises UsageError and StorageError."""
+        """directory: of the server, or the one above it. Raises UsageError and StorageError."""
         self._server = Server.load(directory)
         self._inbox = Inbox()
         self.receive = self._inbox.receive
@@ -101,7 +101,7 @@ class FlowerPost:
     def sites(self) -> Mapping[str, bool]:
         """As Post's: the sites of 'tern gateway init', and whether their nodes are connected to the SuperLink.
 
-        A node that was killed is so for up to 20 s more.
+        A killed node still counts as connected for up to 20 s.
         """
         nodes = self._nodes
         return {name: name in nodes and nodes[name][1] for name in list(self._keys)}
@@ -111,7 +111,7 @@ class FlowerPost:
         return self._condition
 
     def send(self, site: str, payload: bytes) -> None:
-        """As Post's. A question that cannot go off now is answered with an error at once."""
+        """As Post's. A question that cannot be sent now is answered with an error at once."""
         if len(payload) > LARGEST:
             raise UsageError(f"a question of {len(payload)} bytes is more than {LARGEST}")
         asked = _Asked(site, secrets.token_bytes(NONCE) + payload)
@@ -125,12 +125,12 @@ class FlowerPost:
             self._asked[self._number] = asked
             try:
                 send_frame(self._app, ASKED.pack(node[0], self._number) + asked.question)
-            except OSError:  # the thread that reads will notice, and say so
+            except OSError:  # the reading thread will notice, and report it
                 with suppress(OSError):
                     self._app.shutdown(socket.SHUT_RDWR)
 
     def _tend(self) -> None:
-        """Know the sites, and have the ServerApp run, until the end."""
+        """Track the sites, and keep the ServerApp running, until the end."""
         began = 0.0
         while True:
             self._wake.wait(_LOOK)
@@ -140,7 +140,8 @@ class FlowerPost:
                     if self._run is not None:
                         self._control.stop(self._run)
                     return
-                self._know()
+                self._keys, _ = self._control.public_keys()
+                self._nodes = self._control.sites(self._keys)
                 if self._app is None and time.monotonic() - began > (_AGAIN if self._run is None else _START):
                     if self._run is not None:
                         with suppress(*FAILURES):  # it has ended by itself
@@ -148,17 +149,13 @@ class FlowerPost:
                     began = time.monotonic()
                     self._run = self._control.start({"socket": str(self._server.directory / HOST)})
                 self._condition = "" if self._app else "Flower's ServerApp is starting"
-            except Exception as error:  # whatever it is, it is told, and tried again
+            except Exception as error:  # any error is reported, and then tried again
                 self._condition = self._control.trouble(error)
                 if self._ending.is_set():
                     return
 
-    def _know(self) -> None:
-        self._keys, _ = self._control.public_keys()
-        self._nodes = self._control.sites(self._keys)
-
     def _admit(self) -> None:
-        """Let the ServerApp in, one at a time, and hear it."""
+        """Accept the ServerApp, one at a time, and read from it."""
         while True:
             try:
                 app, _ = self._door.accept()
@@ -169,7 +166,7 @@ class FlowerPost:
                 return
             with app, suppress(OSError, EOFError):
                 (run,) = RUN.unpack(exactly(app, RUN.size, time.monotonic() + _SEND))
-                if run == self._run:  # not one of an earlier host
+                if run == self._run:  # not an earlier host's
                     self._hear(app)
 
     def _hear(self, app: socket.socket) -> None:
@@ -208,7 +205,7 @@ class FlowerPost:
             self._inbox.put(Reply(asked.site, answer))
 
     def _drop(self) -> None:
-        """The ServerApp is gone, and with it the questions under way."""
+        """Drop the ServerApp, and with it the open questions."""
         with self._lock:
             app, self._app = self._app, None
             lost, self._asked = self._asked, {}

@@ -1,7 +1,7 @@
-"""What a question and its answer look like on their way: the answer is signed with the key of the site.
+"""The format of questions and answers on their way: a site signs its answers.
 
-Flower knows who connects, but takes a site's word for whom an answer is from: a site could answer for another one. So a
-question carries a nonce, and the answer a signature over both, which the host checks with the key that it registered.
+Flower authenticates connections, but not the sender of an answer: a site could answer for another one. So a question
+carries a nonce, and the answer a signature over both, which the host checks with the site's registered key.
 """
 
 from __future__ import annotations
@@ -14,27 +14,32 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 NONCE = 16  # bytes, before each question
 
-_CONTEXT = b"tern answer 1\n"  # a site's key signs other things for Flower, and none begins like this
+_CONTEXT = b"tern answer 1\n"  # nothing that the site's key signs for Flower begins like this
 
 
-def seal(key: ec.EllipticCurvePrivateKey, asked: bytes, failed: bool, answer: bytes) -> bytes:
-    """The answer as it travels: whether it is the text of an error, the signature with its length, and `answer`."""
-    signature = key.sign(_signed(asked, failed, answer), ec.ECDSA(hashes.SHA256()))
+def seal(key: ec.EllipticCurvePrivateKey, question: bytes, failed: bool, answer: bytes) -> bytes:
+    """The signed answer: whether it is the text of an error, the signature with its length, and `answer`."""
+    signature = key.sign(_signed(question, failed, answer), ec.ECDSA(hashes.SHA256()))
     return bytes((failed, len(signature))) + signature + answer
 
 
-def unseal(key: ec.EllipticCurvePublicKey, asked: bytes, data: bytes) -> tuple[bool, bytes]:
-    """Whether it is the text of an error, and the answer. Raises ValueError unless `key` has signed it for `asked`."""
+def unseal(key: ec.EllipticCurvePublicKey, question: bytes, data: bytes) -> tuple[bool, bytes]:
+    """Whether it is the text of an error, and the answer. Raises ValueError unless `key` signed it for `question`."""
     if len(data) < 2 or len(data) < 2 + data[1] or data[0] > 1:
         raise ValueError("too short")
     failed, end = bool(data[0]), 2 + data[1]
     try:
-        key.verify(data[2:end], _signed(asked, failed, data[end:]), ec.ECDSA(hashes.SHA256()))
+        key.verify(data[2:end], _signed(question, failed, data[end:]), ec.ECDSA(hashes.SHA256()))
     except InvalidSignature as error:
         raise ValueError("not signed") from error
     return failed, data[end:]
 
 
-def _signed(asked: bytes, failed: bool, answer: bytes) -> bytes:
-    parts = (asked[:NONCE], hashlib.sha256(asked).digest(), bytes((failed,)), hashlib.sha256(answer).digest())
+def _signed(question: bytes, failed: bool, answer: bytes) -> bytes:
+    parts = (
+        question[:NONCE],
+        hashlib.sha256(question).digest(),
+        bytes((failed,)),
+        hashlib.sha256(answer).digest(),
+    )
     return _CONTEXT + b"".join(parts)

@@ -1,8 +1,8 @@
-"""The ServerApp: it passes questions from the host's socket to the sites, and their answers back.
+"""The ServerApp: passes questions from the host's socket to the sites, and their answers back.
 
-From the host comes, after 4 bytes with its length, a node, 8 bytes, a number, 8 bytes, and a question. To the host goes
-first the number of the run, 8 bytes, and then, each after its length: the number of a question, a byte (0: the answer,
-1: the text of an error of Flower's), and the rest.
+The host sends, after 4 bytes with its length: a node (8 bytes), a number (8 bytes) and a question. The ServerApp first
+sends the number of the run (8 bytes), then, each after its length: the number of a question, a byte (0: the answer, 1:
+the text of an error of Flower's), and the rest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ternhost.reach.gateway.post import LARGEST, connected, receive_frame, send_
 ASKED = struct.Struct(">QQ")
 ANSWERED = struct.Struct(">QB")
 RUN = struct.Struct(">Q")
-MOST = LARGEST + (2 << 20)  # bytes of a frame: whatever the guard lets a site send, and what stands before it
+MOST = LARGEST + (2 << 20)  # bytes of a frame: the most that the guard accepts from a site, and a header
 
 _RECORD, _FIELD = "tern", "bytes"
 _POLL = 0.2  # seconds between two looks for answers
@@ -50,19 +50,19 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def content(data: bytes) -> RecordDict:
-    """What a message of Flower's holds that carries `data`."""
+    """The content of a message of Flower's that carries `data`."""
     return RecordDict({_RECORD: ConfigRecord({_FIELD: data})})
 
 
 def carried(message: Message) -> bytes | None:
-    """What a message carries; None if it is none of ours."""
+    """The data in a message; None if it is not one of ours."""
     records: Any = message.content.config_records
     data = records.get(_RECORD, {}).get(_FIELD)
     return data if isinstance(data, bytes) else None
 
 
 def _hear(host: socket.socket, asked: queue.SimpleQueue[tuple[int, int, bytes] | None]) -> None:
-    """Put what the host asks on the queue, and None when it has closed the socket."""
+    """Put the host's questions on the queue, and None once it has closed the socket."""
     try:
         while True:
             data = receive_frame(host, most=MOST)
@@ -73,14 +73,14 @@ def _hear(host: socket.socket, asked: queue.SimpleQueue[tuple[int, int, bytes] |
 
 
 def _next(asked: queue.SimpleQueue[Any], timeout: float | None) -> list[Any]:
-    """What is on the queue; if that is nothing, what comes within `timeout` seconds, None being for ever."""
-    found = []
+    """The items on the queue; if it is empty, wait for one, up to `timeout` seconds (None: for ever)."""
+    items = []
     try:
-        found.append(asked.get(timeout=timeout))
+        items.append(asked.get(timeout=timeout))
         while True:
-            found.append(asked.get_nowait())
+            items.append(asked.get_nowait())
     except queue.Empty:
-        return found
+        return items
 
 
 def _ask(
@@ -91,7 +91,7 @@ def _ask(
     if sent and sent[0]:
         under_way[sent[0]] = number
     else:
-        _tell(host, number, 1, b"the SuperLink does not take the question")
+        _tell(host, number, 1, b"the SuperLink does not accept the question")
 
 
 def _look(grid: Grid, host: socket.socket, under_way: dict[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""What runs for as long as a command does: the SuperLink at the server, the node at a site."""
+"""Processes that run as long as a command: the SuperLink at the server, the node at a site."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from ternhost.reach.gateway.flower.control import FAILURES, Control
 from ternhost.reach.gateway.flower.files import LOG, NODE_LOG, GatewaySite, Server, environment
 from ternhost.reach.gateway.post import SOCKET, Handler, serve_locally
 
-_LOOK = 1.0  # seconds between two looks at which sites there are
-_PORT_FREE = 10.0  # seconds for the SuperLink of a command that was killed to end
+_LOOK = 1.0  # seconds between two looks at the sites
+_PORT_FREE = 10.0  # seconds until the SuperLink of a killed command has ended
 
 
 class SuperLink:
-    """A SuperLink that runs, and knows its sites."""
+    """A running SuperLink and its sites."""
 
     def __init__(self, server: Server, process: Child, control: Control) -> None:
         self.process = process
-        self.sites: dict[str, bool] = {}  # whether each is connected; none while that is not known
+        self.sites: dict[str, bool] = {}  # whether each is connected; empty while that is not known
         self.condition = "the SuperLink is starting"  # "" where all is well
         self._server = server
         self._control = control
         self._ending = threading.Event()
 
     def end(self) -> None:
-        """Look no more."""
+        """Have `look` end."""
         self._ending.set()
 
     def look(self) -> None:
-        """Have the SuperLink know the sites of the directory, until `end`."""
+        """Register the sites of the directory, until `end`."""
         while not self._ending.wait(_LOOK):
             try:
                 self.sites, wrong = self._control.register()
@@ -48,31 +48,31 @@ class SuperLink:
                 self.condition = (
                     f"the SuperLink is starting; if it does not, {self._server.directory / LOG} says why"
                 )
-            except Exception as error:  # whatever it is, it is told, and the SuperLink goes on
+            except Exception as error:  # any error is reported, and the SuperLink goes on
                 self.condition = self._control.trouble(error)
             self.sites = {}
 
 
 def state(server: Server) -> tuple[str, dict[str, bool]]:
-    """What is wrong with the SuperLink or a site, "" if nothing, and whether each site that it knows is connected."""
+    """What is wrong with the SuperLink or a site ("": nothing), and, by registered site, whether it is connected."""
     with Control(server) as control:
         try:
             keys, wrong = control.public_keys()
             there = control.sites(keys)
         except FAILURES as error:
             return control.trouble(error), {}
-    new = f"not registered yet; 'tern gateway superlink {server.directory.parent}' does it, or says why not"
+    new = f"not registered yet; 'tern gateway superlink {server.directory.parent}' registers it, or says why not"
     wrong |= dict.fromkeys(keys.keys() - there.keys(), new)
     return _not_let_in(wrong), {name: online for name, (_, online) in there.items()}
 
 
 def _not_let_in(wrong: Mapping[str, str]) -> str:
-    return "; ".join(f"{name} is not let in: {why}" for name, why in sorted(wrong.items()))
+    return "; ".join(f"{name} is not admitted: {why}" for name, why in sorted(wrong.items()))
 
 
 @contextmanager
 def superlink(server: Server) -> Iterator[SuperLink]:
-    """Run the SuperLink of a server while the context lasts. Raises UsageError if its port is taken, and OSError."""
+    """Run the SuperLink of a server while the context is open. Raises UsageError if its port is taken, and OSError."""
     _await_port(server)
     where = server.directory
     command = [sys.executable, "-m", "ternhost.reach.gateway.flower.superlink", str(where)]
@@ -106,11 +106,10 @@ def _await_port(server: Server) -> None:
 
 @contextmanager
 def serve_site(directory: str | Path, handler: Handler) -> Iterator[Child]:
-    """Answer the server's questions for a site with `handler`, while the context lasts.
+    """Answer the server's questions for a site with `handler`, while the context is open.
 
-    `handler` is called by several threads at once, on this machine's socket also by whoever owns the directory. The
-    node runs as a process of its own: it holds the site's key for the server, and none of its devices. Raises
-    UsageError and StorageError.
+    Several threads call `handler` at once, also for the owner of the directory, who may use the socket. The node is a
+    separate process: it has the site's key for the server, and no key of a device. Raises UsageError and StorageError.
     """
     site = GatewaySite.load(directory)
     command = [sys.executable, "-m", "ternhost.reach.gateway.flower.node", str(site.directory)]

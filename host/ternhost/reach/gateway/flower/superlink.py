@@ -1,11 +1,11 @@
 """Flower's SuperLink behind a guard. A process: python -m ternhost.reach.gateway.flower.superlink DIRECTORY
 
-Flower serves three protocols on one port, and asks for a key in one of them: Fleet, that of the sites. Whoever reaches
-the port could start programs by Control, or take the ServerApp's place by Runtime. So the guard leaves to sites Fleet
-alone; Runtime is for this machine, with a secret of Flower's; Control for this machine, with a secret of ours.
+Flower serves three protocols on one port, and requires a key in only one of them: Fleet, for sites. Anybody who reaches
+the port could start programs over Control, or replace the ServerApp over Runtime. So the guard allows sites only Fleet;
+Runtime is for this machine, with a secret of Flower's; Control for this machine, with a secret of ours.
 
-It keeps nothing on disk: a database makes a question take three times as long with ten sites, and what is lost with the
-process is told or asked again, sites by 'tern gateway superlink', questions by the host.
+It keeps nothing on disk: with a database, a question takes three times as long with ten sites. After a loss of the
+process, 'tern gateway superlink' registers the sites again, and the host repeats its questions.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from ternhost.reach.gateway.flower.children import end_with_parent
 from ternhost.reach.gateway.flower.files import AUTHORITY, CERTIFICATE, CONTROL, EXECUTOR, KEY, SITES, Server
 from ternhost.reach.gateway.flower.guard import Connection, Guard
 
-_SUPEREXEC = "from flwr.supercore.cli import flower_superexec as run; run()"  # its command, wherever that is
-_MOST_CONNECTIONS = 1024  # at a time; a site has up to some ten
+_SUPEREXEC = (
+    "from flwr.supercore.cli import flower_superexec as run; run()"  # without a search for its command
+)
+_MOST_CONNECTIONS = 1024  # at a time; a site has about ten
 
 
 def main() -> None:
@@ -46,7 +48,7 @@ def main() -> None:
     import uvicorn
     from flwr.superlink.main import create_app
 
-    # As its own command does from here on, but for the guard, and without a line in the log for each request.
+    # From here on like Flower's own command, but with the guard, and without logging each request.
     command = importlib.import_module("flwr.superlink.cli.flower_superlink")  # a function has the same name
     config = command._parse_superlink_lifespan_config()
     app = create_app(config, command.SuperLinkLifespan)
@@ -58,7 +60,7 @@ def main() -> None:
         http=Connection,
         ws="none",
         access_log=False,
-        proxy_headers=False,  # who connects is who it is, whatever a header says
+        proxy_headers=False,  # the client's address counts, whatever a header says
         log_level="warning",
         limit_concurrency=_MOST_CONNECTIONS,
         ssl_certfile=config.ssl_certfile,
@@ -68,9 +70,10 @@ def main() -> None:
 
 
 def _execute(server: Server) -> None:
-    """Run Flower's SuperExec, which starts the ServerApp, as soon as it finds the SuperLink; again when it ends.
+    """Run Flower's SuperExec, which starts the ServerApp, once the SuperLink is up; restart it when it ends.
 
-    It is in this process's group, with which it is killed: left alone it would look for a new SuperLink ever later.
+    It is in this process's group, and killed with it: otherwise it would look for a new SuperLink at ever longer
+    intervals.
     """
     host, _, port = server.here.rpartition(":")
     while True:
