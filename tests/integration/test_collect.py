@@ -31,17 +31,8 @@ def place(tmp_path, monkeypatch):
 
 def test_the_command_on_emulated_boards(tmp_path, micropython):
     (tmp_path / "people.csv").write_text(EXTRACT)
-    words = (
-        "--dataset",
-        "ipums:people.csv",
-        "--epsilon",
-        20,
-        "--fleet",
-        "emulated:2",
-        "--no-report",
-        "--json",
-    )
-    result = rig.tern("collect", *words).json
+    words = ("--dataset", "ipums:people.csv", "--epsilon", 20, "--fleet", "emulated:2")
+    result = rig.tern("collect", *words, "--no-report", "--json").json
     assert sum(part["reports"] for part in result["parts"]) == 300
     assert [part["mechanism"] for part in result["parts"]] == ["three-outputs", "grr", "grr", "grr"]
     assert max(cost for cost, _ in result["epsilon_spent"]) == result["epsilon_per_client"] <= 20

@@ -44,21 +44,11 @@ def test_a_fleet_that_stays_and_is_trained_on(tmp_path, micropython):
         assert (first["first_device"], first["clients"], second["first_device"]) == (1, 40, 41)
         assert (first["epsilon_left"], first["port"]) == (4, boards.ports[0])
         assert first["entropy"] == "CTR_DRBG AES-256"
-        done = tern("train", "--fleet", boards.fleet, "--store", boards.store, *train, cwd=tmp_path)
+        train = ("train", "--fleet", boards.fleet, "--store", boards.store, *train)
+        done = tern(*train, cwd=tmp_path)
         result = json.loads(done.out)
         assert (result["reports"], result["epsilon_spent"]) == (80, [])
-        with_card = tern(
-            "train",
-            "--fleet",
-            boards.fleet,
-            "--store",
-            boards.store,
-            "--epsilon",
-            3,
-            *train,
-            cwd=tmp_path,
-            code=4,
-        )
+        with_card = tern(*train, "--epsilon", 3, cwd=tmp_path, code=4)
         assert "more than the epsilon of 2 that they allow" in with_card.err
     with Emulate(*arguments, cwd=tmp_path) as boards:  # the same boards, and what they have spent
         left = json.loads(tern("device", "info", "--fleet", boards.fleet, "--json", cwd=tmp_path).out)

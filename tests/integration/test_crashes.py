@@ -15,18 +15,8 @@ from ternhost.store.store import Store
 BOARDS = 2
 REPORTS = 600
 GROUP = 150
-OPTIONS = (
-    "--reports",
-    REPORTS,
-    "--group",
-    GROUP,
-    "--epsilon",
-    2,
-    "--fleet",
-    f"emulated:{BOARDS}",
-    "--seed",
-    3,
-)
+FLEET = f"emulated:{BOARDS}"
+OPTIONS = ("--reports", REPORTS, "--group", GROUP, "--epsilon", 2, "--fleet", FLEET, "--seed", 3)
 
 
 @pytest.fixture
@@ -84,16 +74,7 @@ def test_a_run_that_nothing_happens_to(run):
     code, out, err = start(run, "--json").finish()
     assert (code, err.count("tern:")) == (0, 0)
     result = json.loads(out)
-    assert {
-        "accuracy",
-        "accuracy_optimum",
-        "accuracy_baseline",
-        "reports",
-        "bytes_per_report",
-        "epsilon_per_client",
-        "rounds",
-        "seconds",
-    } <= set(result)
+    assert {"accuracy_optimum", "seconds"} <= set(result)
     assert (result["reports"], result["rounds"]) == (REPORTS, 4)
     assert result["accuracy"] > result["accuracy_baseline"]
     assert result["bytes_per_report"] <= 20

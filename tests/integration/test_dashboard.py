@@ -255,13 +255,9 @@ def test_nothing_is_asked_of_the_outside_nothing_complains_and_no_key_is_served(
     assert b"three-outputs" in served
     assert b"greenhouse-00042" in served, "bodies and frames are looked through"
     for name, key in keys.items():
-        for form in (
-            key,
-            key.hex().encode(),
-            key.hex().upper().encode(),
-            base64.b64encode(key),
-            str(list(key)).encode(),
-        ):
+        digits = key.hex()
+        texts = (digits, digits.upper(), str(list(key)))
+        for form in (key, base64.b64encode(key), *(text.encode() for text in texts)):
             assert form not in served, name
             assert form.rstrip(b"=")[:20] not in served, f"a part of the {name}"
     for name, word in words.items():
@@ -323,19 +319,9 @@ def test_a_port_that_is_taken_is_said_and_the_default_falls_on(small):
 def test_a_served_fleet_is_shown_beside_and_the_page_ends_with_it_however_it_ends(tmp_path, visit):
     for number in (signal.SIGINT, signal.SIGKILL):
         name = f"served-{int(number)}"
+        words = ("--fleet", "simulated:200", "--interval", "0.3", "--name", name, "--dashboard", "0")
         host = warm.Popen(
-            [
-                *TERN,
-                "serve",
-                "--fleet",
-                "simulated:200",
-                "--interval",
-                "0.3",
-                "--name",
-                name,
-                "--dashboard",
-                "0",
-            ],
+            [*TERN, "serve", *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

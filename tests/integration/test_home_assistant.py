@@ -24,18 +24,8 @@ def place(fleet):  # noqa: F811
     """(the directory of a broker that lets Home Assistant see the fleet, the store, directories of two boards)."""
     path, boards = fleet
     place = path.parent / "broker"
-    words = (
-        "--store",
-        path,
-        "--port",
-        free_port(),
-        "--prefix",
-        "farm/a",
-        "--home-assistant",
-        "home",
-        "--json",
-    )
-    tern("broker", "config", place, *words)
+    words = ("--port", free_port(), "--prefix", "farm/a", "--home-assistant", "home", "--json")
+    tern("broker", "config", place, "--store", path, *words)
     attach(boards, place, path)
     return place, path, boards
 
@@ -102,13 +92,8 @@ def test_who_may_write_what(place):
     host, publisher, home = (Access.load(directory / name) for name in (HOST, PUBLISHER, HOME_ASSISTANT))
     assert len({host.password, publisher.password, home.password}) == 3
     topics = (CONFIG, STATE, "home/device/other/config", "home/status", "farm/a/round")
-    topics += (
-        "farm/a/hello/tern-publisher",
-        "farm/a/up/home-assistant",
-        "farm/a/down/00000001",
-        "farm/a/model",
-        "farm/a/site/lab",
-    )
+    below = ("hello/tern-publisher", "up/home-assistant", "down/00000001", "model", "site/lab")
+    topics += tuple(f"farm/a/{topic}" for topic in below)
     allowed = {host: set(), publisher: {CONFIG, STATE}, home: {"home/status"}}
     with Mosquitto(directory):
         for access, own in allowed.items():

@@ -228,21 +228,9 @@ def test_the_commands_in_order(tmp_path):
     tern(tmp_path, "broker", "config", "my-broker", "--bridge", "lab", "--site-port", ports[1])
     commands = []
     try:
-        for words in (
-            ("broker", "run", "my-broker", "--json"),
-            (
-                "fleet",
-                "emulate",
-                2,
-                "--broker",
-                "my-broker/sites/lab",
-                "--start-broker",
-                "--clients",
-                20,
-                "--json",
-            ),
-        ):
-            commands.append(Command(tmp_path, *words))
+        at_site = ("--broker", "my-broker/sites/lab", "--start-broker", "--clients", 20)
+        for words in (("broker", "run", "my-broker"), ("fleet", "emulate", 2, *at_site)):
+            commands.append(Command(tmp_path, *words, "--json"))
             commands[-1].result()
         assert commands[-1].err.read_text() == ""
         tern(tmp_path, "collect", "--fleet", "mqtt:my-broker", "--epsilon", 1, "--clients", 20, "--json")
