@@ -147,7 +147,7 @@ class EmulatedTarget(Target):
 
 
 def test_files(path: Path, processor: str, one_of: int) -> dict[str, bytes]:
-    """The files that a board needs for the test file `path`: it, shared helpers, and a sample() of its vectors."""
+    """What a board needs for the test file `path`: itself, helpers that it shares, and a sample() of its vectors."""
     shared = [one for one in path.parent.glob("*.py") if not one.name.startswith(("test_", "conftest"))]
     sources = [_RUNNER, path, *shared]
     files = {f"/lib/{source.stem}.mpy": _compile(source, processor) for source in sources}
@@ -189,9 +189,7 @@ class Kind:
     make: Callable[[], Target]
     lacks: Mapping[str, str] = field(default_factory=dict)
     spared: Mapping[str, str] = field(default_factory=dict)
-    chip_only: bool = (
-        False  # so slow that without --exhaustive it runs CHIP tests alone, on a sample of their vectors
-    )
+    chip_only: bool = False  # so slow: CHIP tests alone, on a sample of vectors, without --exhaustive
 
 
 CHIP_ONE_OF = 4  # cases, see sample()
