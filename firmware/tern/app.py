@@ -11,7 +11,6 @@ import gc
 from tern import compat, frames, wire
 from tern.client import REFUSALS, Client
 from tern.compat import MICROPYTHON, TYPE_CHECKING, const, ticks_diff, ticks_ms
-from tern.frames import FrameError
 from tern.storage import StorageError
 
 if TYPE_CHECKING:
@@ -66,9 +65,7 @@ class Live(Client):
             self._take_model(frame)
             return
         epoch = self._epoch
-        member = wire.BOARD
-        if frames.is_for_fleet(frame) and self.members(frame):
-            member = self._clients.first
+        member = self._clients.first if frames.is_for_fleet(frame) and self.members(frame) else wire.BOARD
         try:
             n = self.begin(frame, member)
             if not n:
@@ -115,7 +112,7 @@ class Live(Client):
         """As Client.open_records(): the newest of the recorder's."""
         recorder = self._recorder
         if self.round.d != recorder.d:
-            raise FrameError(wire.ERR_DATA, "records of another dimension", recorder.d)
+            raise frames.FrameError(wire.ERR_DATA, "records of another dimension", recorder.d)
         count = recorder.count
         client.records = min(count, self._bound or count)
         client.start = count - client.records

@@ -26,8 +26,7 @@ def run(case, repeats, card_bytes, client):
     """Run one of CASES `repeats` times, on the board and with the random bytes of `client`, a tern.client.Client.
 
     Return (units of each run, list of microseconds). It spends no budget of the board's clients.
-    Raises KeyError for an unknown case, FrameError where the case needs another card, CardError, EntropyError,
-    LedgerError.
+    Raises FrameError where the case needs another card, CardError, EntropyError, LedgerError.
     """
     board = client.board
     units, work, before = CASES[case](card_bytes, client)
@@ -156,9 +155,6 @@ class _Bench:
 
     def generator(self):
         return self._entropy
-
-    def text(self):
-        return ""
 
     def provision(self, cost):
         for path in (self.directory, self.directory + "/" + LEDGERS):

@@ -33,7 +33,6 @@ from tern.storage import (
 
 _mem_free = getattr(gc, "mem_free", int)  # CPython does not tell
 
-# What the steps of a report raise to refuse it.
 REFUSALS = (FrameError, CardError, LedgerError, EntropyError, StorageError, OSError, MemoryError)
 
 _ADDRESS_END = const(16)  # an address and a tag are in longer frames only
@@ -91,10 +90,8 @@ class Client:
         self._key = b""  # whose key signs an error, who it is, and to which round
         self._device = wire.BOARD
         self._number = 0
-        self.answerer = None  # what computes its values,
-        self.records = None  # from these
-        self._cost = 0  # what the report costs, micro-epsilon,
-        self._at_once = 1  # and how many such reports to pay for
+        self.answerer = self.records = None  # what computes its values, and from what
+        self._cost, self._at_once = 0, 1  # what a report costs, micro-epsilon, and how many to pay for
         self._k = 0  # values in a report; 0: _form is none
         self._form = None  # see _decode()
         self._certified = None  # whether its card is, until it is known
@@ -172,8 +169,6 @@ class Client:
             return n
         except REFUSALS as error:
             return self.refuse(error)
-
-    # --- the steps of an answer -------------------------------------------------------------------------------------
 
     def begin(self, frame, member=wire.BOARD):
         """Write the answer to `frame` into `reply` and return its length, or 0 where it takes a new report.

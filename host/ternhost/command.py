@@ -1,9 +1,10 @@
-"""For the modules of commands: add a command to the parser, and print its result."""
+"""What commands share: adding a command and its options to the parser, and printing the result."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from typing import Any
 
 from ternhost.text import visible
@@ -16,6 +17,42 @@ def add_command(subparsers: Any, name: str, summary: str, example: str) -> argpa
         name, help=summary, description=summary[:1].upper() + summary[1:] + ".", epilog=f"example:\n{lines}"
     )
     return parser
+
+
+def command(
+    subparsers: Any,
+    name: str,
+    summary: str,
+    example: str,
+    run: Callable[[argparse.Namespace], int],
+    as_json: str = "print one JSON object",
+) -> argparse.ArgumentParser:
+    """Add a command that `run` carries out, with --json, whose help is `as_json`. See `add_command`."""
+    parser = add_command(subparsers, name, summary, example)
+    parser.add_argument("--json", action="store_true", help=as_json)
+    parser.set_defaults(func=run)
+    return parser
+
+
+def option(
+    parser: argparse._ActionsContainer, words: str, text: str, default: Any = None, **more: Any
+) -> None:
+    """Add an option: `words` are "--name METAVAR", "--name" for a switch, or "--name METAVAR..." for a list.
+
+    A number as default gives the type; the help ends with the default. more: as of `add_argument`.
+    """
+    name, _, metavar = words.partition(" ")
+    if metavar.endswith("..."):
+        more = {"action": "append", "default": [], "metavar": metavar[:-3], **more}
+        text += "; may be given several times"
+    elif metavar or "choices" in more:
+        kind = type(default) if isinstance(default, int | float) else str
+        more = {"metavar": metavar or None, "default": default, "type": kind, **more}
+    else:
+        more["action"] = "store_true"
+    if default is not None:
+        text += f" (default {default:g})" if isinstance(default, float) else f" (default {default})"
+    parser.add_argument(name, help=text, **more)
 
 
 def print_result(result: dict[str, Any], text: str, as_json: bool) -> None:

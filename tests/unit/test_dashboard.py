@@ -327,7 +327,7 @@ def test_epsilon_spent_counts_the_open_round_and_says_by_what():
     opened = (OpenRound(11, "r", 1.0, None, 100, 100, 50),)
     now = Snapshot("s", run=RUN, history=tuple(HISTORY), open=opened, paid={1_500_000: 1000})
     assert curves.spent(now) == 1050 * 1.5 / 1000
-    (tile,) = [own for own in words.tiles(now) if own[0].startswith("epsilon spent")]
+    (tile,) = [own for own in words.tiles(now) if own[0].startswith("mean epsilon spent")]
     assert tile[1:] == ("1.575", "by accepted reports, 1 to 3 each")
     assert curves.spent(Snapshot("s")) is None
 

@@ -132,7 +132,7 @@ def test_simulated_clients_refuse_the_other_answers_card(k):
     label, vector = (begin("infer", 75, answer=own) for own in ("label", "vector"))
     ((asked, devices),) = (label, vector)[k == 3].cohorts(range(1, 76))
     ((other, _),) = (vector, label)[k == 3].cohorts(range(1, 76))
-    with pytest.raises(RefusedError, match="none for this model"):
+    with pytest.raises(RefusedError, match="does not fit this model"):
         ask(fleet_of(label), [(replace(asked, card=other.card), devices)])
 
 

@@ -1,5 +1,6 @@
 """The runner of device tests: every way in which a test can fail on a device is seen as a failure."""
 
+import json
 import subprocess
 import sys
 
@@ -189,3 +190,11 @@ def test_what_a_file_says_it_needs(tmp_path, said, needs):
     path.write_text("NEEDS = 'socket'\ndef test_a(): pass\n")
     with pytest.raises(UsageError, match="NEEDS knows sockets, endurance, time, and not socket"):
         device_tests.needs(path)
+
+
+def test_a_sample_of_vectors_is_a_vector_file_and_leaves_groups_of_few_whole():
+    many = [f'  {{"n": {i}}}' for i in range(40)]
+    text = '{\n "few": [\n  {"n": 1},\n  {"n": 2}\n ],\n "many": [\n' + ",\n".join(many) + "\n ]\n}\n"
+    assert device_tests.sample(text, 1) == text
+    found = json.loads(device_tests.sample(text, 4))
+    assert found == {"few": [{"n": 1}, {"n": 2}], "many": [{"n": i} for i in range(0, 40, 4)]}

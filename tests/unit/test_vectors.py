@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 from pathlib import Path
 
@@ -24,6 +25,13 @@ def test_vectors_are_up_to_date(generator: Path, tmp_path: Path, monkeypatch: py
     for path in made:
         kept = ROOT / "shared_specs" / "vectors" / path.name
         assert path.read_text() == kept.read_text(), f"{kept.name}: run {generator.name}"
+
+
+def test_no_group_of_vectors_has_lost_most_of_its_cases() -> None:
+    least = {("ledger", "files"): 60, ("ledger", "transitions"): 20, ("rounds", "rounds"): 200}
+    for (name, group), count in least.items():
+        vectors = json.loads((ROOT / "shared_specs" / "vectors" / f"{name}.json").read_text())
+        assert len(vectors[group]) > count, (name, group)
 
 
 def test_what_writes_cards_and_frames_for_tests_uses_nothing_of_the_library() -> None:

@@ -1,17 +1,17 @@
-"""Common to commands of the tools: how a command and its options are added, a progress bar, checks of options."""
+"""Common to commands of the tools: `command` and `option` of the host, a progress bar, warnings, checks of options."""
 
 from __future__ import annotations
 
 import argparse
 import math
 import sys
-from collections.abc import Callable
-from typing import Any
 
-from ternhost.command import add_command
+from ternhost.command import command, option
 from ternhost.options import require
 from ternhost.terminal import Progress
 from ternhost.text import visible
+
+__all__ = ["Bar", "command", "option", "require_positive", "warn"]
 
 _WIDTH = 30
 
@@ -27,37 +27,6 @@ class Bar(Progress):
 
     def __exit__(self, *_: object) -> None:
         self.close(keep=True)
-
-
-def command(
-    subparsers: Any, name: str, summary: str, example: str, run: Callable[[argparse.Namespace], int]
-) -> argparse.ArgumentParser:
-    """Add a command that `run` carries out, with --json. See `add_command`."""
-    parser = add_command(subparsers, name, summary, example)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(func=run)
-    return parser
-
-
-def option(
-    parser: argparse._ActionsContainer, words: str, text: str, default: Any = None, **more: Any
-) -> None:
-    """Add an option: `words` are "--name METAVAR", "--name" for a switch, or "--name METAVAR..." for a list.
-
-    A number as default gives the type; the help ends with the default. more: as of `add_argument`.
-    """
-    name, _, metavar = words.partition(" ")
-    if metavar.endswith("..."):
-        more = {"action": "append", "default": [], "metavar": metavar[:-3], **more}
-        text += "; may be given several times"
-    elif metavar or "choices" in more:
-        kind = type(default) if isinstance(default, int | float) else str
-        more = {"metavar": metavar or None, "default": default, "type": kind, **more}
-    else:
-        more["action"] = "store_true"
-    if default is not None:
-        text += f" (default {default:g})" if isinstance(default, float) else f" (default {default})"
-    parser.add_argument(name, help=text, **more)
 
 
 def warn(message: str) -> None:

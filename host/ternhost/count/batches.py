@@ -18,7 +18,7 @@ from ternhost import vectorised
 
 _DIGEST = 32
 _AT_ONCE = 1 << 15  # rows, so that copies of them take little memory however many there are
-_LIMB = 1 << 48  # several symbols are divided off at once, by a number below this
+_LIMB = 1 << 48  # upper bound on a divisor that splits off several symbols at once
 
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
@@ -26,7 +26,7 @@ Integers = npt.NDArray[np.int64]
 
 
 def hashes(*columns: Bytes | bytes) -> Bytes:
-    """SHA-256 of every row (n x 32) of arrays of n rows of bytes, side by side; bytes stand in every row."""
+    """SHA-256 (n x 32) of every row of these columns, joined: arrays of n rows of bytes, or bytes for every row."""
     n = next(len(column) for column in columns if isinstance(column, np.ndarray))
     sha256 = hashlib.sha256
     digests = []
@@ -65,7 +65,7 @@ def choose(questions: Bytes, d: int, k: int) -> vectorised.Array:
     if k == d:
         return np.tile(np.arange(d, dtype=kind), (lanes, 1))
     begun = questions[:, wire.COORDINATES_AT :]
-    if k == 1:  # nearly always the digest itself has it, and nothing is hashed
+    if k == 1:  # nearly always the digest itself is enough, without another hash
         values: vectorised.Array = np.ascontiguousarray(begun).view(kind)
         values = values & kind.type((1 << (d - 1).bit_length()) - 1)
         good = values < d
@@ -73,7 +73,7 @@ def choose(questions: Bytes, d: int, k: int) -> vectorised.Array:
         for lane in np.flatnonzero(~good.any(axis=1)).tolist():
             chosen[lane] = _choose_one(questions[lane].tobytes(), d, k)[0]
         return chosen[:, None]
-    # Twice the bytes that k draws need at most without rejections, and a lane that needs more is done by itself.
+    # Twice the bytes that k draws need without rejections; a lane that needs more is computed alone.
     blocks = 2 * k * kind.itemsize // _DIGEST + 1
     more = [hashes(questions, counter.to_bytes(4, "little")) for counter in range(blocks)]
     streams = np.concatenate([begun, *more], axis=1)

@@ -30,12 +30,12 @@ Counts = npt.NDArray[np.int64]
 
 BOUND = "bound"  # from the card alone: its exact worst-case second moment or variance
 EMPIRICAL = "empirical"  # from the sample variance of the reported values
-_SIZES = 16  # inputs of each sign at which a card is asked what it tells of |x|
+_SIZES = 16  # inputs of each sign at which a card's estimate of |x| is fitted
 _STEADY = 1e-4
-_BIASED = 0.1  # the largest error of a mean of |x| that still serves
-_BLUNT = 5.0  # the largest standard deviation of one report's
+_BIASED = 0.1  # the largest usable error of a mean of |x|
+_BLUNT = 5.0  # the largest usable standard deviation of one report's score
 _LARGE = 30  # reports from which on a sample variance is trusted: three reports may well be equal
-_AT_ONCE = 1 << 21  # hashes in hand
+_AT_ONCE = 1 << 21  # hashes in memory at a time
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def frequency_law(card: Card, hashed: bool = False) -> tuple[float, float]:
 
 
 def frequency_variance(card: Card, categories: int, hashed: bool = False) -> float:
-    """The variance of one report's estimate of a frequency, where all of so many categories are equally frequent."""
+    """The variance of one report's estimate of a frequency, where all `categories` are equally frequent."""
     same, other = frequency_law(card, hashed)
     support = other + (same - other) / categories
     return support * (1 - support) / (same - other) ** 2

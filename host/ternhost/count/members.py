@@ -62,7 +62,7 @@ class Members:
 
 
 class Keyring:
-    """Devices and the key of each, 32 bytes: row i of `keys` is that of `members.ids[i]`."""
+    """Devices and their keys: row i of `keys` is the key (32 bytes) of `members.ids[i]`."""
 
     def __init__(self, keys: Mapping[int, bytes]) -> None:
         self.members = Members(keys)

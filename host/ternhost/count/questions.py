@@ -108,7 +108,7 @@ def cost_of(request: frames.Round) -> int:
 
 
 def report_bytes(symbols: int) -> int:
-    """The length of a REPORT frame with so many bytes of packed symbols."""
+    """The length of a REPORT frame with `symbols` bytes of packed symbols."""
     return 1 + 8 + symbols + wire.TAG_BYTES  # type, device and round
 
 

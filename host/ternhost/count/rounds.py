@@ -74,7 +74,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Answers:
-    """The reports of single devices: `symbols` is n x k, the i-th row that of the i-th of `devices`."""
+    """The reports of single devices: row i of `symbols` (n x k) is the report of `devices[i]`."""
 
     devices: npt.NDArray[np.int64]
     symbols: npt.NDArray[np.int64]

@@ -23,8 +23,8 @@ def kept(key: str, make: Callable[[], Dataset]) -> Dataset:
 def _read(path: Path) -> Dataset:
     with path.open("rb") as file, np.load(file) as parts:
         features, classes = (tuple(map(str, parts[part])) for part in _NAMES)
-        arrays = (parts[part] for part in _PARTS)
-        return Dataset(str(parts["name"]), str(parts["task"]), features, *arrays, classes)
+        values, labels, held_out = (parts[part] for part in _PARTS)
+        return Dataset(str(parts["name"]), str(parts["task"]), features, values, labels, held_out, classes)
 
 
 def _write(path: Path, made: Dataset) -> None:

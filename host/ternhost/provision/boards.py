@@ -101,7 +101,7 @@ _EMULATED = "emulated"  # in a store: the last of the emulated devices, which be
 
 
 def board_directories(directory: Path, boards: int) -> list[Path]:
-    """The directories of so many boards that tern makes for a run."""
+    """The directories of the boards that tern makes for a run. boards: their number."""
     return [directory / FLEET_NAME / f"board-{board:03d}" for board in range(boards)]
 
 

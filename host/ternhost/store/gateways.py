@@ -64,7 +64,7 @@ class GatewayTables(Database):
             )
 
     def save_answer(self, number: int, gateway: str, reports: int, message: bytes) -> None:
-        """Replace the question to a gateway by its answer, which holds so many reports."""
+        """Replace the question to a gateway by its answer, which has `reports` reports."""
         with self.transaction():
             self._db.execute(
                 "UPDATE answer SET reports = ?, answered = 1, body = ? WHERE round = ? AND gateway = ?",

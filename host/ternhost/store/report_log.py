@@ -42,8 +42,8 @@ class ReportLog:
         Whoever takes the transaction back calls `forget`.
         """
         for batch in reports:
-            asked, reported = self._of_round(batch.round)
-            at = asked.find(batch.devices)
+            members, reported = self._of_round(batch.round)
+            at = members.find(batch.devices)
             if np.any(at < 0):
                 raise StorageError(f"a report is of a device that was not asked in round {batch.round}")
             before = np.count_nonzero(reported)
@@ -56,11 +56,11 @@ class ReportLog:
 
     def _of_round(self, number: int) -> tuple[Members, Flags]:
         if number not in self._reported:
-            asked = Members(np.concatenate([integers(()), *map(integers, self._asked(number))]))
-            reported = np.zeros(len(asked), bool)
+            members = Members(np.concatenate([integers(()), *map(integers, self._asked(number))]))
+            reported = np.zeros(len(members), bool)
             for batch in self.of_round(number):
-                reported[asked.find(batch.devices)] = True
-            self._reported[number] = asked, reported
+                reported[members.find(batch.devices)] = True
+            self._reported[number] = members, reported
         return self._reported[number]
 
     def forget(self) -> None:

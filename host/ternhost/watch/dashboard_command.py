@@ -12,38 +12,27 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ternhost import extras
-from ternhost.command import add_command
+from ternhost.command import command, option
 from ternhost.errors import OK
 
 _PATIENCE = 5.0  # seconds that the other process has to end
 
 
 def add_parser(subparsers: object) -> None:
-    parser = add_command(
+    parser = command(
         subparsers,
         "dashboard",
         "show a run in the browser, on this machine alone, while it goes on or afterwards",
         """tern dashboard
         tern dashboard my-fleet/store.sqlite --port 8700
         tern dashboard runs/mine --json""",
+        run,
+        "print a JSON object when the page is ready: url, store",
     )
-    parser.add_argument(
-        "store",
-        nargs="?",
-        metavar="STORE",
-        help="a store, a run's directory or name, or a directory of runs (default: the newest run in runs)",
-    )
-    parser.add_argument(
-        "--port",
-        type=int,
-        metavar="PORT",
-        help="on loopback (default: 8642, or a free one where it is taken)",
-    )
-    parser.add_argument("--while-stdin", action="store_true", help=argparse.SUPPRESS)  # ends with its parent
-    parser.add_argument(
-        "--json", action="store_true", help="print a JSON object when the page is ready: url, store"
-    )
-    parser.set_defaults(func=run)
+    text = "a store, a run's directory or name, or a directory of runs (default: the newest run in runs)"
+    parser.add_argument("store", nargs="?", metavar="STORE", help=text)
+    option(parser, "--port PORT", "on loopback (default: 8642, or a free one where it is taken)", type=int)
+    option(parser, "--while-stdin", argparse.SUPPRESS)  # ends with its parent
 
 
 def run(args: argparse.Namespace) -> int:

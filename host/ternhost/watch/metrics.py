@@ -128,7 +128,7 @@ class _StoreCollector(Collector):
 
     def __init__(self, store: str | Path, run: str | None) -> None:
         self._reader = Reader(store, run)
-        self._lock = threading.Lock()  # each scrape has a thread of its own
+        self._lock = threading.Lock()  # each scrape has its own thread
 
     def describe(self) -> Iterable[Metric]:
         """Nothing, so that registration reads no store."""

@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ternhost.command import add_command, print_result
+from ternhost.command import command, option, print_result
 from ternhost.errors import OK, StorageError, UsageError
 from ternhost.files import write_whole
 from ternhost.run.directory import RUNS
@@ -27,36 +27,22 @@ Show = Callable[[Snapshot], None]
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
+    parser = command(
         subparsers,
         "watch",
         "show a run and its fleet in the terminal, until Ctrl-C",
         """tern watch my-broker/store.sqlite
         tern watch --once --json
         tern watch --grafana tern.json --alerts tern-alerts.yml""",
+        run,
+        "print a JSON object a line whenever something has changed",
     )
-    parser.add_argument(
-        "run",
-        nargs="?",
-        metavar="RUN|STORE",
-        help="a run's name or directory, or a store (default: the newest run)",
-    )
-    parser.add_argument("--once", action="store_true", help="show it once, and end")
-    parser.add_argument(
-        "--interval", type=float, default=1.0, metavar="SECONDS", help="between two looks (default 1)"
-    )
-    parser.add_argument(
-        "--grafana",
-        metavar="FILE",
-        help="write a Grafana dashboard for the figures of --metrics, and end",
-    )
-    parser.add_argument(
-        "--alerts", metavar="FILE", help="write Prometheus alert rules for these figures, and end"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print a JSON object a line whenever something has changed"
-    )
-    parser.set_defaults(func=run)
+    text = "a run's name or directory, or a store (default: the newest run)"
+    parser.add_argument("run", nargs="?", metavar="RUN|STORE", help=text)
+    option(parser, "--once", "show it once, and end")
+    option(parser, "--interval SECONDS", "between two looks", 1.0)
+    option(parser, "--grafana FILE", "write a Grafana dashboard for the figures of --metrics, and end")
+    option(parser, "--alerts FILE", "write Prometheus alert rules for these figures, and end")
 
 
 def run(args: argparse.Namespace) -> int:

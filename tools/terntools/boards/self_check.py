@@ -150,7 +150,7 @@ def _skipped(every: bool) -> tuple[str, ...]:
 
 
 def read(output: str, every: bool = False, exception: str = "") -> Verdict:
-    """The verdict on what constructs.run() printed, and a crash or an exception after it. every: see check_compiler."""
+    """The verdict on what constructs.run() printed, and a crash or exception after it. every: see check_compiler."""
     begun, wrong, last = "", [], ""
     for line in output.splitlines():
         word, _, rest = line.partition(" ")

@@ -53,6 +53,7 @@ class Target(ABC):
     """Something with MicroPython on it that runs test files."""
 
     name: str
+    one_of = 1  # so many cases of a group of vectors, one is run
 
     @abstractmethod
     def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
@@ -105,7 +106,9 @@ class BoardTarget(Target):
             raise
 
     def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
-        deploy.apply(self._repl, deploy.compare(self._repl, test_files(path, self._machine.processor)))
+        deploy.apply(
+            self._repl, deploy.compare(self._repl, test_files(path, self._machine.processor, self.one_of))
+        )
         transcript = _run(self._repl, mark, path, names, timeout)
         if transcript.timed_out:
             self._repl.enter()
@@ -138,13 +141,13 @@ class EmulatedTarget(Target):
         with tempfile.TemporaryDirectory(prefix="tern-test-") as folder:
             flash = Path(folder, "flash.bin")
             shutil.copyfile(self._deployed.flash, flash)
-            flash_image.add(flash, test_files(path, self._deployed.processor))
+            flash_image.add(flash, test_files(path, self._deployed.processor, self.one_of))
             with catalogue.boot(self.name, flash, skip_idle=True) as board, Repl(board.url) as repl:
                 return _run(repl, mark, path, names, timeout * _EMULATION)
 
 
-def test_files(path: Path, processor: str) -> dict[str, bytes]:
-    """The files that a board needs for the test file `path`: itself, helpers that it shares, and its vectors."""
+def test_files(path: Path, processor: str, one_of: int) -> dict[str, bytes]:
+    """The files that a board needs for the test file `path`: it, shared helpers, and a sample() of its vectors."""
     shared = [one for one in path.parent.glob("*.py") if not one.name.startswith(("test_", "conftest"))]
     sources = [_RUNNER, path, *shared]
     files = {f"/lib/{source.stem}.mpy": _compile(source, processor) for source in sources}
@@ -154,8 +157,18 @@ def test_files(path: Path, processor: str) -> dict[str, bytes]:
             files[f"/lib/spec/{source.stem}.mpy"] = _compile(source, processor)
     for vectors in VECTORS.glob("*.json"):
         if vectors.name in text:
-            files[f"/lib/vector_files/{vectors.name}"] = vectors.read_bytes()
+            files[f"/lib/vector_files/{vectors.name}"] = sample(vectors.read_text(), one_of).encode()
     return files
+
+
+def sample(vectors: str, one_of: int) -> str:
+    """A vector file, which has a case a line, with one of so many cases of each group; groups of few stay whole."""
+
+    def sampled(group: re.Match[str]) -> str:
+        cases = group[0].replace("},\n", "}\n").splitlines()
+        return ",\n".join(cases if len(cases) < _FEW else cases[::one_of]) + "\n"
+
+    return re.sub(r"(?:^  \{.*\n)+", sampled, vectors, flags=re.MULTILINE)
 
 
 def _compile(source: Path, processor: str) -> bytes:
@@ -176,9 +189,13 @@ class Kind:
     make: Callable[[], Target]
     lacks: Mapping[str, str] = field(default_factory=dict)
     spared: Mapping[str, str] = field(default_factory=dict)
-    chip_only: bool = False  # so slow that without --exhaustive it runs CHIP tests alone
+    chip_only: bool = (
+        False  # so slow that without --exhaustive it runs CHIP tests alone, on a sample of their vectors
+    )
 
 
+CHIP_ONE_OF = 4  # cases, see sample()
+_FEW = 16
 _THOUSANDS = "thousands of rounds, which faster targets run"
 _IF_EXHAUSTIVE = {ENDURANCE: f"{_THOUSANDS}: --exhaustive"}
 _NO_NETWORK = {SOCKETS: "the emulated Cortex-M33 has no network"}

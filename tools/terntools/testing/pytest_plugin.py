@@ -77,7 +77,10 @@ class Targets:
         if name == _BOARD:
             assert self._port is not None
             return BoardTarget(self._port, self._baud)
-        return KINDS[name].make()
+        target = KINDS[name].make()
+        if self.chip_only(name):
+            target.one_of = device_tests.CHIP_ONE_OF
+        return target
 
     def close(self) -> None:
         """Let go of the board, if there is one."""

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ternhost.command import add_command, print_result
+from ternhost.command import add_command, command, option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.provision.ids import parse_range
 from ternhost.reach.broker import configuration
@@ -26,14 +26,10 @@ _CHECK_EVERY = 0.5
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "broker",
-        "configure a Mosquitto broker for a fleet, or run one",
-        "tern broker config my-broker",
-    )
+    summary = "configure a Mosquitto broker for a fleet, or run one"
+    parser = add_command(subparsers, "broker", summary, "tern broker config my-broker")
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
-    config = add_command(
+    config = command(
         actions,
         "config",
         "write certificates, passwords, access list and mosquitto.conf into DIR; again after keys have changed",
@@ -41,89 +37,49 @@ def add_parser(subparsers: Any) -> None:
         mosquitto -c my-broker/mosquitto.conf
         tern serve --store my-broker/store.sqlite --broker my-broker
         tern broker config my-broker --bridge lab --site-name lab.local --site-address 0.0.0.0 --boards 1-99""",
+        run_config,
     )
     config.add_argument("directory", metavar="DIR")
-    config.add_argument(
-        "--store",
-        metavar="FILE",
-        help="store with the keys of the devices; a missing one is made, empty "
-        "(default: the one of last time, or DIR/store.sqlite)",
+    text = "store with the keys of the devices; a missing one is made, empty "
+    option(config, "--store FILE", text + "(default: the one of last time, or DIR/store.sqlite)")
+    text = (
+        "name or address under which boards reach the broker, for its certificate; the host uses the first "
     )
-    config.add_argument(
-        "--name",
-        action="append",
-        metavar="HOST",
-        help="name or address under which boards reach the broker, for its certificate; the host uses the first "
-        "(default: localhost, 127.0.0.1)",
-    )
-    config.add_argument("--address", metavar="A", help="to listen on (default 127.0.0.1; 0.0.0.0: all)")
-    config.add_argument("--port", type=int, metavar="P", help=f"default {PORT}")
-    config.add_argument("--prefix", metavar="T", help="prefix of all topics (default tern)")
-    config.add_argument(
-        "--tls",
-        action=argparse.BooleanOptionalAction,
-        help="--no-tls: for boards without TLS, on a separate network",
-    )
+    option(config, "--name HOST...", text + "(default: localhost, 127.0.0.1)")
+    option(config, "--address A", "to listen on (default 127.0.0.1; 0.0.0.0: all)")
+    option(config, "--port P", f"default {PORT}", type=int)
+    option(config, "--prefix T", "prefix of all topics (default tern)")
+    text = "--no-tls: for boards without TLS, on a separate network"
+    config.add_argument("--tls", action=argparse.BooleanOptionalAction, help=text)
     home = config.add_mutually_exclusive_group()
+    text = "let Home Assistant see the fleet, with 'tern serve --home-assistant'; PREFIX: of its discovery topics "
+    text += "(default homeassistant)"
+    option(home, "--home-assistant PREFIX", text, nargs="?", const="homeassistant")
+    text = "no longer let it see the fleet; before that, run 'tern serve' without --home-assistant to remove the fleet "
+    text += "from it"
     home.add_argument(
-        "--home-assistant",
-        nargs="?",
-        const="homeassistant",
-        metavar="PREFIX",
-        help="let Home Assistant see the fleet, with 'tern serve --home-assistant'; PREFIX: of its discovery topics "
-        "(default homeassistant)",
-    )
-    home.add_argument(
-        "--no-home-assistant",
-        dest="home_assistant",
-        action="store_false",
-        default=None,
-        help="no longer let it see the fleet; before that, run 'tern serve' without --home-assistant to remove the "
-        "fleet from it",
+        "--no-home-assistant", dest="home_assistant", action="store_false", default=None, help=text
     )
     site = config.add_argument_group("sites", "at another place: copy DIR/sites/SITE there")
-    site.add_argument(
-        "--bridge",
-        metavar="SITE",
-        help="give the site a broker of its own, bridged to this one: boards talk to it, the host to this one",
+    text = "give the site a broker of its own, bridged to this one: boards talk to it, the host to this one"
+    option(site, "--bridge SITE", text)
+    text = "give the site its boards' passwords, with which 'tern relay' connects boards on USB to a broker"
+    option(site, "--relay SITE", text)
+    option(site, "--boards FIRST-LAST", "ids of the devices there (default: any; narrower is safer)")
+    text = "as --name, for the site's broker (default: localhost, 127.0.0.1)"
+    option(site, "--site-name HOST...", text)
+    option(site, "--site-address A", "for it to listen on (default 127.0.0.1)")
+    option(site, "--site-port P", f"default {PORT}", type=int)
+    summary = (
+        "run Mosquitto on the configuration in DIR, made if missing, until Ctrl-C; it takes new passwords"
     )
-    site.add_argument(
-        "--relay",
-        metavar="SITE",
-        help="give the site its boards' passwords, with which 'tern relay' connects boards on USB to a broker",
-    )
-    site.add_argument(
-        "--boards", metavar="FIRST-LAST", help="ids of the devices there (default: any; narrower is safer)"
-    )
-    site.add_argument(
-        "--site-name",
-        action="append",
-        metavar="HOST",
-        help="as --name, for the site's broker (default: localhost, 127.0.0.1)",
-    )
-    site.add_argument("--site-address", metavar="A", help="for it to listen on (default 127.0.0.1)")
-    site.add_argument("--site-port", type=int, metavar="P", help=f"default {PORT}")
-    config.add_argument("--json", action="store_true", help="print one JSON object")
-    config.set_defaults(func=run_config)
-    run = add_command(
-        actions,
-        "run",
-        "run Mosquitto on the configuration in DIR, made if missing, until Ctrl-C; it takes new passwords",
-        "tern broker run my-broker",
-    )
+    run = command(actions, "run", summary, "tern broker run my-broker", run_run)
     run.add_argument("directory", metavar="DIR")
-    run.add_argument("--json", action="store_true", help="print one JSON object")
-    run.set_defaults(func=run_run)
 
 
 def run_config(args: argparse.Namespace) -> int:
-    named = {
-        "names": args.name,
-        "address": args.address,
-        "port": args.port,
-        "prefix": args.prefix,
-        "tls": args.tls,
-    }
+    names = ("address", "port", "prefix", "tls")
+    named = {"names": args.name or None, **{name: getattr(args, name) for name in names}}
     options = {name: value for name, value in named.items() if value is not None}
     site = _site_options(args)
     if site:
@@ -165,7 +121,7 @@ def _site_options(args: argparse.Namespace) -> dict[str, Any]:
     """The options of a site for `configuration.add_site`; empty without one. Raises UsageError."""
     sites = {name for name in (args.bridge, args.relay) if name is not None}
     options = {
-        "names": args.site_name,
+        "names": args.site_name or None,
         "address": args.site_address,
         "port": args.site_port,
         "boards": None if args.boards is None else parse_range(args.boards),

@@ -303,7 +303,7 @@ class BrokerDriver(ReportsDriver):
     def _look_at_sites(self) -> None:
         if self.link.sites_back and self.link.connected:
             self.link.sites_back = False
-            # The open round reaches the site by itself, but one that has ended meanwhile is still retained there.
+            # The site gets the open round by itself, but still retains a round that has ended meanwhile.
             if not (self._asking and self._asking.announced):
                 self.link.announce(b"")
             if not kept_model.kept(self._store):

@@ -34,10 +34,10 @@ SITE = "%s/site/%s"  # up, retained: whether a site's broker is connected to thi
 _KEEP_ALIVE = 30
 _RECONNECT_EVERY = 1.0
 _CONNECT_TIMEOUT = 10.0
-_GATHER = 0.02  # seconds that frames gather at least,
-_GATHERINGS = 10  # so often at most,
-_MANY = 100  # as long as so many come in that time,
-_MOST = 5_000  # and altogether
+_GATHER = 0.02  # seconds for frames to gather,
+_GATHERINGS = 10  # repeated at most this often,
+_MANY = 100  # while at least this many come each time,
+_MOST = 5_000  # up to this many in all
 _PUBACK = struct.Struct("!BBH")  # type, length, packet id
 
 _log = logging.getLogger("tern.mqtt")
@@ -296,7 +296,7 @@ class MqttLink:
     # Sending
 
     def announce(self, frame: bytes) -> None:
-        """Send `frame` to every board, retained for those that come later; an empty one takes it back."""
+        """Send `frame` to every board, and retain it for later ones; an empty frame removes it."""
         self._publish(device_link.ROUND % self.access.prefix, frame, retain=True)
 
     def hand_out(self, frame: bytes) -> None:

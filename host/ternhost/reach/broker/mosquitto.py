@@ -196,13 +196,13 @@ class Mosquitto:
 
     def _keep(self, tell: Callable[[str], None]) -> None:
         pause = _PAUSE
-        asked = started = time.monotonic()
+        checked = started = time.monotonic()
         while not self._stopping.wait(_LOOK_EVERY):
             if self._process and self._process.poll() is None:
-                if time.monotonic() - asked < _ASK_EVERY:
+                if time.monotonic() - checked < _ASK_EVERY:
                     continue
                 answers = self.answers(_HUNG)
-                asked = time.monotonic()
+                checked = time.monotonic()
                 if answers or self._stopping.is_set():
                     continue
                 self.kill()

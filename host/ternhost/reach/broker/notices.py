@@ -93,7 +93,7 @@ class Notices:
         leaving = asyncio.ensure_future(self._ended.wait())
         try:
             await asyncio.wait((connecting, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if not connecting.done():  # one that has just begun gets a last chance
+            if not connecting.done():  # a new connection gets a last chance
                 patience = max(0.0, self._began + _LEAVING - time.monotonic())
                 await asyncio.wait((connecting,), timeout=patience)
             if connecting.done():

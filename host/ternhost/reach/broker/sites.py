@@ -307,8 +307,10 @@ def _write(site: BrokerSite, central: Path, keys: Mapping[int, bytes]) -> None:
         password=site.password,
         prefix=access.prefix,
     )
-    listens = {"address": site.address, "port": site.port, "tls": access.authority is not None}
-    mosquitto_files.write_conf(directory, boards=len(keys), user=None, bridge=bridge, **listens)
+    address, port, tls = site.address, site.port, access.authority is not None
+    mosquitto_files.write_conf(
+        directory, address=address, port=port, boards=len(keys), tls=tls, user=None, bridge=bridge
+    )
 
 
 def _write_host(directory: Path, central: Access, site: BrokerSite) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ternhost import options as fields
-from ternhost.command import add_command, print_result
+from ternhost.command import add_command, command, option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.reach.gateway.post import SOCKET, served
 from ternhost.reach.gateway.site_fleet import SiteFleet, opened
@@ -32,44 +32,28 @@ def add_parser(subparsers: Any) -> None:
         tern gateway status my-sites""",
     )
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
-    init = add_command(
+    init = command(
         actions,
         "init",
         "write DIR/server and, for each site, DIR/NAME, to be copied there; run it again to add a --site",
         """tern gateway init my-sites --site north:1-500 --site south:501-900 --name gateways.example.org
         tern gateway init my-sites --site west""",
+        run_init,
     )
     init.add_argument("directory", metavar="DIR")
-    init.add_argument(
-        "--site",
-        action="append",
-        metavar="NAME[:FIRST-LAST]",
-        help="a site, and the ids that its devices may have (default: any); repeat it for more sites",
+    text = "a site, and the ids that its devices may have (default: any)"
+    option(init, "--site NAME[:FIRST-LAST]...", text)
+    option(init, "--name HOST", "name or address under which sites reach the server (default localhost)")
+    text = "for the server to listen on (default 0.0.0.0, all of IPv4; :: if HOST is an IPv6 address; 127.0.0.1 for "
+    option(init, "--address A", text + "localhost)")
+    option(init, "--port P", "of the server (default 9092)", type=int)
+    a_line = "print one JSON object a line"
+    summary = (
+        "run Flower's SuperLink for DIR/server until Ctrl-C; it admits new sites, and is restarted if it dies"
     )
-    init.add_argument(
-        "--name",
-        metavar="HOST",
-        help="name or address under which sites reach the server (default localhost)",
-    )
-    init.add_argument(
-        "--address",
-        metavar="A",
-        help="for the server to listen on (default 0.0.0.0, all of IPv4; :: if HOST is an IPv6 address; "
-        "127.0.0.1 for localhost)",
-    )
-    init.add_argument("--port", type=int, metavar="P", help="of the server (default 9092)")
-    init.add_argument("--json", action="store_true", help="print one JSON object")
-    init.set_defaults(func=run_init)
-    link = add_command(
-        actions,
-        "superlink",
-        "run Flower's SuperLink for DIR/server until Ctrl-C; it admits new sites, and is restarted if it dies",
-        "tern gateway superlink my-sites",
-    )
+    link = command(actions, "superlink", summary, "tern gateway superlink my-sites", run_superlink, a_line)
     link.add_argument("directory", metavar="DIR")
-    link.add_argument("--json", action="store_true", help="print one JSON object a line")
-    link.set_defaults(func=run_superlink)
-    run_ = add_command(
+    run_ = command(
         actions,
         "run",
         "ask a site's devices for the server, until Ctrl-C; a later start needs no option",
@@ -77,27 +61,21 @@ def add_parser(subparsers: Any) -> None:
         tern gateway run north --fleet mqtt:my-broker
         tern gateway run north --fleet simulated:1000 --dataset flights --first-id 1001
         tern gateway run north""",
+        run_run,
+        a_line,
     )
     run_.add_argument("directory", metavar="DIR", help="directory of the site, from 'tern gateway init'")
     fields.add_arguments(run_, SiteFleet)
-    run_.add_argument("--json", action="store_true", help="print one JSON object a line")
-    run_.set_defaults(func=run_run)
-    status = add_command(
-        actions,
-        "status",
-        "show which sites are connected to the server in DIR, or whether the site in DIR runs",
-        "tern gateway status my-sites --json",
-    )
+    summary = "show which sites are connected to the server in DIR, or whether the site in DIR runs"
+    status = command(actions, "status", summary, "tern gateway status my-sites --json", run_status)
     status.add_argument("directory", metavar="DIR")
-    status.add_argument("--json", action="store_true", help="print one JSON object")
-    status.set_defaults(func=run_status)
 
 
 def run_init(args: argparse.Namespace) -> int:
     from ternhost.reach.gateway.flower import files
 
     there = set(files.sites_of(args.directory))
-    server = files.write_gateways(args.directory, args.site or [], args.name, args.address, args.port)
+    server = files.write_gateways(args.directory, args.site, args.name, args.address, args.port)
     sites = files.sites_of(args.directory)
     new = [site for site in sites if site not in there]
     result = {

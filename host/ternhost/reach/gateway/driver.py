@@ -168,7 +168,7 @@ class GatewaysDriver(StoredDriver):
 
     @property
     def devices(self) -> Integers:
-        """The devices of the gateways that have been heard; in a served fleet, of those that are connected."""
+        """The devices of the known gateways; in a served fleet, of the connected ones."""
         if self._standing:
             self._roster.look(time.monotonic())
         there = [

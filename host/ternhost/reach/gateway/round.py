@@ -177,37 +177,37 @@ def without_names(number: int, reasons: Sequence[Sequence[int]], first: int) -> 
 
 
 def parts(
-    asked: Round, gateways: Mapping[str, Integers], terms: Terms, categories: Sequence[int] | None = None
+    round_: Round, gateways: Mapping[str, Integers], terms: Terms, categories: Sequence[int] | None = None
 ) -> dict[str, Ask]:
     """The question to each gateway with devices in a round. gateways: by name, their devices, ascending.
 
     categories: where single results are wanted, the number for each cohort of hashed answers, 0 for others.
     """
-    wanted = [np.sort(integers(cohort.devices)) for cohort in asked.cohorts]
+    wanted = [np.sort(integers(cohort.devices)) for cohort in round_.cohorts]
     asks = {}
     for name, devices in gateways.items():
         members = Members(devices)
         by_cohort = [cohort[members.find(cohort) >= 0] for cohort in wanted]
         there = [i for i, ids in enumerate(by_cohort) if len(ids)]
         if there:
-            cohorts = [Cohort(asked.cohorts[i].body, by_cohort[i]) for i in there]
+            cohorts = [Cohort(round_.cohorts[i].body, by_cohort[i]) for i in there]
             sizes = [] if categories is None else [categories[i] for i in there]
             single = categories is not None
-            asks[name] = Ask(asked.number, cohorts, single, sizes, terms.quorum, terms.deadline)
+            asks[name] = Ask(round_.number, cohorts, single, sizes, terms.quorum, terms.deadline)
     return asks
 
 
 class RoundAtGateways:
     """The questions of a round by gateway (`asks`), and their answers, each of which counts once."""
 
-    def __init__(self, asked: Round, asks: Mapping[str, Ask], now: float) -> None:
-        self.number = asked.number
+    def __init__(self, round_: Round, asks: Mapping[str, Ask], now: float) -> None:
+        self.number = round_.number
         self.begun = now
         self.asks = dict(asks)
-        self.asked = sum(len(cohort.devices) for cohort in asked.cohorts)
-        self._quorum = asked.quorum
-        self._cohorts = asked.cohorts
-        self._devices = [Members(cohort.devices) for cohort in asked.cohorts]
+        self.asked = sum(len(cohort.devices) for cohort in round_.cohorts)
+        self._quorum = round_.quorum
+        self._cohorts = round_.cohorts
+        self._devices = [Members(cohort.devices) for cohort in round_.cohorts]
         self._answers: dict[str, list[CohortAnswer]] = {}
         self._refusals: dict[int, Refusal] = {}
         self._ended: set[str] = set()
@@ -223,18 +223,18 @@ class RoundAtGateways:
         return LENGTH.pack(len(ask)) + ask + answer
 
     @classmethod
-    def stored(cls, asked: Round, exchanges: Mapping[str, bytes], now: float) -> RoundAtGateways:
+    def stored(cls, round_: Round, exchanges: Mapping[str, bytes], now: float) -> RoundAtGateways:
         """The round from its exchanges in the store. Raises MessageError for data of another version."""
         ends = {name: LENGTH.size + LENGTH.unpack_from(kept)[0] for name, kept in exchanges.items()}
         asks = {name: messages.decode_ask(kept[LENGTH.size : ends[name]]) for name, kept in exchanges.items()}
-        round_ = cls(asked, asks, now)
+        restored = cls(round_, asks, now)
         for name, kept in exchanges.items():
             if answer := kept[ends[name] :]:
                 message = messages.decode(answer)
                 if not isinstance(message, Answer):
                     raise MessageError("this is no answer of a gateway")
-                round_.take(name, message, round_.checked(name, message))
-        return round_
+                restored.take(name, message, restored.checked(name, message))
+        return restored
 
     # Answers
 

@@ -30,25 +30,25 @@ MOST_ROWS = 500  # of an answer
 
 def row(board: BoardRow) -> Row:
     """The row of a board: budget as epsilon, heap in kB (1000 bytes), None for values that it did not report."""
-    told = board.told
-    heap = told.get("heap")
+    fields = board.told
+    heap = fields.get("heap")
     return {
         "name": board.name,
         "online": "online" if board.online else "offline",
         "heard": board.heard,
-        "release": told.get("release"),
+        "release": fields.get("release"),
         "budget": budget(board),
         "entropy": generator(board),
         "heap": heap / 1000 if heap else None,
-        "restarts": told.get("restarts"),
-        "exceptions": told.get("exceptions"),
+        "restarts": fields.get("restarts"),
+        "exceptions": fields.get("exceptions"),
         "errors": board.errors,
         "error": board.error,
         "first": board.first,
         "clients": board.clients,
-        "records": told.get("records"),
-        "epoch": told.get("epoch"),
-        "text": told.get("text"),
+        "records": fields.get("records"),
+        "epoch": fields.get("epoch"),
+        "text": fields.get("text"),
     }
 
 

@@ -1,4 +1,4 @@
-"""The page: a head with the figures that matter, and sections of which the one that is open is kept up to date."""
+"""The page: a head with the main figures, and sections, of which only the open one is updated."""
 
 from __future__ import annotations
 

@@ -39,9 +39,9 @@ _SEND = 5.0  # seconds for the ServerApp to take a question
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Question:
     site: str
-    question: bytes  # with its nonce
+    data: bytes  # with its nonce
 
 
 class FlowerPost:
@@ -60,7 +60,7 @@ class FlowerPost:
         self._wake = threading.Event()
         self._lock = threading.Lock()  # of the three below, and of sending
         self._app: socket.socket | None = None
-        self._asked: dict[int, _Asked] = {}
+        self._questions: dict[int, _Question] = {}
         self._number = 0
         self._run: int | None = None
         self._condition = "the SuperLink has not answered yet"
@@ -114,7 +114,7 @@ class FlowerPost:
         """As Post's. A question that cannot be sent now is answered with an error at once."""
         if len(payload) > LARGEST:
             raise UsageError(f"a question of {len(payload)} bytes is more than {LARGEST}")
-        asked = _Asked(site, secrets.token_bytes(NONCE) + payload)
+        question = _Question(site, secrets.token_bytes(NONCE) + payload)
         with self._lock:
             node = self._nodes.get(site)
             if node is None or self._app is None:
@@ -122,9 +122,9 @@ class FlowerPost:
                 self._inbox.put(Reply(site, None, why or "the ServerApp is starting"))
                 return
             self._number += 1
-            self._asked[self._number] = asked
+            self._questions[self._number] = question
             try:
-                send_frame(self._app, ASKED.pack(node[0], self._number) + asked.question)
+                send_frame(self._app, ASKED.pack(node[0], self._number) + question.data)
             except OSError:  # the reading thread will notice, and report it
                 with suppress(OSError):
                     self._app.shutdown(socket.SHUT_RDWR)
@@ -186,37 +186,37 @@ class FlowerPost:
 
     def _answered(self, number: int, failed: bool, data: bytes) -> None:
         with self._lock:
-            asked = self._asked.pop(number, None)
-        if asked is None:
+            question = self._questions.pop(number, None)
+        if question is None:
             return
         if failed:
-            self._inbox.put(Reply(asked.site, None, text_of(data)))
+            self._inbox.put(Reply(question.site, None, text_of(data)))
             return
         try:
-            error, answer = unseal(self._keys[asked.site], asked.question, data)
+            error, answer = unseal(self._keys[question.site], question.data, data)
         except (KeyError, ValueError) as why:
             self._inbox.put(
-                Reply(asked.site, None, f"an answer without the signature of {asked.site}: {why}")
+                Reply(question.site, None, f"an answer without the signature of {question.site}: {why}")
             )
             return
         if error:
-            self._inbox.put(Reply(asked.site, None, text_of(answer)))
+            self._inbox.put(Reply(question.site, None, text_of(answer)))
         else:
-            self._inbox.put(Reply(asked.site, answer))
+            self._inbox.put(Reply(question.site, answer))
 
     def _drop(self) -> None:
         """Drop the ServerApp, and with it the open questions."""
         with self._lock:
             app, self._app = self._app, None
-            lost, self._asked = self._asked, {}
+            lost, self._questions = self._questions, {}
             if not self._ending.is_set():
                 self._run = None
                 self._condition = "Flower's ServerApp has ended; another is starting"
         if app:
             with suppress(OSError):
                 app.shutdown(socket.SHUT_RDWR)
-        for asked in lost.values():
-            self._inbox.put(Reply(asked.site, None, "lost: Flower's ServerApp has ended"))
+        for question in lost.values():
+            self._inbox.put(Reply(question.site, None, "lost: Flower's ServerApp has ended"))
 
 
 def _timeval(seconds: float) -> bytes:

@@ -37,11 +37,11 @@ def main(grid: Grid, context: Context) -> None:
     with connected(str(context.run_config["socket"]), _CONNECT) as host:
         host.settimeout(None)
         host.sendall(RUN.pack(context.run_id))
-        asked: queue.SimpleQueue[tuple[int, int, bytes] | None] = queue.SimpleQueue()
-        threading.Thread(target=_hear, args=(host, asked), daemon=True).start()
+        questions: queue.SimpleQueue[tuple[int, int, bytes] | None] = queue.SimpleQueue()
+        threading.Thread(target=_hear, args=(host, questions), daemon=True).start()
         under_way: dict[str, int] = {}
         while True:
-            for item in _next(asked, _POLL if under_way else None):
+            for item in _next(questions, _POLL if under_way else None):
                 if item is None:
                     return
                 _ask(grid, host, under_way, *item)
@@ -61,24 +61,24 @@ def carried(message: Message) -> bytes | None:
     return data if isinstance(data, bytes) else None
 
 
-def _hear(host: socket.socket, asked: queue.SimpleQueue[tuple[int, int, bytes] | None]) -> None:
+def _hear(host: socket.socket, questions: queue.SimpleQueue[tuple[int, int, bytes] | None]) -> None:
     """Put the host's questions on the queue, and None once it has closed the socket."""
     try:
         while True:
             data = receive_frame(host, most=MOST)
             node, number = ASKED.unpack_from(data)
-            asked.put((node, number, data[ASKED.size :]))
+            questions.put((node, number, data[ASKED.size :]))
     except (OSError, EOFError):
-        asked.put(None)
+        questions.put(None)
 
 
-def _next(asked: queue.SimpleQueue[Any], timeout: float | None) -> list[Any]:
+def _next(questions: queue.SimpleQueue[Any], timeout: float | None) -> list[Any]:
     """The items on the queue; if it is empty, wait for one, up to `timeout` seconds (None: for ever)."""
     items = []
     try:
-        items.append(asked.get(timeout=timeout))
+        items.append(questions.get(timeout=timeout))
         while True:
-            items.append(asked.get_nowait())
+            items.append(questions.get_nowait())
     except queue.Empty:
         return items
 
