@@ -157,6 +157,7 @@ def test_a_locked_board_gives_nobody_its_records(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("terntools.boards.repl._ENTER_TRIES", 1)
+    monkeypatch.setattr("terntools.boards.repl._HELLO_WAIT", 60.0)
 
     def files(machine: deploy.Machine) -> dict[str, bytes]:
         return {**deploy.library_files(machine), lock.LOCK: b"locked"}

@@ -98,6 +98,7 @@ def test_tools_say_that_it_is_locked(
     flash: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("terntools.boards.repl._ENTER_TRIES", 1)
+    monkeypatch.setattr("terntools.boards.repl._HELLO_WAIT", 60.0)
     with boot_pico(flash) as board:
         assert main(["deploy", board.url]) == REFUSED
         assert "is locked" in (said := capsys.readouterr().err)
