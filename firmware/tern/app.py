@@ -77,7 +77,7 @@ class Live(Client):
                     yield from answerer.steps(self._clients, self.records)
                     n = self.release(answerer.result)
                 else:
-                    n = self.release(self.values())
+                    n = self.release()
         except REFUSALS as error:
             n = self.refuse(error)
         send(self.reply, n)

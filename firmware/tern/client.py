@@ -1,7 +1,7 @@
 """The round loop: a round frame in, a report or an error frame out, in the order of shared_specs/ledger.md.
 
-A report is made in the steps begin(), allow(), values() and release(). The last one draws, and
-pays before it returns: nothing of the report leaves the board until the ledger is durable.
+A report is made in the steps begin(), allow() and release(). The last one draws, and pays before it
+returns: nothing of the report leaves the board until the ledger is durable.
 
 One Client serves every client of its board, one at a time: a real board has one, an emulated board thousands.
 """
@@ -165,7 +165,7 @@ class Client:
             n = self.begin(frame, member)
             if not n:
                 self.allow()
-                n = self.release(self.values())
+                n = self.release()
             return n
         except REFUSALS as error:
             return self.refuse(error)
@@ -173,7 +173,8 @@ class Client:
     def begin(self, frame, member=wire.BOARD):
         """Write the answer to `frame` into `reply` and return its length, or 0 where it takes a new report.
 
-        Then the next steps follow, in the order of answer(). All of them raise REFUSALS, for refuse().
+        A new report is one whose card decodes; then the next steps follow, in the order of answer(). All of them raise
+        REFUSALS, for refuse().
         """
         # A function of more than 11 words of variables has them on the heap, and where they were given back MicroPython
         # begins to look for room, until it has given a single block. So on a report's way there are few of them, and
@@ -220,7 +221,8 @@ class Client:
             first = clients.first
             count = clients.count
             clients.find(first)
-            budget = self._left(clients, self._load(first))
+            ledger = self._load(first)
+            budget = max(0, min(clients.budget, ledger.budget) - ledger.spent)
         except (StorageError, LedgerError):
             pass
         board = self.board
@@ -266,13 +268,8 @@ class Client:
         self._key = self._answer_key
         self._device = device
         self.round.decode(frame, self._address)
-        return self._compare(client)
-
-    def _compare(self, client):
-        # With the last round: the length of its report if the question is the same; 0 if the round is new and its card
-        # decodes. Few variables, as above.
         number = self._number
-        ledger = self._load(client.device)
+        ledger = self._load(device)
         last = ledger.round
         if number < last:
             raise FrameError(wire.ERR_OLD_ROUND, "round is over", last)
@@ -306,26 +303,27 @@ class Client:
         self.records = self.open_records(client)
         if self.entropy.state == wire.FAILED:
             raise EntropyError
-        left = self._left(client, self._ledger)
+        ledger = self._ledger
+        left = min(client.budget, ledger.budget) - ledger.spent
         if cost > left:
-            raise FrameError(wire.ERR_BUDGET, "budget spent", left)
+            raise FrameError(wire.ERR_BUDGET, "budget spent", max(0, left))
         if self._paid:
             self._check_pause(client)
         self._at_once = min(self._ahead, left // cost)
 
-    def values(self):
-        """Return what the client's records answer, an array('h') of all values in Q1.14."""
-        return self.answerer.values(self._clients, self.records, self._form[0])
+    def release(self, values=None):
+        """Draw the report, pay for it, and only then return its length: now it may be sent.
 
-    def release(self, values):
-        """Draw the report of `values`, pay for it, and only then return its length: now it may be sent."""
-        request = self.round
-        k = request.k
+        values: what the client's records answer, an array('h') of all values in Q1.14; None: computed here.
+        """
+        k = self._k
         if k > len(self._symbols):
             self._room(k)
         symbols = self._symbols
         card, size, unsealed, sealed = self._form
-        choose(self._question, request.values, k, self._chosen)
+        if values is None:
+            values = self.answerer.values(self._clients, self.records, card)
+        choose(self._question, self.round.values, k, self._chosen)
         gather(values, self._chosen, k, self._inputs)
         n = 0
         try:
@@ -430,6 +428,3 @@ class Client:
             ledger.load(self.board.directory + "/" + ledger_name(device))
             self._loaded = device
         return ledger
-
-    def _left(self, client, ledger):
-        return max(0, min(client.budget, ledger.budget) - ledger.spent)

@@ -32,7 +32,7 @@ WAYS = ("ports", "broker", "gateway", "simulated")
 BESIDE = {"ternhost.experiments": "simulated"}  # what experiments run on
 # Lines of a room (wc -l): lowered as rooms shrink.
 MOST_LINES = {
-    "firmware": 7197,
+    "firmware": 7192,
     "ternhost/": 1191,
     "ternhost/cli": 1413,
     "ternhost/count": 1237,

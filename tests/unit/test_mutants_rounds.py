@@ -49,9 +49,10 @@ _RECORDS = "        self.records = self.open_records(client)\n"
 _ENTROPY = """        if self.entropy.state == wire.FAILED:
             raise EntropyError
 """
-_BUDGET = """        left = self._left(client, self._ledger)
+_BUDGET = """        ledger = self._ledger
+        left = min(client.budget, ledger.budget) - ledger.spent
         if cost > left:
-            raise FrameError(wire.ERR_BUDGET, "budget spent", left)
+            raise FrameError(wire.ERR_BUDGET, "budget spent", max(0, left))
 """
 _PAUSE = "        if self._paid:\n            self._check_pause(client)\n"
 _TAG = """        if not member and difference(frame, len(frame) - wire.TAG_BYTES, question, wire.TAG_BYTES):
@@ -248,7 +249,7 @@ WRONG = [
         ("no certificates", _CERTIFIED, ""),
         ("a certificate of the card before", "        self._certified = None\n        card = decode(data)", "        card = decode(data)"),
         ("no health", _ENTROPY, ""),
-        ("no budget", _BUDGET, "        left = self._left(client, self._ledger)\n"),
+        ("no budget", _BUDGET, "        left = cost\n"),
         ("the last micro-epsilon is kept", "        if cost > left:", "        if cost >= left:"),
         ("no pause", _PAUSE, ""),
         ("no tags", _TAG, ""),
@@ -276,8 +277,9 @@ WRONG = [
         ("boards of several pay ahead", "            if clients.count == 1:\n", "            if True:\n"),
         ("the budget of the ledger alone", "min(client.budget, ledger.budget)", "ledger.budget"),
         ("the budget of the client alone", "min(client.budget, ledger.budget)", "client.budget"),
-        ("a budget below 0", "return max(0, min(client.budget, ledger.budget) - ledger.spent)",
-         "return min(client.budget, ledger.budget) - ledger.spent & 0xFFFFFFFF"),
+        ("a budget below 0", "max(0, left)", "left & 0xFFFFFFFF"),
+        ("HELLO tells a budget below 0", "max(0, min(clients.budget, ledger.budget) - ledger.spent)",
+         "min(clients.budget, ledger.budget) - ledger.spent & 0xFFFFFFFF"),
         ("the last round that was paid ahead is read", "(self.board.in_place or ledger.reserved)", "False"),
         ("records of another d", "        if self.round.d != records.d:\n", "        if self.round.d > records.d:\n"),
         ("records beyond the file", " or client.start + client.records > records.count", " or client.start > records.count"),
@@ -305,7 +307,7 @@ WRONG = [
         ("a new epoch from the next start on", "            self._epoch = epoch\n", ""),
         ("HELLO tells the epoch asked for", "first, count, budget, self._epoch", "first, count, budget, nonce"),
         ("HELLO tells how many records there are", "self._bound, board.exceptions", "clients.records, board.exceptions"),
-        ("HELLO tells the ledger's budget", "budget = self._left(clients, self._load(first))", "budget = self._load(first).budget"),
+        ("HELLO tells the ledger's budget", "budget = max(0, min(clients.budget, ledger.budget) - ledger.spent)", "budget = ledger.budget"),
     ),
     *[  # the order of refusals: each two neighbours exchanged
         Wrong(what, "tern.client", first + between + second, second + between + first)

@@ -59,7 +59,7 @@ def watch():
     _timed(client, "_load", "ledger load")
     _timed(client._ledger, "pay", "ledger pay")
     _timed(client, "_decode", "certify")
-    _timed(client, "values", "gradient")
+    _timed(client._gradients, "values", "gradient")
     _timed(client.round, "decode", "decode")
     _timed(_client, "choose", "coordinates")
     _timed(client._gradients, "draw", "sample")
