@@ -11,7 +11,7 @@ mypy_firmware = MYPYPATH=.venv/stubs/$(1) $(python) -m mypy --config-file firmwa
 	--custom-typeshed-dir .venv/stubs/$(1) --exclude boards/$(2) --cache-dir .mypy_cache/$(1)
 
 # JOBS processes run the tests; those that share a board or a file stay in one of them. Many tests mostly wait.
-JOBS ?= $(shell expr $$(nproc) \* 3 / 2)
+JOBS ?= $(shell expr $$(nproc) \* 2)
 pytest = MAKEFLAGS= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(python) -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder \
 	--durations 15 --durations-min 10
 targets := unix,pico,armv6m,rv32,xtensa,m33

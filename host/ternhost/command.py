@@ -10,31 +10,29 @@ from typing import Any
 from ternhost.text import visible
 
 
-def add_command(subparsers: Any, name: str, summary: str, example: str) -> argparse.ArgumentParser:
-    """Add a (sub)command whose `--help` ends with `example`, one command or more, a line each."""
-    lines = "\n".join("  " + line.strip() for line in example.strip().splitlines())
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        name, help=summary, description=summary[:1].upper() + summary[1:] + ".", epilog=f"example:\n{lines}"
-    )
-    return parser
-
-
-def command(
+def add_command(
     subparsers: Any,
     name: str,
     summary: str,
     example: str,
-    run: Callable[[argparse.Namespace], int],
+    run: Callable[[argparse.Namespace], int] | None = None,
     as_json: str = "print one JSON object",
 ) -> argparse.ArgumentParser:
-    """Add a command that `run` carries out, with --json, whose help is `as_json`. See `add_command`."""
-    parser = add_command(subparsers, name, summary, example)
-    parser.add_argument("--json", action="store_true", help=as_json)
-    parser.set_defaults(func=run)
+    """Add a (sub)command whose `--help` ends with `example`, one command or more, a line each.
+
+    With `run`, which carries it out, it has --json, whose help is `as_json`.
+    """
+    lines = "\n".join("  " + line.strip() for line in example.strip().splitlines())
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        name, help=summary, description=summary[:1].upper() + summary[1:] + ".", epilog=f"example:\n{lines}"
+    )
+    if run is not None:
+        parser.add_argument("--json", action="store_true", help=as_json)
+        parser.set_defaults(func=run)
     return parser
 
 
-def option(
+def add_option(
     parser: argparse._ActionsContainer, words: str, text: str, default: Any = None, **more: Any
 ) -> None:
     """Add an option: `words` are "--name METAVAR", "--name" for a switch, or "--name METAVAR..." for a list.

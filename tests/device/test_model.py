@@ -406,7 +406,6 @@ def test_wear():
 def test_prediction_vectors():
     folder = scratch.folder()
     own = opened(folder)
-    found = 0
     for number, case in enumerate(vectors.cases("models.json", "predictions"), 1):
         gc.collect()  # a heap of a device
         parameters = array("h", case["parameters"])
@@ -419,8 +418,6 @@ def test_prediction_vectors():
             if "probabilities" in case:
                 labels = range(classes) if classes > 1 else (1,)
                 assert [own.probability(row, j) for j in labels] == case["probabilities"][i], case["comment"]
-            found += 1
-    assert found > 150, found
 
 
 def exact(own, parameters, row, i):

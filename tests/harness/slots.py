@@ -228,7 +228,7 @@ def emulated():
 
         def files(machine):
             program = mpy.compiled(PROGRAM.read_text(), machine.processor, PROGRAM.name, optimise=True)
-            library = deploy.library_files(machine, more=mpy.ON_DEMAND, program=b"")
+            library = deploy.library_files(machine, more=(*mpy.ON_DEMAND, "bench"), program=b"")
             return {**library, f"/lib/{PROGRAM.stem}.mpy": program}
 
         flash_image.fill("pico", flash, files)

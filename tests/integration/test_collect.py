@@ -128,8 +128,13 @@ def test_devices_that_hold_other_attributes_refuse(tmp_path, micropython):
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("method", ["algorithm6", "hiera"])
-def test_boards_provisioned_with_the_data_set_are_not_asked_for_its_constant(tmp_path, micropython, method):
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("algorithm6", {"epsilon": "20"}), ("hiera", {"epsilon": "18", "budgets": "4,3,2"})],
+)
+def test_boards_provisioned_with_the_data_set_are_not_asked_for_its_constant(
+    tmp_path, micropython, method, options
+):
     wine = datasets.load("wine")
     rows = np.repeat(wine.records([3]), 300, axis=0)  # of one record, so that its values are the means
     directories = board_directories(tmp_path, 1)
@@ -137,8 +142,8 @@ def test_boards_provisioned_with_the_data_set_are_not_asked_for_its_constant(tmp
         provision_fleet(store, directories, rows, Policy(500_000_000, 500_000_000))
     with EmulatedFleet(micropython, directories) as boards:
         result = rig.finish(
-            "collect", dataset="wine", method=method, epsilon="20" if method == "algorithm6" else "18",
-            budgets="4,3,2", fleet="port:" + boards.ports[0], store=tmp_path / "store.sqlite",
+            "collect", dataset="wine", method=method, fleet="port:" + boards.ports[0],
+            store=tmp_path / "store.sqlite", **options,
         )  # fmt: skip
     (part,) = result["parts"]
     assert (part["d"], part["reports"]) == (13, 300)

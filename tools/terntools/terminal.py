@@ -1,4 +1,4 @@
-"""Common to commands of the tools: `command` and `option` of the host, a progress bar, warnings, checks of options."""
+"""What commands of the tools share: a progress bar, warnings, checks of options."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import argparse
 import math
 import sys
 
-from ternhost.command import command, option
 from ternhost.options import require
 from ternhost.terminal import Progress
 from ternhost.text import visible
-
-__all__ = ["Bar", "command", "option", "require_positive", "warn"]
 
 _WIDTH = 30
 

@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ternhost import extras
-from ternhost.command import command, option
+from ternhost.command import add_command, add_option
 from ternhost.errors import OK
 
 _PATIENCE = 5.0  # seconds that the other process has to end
 
 
 def add_parser(subparsers: object) -> None:
-    parser = command(
+    parser = add_command(
         subparsers,
         "dashboard",
         "show a run in the browser, on this machine alone, while it goes on or afterwards",
@@ -31,8 +31,10 @@ def add_parser(subparsers: object) -> None:
     )
     text = "a store, a run's directory or name, or a directory of runs (default: the newest run in runs)"
     parser.add_argument("store", nargs="?", metavar="STORE", help=text)
-    option(parser, "--port PORT", "on loopback (default: 8642, or a free one where it is taken)", type=int)
-    option(parser, "--while-stdin", argparse.SUPPRESS)  # ends with its parent
+    add_option(
+        parser, "--port PORT", "on loopback (default: 8642, or a free one where it is taken)", type=int
+    )
+    add_option(parser, "--while-stdin", argparse.SUPPRESS)  # ends with its parent
 
 
 def run(args: argparse.Namespace) -> int:

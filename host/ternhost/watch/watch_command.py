@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ternhost.command import command, option, print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, StorageError, UsageError
 from ternhost.files import write_whole
 from ternhost.run.directory import RUNS
@@ -27,7 +27,7 @@ Show = Callable[[Snapshot], None]
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = command(
+    parser = add_command(
         subparsers,
         "watch",
         "show a run and its fleet in the terminal, until Ctrl-C",
@@ -39,10 +39,10 @@ def add_parser(subparsers: Any) -> None:
     )
     text = "a run's name or directory, or a store (default: the newest run)"
     parser.add_argument("run", nargs="?", metavar="RUN|STORE", help=text)
-    option(parser, "--once", "show it once, and end")
-    option(parser, "--interval SECONDS", "between two looks", 1.0)
-    option(parser, "--grafana FILE", "write a Grafana dashboard for the figures of --metrics, and end")
-    option(parser, "--alerts FILE", "write Prometheus alert rules for these figures, and end")
+    add_option(parser, "--once", "show it once, and end")
+    add_option(parser, "--interval SECONDS", "between two looks", 1.0)
+    add_option(parser, "--grafana FILE", "write a Grafana dashboard for the figures of --metrics, and end")
+    add_option(parser, "--alerts FILE", "write Prometheus alert rules for these figures, and end")
 
 
 def run(args: argparse.Namespace) -> int:

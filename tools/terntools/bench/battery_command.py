@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from ternhost import errors
-from ternhost.command import print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import UsageError
 from terntools.bench import battery
-from terntools.terminal import command, option, require_positive
+from terntools.terminal import require_positive
 
 
 def add_action(actions: Any) -> None:
-    parser = command(
+    parser = add_command(
         actions,
         "battery",
         "how long a battery lasts on a board that sleeps and wakes for each round; modelled",
@@ -25,15 +25,15 @@ def add_action(actions: Any) -> None:
     boards = battery.figures()["boards"]
     sleeps = "; ".join(f"{name}: {', '.join(of['sleeps'])}" for name, of in boards.items())
     parser.add_argument("--board", required=True, choices=tuple(boards))
-    option(parser, "--interval-s S", "from wake to wake", 3600.0)
-    option(parser, "--capacity-mah MAH", "of the battery", 2000.0)
-    option(parser, "--sleep HOW", f"default deepsleep; {sleeps}", "deepsleep")
+    add_option(parser, "--interval-s S", "from wake to wake", 3600.0)
+    add_option(parser, "--capacity-mah MAH", "of the battery", 2000.0)
+    add_option(parser, "--sleep HOW", f"default deepsleep; {sleeps}", "deepsleep")
     phases = ", ".join(boards["esp32"]["phases"])
-    option(parser, "--awake-ms PHASE=MS...", f"duration of a phase: {phases}")
-    option(parser, "--volts V", "of the battery (default 3.7)", type=float)
+    add_option(parser, "--awake-ms PHASE=MS...", f"duration of a phase: {phases}")
+    add_option(parser, "--volts V", "of the battery (default 3.7)", type=float)
     lost = "share of its capacity that a battery loses by itself in a month (default 0.025, lithium-ion)"
-    option(parser, "--self-discharge SHARE", lost, type=float)
-    option(parser, "--plot FILE.png", "also draw where the charge goes")
+    add_option(parser, "--self-discharge SHARE", lost, type=float)
+    add_option(parser, "--plot FILE.png", "also draw where the charge goes")
 
 
 def _times(words: list[str]) -> dict[str, float]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tern import card as cards
 from ternhost import errors
-from ternhost.command import print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import TernError, UsageError
 from ternhost.reach import fleet
 from ternhost.reach.ports.fleet import OnPorts
@@ -21,7 +21,7 @@ from terntools.bench.meters import Meter, ina
 from terntools.bench.sessions import Session
 from terntools.boards import devices
 from terntools.emulators.fleets import Pico
-from terntools.terminal import command, option, require_positive
+from terntools.terminal import require_positive
 
 METERS = ("ppk2", "joulescope", "ina226", "ina228", "csv", "model")
 _SESSIONS = 5
@@ -31,7 +31,7 @@ _BURST = 200  # reports that a board makes in one go
 
 
 def add_action(actions: Any) -> None:
-    parser = command(
+    parser = add_command(
         actions,
         "energy",
         "energy of a report in microjoules, measured with a meter or modelled",
@@ -42,21 +42,27 @@ def add_action(actions: Any) -> None:
     )
     latency_command.add_options(parser)
     meter = parser.add_argument_group("meter")
-    option(meter, "--meter", "an instrument, its export (csv), or a model", required=True, choices=METERS)
-    option(meter, "--meter-port PORT", "port of a ppk2, or of the Pico that reads an ina226 or ina228")
-    option(meter, "--volts VOLTS", "voltage of the supply, where the meter does not measure it", type=float)
-    option(meter, "--no-supply", "ppk2: measure only, and leave the supply to the board")
-    option(meter, "--shunt OHMS", "ina226, ina228: resistance of the shunt (default 0.1, 0.015)", type=float)
-    option(meter, "--file CSV", "csv: read this export of the instrument", type=Path)
-    option(
+    add_option(meter, "--meter", "an instrument, its export (csv), or a model", required=True, choices=METERS)
+    add_option(meter, "--meter-port PORT", "port of a ppk2, or of the Pico that reads an ina226 or ina228")
+    add_option(
+        meter, "--volts VOLTS", "voltage of the supply, where the meter does not measure it", type=float
+    )
+    add_option(meter, "--no-supply", "ppk2: measure only, and leave the supply to the board")
+    add_option(
+        meter, "--shunt OHMS", "ina226, ina228: resistance of the shunt (default 0.1, 0.015)", type=float
+    )
+    add_option(meter, "--file CSV", "csv: read this export of the instrument", type=Path)
+    add_option(
         meter, "--marker PIN", "the board's pin that is wired to the meter (default: a Pico's GP15)", type=int
     )
-    option(meter, "--active-low", "the marker is low in a window")
-    option(meter, "--reports N", "csv: a window holds N reports", 1)
+    add_option(meter, "--active-low", "the marker is low in a window")
+    add_option(meter, "--reports N", "csv: a window holds N reports", 1)
     life = parser.add_argument_group("battery life")
-    option(life, "--battery MAH", "capacity of the battery", 2000.0)
-    option(life, "--every S", "seconds between reports", 3600.0)
-    option(life, "--sleep-milliwatts MW", "power while asleep (default: by the chip's datasheet)", type=float)
+    add_option(life, "--battery MAH", "capacity of the battery", 2000.0)
+    add_option(life, "--every S", "seconds between reports", 3600.0)
+    add_option(
+        life, "--sleep-milliwatts MW", "power while asleep (default: by the chip's datasheet)", type=float
+    )
 
 
 def _require_sense(args: argparse.Namespace) -> None:

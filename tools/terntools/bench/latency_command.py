@@ -6,17 +6,16 @@ import argparse
 from typing import Any
 
 from ternhost import errors
-from ternhost.command import print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.learn.parameters import LINEAR_MODELS
 from ternhost.privacy import mechanisms
 from terntools.bench import current_model, latency, subjects
 from terntools.bench.sessions import Session
 from terntools.boards import devices
-from terntools.terminal import command, option
 
 
 def add_action(actions: Any) -> None:
-    parser = command(
+    parser = add_command(
         actions,
         "latency",
         "how long a report takes on a device, and where the time goes",
@@ -36,12 +35,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "(ESP32), which count instructions and give the least time of a chip",
         "pico-emulated:1",
     )
-    option(parser, "--mechanism NAME", "mechanism of the report", case.mechanism, choices=mechanisms.NAMES)
-    option(parser, "--epsilon E", "epsilon of a report", case.epsilon)
-    option(parser, "--d D", "number of coordinates", case.d)
-    option(parser, "--k K", "report K of them", case.k)
-    option(parser, "--model", "model whose gradient is reported", case.model, choices=tuple(LINEAR_MODELS))
-    option(parser, "--sessions DIR", "write log, JSON and pictures to a folder in DIR", "sessions")
+    add_option(
+        parser, "--mechanism NAME", "mechanism of the report", case.mechanism, choices=mechanisms.NAMES
+    )
+    add_option(parser, "--epsilon E", "epsilon of a report", case.epsilon)
+    add_option(parser, "--d D", "number of coordinates", case.d)
+    add_option(parser, "--k K", "report K of them", case.k)
+    add_option(
+        parser, "--model", "model whose gradient is reported", case.model, choices=tuple(LINEAR_MODELS)
+    )
+    add_option(parser, "--sessions DIR", "write log, JSON and pictures to a folder in DIR", "sessions")
 
 
 def case_of(args: argparse.Namespace) -> latency.Case:

@@ -15,12 +15,12 @@ from typing import Any
 
 from tern import host_frames
 from ternhost import errors
-from ternhost.command import print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.reach.links import open_link
 from terntools.boards import devices, modules, mpy, self_check
 from terntools.boards.repl import Repl
-from terntools.terminal import Bar, command, option
+from terntools.terminal import Bar
 
 Progress = Callable[[int, int], None]  # bytes, of bytes
 
@@ -242,7 +242,7 @@ def _why(port: str) -> str:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = command(
+    parser = add_command(
         subparsers,
         "deploy",
         "install or update the device library on a board",
@@ -252,8 +252,8 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
     added = f"add a module to the client's, with its own: {', '.join(mpy.CHOICES)}; those added before stay"
-    option(parser, "--with MODULE...", added, choices=mpy.CHOICES, dest="more")
-    option(
+    add_option(parser, "--with MODULE...", added, choices=mpy.CHOICES, dest="more")
+    add_option(
         parser,
         "--main FILE",
         "program to run as main.py, with its imports (default: one that only serves the host)",
@@ -263,7 +263,7 @@ def add_parser(subparsers: Any) -> None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that `tern up` has as well."""
-    option(
+    add_option(
         parser,
         "--whole",
         "install every module, with line numbers: for your own programs and their tracebacks",

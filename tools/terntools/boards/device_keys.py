@@ -8,26 +8,25 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ternhost.command import print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, StorageError, UsageError
 from ternhost.provision import keys
 from ternhost.store.fleet_key import FleetKey
 from ternhost.store.store import Store
-from terntools.terminal import command, option
 
 _STAYS = "the fleet's key stays; a thief of a device's key has it as well: see 'tern device rotate --fleet'"
 
 
 def add_actions(actions: Any) -> None:
     """Add the commands to those of `tern device`."""
-    add = command(
+    add = add_command(
         actions,
         "add",
         "make a key for each device and keep it in a store, made if need be",
         "tern device add 1-20 --store my-fleet/store.sqlite --keys new-keys",
         run_add,
     )
-    rotate = command(
+    rotate = add_command(
         actions,
         "rotate",
         "make a new key for each device, or the whole fleet; the old one is refused from the next round on",
@@ -35,7 +34,7 @@ def add_actions(actions: Any) -> None:
         "tern device rotate --fleet --store my-fleet/store.sqlite",
         run_rotate,
     )
-    revoke = command(
+    revoke = add_command(
         actions,
         "revoke",
         "revoke the keys of devices: their reports are refused from now on, and the others get a new fleet key",
@@ -43,15 +42,15 @@ def add_actions(actions: Any) -> None:
         run_revoke,
     )
     example = "tern device list --store my-fleet/store.sqlite"
-    show = command(actions, "list", "list the devices of a store", example, run_list)
+    show = add_command(actions, "list", "list the devices of a store", example, run_list)
     for parser in (add, rotate, revoke, show):
-        option(parser, "--store FILE", "the store with the keys", required=True)
+        add_option(parser, "--store FILE", "the store with the keys", required=True)
     for parser in (add, rotate):
-        option(parser, "--keys DIR", "write each key, 32 bytes, into DIR/<id, 8 hex digits>.key")
+        add_option(parser, "--keys DIR", "write each key, 32 bytes, into DIR/<id, 8 hex digits>.key")
     for parser in (add, rotate, revoke):
         several = "*" if parser is rotate else "+"
         parser.add_argument("devices", nargs=several, metavar="ID", help="ids, or ranges such as 10-19")
-    option(
+    add_option(
         rotate,
         "--fleet",
         "make a new key of the whole fleet: the host sends it to its boards, over their broker",

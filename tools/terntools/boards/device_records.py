@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ternhost.command import add_command, print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, DeviceError, StorageError, UsageError
 from ternhost.files import write_whole
 from ternhost.provision.boards import Rows
 from terntools.boards import deploy, devices, provision, records
 from terntools.boards.repl import Repl
-from terntools.terminal import Bar, option
+from terntools.terminal import Bar
 
 
 def add_actions(actions: Any) -> None:
@@ -25,14 +25,14 @@ def add_actions(actions: Any) -> None:
         "tern device records a0 --output mine.csv\ntern device records a0 --clear --fill mine.csv",
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
-    option(parser, "--output FILE", "write them to a CSV file (default: to standard output)")
-    option(parser, "--clear", "remove what the board's program has collected, after it was read")
-    option(
+    add_option(parser, "--output FILE", "write them to a CSV file (default: to standard output)")
+    add_option(parser, "--clear", "remove what the board's program has collected, after it was read")
+    add_option(
         parser,
         "--fill FILE",
         "append the records of a CSV file: a row holds features, then the label, in [-1, 1]",
     )
-    option(parser, "--classes", "labels are numbers of classes, from 0")
+    add_option(parser, "--classes", "labels are numbers of classes, from 0")
     parser.add_argument("--json", action="store_true", help="print one JSON object, and no records")
     parser.set_defaults(func=_run)
 

@@ -16,12 +16,11 @@ import serial
 from serial.tools import list_ports
 
 from ternhost import errors
-from ternhost.command import print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError, RefusedError, TernError, UsageError
 from ternhost.reach.links import open_link
 from ternhost.reach.ports.link import BAUD, open_port
 from ternhost.text import visible
-from terntools.terminal import command, option
 
 RP2 = "rp2"
 ESP32 = "esp32"
@@ -100,7 +99,7 @@ def add_board_or_fleet(parser: argparse.ArgumentParser, fleets: str, default: st
     """Options that name one board, or a fleet. fleets: the help of --fleet; default: a fleet where neither is named."""
     named = parser.add_mutually_exclusive_group(required=default is None)
     named.add_argument("board", nargs="?", metavar="BOARD", help=NAMES)
-    option(named, "--fleet FLEET", fleets, default)
+    add_option(named, "--fleet FLEET", fleets, default)
 
 
 def fleet_of(args: argparse.Namespace) -> str:
@@ -185,14 +184,14 @@ _COLUMNS = ("port", "board", "firmware", "tern", "serial_number", "usb_id")
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = command(
+    parser = add_command(
         subparsers,
         "devices",
         "list the boards found by their USB id",
         "tern devices\ntern devices --no-ask --json",
         _run,
     )
-    option(parser, "--no-ask", "do not open the ports (opening one resets some boards)")
+    add_option(parser, "--no-ask", "do not open the ports (opening one resets some boards)")
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ternhost import errors
-from ternhost.command import print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError, InterruptedByUser, TernError, UsageError
 from terntools.boards import devices, esp32, uf2
 from terntools.boards.repl import ExecutionError, Repl
-from terntools.terminal import Bar, command, option
+from terntools.terminal import Bar
 
 _T = TypeVar("_T")
 Progress = Callable[[int, int], None]
@@ -250,7 +250,7 @@ def _wait_for(look: Callable[[], _T | None], seconds: float) -> _T | None:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = command(
+    parser = add_command(
         subparsers,
         "flash",
         "put MicroPython on a board",
@@ -259,16 +259,16 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
     add_options(parser)
-    option(parser, "--erase", "erase its files too, ledgers included: the board becomes another device")
+    add_option(parser, "--erase", "erase its files too, ledgers included: the board becomes another device")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that `tern up` has as well."""
-    option(parser, "--firmware FILE", "MicroPython: a .bin file for an ESP32, a .uf2 file for a Pico")
-    option(parser, "--volume DIR", "folder where a Pico's boot loader is mounted (default: look for it)")
-    option(parser, "--no-reset", "ESP32: it is in its boot loader already (BOOT held at reset)")
-    option(parser, "--no-stub", "ESP32: talk to the ROM alone, which is slower")
-    option(parser, "--baud BAUD", "ESP32: baud rate while flashing", esp32.FLASH_BAUD)
+    add_option(parser, "--firmware FILE", "MicroPython: a .bin file for an ESP32, a .uf2 file for a Pico")
+    add_option(parser, "--volume DIR", "folder where a Pico's boot loader is mounted (default: look for it)")
+    add_option(parser, "--no-reset", "ESP32: it is in its boot loader already (BOOT held at reset)")
+    add_option(parser, "--no-stub", "ESP32: talk to the ROM alone, which is slower")
+    add_option(parser, "--baud BAUD", "ESP32: baud rate while flashing", esp32.FLASH_BAUD)
 
 
 def run_flash(port: str, args: argparse.Namespace) -> dict[str, Any]:

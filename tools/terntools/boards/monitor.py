@@ -23,14 +23,14 @@ import serial
 
 from tern import frames, wire
 from ternhost import errors
-from ternhost.command import add_command, print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError
 from ternhost.privacy.base import MICRO
 from ternhost.reach.links import read_hello
 from ternhost.reach.ports.link import BAUD, open_port
 from ternhost.text import visible
 from terntools.boards import devices
-from terntools.terminal import option, require_positive
+from terntools.terminal import require_positive
 
 _NAMES = {
     wire.HELLO: "HELLO", wire.REPORT: "REPORT", wire.ERROR: "ERROR", wire.ROUND: "ROUND",
@@ -221,9 +221,9 @@ def add_parser(subparsers: Any) -> None:
         "tern monitor a0\ntern monitor a0 --seconds 10 --json",
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
-    option(parser, "--seconds S", "end after so many seconds (default: at Ctrl-C)", type=float)
-    option(parser, "--every S", "seconds between hellos", 2.0)
-    option(parser, "--quiet", "print no line for each frame")
+    add_option(parser, "--seconds S", "end after so many seconds (default: at Ctrl-C)", type=float)
+    add_option(parser, "--every S", "seconds between hellos", 2.0)
+    add_option(parser, "--quiet", "print no line for each frame")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
     parser.set_defaults(func=_run)
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from ternhost import datasets, errors
-from ternhost.command import print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import UsageError
 from ternhost.store.store import Store
 from terntools.boards import deploy, devices, provision, records, self_check
 from terntools.boards.provision import Broker, Member
 from terntools.boards.repl import Repl
-from terntools.terminal import Bar, command, option
+from terntools.terminal import Bar
 
 _SLOT_MS = (
     500  # on a Pico a report takes 10 ms, at most 26 (tern bench latency); slow flash may add its erasing
@@ -32,7 +32,7 @@ _LOCKS = """\
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = command(
+    parser = add_command(
         subparsers,
         "provision",
         "make a board a member of a fleet: key, policy, records, broker",
@@ -44,62 +44,62 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
     add_options(parser, required=True)
-    option(parser, "--lock", "close the board's console until its flash is erased")
-    option(parser, "--yes", "do not ask before the board is locked")
+    add_option(parser, "--lock", "close the board's console until its flash is erased")
+    add_option(parser, "--yes", "do not ask before the board is locked")
 
 
 def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
     """The options that `tern up` has as well."""
     member = parser.add_argument_group("member")
-    option(member, "--store FILE", "the host's store; the device's key is made in it", required=required)
-    option(member, "--device ID", "number from 1 on, unique in the fleet", type=int, required=required)
-    option(member, "--records FILE", "CSV file: a row holds features and then the label, all in [-1, 1]")
-    option(member, "--dataset", "take records of a data set, for a trial", choices=datasets.HELD)
-    option(member, "--own-records", "give it none: its program collects them (tern.recorder)")
-    option(member, "--classes", "labels are numbers of classes, from 0, for softmax regression")
-    option(member, "--count N", "take N records of --dataset (default 1)", type=int)
+    add_option(member, "--store FILE", "the host's store; the device's key is made in it", required=required)
+    add_option(member, "--device ID", "number from 1 on, unique in the fleet", type=int, required=required)
+    add_option(member, "--records FILE", "CSV file: a row holds features and then the label, all in [-1, 1]")
+    add_option(member, "--dataset", "take records of a data set, for a trial", choices=datasets.HELD)
+    add_option(member, "--own-records", "give it none: its program collects them (tern.recorder)")
+    add_option(member, "--classes", "labels are numbers of classes, from 0, for softmax regression")
+    add_option(member, "--count N", "take N records of --dataset (default 1)", type=int)
     bound = (
         "public upper bound on records per device; give all boards the same "
         "(default: the smallest power of two from 64 on that holds this device's; 256 with --own-records)"
     )
-    option(member, "--most-records N", bound, type=int)
+    add_option(member, "--most-records N", bound, type=int)
     policy = parser.add_argument_group("privacy policy, which the device enforces")
-    option(policy, "--largest E", "epsilon that one report may cost", "2")
-    option(policy, "--budget E", "epsilon for the device's life", "100")
-    option(
+    add_option(policy, "--largest E", "epsilon that one report may cost", "2")
+    add_option(policy, "--budget E", "epsilon for the device's life", "100")
+    add_option(
         policy,
         "--mechanisms LIST",
         f"shapes of cards it obeys, of {','.join(provision.SHAPES)} (default: all)",
     )
-    option(policy, "--pause S", "least seconds between two debits", 0)
+    add_option(policy, "--pause S", "least seconds between two debits", 0)
     slot = (
         "send only at multiples of MS after a round arrived, so that timing reveals nothing about the data: longer "
         "than a report takes; 0 to send at once"
     )
-    option(policy, "--slot-ms MS", slot, _SLOT_MS)
-    option(
+    add_option(policy, "--slot-ms MS", slot, _SLOT_MS)
+    add_option(
         policy,
         "--reserve N",
         "reports paid in advance, which spares the flash; a power cut loses unused ones",
         1,
     )
-    option(policy, "--own-key-only", "answer only rounds for this device, not rounds for the whole fleet")
+    add_option(policy, "--own-key-only", "answer only rounds for this device, not rounds for the whole fleet")
     wake = (
         "the board wakes every S seconds, and the host asks it then (its program sends it to sleep: "
         "docs/guides/battery.md); needs --broker"
     )
-    option(policy, "--wake-s S", wake, type=int)
+    add_option(policy, "--wake-s S", wake, type=int)
     link = (
         "put FILE on the board as NAME, for your own link, such as unix.json=my-link.json (its module comes with the "
         "program: tern deploy --main)"
     )
-    option(parser, "--link NAME=FILE...", link)
+    add_option(parser, "--link NAME=FILE...", link)
     network = parser.add_argument_group("network (without a broker, the link is the board's port)")
-    option(network, "--broker HOST[:PORT]", "connect to this MQTT broker")
-    option(network, "--authority FILE", "the broker's CA certificate (DER)", type=Path)
-    option(network, "--prefix NAME", "begin the fleet's topics with NAME (default tern)")
-    option(network, "--ssid NAME", "join this Wi-Fi network")
-    option(network, "--wifi-password-file FILE", "holds its password, which is never printed", type=Path)
+    add_option(network, "--broker HOST[:PORT]", "connect to this MQTT broker")
+    add_option(network, "--authority FILE", "the broker's CA certificate (DER)", type=Path)
+    add_option(network, "--prefix NAME", "begin the fleet's topics with NAME (default tern)")
+    add_option(network, "--ssid NAME", "join this Wi-Fi network")
+    add_option(network, "--wifi-password-file FILE", "holds its password, which is never printed", type=Path)
 
 
 def member_of(args: argparse.Namespace) -> Member:

@@ -7,19 +7,19 @@ import sys
 import time
 from typing import Any
 
-from ternhost.command import print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.reach.broker.access import Access, host_file
 from ternhost.terminal import heeding_interrupts
 from terntools.boards import devices
 from terntools.boards.relay import Relay, passwords_of
-from terntools.terminal import command, option, warn
+from terntools.terminal import warn
 
 _CHECK_EVERY = 0.5
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = command(
+    parser = add_command(
         subparsers,
         "relay",
         "put boards on USB onto a broker, as if they had Wi-Fi, until Ctrl-C",
@@ -32,8 +32,10 @@ def add_parser(subparsers: Any) -> None:
     place = (
         "folder of the broker ('tern broker config'), or of a site with its boards' passwords (--relay SITE)"
     )
-    option(parser, "--broker DIR", place, required=True)
-    option(parser, "--store FILE", "with the boards' keys (default: DIR/boards.json, or the broker's store)")
+    add_option(parser, "--broker DIR", place, required=True)
+    add_option(
+        parser, "--store FILE", "with the boards' keys (default: DIR/boards.json, or the broker's store)"
+    )
 
 
 def _run(args: argparse.Namespace) -> int:

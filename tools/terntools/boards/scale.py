@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from tern.features import Window
-from ternhost.command import print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
-from terntools.terminal import command, option
 
 LOW, HIGH = 0.02, 0.98
 KINDS = ("mean", "deviation", "jerk", "crossings")
@@ -85,7 +84,7 @@ def names(count: int, length: bool) -> list[str]:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = command(
+    parser = add_command(
         subparsers,
         "scale",
         "find the scale of the features of a program's sensor, from public recordings",
@@ -98,10 +97,10 @@ def add_parser(subparsers: Any) -> None:
         metavar="FILE.csv",
         help="a sample in each line: one to three columns of numbers; an empty line ends a recording",
     )
-    option(parser, "--window N", "samples", 128)
-    option(parser, "--hop N", "samples between windows (default: half a window)", type=int)
-    option(parser, "--length", "also features of the vector's length")
-    option(parser, "--times X", "factor from the file's unit to the sensor's integers", 1.0)
+    add_option(parser, "--window N", "samples", 128)
+    add_option(parser, "--hop N", "samples between windows (default: half a window)", type=int)
+    add_option(parser, "--length", "also features of the vector's length")
+    add_option(parser, "--times X", "factor from the file's unit to the sensor's integers", 1.0)
 
 
 def _run(args: argparse.Namespace) -> int:

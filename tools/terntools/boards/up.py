@@ -11,7 +11,7 @@ from typing import Any
 
 from tern import host_frames
 from ternhost import errors
-from ternhost.command import print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError, UsageError
 from ternhost.store.store import Store
 from ternhost.text import visible
@@ -20,7 +20,7 @@ from terntools.boards.deploy import Changes
 from terntools.boards.flash import Firmware
 from terntools.boards.provision import Member
 from terntools.boards.repl import Repl, SilenceError
-from terntools.terminal import Bar, command, option
+from terntools.terminal import Bar
 
 Progress = Callable[[int, int], None]
 Flash = Callable[[], dict[str, Any]]
@@ -118,7 +118,7 @@ def carry_out(
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = command(
+    parser = add_command(
         subparsers,
         "up",
         "make a board a member of a fleet: flash, deploy and provision it, as far as necessary",
@@ -128,10 +128,10 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
     flash.add_options(parser)
-    option(parser, "--reflash", "flash the board even if its MicroPython is recent enough")
+    add_option(parser, "--reflash", "flash the board even if its MicroPython is recent enough")
     deploy.add_options(parser)
     provision_command.add_options(parser, required=True)
-    option(parser, "--yes", "do not ask before anything is changed")
+    add_option(parser, "--yes", "do not ask before anything is changed")
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from tern import wire
 from tern.update import MAIN
 from ternhost import errors
-from ternhost.command import print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import NO_DEVICE, OK, DeviceError, UsageError
 from ternhost.provision import keys
 from ternhost.reach.broker.access import Access, host_file
@@ -20,7 +20,7 @@ from ternhost.store.store import Store
 from terntools.boards import deploy, mpy, program, update_package
 from terntools.boards import devices as ports
 from terntools.boards.update import BrokerPost, PortPost, Post, Transfer, bring, bring_all
-from terntools.terminal import Bar, command, option, require_positive
+from terntools.terminal import Bar, require_positive
 
 _MACHINE = "machine %d"  # in a store, by device: the last known kind of its board
 _SILENT = "silent"
@@ -37,7 +37,7 @@ _ADVICE = {
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = command(
+    parser = add_command(
         subparsers,
         "update",
         "bring a new library and program to boards in the field; one that does not prove itself is rolled back",
@@ -52,19 +52,21 @@ def add_parser(subparsers: Any) -> None:
         metavar="DEVICE",
         help="ids, or ranges such as 10-19; or all: every board that is there and does not sleep",
     )
-    option(parser, "--store FILE", "with the keys of the devices (default: the broker's)")
+    add_option(parser, "--store FILE", "with the keys of the devices (default: the broker's)")
     way = parser.add_mutually_exclusive_group(required=True)
-    option(way, "--broker DIR", "of the fleet's broker; or one host-N.json of it, beside a `tern serve`")
-    option(way, "--port BOARD", f"the one board on a port: {ports.NAMES}")
-    option(parser, "--machine", "kind of the boards; the store remembers it", choices=program.MACHINES)
-    option(parser, "--main FILE", "the program, a main.py that makes an Update of tern.update", required=True)
+    add_option(way, "--broker DIR", "of the fleet's broker; or one host-N.json of it, beside a `tern serve`")
+    add_option(way, "--port BOARD", f"the one board on a port: {ports.NAMES}")
+    add_option(parser, "--machine", "kind of the boards; the store remembers it", choices=program.MACHINES)
+    add_option(
+        parser, "--main FILE", "the program, a main.py that makes an Update of tern.update", required=True
+    )
     added = f"add a module of the library that the program does not name: {', '.join(mpy.ON_DEMAND)}"
-    option(parser, "--with MODULE...", added, choices=mpy.ON_DEMAND, dest="more")
-    option(parser, "--file FILE...", "add a .py, .mpy or .json beside the program", dest="files")
-    option(parser, "--at-once N", "boards at once, after the first", 1)
-    option(parser, "--keep-going", "go on after a board that failed")
-    option(parser, "--patience S", "seconds that a board may be silent while it takes the package", 60.0)
-    option(parser, "--trial S", "seconds that a board has to restart and to reach its host", 900.0)
+    add_option(parser, "--with MODULE...", added, choices=mpy.ON_DEMAND, dest="more")
+    add_option(parser, "--file FILE...", "add a .py, .mpy or .json beside the program", dest="files")
+    add_option(parser, "--at-once N", "boards at once, after the first", 1)
+    add_option(parser, "--keep-going", "go on after a board that failed")
+    add_option(parser, "--patience S", "seconds that a board may be silent while it takes the package", 60.0)
+    add_option(parser, "--trial S", "seconds that a board has to restart and to reach its host", 900.0)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ternhost import errors
-from ternhost.command import add_command, print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError, UsageError
 from ternhost.terminal import Progress, heeding_interrupts
 from terntools.emulators import catalogue, micropython, pico, qemu
 from terntools.emulators.process import EmulatedMachine
 from terntools.emulators.qemu.build import BUILDS
-from terntools.terminal import command, option
 
 _BUILDERS = {
     "device": micropython.build_device,
@@ -29,7 +28,7 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(subparsers, "emulator", "build, list and run emulated boards", "tern emulator build")
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
-    build = command(
+    build = add_command(
         actions,
         "build",
         "build the emulated device or an emulated board, if it is not there yet",
@@ -40,9 +39,9 @@ def add_parser(subparsers: Any) -> None:
         "build these, separated by commas: device (32-bit MicroPython), pico (RP2040), esp32 (the instruction sets of "
         "ESP32-C3 and ESP32), m33 (that of RP2350), newest (Debian's newest, for ESP32-C3)"
     )
-    option(build, "--what LIST", what, "device")
+    add_option(build, "--what LIST", what, "device")
 
-    run = command(
+    run = add_command(
         actions,
         "run",
         "run an emulated board until Ctrl-C, and print its port",
@@ -51,14 +50,16 @@ def add_parser(subparsers: Any) -> None:
         _run,
     )
     what = "a Pico, or what executes the code of an ESP32-C3 (rv32), an ESP32 (xtensa) or an RP2350 (m33)"
-    option(run, "--what", what, catalogue.PICO, choices=catalogue.NAMES)
-    option(run, "--flash FILE", "keep its flash in FILE, which is made if it is not there", type=Path)
-    option(run, "--volume DIR", "folder in which the volume of a Pico's USB boot loader shows up", type=Path)
-    option(
+    add_option(run, "--what", what, catalogue.PICO, choices=catalogue.NAMES)
+    add_option(run, "--flash FILE", "keep its flash in FILE, which is made if it is not there", type=Path)
+    add_option(
+        run, "--volume DIR", "folder in which the volume of a Pico's USB boot loader shows up", type=Path
+    )
+    add_option(
         run, "--blank", "leave a new flash empty: a Pico's boot loader waits for `tern up` with this --volume"
     )
 
-    command(
+    add_command(
         actions,
         "info",
         "list the builds, the interpreters found, and those in use",

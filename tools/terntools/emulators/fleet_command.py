@@ -13,7 +13,7 @@ import numpy as np
 
 from tern import ledger
 from ternhost import datasets
-from ternhost.command import add_command, print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import parse_epsilon
@@ -31,7 +31,7 @@ from terntools.emulators.at_broker import AtBroker, first_client
 from terntools.emulators.fleets import Emulated
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.terminal import command, option, warn
+from terntools.terminal import warn
 
 _CHECK_EVERY = 0.5
 _LONGEST_PAUSE_MS = 2000  # between two attempts of a board: its broker is on this machine
@@ -45,7 +45,7 @@ def add_parser(subparsers: Any) -> None:
         "tern fleet kinds\ntern fleet emulate 2 --clients 500",
     )
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
-    emulate = command(
+    emulate = add_command(
         actions,
         "emulate",
         "run N emulated boards until Ctrl-C, and print their ports and the store of their keys",
@@ -55,23 +55,23 @@ def add_parser(subparsers: Any) -> None:
         "tern fleet emulate 20 --program examples/activity/main.py --budget 400 --largest 4",
         run_emulate,
     )
-    command(actions, "kinds", "list how a fleet is named with --fleet", "tern fleet kinds", run_kinds)
+    add_command(actions, "kinds", "list how a fleet is named with --fleet", "tern fleet kinds", run_kinds)
     emulate.add_argument("boards", type=int, metavar="N")
-    option(emulate, "--dataset", "data set of their records", "flights", choices=datasets.HELD)
-    option(emulate, "--classes", "their labels are numbers of classes, from 0, for softmax regression")
-    option(emulate, "--clients M", "of all boards together (default 1000)", type=int)
+    add_option(emulate, "--dataset", "data set of their records", "flights", choices=datasets.HELD)
+    add_option(emulate, "--classes", "their labels are numbers of classes, from 0, for softmax regression")
+    add_option(emulate, "--clients M", "of all boards together (default 1000)", type=int)
     program = (
         "MicroPython to run on each board instead of tern's main.py, with tern.app and with its own records"
     )
-    option(emulate, "--program FILE", program)
-    option(emulate, "--budget E", "epsilon of a client for its life", "2")
-    option(emulate, "--largest E", "epsilon that one report may cost (default: the budget)")
-    option(emulate, "--seed S", "which records they hold", 1)
+    add_option(emulate, "--program FILE", program)
+    add_option(emulate, "--budget E", "epsilon of a client for its life", "2")
+    add_option(emulate, "--largest E", "epsilon that one report may cost (default: the budget)")
+    add_option(emulate, "--seed S", "which records they hold", 1)
     files = "folder of the boards' files; boards in it run again (default: beside the broker's store, or new in runs)"
-    option(emulate, "--dir D", files)
+    add_option(emulate, "--dir D", files)
     broker = "connect them to the broker of this folder ('tern broker config'), whose store gets their keys"
-    option(emulate, "--broker DIR", broker)
-    option(
+    add_option(emulate, "--broker DIR", broker)
+    add_option(
         emulate,
         "--start-broker",
         "run Mosquitto for that folder unless it runs already, and make a missing folder",

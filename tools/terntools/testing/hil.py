@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from ternhost import extras
-from ternhost.command import print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import TernError, UsageError
 from ternhost.reach.ports.link import open_port
 from terntools.bench.sessions import Session
 from terntools.emulators import catalogue
-from terntools.terminal import command, option, require_positive
+from terntools.terminal import require_positive
 from terntools.testing import folders
 from terntools.testing.hardware import Board, read_map
 
@@ -249,7 +249,7 @@ def _details(result: Result) -> str:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = command(
+    parser = add_command(
         subparsers,
         "hil",
         "run the tests for boards on every board of a hardware map, side by side (exit code 0: all passed, "
@@ -257,11 +257,13 @@ def add_parser(subparsers: Any) -> None:
         "tern hil --hardware-map boards.yaml\ntern hil --hardware-map boards.yaml --board pico-1 --json",
         _run,
     )
-    option(parser, "--hardware-map FILE", "the boards, as a hardware map of Zephyr's twister", required=True)
-    option(parser, "--board ID...", "run on this board only")
-    option(parser, "--tests PATH...", "default: those that come with tern", type=Path)
-    option(parser, "--timeout S", "seconds that a board may take", TIMEOUT)
-    option(parser, "--sessions DIR", "where to write the report", "sessions")
+    add_option(
+        parser, "--hardware-map FILE", "the boards, as a hardware map of Zephyr's twister", required=True
+    )
+    add_option(parser, "--board ID...", "run on this board only")
+    add_option(parser, "--tests PATH...", "default: those that come with tern", type=Path)
+    add_option(parser, "--timeout S", "seconds that a board may take", TIMEOUT)
+    add_option(parser, "--sessions DIR", "where to write the report", "sessions")
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ternhost.command import add_command, command, option, print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.provision.ids import parse_range
 from ternhost.reach.broker import configuration
@@ -29,7 +29,7 @@ def add_parser(subparsers: Any) -> None:
     summary = "configure a Mosquitto broker for a fleet, or run one"
     parser = add_command(subparsers, "broker", summary, "tern broker config my-broker")
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
-    config = command(
+    config = add_command(
         actions,
         "config",
         "write certificates, passwords, access list and mosquitto.conf into DIR; again after keys have changed",
@@ -41,20 +41,20 @@ def add_parser(subparsers: Any) -> None:
     )
     config.add_argument("directory", metavar="DIR")
     text = "store with the keys of the devices; a missing one is made, empty "
-    option(config, "--store FILE", text + "(default: the one of last time, or DIR/store.sqlite)")
+    add_option(config, "--store FILE", text + "(default: the one of last time, or DIR/store.sqlite)")
     text = (
         "name or address under which boards reach the broker, for its certificate; the host uses the first "
     )
-    option(config, "--name HOST...", text + "(default: localhost, 127.0.0.1)")
-    option(config, "--address A", "to listen on (default 127.0.0.1; 0.0.0.0: all)")
-    option(config, "--port P", f"default {PORT}", type=int)
-    option(config, "--prefix T", "prefix of all topics (default tern)")
+    add_option(config, "--name HOST...", text + "(default: localhost, 127.0.0.1)")
+    add_option(config, "--address A", "to listen on (default 127.0.0.1; 0.0.0.0: all)")
+    add_option(config, "--port P", f"default {PORT}", type=int)
+    add_option(config, "--prefix T", "prefix of all topics (default tern)")
     text = "--no-tls: for boards without TLS, on a separate network"
     config.add_argument("--tls", action=argparse.BooleanOptionalAction, help=text)
     home = config.add_mutually_exclusive_group()
     text = "let Home Assistant see the fleet, with 'tern serve --home-assistant'; PREFIX: of its discovery topics "
     text += "(default homeassistant)"
-    option(home, "--home-assistant PREFIX", text, nargs="?", const="homeassistant")
+    add_option(home, "--home-assistant PREFIX", text, nargs="?", const="homeassistant")
     text = "no longer let it see the fleet; before that, run 'tern serve' without --home-assistant to remove the fleet "
     text += "from it"
     home.add_argument(
@@ -62,18 +62,18 @@ def add_parser(subparsers: Any) -> None:
     )
     site = config.add_argument_group("sites", "at another place: copy DIR/sites/SITE there")
     text = "give the site a broker of its own, bridged to this one: boards talk to it, the host to this one"
-    option(site, "--bridge SITE", text)
+    add_option(site, "--bridge SITE", text)
     text = "give the site its boards' passwords, with which 'tern relay' connects boards on USB to a broker"
-    option(site, "--relay SITE", text)
-    option(site, "--boards FIRST-LAST", "ids of the devices there (default: any; narrower is safer)")
+    add_option(site, "--relay SITE", text)
+    add_option(site, "--boards FIRST-LAST", "ids of the devices there (default: any; narrower is safer)")
     text = "as --name, for the site's broker (default: localhost, 127.0.0.1)"
-    option(site, "--site-name HOST...", text)
-    option(site, "--site-address A", "for it to listen on (default 127.0.0.1)")
-    option(site, "--site-port P", f"default {PORT}", type=int)
+    add_option(site, "--site-name HOST...", text)
+    add_option(site, "--site-address A", "for it to listen on (default 127.0.0.1)")
+    add_option(site, "--site-port P", f"default {PORT}", type=int)
     summary = (
         "run Mosquitto on the configuration in DIR, made if missing, until Ctrl-C; it takes new passwords"
     )
-    run = command(actions, "run", summary, "tern broker run my-broker", run_run)
+    run = add_command(actions, "run", summary, "tern broker run my-broker", run_run)
     run.add_argument("directory", metavar="DIR")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ternhost import options as fields
-from ternhost.command import add_command, command, option, print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.reach.gateway.post import SOCKET, served
 from ternhost.reach.gateway.site_fleet import SiteFleet, opened
@@ -32,7 +32,7 @@ def add_parser(subparsers: Any) -> None:
         tern gateway status my-sites""",
     )
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
-    init = command(
+    init = add_command(
         actions,
         "init",
         "write DIR/server and, for each site, DIR/NAME, to be copied there; run it again to add a --site",
@@ -42,18 +42,20 @@ def add_parser(subparsers: Any) -> None:
     )
     init.add_argument("directory", metavar="DIR")
     text = "a site, and the ids that its devices may have (default: any)"
-    option(init, "--site NAME[:FIRST-LAST]...", text)
-    option(init, "--name HOST", "name or address under which sites reach the server (default localhost)")
+    add_option(init, "--site NAME[:FIRST-LAST]...", text)
+    add_option(init, "--name HOST", "name or address under which sites reach the server (default localhost)")
     text = "for the server to listen on (default 0.0.0.0, all of IPv4; :: if HOST is an IPv6 address; 127.0.0.1 for "
-    option(init, "--address A", text + "localhost)")
-    option(init, "--port P", "of the server (default 9092)", type=int)
+    add_option(init, "--address A", text + "localhost)")
+    add_option(init, "--port P", "of the server (default 9092)", type=int)
     a_line = "print one JSON object a line"
     summary = (
         "run Flower's SuperLink for DIR/server until Ctrl-C; it admits new sites, and is restarted if it dies"
     )
-    link = command(actions, "superlink", summary, "tern gateway superlink my-sites", run_superlink, a_line)
+    link = add_command(
+        actions, "superlink", summary, "tern gateway superlink my-sites", run_superlink, a_line
+    )
     link.add_argument("directory", metavar="DIR")
-    run_ = command(
+    run_ = add_command(
         actions,
         "run",
         "ask a site's devices for the server, until Ctrl-C; a later start needs no option",
@@ -67,7 +69,7 @@ def add_parser(subparsers: Any) -> None:
     run_.add_argument("directory", metavar="DIR", help="directory of the site, from 'tern gateway init'")
     fields.add_arguments(run_, SiteFleet)
     summary = "show which sites are connected to the server in DIR, or whether the site in DIR runs"
-    status = command(actions, "status", summary, "tern gateway status my-sites --json", run_status)
+    status = add_command(actions, "status", summary, "tern gateway status my-sites --json", run_status)
     status.add_argument("directory", metavar="DIR")
 
 
