@@ -60,7 +60,7 @@ class Progress:
         with self._lock:
             self._latest = text = visible(text)
             if self._redraws and not self._quiet:
-                self._write(ERASE_LINE + self._head + text)
+                self.write(ERASE_LINE + self._head + text)
                 self._drawn = True
         self._watch()
 
@@ -69,7 +69,7 @@ class Progress:
         with self._lock:
             self._latest = text = visible(text, lines=True)
             if not self._quiet:
-                self._write(ERASE_LINE * self._drawn + self._head + text + "\n")
+                self.write(ERASE_LINE * self._drawn + self._head + text + "\n")
                 self._drawn = False
         self._watch()
 
@@ -79,7 +79,7 @@ class Progress:
         if self._thread:
             self._thread.join()
         if self._drawn:
-            self._write("\n" if keep else ERASE_LINE)
+            self.write("\n" if keep else ERASE_LINE)
             self._drawn = False
 
     def __enter__(self) -> Self:
@@ -92,16 +92,17 @@ class Progress:
 
     def _watch(self) -> None:
         if self._thread is None and not self._quiet and not self._redraws and not self._ended.is_set():
-            self._thread = threading.Thread(target=self._repeat, daemon=True)
+            self._thread = threading.Thread(target=self.repeat, daemon=True)
             self._thread.start()
 
-    def _repeat(self) -> None:
+    def repeat(self) -> None:
+        """Write the latest line again every so often, until the end: in a thread of its own."""
         while not self._ended.wait(self._every):
             with self._lock:
-                self._write(f"{self._head}{self._latest} ({_duration(time.monotonic() - self._start)})\n")
+                self.write(f"{self._head}{self._latest} ({_duration(time.monotonic() - self._start)})\n")
 
-    def _write(self, text: str) -> None:
-        # That nobody reads how far a command is must not end it.
+    def write(self, text: str) -> None:
+        """Write text; a reader that has gone must not end the command."""
         with contextlib.suppress(OSError, ValueError):
             self._stream.write(text)
             self._stream.flush()

@@ -147,7 +147,7 @@ def test_the_estimate_is_that_of_the_gradient_whatever_the_range(toy, r):
     driver = fleet_of(algorithm)
     driver.open(1, algorithm.cohorts(driver.devices))
     result = driver.collect(1)
-    mean, reports = algorithm._estimate(1, result.cohorts, 2.0 ** -int(r))
+    mean, reports = algorithm.estimate_of(1, result.cohorts, 2.0 ** -int(r))
     rows = algorithm.holdings.rows(np.arange(18_000))[:, 0] / ONE
     truth = np.clip(-0.5 * rows[:, -1:] * rows[:, :-1], -(2.0 ** -int(r)), 2.0 ** -int(r)).mean(axis=0)
     low, high = algorithm._last["low"], algorithm._last["high"]

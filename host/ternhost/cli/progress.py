@@ -40,13 +40,13 @@ class ProgressPrinter(Progress):
             due = now - self._status_at
             if self._redraws:
                 if due >= _REDRAW_EVERY or last_round:
-                    self._write(ERASE_LINE + self._line(status, bar=True))
+                    self.write(ERASE_LINE + self._line(status, bar=True))
                     self._drawn = True
                     self._status_at = now
                 return
             self._latest = self._line(status, bar=False)
             if (ended and due >= _LINE_EVERY) or last_round:
-                self._write(self._latest + "\n")
+                self.write(self._latest + "\n")
                 self._status_at = now
         self._watch()
 
@@ -68,20 +68,20 @@ class ProgressPrinter(Progress):
         """End it, and leave the line that changes as it is."""
         super().close(keep)
 
-    def _repeat(self) -> None:
+    def repeat(self) -> None:
         # What takes long tells nothing of itself while it does.
         while not self._ended.wait(self._every / 4):
             with self._lock:
                 if time.monotonic() - self._wrote >= 0.75 * self._every:
-                    self._write(self._latest + "\n")
+                    self.write(self._latest + "\n")
 
     def _say(self, message: str) -> None:
-        self._write("\n" * self._drawn + visible(message, lines=True) + "\n")
+        self.write("\n" * self._drawn + visible(message, lines=True) + "\n")
         self._drawn = False
 
-    def _write(self, text: str) -> None:
+    def write(self, text: str) -> None:
         self._wrote = time.monotonic()
-        super()._write(text)
+        super().write(text)
 
     @staticmethod
     def _line(status: Status, bar: bool) -> str:

@@ -89,7 +89,7 @@ class FedSGD(Learning):
 
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
         super().__init__(options, population, data)
-        self.designs = self._designs()
+        self.designs = self.designed()
         self.modules = ("softmax",) if self.classes > 1 else ()
         schedule = population.schedule
         self._group: int = options.group_size  # of a full round
@@ -132,7 +132,8 @@ class FedSGD(Learning):
             )
         )
 
-    def _designs(self) -> list[ReportDesign]:
+    def designed(self) -> list[ReportDesign]:
+        """The design of each class's reports."""
         classes = self.options.classes()
         self.options.require_one_epsilon(len(classes))
         k = self.options.k_of(classes, self.d, of_gradients=True)
@@ -189,7 +190,7 @@ class FedSGD(Learning):
             self._trainer.fail()
             return
         tau = self._tau = 2.0 ** -result.cohorts[0].question.range  # the same for all
-        mean, reports = self._estimate(result.number, result.cohorts, tau)
+        mean, reports = self.estimate_of(result.number, result.cohorts, tau)
         kept = self._ranges.kept(tau)
         self._ranges.learn(self._trainer.weights, mean, reports, result.cohorts)
         self._trainer.update(self.direction(mean), reports, tau, kept)
@@ -198,7 +199,7 @@ class FedSGD(Learning):
         """The direction that the model moves against: the mean gradient; another algorithm may change it."""
         return mean
 
-    def _estimate(self, number: int, cohorts: Sequence[CohortCounts], tau: float) -> tuple[Floats, Floats]:
+    def estimate_of(self, number: int, cohorts: Sequence[CohortCounts], tau: float) -> tuple[Floats, Floats]:
         """The mean gradient, and how many reports each coordinate of it rests on."""
         parts = [(cohort.card, cohort.counts) for cohort in cohorts]
         means = estimate.combine(parts, method=estimate.BOUND, tau=tau)  # few reports a coordinate

@@ -61,7 +61,7 @@ class HierA(FedSGD):
     name = "hiera"
     Options = Options
 
-    def _designs(self) -> list[ReportDesign]:
+    def designed(self) -> list[ReportDesign]:
         designs: list[ReportDesign] = self.options.level_designs()
         return designs
 
@@ -69,7 +69,7 @@ class HierA(FedSGD):
         super().__init__(options, population, data)
         self.modules = ("lhp", *self.modules)
 
-    def _estimate(self, number: int, cohorts: Sequence[CohortCounts], tau: float) -> tuple[Floats, Floats]:
+    def estimate_of(self, number: int, cohorts: Sequence[CohortCounts], tau: float) -> tuple[Floats, Floats]:
         parts = [(levels.of_card(cohort.card), cohort.counts) for cohort in cohorts]
         seed = self.options.seed + self._trainer.round
         return tau * levels.combine(parts, self.options.mu, seed=seed), _reports(cohorts)

@@ -118,10 +118,10 @@ class MqttLink:
         self._site_ids = SiteIds(sites)
         self._closing = asyncio.Event()
         self._connected = False
-        self._renew()
+        self.renew()
 
-    def _renew(self) -> None:
-        # gmqtt's client remembers a refusal: each attempt has its own client.
+    def renew(self) -> None:
+        """Make the client of the next attempt: gmqtt's remembers a refusal. A subclass adds a will."""
         self._queue = PersistentStorage()
         self._client = Client(
             self.access.user, clean_session=True, persistent_storage=self._queue, logger=_log
@@ -131,7 +131,7 @@ class MqttLink:
         )
         self._client.set_auth_credentials(self.access.user, self.access.password)
         self._client.on_message = self._on_message
-        self._client.on_connect = self._on_connect
+        self._client.on_connect = self._accepted
         self._client.on_subscribe = self._on_subscribe
         self._client.on_disconnect = self._on_disconnect
 
@@ -157,7 +157,7 @@ class MqttLink:
                     return
             except BaseException as error:
                 await self._leave()
-                self._renew()
+                self.renew()
                 late = end is not None and time.monotonic() + _RECONNECT_EVERY > end
                 if late or not isinstance(error, _NoAnswer):
                     raise
@@ -269,8 +269,13 @@ class MqttLink:
         if not self._arrived.is_set():
             self._arrived.set()
 
-    def _on_connect(self, client: Any, flags: int, code: int, properties: Any) -> None:
+    def _accepted(self, client: Any, flags: int, code: int, properties: Any) -> None:
         self._connected = True
+        self.subscribe()
+        self.on_connect()
+
+    def subscribe(self) -> None:
+        """Ask for what the broker has for this link, each time that it is connected."""
         self.changed |= self.boards.keys()
         self.boards.clear()  # the broker sends their hellos again
         self._gone.clear()
@@ -281,7 +286,6 @@ class MqttLink:
         self._client.subscribe(self._up_prefix + "+", qos=self._qos)
         self._client.subscribe(self._site_prefix + "+", qos=1)
         self._client.subscribe(self._hello_prefix + "+", qos=1)
-        self.on_connect()
 
     def _on_subscribe(self, client: Any, number: int, qos: Any, properties: Any) -> None:
         self._unacknowledged -= 1

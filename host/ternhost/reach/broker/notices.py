@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
 
 import gmqtt
 
@@ -26,14 +25,13 @@ class _NoticeLink(MqttLink):
         super().__init__(access)
         self.on_connect = connected
 
-    def _renew(self) -> None:
-        super()._renew()
+    def renew(self) -> None:
+        super().renew()
         topic, payload = self._will
         self._client._will_message = gmqtt.Message(topic, payload, qos=1, retain=True)
 
-    def _on_connect(self, client: Any, flags: int, code: int, properties: Any) -> None:
-        self._connected = True
-        self.on_connect()
+    def subscribe(self) -> None:
+        pass
 
     def keep(self, topic: str, payload: bytes) -> None:
         self._publish(topic, payload, retain=True)
