@@ -34,7 +34,7 @@ check:  ## before a commit, 85 s on 4 cores: style, types, quick unit tests, dev
 quick-tests: setup
 	$(pytest) -m "not slow" tests/unit tests/device
 
-test:  ## what a change can break, half an hour on 2 cores: all tests, with samples of long enumerations
+test:  ## what a change can break, 25 minutes on 2 cores: all tests, with samples of long enumerations
 	$(beside) tests
 tests: emulators
 	$(pytest) --target $(targets)
