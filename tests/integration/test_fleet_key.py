@@ -86,8 +86,16 @@ class Fleet(rig.OnBroker):
         return [storage.read_fleet(str(board / storage.FLEET))[4] for board in self.directories]
 
     def becomes(self, host, epochs):
-        """Wait until these are in the boards' files, while the host serves."""
-        wait_for(lambda: host.wait(0.1) or self.epochs() == epochs)
+        """Wait until these are in the boards' files, and the host, which serves, has heard of it."""
+
+        def heard():
+            host.wait(0.1)
+            boards = self.link.boards
+            there = {name: epoch for name, epoch in zip(NAMES, epochs, strict=True) if name in boards}
+            said = {name: boards[name].epoch for name in there}
+            return self.epochs() == epochs and said == there and not self.link.changed
+
+        wait_for(heard)
 
     def restore(self):
         """Make the store the one that it was when the boards were made."""
@@ -197,7 +205,7 @@ def test_boards_that_were_away_catch_up_and_take_no_earlier_key(fleet, raw):
     away = fleet.emulated.boards[0]
     away.kill()
     with fleet.host() as host:
-        host.wait(1.0)
+        wait_for(lambda: host.wait(0.1) or len(fleet.link.boards) == BOARDS - 1)
         made = []
         for _ in range(2):
             made.append(fleet.beside(keys.rotate_fleet).epoch)

@@ -302,8 +302,11 @@ def ends(lines):
 def test_a_round_ends_at_its_quorum_or_deadline_without_those_that_are_gone(arena):
     with Store(arena.path, create=False, beside=True) as store:
         keys.add(store, [1000])  # a device that nobody has built
-    for options, ended, code in (({"quorum": 0.75}, "quorum", 0), ({"deadline": 8}, "deadline", SHORT)):
-        lines = finish(serve(arena, **options, rounds=1), code=code)
+    for rounds, ended, options, code in (
+        (1, "quorum", {"quorum": 0.75}, 0),
+        (2, "deadline", {"deadline": 8}, SHORT),
+    ):
+        lines = finish(serve(arena, **options, rounds=rounds), code=code)
         assert [(line["reports"], line["ended"]) for line in ends(lines)] == [(3, ended)]
 
 

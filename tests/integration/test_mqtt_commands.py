@@ -15,12 +15,9 @@ from harness.arena import CARD, D, K
 from harness.raw_client import RawClient, board_client, wait_for
 from warm import TERN
 
-from ternhost.privacy.accounting import Policy
 from ternhost.provision import keys
-from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.reach.broker.attach import attach
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
-from ternhost.store import store_file
 from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
 
@@ -85,16 +82,11 @@ def test_a_broker_lets_in_who_has_a_key_and_forgets_who_is_revoked(tmp_path):
 @pytest.fixture
 def fleet(tmp_path, micropython):
     """Two boards of three clients, not yet on a broker: (store, directories)."""
-    import numpy as np
-
-    path = tmp_path / store_file.NAME
-    rows = np.full((6, D + 1), 16384, np.int16)
-    boards = board_directories(tmp_path, 2)
-    with Store(path) as store:
-        provision_fleet(store, boards, rows, Policy(4_000_000, 40_000_000))
-        keys.fleet_key(store)
+    site = rig.make_site(tmp_path, micropython, 6, 2, largest=4_000_000, budget=40_000_000)
+    keys.fleet_key(site.store)
+    site.store.close()
     (tmp_path / "card").write_bytes(CARD)
-    return path, boards
+    return site.store.path, site.directories
 
 
 def serve(path, broker_name, *words):

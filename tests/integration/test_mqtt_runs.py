@@ -39,8 +39,8 @@ SERVED = {
     "personalised": ("--epsilons", "1:0.5,4:0.5"),
     "fedavg": ("--records", 1),
     "hiera": ("--epsilon", 9, "--budgets", "3,2,1"),
-    "collect": ("--epsilon", 8),
     "infer": ("--epsilon", 20),
+    "collect": ("--epsilon", 8),
 }
 
 
