@@ -53,14 +53,14 @@ class Boards(MqttLink):
         self.models = []
 
     async def connect(self, patience=0.0):
-        self._connected = True
+        self.connected = True
         self.on_connect()
         for first in self._first:
             self._on_hello(name(first), hello(first, self._each))
         self.subscribed.set()
 
     async def close(self):
-        self._connected = False
+        self.connected = False
 
     def announce(self, frame):
         self.announced.append(frame)
