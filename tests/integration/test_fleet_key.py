@@ -269,6 +269,7 @@ def test_a_board_that_is_revoked_in_a_restored_store_loses_its_key(fleet, raw):
     with fleet.host() as host:
         stolen = fleet.beside(keys.revoke, [6])
         fleet.becomes(host, [stolen.epoch] * BOARDS)
+        host.wait(2.0)  # an epoch is the second in which its key was made
     fleet.restore()
     told = []
     with fleet.host(warn=told.append) as host:
