@@ -202,7 +202,7 @@ class FedSGD(Learning):
     def estimate_of(self, number: int, cohorts: Sequence[CohortCounts], tau: float) -> tuple[Floats, Floats]:
         """The mean gradient, and how many reports each coordinate of it rests on."""
         parts = [(cohort.card, cohort.counts) for cohort in cohorts]
-        means = estimate.combine(parts, method=estimate.BOUND, tau=tau)  # few reports a coordinate
+        means = estimate.combine(parts, bound=True, tau=tau)  # few reports a coordinate
         self._last = {"round": number, **means.summary()}
         return means.mean, means.reports.astype(np.float64)
 
