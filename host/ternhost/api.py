@@ -172,7 +172,7 @@ def train(
     for one that makes no sense, and what else `TernError` stands for. What is worth telling goes to the logger
     `ternhost`.
     """
-    place = {"directory": directory, "name": name, "store": store, "anew": anew}
+    place: dict[str, Any] = {"directory": directory, "name": name, "store": store, "anew": anew}
     return _run("train", algorithm, fleet=fleet, on_status=on_status, **place, **options)
 
 
@@ -229,7 +229,7 @@ def _run(
     algorithms = algorithms_of(command)
     named = _typed(command, algorithms, options if fleet is None else {**options, "fleet": fleet})
     run_options = RunOptions.parse(algorithm, named, algorithms)
-    place = {"parent": Path(directory), "name": name, "store": store, "anew": anew}
+    place: dict[str, Any] = {"parent": Path(directory), "name": name, "store": store, "anew": anew}
     with Run.begin(run_options, watcher=_watcher(on_status), **place) as going:
         return _finished(going)
 

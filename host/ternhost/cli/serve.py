@@ -73,12 +73,11 @@ def run(args: argparse.Namespace) -> int:
         extras.require("nicegui")
     options = running.parsed(args, ALGORITHMS, served=True)
     metrics = running.metrics(args)
-    watcher = _watcher(args)
-    if metrics is not None:
-        watcher = watcher.also(metrics.update)
     home = HomeAssistant(args.fleet) if args.home_assistant else None
-    if home is not None:
-        watcher = watcher.also(home.update)
+    watcher = _watcher(args)
+    for other in (metrics, home):
+        if other is not None:
+            watcher = watcher.also(other.update)
     going = serve(
         options,
         store=args.store,

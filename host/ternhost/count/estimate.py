@@ -95,10 +95,11 @@ class Magnitude:
 
 
 @lru_cache(maxsize=256)
-def _magnitude(data: bytes) -> Magnitude | None:
+def magnitude(card: bytes) -> Magnitude | None:
+    """The estimator of the mean of |x| from reports of a card; None where it is poor or impossible, as for Duchi's."""
     inputs = np.arange(-ONE, ONE + 1, ONE // _SIZES)
-    card = any_cards.decode_any(data)
-    rows = np.array([any_cards.distribution(card, int(x)) for x in inputs])
+    decoded = any_cards.decode_any(card)
+    rows = np.array([any_cards.distribution(decoded, int(x)) for x in inputs])
     sizes = np.abs(inputs) / ONE
     # Least squares for scores whose mean is |x|, with a little weight on their variance: solved in the inputs, which
     # are few, and not in the outputs, of which a laplace card may have 65,535.
@@ -109,11 +110,6 @@ def _magnitude(data: bytes) -> Magnitude | None:
     if np.abs(errors).max() > _BIASED or deviation > _BLUNT:
         return None
     return Magnitude(scores, deviation)
-
-
-def magnitude(card: Card) -> Magnitude | None:
-    """The estimator of the mean of |x| from reports of `card`; None where it is poor or impossible, as for Duchi's."""
-    return _magnitude(bytes(card.data))
 
 
 def combine(

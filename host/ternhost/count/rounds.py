@@ -242,13 +242,9 @@ class RoundInFlight:
         for index in np.unique(of).tolist():
             yield self.cohorts[index], np.flatnonzero(of == index)
 
-    def keys(self, places: Positions) -> batches.Bytes:
-        """The keys (n x 32) of the devices at these places."""
-        return self._keyring.keys[self._key_at[places]]
-
     def digests(self, cohort: CohortInFlight, places: Positions) -> batches.Bytes:
         """The digests (n x 32) of the requests to the devices at these places, of that cohort."""
-        return cohort.digests(self.keys(places), self.members.ids[places])
+        return cohort.digests(self._keyring.keys[self._key_at[places]], self.members.ids[places])
 
     def request(self, device: int) -> tuple[bytes, bytes]:
         """The ROUND frame for a device, and the digest of its request."""

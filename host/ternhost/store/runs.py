@@ -79,7 +79,8 @@ class RunTable(Database):
     def last_entry(self, name: str) -> dict[str, Any] | None:
         """The history entry of the last round of a run."""
         last = "SELECT entry FROM history WHERE run = ? ORDER BY number DESC LIMIT 1"
-        return json.loads(self._value(last, name) or "null")
+        entry: dict[str, Any] | None = json.loads(self._value(last, name) or "null")
+        return entry
 
     def history(self, name: str) -> list[dict[str, Any]]:
         """The history of a run, oldest round first."""

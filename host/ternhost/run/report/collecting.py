@@ -45,7 +45,9 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
         value = np.array([entry["mean"] for entry in means])
         bounds = np.array([entry["interval"] or (np.nan, np.nan) for entry in means], np.float64)
         pictures["means"] = (
-            plots.gradient([entry["name"] for entry in means], value, *bounds.T, 0.95, "mean"),
+            plots.gradient(
+                [entry["name"] for entry in means], value, bounds[:, 0], bounds[:, 1], 0.95, "mean"
+            ),
             "The estimated mean of every attribute, with the interval that holds that of all clients 95 times in a "
             "hundred.",
         )

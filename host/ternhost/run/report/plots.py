@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -95,7 +95,7 @@ def frame_bytes(contents: Mapping[str, int], overhead: int) -> Figure:
     """Bytes on the wire of frames by name: their contents, each beside `overhead` bytes of header and tag."""
     figure, axes = _figure(1.4 + 0.62 * len(contents))
     rows = np.arange(len(contents))[::-1]
-    bar = {"height": 0.6, "edgecolor": _INK}
+    bar: dict[str, Any] = {"height": 0.6, "edgecolor": _INK}
     axes.barh(rows, overhead, color=_LIGHT, label="header and tag", **bar)
     axes.barh(rows, list(contents.values()), left=overhead, color=_MIDDLE, hatch="//", label="content", **bar)
     first, *_ = totals = [overhead + content for content in contents.values()]
@@ -286,7 +286,7 @@ def frequencies(attributes: Sequence[Shares]) -> Figure:
             capsize=2.5, label="estimate, and its interval of 95 %",
         )  # fmt: skip
         if one.true is not None:
-            hollow = {"markersize": 7, "markerfacecolor": "none", "markeredgecolor": _INK}
+            hollow: dict[str, Any] = {"markersize": 7, "markerfacecolor": "none", "markeredgecolor": _INK}
             axes.plot(one.true, at, "D", label="truly", **hollow)
         axes.set_yticks(at, one.categories, fontsize="small")
         axes.set_ylim(-0.8, len(one.categories) - 0.2)
