@@ -125,7 +125,7 @@ def test_bad_input_is_a_message_and_exit_2(capsys, argv, says):
     assert not captured.out
 
 
-def test_show_draws_a_picture(capsys, tmp_path):
+def test_show_draws_a_picture(capsys, tmp_path, coarse):
     plot = tmp_path / "p.png"
     assert main(["card", "show", "three-outputs", "--epsilon", "1", "--plot", str(plot)]) == errors.OK
     text = capsys.readouterr().out
@@ -202,7 +202,7 @@ def test_a_shipped_card_needs_no_scipy():
     assert json.loads(found.stdout)["notes"] == ["a shipped card"]
 
 
-def test_account_names_a_card_in_every_way_and_says_that_it_needs_a_shuffler(capsys, tmp_path):
+def test_account_names_a_card_in_every_way_and_says_that_it_needs_a_shuffler(capsys, tmp_path, coarse):
     path, plot = str(tmp_path / "c"), tmp_path / "shuffled.png"
     main(["card", "design", "three-outputs", "--epsilon", "4", "-o", path])
     capsys.readouterr()
@@ -229,7 +229,7 @@ def test_a_picture_that_cannot_be_written_is_told_before_the_work(capsys, tmp_pa
     assert "a.png cannot be written" in capsys.readouterr().err
 
 
-def test_a_picture_of_the_most_reports_there_can_be(monkeypatch, tmp_path, capsys):
+def test_a_picture_of_the_most_reports_there_can_be(monkeypatch, tmp_path, capsys, coarse):
     """Its ladder ends there, and does not account again for the number that was asked for."""
     real, asked = shuffling.account, []
 

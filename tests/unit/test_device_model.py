@@ -7,7 +7,7 @@ from array import array
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import ternhost
@@ -52,7 +52,6 @@ def assert_the_same(device: Model, own: DeviceModel, rows: np.ndarray) -> None:
             assert device.probability(row) == probabilities[i] == ONE - device.probability(row, -1)
 
 
-@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_it_predicts_what_a_device_predicts(tmp_path_factory, data):
     model = data.draw(st.sampled_from(KINDS))

@@ -40,7 +40,7 @@ FIGURES = {
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_axes_are_named_and_it_can_be_saved(name, tmp_path):
+def test_axes_are_named_and_it_can_be_saved(name, tmp_path, coarse):
     figure = FIGURES[name]()
     assert isinstance(figure, Figure)
     assert any(axes.get_xlabel() for axes in figure.axes)

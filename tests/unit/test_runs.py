@@ -551,7 +551,7 @@ def test_a_squared_error_is_not_called_accuracy(model, said, capsys):
     ],
     ids=["collect", "fedsgd", "fedavg", "hiera", "regression", "infer"],
 )
-def test_every_run_ends_with_a_report_of_one_file(words, said):
+def test_every_run_ends_with_a_report_of_one_file(words, said, coarse):
     words = words.split()
     code, result, _ = said(*words, "--quiet")
     assert code == 0

@@ -45,6 +45,7 @@ def said(capsys):
     return say
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("algorithm", list(ALGORITHMS))
 def test_every_algorithm_is_served_and_goes_on_with_its_rounds_counted(algorithm, said):
     words = [*FLEET, "--algorithm", algorithm]

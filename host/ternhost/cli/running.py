@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 NAME = "of the run and its directory (default: runs/<time>)"
 METRICS = "serve figures for Prometheus on this loopback port; 'tern watch --help' has a dashboard and alerts"
 
-Result = dict[str, Any]
-
 
 @dataclass(frozen=True)
 class RunCommand:
@@ -192,7 +190,7 @@ def begun(args: argparse.Namespace, watcher: Watcher) -> Run:
     return run
 
 
-def print_run(args: argparse.Namespace, result: Result) -> int:
+def print_run(args: argparse.Namespace, result: dict[str, Any]) -> int:
     """Print a result, and return the exit code that it stands for."""
     lines = [*learner_of(result).summary(result), f"the run {result['run']} is in {result['directory']}"]
     if "report" in result:

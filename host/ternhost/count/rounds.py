@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import card as cards
-from tern import wire
+from tern import frames, wire
 from ternhost.count import batches
 from ternhost.count.members import Integers, Keyring, Members, Positions, id_bytes, integers
 from ternhost.count.questions import Question, cost_of, decode_body, question_of, round_body, round_start
@@ -55,11 +55,6 @@ class Reports:
     round: int
     devices: Integers
     packed: npt.NDArray[np.uint8]
-
-    def in_order(self) -> Reports:
-        """The same, by device."""
-        order = np.argsort(self.devices)
-        return Reports(self.round, self.devices[order], self.packed[order])
 
 
 @dataclass(frozen=True)
@@ -180,7 +175,7 @@ class CohortInFlight:
         self.counts: Counts = np.zeros(self.size, np.int64)
         self.reports = 0
         self.cost = cost_of(request)  # of a report, micro-epsilon
-        self.payload_bytes = batches.packed_size(self.card.symbols, self.k)
+        self.payload_bytes = frames.packed_size(self.card.symbols, self.k)
 
     def unpack(self, packed: batches.Bytes) -> tuple[Integers, batches.Flags]:
         """The symbols of reports (reports x k), and which reports are valid: none where their size is wrong."""

@@ -89,4 +89,5 @@ class ReportLog:
             reports = self.of_round(number)
             self._db.execute("DELETE FROM batch WHERE round = ?", (number,))
             for batch in reports:
-                insert(self._db, batch.in_order())
+                order = np.argsort(batch.devices)
+                insert(self._db, Reports(number, batch.devices[order], batch.packed[order]))
