@@ -136,14 +136,6 @@ def test_sigterm_ends_with_the_cleaning_up_done(monkeypatch, tmp_path):
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-@pytest.mark.parametrize(
-    "argv", [["nonsense"], [], ["emulator"], ["emulator", "build", "--what", "toaster"], ["--nonsense"]]
-)
-def test_wrong_usage(argv, capsys):
-    assert cli.main(argv) == 2
-    assert capsys.readouterr().err.startswith("tern: ")
-
-
 def test_version(capsys):
     with pytest.raises(SystemExit):
         cli.main(["--version"])
@@ -204,6 +196,8 @@ def tern_with_closed(streams, *words):
         (["card", "show", "--json"], errors.USAGE, "tern card show --help"),
         (["card", "show", "--js"], errors.USAGE, "tern card show --help"),
         (["nonsense", "--json"], errors.USAGE, "tern --help"),
+        (["emulator", "--json"], errors.USAGE, "tern emulator --help"),
+        (["--nonsense", "--json"], errors.USAGE, "tern --help"),
         (["--json"], errors.USAGE, "tern --help"),
         (["emulator", "build", "--json", "--what", "toaster"], errors.USAGE, "with commas"),
         (["monitor", "a99", "--json"], errors.NO_DEVICE, None),
