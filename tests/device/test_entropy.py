@@ -11,6 +11,8 @@ from tern.entropy import END, POSITION, EntropyError, Generator, Health
 from tern.hash_drbg import HashDrbg
 from tern.streams import Keyed, Replay
 
+COMPILED = True
+
 
 def counting_source():
     state = [12345]

@@ -10,6 +10,7 @@ from words import Words
 from tern.compat import MICROPYTHON
 from tern.features import Window, root, sums
 
+COMPILED = True
 ONE = 16384
 
 

@@ -11,6 +11,8 @@ from tern import frames, host_frames, model, wire
 from tern.compat import MICROPYTHON
 from tern.frames import FrameError
 
+COMPILED = True
+
 
 def unhex(text):
     return bytes.fromhex(text)

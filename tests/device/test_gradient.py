@@ -9,6 +9,7 @@ from words import Words
 from tern import gradient, wire
 from tern.compat import MICROPYTHON
 
+COMPILED = True
 ONE = 16384
 MODELS = (wire.LINEAR, wire.LOGISTIC, wire.SVM)
 TOLERANCE = ONE >> 9

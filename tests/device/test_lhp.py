@@ -9,6 +9,7 @@ from tern.card import T, decode
 from tern.lhp import Hierarchy, extremes
 from tern.streams import Keyed, Replay
 
+COMPILED = True
 EPSILON = 20_000_000
 
 

@@ -9,6 +9,7 @@ from tern.compat import MICROPYTHON
 from tern.local import LocalTrainer
 from tern.streams import Keyed
 
+COMPILED = True
 ONE = 16384
 
 

@@ -10,7 +10,7 @@ from tern.compat import MICROPYTHON
 from tern.entropy import END, POSITION, EntropyError, Generator, Stream
 from tern.streams import Keyed, Replay
 
-CHIP = True
+COMPILED = True
 
 
 def draws():

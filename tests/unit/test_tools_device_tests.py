@@ -192,9 +192,23 @@ def test_what_a_file_says_it_needs(tmp_path, said, needs):
         device_tests.needs(path)
 
 
-def test_a_sample_of_vectors_is_a_vector_file_and_leaves_groups_of_few_whole():
+@pytest.mark.parametrize(
+    ("said", "compiled", "chip"), [("", 1, 1), ("COMPILED = True\n", 2, 1), ("CHIP = True\n", 2, 2)]
+)
+def test_what_slow_targets_run_of_a_file(tmp_path, said, compiled, chip):
+    path = tmp_path / "test_it.py"
+    path.write_text(f"{said}def test_vectors(): pass\ndef test_other(): pass\n")
+    names = ["test_vectors", "test_other"]
+    assert device_tests.selected(path, device_tests.ALL) == names
+    assert device_tests.selected(path, device_tests.COMPILED) == names[:compiled]
+    assert device_tests.selected(path, device_tests.CHIP) == names[:chip]
+
+
+def test_a_sample_of_vectors_is_a_vector_file_and_leaves_eight_of_each_group():
+    few = [f'  {{"n": {i}}}' for i in range(15)]
     many = [f'  {{"n": {i}}}' for i in range(40)]
-    text = '{\n "few": [\n  {"n": 1},\n  {"n": 2}\n ],\n "many": [\n' + ",\n".join(many) + "\n ]\n}\n"
+    text = '{\n "few": [\n' + ",\n".join(few) + '\n ],\n "many": [\n' + ",\n".join(many) + "\n ]\n}\n"
     assert device_tests.sample(text, 1) == text
-    found = json.loads(device_tests.sample(text, 4))
-    assert found == {"few": [{"n": 1}, {"n": 2}], "many": [{"n": i} for i in range(0, 40, 4)]}
+    for one_of, step in ((4, 4), (8, 5)):
+        left = json.loads(device_tests.sample(text, one_of))
+        assert left == {"few": [{"n": i} for i in range(15)], "many": [{"n": i} for i in range(0, 40, step)]}

@@ -162,11 +162,11 @@ def test_files(path: Path, processor: str, one_of: int) -> dict[str, bytes]:
 
 
 def sample(vectors: str, one_of: int) -> str:
-    """A vector file, which has a case a line, with one of so many cases of each group; groups of few stay whole."""
+    """A vector file, which has a case a line, with one of so many cases of each group, but no fewer than `_FEW`."""
 
     def sampled(group: re.Match[str]) -> str:
         cases = group[0].replace("},\n", "}\n").splitlines()
-        return ",\n".join(cases if len(cases) < _FEW else cases[::one_of]) + "\n"
+        return ",\n".join(cases[:: max(1, min(one_of, len(cases) // _FEW))]) + "\n"
 
     return re.sub(r"(?:^  \{.*\n)+", sampled, vectors, flags=re.MULTILINE)
 
@@ -182,18 +182,27 @@ TIME = "time"
 _NEEDS = (SOCKETS, ENDURANCE, TIME)
 
 
+# Which tests of a file run on a target without --exhaustive: all; those that call compiled code, which may differ from
+# processor to processor; those that are worth the time of a whole emulated chip. Tests of vectors always run.
+ALL, COMPILED, CHIP = "ALL", "COMPILED", "CHIP"
+
+
 @dataclass(frozen=True)
 class Kind:
-    """A kind of target: how to make one, its missing features, and those for --exhaustive alone; with the reasons."""
+    """A kind of target: how to make one, and its missing features with the reasons.
+
+    Without --exhaustive it runs a `selection` of the tests, on one of so many cases of vectors, and not those that need
+    a feature of which it is spared.
+    """
 
     make: Callable[[], Target]
     lacks: Mapping[str, str] = field(default_factory=dict)
     spared: Mapping[str, str] = field(default_factory=dict)
-    chip_only: bool = False  # so slow: CHIP tests alone, on a sample of vectors, without --exhaustive
+    selection: str = ALL
+    one_of: int = 1
 
 
-CHIP_ONE_OF = 4  # cases, see sample()
-_FEW = 16
+_FEW = 8  # cases that a sample() leaves
 _THOUSANDS = "thousands of rounds, which faster targets run"
 _IF_EXHAUSTIVE = {ENDURANCE: f"{_THOUSANDS}: --exhaustive"}
 _NO_NETWORK = {SOCKETS: "the emulated Cortex-M33 has no network"}
@@ -204,13 +213,14 @@ KINDS = {
         partial(EmulatedTarget, "pico"),
         {SOCKETS: "a Pico without Wi-Fi has no sockets", ENDURANCE: _THOUSANDS},
         {TIME: "half a minute on an emulated Pico: --exhaustive"},
-        chip_only=True,
+        CHIP,
+        8,
     ),
-    "xtensa": Kind(partial(EmulatedTarget, "xtensa"), {}, _IF_EXHAUSTIVE),
-    "m33": Kind(partial(EmulatedTarget, "m33"), _NO_NETWORK, _IF_EXHAUSTIVE),
+    "xtensa": Kind(partial(EmulatedTarget, "xtensa"), {}, _IF_EXHAUSTIVE, COMPILED, 4),
+    "m33": Kind(partial(EmulatedTarget, "m33"), _NO_NETWORK, _IF_EXHAUSTIVE, COMPILED, 4),
     # A Pico's code on a Cortex-M33, which executes all of ARMv6-M: at a fraction of the whole chip's cost.
-    "armv6m": Kind(partial(EmulatedTarget, "m33", "armv6m"), _NO_NETWORK, _IF_EXHAUSTIVE),
-    "rv32": Kind(partial(EmulatedTarget, "rv32")),
+    "armv6m": Kind(partial(EmulatedTarget, "m33", "armv6m"), _NO_NETWORK, _IF_EXHAUSTIVE, one_of=4),
+    "rv32": Kind(partial(EmulatedTarget, "rv32"), {}, _IF_EXHAUSTIVE, one_of=4),
     "rv32-newest": Kind(partial(EmulatedTarget, "rv32-newest")),
     "unix": Kind(UnixTarget),
 }
@@ -244,12 +254,14 @@ def needs(path: Path) -> dict[str, str]:
     return {}
 
 
-def chip_tests(path: Path) -> set[str]:
-    """The tests of a file that are worth a whole chip: all where it says CHIP = True, else those of vectors."""
+def selected(path: Path, selection: str) -> list[str]:
+    """The tests of a file in that selection: all where it says so, as `CHIP = True` does, else those of vectors."""
     names = test_names(path)
-    if any(isinstance(node, ast.Assign) and ast.unparse(node) == "CHIP = True" for node in _statements(path)):
-        return set(names)
-    return {name for name in names if "vectors" in name}
+    said = {ast.unparse(node) for node in _statements(path) if isinstance(node, ast.Assign)}
+    enough = {COMPILED: {"COMPILED = True", "CHIP = True"}, CHIP: {"CHIP = True"}}
+    if selection == ALL or said & enough[selection]:
+        return names
+    return [name for name in names if "vectors" in name]
 
 
 def _statements(path: Path) -> list[ast.stmt]:

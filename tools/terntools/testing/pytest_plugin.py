@@ -60,9 +60,9 @@ class Targets:
             return device_tests.BOARD_LACKS
         return {**KINDS[name].lacks, **({} if self._exhaustive else KINDS[name].spared)}
 
-    def chip_only(self, name: str) -> bool:
-        """Whether a target runs only what is worth a whole chip."""
-        return name != _BOARD and KINDS[name].chip_only and not self._exhaustive
+    def selection(self, name: str) -> str:
+        """Which tests of a file a target runs."""
+        return device_tests.ALL if name == _BOARD or self._exhaustive else KINDS[name].selection
 
     def outcomes(self, name: str, path: Path) -> dict[str, Outcome]:
         """Those of the functions of a file that are `wanted`. Raises what kept the target from running it."""
@@ -78,8 +78,7 @@ class Targets:
             assert self._port is not None
             return BoardTarget(self._port, self._baud)
         target = KINDS[name].make()
-        if self.chip_only(name):
-            target.one_of = device_tests.CHIP_ONE_OF
+        target.one_of = 1 if self._exhaustive else KINDS[name].one_of
         return target
 
     def close(self) -> None:
@@ -169,14 +168,10 @@ class DeviceFile(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         targets = self.config.stash[_TARGETS_KEY]
         needs = device_tests.needs(self.path)
-        names = device_tests.test_names(self.path)
-        of_chip = device_tests.chip_tests(self.path)
         for target in targets.names:
             lacks = targets.lacks(target)
             absent = device_tests.absence(target)
-            for name in names:
-                if targets.chip_only(target) and name not in of_chip:
-                    continue
+            for name in device_tests.selected(self.path, targets.selection(target)):
                 item = DeviceItem.from_parent(self, name=f"{name}[{target}]", test_name=name, target=target)
                 if absent:
                     item.add_marker(pytest.mark.skip(reason=absent))
