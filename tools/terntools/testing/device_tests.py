@@ -178,8 +178,7 @@ def _compile(source: Path, processor: str) -> bytes:
 # Features that not every target has; a test file says in NEEDS which it needs.
 SOCKETS = "sockets"
 ENDURANCE = "endurance"
-TIME = "time"
-_NEEDS = (SOCKETS, ENDURANCE, TIME)
+_NEEDS = (SOCKETS, ENDURANCE)
 
 
 # Which tests of a file run on a target without --exhaustive: all; those that call compiled code, which may differ from
@@ -202,7 +201,7 @@ class Kind:
     one_of: int = 1
 
 
-_FEW = 8  # cases that a sample() leaves
+_FEW = 4  # cases that a sample() leaves
 _THOUSANDS = "thousands of rounds, which faster targets run"
 _IF_EXHAUSTIVE = {ENDURANCE: f"{_THOUSANDS}: --exhaustive"}
 _NO_NETWORK = {SOCKETS: "the emulated Cortex-M33 has no network"}
@@ -212,12 +211,11 @@ KINDS = {
     "pico": Kind(
         partial(EmulatedTarget, "pico"),
         {SOCKETS: "a Pico without Wi-Fi has no sockets", ENDURANCE: _THOUSANDS},
-        {TIME: "half a minute on an emulated Pico: --exhaustive"},
-        CHIP,
-        8,
+        selection=CHIP,
+        one_of=16,
     ),
-    "xtensa": Kind(partial(EmulatedTarget, "xtensa"), {}, _IF_EXHAUSTIVE, COMPILED, 4),
-    "m33": Kind(partial(EmulatedTarget, "m33"), _NO_NETWORK, _IF_EXHAUSTIVE, COMPILED, 4),
+    "xtensa": Kind(partial(EmulatedTarget, "xtensa"), {}, _IF_EXHAUSTIVE, COMPILED, one_of=4),
+    "m33": Kind(partial(EmulatedTarget, "m33"), _NO_NETWORK, _IF_EXHAUSTIVE, COMPILED, one_of=4),
     # A Pico's code on a Cortex-M33, which executes all of ARMv6-M: at a fraction of the whole chip's cost.
     "armv6m": Kind(partial(EmulatedTarget, "m33", "armv6m"), _NO_NETWORK, _IF_EXHAUSTIVE, one_of=4),
     "rv32": Kind(partial(EmulatedTarget, "rv32"), {}, _IF_EXHAUSTIVE, one_of=4),
