@@ -12,8 +12,9 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import tern
 from ternhost.errors import UsageError
@@ -236,34 +237,38 @@ def absence(name: str) -> str | None:
 
 def test_names(path: Path) -> list[str]:
     """The names of the test functions of a file, in order, without importing it."""
-    functions = [node.name for node in _statements(path) if isinstance(node, ast.FunctionDef)]
-    return [name for name in functions if name.startswith("test_")]
+    return _read_tests(path.read_text())[0]
 
 
 def needs(path: Path) -> dict[str, str]:
     """The NEEDS of a file by test; a text there is the need of all its tests."""
-    for node in _statements(path):
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "NEEDS":
-            value: dict[str, str] | str = ast.literal_eval(node.value)
-            needed = dict.fromkeys(test_names(path), value) if isinstance(value, str) else value
-            if unknown := {*needed.values()} - {*_NEEDS}:
-                raise UsageError(f"{path}: NEEDS knows {', '.join(_NEEDS)}, and not {min(unknown)}")
-            return needed
-    return {}
+    names, said = _read_tests(path.read_text())
+    value = said.get("NEEDS", {})
+    needed: dict[str, str] = dict.fromkeys(names, value) if isinstance(value, str) else value
+    if unknown := {*needed.values()} - {*_NEEDS}:
+        raise UsageError(f"{path}: NEEDS knows {', '.join(_NEEDS)}, and not {min(unknown)}")
+    return needed
 
 
 def selected(path: Path, selection: str) -> list[str]:
     """The tests of a file in that selection: all where it says so, as `CHIP = True` does, else those of vectors."""
-    names = test_names(path)
-    said = {ast.unparse(node) for node in _statements(path) if isinstance(node, ast.Assign)}
-    enough = {COMPILED: {"COMPILED = True", "CHIP = True"}, CHIP: {"CHIP = True"}}
-    if selection == ALL or said & enough[selection]:
+    names, said = _read_tests(path.read_text())
+    if selection in (ALL, *said) or CHIP in said:
         return names
     return [name for name in names if "vectors" in name]
 
 
-def _statements(path: Path) -> list[ast.stmt]:
-    return ast.parse(path.read_text(), filename=str(path)).body
+@cache
+def _read_tests(text: str) -> tuple[list[str], dict[str, Any]]:
+    """The names of the test functions in a file's text, and the values of its NEEDS, COMPILED and CHIP."""
+    names, said = [], {}
+    for node in ast.parse(text).body:
+        match node:
+            case ast.FunctionDef(name=name) if name.startswith("test_"):
+                names.append(name)
+            case ast.Assign(targets=[ast.Name(id=("NEEDS" | "COMPILED" | "CHIP") as name)], value=value):
+                said[name] = ast.literal_eval(value)
+    return names, said
 
 
 def run_file(target: Target, path: Path, names: Sequence[str], timeout: float = TIMEOUT) -> list[Outcome]:
