@@ -23,11 +23,6 @@ def states(outcomes):
     return [outcome.state for outcome in outcomes]
 
 
-def test_it_runs_on_micropython(tmp_path):
-    text = "import sys\ndef test_where():\n    assert sys.implementation.name == 'micropython', sys.implementation\n"
-    assert states(run(tmp_path, text)) == [PASSED]
-
-
 def test_names_are_those_of_the_file_in_order(tmp_path):
     path = tmp_path / "test_it.py"
     path.write_text(
@@ -112,20 +107,6 @@ def test_only_a_verdict_of_this_run_counts(tmp_path, text):
     assert outcome.state == FAILED
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds", "state"),
-    [
-        ("def test_a(): pass\n", 60, PASSED),
-        ("def test_a(): assert False\n", 60, FAILED),
-        ("def test_a():\n    import time; time.sleep(60)\n", 1, TIMED_OUT),
-    ],
-)
-def test_outcomes_on_the_interpreter_of_the_emulated_device(tmp_path, text, seconds, state):
-    path = tmp_path / "test_it.py"
-    path.write_text(text)
-    assert states(device_tests.run_file(UnixTarget(), path, ["test_a"], seconds)) == [state]
-
-
 @pytest.fixture
 def run_pytest(tmp_path):
     """Run pytest over two device tests of its own, with options."""
@@ -151,10 +132,6 @@ def test_under_pytest_each_test_runs_on_cpython_and_on_the_device(run_pytest):
     assert "test_it.py::test_cpython_only[unix] FAILED" in ended.stdout
     assert "on unix:" in ended.stdout
     assert "assert sys.implementation.name == 'cpython'\nAssertionError" in ended.stdout
-
-
-def test_one_test_is_named_for_all_targets(run_pytest):
-    assert "2 passed" in run_pytest("test_it.py::test_same").stdout
 
 
 @pytest.mark.slow
