@@ -30,15 +30,13 @@ _RUNNER = Path(__file__).with_name("device_runner.py")
 TIMEOUT = 120.0
 _EMULATION = 5  # times as long as a board, where other work keeps this machine busy
 
-PASSED, FAILED, TIMED_OUT = 0, 1, 2
-
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of one test function (PASSED, FAILED or TIMED_OUT) and its output."""
+    """Outcome of one test function, and its output."""
 
     name: str
-    state: int
+    passed: bool
     output: str
 
 
@@ -261,7 +259,8 @@ def selected(path: Path, selection: str) -> list[str]:
 @cache
 def _read_tests(text: str) -> tuple[list[str], dict[str, Any]]:
     """The names of the test functions in a file's text, and the values of its NEEDS, COMPILED and CHIP."""
-    names, said = [], {}
+    names: list[str] = []
+    said: dict[str, Any] = {}
     for node in ast.parse(text).body:
         match node:
             case ast.FunctionDef(name=name) if name.startswith("test_"):
@@ -291,7 +290,7 @@ def _read(mark: str, transcript: Transcript, names: Sequence[str]) -> Iterable[O
         if word == "start":
             running, output = rest, []
         elif word in ("pass", "fail") and rest == running and running in waiting:
-            yield Outcome(running, PASSED if word == "pass" else FAILED, "\n".join(output))
+            yield Outcome(running, word == "pass", "\n".join(output))
             waiting.remove(running)
             running = None
         elif word == "end":
@@ -301,14 +300,13 @@ def _read(mark: str, transcript: Transcript, names: Sequence[str]) -> Iterable[O
     # The remaining tests have no verdict: the device stopped in the first of them.
     for name in waiting:
         if name not in (running, waiting[0]):
-            yield Outcome(
-                name, TIMED_OUT if transcript.timed_out else FAILED, f"not run: stopped in {waiting[0]}"
-            )
-        elif transcript.timed_out:
-            yield Outcome(name, TIMED_OUT, "\n".join([*output, "no answer in time"]))
+            yield Outcome(name, False, f"not run: stopped in {waiting[0]}")
+            continue
+        if transcript.timed_out:
+            why = "no answer in time"
         else:
             why = "skipped by the device" if ended else "the device stopped before the end"
-            yield Outcome(name, FAILED, "\n".join([*output, why]))
+        yield Outcome(name, False, "\n".join([*output, why]))
 
 
 def with_source(output: str, path: Path) -> str:

@@ -38,7 +38,6 @@ class Targets:
 
     def __init__(self, config: pytest.Config) -> None:
         self.names: list[str] = [name for name in config.getoption("target").split(",") if name]
-        self._timeout: float = config.getoption("device_timeout")
         self._port: str | None = config.getoption("port")
         self._baud: int = config.getoption("baud")
         self._exhaustive: bool = config.getoption("exhaustive")
@@ -70,7 +69,7 @@ class Targets:
 
     def _run(self, name: str, path: Path) -> dict[str, Outcome]:
         target = _once(self._made, name, lambda: self._make(name))
-        outcomes = device_tests.run_file(target, path, self.wanted[name, path], self._timeout)
+        outcomes = device_tests.run_file(target, path, self.wanted[name, path])
         return {outcome.name: outcome for outcome in outcomes}
 
     def _make(self, name: str) -> Target:
@@ -113,9 +112,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="where device tests run beside CPython (default: unix)",
     )
     group.addoption("--not-on-cpython", action="store_true", help="device tests on --target and --port alone")
-    group.addoption(
-        "--device-timeout", type=float, default=device_tests.TIMEOUT, help="seconds a device test file"
-    )
     group.addoption("--exhaustive", action="store_true", help="slow tests as well")
     group.addoption(
         "--port", metavar="PORT", help="a board on which they run too: a device or a socket:// URL"
@@ -195,7 +191,7 @@ class DeviceItem(pytest.Item):
 
     def runtest(self) -> None:
         outcome = self.config.stash[_TARGETS_KEY].outcomes(self.target, self.path)[self.test_name]
-        if outcome.state != device_tests.PASSED:
+        if not outcome.passed:
             raise DeviceTestError(outcome)
         self.add_report_section("call", f"{self.target} output", outcome.output)
 
