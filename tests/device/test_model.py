@@ -404,37 +404,6 @@ def test_prediction_vectors():
                 assert [own.probability(row, j) for j in labels] == case["probabilities"][i], case["comment"]
 
 
-def exact(own, parameters, row, i):
-    """z of class i as a whole sum of products tells it."""
-    d = own.d
-    total = sum(parameters[i * d + j] * row[j] for j in range(d))
-    shift = -own.exponent
-    return ((total >> 8) + (1 << shift - 9)) >> shift - 8
-
-
-def test_scores_are_the_products():
-    words = Words(2)
-    own = opened(scratch.folder())
-    number = 0
-    for kind, classes, d in ((1, 1, 1), (2, 1, 128), (4, 8, 128), (4, 128, 8)):
-        for exponent in (-12, -20, -30):
-            for fill in (None, 32767, -32768):
-                number += 1
-                n = classes * d
-                parameters = some(words, n) if fill is None else array("h", [fill] * n)
-                own.take_model(frame_of(number, parameters, kind, exponent, classes), KEY)
-                rows = [
-                    some(words, d),
-                    array("h", [32767] * d),
-                    array("h", [-32768] * d),
-                    array("h", bytes(2 * d)),
-                ]
-                for row in rows:
-                    for i in (0, classes // 2, classes - 1):
-                        assert own.score(row, i) == exact(own, parameters, row, i)
-                    assert -(1 << 26) <= own.score(row) <= 1 << 26
-
-
 def test_what_a_model_cannot_predict_is_refused():
     own = opened(scratch.folder())
     row = array("h", (ONE, ONE, 0))
