@@ -132,7 +132,7 @@ WRONG = [
         ("bytes behind the card", "len(frame) == end_of(layout) + rest + wire.TAG_BYTES", "len(frame) >= end_of(layout) + rest + wire.TAG_BYTES"),
         ("features from d on", "require(j < self.d or not bit, ", "require(True, "),
         ("features from the top bit", ">> (j & 7) & 1", ">> (7 - (j & 7)) & 1"),
-        ("k above the features asked for", 'require(self.k <= self.values, "k out of bounds")', ""),
+        ("k above the features asked for", 'require(self.k <= self.values, "k out of bounds")', "self.k = min(self.k, self.values)"),
     ),
     *of(
         "inference",
@@ -162,7 +162,6 @@ WRONG = [
         ("masks of d for all draws", "        while mask >> 1 >= last:\n            mask >>= 1\n", ""),
         ("a last value that is never drawn", "while j > last:", "while j >= last > 0:"),
         ("no exchange", "order[j] = order[j] & 32768 | order[i] & 32767", "pass"),
-        ("all of them drawn, too", "    if k == d:\n", "    if False:\n"),
     ),
     *of(
         "entropy",
