@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from esptool.loader import ESPLoader
+from harness import uf2_files
 from harness.port import Port, silent
 
 from ternhost.cli import main
@@ -315,7 +316,7 @@ def changed(data, at, value):
 
 
 def test_a_binary_made_into_uf2_reads_back():
-    data = uf2.from_binary(PROGRAM + b"tail")
+    data = uf2_files.from_binary(PROGRAM + b"tail")
     image = uf2.read(data)
     assert image.chip == "RP2040"
     assert b"".join(block for _, block in image.blocks).rstrip(b"\0") == (PROGRAM + b"tail").rstrip(b"\0")
@@ -323,8 +324,8 @@ def test_a_binary_made_into_uf2_reads_back():
 
 
 def test_the_extra_block_of_an_rp2350_is_no_part_of_its_image():
-    extra = changed(uf2.from_binary(bytes(256), uf2.RP2350_ARM), 28, struct.pack("<I", 0xE48BFF57))
-    image = uf2.read(extra + uf2.from_binary(PROGRAM, uf2.RP2350_ARM))
+    extra = changed(uf2_files.from_binary(bytes(256), uf2.RP2350_ARM), 28, struct.pack("<I", 0xE48BFF57))
+    image = uf2.read(extra + uf2_files.from_binary(PROGRAM, uf2.RP2350_ARM))
     assert image.chip == "RP2350"
     assert image.size == len(PROGRAM)
 
@@ -333,18 +334,21 @@ def test_the_extra_block_of_an_rp2350_is_no_part_of_its_image():
     ("data", "why"),
     [
         (b"", "cut short"),
-        (uf2.from_binary(PROGRAM)[:-1], "cut short"),
-        (uf2.from_binary(PROGRAM)[:-512], "blocks are missing"),
-        (uf2.from_binary(PROGRAM)[512:], "blocks are missing"),
+        (uf2_files.from_binary(PROGRAM)[:-1], "cut short"),
+        (uf2_files.from_binary(PROGRAM)[:-512], "blocks are missing"),
+        (uf2_files.from_binary(PROGRAM)[512:], "blocks are missing"),
         (bytes(512), "no UF2 file"),
-        (changed(uf2.from_binary(PROGRAM), 512, b"\0"), "block 1 is damaged"),
-        (changed(uf2.from_binary(PROGRAM), 1020, b"\0"), "block 1 is damaged"),
-        (changed(uf2.from_binary(PROGRAM), 512 + 16, struct.pack("<I", 1000)), "block 1 is damaged"),
-        (changed(uf2.from_binary(PROGRAM), 512 + 20, struct.pack("<I", 3)), "out of order|missing"),
-        (changed(uf2.from_binary(PROGRAM), 512 + 28, struct.pack("<I", uf2.RP2350_ARM)), "several chips"),
-        (uf2.from_binary(PROGRAM, 0x1C5F21B0), "another chip"),
-        (uf2.from_binary(PROGRAM, start=0x20000000), "no flash"),
-        (changed(uf2.from_binary(PROGRAM), 8, struct.pack("<I", 0x2001)), "not for the main flash"),
+        (changed(uf2_files.from_binary(PROGRAM), 512, b"\0"), "block 1 is damaged"),
+        (changed(uf2_files.from_binary(PROGRAM), 1020, b"\0"), "block 1 is damaged"),
+        (changed(uf2_files.from_binary(PROGRAM), 512 + 16, struct.pack("<I", 1000)), "block 1 is damaged"),
+        (changed(uf2_files.from_binary(PROGRAM), 512 + 20, struct.pack("<I", 3)), "out of order|missing"),
+        (
+            changed(uf2_files.from_binary(PROGRAM), 512 + 28, struct.pack("<I", uf2.RP2350_ARM)),
+            "several chips",
+        ),
+        (uf2_files.from_binary(PROGRAM, 0x1C5F21B0), "another chip"),
+        (uf2_files.from_binary(PROGRAM, start=0x20000000), "no flash"),
+        (changed(uf2_files.from_binary(PROGRAM), 8, struct.pack("<I", 0x2001)), "not for the main flash"),
     ],
 )
 def test_files_that_are_not_whole_or_not_for_a_pico_are_refused(data, why):
@@ -367,7 +371,7 @@ def test_a_volume_is_known_by_its_info_file(tmp_path):
 def waiting(tmp_path):
     """A Pico in its boot loader, and a firmware for it."""
     (tmp_path / "INFO_UF2.TXT").write_text("Board-ID: RPI-RP2\n")
-    (tmp_path / "new.uf2").write_bytes(uf2.from_binary(bytes(200_000)))
+    (tmp_path / "new.uf2").write_bytes(uf2_files.from_binary(bytes(200_000)))
     return tmp_path, flash.read_firmware(tmp_path / "new.uf2")
 
 

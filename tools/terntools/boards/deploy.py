@@ -28,7 +28,7 @@ LIBRARY = "/lib/tern"
 MAIN = "/main.py"
 PROGRAM = "/lib/main.py"  # started by the loader
 UPDATE = "update"  # the module whose boards have a loader
-HELLO_WAIT = 20.0
+HELLO_WAIT = 20.0  # seconds until a board that was started says hello
 
 # sys.implementation._mpy holds the .mpy version, the version of its native code, and the processor as an index
 # into mpy-cross's names (MicroPython, "MicroPython .mpy files").
@@ -215,11 +215,11 @@ def plan(
     return machine, compare(repl, library_files(machine, whole, more, program), prune=LIBRARY)
 
 
-def wait_for_hello(port: str, timeout: float = HELLO_WAIT) -> host_frames.Hello:
+def wait_for_hello(port: str, timeout: float | None = None) -> host_frames.Hello:
     """The hello of the board on `port`, which has just been started. Raises DeviceError and RefusedError."""
     try:
         with contextlib.closing(open_link(port, SimpleQueue())) as link:
-            return link.hello(timeout)
+            return link.hello(timeout or HELLO_WAIT)
     except DeviceError as error:
         raise DeviceError(
             f"the files are on the board, but no tern answers on {port}{_why(port)}",
