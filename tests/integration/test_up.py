@@ -106,12 +106,6 @@ def board():
 
 
 @pytest.fixture
-def pico(box):
-    with boot(box) as one, Repl(one.url) as repl:
-        yield repl
-
-
-@pytest.fixture
 def store(box):
     with Store(box / "store.sqlite") as one:
         yield one
@@ -214,41 +208,33 @@ def test_what_a_member_no_longer_has_is_removed(board, store, monkeypatch):
     assert not provision.plan(board, member(7, whole_fleet=False), store)
 
 
-def test_files_that_are_no_longer_part_of_the_library_go(pico):
-    machine, changes = deploy.plan(pico)
-    assert machine.processor == "armv6m"
-    names = set(changes.write)
-    assert "/lib/tern/boards/rp2.mpy" in names
-    assert not any("esp32" in name or "mqtt" in name for name in names)  # neither fits a Pico without Wi-Fi
-    assert list(changes.write)[-1] == "/main.py"
-    pico.write_file("/lib/tern/card.py", b"an old one")
-    assert deploy.plan(pico)[1].remove == ("/lib/tern/card.py",)
-
-
-def test_another_chips_firmware_is_refused_before_the_boot_loader(box):
+def test_a_pico_with_micropython(box, store):
+    """Files that are no longer part of the library go; another chip's firmware is refused; erased it is anybody."""
     (box / "other.uf2").write_bytes(uf2_files.from_binary(bytes(512), uf2.RP2350_ARM))
-    firmware = flash.read_firmware(box / "other.uf2")
     with boot(box) as one:
-        with pytest.raises(Exception, match=r"is for RP2350, and the board .* nothing was changed"):
-            flash.flash(one.url, firmware, volume=box / "volume")
         with Repl(one.url) as repl:
-            assert repl.evaluate("1 + 1") == 2
+            machine, changes = deploy.plan(repl)
+            assert machine.processor == "armv6m"
+            names = set(changes.write)
+            assert "/lib/tern/boards/rp2.mpy" in names
+            assert not any(
+                "esp32" in name or "mqtt" in name for name in names
+            )  # neither fits a Pico without Wi-Fi
+            assert list(changes.write)[-1] == "/main.py"
+            repl.write_file("/lib/tern/card.py", b"an old one")
+            assert deploy.plan(repl)[1].remove == ("/lib/tern/card.py",)
+            deploy.apply(repl, provision.plan(repl, member(7), store))
+        with pytest.raises(UsageError, match=r"is for RP2350, and the board .* nothing was changed"):
+            flash.flash(one.url, flash.read_firmware(box / "other.uf2"), volume=box / "volume")
+        flash.flash(one.url, flash.read_firmware(box / "firmware.uf2"), volume=box / "volume", erase=True)
+        with Repl(one.url) as repl:
+            assert repl.directory("/") == {}
+            assert provision.plan(repl, member(8), store)
 
 
 def test_code_that_fails_says_so_and_a_silent_board_is_an_error(board):
     with pytest.raises(DeviceError):
         board.run("while True: pass", timeout=1.0)
-
-
-def test_an_erased_board_may_become_another_device(box, store):
-    firmware = flash.read_firmware(box / "firmware.uf2")
-    with boot(box) as one:
-        with Repl(one.url) as repl:
-            deploy.apply(repl, provision.plan(repl, member(7), store))
-        flash.flash(one.url, firmware, volume=box / "volume", erase=True)
-        with Repl(one.url) as repl:
-            assert repl.directory("/") == {}
-            assert provision.plan(repl, member(8), store)
 
 
 @pytest.fixture

@@ -184,6 +184,12 @@ def firmware_for(chip, size=150_000):
     return bytes(data)
 
 
+def flash_esp32(board, tmp_path, chip="esp32", **options):
+    """Flash the board with a whole firmware for `chip`, over its ROM unless told otherwise."""
+    firmware = flash.read_firmware(save(tmp_path, firmware_for(chip)))
+    return flash.flash(board.port, firmware, reset=False, **{"stub": False, **options})
+
+
 def save(tmp_path, data, name="firmware.bin"):
     path = Path(tmp_path / name)
     path.write_bytes(data)
@@ -196,12 +202,8 @@ def test_what_was_written_is_in_flash_at_the_chips_offset(rom, tmp_path, chip, s
     board = rom(chip)
     data = firmware_for(chip)
     shown = []
-    result = flash.flash(
-        board.port,
-        flash.read_firmware(save(tmp_path, data)),
-        reset=False,
-        stub=stub,
-        progress=lambda done, total: shown.append(done / total),
+    result = flash_esp32(
+        board, tmp_path, chip, stub=stub, progress=lambda done, total: shown.append(done / total)
     )
     offset = CHIPS[chip][5]
     assert result["verified"] is True
@@ -216,7 +218,7 @@ def test_what_was_written_is_in_flash_at_the_chips_offset(rom, tmp_path, chip, s
 def test_erase_takes_all_of_the_flash(rom, tmp_path):
     board = rom("esp32")
     data = firmware_for("esp32")
-    flash.flash(board.port, flash.read_firmware(save(tmp_path, data)), reset=False, erase=True)
+    flash_esp32(board, tmp_path, stub=True, erase=True)
     assert board.flash[0x1000 : 0x1000 + len(data)] == data
     assert set(board.flash[:0x1000]) == set(board.flash[0x1000 + len(data) + 4096 :]) == {0xFF}
 
@@ -226,7 +228,7 @@ def test_another_chip_is_refused_before_anything_is_erased(rom, tmp_path):
     with pytest.raises(
         UsageError, match=r"is for ESP32-S3, and the board on .* has an ESP32; nothing was changed"
     ):
-        flash.flash(board.port, flash.read_firmware(save(tmp_path, firmware_for("esp32s3"))), reset=False)
+        flash_esp32(board, tmp_path, "esp32s3", stub=True)
     assert not board.erased
     assert not any(board.flash)
 
@@ -258,9 +260,7 @@ def test_a_cable_pulled_while_writing_says_how_to_recover(rom, tmp_path, monkeyp
     monkeypatch.setattr("esptool.cmds.DEFAULT_CONNECT_ATTEMPTS", 1)  # to find it again, a second each
     board = rom("esp32", cut_after=3)
     with pytest.raises(DeviceError, match="flashing broke off") as caught:
-        flash.flash(
-            board.port, flash.read_firmware(save(tmp_path, firmware_for("esp32"))), reset=False, stub=False
-        )
+        flash_esp32(board, tmp_path)
     assert caught.value.exit_code == 3
     assert "hold boot" in caught.value.hint.lower()
     assert "--no-reset" in caught.value.hint
@@ -271,9 +271,8 @@ def test_ctrl_c_while_writing_says_how_to_recover(rom, tmp_path):
         if done >= total // 2:
             raise KeyboardInterrupt
 
-    firmware = flash.read_firmware(save(tmp_path, firmware_for("esp32")))
     with pytest.raises(InterruptedByUser, match="flashing was interrupted") as caught:
-        flash.flash(rom("esp32").port, firmware, reset=False, stub=False, progress=stop)
+        flash_esp32(rom("esp32"), tmp_path, progress=stop)
     assert caught.value.exit_code == 130
     assert "--no-reset" in caught.value.hint
 
@@ -281,9 +280,7 @@ def test_ctrl_c_while_writing_says_how_to_recover(rom, tmp_path):
 def test_a_flash_that_does_not_keep_its_bytes_does_not_verify(rom, tmp_path):
     board = rom("esp32", faulty=True)
     with pytest.raises(TernError, match="does not verify") as caught:
-        flash.flash(
-            board.port, flash.read_firmware(save(tmp_path, firmware_for("esp32"))), reset=False, stub=False
-        )
+        flash_esp32(board, tmp_path)
     assert "run the same command again" in caught.value.hint
 
 

@@ -116,24 +116,20 @@ def add_parser(subparsers: Any) -> None:
         "info",
         "show the identity and the state of a board, or of each board of a fleet",
         "tern device info a0\ntern device info --fleet port:/dev/ttyACM0,/dev/ttyACM1",
+        run_info,
     )
-    info.set_defaults(func=run_info)
-
     ping = add_command(
         actions,
         "ping",
         "time how long a board takes to answer, or each board of a fleet",
         "tern device ping a0",
+        run_ping,
     )
     ping.add_argument("--count", type=int, default=5, metavar="N", help="ask each board N times (default 5)")
-    ping.set_defaults(func=run_ping)
-
     device_keys.add_actions(actions)
     device_records.add_actions(actions)
-
     for command in (info, ping):
         devices.add_board_or_fleet(command, "emulated:N or port:PATH[,PATH...]")
-        command.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run_info(args: argparse.Namespace) -> int:

@@ -23,6 +23,8 @@ def add_actions(actions: Any) -> None:
         "records",
         "read the records on a board as CSV, or put others there; its program is interrupted, and started again",
         "tern device records a0 --output mine.csv\ntern device records a0 --clear --fill mine.csv",
+        _run,
+        "print one JSON object, and no records",
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
     add_option(parser, "--output FILE", "write them to a CSV file (default: to standard output)")
@@ -33,8 +35,6 @@ def add_actions(actions: Any) -> None:
         "append the records of a CSV file: a row holds features, then the label, in [-1, 1]",
     )
     add_option(parser, "--classes", "labels are numbers of classes, from 0")
-    parser.add_argument("--json", action="store_true", help="print one JSON object, and no records")
-    parser.set_defaults(func=_run)
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -135,7 +135,7 @@ def _named(tree: ast.Module) -> set[str]:
 
 
 def _bound_names(node: ast.AST) -> list[str]:
-    """The names that a node assigns, deletes, defines or takes as a parameter."""
+    """The names that a node itself assigns, deletes, defines or takes as a parameter; none of an import."""
     match node:
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
             return [name]

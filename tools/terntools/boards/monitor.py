@@ -219,13 +219,13 @@ def add_parser(subparsers: Any) -> None:
         "monitor",
         "watch a board: frames, rates, errors, budget, heap, temperature",
         "tern monitor a0\ntern monitor a0 --seconds 10 --json",
+        _run,
+        "print one JSON object at the end",
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
     add_option(parser, "--seconds S", "end after so many seconds (default: at Ctrl-C)", type=float)
     add_option(parser, "--every S", "seconds between hellos", 2.0)
     add_option(parser, "--quiet", "print no line for each frame")
-    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
-    parser.set_defaults(func=_run)
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ for byte, those that it makes here (answers.py).
 from __future__ import annotations
 
 import contextlib
+import io
 import re
 import tempfile
 from collections.abc import Iterator
@@ -239,10 +240,9 @@ def expected_answers() -> tuple[str, ...]:
             target = Path(folder, path)
             target.parent.mkdir(exist_ok=True)
             target.write_bytes(data)
-        made = [answers.of_card(card, _INPUTS) for card in _cards()]
-        for model in (wire.LINEAR, wire.LOGISTIC, wire.SVM):
-            made.append(answers.of_gradient(model, _parameters(model), _EXPONENT, _rows()))
-        return (*made, *answers.of_rounds(folder, _rounds()))
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(program(folder).replace("answers", answers.__name__, 1), {})
+    return tuple(printed.getvalue().splitlines())
 
 
 def library_answers(repl: Repl) -> tuple[str, ...]:
