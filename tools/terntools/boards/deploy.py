@@ -7,7 +7,7 @@ import ast
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -19,10 +19,8 @@ from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.reach.links import open_link
 from terntools.boards import devices, modules, mpy, self_check
-from terntools.boards.repl import Repl
+from terntools.boards.repl import FileProgress, Repl
 from terntools.terminal import Bar
-
-Progress = Callable[[int, int], None]  # bytes, of bytes
 
 LIBRARY = "/lib/tern"
 MAIN = "/main.py"
@@ -172,7 +170,7 @@ def compare(repl: Repl, files: Mapping[str, bytes], prune: str | None = None) ->
     return Changes(write, tuple(stale), files.get(MAIN, b""))
 
 
-def apply(repl: Repl, changes: Changes, progress: Progress | None = None) -> None:
+def apply(repl: Repl, changes: Changes, progress: FileProgress | None = None) -> None:
     """Make the changes. An interruption leaves whole files; the same command then does the rest."""
     done = 0
     for path, data in changes.write.items():
@@ -188,7 +186,7 @@ def apply(repl: Repl, changes: Changes, progress: Progress | None = None) -> Non
         repl.remove(path)
 
 
-def install(repl: Repl, machine: Machine, changes: Changes, progress: Progress | None = None) -> None:
+def install(repl: Repl, machine: Machine, changes: Changes, progress: FileProgress | None = None) -> None:
     """Make the changes on a board that computes what it must: before them (if any) its compiler is tried, after them
     the code.
 

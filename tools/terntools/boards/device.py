@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import queue
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from statistics import median
 from typing import Any
 
@@ -21,7 +21,7 @@ from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import MICRO
 from ternhost.provision.boards import board_directories, new_keys, provision_board
 from ternhost.reach import fleet
-from ternhost.reach.links import Link, open_link
+from ternhost.reach.links import open_link
 from terntools.boards import device_keys, device_records, devices
 
 _ENTROPY = {wire.FAILED: "failed", wire.CTR_DRBG: "CTR_DRBG AES-256", wire.HASH_DRBG: "Hash_DRBG SHA-256"}
@@ -43,19 +43,9 @@ def boards(spec: str) -> Iterator[list[str]]:
             yield list(there.ports)
 
 
-@contextmanager
-def opened(port: str) -> Iterator[Link]:
-    """A link to the board at `port`, for a while."""
-    link = open_link(port, queue.SimpleQueue())
-    try:
-        yield link
-    finally:
-        link.close()
-
-
 def info(port: str, timeout: float = 5.0) -> dict[str, Any]:
     """The board's own description at `port`. Raises DeviceError, and RefusedError for another schema."""
-    with opened(port) as link:
+    with closing(open_link(port, SimpleQueue())) as link:
         hello = link.hello(timeout)
     board, interpreter, version = [*(hello.text or "").split("; "), "", "", ""][:3]
     return {
@@ -83,7 +73,7 @@ def info(port: str, timeout: float = 5.0) -> dict[str, Any]:
 
 def ping(port: str, count: int = 5, timeout: float = 5.0) -> dict[str, Any]:
     """Say hello to the board at `port` `count` times; milliseconds until its answer. Raises as `info` does."""
-    with opened(port) as link:
+    with closing(open_link(port, SimpleQueue())) as link:
         link.hello(timeout)  # the first may find it still starting
         times = []
         for _ in range(count):

@@ -46,7 +46,12 @@ def _run(args: argparse.Namespace) -> int:
     speaks = rows is not None and devices.identify(port, deploy.HELLO_WAIT).tern is not None
     with records.opened(port) as repl:
         with Bar("reading records") as bar:
-            held = _read(repl, bar, damaged=args.clear and not args.output)
+            try:
+                held = records.read(repl, bar.update)
+            except UsageError:
+                if args.output or not args.clear:
+                    raise
+                held = records.Held(None, None)  # damaged, and to be removed
         if args.output:
             _write(Path(args.output), held.rows, args.classes)
         if rows is not None:
@@ -75,16 +80,6 @@ def _run(args: argparse.Namespace) -> int:
     else:
         print_result(result, _summary(result), args.json)
     return OK
-
-
-def _read(repl: Repl, bar: Bar, damaged: bool) -> records.Held:
-    # damaged: they may be.
-    try:
-        return records.read(repl, bar.update)
-    except UsageError:
-        if damaged:
-            return records.Held(None, None)
-        raise
 
 
 def _check_width(repl: Repl, rows: Rows, held: records.Held) -> None:

@@ -202,7 +202,9 @@ class Member:
 
     def fleet_file(self, fleet: FleetKey) -> bytes:
         """fleet.bin with the fleet's key. Raises UsageError."""
-        records = self.most_records or _most_records(len(self.rows))
+        # It is public and reveals little: the smallest power of two from 64 on that is not below their number.
+        enough = min(max(_LEAST_BOUND, 1 << (len(self.rows) - 1).bit_length()), _MAX_RECORDS)
+        records = self.most_records or enough
         return fleet_file(fleet.key, self.pause, self.slot, self.reserve, fleet.epoch, records)
 
 
@@ -213,11 +215,6 @@ def check_fits(rows: Rows) -> None:
             f"{len(rows)} records of {rows.shape[1] - 1} features do not fit a device",
             hint=f"at most {_MAX_RECORDS} records of 1 to {wire.MAX_DIMENSION} features, the constant one included",
         )
-
-
-def _most_records(count: int) -> int:
-    # It is public and reveals little: the smallest power of two from 64 on that is not below `count`.
-    return min(max(_LEAST_BOUND, 1 << (count - 1).bit_length()), _MAX_RECORDS)
 
 
 def policy(largest: str, budget: str) -> Policy:
@@ -283,7 +280,8 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
 
 def _files(member: Member, key: bytes, fleet: FleetKey, last: int) -> dict[str, bytes]:
     # Path on the board -> content; clients.bin last, but for the lock: after that there is no way back.
-    made = board_files(member.device, [key], member.rows, member.policy, _mask(member.shapes), last)
+    mask = sum(1 << SHAPES[shape] for shape in set(member.shapes))
+    made = board_files(member.device, [key], member.rows, member.policy, mask, last)
     names = (storage.RECORDS, storage.ledger_name(member.device))
     files = {"/" + name: made[name] for name in names}
     files["/" + storage.FLEET] = member.fleet_file(fleet)
@@ -294,10 +292,6 @@ def _files(member: Member, key: bytes, fleet: FleetKey, last: int) -> dict[str, 
     if member.lock:
         files.update(lock.files(network=member.broker is not None))
     return files
-
-
-def _mask(shapes: Sequence[str]) -> int:
-    return sum(1 << SHAPES[shape] for shape in set(shapes))
 
 
 def _device(repl: Repl) -> int | None:
