@@ -110,10 +110,6 @@ class Changes:
     def size(self) -> int:
         return sum(map(len, self.write.values()))
 
-    def without(self, path: str) -> Changes:
-        """All but the one to this file."""
-        return Changes({one: data for one, data in self.write.items() if one != path}, self.remove, self.main)
-
     def lines(self) -> list[str]:
         """For people, a line each."""
         written = [f"write  {path}  {len(data):,} bytes" for path, data in self.write.items()]
@@ -196,7 +192,8 @@ def install(repl: Repl, machine: Machine, changes: Changes, progress: FileProgre
     if changes:
         self_check.require_compiler(repl, machine.processor)
     repl.remove(MAIN)
-    apply(repl, changes.without(MAIN), progress)
+    first = {path: data for path, data in changes.write.items() if path != MAIN}
+    apply(repl, Changes(first, changes.remove), progress)
     self_check.require_library(repl)
     repl.run(_SETTLE)
     repl.write_file(MAIN, changes.main or mpy.MAIN.read_bytes())

@@ -135,19 +135,15 @@ def run_info(args: argparse.Namespace) -> int:
             f"heap free {board['heap_free_bytes']:,} bytes; schema {board['schema']}"
         )
         lines.append(f"  entropy {board['entropy']}, tested on {_TESTED_ON[board['entropy_assessed']]}")
-        lines.extend(_troubles(board))
+        counts = [
+            f"{board[what]:,} {what if board[what] > 1 else what[:-1]}"
+            for what in ("exceptions", "restarts")
+            if board[what]
+        ]
+        if counts:
+            lines.append(f"  since power on {' and '.join(counts)}")
     print_result({"boards": boards_info}, "\n".join(lines), args.json)
     return OK
-
-
-def _troubles(board: dict[str, Any]) -> list[str]:
-    # The line that says what went wrong since power on, if anything did.
-    counts = [
-        f"{board[what]:,} {what if board[what] > 1 else what[:-1]}"
-        for what in ("exceptions", "restarts")
-        if board[what]
-    ]
-    return [f"  since power on {' and '.join(counts)}"] if counts else []
 
 
 def run_ping(args: argparse.Namespace) -> int:

@@ -52,8 +52,19 @@ def passwords_of(place: Path, access: Access, store: str | None = None) -> Passw
     place: the directory of a broker or a site. Raises UsageError where there is neither.
     """
     kept, keys = place / BOARDS, store or access.store
+    in_file = not store and kept.exists()
+    if not in_file and not (keys and Path(keys).exists()):
+        raise UsageError(
+            f"there are no passwords of boards in {place}",
+            hint="have the owner of the broker write them: tern broker config DIR --relay SITE; or name the --store",
+        )
 
-    def from_file(first: int) -> str | None:
+    def password_of(first: int) -> str | None:
+        if not in_file:
+            assert keys
+            with Store(keys, create=False, beside=True) as opened:
+                key = opened.keys().get(first)
+            return mqtt.password(key) if key else None
         try:
             password: str | None = json.loads(kept.read_text()).get(mqtt.name(first))
         except OSError as error:
@@ -62,20 +73,7 @@ def passwords_of(place: Path, access: Access, store: str | None = None) -> Passw
             raise UsageError(f"{kept} holds no passwords: {error}") from error
         return password
 
-    def from_store(first: int) -> str | None:
-        assert keys
-        with Store(keys, create=False, beside=True) as opened:
-            key = opened.keys().get(first)
-        return mqtt.password(key) if key else None
-
-    if not store and kept.exists():
-        return from_file
-    if not keys or not Path(keys).exists():
-        raise UsageError(
-            f"there are no passwords of boards in {place}",
-            hint="have the owner of the broker write them: tern broker config DIR --relay SITE; or name the --store",
-        )
-    return from_store
+    return password_of
 
 
 class _Inbox(SimpleQueue[Received]):

@@ -28,10 +28,9 @@ _FLASH_END = FLASH_START + (16 << 20)
 
 @dataclass(frozen=True)
 class Image:
-    """The content of a UF2 file: the chip's name, the family id, and (address, bytes) block by block."""
+    """The content of a UF2 file: the chip's name, and (address, bytes) block by block."""
 
     chip: str
-    family: int
     blocks: tuple[tuple[int, bytes], ...]
 
     @property
@@ -62,7 +61,7 @@ def read(data: bytes, name: str = "the file") -> Image:
     (family,) = families
     if family not in CHIPS:
         raise _bad(name, f"it is for another chip (family {family:#x})")
-    return Image(CHIPS[family], family, tuple(blocks))
+    return Image(CHIPS[family], tuple(blocks))
 
 
 def _blocks(data: bytes, name: str) -> Iterator[tuple[int, int, bytes, int, int]]:
