@@ -9,7 +9,6 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -32,30 +31,21 @@ def sizes_of(board: mpy.Board, more: Sequence[str] = ()) -> dict[str, int]:
 
 
 def on_the_emulated_pico() -> tuple[dict[str, float], dict[str, Any]]:
-    """The figures to keep, the same in every boot of one build; and others of `tern bench latency`.
-
-    The others: heap_free in bytes, us_per_coordinate_native_c, and the whole report.
-    """
+    """The figures to keep, the same in every boot of one build, and all main figures of `tern bench latency`."""
     case = latency.Case()
     with subjects.device("pico-emulated:1") as on:
         bench = latency.Bench(on)
-        heap = bench.heap(replace(case, d=max(100, case.d), k=1))
-        report = bench.report(case)
-        kept = {
-            "request_bytes": len(bench.messages(case, 1)[0]),
-            "report_bytes": case.report_bytes,
-            "garbage_bytes_per_report": heap["garbage_per_report"],
-            "us_per_report": report["median"],
-            "us_per_coordinate": bench.units(case.card, "sample"),
-            "us_per_coordinate_plain_float": bench.units(case.card, "plain"),
-        }
-        assert bench.use_native()
-        others = {
-            "heap_free": heap["free"],
-            "us_per_coordinate_native_c": bench.units(case.card, "sample"),
-            "report": report,
-        }
-    return kept, others
+        figures = latency._main_figures(bench, case, (case.mechanism,), lambda line: None)
+        request_bytes = len(bench.messages(case, 1)[0])
+    kept = {
+        "request_bytes": request_bytes,
+        "report_bytes": case.report_bytes,
+        "garbage_bytes_per_report": figures["heap"]["garbage_per_report"],
+        "us_per_report": figures["us_per_report"]["median"],
+        "us_per_coordinate": figures["us_per_coordinate"][case.mechanism],
+        "us_per_coordinate_plain_float": figures["us_per_coordinate_plain_float"][case.mechanism],
+    }
+    return kept, figures
 
 
 def on_qemu(name: str) -> dict[str, float]:
