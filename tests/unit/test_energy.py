@@ -184,7 +184,6 @@ def test_the_bytes_of_a_power_profiler_kit(monkeypatch):
         sent = b"".join(kit.commands)
         assert b"\x11\x02" in sent  # source mode
         assert bytes((0x0D, 3 + (3300 - 800 + 32) // 256, (3300 - 800 + 32) % 256)) in sent
-        meter.close()
     finally:
         kit.close()
 
