@@ -98,7 +98,11 @@ def test_the_command_refuses_other_options_and_goes_on_with_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["experiment", "rates", "--dataset", "diabetes", "--quick", "--output", str(tmp_path)]
-    assert main([*arguments, "--runs", "1"]) == 0
+    assert main([*arguments, "--runs", "1", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert sorted(Path(path).name for path in result["files"]) == [
+        "rates.csv", "rates.json", "rates.png", "summary.csv",
+    ]  # fmt: skip
     kept = (tmp_path / KEPT).read_bytes()
     picture = (tmp_path / "rates.png").stat().st_mtime_ns
     assert main([*arguments, "--runs", "2"]) == 2
@@ -108,6 +112,8 @@ def test_the_command_refuses_other_options_and_goes_on_with_the_same(
     assert (tmp_path / "rates.png").stat().st_mtime_ns > picture
     assert main([*arguments, "--workers", "0"]) == 2
     assert "--workers must be 1 or more, not 0" in capsys.readouterr().err
+    assert main(["experiment", "erm", "--dataset", "nowhere", "--quick"]) == 2
+    assert "no data set" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("workers", [1, 2])
