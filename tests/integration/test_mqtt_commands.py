@@ -83,19 +83,23 @@ def test_a_broker_lets_in_who_has_a_key_and_forgets_who_is_revoked(tmp_path):
         assert RawClient(access, access.user, access.password).code == 0
 
 
-@pytest.fixture
-def fleet(tmp_path, micropython):
+def two_boards(place):
     """Two boards of three clients, not yet on a broker: (store, directories)."""
     import numpy as np
 
-    path = tmp_path / store_file.NAME
+    path = place / store_file.NAME
     rows = np.full((6, D + 1), 16384, np.int16)
-    boards = board_directories(tmp_path, 2)
+    boards = board_directories(place, 2)
     with Store(path) as store:
         provision_fleet(store, boards, rows, Policy(4_000_000, 40_000_000))
         keys.fleet_key(store)
-    (tmp_path / "card").write_bytes(CARD)
+    (place / "card").write_bytes(CARD)
     return path, boards
+
+
+@pytest.fixture
+def fleet(tmp_path, micropython):
+    return two_boards(tmp_path)
 
 
 def serve(path, broker_name, *words):

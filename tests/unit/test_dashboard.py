@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import os
 import socket
 import time
 from dataclasses import replace
@@ -10,7 +11,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from ternhost.errors import UsageError
+from ternhost.cli import main
+from ternhost.errors import USAGE
 from ternhost.learn import judging
 from ternhost.learn.base import ALGORITHMS, Population
 from ternhost.learn.fedsgd import FedSGD, Options
@@ -22,6 +24,7 @@ from ternhost.run.run import Run
 from ternhost.store.boards import BoardRow
 from ternhost.store.reader import Reader
 from ternhost.store.snapshot import OpenRound, RunView, Snapshot
+from ternhost.store.store import Store
 from ternhost.watch import curves, words
 from ternhost.watch.page import charts, elements, fleet, learning, live_store, privacy, server
 from ternhost.watch.picture import picture
@@ -215,14 +218,20 @@ def test_long_names_are_cut_in_a_legend_and_counts_are_whole_numbers():
     assert charts.bars(["a"], [1], "x", "boards")["yAxis"]["minInterval"] == 1
 
 
-def test_ports():
-    with pytest.raises(UsageError, match="--port must be 0"):
-        server.listening(70_000)
+def test_ports(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("NICEGUI_STORAGE_PATH", os.devnull)
+    with Store(tmp_path / "store.sqlite"):
+        pass
     with server.listening(0) as first:
         port = first.getsockname()[1]
         assert first.getsockname()[0] == "127.0.0.1"
-        with pytest.raises(UsageError, match="cannot be had"):
-            server.listening(port)
+        for words, message in (
+            (["store.sqlite", "--port", "70000"], "--port must be 0"),
+            (["store.sqlite", "--port", str(port)], f"port {port} cannot be had"),
+            (["none"], "there is no run or store"),
+        ):
+            assert main(["dashboard", str(tmp_path / words[0]), *words[1:]]) == USAGE
+            assert message in capsys.readouterr().err
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
