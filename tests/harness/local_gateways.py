@@ -13,7 +13,7 @@ from pathlib import Path
 from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.reach.fleet import KINDS
 from ternhost.reach.gateway.fleet import OverFlower
-from ternhost.reach.gateway.post import SERVER, SOCKET, Inbox, Reply, call, serve_locally, served
+from ternhost.reach.gateway.post import SERVER, SOCKET, Post, call, serve_locally, served
 from ternhost.reach.gateway.site_fleet import SiteFleet, opened
 from ternhost.store import store_file
 
@@ -26,8 +26,8 @@ _PROGRAM = (
 )
 
 
-class LocalPost(Inbox):
-    """A Post to the gateways whose directories are in `directory`, each through its own socket."""
+class LocalPost(Post):
+    """To the gateways whose directories are in `directory`, each through its own socket."""
 
     def __init__(self, directory):
         super().__init__()
@@ -42,23 +42,21 @@ class LocalPost(Inbox):
         pass  # its threads end with their answers, and hold nothing
 
     def sites(self):
-        """As Post's: the directories with a socket; one that nobody serves cannot be reached."""
+        """The directories with a socket; one that nobody serves cannot be reached."""
         return {path.parent.name: served(path) for path in sorted(self._directory.glob(f"*/{SOCKET}"))}
 
     def send(self, site, payload):
-        """As Post's."""
         threading.Thread(target=self._ask, args=(site, payload), daemon=True).start()
 
     def _ask(self, site, payload):
         try:
             answer = call(self._directory / site / SOCKET, payload, _TIMEOUT)
         except TernError as error:
-            self.put(Reply(site, None, error.message))
+            self.received(site, None, error.message)
         else:
-            self.put(Reply(site, answer))
+            self.received(site, answer)
 
     def condition(self):
-        """As Post's: there is nothing between that could be wrong."""
         return ""
 
 

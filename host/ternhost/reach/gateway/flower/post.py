@@ -22,8 +22,7 @@ from ternhost.reach.gateway.flower.sealed import NONCE, unseal
 from ternhost.reach.gateway.flower.serverapp import ANSWERED, ASKED, MOST, RUN
 from ternhost.reach.gateway.post import (
     LARGEST,
-    Inbox,
-    Reply,
+    Post,
     exactly,
     listening,
     receive_frame,
@@ -44,7 +43,7 @@ class _Question:
     data: bytes  # with its nonce
 
 
-class FlowerPost:
+class FlowerPost(Post):
     """A Post over the SuperLink of a server's directory, which 'tern gateway superlink' runs.
 
     It starts the ServerApp, and restarts it whenever it ends; open questions are lost then.
@@ -52,10 +51,8 @@ class FlowerPost:
 
     def __init__(self, directory: str | Path) -> None:
         """directory: of the server, or the one above it. Raises UsageError and StorageError."""
+        super().__init__()
         self._server = Server.load(directory)
-        self._inbox = Inbox()
-        self.receive = self._inbox.receive
-        self.stop = self._inbox.stop
         self._ending = threading.Event()
         self._wake = threading.Event()
         self._lock = threading.Lock()  # of the three below, and of sending
@@ -107,7 +104,6 @@ class FlowerPost:
         return {name: name in nodes and nodes[name][1] for name in list(self._keys)}
 
     def condition(self) -> str:
-        """As Post's."""
         return self._condition
 
     def send(self, site: str, payload: bytes) -> None:
@@ -119,7 +115,7 @@ class FlowerPost:
             node = self._nodes.get(site)
             if node is None or self._app is None:
                 why = self._condition if self._app is None else f"the SuperLink does not know {site} yet"
-                self._inbox.put(Reply(site, None, why or "the ServerApp is starting"))
+                self.received(site, None, why or "the ServerApp is starting")
                 return
             self._number += 1
             self._questions[self._number] = question
@@ -189,20 +185,16 @@ class FlowerPost:
             question = self._questions.pop(number, None)
         if question is None:
             return
+        site = question.site
         if failed:
-            self._inbox.put(Reply(question.site, None, text_of(data)))
+            self.received(site, None, text_of(data))
             return
         try:
-            error, answer = unseal(self._keys[question.site], question.data, data)
+            error, answer = unseal(self._keys[site], question.data, data)
         except (KeyError, ValueError) as why:
-            self._inbox.put(
-                Reply(question.site, None, f"an answer without the signature of {question.site}: {why}")
-            )
+            self.received(site, None, f"an answer without the signature of {site}: {why}")
             return
-        if error:
-            self._inbox.put(Reply(question.site, None, text_of(answer)))
-        else:
-            self._inbox.put(Reply(question.site, answer))
+        self.received(site, None if error else answer, text_of(answer) if error else "")
 
     def _drop(self) -> None:
         """Drop the ServerApp, and with it the open questions."""
@@ -216,7 +208,7 @@ class FlowerPost:
             with suppress(OSError):
                 app.shutdown(socket.SHUT_RDWR)
         for question in lost.values():
-            self._inbox.put(Reply(question.site, None, "lost: Flower's ServerApp has ended"))
+            self.received(question.site, None, "lost: Flower's ServerApp has ended")
 
 
 def _timeval(seconds: float) -> bytes:
