@@ -278,22 +278,8 @@ class Arena:
         return {"rounds": len(numbers), "reports": reports, "micro_epsilon_each": cost}
 
     def _recount(self, rounds):
-        # One store with all keys and all reports; its rounds are open, so that an aggregator takes them up.
-        path = self.directory / "recount.sqlite"
-        path.unlink(missing_ok=True)
         stores = [Store(self.store.parents[1] / name / "store.sqlite", beside=True) for name in self.runs]
-        with Store(path) as union:
-            for own in stores:
-                union.add_devices(own.keys())
-            for asked in rounds:
-                union.open_round(Round(asked.number, asked.cohorts, len(self.devices)))
-                for own in stores:
-                    union.add_reports(own.report_batches(asked.number))
-            aggregator = Aggregator(union)
-            aggregator.resume(0.0)
-            results = {result.number: result for result in aggregator.tick(0.0)}
-        for own in stores:
-            own.close()
+        results = recounted(self.directory / "recount.sqlite", stores, rounds)
         return {
             number: [(cohort.reports, cohort.counts.tolist()) for cohort in result.cohorts]
             for number, result in results.items()
@@ -302,6 +288,23 @@ class Arena:
     def _spent(self):
         sites = [board_directories(self.store.parents[1] / name, self._boards) for name in self.runs]
         return books.spent(chain(*sites))
+
+
+def recounted(path, stores, rounds):
+    """The results of rounds by number, as one aggregator counts them that has every key and report of these stores."""
+    path.unlink(missing_ok=True)
+    with Store(path) as union, ExitStack() as closing:
+        for own in stores:
+            closing.callback(own.close)
+            union.add_devices(own.keys())
+        for asked in rounds:
+            quorum = sum(len(cohort.devices) for cohort in asked.cohorts)
+            union.open_round(Round(asked.number, asked.cohorts, quorum))
+            for own in stores:
+                union.add_reports(own.report_batches(asked.number))
+        aggregator = Aggregator(union)
+        aggregator.resume(0.0)
+        return {result.number: result for result in aggregator.tick(0.0)}
 
 
 def run(directory, *, kills, seconds=4.0, apart=False, **options):

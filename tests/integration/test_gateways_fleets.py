@@ -1,6 +1,7 @@
 """Every algorithm over three gateways, of emulated, simulated and MQTT boards, counts what was reported.
 
-Flower carries bytes and knows of no algorithm: over it goes one of the runs, and all with --exhaustive.
+Flower carries bytes and knows of no algorithm: these runs go over it with --exhaustive, one always
+(`test_gateways_soak.py`).
 
 What the devices with keys told is counted again by one aggregator with one store that has all of these keys and all of
 their reports; what the simulated ones told is what a simulated fleet tells that is asked the same without a gateway.
@@ -8,17 +9,18 @@ their reports; what the simulated ones told is what a simulated fleet tells that
 
 import shutil
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import rig
+from harness.gateways import recounted
 from harness.local_gateways import gateways
 from harness.raw_client import wait_for
 
 from tern import card as cards
-from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import decode_body, question_of
-from ternhost.count.rounds import Cohort, Round
+from ternhost.count.rounds import Cohort
 from ternhost.datasets import load
 from ternhost.errors import OK
 from ternhost.privacy.accounting import Policy
@@ -115,16 +117,8 @@ def counted_by_one(place, asked, directory):
     parts = [(cohort.body, np.asarray(cohort.devices, np.int64)) for cohort in asked.cohorts]
     made = np.isin
     bodies = [(body, ids[~made(ids, driver.devices)]) for body, ids in parts]
-    with Store(path) as union:
-        for own in stores(place):
-            union.add_devices(own.keys())
-        real = [Cohort(body, ids) for body, ids in bodies if len(ids)]
-        union.open_round(Round(asked.number, real, sum(len(own.devices) for own in real)))
-        for own in stores(place):
-            union.add_reports(own.report_batches(asked.number))
-        aggregator = Aggregator(union)
-        aggregator.resume(0.0)
-        (result,) = aggregator.tick(0.0)
+    real = [Cohort(body, ids) for body, ids in bodies if len(ids)]
+    result = recounted(path, stores(place), [replace(asked, cohorts=real)])[asked.number]
     told = [cohort.counts for cohort in result.cohorts]
     counts = [told.pop(0) if len(ids) else 0 for _, ids in bodies]
     mine = [(body, np.sort(ids[made(ids, driver.devices)])) for body, ids in parts]
@@ -139,9 +133,8 @@ def test_every_algorithm_over_gateways_of_every_kind(beside, tmp_path, monkeypat
     count(f"local:{beside}", beside, tmp_path, name)
 
 
-@pytest.mark.slow
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("name", reversed(RUNS))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", RUNS)
 def test_every_algorithm_over_flower(over_flower, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     count(f"flower:{over_flower}", over_flower, tmp_path, name)

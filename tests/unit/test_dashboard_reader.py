@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sqlite3
+from contextlib import contextmanager
 from dataclasses import asdict
 
 import numpy as np
@@ -184,18 +185,9 @@ def test_the_run_that_goes_on_is_shown_else_the_newest_or_the_one_that_is_named(
         assert not of_first.snapshot().history
 
 
-SECRET = [
-    "SELECT key FROM device",
-    "SELECT id FROM device",
-    "SELECT * FROM revoked",
+REFUSED = [
     "SELECT count(*) FROM revoked",
-    "SELECT value FROM state",
     "SELECT count(*) FROM state",
-    "SELECT packed FROM batch",
-    "SELECT devices FROM batch",
-    "SELECT weights FROM model",
-    "SELECT answer FROM question",
-    "SELECT body FROM answer",
     "SELECT count(*) FROM device WHERE substr(hex(key), 1, 1) = '0'",
     "SELECT sql FROM sqlite_schema",
     "SELECT name FROM run UNION SELECT value FROM state",
@@ -213,31 +205,27 @@ SECRET = [
 ]
 
 
-@pytest.mark.parametrize("statement", SECRET)
-def test_no_key_and_no_report_can_be_read_and_nothing_be_written(store, statement):
+def test_only_some_columns_can_be_read_and_nothing_be_written(store):
     a_round(store, 1)
     reports(store, 1, 1, 3)
     database = read_only.connect(store.path)
-    with pytest.raises(sqlite3.DatabaseError):
-        database.execute(statement).fetchall()
-    database.close()
-
-
-def test_every_column_that_can_be_read_is_there_and_every_other_is_refused(store):
-    database = read_only.connect(store.path)
-    there = sqlite3.connect(store.path)
-    tables = [name for (name,) in there.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    with sqlite3.connect(store.path) as there:
+        tables = [name for (name,) in there.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        columns = {name: [row[1] for row in there.execute(f"PRAGMA table_info({name})")] for name in tables}
     assert read_only.READABLE.keys() <= set(tables)
-    for table in tables:
-        for _, column, *_ in there.execute(f"PRAGMA table_info({table})").fetchall():
+    refused = list(REFUSED)
+    for table, names in columns.items():
+        for column in names:
             statement = f"SELECT {column} FROM {table}"
             if column in read_only.READABLE.get(table, ()):
                 database.execute(statement).fetchall()
             else:
-                with pytest.raises(sqlite3.DatabaseError):
-                    database.execute(statement)
+                refused.append(statement)
+    for statement in refused:
+        with pytest.raises(sqlite3.DatabaseError):
+            database.execute(statement).fetchall()
+    assert {"SELECT key FROM device", "SELECT packed FROM batch", "SELECT value FROM state"} <= set(refused)
     database.close()
-    there.close()
 
 
 def test_nothing_of_the_store_s_keys_is_in_a_snapshot(store):
@@ -250,33 +238,29 @@ def test_nothing_of_the_store_s_keys_is_in_a_snapshot(store):
         assert key.hex() not in told
 
 
+@contextmanager
+def locked(path):
+    locker = sqlite3.connect(path, isolation_level=None)
+    locker.execute("PRAGMA locking_mode = EXCLUSIVE")
+    locker.execute("BEGIN EXCLUSIVE")
+    yield
+    locker.execute("ROLLBACK")
+    locker.close()
+
+
 def test_a_locked_store_is_survived_with_a_note(store):
     store.close()
     with Reader(store.path) as reader:
+        with locked(store.path):
+            assert (reader.snapshot().read, reader.snapshot().run) == (0.0, None)
         before = reader.snapshot()
-        assert before.note is None
+        assert (before.note, before.run.name) == (None, "first")
         reader.close()
-        locker = sqlite3.connect(store.path, isolation_level=None)
-        locker.execute("PRAGMA locking_mode = EXCLUSIVE")
-        locker.execute("BEGIN EXCLUSIVE")
-        locked = reader.snapshot()
-        assert "locked" in locked.note
-        assert (locked.run, locked.serial, locked.read) == (before.run, before.serial, before.read)
-        locker.execute("ROLLBACK")
-        locker.close()
+        with locked(store.path):
+            now = reader.snapshot()
+        assert "locked" in now.note
+        assert (now.run, now.serial, now.read) == (before.run, before.serial, before.read)
         assert reader.snapshot().note is None
-
-
-def test_a_store_that_is_locked_from_the_start_is_waited_for(store):
-    store.close()
-    locker = sqlite3.connect(store.path, isolation_level=None)
-    locker.execute("PRAGMA locking_mode = EXCLUSIVE")
-    locker.execute("BEGIN EXCLUSIVE")
-    with Reader(store.path) as reader:
-        assert (reader.snapshot().read, reader.snapshot().run) == (0.0, None)
-        locker.execute("ROLLBACK")
-        locker.close()
-        assert reader.snapshot().run.name == "first"
 
 
 def test_a_store_that_vanishes_and_one_that_takes_its_place_are_survived(store, tmp_path):
@@ -298,7 +282,11 @@ def test_a_store_that_vanishes_and_one_that_takes_its_place_are_survived(store, 
         assert reader.snapshot().run.name == "first"
 
 
-def test_what_is_no_store_of_this_version_is_refused_with_what_to_do(tmp_path):
+def test_what_is_no_store_of_this_version_is_refused_with_what_to_do(store, tmp_path):
+    for number in range(1, 60):
+        a_round(store, number)
+        end(store, number)
+    store.close()
     path = tmp_path / "other.sqlite"
     for pragma, words in (
         ("application_id = 1", "not a store of tern"),
@@ -314,10 +302,15 @@ def test_what_is_no_store_of_this_version_is_refused_with_what_to_do(tmp_path):
             reader.snapshot()
         assert caught.value.hint
         path.unlink()
-    path.write_bytes(b"x" * 5000)
-    with pytest.raises(StorageError, match="not a store of tern") as caught, Reader(path) as reader:
-        reader.snapshot()
-    assert caught.value.hint
+    whole = store.path.read_bytes()
+    for data, words in (
+        (b"x" * 5000, "not a store of tern"),
+        (whole[:4096] + b"\xff" * (len(whole) - 4096), "is damaged"),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(StorageError, match=words) as caught, Reader(path) as reader:
+            reader.snapshot()
+        assert caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -348,18 +341,6 @@ def test_torn_contents_are_said_to_be_torn(store, statement):
             reader.snapshot()
         assert caught.value.hint
         assert before.snapshot().run.name == whole.run.name
-
-
-def test_torn_pages_are_said_to_be_torn(store):
-    for number in range(1, 60):
-        a_round(store, number)
-        end(store, number)
-    store.close()
-    data = store.path.read_bytes()
-    store.path.write_bytes(data[:4096] + b"\xff" * (len(data) - 4096))
-    with pytest.raises(StorageError, match="is damaged") as caught, Reader(store.path) as reader:
-        reader.snapshot()
-    assert caught.value.hint
 
 
 @pytest.mark.parametrize("seen", [True, False])
