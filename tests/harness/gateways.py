@@ -328,19 +328,12 @@ def run(directory, *, kills, seconds=4.0, apart=False, **options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--way", choices=WAYS, default="flower")
-    parser.add_argument("--gateways", type=int, default=5)
-    parser.add_argument("--devices", type=int, default=10_000)
-    parser.add_argument("--boards", type=int, default=2, help="of each gateway")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--kills", type=int, default=10, help="of each kind of process")
-    parser.add_argument("--seconds", type=float, default=6.0, help="between two kills, on average")
+    options = {"gateways": 5, "devices": 10_000, "boards": 2, "rounds": 20, "kills": 10, "seed": 1}
+    for name, value in {**options, "seconds": 6.0, "pause": 1.0}.items():  # as of Arena and torment
+        parser.add_argument(f"--{name}", type=type(value), default=value)
     parser.add_argument(
-        "--pause", type=float, default=1.0, help="seconds from one round to the next, at least"
+        "--apart", action="store_true", help="kill only after a round has ended since the last"
     )
-    parser.add_argument(
-        "--apart", action="store_true", help="kill one only after a round has ended since the last"
-    )
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", help="directory for the files")
     args = parser.parse_args()
     directory = args.keep or tempfile.mkdtemp(prefix="tern-gateways-")

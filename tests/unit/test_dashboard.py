@@ -244,19 +244,22 @@ def test_ports(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "options"),
+    ("algorithm", "options", "what"),
     [
-        ("fedsgd", {"reports": 40, "group": 20}),
-        ("fedsgd", {"reports": 40, "group": 20, "epsilons": "1:0.5,4:0.5"}),
-        ("fedsgd", {"reports": 40, "group": 20, "dataset": "iris"}),
-        ("fedsgd", {"reports": 40, "group": 20, "dataset": "diabetes"}),
-        ("fedavg", {"clients": 20, "rounds": 2}),
-        ("hiera", {"reports": 40, "group": 20}),
-        ("collect", {"clients": 20}),
-        ("infer", {}),
+        ("fedsgd", {"reports": 40, "group": 20, "mechanism": "grr"}, "value"),
+        ("fedsgd", {"reports": 40, "group": 20, "epsilons": "1:0.5,4:0.5"}, "value"),
+        ("fedsgd", {"reports": 40, "group": 20, "dataset": "iris"}, "value"),
+        ("fedsgd", {"reports": 40, "group": 20, "dataset": "diabetes"}, "value"),
+        ("fedavg", {"clients": 20, "rounds": 2}, "value"),
+        ("hiera", {"reports": 40, "group": 20}, "value"),
+        ("collect", {"clients": 20, "dataset": "iris"}, "value"),
+        ("infer", {"answer": "label"}, "label"),
+        ("infer", {"dataset": "iris"}, "value"),
     ],
 )
-def test_every_run_says_when_it_begins_what_it_is_compared_with_in_the_end(tmp_path, algorithm, options):
+def test_every_run_says_when_it_begins_what_it_is_compared_with_in_the_end(
+    tmp_path, algorithm, options, what
+):
     made = ALGORITHMS.named(algorithm).Options(**options)
     with Run.begin(RunOptions(algorithm, made, "simulated:40"), parent=tmp_path, name="r") as run:
         with Reader(run.files.store) as reader:
@@ -283,6 +286,9 @@ def test_every_run_says_when_it_begins_what_it_is_compared_with_in_the_end(tmp_p
     costs = [own["epsilon_per_report"] for own in before["classes"]]
     for cost in now.paid:
         assert min(abs(cost / 1e6 - own) for own in costs) < 1e-5
+    assert {tally.what for tally in now.tallies} == {what}
+    assert privacy._card(now, 0) == privacy._card(replace(now, tallies=()), 0)
+    assert privacy._card(now, 0)[1] == what, "also before the first round"
     assert sum(entry["spent"] for entry in now.history) == pytest.approx(
         sum(cost / 1e6 * n for cost, n in now.paid.items())
     )

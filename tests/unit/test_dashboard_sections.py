@@ -4,11 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ternhost.learn.base import ALGORITHMS
 from ternhost.privacy import cards, mechanisms
-from ternhost.run.options import RunOptions
-from ternhost.run.run import Run
-from ternhost.store.reader import Reader
 from ternhost.store.snapshot import LABEL, OpenRound, RunView, Snapshot, TallyView
 from ternhost.watch import curves
 from ternhost.watch.page import charts, learning, privacy, rounds
@@ -80,26 +76,6 @@ def test_labels_are_labels_and_no_numbers():
     for i, own in enumerate(drawn["series"]):
         e = 2.718281828**2
         assert own["data"][i] == pytest.approx(e / (e + 2), rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "options", "what"),
-    [
-        ("infer", {"answer": "label"}, "label"),
-        ("infer", {}, "value"),
-        ("collect", {"clients": 20, "dataset": "iris"}, "value"),
-        ("fedsgd", {"reports": 40, "group": 20, "mechanism": "grr"}, "value"),
-    ],
-)
-def test_what_a_symbol_stands_for_is_known_from_the_question_and_before(tmp_path, algorithm, options, what):
-    made = ALGORITHMS.named(algorithm).Options(**options)
-    with Run.begin(RunOptions(algorithm, made, "simulated:40"), parent=tmp_path, name="r") as run:
-        run.run()
-        with Reader(run.files.store) as reader:
-            now = reader.snapshot()
-    assert {own.what for own in now.tallies} == {what}
-    assert privacy._card(now, 0) == privacy._card(replace(now, tallies=()), 0)
-    assert privacy._card(now, 0)[1] == what
 
 
 # Which runs are compared
@@ -200,17 +176,3 @@ def test_a_part_of_a_collection_that_costs_a_little_less_is_of_its_class():
         demanded={999_999: 10, 1_000_000: 10},
     )
     assert curves.spent_by_class(now) == [pytest.approx(0.02, rel=1e-5), None]
-
-
-def test_a_run_with_classes_tells_what_each_has_spent(tmp_path):
-    made = ALGORITHMS.named("fedsgd").Options(reports=40, group=20, epsilons="0.5:0.5,1:0.5")
-    with Run.begin(RunOptions("fedsgd", made, "simulated:40"), parent=tmp_path, name="r") as run:
-        result = run.run()
-        with Reader(run.files.store) as reader:
-            now = reader.snapshot()
-    assert result["reports"] == 40
-    assert sum(now.demanded.values()) == 40
-    each = [own["epsilon_per_report"] for own in now.run.classes]
-    assert each == pytest.approx([0.5, 1], rel=1e-3)
-    times = 40 / curves.devices_of(now.run, now.devices)
-    assert curves.spent_by_class(now) == pytest.approx([cost * times for cost in each])

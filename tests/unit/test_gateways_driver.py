@@ -411,14 +411,3 @@ def test_what_the_store_keeps_of_gateways(host):
     assert host.store.by_gateways(1)
     assert host.store.exchange(1).keys() == {"north", "south"}
     assert pack_ids(south.devices)
-
-
-def test_single_results_come_from_all_of_them(host):
-    classes = {name: {**own, "classes": True, "single_results": True} for name, own in TWO.items()}
-    card = design("laplace", epsilon_micro=10**6).card
-    vector = Question(wire.SOFTMAX, [1] * 15, -14, card, 3, classes=3)
-    with gateways(host.sites, classes), host.driver(individual=True) as driver:
-        result = host.round(driver, 1, question=vector)
-    answers = result.cohorts[0].answers
-    assert answers.symbols.shape == (50, 3)
-    assert sorted(answers.devices.tolist()) == DEVICES

@@ -172,7 +172,9 @@ class GatewaysDriver(StoredDriver):
         """The devices of the known gateways; in a served fleet, of the connected ones."""
         if self._standing:
             self._roster.look(time.monotonic())
-        there = [own.devices for own, _ in self._roster.there if not (self._standing and own.left_out)]
+        there = [
+            gateway.devices for gateway, _ in self._roster.there if not (self._standing and gateway.left_out)
+        ]
         return np.sort(np.concatenate([integers(()), *there]))
 
     @property
@@ -215,15 +217,16 @@ class GatewaysDriver(StoredDriver):
         return max(number, theirs + 1)
 
     def open(self, number: int, cohorts: Cohorts) -> None:
-        cohorts_asked = [Cohort(round_body(number, question), integers(own)) for question, own in cohorts]
-        devices = [own.devices for own in cohorts_asked]
+        cohorts_asked = [Cohort(round_body(number, question), integers(ids)) for question, ids in cohorts]
+        devices = [cohort.devices for cohort in cohorts_asked]
         asked = sum(map(len, devices))
         if not all(map(len, devices)) or len(np.unique(np.concatenate([integers(()), *devices]))) < max(
             asked, 1
         ):
             raise UsageError("a round must ask at least one device, and none twice")
         round_ = Round(number, cohorts_asked, self.terms.reports(asked), self.terms.deadline, self._run)
-        there = {own.name: own.devices for own in self._roster.all.values() if len(own.devices)}
+        known = self._roster.all.values()
+        there = {gateway.name: gateway.devices for gateway in known if len(gateway.devices)}
         categories = [question.categories for question, _ in cohorts] if self.individual else None
         asks = parts(round_, there, self.terms, categories)
         under_way = RoundAtGateways(round_, asks, time.monotonic())

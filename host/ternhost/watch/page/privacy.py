@@ -74,10 +74,7 @@ def _table(now: Snapshot) -> str:
             float(device_class["epsilon_per_report"]),
             float(device_class["epsilon_run"]),
             spent,
-            device_class["mechanism"],
-            device_class["k"],
-            device_class["levels"],
-            device_class["card_hash"],
+            *(device_class[name] for name in ("mechanism", "k", "levels", "card_hash")),
         ]
         for i, (device_class, spent) in enumerate(
             zip(run.classes, curves.spent_by_class(now), strict=True), 1

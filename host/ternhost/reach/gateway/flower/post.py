@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -37,12 +36,6 @@ _AGAIN = 2.0  # least seconds between two starts of a ServerApp
 _SEND = 5.0  # seconds for the ServerApp to take a question
 
 
-@dataclass(frozen=True)
-class _Question:
-    site: str
-    data: bytes  # with its nonce
-
-
 class FlowerPost(Post):
     """A Post over the SuperLink of a server's directory, which 'tern gateway superlink' runs.
 
@@ -57,7 +50,7 @@ class FlowerPost(Post):
         self._wake = threading.Event()
         self._lock = threading.Lock()  # of the three below, and of sending
         self._app: socket.socket | None = None
-        self._questions: dict[int, _Question] = {}
+        self._questions: dict[int, tuple[str, bytes]] = {}  # by number, the site and what it was sent
         self._number = 0
         self._run: int | None = None
         self._condition = "the SuperLink has not answered yet"
@@ -110,7 +103,7 @@ class FlowerPost(Post):
         """As Post's. A question that cannot be sent now is answered with an error at once."""
         if len(payload) > LARGEST:
             raise UsageError(f"a question of {len(payload)} bytes is more than {LARGEST}")
-        question = _Question(site, secrets.token_bytes(NONCE) + payload)
+        question = secrets.token_bytes(NONCE) + payload
         with self._lock:
             node = self._nodes.get(site)
             if node is None or self._app is None:
@@ -118,9 +111,9 @@ class FlowerPost(Post):
                 self.received(site, None, why or "the ServerApp is starting")
                 return
             self._number += 1
-            self._questions[self._number] = question
+            self._questions[self._number] = site, question
             try:
-                send_frame(self._app, ASKED.pack(node[0], self._number) + question.data)
+                send_frame(self._app, ASKED.pack(node[0], self._number) + question)
             except OSError:  # the reading thread will notice, and report it
                 with suppress(OSError):
                     self._app.shutdown(socket.SHUT_RDWR)
@@ -182,15 +175,14 @@ class FlowerPost(Post):
 
     def _answered(self, number: int, failed: bool, data: bytes) -> None:
         with self._lock:
-            question = self._questions.pop(number, None)
-        if question is None:
+            site, question = self._questions.pop(number, ("", b""))
+        if not site:
             return
-        site = question.site
         if failed:
             self.received(site, None, text_of(data))
             return
         try:
-            error, answer = unseal(self._keys[site], question.data, data)
+            error, answer = unseal(self._keys[site], question, data)
         except (KeyError, ValueError) as why:
             self.received(site, None, f"an answer without the signature of {site}: {why}")
             return
@@ -207,8 +199,8 @@ class FlowerPost(Post):
         if app:
             with suppress(OSError):
                 app.shutdown(socket.SHUT_RDWR)
-        for question in lost.values():
-            self.received(question.site, None, "lost: Flower's ServerApp has ended")
+        for site, _ in lost.values():
+            self.received(site, None, "lost: Flower's ServerApp has ended")
 
 
 def _timeval(seconds: float) -> bytes:
