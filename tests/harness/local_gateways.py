@@ -18,7 +18,7 @@ from ternhost.reach.gateway.site_fleet import SiteFleet, opened
 from ternhost.store import store_file
 
 LOG = "gateway.log"
-_START = 60.0  # seconds
+_START = 120.0  # seconds to start or to end
 _TIMEOUT = 600.0  # seconds that a gateway may take to answer
 _PROGRAM = (
     f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
@@ -123,7 +123,7 @@ class Running:
 
     def start(self):
         self._thread.start()
-        self._ready.wait()
+        assert self._ready.wait(_START), f"the gateway in {self.directory} does not start"
         if self._problem:
             raise self._problem
         return self
@@ -131,7 +131,8 @@ class Running:
     def stop(self):
         if hasattr(self, "gateway"):
             self.gateway.stop()
-        self._thread.join()
+        self._thread.join(_START)
+        assert not self._thread.is_alive(), f"the gateway in {self.directory} does not end"
 
 
 @contextmanager
