@@ -198,14 +198,11 @@ def test_the_round_goes_on_without_a_gateway_that_lies(host, lie):
 
 
 def test_bytes_that_are_no_message_are_told_and_the_others_are_waited_for(host):
-    def noise(handle, payload):
-        return (
-            b"\xff"
-            if messages.kind_of(payload) == ASK and len(asked) < 1 and not asked.append(1)
-            else handle(payload)
-        )
+    noises = [b"\xff"]
 
-    asked = []
+    def noise(handle, payload):
+        return noises.pop() if noises and messages.kind_of(payload) == ASK else handle(payload)
+
     with gateways(host.sites, TWO, {"south": noise}), host.driver() as driver:
         assert host.round(driver, 2).reports == 50
     assert any("gateway south does not answer" in warning for warning in host.warnings)
