@@ -20,9 +20,9 @@ CONFIG, STATE, AVAILABILITY = "home/device/farm_a/config", "farm/a/fleet/state",
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def place(tmp_path_factory, micropython):
     """(the directory of a broker that lets Home Assistant see the fleet, the store, directories of two boards)."""
-    path, boards = two_boards(tmp_path_factory.mktemp("home"))
+    path, boards = two_boards(tmp_path_factory.mktemp("home"), micropython)
     place = path.parent / "broker"
     words = ("--port", free_port(), "--prefix", "farm/a", "--home-assistant", "home", "--json")
     tern("broker", "config", place, "--store", path, *words)

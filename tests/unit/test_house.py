@@ -42,7 +42,7 @@ MOST_LINES = {
     "ternhost/learn": 3632,
     "ternhost/privacy": 3208,
     "ternhost/provision": 318,
-    "ternhost/reach": 8577,
+    "ternhost/reach": 8469,
     "ternhost/run": 2727,
     "ternhost/store": 1753,
     "ternhost/vectorised": 691,
