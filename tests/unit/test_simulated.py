@@ -78,7 +78,7 @@ def test_counts_estimate_the_mean_gradient(k, mechanism):
         device.add(wire.LOGISTIC, array("h", range(0, 4500, 900)), -12, array("h", row.tolist()))
         device.finish(out)
         exact += np.array(out) / 16384
-    found = estimate.estimate(decode(card), counts)
+    found = estimate.combine([(decode(card), counts)])
     assert (abs(found.mean - exact / len(RECORDS)) < 4.5 * found.standard_error).all()
     assert found.standard_error.max() < 0.05
 
@@ -160,7 +160,7 @@ def test_values_in_parts_of_any_size(monkeypatch):
         assert (len(heard) > 1) == (most < 60_000 * 4)
         assert heard[-1].reports == result.reports == 60_000
         assert result.cohorts[0].counts.sum() == 120_000
-        found = estimate.estimate(decode(card), result.cohorts[0].counts)
+        found = estimate.combine([(decode(card), result.cohorts[0].counts)])
         assert (abs(found.mean - values[:, :3].mean(axis=0) / 16384) < 4.5 * found.standard_error).all()
 
 

@@ -95,7 +95,7 @@ def test_an_experiment_writes_no_escapes_to_a_dumb_terminal(term, escapes, tmp_p
     with open(far, "rb", buffering=0) as screen:
         process = warm.Popen(
             [*warm.TERN, *words, "--output", str(tmp_path / "out")],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=near,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=near, cwd=tmp_path,
         )  # fmt: skip
         os.close(near)
         told = b""
