@@ -35,7 +35,7 @@ WAYS = ("ports", "broker", "gateway", "simulated")
 BESIDE = {"ternhost.experiments": "simulated"}  # what experiments run on
 # Lines of a room (wc -l): lowered as rooms shrink.
 MOST_LINES = {
-    "firmware": 7192,
+    "firmware": 7022,
     "ternhost/": 1155,
     "ternhost/cli": 1297,
     "ternhost/count": 1180,
@@ -52,8 +52,8 @@ MOST_LINES = {
     "terntools/": 39,
     "terntools/bench": 2318,
     "terntools/boards": 6167,
-    "terntools/emulators": 2271,
-    "terntools/testing": 1256,
+    "terntools/emulators": 2270,
+    "terntools/testing": 1245,
 }
 MOST_LINES_OF_A_FILE = 420
 
