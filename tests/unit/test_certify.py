@@ -125,7 +125,7 @@ def test_designed_cards_of_full_precision(name, levels, inputs):
 @pytest.mark.slow
 def test_window_starts_between_the_ends():
     # A window start is drawn from the input alone (above); here each start is given, as a category is.
-    card = designed("pm-sub", "2", 15)
+    card = designed("pm-sub", "2", 7)
     starts, out = array("h", (0,)), array("H", (0,))
     for start in range(card.symbols - card.window + 1):
         starts[0] = start
