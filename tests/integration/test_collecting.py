@@ -270,53 +270,35 @@ class _Frames:
         return b"".join(self._change(frame + b"\x00") for frame in frames)
 
 
-def test_repeated_reports_count_once(site):
+@pytest.mark.parametrize(("way", "longer_than"), [("up", 1), ("down", 60)])
+def test_what_is_repeated_counts_and_costs_once(site, way, longer_than):
+    """Reports, and requests: those are the long frames that go down."""
     fleet = site()
-    thrice = _Frames(lambda frame: 3 * frame if len(frame) > 1 else frame)
-    with fleet.boards() as boards, rig.Proxy(boards.ports[0], up=thrice) as proxy:
+    thrice = _Frames(lambda frame: 3 * frame if len(frame) > longer_than else frame)
+    with fleet.boards() as boards, rig.Proxy(boards.ports[0], **{way: thrice}) as proxy:
         result, aggregator = fleet.round([proxy.port, boards.ports[1]], ALL)
     assert result.reports == 40
     assert aggregator.statistics.duplicate >= 38
     rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, ALL)
 
 
-def test_repeated_requests_cost_once(site):
+@pytest.mark.parametrize(
+    ("every", "longer_than", "kept"), [(5, 20, 0.5), (4, 1, 0)], ids=["truncated", "lost"]
+)
+def test_frames_that_do_not_arrive_whole(site, every, longer_than, kept):
     fleet = site()
-    thrice = _Frames(lambda frame: 3 * frame if len(frame) > 60 else frame)
-    with fleet.boards() as boards, rig.Proxy(boards.ports[0], down=thrice) as proxy:
+    some = _Some(every)
+
+    def hurt(frame):
+        if len(frame) <= longer_than or not some(frame):
+            return frame
+        return frame[: int(len(frame) * kept)] + b"\x00" if kept else b""
+
+    with fleet.boards() as boards, rig.Proxy(boards.ports[0], _Frames(hurt), _Frames(hurt)) as proxy:
         result, aggregator = fleet.round([proxy.port, boards.ports[1]], ALL)
     assert result.reports == 40
-    assert aggregator.statistics.duplicate >= 38
-    rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, ALL)
-
-
-def test_truncated_frames(site):
-    fleet = site()
-    some = _Some(5)
-
-    def truncate(frame):
-        return frame[: len(frame) // 2] + b"\x00" if len(frame) > 20 and some(frame) else frame
-
-    with (
-        fleet.boards() as boards,
-        rig.Proxy(boards.ports[0], _Frames(truncate), _Frames(truncate)) as proxy,
-    ):
-        result, aggregator = fleet.round([proxy.port, boards.ports[1]], ALL)
-    assert result.reports == 40
-    assert aggregator.statistics.unread + aggregator.statistics.damaged + aggregator.statistics.forged > 0
-    rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, ALL)
-
-
-def test_lost_frames(site):
-    fleet = site()
-    some = _Some(4)
-
-    def lose(frame):
-        return b"" if len(frame) > 1 and some(frame) else frame
-
-    with fleet.boards() as boards, rig.Proxy(boards.ports[0], _Frames(lose), _Frames(lose)) as proxy:
-        result, _ = fleet.round([proxy.port, boards.ports[1]], ALL)
-    assert result.reports == 40
+    seen = aggregator.statistics
+    assert not kept or seen.unread + seen.damaged + seen.forged > 0
     rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, ALL)
 
 

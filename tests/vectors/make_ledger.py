@@ -105,20 +105,20 @@ def files():
         flipped = bytearray(good)
         flipped[byte] ^= 1 << byte % 8
         hostile.append((f"byte {byte}: bit {byte % 8} flipped", bytes(flipped)))
-    return tests + [case(comment, "invalid", ["hostile"], ledger=data.hex()) for comment, data in hostile]
+    return tests + [case(comment, "invalid", ["hostile"], ledger=data) for comment, data in hostile]
 
 
 def valid(comment, book, data):
     return case(
         comment,
         "valid",
-        ledger=data.hex(),
+        ledger=data,
         budget=book.budget,
         spent=book.spent,
         last=book.last,
-        question=book.question.hex(),
+        question=book.question,
         state=book.state,
-        report=book.report.hex(),
+        report=book.report,
     )
 
 
@@ -191,7 +191,7 @@ def transition(comment, book, asked):
                 "file": "" if device.file is before else device.file.image().hex(),
             }
         )
-    return case(comment, "valid", ledger=book.image().hex(), events=events)
+    return case(comment, "valid", ledger=book.image(), events=events)
 
 
 def transitions():
