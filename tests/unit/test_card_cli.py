@@ -14,6 +14,7 @@ from tern import card as cards
 from ternhost import errors
 from ternhost.cli import main
 from ternhost.privacy import shuffling
+from ternhost.privacy.base import parse_epsilon
 
 KEYS = {
     "mechanism", "epsilon", "epsilon_certified", "worst_case_variance", "variance_at_zero", "bias", "levels",
@@ -192,8 +193,6 @@ def _tern(*argv, limit=None, **environment):
 def test_epsilon_is_exact_in_decimal(capsys):
     # 0.1 + 0.2 is not 0.3 in binary; card designs are in millionths, rounded down.
     for text, micro in (("0.3", 300_000), ("2.0000019", 2_000_001), ("1e-1", 100_000), (" 1 ", 1_000_000)):
-        from ternhost.privacy.mechanisms import parse_epsilon
-
         assert parse_epsilon(text) == micro
 
 

@@ -161,14 +161,15 @@ class Device:
         return "paid"
 
 
-def pay(number, cost=5, question=QUESTION, report=REPORT, ahead=1):
+def pay(number, cost=5, question=QUESTION, report=REPORT, ahead=None):
+    """ahead: if it is another than the transition's."""
     return number, question, cost, report, ahead
 
 
 RESTART = None
 
 
-def transition(comment, book, asked):
+def transition(comment, book, asked, ahead=1):
     device = Device(book)
     events = []
     for one in asked:
@@ -176,16 +177,17 @@ def transition(comment, book, asked):
             device.start()
             events.append({"restart": True})
             continue
-        number, question, cost, report, ahead = one
+        number, question, cost, report, reserved = one
+        reserved = reserved or ahead
         before = device.file
-        answer = device.ask(*one)
+        answer = device.ask(number, question, cost, report, reserved)
         events.append(
             {
                 "round": number,
                 "question": question.hex(),
                 "cost": cost,
                 "report": (device.book.report if answer == "again" else report).hex(),
-                "ahead": ahead,
+                "ahead": reserved,
                 "answer": answer,
                 "spent": device.book.spent,
                 "file": "" if device.file is before else device.file.image().hex(),
@@ -273,66 +275,50 @@ def transitions():
             "three paid ahead: a write for three reports",
             Book(),
             [
-                pay(1, ahead=3),
-                pay(1, ahead=3),
-                pay(1, question=OTHER, ahead=3),
-                pay(2, question=OTHER, report=NEXT, ahead=3),
-                pay(1, ahead=3),
-                pay(2, question=OTHER, ahead=3),
-                pay(3, ahead=3),
-                pay(4, ahead=3),
+                pay(1),
+                pay(1),
+                pay(1, question=OTHER),
+                pay(2, question=OTHER, report=NEXT),
+                pay(1),
+                pay(2, question=OTHER),
+                pay(3),
+                pay(4),
             ],
+            ahead=3,
         ),
         transition(
             "paid ahead, then the power fails",
             Book(),
-            [
-                pay(10, ahead=3),
-                RESTART,
-                pay(10, ahead=3),
-                pay(11, ahead=3),
-                pay(12, ahead=3),
-                pay(12, question=ZERO, ahead=3),
-                pay(13, ahead=3),
-            ],
+            [pay(10), RESTART, pay(10), pay(11), pay(12), pay(12, question=ZERO), pay(13)],
+            ahead=3,
         ),
         transition(
             "rounds beyond those reserved: what was not used comes back",
             Book(),
-            [pay(1, ahead=3), pay(100, ahead=3), pay(101, 7, ahead=3), RESTART, pay(103, ahead=3)],
+            [pay(1), pay(100), pay(101, 7), RESTART, pay(103)],
+            ahead=3,
         ),
         transition(
             "dearer than what is reserved, within its rounds",
             Book(),
-            [pay(1, ahead=3), pay(2, 11, ahead=3), pay(4, 11, ahead=3)],
+            [pay(1), pay(2, 11), pay(4, 11)],
+            ahead=3,
         ),
+        transition("as dear as all that is reserved", Book(), [pay(1), pay(2, 10), pay(3, 1)], ahead=3),
         transition(
-            "as dear as all that is reserved",
-            Book(),
-            [pay(1, ahead=3), pay(2, 10, ahead=3), pay(3, 1, ahead=3)],
-        ),
-        transition(
-            "cheaper reports do not stretch a reservation",
-            Book(),
-            [pay(1, ahead=2), pay(2, 1, ahead=2), pay(3, 1, ahead=2)],
+            "cheaper reports do not stretch a reservation", Book(), [pay(1), pay(2, 1), pay(3, 1)], ahead=2
         ),
         transition(
             "no more is reserved than the budget pays for",
             small,
-            [
-                pay(1, 3, ahead=8),
-                pay(2, 3, ahead=8),
-                pay(3, 3, ahead=8),
-                pay(4, 2, ahead=8),
-                pay(4, 1, ahead=8),
-                RESTART,
-                pay(4, 1, ahead=8),
-            ],
+            [pay(1, 3), pay(2, 3), pay(3, 3), pay(4, 2), pay(4, 1), RESTART, pay(4, 1)],
+            ahead=8,
         ),
         transition(
             "the budget pays for one: nothing is reserved",
             small,
-            [pay(1, 6, ahead=8), RESTART, pay(1, 6, ahead=8), pay(2, 2, ahead=8), pay(3, 2, ahead=8)],
+            [pay(1, 6), RESTART, pay(1, 6), pay(2, 2), pay(3, 2)],
+            ahead=8,
         ),
         transition(
             "a write for one ends what is reserved",
@@ -349,25 +335,21 @@ def transitions():
         transition(
             "no round beyond the last is reserved",
             replace(ANSWERED, last=two_before),
-            [pay(LAST_ROUND - 1, ahead=1000), pay(LAST_ROUND, ahead=1000)],
+            [pay(LAST_ROUND - 1), pay(LAST_ROUND)],
+            ahead=1000,
         ),
         transition(
             "the last round alone",
             replace(ANSWERED, last=two_before),
-            [pay(LAST_ROUND, ahead=1000), RESTART, pay(LAST_ROUND, ahead=1000)],
+            [pay(LAST_ROUND), RESTART, pay(LAST_ROUND)],
+            ahead=1000,
         ),
-        transition(
-            "the dearest report, paid ahead", Book(), [pay(1, 10**9, ahead=1000), pay(2, 1, ahead=1000)]
-        ),
+        transition("the dearest report, paid ahead", Book(), [pay(1, 10**9), pay(2, 1)], ahead=1000),
         transition(
             "a thousand of the dearest",
             Book(),
-            [
-                pay(1, 10**6, ahead=1000),
-                pay(2, 10**9, ahead=1000),
-                pay(2, 999 * 10**6, ahead=1000),
-                pay(3, 1, ahead=1000),
-            ],
+            [pay(1, 10**6), pay(2, 10**9), pay(2, 999 * 10**6), pay(3, 1)],
+            ahead=1000,
         ),
     ]
 
