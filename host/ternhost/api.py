@@ -172,40 +172,18 @@ def train(
     for one that makes no sense, and what else `TernError` stands for. What is worth telling goes to the logger
     `ternhost`.
     """
-    place = {"parent": Path(directory), "name": name, "store": store, "anew": anew}
-    return _run("train", algorithm, fleet, on_status, options, place)
+    place: dict[str, Any] = {"directory": directory, "name": name, "store": store, "anew": anew}
+    return _run("train", algorithm, fleet=fleet, on_status=on_status, **place, **options)
 
 
-def collect(
-    algorithm: str = "collect",
-    *,
-    fleet: str | None = None,
-    directory: str | Path = places.RUNS,
-    name: str | None = None,
-    store: str | Path | None = None,
-    anew: bool = False,
-    on_status: OnStatus | None = None,
-    **options: Any,
-) -> Result:
+def collect(algorithm: str = "collect", **arguments: Any) -> Result:
     """Estimate means and frequencies of what the devices hold: `tern collect`. Arguments and errors as of `train`."""
-    place = {"parent": Path(directory), "name": name, "store": store, "anew": anew}
-    return _run("collect", algorithm, fleet, on_status, options, place)
+    return _run("collect", algorithm, **arguments)
 
 
-def infer(
-    algorithm: str = "infer",
-    *,
-    fleet: str | None = None,
-    directory: str | Path = places.RUNS,
-    name: str | None = None,
-    store: str | Path | None = None,
-    anew: bool = False,
-    on_status: OnStatus | None = None,
-    **options: Any,
-) -> Result:
+def infer(algorithm: str = "infer", **arguments: Any) -> Result:
     """Classify on the devices, and cluster what they send: `tern infer`. Arguments and errors as of `train`."""
-    place = {"parent": Path(directory), "name": name, "store": store, "anew": anew}
-    return _run("infer", algorithm, fleet, on_status, options, place)
+    return _run("infer", algorithm, **arguments)
 
 
 def resume(
@@ -236,10 +214,14 @@ def list_runs(place: str | Path = places.RUNS) -> list[dict[str, Any]]:
 def _run(
     command: str,
     algorithm: str,
-    fleet: str | None,
-    on_status: OnStatus | None,
-    options: Mapping[str, Any],
-    place: Mapping[str, Any],
+    *,
+    fleet: str | None = None,
+    directory: str | Path = places.RUNS,
+    name: str | None = None,
+    store: str | Path | None = None,
+    anew: bool = False,
+    on_status: OnStatus | None = None,
+    **options: Any,
 ) -> Result:
     cls = ALGORITHMS.named(algorithm)
     if cls.command != command:
@@ -247,6 +229,7 @@ def _run(
     algorithms = algorithms_of(command)
     named = _typed(command, algorithms, options if fleet is None else {**options, "fleet": fleet})
     run_options = RunOptions.parse(algorithm, named, algorithms)
+    place: dict[str, Any] = {"parent": Path(directory), "name": name, "store": store, "anew": anew}
     with Run.begin(run_options, watcher=_watcher(on_status), **place) as going:
         return _finished(going)
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ternhost.errors import StorageError
-from ternhost.files import replacing
+from ternhost.files import replacing, storage_errors
 
 T = TypeVar("T")
 
@@ -100,13 +99,8 @@ def build_entry(recipe: Recipe, make: Callable[[Path, Path], Mapping[str, str]],
     or is killed leaves no entry.
     """
     root = cache_root()
-    try:
+    with storage_errors("set TERN_CACHE to a folder that can be written", f"the cache {root} cannot be made"):
         root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(
-            f"the cache {root} cannot be made: {error.strerror}",
-            hint="set TERN_CACHE to a folder that can be written",
-        ) from error
     with _lock(root / f"{recipe.key}.lock", progress):
         if entry := find_entry(recipe):
             return entry

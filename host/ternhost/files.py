@@ -22,13 +22,11 @@ def close_to_others(path: str | Path, make: bool = False) -> None:
     make: make the file where there is none. One that is there is not opened: when it is closed, this process loses
     whatever lock it has on it.
     """
-    try:
+    with storage_errors("check the path and its owner", path):
         if make and not os.path.exists(path):
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
         if os.name == "posix":
             os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) & 0o700)
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", hint="check the path and its owner") from error
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
@@ -65,12 +63,12 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def storage_errors(hint: str | None = None) -> Iterator[None]:
-    """Raise StorageError, with the name of the file, for an OSError within the context."""
+def storage_errors(hint: str | None = None, what: object = None) -> Iterator[None]:
+    """Raise StorageError for an OSError within the context; it begins with `what`, or the name of the file."""
     try:
         yield
     except OSError as error:
-        raise StorageError(f"{error.filename}: {error.strerror}", hint=hint) from error
+        raise StorageError(f"{what or error.filename}: {error.strerror}", hint=hint) from error
 
 
 def write_file(path: Path, data: bytes, secret: bool = False) -> None:

@@ -68,19 +68,9 @@ class Option:
         return text.replace("%", "%%")
 
 
-def option(
-    default: Any,
-    text: str,
-    *,
-    group: str,
-    kind: Callable[[str], Any] = str,
-    metavar: str | None = None,
-    choices: Callable[[], Iterable[str]] | Sequence[str] = (),
-    shown: str | None = None,
-    instead_of: Sequence[str] = (),
-) -> Any:
+def option(default: Any, text: str, *, kind: Callable[[str], Any] = str, **more: Any) -> Any:
     """A dataclass field that is also an `Option`, with the name of the field, and its type (int, float or bool)."""
-    declared = Option("", text, kind, metavar, choices, default, group, shown, instead_of)
+    declared = Option("", text, kind, default=default, **more)
     return field(default=default, metadata={_KEY: declared})
 
 

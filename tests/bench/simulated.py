@@ -57,7 +57,7 @@ def ternary(table: npt.NDArray[np.int16], reports: int) -> Floats:
     driver.open(1, [(Question(VALUES, [1] * _D, -12, card.data, 1), driver.devices)])
     result = driver.collect(1)
     assert result is not None
-    return estimate.estimate(card, result.cohorts[0].counts).mean
+    return estimate.combine([(card, result.cohorts[0].counts)]).mean
 
 
 def ternary_floats(table: Floats, reports: int) -> Floats:

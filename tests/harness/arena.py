@@ -123,7 +123,7 @@ class Arena:
             **options,
         }
         words = [str(word) for name, value in options.items() for word in ("--" + name, value)]
-        return [*_JUMPING, str(self.directory / _CLOCK), "serve", "--json", *words]
+        return [*_JUMPING, str(self.directory / _CLOCK), "serve", "--json", "--no-report", *words]
 
     def start_host(self):
         with open(self.directory / "host.log", "ab") as log:

@@ -69,7 +69,7 @@ def packed(data):
         fits = True
     except frames.FrameError:
         fits = False
-    if len(data) == batches.packed_size(base, k):
+    if len(data) == frames.packed_size(base, k):
         symbols, good = batches.unpack(np.frombuffer(data, np.uint8)[None], k, base)
         assert bool(good[0]) == fits
         again = bytearray(len(data))

@@ -1,46 +1,36 @@
 """A link and a fleet for tests: the device library itself on files that tern makes, run by this interpreter."""
 
-from tern import host_frames
 from tern.boards.emulated import Board
 from tern.client import Client
 from ternhost.reach.fleet import KINDS
-from ternhost.reach.links import SCHEMES, Events, Received, check_schema, hello_request
+from ternhost.reach.links import SCHEMES, Events, Link, hello_request
 from ternhost.reach.ports.fleet import BoardFleet, Ports
 
 
-class InProcessLink:
+class InProcessLink(Link):
     """The client loop of the firmware on the files of a directory. Answers at once, in the caller's thread."""
 
     def __init__(self, port: str, events: Events) -> None:
         """port: inprocess:DIRECTORY."""
-        self.name = port
-        self._events = events
+        super().__init__(port, events)
         self._client = Client(Board(port.partition(":")[2]))
 
-    def hello(self, timeout: float = 5.0) -> host_frames.Hello:
-        _, request = hello_request()
-        hello = host_frames.Hello(self._answer(request))
-        check_schema(self.name, hello)
-        return hello
+    def ask_hello(self) -> int:
+        nonce, request = hello_request()
+        n = self._client.answer(memoryview(request))
+        self.heard([bytes(self._client.reply[:n])])
+        return nonce
 
     def send(self, frame: bytes) -> None:
         answers: list[bytes] = []
         self._client.respond(memoryview(frame), lambda reply, n: answers.append(bytes(reply[:n])))
-        if answers:
-            self._events.put(Received(self, answers))
-
-    def backlog(self) -> int:
-        return 0
+        self.heard(answers)
 
     def close(self) -> None:
         """Close the client's files, which on a device stay open for ever."""
         for file in (self._client._clients, self._client._records):
             if file is not None:
                 file.close()
-
-    def _answer(self, frame: bytes) -> bytes:
-        n = self._client.answer(memoryview(frame))
-        return bytes(self._client.reply[:n])
 
 
 class InProcess(BoardFleet):

@@ -213,11 +213,14 @@ class Sites:
 
     # The rounds
 
-    def rounds(self, until):
-        """Ask for rounds until `until()`: of one question, announced, and of two, asked of each device by itself."""
+    def rounds(self, until, least=0):
+        """Ask for rounds until `until()`: of one question, announced, and of two, asked of each device by itself.
+
+        least: so many in any case.
+        """
         results = []
         with Store(self.path) as store, self._driver(store) as driver:
-            while not until():
+            while len(results) < least or not until():
                 number = driver.next_round(1)
                 devices = list(driver.devices)
                 driver.open(number, self._cohorts(number, devices))
@@ -278,7 +281,7 @@ def weather(directory, cuts, boards, clients, seed=1):
 
         thread = threading.Thread(target=storm)
         thread.start()
-        results = sites.rounds(lambda: not thread.is_alive())
+        results = sites.rounds(lambda: not thread.is_alive(), least=4)
         thread.join()
         seconds = time.monotonic() - started
     if problems:

@@ -21,9 +21,12 @@ from warm import TERN
 
 from tern import card as cards
 from tern import ledger, storage, wire
+from ternhost import datasets
 from ternhost.cli import main
+from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Question
-from ternhost.learn.base import ALGORITHMS
+from ternhost.count.rounds import with_answers
+from ternhost.learn.base import ALGORITHMS, Population
 from ternhost.learn.schedule import Schedule, Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
@@ -31,7 +34,7 @@ from ternhost.provision import keys
 from ternhost.provision.boards import FLEET_NAME, board_directories, provision_fleet
 from ternhost.reach.broker.attach import attach
 from ternhost.reach.broker.configuration import configure
-from ternhost.reach.broker.mosquitto import free_port
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.ports.fleet import Ports
 from ternhost.run import directory as run_directory
@@ -154,16 +157,43 @@ def on_broker(directory, boards, row=(0, 0), tls=True, **network):
 
     Each device holds one record. network: as of `attach.write_network`. The folder holds CARD, too.
     """
+    rows = np.array([row] * boards, np.int16)
+    return _attached(directory, boards, rows, Policy(COST, 400 * COST), tls, **network)[:2]
+
+
+def _attached(directory, boards, rows, policy, tls=True, **network):
     path = directory / store_file.NAME
     directories = board_directories(directory, boards)
     with Store(path) as store:
-        rows = np.array([row] * boards, np.int16)
-        provision_fleet(store, directories, rows, Policy(COST, 400 * COST))
+        provision_fleet(store, directories, rows, policy)
         keys.fleet_key(store)
-    configure(directory / "broker", path, port=free_port(), tls=tls)
+    access = configure(directory / "broker", path, port=free_port(), tls=tls)
     attach(directories, directory / "broker", path, **network)
     (directory / "card").write_bytes(CARD)
-    return path, directories
+    return path, directories, access
+
+
+class OnBroker:
+    """A store, emulated boards whose clients hold a record of iris each, and their broker. A context manager."""
+
+    def __init__(self, directory, micropython, boards, clients):
+        dataset = datasets.load("iris")
+        self.rows = dataset.records(dataset.training[:clients])
+        policy = Policy(30_000_000, 900_000_000)
+        self.path, self.directories, self.access = _attached(
+            directory, boards, self.rows, policy, longest_pause_ms=500
+        )
+        self.name = f"mqtt:{directory / 'broker'}"
+        self._micropython = micropython
+
+    def __enter__(self):
+        self.broker = Mosquitto(self.path.parent / "broker")
+        self.emulated = EmulatedFleet(self._micropython, self.directories).__enter__()
+        return self
+
+    def __exit__(self, *problem):
+        self.emulated.__exit__(*problem)
+        self.broker.stop()
 
 
 def serving_on_broker(directory, store, *options):
@@ -197,6 +227,23 @@ def resume(text, **options):
     """The result of a run that is resumed."""
     with Run.resume(str(text), **options) as run:
         return run.run()
+
+
+def replay(store):
+    """The algorithm of the store's only run, taught anew what the store holds."""
+    (stored,) = store.runs()
+    fresh = {**stored.state, "algorithm": None}
+    store.save_run(stored.name, state=fresh)
+    store._db.execute("UPDATE round SET ended = NULL")
+    cls = ALGORITHMS.named(stored.asked["algorithm"])
+    algorithm = cls(cls.Options(**stored.asked["learning"]), Population(knows_records=False))
+    aggregator = Aggregator(store)
+    aggregator.resume(0.0)
+    for result in sorted(aggregator.tick(0.0), key=lambda result: result.number):
+        algorithm.learn(
+            with_answers(result, store.report_batches(result.number), store.round_devices(result.number)), ()
+        )
+    return algorithm
 
 
 def assert_counted_once(store, ledgers, number, devices, cost=COST):

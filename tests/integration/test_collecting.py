@@ -456,5 +456,5 @@ def test_means_are_those_of_the_clients(site):
         for number in (1, 2, 3):
             result, _ = fleet.round(boards.ports, range(1, 101), number, card=card, k=rig.D)
             counts = counts + result.cohorts[0].counts
-    found = estimate.estimate(cards.decode(card), counts, of_reporters=True)
+    found = estimate.combine([(cards.decode(card), counts)], bound=True)
     assert (np.abs(found.mean - exact) < 5 * found.standard_error + 0.01).all()

@@ -6,26 +6,21 @@ import struct
 import threading
 
 import pytest
+import rig
 from harness.raw_client import RawClient, wait_for
 from test_broker_commands import tern
 
 from tern import frames, host_frames, storage, wire
 from tern.links import mqtt
 from tern.model import decode_model
-from ternhost import datasets
 from ternhost.count.questions import Averaged, Question
 from ternhost.learn.schedule import Terms
-from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
 from ternhost.provision import keys
-from ternhost.provision.boards import board_directories, provision_fleet
-from ternhost.reach.broker import configuration
-from ternhost.reach.broker.attach import attach, fleet_file
+from ternhost.reach.broker.attach import fleet_file
 from ternhost.reach.broker.driver import BrokerDriver
 from ternhost.reach.broker.link import MqttLink
-from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.store.store import Store
-from terntools.emulators.unix_fleet import EmulatedFleet
 
 CARD = design("three-outputs", 1).card
 BOARDS, EACH = 3, 2
@@ -62,33 +57,16 @@ class Link(MqttLink):
         return [frame for _, frame in self.asked if frame[0] == wire.ROUND and not frames.is_for_fleet(frame)]
 
 
-class Fleet:
-    """A store, a broker, three boards of two clients, and hosts."""
+class Fleet(rig.OnBroker):
+    """Three boards of two clients on a broker, and hosts."""
 
     def __init__(self, directory, micropython):
-        self.path = directory / "store.sqlite"
-        self.directories = board_directories(directory, BOARDS)
-        dataset = datasets.load("iris")
-        rows = dataset.records(dataset.training[: len(DEVICES)])
-        self.question = Question(wire.LOGISTIC, [0] * (rows.shape[1] - 1), -14, CARD, 1)
-        with Store(self.path) as store:
-            provision_fleet(store, self.directories, rows, Policy(1_000_000, 100_000_000))
-            self.first = keys.fleet_key(store).epoch
-        self.access = configuration.configure(directory / "broker", self.path, port=free_port())
-        attach(self.directories, directory / "broker", self.path, longest_pause_ms=500)
+        super().__init__(directory, micropython, BOARDS, len(DEVICES))
+        self.question = Question(wire.LOGISTIC, [0] * (self.rows.shape[1] - 1), -14, CARD, 1)
+        self.first = self.beside(keys.fleet_key).epoch
         self.copy = directory / "copy.sqlite"
         with sqlite3.connect(self.path) as store, sqlite3.connect(self.copy) as copy:
             store.backup(copy)
-        self.broker = Mosquitto(directory / "broker")
-        self.emulated = EmulatedFleet(micropython, self.directories)
-
-    def __enter__(self):
-        self.emulated.__enter__()
-        return self
-
-    def __exit__(self, *problem):
-        self.emulated.__exit__(*problem)
-        self.broker.stop()
 
     def host(self, standing=True, warn=lambda message: None):
         """A driver for the store, which nobody else holds; patience: long, so that nobody is asked alone for it."""
@@ -106,6 +84,18 @@ class Fleet:
     def epochs(self):
         """What is in the boards' files."""
         return [storage.read_fleet(str(board / storage.FLEET))[4] for board in self.directories]
+
+    def becomes(self, host, epochs):
+        """Wait until these are in the boards' files, and the host, which serves, has heard of it."""
+
+        def heard():
+            host.wait(0.1)
+            boards = self.link.boards
+            there = {name: epoch for name, epoch in zip(NAMES, epochs, strict=True) if name in boards}
+            said = {name: boards[name].epoch for name in there}
+            return self.epochs() == epochs and said == there and not self.link.changed
+
+        wait_for(heard)
 
     def restore(self):
         """Make the store the one that it was when the boards were made."""
@@ -139,7 +129,7 @@ def raw(fleet):
         client = RawClient(fleet.access, fleet.access.user, fleet.access.password)
         made.append(client)
         assert client.subscribe("tern/up/+") == client.subscribe("tern/hello/+") == 1
-        client.messages(3.0, BOARDS)  # their hellos
+        client.messages(60.0, BOARDS)  # their hellos
         return client
 
     yield connect
@@ -147,9 +137,9 @@ def raw(fleet):
         client.close()
 
 
-def said(client, board, seconds=3.0):
+def said(client, board):
     """The HELLO that the board says next."""
-    ((topic, payload),) = client.messages(seconds, 1)
+    ((topic, payload),) = client.messages(60.0, 1)
     assert topic == f"tern/hello/{board}"
     return host_frames.Hello(payload[2:])
 
@@ -202,7 +192,7 @@ def test_whoever_has_the_old_key_asks_in_vain(fleet, raw):
     client = raw()
     client.publish("tern/round", fleet.announcement(old.key, 3))
     answers = [
-        payload[2:] for topic, payload in client.messages(10.0, BOARDS) if topic.startswith("tern/up/")
+        payload[2:] for topic, payload in client.messages(60.0, BOARDS) if topic.startswith("tern/up/")
     ]
     assert [host_frames.decode_error(frame, b"") for frame in answers] == [
         (wire.BOARD, 3, wire.ERR_DEVICE, wire.FLEET)
@@ -215,12 +205,11 @@ def test_boards_that_were_away_catch_up_and_take_no_earlier_key(fleet, raw):
     away = fleet.emulated.boards[0]
     away.kill()
     with fleet.host() as host:
-        host.wait(1.0)
+        wait_for(lambda: host.wait(0.1) or len(fleet.link.boards) == BOARDS - 1)
         made = []
         for _ in range(2):
             made.append(fleet.beside(keys.rotate_fleet).epoch)
-            host.wait(2.0)
-        assert fleet.epochs() == [fleet.first, made[1], made[1]]
+            fleet.becomes(host, [fleet.first, made[-1], made[-1]])
         earlier = dict(fleet.link.asked[:2])
         assert set(earlier) == set(NAMES[1:])
         away.start()
@@ -237,7 +226,7 @@ def test_boards_that_were_away_catch_up_and_take_no_earlier_key(fleet, raw):
     for board, frame in earlier.items():  # under another board's key
         other = NAMES[1] if board == NAMES[2] else NAMES[2]
         client.publish(f"tern/down/{other}", frame)
-        ((topic, payload),) = client.messages(3.0, 1)
+        ((topic, payload),) = client.messages(60.0, 1)
         assert topic == f"tern/up/{other}"
         assert host_frames.decode_error(payload[2:], b"")[2] == wire.ERR_DEVICE
     assert fleet.epochs() == [made[1]] * BOARDS
@@ -254,7 +243,7 @@ def test_a_revoked_board_is_brought_no_key(fleet):
         )
         new = result["fleet_epoch"]
         assert result["revoked"] == [1, 2]
-        host.wait(3.0)
+        fleet.becomes(host, [fleet.first, new, new])
         assert fleet.round(host, 2, DEVICES[2:]) == 4
         assert fleet.epochs() == [fleet.first, new, new]
         assert fleet.link.brought() == {name: [new] for name in NAMES[1:]}
@@ -279,22 +268,21 @@ def test_a_board_that_is_revoked_in_a_restored_store_loses_its_key(fleet, raw):
     """It has the key of the second epoch, which the restored store does not know."""
     with fleet.host() as host:
         stolen = fleet.beside(keys.revoke, [6])
-        host.wait(2.0)
-        assert fleet.epochs() == [stolen.epoch] * BOARDS
+        fleet.becomes(host, [stolen.epoch] * BOARDS)
+        host.wait(2.0)  # an epoch is the second in which its key was made
     fleet.restore()
     told = []
     with fleet.host(warn=told.append) as host:
         (warning,) = [message for message in told if "later fleet key" in message]
         assert warning.startswith("3 boards ")
         new = fleet.beside(keys.revoke, [1, 2])
-        host.wait(2.0)
+        fleet.becomes(host, [stolen.epoch, new.epoch, new.epoch])
         assert fleet.round(host, 1, DEVICES[2:]) == 4
         assert not fleet.link.alone()
-        assert fleet.epochs() == [stolen.epoch, new.epoch, new.epoch]
     fleet.store.close()
     client = raw()
     client.publish("tern/round", fleet.announcement(stolen.key, 2))
-    reports = [topic for topic, payload in client.messages(10.0, 3) if payload[2] != wire.ERROR]
+    reports = [topic for topic, payload in client.messages(60.0, 3) if payload[2] != wire.ERROR]
     assert set(reports) == {f"tern/up/{NAMES[0]}"}, "nobody but the thief's own board"
 
 

@@ -15,13 +15,9 @@ from harness.arena import CARD, D, K
 from harness.raw_client import RawClient, board_client, wait_for
 from warm import TERN
 
-from ternhost.privacy.accounting import Policy
 from ternhost.provision import keys
-from ternhost.provision.boards import board_directories, provision_fleet
-from ternhost.reach.broker.access import HOST, Access
 from ternhost.reach.broker.attach import attach
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
-from ternhost.store import store_file
 from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
 
@@ -49,12 +45,12 @@ def test_keys(tmp_path):
     assert files["00000002.key"].read_bytes() != old
     tern("device", "revoke", 1, "--store", store, "--json")
     listed = tern("device", "list", "--store", store, "--json")["devices"]
-    assert [(device["id"], device["revoked"] is None) for device in listed] == [
-        (1, False),
-        (2, True),
-        (3, True),
-        (9, True),
-    ]
+    assert {device["id"]: device["revoked"] is None for device in listed} == {
+        1: False,
+        2: True,
+        3: True,
+        9: True,
+    }
     assert "device 1 has no key" in tern("device", "revoke", 1, "--store", store, code=2)
     assert "'x' is no device" in tern("device", "add", "x", "--store", store, code=2)
     assert "there is no store" in tern("device", "list", "--store", tmp_path / "none", code=5)
@@ -86,16 +82,11 @@ def test_a_broker_lets_in_who_has_a_key_and_forgets_who_is_revoked(tmp_path):
 @pytest.fixture
 def fleet(tmp_path, micropython):
     """Two boards of three clients, not yet on a broker: (store, directories)."""
-    import numpy as np
-
-    path = tmp_path / store_file.NAME
-    rows = np.full((6, D + 1), 16384, np.int16)
-    boards = board_directories(tmp_path, 2)
-    with Store(path) as store:
-        provision_fleet(store, boards, rows, Policy(4_000_000, 40_000_000))
-        keys.fleet_key(store)
+    site = rig.make_site(tmp_path, micropython, 6, 2, largest=4_000_000, budget=40_000_000)
+    keys.fleet_key(site.store)
+    site.store.close()
     (tmp_path / "card").write_bytes(CARD)
-    return path, boards
+    return site.store.path, site.directories
 
 
 def serve(path, broker_name, *words):
@@ -118,29 +109,6 @@ def serving():
         if process.poll() is None:
             process.kill()
             process.communicate()
-
-
-def test_a_first_broker_lets_in_who_has_a_password(fleet, micropython):
-    """`tern broker run` alone makes the configuration; boards report through it; nobody else comes in."""
-    path, boards = fleet
-    place = path.parent / "broker"
-    tern("broker", "config", place, "--store", path, "--port", free_port(), "--json")
-    attach(boards, place, path)
-    access = Access.load(place / HOST)
-    with Store(path, beside=True) as store:
-        known = store.keys()
-    command = [*TERN, "broker", "run", str(place), "--json"]
-    with warm.Popen(command, stdout=subprocess.PIPE, text=True) as running:
-        assert json.loads(running.stdout.readline())["devices"] == 6
-        assert RawClient(access, "00000001", "wrong").code in (4, 5)
-        assert board_client(access, known, 2).code == 0
-        with EmulatedFleet(micropython, boards):
-            out, err = serve(path, place, "--rounds", "3", "--json").communicate(timeout=120)
-        running.send_signal(signal.SIGINT)
-        assert running.wait(60) == 0
-    lines = [json.loads(line) for line in out.splitlines()]
-    assert [line["reports"] for line in lines if line["event"] == "end"] == [6, 6, 6], err
-    assert lines[-1]["reports"] == 18
 
 
 def test_serve_for_people_and_for_prometheus(fleet, micropython, serving):
@@ -190,9 +158,9 @@ def test_a_port_for_metrics_that_is_taken(fleet):
 
 
 def test_bench_ingest():
-    result = ingest.run(30_000)
+    result = ingest.run(10_000)
     assert (result["lost"], result["counted_twice"], result["not_counted"]) == (0, 0, 0)
-    assert (result["reports"], result["duplicates"], result["messages"]) == (30_000, 300, 30_300)
+    assert (result["reports"], result["duplicates"], result["messages"]) == (10_000, 100, 10_100)
     assert result["reports_per_s"] > 0
     assert result["client_only_messages_per_s"] > 0
     assert result["ratio"] == pytest.approx(
@@ -203,11 +171,11 @@ def test_bench_ingest():
 
 
 def test_bench_ingest_of_many_reports_in_a_message():
-    result = ingest.run(50_000, batch=32)
+    result = ingest.run(25_000, batch=32)
     mistakes = ("lost", "counted_twice", "not_counted", "not_as_sent")
     assert {name: result[name] for name in mistakes} == dict.fromkeys(mistakes, 0)
-    # 625 frames in each of two rounds of 20,000 devices, 313 in the last; every hundredth is sent twice.
-    assert (result["rounds"], result["messages"], result["duplicates"]) == (3, 1563 + 15, 15 * 32)
+    # 625 frames in a round of 20,000 devices, 157 in the last; every hundredth is sent twice.
+    assert (result["rounds"], result["messages"], result["duplicates"]) == (2, 782 + 7, 7 * 32)
     assert result["times_single"] == pytest.approx(
         result["reports_per_s"] / result["single_reports_per_s"], abs=0.01
     )

@@ -22,36 +22,6 @@ PATIENCE = 600  # ms
 AMPLE = 30_000
 BUSY = 15_000  # by so much a machine that does other things may be late
 
-_PROGRAM = """
-import sys, time
-from tern.mqtt import MqttError, Session
-from tern.tcp import Connection, Lost, client_context
-port, authority, name, act = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
-opening, patience = int(sys.argv[5]), int(sys.argv[6])
-context = client_context(open(authority, "rb").read()) if authority != "-" else None
-session = Session(
-    lambda: Connection("127.0.0.1", port, context, name),
-    b"x",
-    keep_alive=1,
-    patience_ms=opening,
-    largest=300,
-)
-start = time.ticks_ms()
-try:
-    while not session.open():
-        session.wait(100)
-    print("open")
-    session._patience_ms = patience
-    if act == "publish":
-        while True:
-            session.publish(b"t", bytes(300), 300)
-    while True:
-        if not session.receive():
-            session.wait(100)
-except (Lost, MqttError) as error:
-    print(time.ticks_diff(time.ticks_ms(), start), type(error).__name__, error)
-"""
-
 
 class Server:
     """Accepts one connection and hands it to `behave`; it stays open until the client has ended."""
@@ -156,100 +126,33 @@ def sleep_ms(ms):
 
 tcp.select = Select
 tcp.sleep_ms = mqtt.sleep_ms = sleep_ms
-port, authority, patience, seconds, publishes = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), 2, int(sys.argv[4])
+port, authority, name = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+opening, patience, publishes, until = (int(word) for word in sys.argv[4:])
 context = tcp.client_context(open(authority, "rb").read()) if authority != "-" else None
 session = mqtt.Session(
-    lambda: tcp.Connection("127.0.0.1", port, context, "localhost"), b"x", keep_alive=1, patience_ms=patience
+    lambda: tcp.Connection("127.0.0.1", port, context, name), b"x", keep_alive=1, patience_ms=opening
 )
 link = links.Mqtt(session, "tern", "00000007", 300)
-start = time.ticks_ms()
-longest = hellos = 0
-errors = []
+start = ticks_ms()
+hellos = 0
+error = ms = None
+steps = 60  # once there is what it waits for
 report = bytearray(b"\\x82" + bytes(250))
-while time.ticks_diff(time.ticks_ms(), start) < 1000 * seconds:
-    began = time.ticks_us()
+while steps:
     frame = link.receive(0)
+    if frame:
+        hellos += 1
+        session._patience_ms = patience
+        start = ticks_ms()
     for _ in range(publishes if frame or publishes > 1 else 0):
         link.send(report, 250)
-    longest = max(longest, time.ticks_diff(time.ticks_us(), began))
-    hellos += frame is not None
-    error = str(link.error)
-    if error not in errors:
-        errors.append(error)
+    if error is None and link.error:
+        error, ms = str(link.error), ticks_diff(ticks_ms(), start)
+    if hellos if until else error:
+        steps -= 1
     time.sleep_ms(5)
-print(json.dumps({"waits": list(waits), "longest_us": longest, "hellos": hellos, "errors": errors}))
+print(json.dumps({"waits": list(waits), "hellos": hellos, "error": error, "ms": ms}))
 """
-
-
-def _command(micropython, directory, *arguments):
-    return device_command(micropython, directory / "client.py", *map(str, (*arguments, PATIENCE)))
-
-
-def run(micropython, directory, behave, authority="-", name="localhost", act="receive", opening=AMPLE):
-    """opening: how long the client waits for the broker to open the session; in it, PATIENCE."""
-    (directory / "client.py").write_text(_PROGRAM)
-    with Server(behave) as server:
-        done = subprocess.run(
-            _command(micropython, directory, server.port, authority, name, act, opening),
-            env={"MICROPYPATH": str(FIRMWARE)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-    assert done.returncode == 0, done.stderr
-    ms, kind, *message = done.stdout.splitlines()[-1].split()
-    return int(ms), kind, " ".join(message), "open" in done.stdout
-
-
-@pytest.mark.parametrize("behave", [silent, half_an_answer, drips, garbage, hangs_up])
-def test_before_the_session(micropython, tmp_path, behave):
-    ms, kind, _, opened = run(micropython, tmp_path, behave, opening=PATIENCE)
-    assert kind in ("Lost", "MqttError")
-    assert not opened
-    assert ms < PATIENCE + BUSY
-
-
-@pytest.mark.parametrize("behave", [no_ping, half_a_message])
-def test_within_the_session(micropython, tmp_path, behave):
-    ms, kind, message, opened = run(micropython, tmp_path, behave)
-    assert opened
-    assert (kind, message) == ("Lost", "the broker does not answer")
-    assert 0.9 * PATIENCE < ms < PATIENCE + BUSY
-
-
-def test_a_broker_that_reads_nothing(micropython, tmp_path):
-    ms, kind, message, opened = run(micropython, tmp_path, reads_nothing, act="publish")
-    assert opened
-    assert (kind, message) == ("Lost", "nothing can be sent")
-    assert ms < PATIENCE + BUSY
-
-
-def test_in_the_handshake_of_tls(micropython, tmp_path):
-    configuration.write_configuration(tmp_path / "broker", {})
-    authority = tmp_path / "broker" / DEVICE_AUTHORITY
-    for behave in (silent, garbage, hangs_up):
-        ms, kind, _, opened = run(micropython, tmp_path, behave, authority, opening=PATIENCE)
-        assert kind == "Lost"
-        assert not opened
-        assert ms < PATIENCE + BUSY
-
-
-def test_the_name_in_the_certificate_counts(micropython, tmp_path):
-    configuration.write_configuration(tmp_path / "broker", {})
-    directory = tmp_path / "broker"
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(directory / CERTIFICATE, directory / KEY)
-
-    def behave(connection):
-        with context.wrap_socket(connection, server_side=True) as secure:
-            secure.recv(100)
-            secure.sendall(b"\x20\x02\x00\x00")
-            until_closed(secure)
-
-    for name, expected in (("localhost", True), ("127.0.0.1", True), ("example.org", False)):
-        _, kind, _, opened = run(micropython, tmp_path, behave, directory / DEVICE_AUTHORITY, name)
-        assert opened is expected, name
-        assert kind == "Lost"
 
 
 def no_acknowledgement(connection):
@@ -283,55 +186,82 @@ def secured(directory, behave):
 
 WITHIN = [no_ping, half_a_message, reads_nothing, no_acknowledgement, floods]
 BEFORE = [silent, half_an_answer, garbage, hangs_up, drips]
+HELLO, ERROR = 1, 0  # what a client waits for, before it goes on for some more steps
 
 
-@pytest.mark.parametrize("tls", ["none", "whole"])
-@pytest.mark.parametrize("behave", BEFORE + WITHIN)
-def test_a_step_never_waits(micropython, tmp_path, behave, tls):
-    _never_waits(micropython, tmp_path, behave, tls)
-
-
-@pytest.mark.parametrize("behave", [silent, garbage, hangs_up])
-def test_a_step_never_waits_for_a_handshake(micropython, tmp_path, behave):
-    _never_waits(micropython, tmp_path, behave, "stalls")
-
-
-def _never_waits(micropython, tmp_path, behave, tls):
-    """All polls of receive(0) and send() are with 0, and they do not sleep."""
-    authority = "-"
-    what = behave
-    if tls != "none":
-        configuration.write_configuration(tmp_path / "broker", {})
-        authority = tmp_path / "broker" / DEVICE_AUTHORITY
-    if tls == "whole":
-        what = secured(tmp_path / "broker", behave)
-    (tmp_path / "steps.py").write_text(_STEPS)
-    with Server(what) as server:
-        done = subprocess.run(
-            device_command(
-                micropython, tmp_path / "steps.py", str(server.port), str(authority), str(PATIENCE),
-                "40" if behave is reads_nothing else "1",
-            ),
-            env={"MICROPYPATH": str(FIRMWARE)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["waits"] == [0], found
-    assert len(found["errors"]) > 1 or behave is floods, found
-    assert found["hellos"] == (behave in WITHIN), found
-    print(behave.__name__, tls, found["longest_us"], "us")
-
-
-def test_nobody_listens(micropython, tmp_path):
-    (tmp_path / "client.py").write_text(_PROGRAM)
+def steps(
+    micropython, directory, port, authority="-", name="localhost", opening=AMPLE, publishes=1, until=ERROR
+):
+    """What a client says that takes one step after the other. opening: how long it waits until the session is open."""
+    (directory / "client.py").write_text(_STEPS)
+    words = (port, authority, name, opening, PATIENCE, publishes, until)
     done = subprocess.run(
-        _command(micropython, tmp_path, free_port(), "-", "x", "receive", AMPLE),
+        device_command(micropython, directory / "client.py", *map(str, words)),
         env={"MICROPYPATH": str(FIRMWARE)},
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert "Lost cannot connect to 127.0.0.1" in done.stdout
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    """A directory with the certificate of a broker, and that of its authority."""
+    directory = tmp_path_factory.mktemp("broker")
+    configuration.write_configuration(directory, {})
+    return directory
+
+
+def never_waits(micropython, directory, behave, what, **options):
+    """All polls of receive(0) and send() are with 0, and they do not sleep; and it soon says what is wrong."""
+    within = behave in WITHIN
+    options |= {"until": HELLO} if behave is floods else {}
+    options |= {} if within else {"opening": PATIENCE}
+    with Server(what) as server:
+        found = steps(
+            micropython, directory, server.port, publishes=40 if behave is reads_nothing else 1, **options
+        )
+    assert found["waits"] == [0], found
+    assert found["hellos"] == within, found
+    if behave is not floods:
+        assert found["ms"] < PATIENCE + BUSY, found
+        assert found["ms"] > 0.9 * PATIENCE or behave in (garbage, hangs_up), found
+    return found["error"]
+
+
+@pytest.mark.parametrize("behave", BEFORE + WITHIN)
+def test_a_step_never_waits(micropython, tmp_path, behave):
+    error = never_waits(micropython, tmp_path, behave, behave)
+    assert behave in (garbage, hangs_up, floods) or error == "the broker does not answer"
+
+
+@pytest.mark.parametrize(
+    "behave",
+    [pytest.param(each, marks=pytest.mark.exhaustive) if each in (half_an_answer, half_a_message, garbage, drips)
+     else each for each in BEFORE + WITHIN],
+)  # fmt: skip
+def test_a_step_never_waits_with_tls(micropython, tmp_path, broker, behave):
+    never_waits(micropython, tmp_path, behave, secured(broker, behave), authority=broker / DEVICE_AUTHORITY)
+
+
+@pytest.mark.parametrize("behave", [silent, garbage, hangs_up])
+def test_a_step_never_waits_for_a_handshake(micropython, tmp_path, broker, behave):
+    never_waits(micropython, tmp_path, behave, behave, authority=broker / DEVICE_AUTHORITY)
+
+
+def test_the_name_in_the_certificate_counts(micropython, tmp_path, broker):
+    for name, expected in (("localhost", True), ("127.0.0.1", True), ("example.org", False)):
+        with Server(secured(broker, no_ping)) as server:
+            authority = broker / DEVICE_AUTHORITY
+            found = steps(
+                micropython, tmp_path, server.port, authority, name, until=HELLO if expected else ERROR
+            )
+        assert found["hellos"] == expected, name
+        assert expected or "Common Name" in found["error"], found
+
+
+def test_nobody_listens(micropython, tmp_path):
+    found = steps(micropython, tmp_path, port := free_port())
+    assert found["error"] == f"cannot connect to 127.0.0.1 port {port}"

@@ -8,10 +8,10 @@ import threading
 
 from tern import wire
 from ternhost.errors import DeviceError
-from ternhost.reach.links import Events, ListeningLink
+from ternhost.reach.links import Events, Link
 
 
-class UnixLink(ListeningLink):
+class UnixLink(Link):
     """A link to the board that listens at a path."""
 
     def __init__(self, port: str, events: Events) -> None:

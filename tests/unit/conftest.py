@@ -31,6 +31,18 @@ def flights_are_read_once():
 
 
 @pytest.fixture
+def undrawn(monkeypatch):
+    """Pictures of reports are empty files: drawing one takes half a second."""
+    monkeypatch.setattr("ternhost.run.report.plots.png", lambda figure: b"")
+
+
+@pytest.fixture
+def coarse(monkeypatch):
+    """Pictures of reports have few dots, which are drawn sooner."""
+    monkeypatch.setattr("ternhost.run.report.plots.DPI", 30)
+
+
+@pytest.fixture
 def here(tmp_path, monkeypatch):
     """An empty directory to work in."""
     monkeypatch.chdir(tmp_path)

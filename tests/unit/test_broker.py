@@ -37,7 +37,7 @@ def matches(coded, password):
     return kind == "7" and made == base64.b64decode(digest)
 
 
-def test_passwords_are_those_of_the_keys(tmp_path):
+def test_passwords_are_those_of_the_keys_and_secrets_are_for_their_owner_alone(tmp_path):
     access = configuration.write_configuration(tmp_path, KEYS)
     found = passwords(tmp_path)
     assert set(found) == {"tern-host", "00000007", "00000008"}
@@ -45,10 +45,6 @@ def test_passwords_are_those_of_the_keys(tmp_path):
     for device, key in KEYS.items():
         assert matches(found[mqtt.name(device)], mqtt.password(key))
         assert key.hex() not in (tmp_path / configuration.PASSWORDS).read_text()
-
-
-def test_secrets_are_for_their_owner_alone(tmp_path):
-    configuration.write_configuration(tmp_path, KEYS)
     for name in (configuration.PASSWORDS, HOST, KEY, "authority.key"):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600, name
     assert not list(tmp_path.glob("*.new"))
@@ -84,13 +80,6 @@ def test_the_certificate_is_good_for_python_too(tmp_path):
             with contextlib.suppress(ssl.SSLWantReadError):
                 end.do_handshake()
     assert client.getpeercert()["subjectAltName"] == (("DNS", "localhost"), ("IP Address", "127.0.0.1"))
-
-
-def test_without_tls(tmp_path):
-    access = configuration.write_configuration(tmp_path, KEYS, tls=False)
-    assert access.authority is None
-    assert "certfile" not in (tmp_path / CONFIG).read_text()
-    assert not (tmp_path / KEY).exists()
 
 
 def test_what_cannot_be(tmp_path):
@@ -174,6 +163,8 @@ def test_what_is_not_named_stays(tmp_path):
 
 def test_no_tls_stays_too(tmp_path):
     configuration.configure(tmp_path, tls=False, names=("broker.local",))
+    assert "certfile" not in (tmp_path / CONFIG).read_text()
+    assert not (tmp_path / KEY).exists()
     access = configuration.configure(tmp_path, port=4321)
     assert (access.authority, access.host) == (None, "broker.local")
     assert configuration.configure(tmp_path, tls=True).authority

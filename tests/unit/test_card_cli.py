@@ -14,7 +14,8 @@ from tern import card as cards
 from ternhost import errors
 from ternhost.cli import main
 from ternhost.privacy import shuffling
-from ternhost.privacy.base import parse_epsilon
+from ternhost.privacy.cards import picture
+from ternhost.privacy.mechanisms import design, parse_epsilon
 
 KEYS = {
     "mechanism", "epsilon", "epsilon_certified", "worst_case_variance", "variance_at_zero", "bias", "levels",
@@ -124,7 +125,7 @@ def test_bad_input_is_a_message_and_exit_2(capsys, argv, says):
     assert not captured.out
 
 
-def test_show_draws_a_picture(capsys, tmp_path):
+def test_show_draws_a_picture(capsys, tmp_path, coarse):
     plot = tmp_path / "p.png"
     assert main(["card", "show", "three-outputs", "--epsilon", "1", "--plot", str(plot)]) == errors.OK
     text = capsys.readouterr().out
@@ -137,40 +138,33 @@ def test_show_draws_a_picture(capsys, tmp_path):
     assert "255" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["rr3", "pm"])
-def test_show_draws_in_ascii_where_there_is_nothing_else(name):
-    found = _tern("card", "show", name, "--epsilon", "1", PYTHONIOENCODING="ascii")
+def test_show_draws_in_ascii_where_there_is_nothing_else():
+    assert picture(design("rr3", 1).decode(), "ascii").isascii()
+    found = _tern("card", "show", "pm", "--epsilon", "1", PYTHONIOENCODING="ascii")
     assert (found.returncode, found.stderr) == (errors.OK, "")
     assert found.stdout.isascii()
     assert "##" in found.stdout
 
 
-def test_a_full_disk_leaves_no_part_of_a_file(tmp_path):
+def test_a_full_disk_leaves_no_part_of_a_file_and_what_was_there_stays(tmp_path):
     """Files are limited to a size that the card and the picture exceed: the write ends in the middle."""
+    path = tmp_path / "p.png"
+    path.write_bytes(b"before")
     for argv in (
-        ["show", "pm", "--epsilon", "1", "--plot", str(tmp_path / "p.png")],
+        ["show", "pm", "--epsilon", "1", "--plot", str(path)],
         ["design", "3r", "--epsilon", "1", "-o", str(tmp_path / "c")],
     ):
         found = _tern("card", *argv, limit=128)
         assert found.returncode != errors.OK
         assert "fault" not in found.stderr
         assert not found.stdout
-        assert list(tmp_path.iterdir()) == []
+        assert list(tmp_path.iterdir()) == [path]
+        assert path.read_bytes() == b"before"
 
 
-def test_what_was_there_stays_when_the_disk_is_full(tmp_path):
-    path = tmp_path / "p.png"
-    assert main(["card", "show", "duchi", "--epsilon", "1", "--plot", str(path)]) == errors.OK
-    before = path.read_bytes()
-    _tern("card", "show", "pm", "--epsilon", "1", "--plot", str(path), limit=128)
-    assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_device_is_written_to_and_not_replaced():
-    found = _tern("card", "show", "duchi", "--epsilon", "1", "--plot", "/dev/full")
-    assert found.returncode == errors.STORAGE
-    assert "No space left" in found.stderr
+def test_a_device_is_written_to_and_not_replaced(capsys):
+    assert main(["card", "show", "duchi", "--epsilon", "1", "--plot", "/dev/full"]) == errors.STORAGE
+    assert "No space left" in capsys.readouterr().err
     assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
 
 
@@ -190,7 +184,7 @@ def _tern(*argv, limit=None, **environment):
     )
 
 
-def test_epsilon_is_exact_in_decimal(capsys):
+def test_epsilon_is_exact_in_decimal():
     # 0.1 + 0.2 is not 0.3 in binary; card designs are in millionths, rounded down.
     for text, micro in (("0.3", 300_000), ("2.0000019", 2_000_001), ("1e-1", 100_000), (" 1 ", 1_000_000)):
         assert parse_epsilon(text) == micro
@@ -208,7 +202,7 @@ def test_a_shipped_card_needs_no_scipy():
     assert json.loads(found.stdout)["notes"] == ["a shipped card"]
 
 
-def test_account_names_a_card_in_every_way_and_says_that_it_needs_a_shuffler(capsys, tmp_path):
+def test_account_names_a_card_in_every_way_and_says_that_it_needs_a_shuffler(capsys, tmp_path, coarse):
     path, plot = str(tmp_path / "c"), tmp_path / "shuffled.png"
     main(["card", "design", "three-outputs", "--epsilon", "4", "-o", path])
     capsys.readouterr()
@@ -235,7 +229,7 @@ def test_a_picture_that_cannot_be_written_is_told_before_the_work(capsys, tmp_pa
     assert "a.png cannot be written" in capsys.readouterr().err
 
 
-def test_a_picture_of_the_most_reports_there_can_be(monkeypatch, tmp_path, capsys):
+def test_a_picture_of_the_most_reports_there_can_be(monkeypatch, tmp_path, capsys, coarse):
     """Its ladder ends there, and does not account again for the number that was asked for."""
     real, asked = shuffling.account, []
 

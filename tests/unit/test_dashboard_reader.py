@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sqlite3
+from contextlib import contextmanager
 from dataclasses import asdict
 
 import numpy as np
@@ -101,19 +102,10 @@ def test_a_snapshot_says_what_the_store_holds(store):
     with Reader(store.path) as reader:
         found = reader.snapshot()
     assert found.devices == DEVICES
-    assert (found.run.name, found.run.rounds, found.run.reports, found.run.fleet) == (
-        "first",
-        1,
-        30,
-        "mqtt:somewhere",
-    )
+    run = found.run
+    assert (run.name, run.rounds, run.reports, run.fleet) == ("first", 1, 30, "mqtt:somewhere")
     (entry,) = found.history
-    assert (entry["round"], entry["accuracy"], entry["reasons"], entry["began"]) == (
-        1,
-        0.75,
-        {"budget": 2},
-        5.0,
-    )
+    assert entry.items() >= {"round": 1, "accuracy": 0.75, "reasons": {"budget": 2}, "began": 5.0}.items()
     (opened,) = found.open
     assert (opened.number, opened.asked, opened.wanted, opened.reports) == (2, DEVICES, DEVICES, 12)
     assert [(board.name, board.online, board.told) for board in found.boards] == [
@@ -184,18 +176,10 @@ def test_the_run_that_goes_on_is_shown_else_the_newest_or_the_one_that_is_named(
         assert not of_first.snapshot().history
 
 
+# Columns are those of `test_every_column_that_can_be_read_is_there_and_every_other_is_refused`.
 SECRET = [
-    "SELECT key FROM device",
-    "SELECT id FROM device",
-    "SELECT * FROM revoked",
     "SELECT count(*) FROM revoked",
-    "SELECT value FROM state",
     "SELECT count(*) FROM state",
-    "SELECT packed FROM batch",
-    "SELECT devices FROM batch",
-    "SELECT weights FROM model",
-    "SELECT answer FROM question",
-    "SELECT body FROM answer",
     "SELECT count(*) FROM device WHERE substr(hex(key), 1, 1) = '0'",
     "SELECT sql FROM sqlite_schema",
     "SELECT name FROM run UNION SELECT value FROM state",
@@ -213,13 +197,13 @@ SECRET = [
 ]
 
 
-@pytest.mark.parametrize("statement", SECRET)
-def test_no_key_and_no_report_can_be_read_and_nothing_be_written(store, statement):
+def test_no_key_and_no_report_can_be_read_and_nothing_be_written(store):
     a_round(store, 1)
     reports(store, 1, 1, 3)
     database = read_only.connect(store.path)
-    with pytest.raises(sqlite3.DatabaseError):
-        database.execute(statement).fetchall()
+    for statement in SECRET:
+        with pytest.raises(sqlite3.DatabaseError):
+            database.execute(statement).fetchall()
     database.close()
 
 
@@ -250,33 +234,30 @@ def test_nothing_of_the_store_s_keys_is_in_a_snapshot(store):
         assert key.hex() not in told
 
 
-def test_a_locked_store_is_survived_with_a_note(store):
-    store.close()
-    with Reader(store.path) as reader:
-        before = reader.snapshot()
-        assert before.note is None
-        reader.close()
-        locker = sqlite3.connect(store.path, isolation_level=None)
-        locker.execute("PRAGMA locking_mode = EXCLUSIVE")
-        locker.execute("BEGIN EXCLUSIVE")
-        locked = reader.snapshot()
-        assert "locked" in locked.note
-        assert (locked.run, locked.serial, locked.read) == (before.run, before.serial, before.read)
-        locker.execute("ROLLBACK")
-        locker.close()
-        assert reader.snapshot().note is None
-
-
-def test_a_store_that_is_locked_from_the_start_is_waited_for(store):
-    store.close()
+@contextmanager
+def locked(store):
+    """Another program has locked the file."""
     locker = sqlite3.connect(store.path, isolation_level=None)
     locker.execute("PRAGMA locking_mode = EXCLUSIVE")
     locker.execute("BEGIN EXCLUSIVE")
-    with Reader(store.path) as reader:
-        assert (reader.snapshot().read, reader.snapshot().run) == (0.0, None)
-        locker.execute("ROLLBACK")
-        locker.close()
-        assert reader.snapshot().run.name == "first"
+    yield
+    locker.execute("ROLLBACK")
+    locker.close()
+
+
+def test_a_locked_store_is_survived_with_a_note_also_from_the_start(store):
+    store.close()
+    with Reader(store.path) as reader, Reader(store.path) as late:
+        before = reader.snapshot()
+        assert before.note is None
+        reader.close()
+        with locked(store):
+            now = reader.snapshot()
+            assert "locked" in now.note
+            assert (now.run, now.serial, now.read) == (before.run, before.serial, before.read)
+            assert (late.snapshot().read, late.snapshot().run) == (0.0, None)
+        assert reader.snapshot().note is None
+        assert late.snapshot().run.name == "first"
 
 
 def test_a_store_that_vanishes_and_one_that_takes_its_place_are_survived(store, tmp_path):

@@ -7,7 +7,7 @@ from array import array
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import ternhost
@@ -52,7 +52,6 @@ def assert_the_same(device: Model, own: DeviceModel, rows: np.ndarray) -> None:
             assert device.probability(row) == probabilities[i] == ONE - device.probability(row, -1)
 
 
-@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_it_predicts_what_a_device_predicts(tmp_path_factory, data):
     model = data.draw(st.sampled_from(KINDS))
@@ -121,12 +120,8 @@ def test_of_frames_and_stores(tmp_path):
     key = bytes(range(32))
     averaged = Averaged(wire.SOFTMAX, [1, 2, 3, 4, 5, 6], -14, 3)
     own = DeviceModel.of_frame(averaged.frame(77, key), key)
-    assert (own.model, own.number, own.exponent, own.mantissas.tolist()) == (
-        4,
-        77,
-        -14,
-        [[1, 2], [3, 4], [5, 6]],
-    )
+    assert (own.model, own.number, own.exponent) == (4, 77, -14)
+    assert own.mantissas.tolist() == [[1, 2], [3, 4], [5, 6]]
     assert own.frame(key) == averaged.frame(77, key)
     assert DeviceModel.of_frame(own.file()).mantissas.tolist() == own.mantissas.tolist()
     with pytest.raises(UsageError, match="under this key"):
@@ -135,8 +130,6 @@ def test_of_frames_and_stores(tmp_path):
         assert kept_model.kept(store) == b""
         with pytest.raises(UsageError, match="keeps no model"):
             DeviceModel.of_store(store.path)
-        with store.transaction():
-            pass
         out = bytearray(wire.MAX_FRAME)
         n = host_frames.encode_model(out, key, wire.FLEET, 9, wire.SVM, [5, -5], -13)
         store.save_state({"model": bytes(out[: n - wire.TAG_BYTES]).hex()})
@@ -182,12 +175,6 @@ def test_on_the_command_line(tmp_path, monkeypatch):
     assert ternhost.Result.load("other").device_model is None
 
 
-def test_a_schedule_needs_a_number_of_rounds():
-    assert Schedule().model_every == 10
-    with pytest.raises(UsageError, match="--model-every"):
-        Schedule(model_every=0)
-
-
 def test_a_served_fleet_is_sent_a_model_every_so_many_rounds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pytest.importorskip("harness.in_process")
@@ -211,7 +198,5 @@ def test_a_served_fleet_is_sent_a_model_every_so_many_rounds(tmp_path, monkeypat
         run.store.save_run("served", state={**run.store.run("served").state, "first_round": sent[-1] + 1})
         with pytest.raises(UsageError, match="keeps no model"):  # it is an earlier run's
             DeviceModel.of_store(run.store.path, "served")
-        assert sent == [
-            *[entry["round"] for entry in result["history"]][2::3],
-            result["history"][-1]["round"],
-        ]
+        numbers = [entry["round"] for entry in result["history"]]
+        assert sent == [*numbers[2::3], numbers[-1]]

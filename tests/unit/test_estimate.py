@@ -41,24 +41,18 @@ def test_expected_counts_give_the_input_back(name):
     mean = sum(n * value for n, value in zip(counts[0], values, strict=True)) / Fraction(int(unit))
     assert mean == Fraction(1, 4)
     if unit < 2**62:
-        assert estimate.estimate(card, counts).mean[0] == pytest.approx(0.25, abs=1e-9)
+        assert estimate.combine([(card, counts)]).mean[0] == pytest.approx(0.25, abs=1e-9)
 
 
 def test_means_are_unbiased_and_intervals_cover():
     rng = np.random.default_rng(7)
     inputs = np.linspace(-1, 1, 9)
-    for method, of_reporters, least in (
-        ("bound", True, 0.94),
-        ("bound", False, 0.94),
-        ("empirical", False, 0.93),
-    ):
-        card = designed("three-outputs", "2")
+    card = designed("three-outputs", "2")
+    for bound, least in ((True, 0.94), (False, 0.93)):
         covered = total = 0
         means = []
         for _ in range(400):
-            result = estimate.estimate(
-                card, counts_of(card, inputs, 500, rng), method=method, of_reporters=of_reporters
-            )
+            result = estimate.combine([(card, counts_of(card, inputs, 500, rng))], bound=bound)
             covered += int(np.sum((result.low <= inputs) & (inputs <= result.high)))
             total += len(inputs)
             means.append(result.mean)
@@ -75,7 +69,7 @@ def test_personalised_budgets_combine_better_than_either_alone():
     alone, together = [], []
     for _ in range(300):
         few, many = counts_of(loose, inputs, 60, rng), counts_of(strict, inputs, 1500, rng)
-        alone.append(estimate.estimate(loose, few).mean)
+        alone.append(estimate.combine([(loose, few)]).mean)
         together.append(estimate.combine([(strict, many), (loose, few)]).mean)
     assert np.abs(np.mean(together, axis=0) - inputs).max() < 0.03
     assert (np.var(together, axis=0) < np.var(alone, axis=0)).all()
@@ -93,7 +87,7 @@ def test_a_coordinate_without_reports_is_nan_and_does_not_spoil_others():
 @pytest.mark.parametrize("counts", [[1, 2], [[1, 2, 3]], np.zeros((1, 2, 2))])
 def test_counts_of_another_shape_are_refused(counts):
     with pytest.raises(ValueError, match="counts must be"):
-        estimate.estimate(designed("duchi", "1"), counts)
+        estimate.combine([(designed("duchi", "1"), counts)])
 
 
 def test_frequencies_of_categories():
@@ -125,8 +119,8 @@ def test_the_interval_of_a_share_covers_it():
 def test_few_reports_that_are_equal_do_not_look_certain():
     card = designed("duchi", "1")
     for n in (1, 2, 29):
-        few = estimate.estimate(card, [[0, n]])
-        sure = estimate.estimate(card, [[0, n]], method=estimate.BOUND)
+        few = estimate.combine([(card, [[0, n]])])
+        sure = estimate.combine([(card, [[0, n]])], bound=True)
         assert few.standard_error[0] == sure.standard_error[0] > 0
 
 

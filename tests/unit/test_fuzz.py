@@ -56,11 +56,12 @@ def test_fuzzing_guided_or_not_ends_and_counts(tmp_path):
 
 
 @pytest.mark.slow
-def test_micropython_judges_as_cpython_does(tmp_path):
+def test_micropython_judges_as_cpython_does(tmp_path, pytestconfig):
     """Frames, streams, cards, ledgers and whole conversations, on a 32-bit MicroPython."""
+    count = 100 if pytestconfig.getoption("exhaustive") else 25
     inputs = [(name, data) for name in verdicts.NAMES for data in seeds.of(name)]
     for name in verdicts.NAMES:
-        inputs += [(name, data) for data in itertools.islice(seeds.blindly(seeds.of(name), 1), 100)]
+        inputs += [(name, data) for data in itertools.islice(seeds.blindly(seeds.of(name), 1), count)]
     assert fuzzing.differences(inputs, tmp_path) == []
 
 

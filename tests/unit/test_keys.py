@@ -163,23 +163,18 @@ def test_what_brings_the_fleet_key(store):
 
 
 @pytest.mark.parametrize(
-    "words", [["x"], ["5-3"], ["0"], ["4294967295"], ["1", "1"], ["1-3", "2"], ["-1"], []]
-)
-def test_ids_that_cannot_be(words):
-    with pytest.raises(UsageError):
-        keys.parse_ids(words)
-
-
-@pytest.mark.parametrize(
-    ("word", "message"),
+    ("words", "message"),
     [
-        ("1-99999999999", "must be 1 to 4294967294, and '1-99999999999' is not"),
-        ("1-4294967294", "at most 1000000 devices"),
+        (["x"], "is no device"), (["5-3"], "is an empty range"), (["0"], "and '0' is not"),
+        (["4294967295"], "is not"), (["1", "1"], "named twice"), (["1-3", "2"], "named twice"),
+        (["-1"], "is no device"), ([], "at least one"), (["1-4294967294"], "at most 1000000 devices"),
+        (["1-99999999999"], "must be 1 to 4294967294, and '1-99999999999' is not"),
     ],
-)
-def test_a_range_that_is_too_large_is_refused_before_it_takes_memory(word, message):
+)  # fmt: skip
+def test_ids_that_cannot_be(words, message):
+    """A range that is too large is refused before it takes memory."""
     with pytest.raises(UsageError, match=message):
-        keys.parse_ids([word])
+        keys.parse_ids(words)
 
 
 def test_ids():
@@ -229,11 +224,8 @@ def test_a_refusal_under_the_key_of_its_round_is_heard_after_a_rotation(store):
     aggregator.reload_keys()
     assert not refuse(made[1])
     assert not refuse(new[1])
-    assert (aggregator.statistics.refused, aggregator.statistics.forged, aggregator.statistics.unknown) == (
-        1,
-        1,
-        2,
-    )
+    statistics = aggregator.statistics
+    assert (statistics.refused, statistics.forged, statistics.unknown) == (1, 1, 2)
 
 
 def test_a_revoked_key_does_not_count_once_its_device_has_another(store):

@@ -39,16 +39,12 @@ def told(tmp_path, monkeypatch):
         process.wait()
 
 
-def test_the_central_broker_knows_boards_before_its_sites_do(told):
-    place, order = told
-    assert mosquitto.reload(place)
-    assert order == ["broker", "lab", "shed"]
-
-
-def test_a_site_that_is_still_there_has_its_central_broker_told_first(told):
-    place, order = told
-    assert mosquitto.reload(place / "sites" / "lab")
-    assert order == ["broker", "lab"]
+@pytest.mark.parametrize(("of", "order"), [("", ["broker", "lab", "shed"]), ("sites/lab", ["broker", "lab"])])
+def test_the_central_broker_knows_boards_before_its_sites_do(told, of, order):
+    """Also where a site that is still beside it is told."""
+    place, found = told
+    assert mosquitto.reload(place / of)
+    assert found == order
 
 
 @pytest.fixture

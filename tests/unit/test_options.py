@@ -6,16 +6,13 @@ from dataclasses import dataclass, fields
 import pytest
 from simulating import run
 
-from tern import wire
 from ternhost import options
 from ternhost.cli import main
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS
 from ternhost.learn.fedsgd import Options as FedSGDOptions
-from ternhost.learn.schedule import Schedule
-from ternhost.options import exclude, flag, given, names_of, option, require
+from ternhost.options import flag, given, names_of, option
 from ternhost.run.options import RunOptions
-from ternhost.run.run import Run
 from ternhost.store import round_numbers
 from ternhost.store.store import Store
 
@@ -73,9 +70,6 @@ def test_the_help_says_defaults_and_groups(parser):
     assert "serve it warm (default" not in text
     assert "another text" not in text  # an option of two classes is there once
     assert "--baker" not in text
-
-
-def test_what_is_left_out_is_no_argument():
     made = ArgumentParser("bake")
     options.add_arguments(made, Cake, leave_out=("taste",))
     assert "--taste" not in made.format_help()
@@ -86,22 +80,6 @@ def test_values_of_another_kind_are_refused(parser, capsys):
         with pytest.raises(SystemExit):
             parser.parse_args(wrong)
         assert "--" in capsys.readouterr().err
-
-
-def test_refusals_name_the_option_the_rule_and_the_value():
-    require(True, "k", "1", 0)
-    with pytest.raises(UsageError) as caught:
-        require(False, "local_epochs", "1 to 255", 0)
-    assert caught.value.message == "--local-epochs must be 1 to 255, not 0"
-
-
-def test_two_that_say_the_same():
-    exclude({"a"}, "a", "b")
-    exclude({"c": 1, "d": 2}, "a", "b")
-    with pytest.raises(UsageError) as caught:
-        exclude({"long_one": 1, "b": 2, "c": 3}, "long_one", "b")
-    assert caught.value.message == "--long-one and --b say the same"
-    assert caught.value.hint == "give one of them"
 
 
 # The options of tern itself
@@ -126,8 +104,9 @@ def test_alternatives_of_an_algorithm_are_its_own_options(name):
     assert ("epsilons", "epsilon") in pairs
     for names in pairs:
         assert set(names) <= names_of(cls)
-        with pytest.raises(UsageError, match="say the same"):
+        with pytest.raises(UsageError, match="say the same") as caught:
             options.check_named(cls, dict.fromkeys(names, "x"))
+        assert caught.value.hint == "give one of them"
 
 
 @pytest.mark.parametrize(
@@ -150,6 +129,14 @@ def test_options_of_learning_that_are_refused(named, message):
 @pytest.mark.parametrize(
     ("named", "message"),
     [
+        ({"rounds": 0}, "--rounds must be 1 or more, not 0"),
+        ({"interval": -1.0}, "--interval must be 0 or more seconds, not -1"),
+        ({"interval": float("nan")}, "--interval"),
+        ({"patience": 0.0}, "--patience must be"),
+        ({"share": 0.0}, "--share must be above 0 and at most 1, not 0"),
+        ({"share": 1.5}, "--share must be above 0 and at most 1, not 1.5"),
+        ({"horizon": 0}, "--horizon must be 1 or more, not 0"),
+        ({"model_every": 0}, "--model-every"),
         ({"quorum": 0.0}, "--quorum must be a share above 0 and at most 1, not 0"),
         ({"quorum": 2.0}, "--quorum must be"),
         ({"quorum": float("nan")}, "--quorum must be"),
@@ -166,40 +153,14 @@ def test_options_of_learning_that_are_refused(named, message):
 )
 def test_where_a_run_cannot_go(named, message):
     with pytest.raises(UsageError, match=message):
-        RunOptions.parse("fedsgd", named, ALGORITHMS)
+        RunOptions.parse("fedsgd", named, ALGORITHMS, served=True)
 
 
-@pytest.mark.parametrize(
-    ("named", "message"),
-    [
-        ({"rounds": 0}, "--rounds must be 1 or more, not 0"),
-        ({"interval": -1.0}, "--interval must be 0 or more seconds, not -1"),
-        ({"interval": float("nan")}, "--interval"),
-        ({"patience": 0.0}, "--patience must be"),
-        ({"share": 0.0}, "--share must be above 0 and at most 1, not 0"),
-        ({"share": 1.5}, "--share must be above 0 and at most 1, not 1.5"),
-        ({"horizon": 0}, "--horizon must be 1 or more, not 0"),
-    ],
-)
-def test_schedules_that_are_refused(named, message):
-    with pytest.raises(UsageError, match=message):
-        Schedule(**named)
-
-
-def test_round_numbers_are_checked_before_boards_are_made(tmp_path, monkeypatch):
+def test_numbers_are_skipped_on_demand_and_never_far(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = {"dataset": "iris", "reports": 50, "group": 10}
-    with Store("store.sqlite") as store:
-        while (last := round_numbers.last_number(store)) < 2**30 - 2:
-            round_numbers.skip(store, min(last + wire.CLIENT_AHEAD - 1, 2**30 - 2))
-    with pytest.raises(UsageError, match="would go beyond"):
-        Run.begin(RunOptions("fedsgd", FedSGDOptions(**options), "emulated:1"), store="store.sqlite")
-    assert not list(tmp_path.glob("runs/*"))
     result = run("fedsgd", "simulated:50", None, {"after_round": 2**20 - 1}, **options)
     assert [entry["round"] for entry in result["history"]] == [2**20 + i for i in range(5)]
-
-
-def test_numbers_are_skipped_on_demand_and_never_far(tmp_path):
     with Store(tmp_path / "store.sqlite") as store:
         assert round_numbers.last_number(store) == 0
         for after, last in ((7, 7), (3, 7), (None, 7), (6 + 2**20, 6 + 2**20)):
@@ -226,6 +187,11 @@ def test_an_option_of_another_algorithm_is_refused(tmp_path, monkeypatch, capsys
         (["train", "--algorithm", "hiera", "--window", "best"], "--window is of a mechanism"),
         (["train", "--dimension", "3"], "--dimension is for devices with records of their own"),
         (["train", "--dimension", "3", "--dataset", "iris"], "--dimension and --dataset say the same"),
+        (["train", "--epsilon", "1", "--epsilons", "1:0.5,2:0.5"], "--epsilons and --epsilon say the same"),
+        (["train", "--algorithm", "fedavg", "--group", "5"], "--group belongs to"),
+        (["train", "--knots", "5"], "--knots"),
+        (["infer", "--epsilon", "2", "--laplace-eval-eps", "2"], "say the same"),
+        (["infer", "--privacy-eval-type", "NOT_ENCRYPT", "--epsilon", "2"], "--epsilon"),
     ):
         assert main(argv) == 2
         assert words in capsys.readouterr().err

@@ -43,7 +43,7 @@ def toy(monkeypatch, tmp_path):
 @pytest.mark.parametrize("epsilon", ["1", "4"])
 def test_the_mean_of_the_scores_is_the_size_of_the_input(name, epsilon):
     card = mechanisms.design(name, epsilon).decode()
-    told = estimate.magnitude(card)
+    told = estimate.magnitude(card.data)
     for x in range(-ONE, ONE + 1, ONE // 8):
         law = np.array([float(p) for p in certify.distribution(card, x)])
         mean = law @ told.scores
@@ -53,14 +53,14 @@ def test_the_mean_of_the_scores_is_the_size_of_the_input(name, epsilon):
 
 def test_a_card_of_very_many_outputs_tells_it_too():
     card = mechanisms.design("laplace", "2", 65535).decode()
-    told = estimate.magnitude(card)
+    told = estimate.magnitude(card.data)
     assert told.scores.shape == (65535,)
     assert told.deviation < 3
 
 
 @pytest.mark.parametrize(("name", "epsilon"), [("duchi", "1"), ("harmony", "4"), ("three-outputs", "0.5")])
 def test_two_outputs_tell_nothing_of_the_size(name, epsilon):
-    assert estimate.magnitude(mechanisms.design(name, epsilon).decode()) is None
+    assert estimate.magnitude(mechanisms.design(name, epsilon).card) is None
 
 
 @pytest.mark.parametrize("epsilon", ["0.5", "1.0", "0.000123"])
@@ -71,7 +71,7 @@ def test_a_scout_costs_no_more_than_what_it_stands_for(epsilon):
     assert sent.card.epsilon <= design.card.epsilon
     assert sent.cost <= design.cost
     assert cards.certify(sent.card)
-    assert scout(sent).card.data == sent.card.data or estimate.magnitude(sent.card) is None
+    assert scout(sent).card.data == sent.card.data or estimate.magnitude(sent.card.data) is None
 
 
 @pytest.mark.parametrize("epsilon", ["0.1", "0.25"])

@@ -6,7 +6,6 @@ import pytest
 from simulating import begin, fleet_of, rounds
 
 from ternhost import datasets
-from ternhost.cli import main
 from ternhost.datasets import synthetic
 from ternhost.errors import InterruptedByUser, UsageError
 from ternhost.learn.base import ALGORITHMS, Population
@@ -97,6 +96,7 @@ def test_another_seed_is_another_run(case):
     assert found[0] != found[1]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_that_was_interrupted_comes_to_the_same_end(case):
     name, options = options_of(case)
@@ -211,23 +211,3 @@ def test_nothing_to_resume(tmp_path):
         Run.resume(str(tmp_path))
     with pytest.raises(UsageError, match="no run 'nothing'"):
         Run.resume("nothing")
-
-
-def test_a_run_that_has_ended_is_not_resumed():
-    options = ALGORITHMS["infer"].Options(epsilon="8")
-    with Run.begin(RunOptions("infer", options, "simulated:75"), name="one") as run:
-        run.run()
-    with pytest.raises(UsageError, match="the run one has finished") as caught:
-        Run.resume("one")
-    assert "result.json" in caught.value.hint
-
-
-def test_a_run_is_resumed_by_the_command_that_began_it(capsys):
-    options = ALGORITHMS["collect"].Options(dataset="toy")
-    with Run.begin(RunOptions("collect", options, "simulated:75"), name="mine"):
-        pass
-    assert main(["train", "--resume", "mine"]) == 2
-    told = capsys.readouterr().err
-    assert "mine is a run of tern collect" in told
-    assert "tern collect --resume mine" in told
-    assert main(["collect", "--resume", "mine", "--quiet", "--no-report"]) == 0

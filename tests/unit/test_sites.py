@@ -63,12 +63,6 @@ def test_a_site_has_what_its_broker_needs_and_no_key(central):
         for secret in (key, key.hex().encode(), mqtt.password(key).encode()):
             assert secret not in whole, device
     assert Access.load(directory / HOST).password.encode() not in whole
-
-
-def test_its_certificate_is_signed_by_the_fleets_authority(central):
-    directory, _ = central
-    configuration.add_site(directory, "lab", bridge=True, names=("lab.local",))
-    site = directory / "sites" / "lab"
     assert (site / AUTHORITY).read_bytes() == (directory / AUTHORITY).read_bytes()
     certificate = x509.load_pem_x509_certificate((site / CERTIFICATE).read_bytes())
     certificate.verify_directly_issued_by(x509.load_pem_x509_certificate((site / AUTHORITY).read_bytes()))
@@ -212,15 +206,8 @@ def test_what_cannot_be_is_told_before_anything_is_written(central, tmp_path, ca
 
 def test_a_bridge_without_tls_is_warned_of(tmp_path, capsys):
     assert main(["broker", "config", str(tmp_path), "--no-tls", "--bridge", "lab"]) == 0
-    assert (
-        "without TLS an eavesdropper between the broker of site lab and the central one"
-        in capsys.readouterr().err
-    )
-
-
-def test_without_tls(tmp_path):
-    configuration.configure(tmp_path, tls=False)
-    configuration.add_site(tmp_path, "lab", bridge=True, port=8884)
+    said = capsys.readouterr().err
+    assert "without TLS an eavesdropper between the broker of site lab and the central one" in said
     conf = (tmp_path / "sites" / "lab" / CONFIG).read_text()
     assert "bridge_cafile" not in conf
     assert "certfile" not in conf

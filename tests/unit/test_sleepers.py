@@ -128,19 +128,29 @@ def look(line, roster, asking, now):
     asking.feed()
 
 
+def an_hour(asking):
+    """The host repeats what was not answered."""
+    now = time.monotonic()
+    for later in range(0, 3600, 40):
+        asking.ask_again(now + later)
+        asking.feed()
+
+
 def test_who_sleeps_is_asked_when_it_says_hello_and_never_before(site):
     """Nothing waits at the broker for it that it would answer after the round."""
     line, roster, begin = site
+    asking = begin(1, (QUESTION, [SLEEPS]), (OTHER, [STAYS]))  # neither was ever there
+    asking.feed()
+    an_hour(asking)
+    assert set(line.asked) == {STAYS}
+    line.asked.clear()
     line.says(SLEEPS, kept=True)  # hours ago
     line.says(STAYS)
     roster.look(line, time.monotonic())
-    asking = begin(1, (QUESTION, [SLEEPS]), (OTHER, [STAYS]))
+    asking = begin(2, (QUESTION, [SLEEPS]), (OTHER, [STAYS]))
     asking.feed()
     assert line.asked == [STAYS]
-    now = time.monotonic()
-    for later in range(0, 3600, 40):  # the host repeats what was not answered
-        asking.ask_again(now + later)
-        asking.feed()
+    an_hour(asking)
     assert SLEEPS not in line.asked
     assert line.asked.count(STAYS) > 10
     line.says(SLEEPS)
@@ -160,20 +170,7 @@ def test_who_sleeps_finds_what_is_announced_and_is_not_asked_beside_it(site):
     roster.look(line, time.monotonic())
     asking = begin(1, (QUESTION, [SLEEPS, STAYS, 3]))
     assert line.announced == 1
-    now = time.monotonic()
-    for later in range(0, 3600, 40):
-        asking.ask_again(now + later)
-    assert set(line.asked) == {STAYS}
-
-
-def test_who_was_never_there_is_not_asked_either(site):
-    line, _, begin = site
-    asking = begin(1, (QUESTION, [SLEEPS]), (OTHER, [STAYS]))
-    asking.feed()
-    now = time.monotonic()
-    for later in range(0, 3600, 40):
-        asking.ask_again(now + later)
-        asking.feed()
+    an_hour(asking)
     assert set(line.asked) == {STAYS}
 
 
@@ -184,9 +181,9 @@ def test_who_sleeps_is_not_dead(site):
     now = time.monotonic()
     roster.look(line, now)
     asking = begin(1, (QUESTION, [SLEEPS, STAYS, 3]))
-    assert not roster.asleep(now + AWAKE / 2)
+    assert not roster.asleep(now + AWAKE - 1)
     sleeping = [roster.boards[f"{SLEEPS:08x}"]]
-    assert roster.asleep(now + 2 * AWAKE) == sleeping, "it took its leave, and its hello stays"
+    assert roster.asleep(now + AWAKE + 1) == sleeping, "it took its leave, and its hello stays"
     line.leaves(SLEEPS)
     roster.look(line, now + 1)
     assert roster.asleep(now + 1) == sleeping
@@ -195,16 +192,6 @@ def test_who_sleeps_is_not_dead(site):
     assert left_out == {f"{STAYS:08x}"}
     asking.leave_out(now + 2 * 3600, Terms())
     assert roster.boards[f"{SLEEPS:08x}"].left_out
-
-
-def test_a_board_is_awake_for_a_while_after_its_hello(site):
-    line, roster, _ = site
-    line.says(SLEEPS)
-    now = time.monotonic()
-    roster.look(line, now)
-    board = roster.boards[f"{SLEEPS:08x}"]
-    assert board.can_be_asked(now + AWAKE - 1)
-    assert not board.can_be_asked(now + AWAKE + 1)
 
 
 # Boards that claim what is not theirs, and numbers that no board should be believed

@@ -108,25 +108,15 @@ def test_durations():
     assert [terminal._duration(s) for s in (9.6, 60, 754)] == ["10 s", "1 min 0 s", "12 min 34 s"]
 
 
-@pytest.mark.parametrize(("term", "escapes"), [("dumb", False), ("xterm", True)])
-def test_an_experiment_writes_no_escapes_to_a_dumb_terminal(term, escapes, tmp_path):
+def test_an_experiment_writes_no_escapes_to_a_dumb_terminal(tmp_path):
     program = "import sys; from ternhost.cli import main; sys.exit(main())"
-    words = (
-        "experiment",
-        "rates",
-        "--dataset",
-        "diabetes",
-        "--quick",
-        "--runs",
-        "1",
-        "--output",
-        str(tmp_path / "out"),
-    )
+    words = ["experiment", "rates", "--dataset", "diabetes", "--quick", "--runs", "1", "--output", "out"]
     far, near = pty.openpty()
     with open(far, "rb", buffering=0) as screen:
         process = subprocess.Popen(
             [sys.executable, "-c", program, *words],
-            env={**os.environ, "TERM": term}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=near,
+            env={**os.environ, "TERM": "dumb"}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=near,
+            cwd=tmp_path,
         )  # fmt: skip
         os.close(near)
         told = b""
@@ -134,7 +124,7 @@ def test_an_experiment_writes_no_escapes_to_a_dumb_terminal(term, escapes, tmp_p
             while data := screen.read(1 << 16):
                 told += data
         assert process.wait() == 0
-    assert (b"\x1b" in told) == escapes
+    assert b"\x1b" not in told
 
 
 def test_a_command_of_the_background_can_be_interrupted():
@@ -177,29 +167,19 @@ def test_plain_lines_where_there_is_no_terminal(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [Terminal, io.StringIO])
-def test_a_long_round_is_told_of_where_no_line_can_change(kind, monkeypatch):
+def test_a_long_round_and_what_comes_before_the_first_are_told_of_where_no_line_can_change(kind, monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     out = kind()
-    printer = ProgressPrinter(out, every=0.2)
-    printer.note("8 boards")
-    printer.status(status(1, PROGRESS))
-    time.sleep(1.0)
-    printer.close()
-    assert 4 <= out.getvalue().count("round 1/4  100/400 reports") <= 8
-    assert "\x1b" not in out.getvalue()
-    end = out.getvalue()
-    time.sleep(0.5)
-    assert out.getvalue() == end, "and nothing when it is over"
-
-
-def test_also_what_comes_before_the_first_round():
-    out = io.StringIO()
-    printer = ProgressPrinter(out, every=0.1)
+    printer = ProgressPrinter(out, every=0.05)
     printer.note("provisioning 1000 clients")
-    time.sleep(0.4)
+    wait_for(lambda: out.getvalue().count("provisioning 1000 clients\n") > 2)
+    printer.status(status(1, PROGRESS))
+    wait_for(lambda: out.getvalue().count("round 1/4  100/400 reports") > 2)
     printer.close()
-    assert set(out.getvalue().splitlines()) == {"provisioning 1000 clients"}
-    assert 2 <= out.getvalue().count("\n") <= 6
+    end = out.getvalue()
+    assert "\x1b" not in end
+    time.sleep(0.2)
+    assert out.getvalue() == end, "and nothing when it is over"
 
 
 def test_one_line_that_changes_on_a_terminal():
@@ -233,15 +213,3 @@ def test_quiet_tells_only_warnings():
     time.sleep(0.2)
     printer.close()
     assert out.getvalue() == "tern: a board is gone\n"
-
-
-def test_that_nobody_reads_it_does_not_end_a_run():
-    read, write = os.pipe()
-    os.close(read)
-    out = os.fdopen(write, "w")
-    printer = ProgressPrinter(out)
-    printer.status(status(4))
-    printer.warn("a board is gone")
-    printer.close()
-    with pytest.raises(BrokenPipeError):  # what was written waits there
-        out.close()

@@ -17,6 +17,7 @@ import signal
 import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
+from importlib.metadata import version
 from types import FrameType
 from typing import Any, NoReturn, Protocol
 
@@ -69,17 +70,6 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message, hint=f"'{self.prog} --help' shows how to use it")
 
 
-class _Version(argparse.Action):
-    def __init__(self, option_strings: Sequence[str], dest: str, **kwargs: Any) -> None:
-        super().__init__(option_strings, dest, nargs=0, help="show the version and exit")
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from importlib.metadata import version
-
-        print(f"tern {version('tern-ldp')}")
-        parser.exit()
-
-
 def build_parser(names: Iterable[str] | None = None) -> Parser:
     """The parser of `tern`, with these commands; by default with all."""
     codes = "\n".join(f"  {code:<4} {meaning}" for code, meaning in errors.EXIT_CODES.items())
@@ -88,7 +78,8 @@ def build_parser(names: Iterable[str] | None = None) -> Parser:
         description="Federated learning on microcontrollers under exact local differential privacy.",
         epilog=f"example:\n  tern card design three-outputs --epsilon 2 --json\n\nexit codes:\n{codes}",
     )
-    parser.add_argument("--version", action=_Version)
+    about = f"tern {version('tern-ldp')}"
+    parser.add_argument("--version", action="version", version=about, help="show the version and exit")
     parser.add_argument(
         plugins.FLAG,
         metavar="FILE.py",

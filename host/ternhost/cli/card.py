@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tern.card import Card
-from ternhost.command import add_command, print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import FAILED, OK, UsageError
 from ternhost.files import replacing
 from ternhost.privacy import cards, mechanisms
@@ -35,33 +35,30 @@ def add_parser(subparsers: Any) -> None:
         "design",
         "design a card and say what it is worth",
         "tern card design pm-sub --epsilon 2 --levels 15 -o pm.card --json",
+        run_design,
     )
     _mechanism_arguments(design, required=True)
     design.add_argument("-o", "--output", metavar="FILE", help="write the card's bytes")
-    design.add_argument("--json", action="store_true", help="print one JSON object")
-    design.set_defaults(func=run_design)
 
     certify = add_command(
         actions,
         "certify",
         "prove from its integers alone that a card keeps an epsilon (exit 0), or that it does not (exit 1)",
         "tern card certify three.card --epsilon 2",
+        run_certify,
     )
     certify.add_argument("file", metavar="FILE")
     certify.add_argument("--epsilon", metavar="E", required=True)
-    certify.add_argument("--json", action="store_true", help="print one JSON object")
-    certify.set_defaults(func=run_certify)
 
     show = add_command(
         actions,
         "show",
         "draw the exact distribution of a card's outputs",
         "tern card show three.card\ntern card show pm-sub --epsilon 2 --levels 31 --plot pm.png",
+        run_show,
     )
     _mechanism_arguments(show, required=False)
-    show.add_argument("--plot", metavar="FILE.png", help="also draw it as a PNG")
-    show.add_argument("--json", action="store_true", help="print one JSON object")
-    show.set_defaults(func=run_show)
+    add_option(show, "--plot FILE.png", "also draw it as a PNG")
 
     account = add_command(
         actions,
@@ -69,26 +66,20 @@ def add_parser(subparsers: Any) -> None:
         "say what a report costs in central privacy behind a shuffler that hides who sent what",
         "tern card account three-outputs --epsilon 4 --reports 20000 --delta 1e-6\n"
         "tern card account --epsilon 1 --reports 294000 --delta 1e-6 --plot shuffled.png",
+        run_account,
     )
     _mechanism_arguments(account, required=False, optional=True)
-    account.add_argument("--reports", type=int, metavar="N", required=True, help="of how many honest clients")
-    account.add_argument("--delta", type=float, metavar="D", required=True, help="well below 1 / N")
-    account.add_argument("--values", type=int, default=1, metavar="K", help="values in a report (default 1)")
-    account.add_argument("--plot", metavar="FILE.png", help="also draw epsilon against the number of reports")
-    account.add_argument("--json", action="store_true", help="print one JSON object")
-    account.set_defaults(func=run_account)
+    add_option(account, "--reports N", "of how many honest clients", type=int, required=True)
+    add_option(account, "--delta D", "well below 1 / N", type=float, required=True)
+    add_option(account, "--values K", "values in a report", 1)
+    add_option(account, "--plot FILE.png", "also draw epsilon against the number of reports")
 
-    ship = add_command(
-        actions, "ship", "make the cards that come with tern again", "tern card ship -o shared_specs/cards"
-    )
+    summary = "make the cards that come with tern again"
+    ship = add_command(actions, "ship", summary, "tern card ship -o shared_specs/cards", run_ship)
     ship.add_argument("-o", "--output", metavar="DIR", help="where (default: where the shipped ones are)")
-    ship.add_argument("--fresh", action="store_true", help="make those again that are there")
-    ship.add_argument("--json", action="store_true", help="print one JSON object")
-    ship.set_defaults(func=run_ship)
+    add_option(ship, "--fresh", "make those again that are there")
 
-    listing = add_command(actions, "list", "list the mechanisms and the shipped cards", "tern card list")
-    listing.add_argument("--json", action="store_true", help="print one JSON object")
-    listing.set_defaults(func=run_list)
+    add_command(actions, "list", "list the mechanisms and the shipped cards", "tern card list", run_list)
 
 
 def _mechanism_arguments(parser: argparse.ArgumentParser, required: bool, optional: bool = False) -> None:
@@ -97,12 +88,8 @@ def _mechanism_arguments(parser: argparse.ArgumentParser, required: bool, option
     if optional:
         what = f"{what}, or nothing (--epsilon alone: any mechanism)"
     parser.add_argument("name", metavar="NAME", nargs=many, help=f"{what}: " + ", ".join(mechanisms.NAMES))
-    parser.add_argument(
-        "--epsilon", metavar="E", required=required, help="in decimal; rounded down to millionths"
-    )
-    parser.add_argument(
-        "--levels", type=int, metavar="N", help="how many outputs, where the mechanism has a choice"
-    )
+    add_option(parser, "--epsilon E", "in decimal; rounded down to millionths", required=required)
+    add_option(parser, "--levels N", "how many outputs, where the mechanism has a choice", type=int)
     mechanisms.add_options(parser)
 
 

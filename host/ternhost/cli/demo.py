@@ -7,7 +7,7 @@ from typing import Any
 
 from ternhost.cli import running
 from ternhost.cli.progress import ProgressPrinter
-from ternhost.command import add_command
+from ternhost.command import add_command, add_option
 from ternhost.run import result as results
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
@@ -23,12 +23,11 @@ def add_parser(subparsers: Any) -> None:
         "demo",
         f"train on {_REPORTS:,} real flights through {_BOARDS} emulated devices at epsilon {_EPSILON}, and show it",
         "tern demo",
+        run,
     )
-    parser.add_argument("--boards", type=int, default=_BOARDS, metavar="N", help=f"default {_BOARDS}")
-    parser.add_argument("--reports", type=int, default=_REPORTS, metavar="R", help=f"default {_REPORTS}")
-    parser.add_argument("--epsilon", default=_EPSILON, metavar="E", help=f"default {_EPSILON}")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(func=run)
+    add_option(parser, "--boards N", "emulated devices", _BOARDS)
+    add_option(parser, "--reports R", "one of each client", _REPORTS)
+    add_option(parser, "--epsilon E", "of a report", _EPSILON)
 
 
 def run(args: argparse.Namespace) -> int:

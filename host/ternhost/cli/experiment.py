@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ternhost import experiments
-from ternhost.command import add_command, print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, InterruptedByUser, StorageError, UsageError
 from ternhost.experiments import Contender, Options
+from ternhost.files import storage_errors
 from ternhost.privacy import mechanisms
 from ternhost.run.directory import new_directory
 from ternhost.terminal import Progress
@@ -23,37 +24,20 @@ def add_parser(subparsers: Any) -> None:
         "experiment",
         "do again what the papers report, as CSV, JSON and PNG",
         "tern experiment variance --output variance\ntern experiment erm --dataset digits --quick --output erm-digits",
+        run,
     )
     parser.add_argument("name", metavar="NAME", choices=experiments.NAMES, help=", ".join(experiments.NAMES))
-    parser.add_argument(
-        "--dataset",
-        metavar="D",
-        help="use this data set instead of the experiment's own choice; see 'tern train'",
-    )
-    parser.add_argument("--runs", type=int, metavar="R", help="repeat it R times (folds, for erm)")
-    parser.add_argument("--quick", action="store_true", help="run a small version, to look at")
-    parser.add_argument(
-        "--seed", type=int, default=1, metavar="S", help="seed of all that is random (default 1)"
-    )
-    parser.add_argument(
-        "--output",
-        metavar="DIR",
-        help="write the files to DIR (default: runs/<time>); the same command with the same DIR goes on where it ended",
-    )
-    parser.add_argument(
-        "--workers", type=int, metavar="N", help="how many processes to use (default: one a core)"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument(
-        "--mechanism",
-        metavar="NAME",
-        help=f"compare this mechanism, too, with the options below ({', '.join(experiments.COMPARING)})",
-    )
-    parser.add_argument(
-        "--levels", type=int, metavar="N", help="how many outputs it has, where it has a choice"
-    )
+    add_option(parser, "--dataset D", "use this instead of the experiment's own choice; see 'tern train'")
+    add_option(parser, "--runs R", "repeat it R times (folds, for erm)", type=int)
+    add_option(parser, "--quick", "run a small version, to look at")
+    add_option(parser, "--seed S", "seed of all that is random", 1)
+    output = "write the files to DIR (default: runs/<time>); the same command with the same DIR goes on where it ended"
+    add_option(parser, "--output DIR", output)
+    add_option(parser, "--workers N", "how many processes to use (default: one a core)", type=int)
+    compared = f"compare this mechanism, too, with the options below ({', '.join(experiments.COMPARING)})"
+    add_option(parser, "--mechanism NAME", compared)
+    add_option(parser, "--levels N", "how many outputs it has, where it has a choice", type=int)
     mechanisms.add_options(parser)
-    parser.set_defaults(func=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -94,9 +78,8 @@ def _place(named: str | None) -> Iterator[Path]:
     made = not named or not Path(named).exists()
     try:
         directory = Path(named) if named else new_directory()
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"{named} cannot be made: {error.strerror}", hint=hint) from error
+        with storage_errors(what=f"{named} cannot be made"):
+            directory.mkdir(parents=True, exist_ok=True)
     except StorageError as error:
         raise StorageError(error.message, hint=hint) from error
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ternhost import datasets
-from ternhost.command import add_command, print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.experiments.planning import LADDER, RUNS, Planned, plan, words
 from ternhost.learn.judging import TRIVIAL, WORDS
@@ -23,43 +23,21 @@ def add_parser(subparsers: Any) -> None:
         "say how many devices are needed for how good a model, by simulation",
         "tern plan --dataset flights-planned --epsilon 1 --plot plan.png\n"
         "tern plan --dimension 20 --epsilon 2 --goal 0.8",
+        run,
     )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument(
-        "--dataset",
-        metavar="D",
-        help="records like those that the devices hold (default synthetic-logistic): "
-        + ", ".join(datasets.DATASETS),
-    )
-    what.add_argument(
-        "--dimension", type=int, metavar="N", help="made-up records of N features, with the constant one"
-    )
-    parser.add_argument(
-        "--epsilon", metavar="E", default="2", help="of all that a device reports (default 2)"
-    )
-    parser.add_argument(
-        "--model", choices=tuple(MODELS), help="what is learnt (default: what suits the data)"
-    )
-    parser.add_argument(
-        "--goal", type=float, metavar="X", help="how good it should be: accuracy, AUC or mean squared error"
-    )
-    parser.add_argument(
-        "--reports",
-        metavar="N,N,...",
-        help=f"numbers of devices to try (default {LADDER[0]} to {LADDER[-1]})",
-    )
-    parser.add_argument(
-        "--runs", type=int, default=RUNS, metavar="R", help=f"of each number (default {RUNS})"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=1, metavar="S", help="seed of all that is random (default 1)"
-    )
-    parser.add_argument(
-        "--workers", type=int, metavar="N", help="how many processes to use (default: one a core)"
-    )
-    parser.add_argument("--plot", metavar="FILE.png", help="also draw the curve")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(func=run)
+    like = "records like those that the devices hold (default synthetic-logistic): "
+    add_option(what, "--dataset D", like + ", ".join(datasets.DATASETS))
+    add_option(what, "--dimension N", "made-up records of N features, with the constant one", type=int)
+    add_option(parser, "--epsilon E", "of all that a device reports", "2")
+    add_option(parser, "--model", "what is learnt (default: what suits the data)", choices=tuple(MODELS))
+    add_option(parser, "--goal X", "how good it should be: accuracy, AUC or mean squared error", type=float)
+    numbers = f"numbers of devices to try, as N,N,... (default {LADDER[0]} to {LADDER[-1]})"
+    add_option(parser, "--reports LIST", numbers)
+    add_option(parser, "--runs R", "of each number", RUNS)
+    add_option(parser, "--seed S", "seed of all that is random", 1)
+    add_option(parser, "--workers N", "how many processes to use (default: one a core)", type=int)
+    add_option(parser, "--plot FILE.png", "also draw the curve")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ternhost import options as fields
 from ternhost.cli.progress import ProgressPrinter
-from ternhost.command import add_command, print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
 from ternhost.learn.schedule import Schedule, Terms
@@ -24,7 +24,8 @@ from ternhost.run.status import Watcher
 if TYPE_CHECKING:
     from ternhost.watch.metrics import Metrics
 
-Result = dict[str, Any]
+NAME = "of the run and its directory (default: runs/<time>)"
+METRICS = "serve figures for Prometheus on this loopback port; 'tern watch --help' has a dashboard and alerts"
 
 
 @dataclass(frozen=True)
@@ -37,16 +38,15 @@ class RunCommand:
 
     def add_parser(self, subparsers: Any) -> None:
         """Add the command's parser."""
-        parser = add_command(subparsers, self.name, self.summary, self.example)
+        parser = add_command(subparsers, self.name, self.summary, self.example, run)
         algorithms = algorithms_of(self.name)
         if len(algorithms) > 1:
-            parser.add_argument(
-                "--algorithm", choices=tuple(algorithms), help=f"default: {next(iter(algorithms))}"
-            )
+            default = f"default: {next(iter(algorithms))}"
+            add_option(parser, "--algorithm", default, choices=tuple(algorithms))
         add_algorithm_options(parser, algorithms)
         fields.add_arguments(parser, Terms, RunOptions, leave_out=("fleet",))
         add_run_options(parser, self.name)
-        parser.set_defaults(func=run, command=self.name)
+        parser.set_defaults(command=self.name)
 
 
 TRAIN = RunCommand(
@@ -89,41 +89,21 @@ def add_algorithm_options(
 def add_run_options(parser: argparse.ArgumentParser, command: str) -> None:
     """Add the options of where a run is kept, and of what is printed."""
     where = parser.add_argument_group("the run")
-    where.add_argument(
-        "--fleet",
-        metavar="KIND:...",
-        help=f"the devices; 'tern fleet kinds' lists them (default: {default_fleet(command)})",
+    devices = f"the devices; 'tern fleet kinds' lists them (default: {default_fleet(command)})"
+    add_option(where, "--fleet KIND", devices, metavar="KIND:...")
+    add_option(where, "--name NAME", NAME)
+    store = (
+        "keys and rounds of the fleet, of many runs (default: the fleet's own, or one in the run's directory)"
     )
-    where.add_argument("--name", metavar="NAME", help="of the run and its directory (default: runs/<time>)")
-    where.add_argument(
-        "--store",
-        metavar="FILE",
-        help="keys and rounds of the fleet, of many runs (default: the fleet's own, or one in the run's directory)",
+    add_option(where, "--store FILE", store)
+    add_option(where, "--anew", "give up a run of the store that has not finished, and begin another")
+    resume = (
+        "go on with this run: its name, directory or store; with --fleet if its boards are elsewhere by now"
     )
-    where.add_argument(
-        "--anew",
-        action="store_true",
-        help="give up a run of the store that has not finished, and begin another",
-    )
-    where.add_argument(
-        "--resume",
-        metavar="RUN",
-        help="go on with this run: its name, directory or store; with --fleet if its boards are elsewhere by now",
-    )
-    where.add_argument("--no-report", action="store_true", help="make no pictures and no report.html")
-    add_metrics(parser)
-    parser.add_argument("--quiet", action="store_true", help="no progress, only warnings")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-
-
-def add_metrics(parser: argparse.ArgumentParser) -> None:
-    """Add the option that `metrics` reads."""
-    parser.add_argument(
-        "--metrics",
-        type=int,
-        metavar="PORT",
-        help="serve figures for Prometheus on this loopback port; 'tern watch --help' has a dashboard and alerts",
-    )
+    add_option(where, "--resume RUN", resume)
+    add_option(where, "--no-report", "make no pictures and no report.html")
+    add_option(parser, "--metrics PORT", METRICS, type=int)
+    add_option(parser, "--quiet", "no progress, only warnings")
 
 
 def metrics(args: argparse.Namespace) -> Metrics | None:
@@ -210,7 +190,7 @@ def begun(args: argparse.Namespace, watcher: Watcher) -> Run:
     return run
 
 
-def print_run(args: argparse.Namespace, result: Result) -> int:
+def print_run(args: argparse.Namespace, result: dict[str, Any]) -> int:
     """Print a result, and return the exit code that it stands for."""
     lines = [*learner_of(result).summary(result), f"the run {result['run']} is in {result['directory']}"]
     if "report" in result:

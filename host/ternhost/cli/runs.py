@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import Any
 
-from ternhost.command import add_command, print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.learn.base import counted
 from ternhost.run import directory
@@ -20,24 +20,16 @@ def add_parser(subparsers: Any) -> None:
         "list the runs in a directory or a store, the oldest first",
         "tern runs\ntern runs my-fleet/store.sqlite --json\ntern runs --draw mine\n"
         "tern runs --model mine --save model.bin",
+        run,
     )
     parser.add_argument(
         "place", nargs="?", default=str(directory.RUNS), metavar="DIR|STORE", help="default: runs"
     )
     of_run = parser.add_mutually_exclusive_group()
-    of_run.add_argument(
-        "--draw", metavar="RUN", help="draw the pictures and report.html of a run that has finished, again"
-    )
-    of_run.add_argument(
-        "--model",
-        metavar="RUN",
-        help="the model of a run as devices have it; of one that goes on, the last that they were sent",
-    )
-    parser.add_argument(
-        "--save", metavar="FILE", help="with --model: write it there, as a board keeps it in its model.bin"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(func=run)
+    add_option(of_run, "--draw RUN", "draw the pictures and report.html of a run that has finished, again")
+    model = "the model of a run as devices have it; of one that goes on, the last that they were sent"
+    add_option(of_run, "--model RUN", model)
+    add_option(parser, "--save FILE", "with --model: write it there, as a board keeps it in its model.bin")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,10 +60,7 @@ def _model(args: argparse.Namespace) -> int:
     if args.save is not None:
         model.save(args.save)
         summary |= {"saved": args.save}
-        lines = [
-            lines[0],
-            f"it is in {args.save}: put it on a board as /model.bin, and start the board again",
-        ]
+        lines[1:] = [f"it is in {args.save}: put it on a board as /model.bin, and start the board again"]
     print_result(summary, "\n".join(lines), args.json)
     return OK
 

@@ -15,7 +15,7 @@ from typing import Any
 from ternhost import extras
 from ternhost import options as fields
 from ternhost.cli import running
-from ternhost.command import add_command, print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.learn.base import ALGORITHMS
 from ternhost.learn.schedule import Schedule, Terms
@@ -40,50 +40,28 @@ def add_parser(subparsers: Any) -> None:
         "run rounds for a fleet until Ctrl-C, by a schedule",
         """tern serve --fleet mqtt:my-broker --interval 3600 --deadline 600 --quorum 0.9
         tern serve --fleet mqtt:my-broker --algorithm fedavg --rounds 10 --json""",
+        run,
+        "print a JSON object a line: what happens, then the result",
     )
-    parser.add_argument("--algorithm", choices=tuple(ALGORITHMS), help="default: fedsgd")
+    add_option(parser, "--algorithm", "default: fedsgd", choices=tuple(ALGORITHMS))
     fields.add_arguments(parser, Schedule, Terms, RunOptions, leave_out=("fleet",))
     running.add_algorithm_options(parser, ALGORITHMS, (*_PLANNED, *_OF_EACH_START))
     fleet = parser.add_argument_group("the run")
-    fleet.add_argument(
-        "--fleet",
-        metavar="KIND:...",
-        help="the devices; 'tern fleet kinds' lists them, such as mqtt:my-broker",
-    )
-    fleet.add_argument("--broker", metavar="DIR", help="the same as --fleet mqtt:DIR")
-    fleet.add_argument("--name", metavar="NAME", help="of the run and its directory (default: runs/<time>)")
-    fleet.add_argument(
-        "--store", metavar="FILE", help="keys, rounds, reports and models (default: the fleet's own)"
-    )
-    fleet.add_argument(
-        "--new-model",
-        action="store_true",
-        help="begin another model than the store holds; its keys, rounds and models stay",
-    )
-    running.add_metrics(parser)
-    parser.add_argument(
-        "--home-assistant",
-        action="store_true",
-        help="show the fleet in Home Assistant, over a broker of 'tern broker config --home-assistant'",
-    )
-    parser.add_argument(
-        "--dashboard",
-        nargs="?",
-        type=int,
-        const=True,
-        metavar="PORT",
-        help="show the run in the browser meanwhile, as tern dashboard does, on this loopback port",
-    )
-    fleet.add_argument(
-        "--no-report",
-        action="store_true",
-        help="make no pictures and no report.html after the last of --rounds",
-    )
-    parser.add_argument("--quiet", action="store_true", help="no line a round")
-    parser.add_argument(
-        "--json", action="store_true", help="print a JSON object a line: what happens, then the result"
-    )
-    parser.set_defaults(func=run, command="serve")
+    devices = "the devices; 'tern fleet kinds' lists them, such as mqtt:my-broker"
+    add_option(fleet, "--fleet KIND", devices, metavar="KIND:...")
+    add_option(fleet, "--broker DIR", "the same as --fleet mqtt:DIR")
+    add_option(fleet, "--name NAME", running.NAME)
+    add_option(fleet, "--store FILE", "keys, rounds, reports and models (default: the fleet's own)")
+    text = "begin another model than the store holds; its keys, rounds and models stay"
+    add_option(fleet, "--new-model", text)
+    add_option(parser, "--metrics PORT", running.METRICS, type=int)
+    text = "show the fleet in Home Assistant, over a broker of 'tern broker config --home-assistant'"
+    add_option(parser, "--home-assistant", text)
+    text = "show the run in the browser meanwhile, as tern dashboard does, on this loopback port"
+    add_option(parser, "--dashboard PORT", text, nargs="?", type=int, const=True)
+    add_option(fleet, "--no-report", "make no pictures and no report.html after the last of --rounds")
+    add_option(parser, "--quiet", "no line a round")
+    parser.set_defaults(command="serve")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -95,12 +73,11 @@ def run(args: argparse.Namespace) -> int:
         extras.require("nicegui")
     options = running.parsed(args, ALGORITHMS, served=True)
     metrics = running.metrics(args)
-    watcher = _watcher(args)
-    if metrics is not None:
-        watcher = watcher.also(metrics.update)
     home = HomeAssistant(args.fleet) if args.home_assistant else None
-    if home is not None:
-        watcher = watcher.also(home.update)
+    watcher = _watcher(args)
+    for other in (metrics, home):
+        if other is not None:
+            watcher = watcher.also(other.update)
     going = serve(
         options,
         store=args.store,

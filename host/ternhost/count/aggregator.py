@@ -129,15 +129,12 @@ class Aggregator:
         """
         if number <= self._last:
             raise UsageError(f"round {number} is not after round {self._last}", hint="count rounds upwards")
-        cohorts_asked = [
-            Cohort(round_body(number, question), integers(devices)) for question, devices in cohorts
-        ]
-        count = sum(len(cohort.devices) for cohort in cohorts_asked)
-        stored = Round(
-            number, cohorts_asked, count if quorum is None else max(1, min(quorum, count)), deadline, run
-        )
+        asked = [Cohort(round_body(number, question), integers(devices)) for question, devices in cohorts]
+        count = sum(len(cohort.devices) for cohort in asked)
+        quorum = count if quorum is None else max(1, min(quorum, count))
+        stored = Round(number, asked, quorum, deadline, run)
         try:
-            if not cohorts_asked or not all(len(cohort.devices) for cohort in cohorts_asked):
+            if not asked or not all(len(cohort.devices) for cohort in asked):
                 raise ValueError
             in_flight = RoundInFlight(stored, now, self._keyring)
         except ValueError:
@@ -248,10 +245,9 @@ class Aggregator:
                 else:
                     self.statistics.damaged += 1
             except frames.FrameError as error:
-                if error.code == wire.ERR_TAG:
-                    self.statistics.forged += 1
-                else:
-                    self.statistics.damaged += 1
+                forged = error.code == wire.ERR_TAG
+                self.statistics.forged += forged
+                self.statistics.damaged += not forged
         taken: list[_Taken] = []
         for (number, size), parts in rows.items():
             of_round = np.frombuffer(b"".join(parts), np.uint8).reshape(-1, _ROW_BYTES + size)

@@ -7,12 +7,11 @@ byte, and is fast enough for hundreds of thousands of reports a second.
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from tern import coordinates, frames, wire
+from tern import coordinates, wire
 from tern.entropy import EntropyError
 from ternhost import vectorised
 
@@ -87,13 +86,6 @@ def _choose_one(question: bytes, d: int, k: int) -> list[int]:
     chosen = [0] * k
     coordinates.choose(question, d, k, chosen)
     return chosen
-
-
-@lru_cache(maxsize=64)
-def packed_size(base: int, k: int) -> int:
-    """frames.packed_size, cached."""
-    size: int = frames.packed_size(base, k)
-    return size
 
 
 def unpack(packed: Bytes, k: int, base: int) -> tuple[Integers, Flags]:

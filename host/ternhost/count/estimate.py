@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +28,8 @@ from ternhost.privacy import certify
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
-BOUND = "bound"  # from the card alone: its exact worst-case second moment or variance
-EMPIRICAL = "empirical"  # from the sample variance of the reported values
+CONFIDENCE = 0.95
+_Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 _SIZES = 16  # inputs of each sign at which a card's estimate of |x| is fitted
 _STEADY = 1e-4
 _BIASED = 0.1  # the largest usable error of a mean of |x|
@@ -42,8 +42,8 @@ _AT_ONCE = 1 << 21  # hashes in memory at a time
 class Estimate:
     """Means of d coordinates in units of [-1, 1]; `nan` where there are no reports.
 
-    `low` and `high` bound a normal confidence interval from `standard_error`; `reports` is the number of reports behind
-    each mean. Means are not clamped, since that would bias them.
+    `low` and `high` bound a normal confidence interval (CONFIDENCE) from `standard_error`; `reports` is the number of
+    reports behind each mean. Means are not clamped, since that would bias them.
     """
 
     mean: Floats
@@ -51,13 +51,16 @@ class Estimate:
     low: Floats
     high: Floats
     reports: Counts
-    method: str
-    confidence: float = 0.95
+
+    @classmethod
+    def of(cls, mean: Floats, error: Floats, reports: Counts) -> Self:
+        """From the means, their standard errors and their reports."""
+        return cls(mean, error, mean - _Z * error, mean + _Z * error, reports)
 
     def summary(self) -> dict[str, Any]:
         """For JSON: a list by coordinate for each field, with None where there are no reports."""
         return {
-            "confidence": self.confidence,
+            "confidence": CONFIDENCE,
             **{
                 name: [None if math.isnan(value) else value for value in getattr(self, name).tolist()]
                 for name in ("mean", "low", "high")
@@ -92,10 +95,11 @@ class Magnitude:
 
 
 @lru_cache(maxsize=256)
-def _magnitude(data: bytes) -> Magnitude | None:
+def magnitude(card: bytes) -> Magnitude | None:
+    """The estimator of the mean of |x| from reports of a card; None where it is poor or impossible, as for Duchi's."""
     inputs = np.arange(-ONE, ONE + 1, ONE // _SIZES)
-    card = any_cards.decode_any(data)
-    rows = np.array([any_cards.distribution(card, int(x)) for x in inputs])
+    decoded = any_cards.decode_any(card)
+    rows = np.array([any_cards.distribution(decoded, int(x)) for x in inputs])
     sizes = np.abs(inputs) / ONE
     # Least squares for scores whose mean is |x|, with a little weight on their variance: solved in the inputs, which
     # are few, and not in the outputs, of which a laplace card may have 65,535.
@@ -108,48 +112,18 @@ def _magnitude(data: bytes) -> Magnitude | None:
     return Magnitude(scores, deviation)
 
 
-def magnitude(card: Card) -> Magnitude | None:
-    """The estimator of the mean of |x| from reports of `card`; None where it is poor or impossible, as for Duchi's."""
-    return _magnitude(bytes(card.data))
-
-
-def estimate(
-    card: Card,
-    counts: npt.ArrayLike,
-    *,
-    confidence: float = 0.95,
-    method: str = EMPIRICAL,
-    of_reporters: bool = False,
-) -> Estimate:
-    """Means and confidence intervals from a count matrix (d x card.symbols) of one card.
-
-    The interval covers the mean of the population that the reporters were drawn from; with `of_reporters`, that of the
-    reporters' own inputs. `method` BOUND takes the variance of a report from the card: its worst-case second
-    moment for the population (Var = V(x) + Var(x), at most that), its worst-case variance for the reporters.
-    EMPIRICAL takes the sample variance, right in large samples (of fewer than 30 reports BOUND's is taken) and for
-    the population; for the reporters it errs on the wide side.
-    Raises ValueError for counts of another shape.
-    """
-    return combine([(card, counts)], confidence=confidence, method=method, of_reporters=of_reporters)
-
-
 def combine(
-    cohorts: Sequence[tuple[Card, npt.ArrayLike]],
-    *,
-    confidence: float = 0.95,
-    method: str = EMPIRICAL,
-    of_reporters: bool = False,
-    tau: float = 1.0,
+    cohorts: Sequence[tuple[Card, npt.ArrayLike]], *, bound: bool = False, tau: float = 1.0
 ) -> Estimate:
-    """Combine count matrices of several cards over the same d coordinates, by inverse variance (personalised budgets).
+    """Combine count matrices (d x card.symbols) of one or several cards by inverse variance (personalised budgets).
 
     The weight of a cohort at a coordinate is its reports there over the card's worst-case variance: it depends on
     no report's content, so the combination stays unbiased (for one population: cohorts must differ in
-    their budgets, not in their data). tau: what the reporters' values were divided by, before they were clipped to
-    [-1, 1]; the means are multiplied by it. Raises ValueError for no cohorts, or counts of another shape.
+    their budgets, not in their data). The interval covers the mean of the population that the reporters were drawn
+    from. Its variance is that of the sample; of fewer than 30 reports, or with `bound`, the card's worst-case second
+    moment (Var = V(x) + Var(x), at most that). tau: what the reporters' values were divided by, before they were
+    clipped to [-1, 1]; the means are multiplied by it. Raises ValueError for counts of another shape.
     """
-    if not cohorts or not 0 < confidence < 1 or method not in (BOUND, EMPIRICAL):
-        raise ValueError("nothing to combine, or an unknown method or confidence")
     weights, means, variances, reports = [], [], [], []
     for card, counts in cohorts:
         values, worst_variance, worst_second = _card_floats(bytes(card.data))
@@ -159,11 +133,8 @@ def combine(
         n = matrix.sum(axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
             mean = matrix @ values / n
-            if method == BOUND:
-                variance = np.full(len(n), worst_variance if of_reporters else worst_second)
-            else:
-                sample = (matrix @ values**2 - n * mean**2) / (n - 1)
-                variance = np.where(n >= _LARGE, np.maximum(sample, 0), worst_second)
+            sample = (matrix @ values**2 - n * mean**2) / (n - 1)
+            variance = np.where((n >= _LARGE) & (not bound), np.maximum(sample, 0), worst_second)
             means.append(np.where(n > 0, mean, 0))
             variances.append(np.where(n > 0, variance / np.maximum(n, 1), 0))
         weights.append(n / worst_variance)
@@ -174,15 +145,13 @@ def combine(
         share = weight / total
         mean = tau * (share * means).sum(axis=0)
         error = tau * np.sqrt((share**2 * variances).sum(axis=0))
-    half = NormalDist().inv_cdf((1 + confidence) / 2) * error
-    return Estimate(mean, error, mean - half, mean + half, np.sum(reports, axis=0), method, confidence)
+    return Estimate.of(mean, error, np.sum(reports, axis=0))
 
 
-def share_interval(share: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
+def share_interval(share: float, n: int) -> tuple[float, float]:
     """The interval of Wilson (1927) for a share observed in n trials: valid near 0, near 1, and for few trials."""
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    middle = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
+    half = _Z / (1 + _Z**2 / n) * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n * n))
     return middle - half, middle + half
 
 
@@ -225,9 +194,7 @@ def supports(devices: npt.ArrayLike, symbols: Counts, number: int, buckets: int,
     return total
 
 
-def combine_frequencies(
-    classes: Sequence[tuple[Card, npt.ArrayLike, int | None]], *, confidence: float = 0.95
-) -> Estimate:
+def combine_frequencies(classes: Sequence[tuple[Card, npt.ArrayLike, int | None]]) -> Estimate:
     """Unbiased frequencies of c categories from the reports of several classes of devices (personalised budgets).
 
     A class: its card, the number of reports that support each category, and the number of reports where categories were
@@ -250,7 +217,4 @@ def combine_frequencies(
         variance += class_weight**2 * each / n / (same - other) ** 2
         weight, reports = weight + class_weight, reports + n
     with np.errstate(invalid="ignore"):
-        mean, error = mean / weight, np.sqrt(variance) / weight
-    half = NormalDist().inv_cdf((1 + confidence) / 2) * error
-    each_reports = np.full(len(mean), reports)
-    return Estimate(mean, error, mean - half, mean + half, each_reports, EMPIRICAL, confidence)
+        return Estimate.of(mean / weight, np.sqrt(variance) / weight, np.full(len(mean), reports))

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import card as cards
-from tern import wire
+from tern import frames, wire
 from ternhost.count import batches
 from ternhost.count.members import Integers, Keyring, Members, Positions, id_bytes, integers
 from ternhost.count.questions import Question, cost_of, decode_body, question_of, round_body, round_start
@@ -55,11 +55,6 @@ class Reports:
     round: int
     devices: Integers
     packed: npt.NDArray[np.uint8]
-
-    def in_order(self) -> Reports:
-        """The same, by device."""
-        order = np.argsort(self.devices)
-        return Reports(self.round, self.devices[order], self.packed[order])
 
 
 @dataclass(frozen=True)
@@ -180,7 +175,7 @@ class CohortInFlight:
         self.counts: Counts = np.zeros(self.size, np.int64)
         self.reports = 0
         self.cost = cost_of(request)  # of a report, micro-epsilon
-        self.payload_bytes = batches.packed_size(self.card.symbols, self.k)
+        self.payload_bytes = frames.packed_size(self.card.symbols, self.k)
 
     def unpack(self, packed: batches.Bytes) -> tuple[Integers, batches.Flags]:
         """The symbols of reports (reports x k), and which reports are valid: none where their size is wrong."""
@@ -242,13 +237,9 @@ class RoundInFlight:
         for index in np.unique(of).tolist():
             yield self.cohorts[index], np.flatnonzero(of == index)
 
-    def keys(self, places: Positions) -> batches.Bytes:
-        """The keys (n x 32) of the devices at these places."""
-        return self._keyring.keys[self._key_at[places]]
-
     def digests(self, cohort: CohortInFlight, places: Positions) -> batches.Bytes:
         """The digests (n x 32) of the requests to the devices at these places, of that cohort."""
-        return cohort.digests(self.keys(places), self.members.ids[places])
+        return cohort.digests(self._keyring.keys[self._key_at[places]], self.members.ids[places])
 
     def request(self, device: int) -> tuple[bytes, bytes]:
         """The ROUND frame for a device, and the digest of its request."""

@@ -254,7 +254,7 @@ def combine(parts: Sequence[tuple[ReportDesign, CohortCounts]], weights: str) ->
     for design, cohort in parts:
         reports = cohort.counts.sum(axis=1)
         share = reports * (1.0 if weights == CLIENTS else 1 / second_moment(design))
-        mean = np.nan_to_num(estimate.estimate(cohort.card, cohort.counts).mean)
+        mean = np.nan_to_num(estimate.combine([(cohort.card, cohort.counts)]).mean)
         total += share * mean * (range_units(design) * FINE)
         weight += share
     moves: Floats = np.divide(total, weight, out=np.zeros(d), where=weight > 0)

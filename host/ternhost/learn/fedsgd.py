@@ -195,7 +195,7 @@ class FedSGD(Learning):
     def estimate_of(self, number: int, cohorts: Sequence[CohortCounts], tau: float) -> tuple[Floats, Floats]:
         """The mean gradient, and how many reports each coordinate of it rests on."""
         parts = [(cohort.card, cohort.counts) for cohort in cohorts]
-        means = estimate.combine(parts, method=estimate.BOUND, tau=tau)  # few reports a coordinate
+        means = estimate.combine(parts, bound=True, tau=tau)  # few reports a coordinate
         self._last = {"round": number, **means.summary()}
         return means.mean, means.reports.astype(np.float64)
 
@@ -225,7 +225,7 @@ class FedSGD(Learning):
 
 def scout(design: ReportDesign) -> ReportDesign:
     """A report of the same cost that tells the size of values, too; the same one where it does, or where none can."""
-    if design.mechanism == "lhp" or estimate.magnitude(design.card) is not None:
+    if design.mechanism == "lhp" or estimate.magnitude(design.card.data) is not None:
         return design
     card = mechanisms.design("rr3", epsilon_micro=design.card.epsilon).decode()
-    return design if estimate.magnitude(card) is None else replace(design, card=card, mechanism="rr3")
+    return design if estimate.magnitude(card.data) is None else replace(design, card=card, mechanism="rr3")

@@ -131,7 +131,7 @@ class Ranges:
             return  # of a round that was asked before the range changed
         seen, sizes, spread = 0.0, 0.0, 0.0
         for cohort in cohorts:
-            magnitude = estimate.magnitude(cohort.card)
+            magnitude = estimate.magnitude(cohort.card.data)
             if magnitude is not None:
                 n = float(cohort.counts.sum())
                 seen += n

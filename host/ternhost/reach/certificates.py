@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 
 from ternhost.errors import StorageError
 from ternhost.files import write_file
-from ternhost.reach.addresses import AUTHORITY, DEVICE_AUTHORITY
+from ternhost.reach.addresses import AUTHORITY, DEVICE_AUTHORITY, is_address
 
 _AUTHORITY_KEY = "authority.key"
 
@@ -112,7 +112,4 @@ def _certificate(
 
 
 def _alternative(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
+    return x509.IPAddress(ipaddress.ip_address(name)) if is_address(name) else x509.DNSName(name)

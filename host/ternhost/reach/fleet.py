@@ -16,6 +16,7 @@ from ternhost.registry import Registry
 if TYPE_CHECKING:
     from ternhost.datasets import Holdings
     from ternhost.learn.schedule import Terms
+    from ternhost.reach.broker.home_access import HomeAccess
     from ternhost.reach.driver import Driver, Warn
     from ternhost.reach.stored import DriverOptions
     from ternhost.store.store import Store
@@ -33,27 +34,6 @@ class Boards(Protocol):
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *raised: object) -> None: ...
-
-
-class Notices(Protocol):
-    """Retained messages for observers (`ternhost.reach.broker.notices`)."""
-
-    def put(self, topic: str, payload: bytes) -> None: ...
-
-    def close(self, last: Mapping[str, bytes]) -> bool: ...
-
-
-class HomeTopics(Protocol):
-    """The topics for Home Assistant: the prefix of the fleet, and the topic of its discovery."""
-
-    @property
-    def prefix(self) -> str: ...
-
-    @property
-    def discovery(self) -> str: ...
-
-    def notices(self, will: tuple[str, bytes], warn: Warn) -> Notices:
-        """Connect to the broker. will: (topic, payload) that it retains if this process is lost."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +117,8 @@ class Fleet:
         """The store with its keys, if the fleet knows one."""
         return None
 
-    def home_topics(self) -> HomeTopics | None:
-        """The topics for Home Assistant; None where it may not see the fleet. Raises UsageError and StorageError."""
+    def home_topics(self) -> HomeAccess | None:
+        """How to publish it for Home Assistant; None where it may not be seen. Raises UsageError and StorageError."""
         return None
 
     def census(self, store: Store, standing: bool) -> int:

@@ -1,7 +1,7 @@
 """Links to boards. A link sends frames, and puts received ones, in batches, on a queue that a driver reads.
 
-A port is a URL, whose scheme names the kind of link; pyserial opens any other port. A new kind is a class (most of it
-is in ListeningLink) and a line, SCHEMES.register("unix", UnixLink), or an entry point.
+A port is a URL, whose scheme names the kind of link; pyserial opens any other port. A new kind is a subclass of Link
+and a line, SCHEMES.register("unix", UnixLink), or an entry point.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from tern import frames, host_frames, wire
 from ternhost.errors import DeviceError, RefusedError
@@ -32,24 +31,6 @@ class Received:
 
 Events = queue.SimpleQueue[Received]
 HELLO_EVERY = 0.5  # seconds between two hellos to a board that does not answer
-
-
-class Link(Protocol):
-    """A connection to one board."""
-
-    name: str
-
-    def hello(self, timeout: float = 5.0) -> host_frames.Hello:
-        """Ask the board for its HELLO. Raises DeviceError (no answer) and RefusedError (another schema)."""
-
-    def send(self, frame: bytes) -> None:
-        """Send a frame, at once or as soon as the board has room for it. Returns without waiting."""
-
-    def backlog(self) -> int:
-        """The number of bytes that wait for room."""
-
-    def close(self) -> None:
-        """Give the port back. A link that was lost is closed too."""
 
 
 # By scheme, the class of its links, which gets the whole port and the queue.
@@ -98,8 +79,8 @@ def check_schema(name: str, hello: host_frames.Hello) -> None:
     )
 
 
-class ListeningLink(ABC):
-    """A Link without sending and closing. Its thread passes frames to `heard`, and the reason of its end to `lose`."""
+class Link(ABC):
+    """A connection to one board. A subclass passes received frames to `heard`, and the reason of a loss to `lose`."""
 
     AFTER_LOSS = "with --resume the training goes on where it was"  # hint for a lost link
 
@@ -112,14 +93,17 @@ class ListeningLink(ABC):
 
     @abstractmethod
     def send(self, frame: bytes) -> None:
-        """As Link's. A lost link shows on the events, not here."""
+        """Send a frame, at once or as soon as the board has room for it. Returns without waiting.
+
+        A lost link shows on the events, not here.
+        """
 
     @abstractmethod
     def close(self) -> None:
-        """As Link's; ends the thread."""
+        """Give the port back. A link that was lost is closed, too."""
 
     def backlog(self) -> int:
-        """As Link's, for a link that sends everything at once."""
+        """The number of bytes that wait for room."""
         return 0
 
     def ask_hello(self) -> int:
@@ -151,7 +135,8 @@ class ListeningLink(ABC):
         self._events.put(Received(self, [], self._lost))
 
     def hello(self, timeout: float = 5.0) -> host_frames.Hello:
-        """Ask the board for its HELLO, repeatedly until `timeout`. Raises DeviceError and RefusedError."""
+        """Ask the board for its HELLO, repeatedly until `timeout`. Raises DeviceError (no answer) and RefusedError
+        (another schema)."""
         # A fixed number of questions: a delayed host must not give up a board that answers.
         for _ in range(math.ceil(timeout / HELLO_EVERY)):
             self._awaits_hello = True

@@ -39,8 +39,7 @@ def written(
     """
     kind = fleet.parse(options.fleet)
     path = kind.default_store  # read in any case: it says what a fleet lacks
-    if store is not None:
-        path = store_path(store)
+    path = path if store is None else store_path(store)
     cls, schedule = ALGORITHMS.named(options.algorithm), options.schedule
     places.check_name(name)
     learner = None
@@ -188,13 +187,11 @@ def require_no_run(store: Store, anew: bool = False) -> None:
 
 def require_unfinished(run: StoredRun, files: RunFiles) -> None:
     """Raise UsageError where a run has ended."""
-    if run.unfinished:
-        return
-    result = files.directory / places.RESULT_NAME
-    raise UsageError(
-        f"the run {run.name} {'has finished' if run.status == FINISHED else 'was given up'}",
-        hint=f"see {result}" if result.exists() else "begin another: tern train --help",
-    )
+    if not run.unfinished:
+        result = files.directory / places.RESULT_NAME
+        how = "has finished" if run.status == FINISHED else "was given up"
+        hint = f"see {result}" if result.exists() else "begin another: tern train --help"
+        raise UsageError(f"the run {run.name} {how}", hint=hint)
 
 
 def going_on(run: StoredRun) -> str:

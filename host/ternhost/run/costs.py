@@ -61,7 +61,15 @@ def tell(watcher: Watcher, accounts: Sequence[Account], before: int, left: int |
     endless: the accounts are of a round. Raises RefusedError where a budget that was named does not cover it.
     """
     for account in accounts:
-        watcher.note(cost_words(account, before, left, endless))
+        words = account.words("in every round") if endless else account.words()
+        if before:
+            total = f", {(before + account.user_level) / MICRO:g} together"
+            words += f"; earlier runs cost up to {before / MICRO:g}" + ("" if endless else total)
+            if account.budget is not None:
+                words += f", of a budget of {account.budget / MICRO:g}"
+        if left is not None:
+            words += f"; the boards say that {left / MICRO:g} is left"
+        watcher.note(words)
         if account.budget is not None and before + account.user_level > account.budget:
             raise RefusedError(
                 f"with the epsilon of {before / MICRO:g} that was spent before, this would cost a client "
@@ -102,22 +110,3 @@ def most_asked(store: Store, run: str, rounds: int, group: int, devices: int) ->
             for cohort in each.cohorts:
                 times.update(cohort.devices)
     return max(times.values()) if times else most_turns(max(1, devices), group, rounds)
-
-
-def cost_words(account: Account, before: int, left: int | None, endless: bool = False) -> str:
-    """The cost of a run to a device in words, before it starts: in the run, and for its life.
-
-    before, left: the most that a device has spent, and the least that a board says it may still spend, micro-epsilon.
-    endless: the account is of a round.
-    """
-    words = account.words("in every round") if endless else account.words()
-    if before:
-        total = (before + account.user_level) / MICRO
-        words += f"; earlier runs cost up to {before / MICRO:g}" + (
-            "" if endless else f", {total:g} together"
-        )
-        if account.budget is not None:
-            words += f", of a budget of {account.budget / MICRO:g}"
-    if left is not None:
-        words += f"; the boards say that {left / MICRO:g} is left"
-    return words

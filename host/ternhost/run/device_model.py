@@ -16,8 +16,8 @@ from tern.model import decode_model
 from ternhost import vectorised
 from ternhost.count.questions import Averaged
 from ternhost.datasets.base import to_fixed
-from ternhost.errors import StorageError, UsageError
-from ternhost.files import write_whole
+from ternhost.errors import UsageError
+from ternhost.files import storage_errors, write_whole
 from ternhost.learn.parameters import MODELS, quantise
 from ternhost.run import directory as places
 from ternhost.run import result as results
@@ -169,9 +169,8 @@ class DeviceModel:
 
     def frame(self, key: bytes, device: int = wire.FLEET) -> bytes:
         """The MODEL under a key of that device, or of the fleet."""
-        return Averaged(self.model, self.mantissas.ravel().tolist(), self.exponent, self.classes).frame(
-            self.number, key, device
-        )
+        averaged = Averaged(self.model, self.mantissas.ravel().tolist(), self.exponent, self.classes)
+        return averaged.frame(self.number, key, device)
 
     def summary(self) -> dict[str, Any]:
         """For JSON."""
@@ -188,12 +187,8 @@ class DeviceModel:
 
     def save(self, path: str | Path) -> None:
         """Write `file()` to a path. Raises StorageError."""
-        try:
+        with storage_errors("name a place that you may write to", path):
             write_whole(Path(path), self.file())
-        except OSError as error:
-            raise StorageError(
-                f"{path}: {error.strerror}", hint="name a place that you may write to"
-            ) from error
 
     def __str__(self) -> str:
         several = f" and {self.classes} classes" if self.classes > 1 else ""

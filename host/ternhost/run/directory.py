@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.errors import StorageError, UsageError
-from ternhost.files import replacing, write_whole
+from ternhost.files import replacing, storage_errors, write_whole
 from ternhost.provision.boards import FLEET_NAME
 from ternhost.store.runs import StoredRun
 from ternhost.store.store import Store
@@ -43,22 +43,15 @@ def new_directory(name: str | None = None, parent: Path = RUNS, taken: Collectio
     """
     check_name(name)
     stem = name or time.strftime("%Y%m%d-%H%M%S")
-    try:
+    hint = "change to a directory that you may write to"
+    with storage_errors(hint, f"cannot make a directory in {parent.absolute()}"):
         parent.mkdir(parents=True, exist_ok=True)
         for suffix in ("",) if name else ("", *(f"-{i}" for i in range(2, 100))):
             directory = parent / (stem + suffix)
-            if directory.name in taken:
-                continue
-            try:
-                directory.mkdir()
-                return directory
-            except FileExistsError:
-                continue
-    except OSError as error:
-        raise StorageError(
-            f"cannot make a directory in {parent.absolute()}: {error.strerror}",
-            hint="change to a directory that you may write to",
-        ) from error
+            if directory.name not in taken:
+                with suppress(FileExistsError):
+                    directory.mkdir()
+                    return directory
     raise UsageError(
         f"there is a run {stem} already",
         hint="give another --name, or go on with that one: --resume, or the same tern serve (--store ...)",
@@ -81,21 +74,18 @@ class RunFiles:
 
     def make(self) -> None:
         """Make the directory where somebody has removed it. Raises StorageError."""
-        try:
+        with storage_errors(what=self.directory):
             self.directory.mkdir(exist_ok=True)
-        except OSError as error:
-            raise StorageError(f"{self.directory}: {error.strerror}") from error
 
     @classmethod
     def read(cls, directory: Path) -> RunFiles:
         """From a directory with run.json. Raises UsageError, StorageError."""
         path = directory / RUN_NAME
         try:
-            kept = json.loads(path.read_text())
+            with storage_errors(what=path):
+                kept = json.loads(path.read_text())
             near = Path(os.path.normpath(directory / kept["store"]))
             return cls(directory, near if near.is_file() else Path(kept["store_was"]), kept["name"])
-        except OSError as error:
-            raise StorageError(f"{path}: {error.strerror}") from error
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{path} does not name a run: {error}") from error
 
@@ -140,10 +130,8 @@ def directory_of(run: StoredRun, store: Path) -> Path:
 
 def write_json(path: Path, content: Any, hint: str = "make room, then go on with --resume") -> None:
     """Write a JSON file, whole or not at all. Raises StorageError, with `hint`."""
-    try:
+    with storage_errors(hint, path):
         write_whole(path, json.dumps(content, indent=1).encode() + b"\n")
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", hint=hint) from error
 
 
 def pack_boards(directory: Path, warn: Callable[[str], None]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.errors import OK, REFUSED, SHORT, InterruptedByUser, StorageError, UsageError
+from ternhost.files import storage_errors
 from ternhost.learn.base import Learner
 from ternhost.privacy.accounting import Account
 from ternhost.privacy.base import MICRO
@@ -59,13 +60,12 @@ def load(run: str | Path, parent: Path) -> dict[str, Any]:
         path = place if place.suffix == ".json" else place / places.RESULT_NAME
         if path.is_file():
             try:
-                result = json.loads(path.read_text())
+                with storage_errors(what=f"{path} cannot be read"):
+                    result = json.loads(path.read_text())
                 if not isinstance(result, dict) or "algorithm" not in result:
                     raise ValueError("it names no algorithm")
                 if result.get("measure") and "measures" not in result:
                     raise ValueError("an earlier version of tern made it; run it again")
-            except OSError as error:
-                raise StorageError(f"{path} cannot be read: {error.strerror}") from error
             except ValueError as error:
                 raise UsageError(f"{path} is no result of a run: {error}") from error
             return {**result, "directory": str(path.parent)}

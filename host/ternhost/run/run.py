@@ -166,7 +166,7 @@ class Run:
             return self._dealt(driver.devices) if self.fleet.provisions else driver.devices
         if not self._state["devices"]:
             self._state["devices"] = ranges_of(driver.devices)
-            self._save()
+            self.store.save_run(self.files.name, state=self._state)
         spans = [np.arange(first, last + 1) for first, last in self._state["devices"]]
         dealt = self._dealt(np.concatenate(spans))
         clients = self._clients
@@ -330,9 +330,6 @@ class Run:
         status = self._now(END, result.number, result.asked, 0)
         end |= {"figures": figures, "chosen": chosen, "reasons": result.reasons}
         self._watcher.status(replace(status, round=state["rounds"], **end))
-
-    def _save(self) -> None:
-        self.store.save_run(self.files.name, state=self._state)
 
     def _now(self, event: str, number: int, asked: int, reports: int) -> Status:
         assert self._driver is not None

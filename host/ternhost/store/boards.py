@@ -49,23 +49,18 @@ class BoardTable(Database):
 
         `spent` is added too, but starts again with a new `told`.
         """
-        with self.transaction():
-            self._db.executemany(
-                _SEEN, ({**vars(board), "told": json.dumps(dict(board.told))} for board in boards)
-            )
+        rows = ({**vars(board), "told": json.dumps(dict(board.told))} for board in boards)
+        self._write_rows(_SEEN, rows)
 
     def boards_offline(self) -> None:
         """Store that all boards are offline."""
-        with self.transaction():
-            self._db.execute("UPDATE board SET online = 0")
+        self._write("UPDATE board SET online = 0")
 
     def boards(self) -> list[BoardRow]:
         """All boards that ever connected, in the order of their devices."""
-        with self._errors():
-            rows = self._db.execute(BOARDS).fetchall()
         return [
-            BoardRow(name, first, clients, bool(online), heard, json.loads(told), errors, error, spent)
-            for name, first, clients, online, heard, told, errors, error, spent in rows
+            BoardRow(name, first, clients, bool(online), heard, json.loads(told), *rest)
+            for name, first, clients, online, heard, told, *rest in self._rows(BOARDS)
         ]
 
 

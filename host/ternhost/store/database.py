@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from ternhost.errors import StorageError
 from ternhost.store import schema
@@ -81,6 +81,22 @@ class Database:
                     self._db.execute("ROLLBACK")
                 raise
 
+    def _rows(self, statement: str, *values: Any) -> list[Any]:
+        with self._errors():
+            return self._db.execute(statement, values).fetchall()
+
+    def _value(self, statement: str, *values: Any) -> Any:
+        # The only column of the first row; None where there is no row.
+        return next((value for (value,) in self._rows(statement, *values)), None)
+
+    def _write(self, statement: str, *values: Any) -> None:
+        with self.transaction():
+            self._db.execute(statement, values)
+
+    def _write_rows(self, statement: str, rows: Iterable[Any]) -> None:
+        with self.transaction():
+            self._db.executemany(statement, rows)
+
     def close(self) -> None:
         """Close the file; committed data is already on the disk."""
         if (
@@ -88,9 +104,8 @@ class Database:
         ):  # else an observer would keep the log alive, and a copy of the file alone would miss it
             with suppress(sqlite3.Error):
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        self._db.close()
-        if self._lock:
             self._lock.close()
+        self._db.close()
 
     def __enter__(self) -> Self:
         return self
@@ -100,6 +115,4 @@ class Database:
 
     def changes(self) -> int:
         """A number that changes with every write of another process."""
-        with self._errors():
-            version: int = self._db.execute("PRAGMA data_version").fetchone()[0]
-            return version
+        return int(self._value("PRAGMA data_version"))

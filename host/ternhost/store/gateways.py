@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from ternhost.count.members import Integers, pack_ids, unpack_ids
+from ternhost.count.members import Integers, integers, pack_ids, unpack_ids
 from ternhost.store.database import Database
 
 GATEWAYS = "SELECT name, devices, online, heard, told FROM gateway ORDER BY name"
@@ -33,70 +31,46 @@ class GatewayTables(Database):
 
     def gateway_seen(self, name: str, devices: Integers, heard: float, told: Mapping[str, Any]) -> None:
         """Store a connected gateway."""
-        with self.transaction():
-            self._db.execute(
-                "INSERT OR REPLACE INTO gateway VALUES (?, ?, 1, ?, ?)",
-                (name, pack_ids(devices), heard, json.dumps(told)),
-            )
+        row = name, pack_ids(devices), heard, json.dumps(told)
+        self._write("INSERT OR REPLACE INTO gateway VALUES (?, ?, 1, ?, ?)", *row)
 
     def gateway_gone(self, name: str) -> None:
         """Store that a gateway is offline."""
-        with self.transaction():
-            self._db.execute("UPDATE gateway SET online = 0 WHERE name = ?", (name,))
+        self._write("UPDATE gateway SET online = 0 WHERE name = ?", name)
 
     def gateways(self) -> list[StoredGateway]:
         """All gateways that ever connected, by name."""
-        with self._errors():
-            rows = self._db.execute(GATEWAYS).fetchall()
         return [
-            StoredGateway(
-                name, np.asarray(unpack_ids(devices), np.int64), bool(online), heard, json.loads(told)
-            )
-            for name, devices, online, heard, told in rows
+            StoredGateway(name, integers(unpack_ids(devices)), bool(online), heard, json.loads(told))
+            for name, devices, online, heard, told in self._rows(GATEWAYS)
         ]
 
     def save_questions(self, number: int, messages: Mapping[str, bytes]) -> None:
         """Store the question to each of these gateways in a round, before it is sent."""
-        with self.transaction():
-            self._db.executemany(
-                "INSERT INTO answer VALUES (?, ?, 0, 0, ?)",
-                ((number, gateway, body) for gateway, body in messages.items()),
-            )
+        rows = ((number, gateway, body) for gateway, body in messages.items())
+        self._write_rows("INSERT INTO answer VALUES (?, ?, 0, 0, ?)", rows)
 
     def save_answer(self, number: int, gateway: str, reports: int, message: bytes) -> None:
         """Replace the question to a gateway by its answer, which has `reports` reports."""
-        with self.transaction():
-            self._db.execute(
-                "UPDATE answer SET reports = ?, answered = 1, body = ? WHERE round = ? AND gateway = ?",
-                (reports, message, number, gateway),
-            )
+        update = "UPDATE answer SET reports = ?, answered = 1, body = ? WHERE round = ? AND gateway = ?"
+        self._write(update, reports, message, number, gateway)
 
     def save_progress(self, number: int, gateway: str, reports: int) -> None:
         """Store how many reports a gateway says it has so far, for observers."""
-        with self.transaction():
-            self._db.execute(
-                "UPDATE answer SET reports = ? WHERE round = ? AND gateway = ?", (reports, number, gateway)
-            )
+        update = "UPDATE answer SET reports = ? WHERE round = ? AND gateway = ?"
+        self._write(update, reports, number, gateway)
 
     def gateways_offline(self) -> None:
         """Store that all gateways are offline."""
-        with self.transaction():
-            self._db.execute("UPDATE gateway SET online = 0")
+        self._write("UPDATE gateway SET online = 0")
 
     def exchange(self, number: int) -> dict[str, bytes]:
         """The stored message of each gateway of a round: its answer, or its question where it has not answered."""
-        with self._errors():
-            return dict(
-                self._db.execute(
-                    "SELECT gateway, body FROM answer WHERE round = ? ORDER BY gateway", (number,)
-                )
-            )
+        return dict(self._rows("SELECT gateway, body FROM answer WHERE round = ? ORDER BY gateway", number))
 
     def by_gateways(self, number: int) -> bool:
         """Whether gateways were asked in a round."""
-        with self._errors():
-            rows = self._db.execute("SELECT 1 FROM answer WHERE round = ? LIMIT 1", (number,))
-            return rows.fetchone() is not None
+        return self._value("SELECT 1 FROM answer WHERE round = ? LIMIT 1", number) is not None
 
     # At a gateway
 
@@ -111,8 +85,5 @@ class GatewayTables(Database):
 
     def last_question(self) -> tuple[int, bytes, bytes] | None:
         """(number, digest, message) of the last question: the message is the answer, or the question until then."""
-        with self._errors():
-            row: tuple[int, bytes, bytes] | None = self._db.execute(
-                "SELECT round, digest, answer FROM question ORDER BY round DESC LIMIT 1"
-            ).fetchone()
-            return row
+        rows = self._rows("SELECT round, digest, answer FROM question ORDER BY round DESC LIMIT 1")
+        return rows[0] if rows else None

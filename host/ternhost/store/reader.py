@@ -59,6 +59,7 @@ _AT_GATEWAYS = "SELECT sum(reports) FROM answer WHERE round = ?"
 _PASSING = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_SCHEMA")
 # Errors for a damaged file; the last one also for invalid JSON.
 _TORN = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR")
+_TORN_HINT = "bring it back from a copy, or start a new store"
 
 
 @dataclass
@@ -158,11 +159,8 @@ class Reader:
         database.execute("BEGIN")  # one moment for all of it
         try:
             runs = self._runs(database)
-            run = (
-                next((run for run in runs if run.name == self._wanted), None)
-                if self._wanted
-                else _newest(runs)
-            )
+            named = (run for run in runs if run.name == self._wanted)
+            run = next(named, None) if self._wanted else _newest(runs)
             self._follow(run)
             return Snapshot(
                 store=str(self.path),
@@ -182,16 +180,13 @@ class Reader:
             )
         except sqlite3.Error as error:
             if str(getattr(error, "sqlite_errorname", "")).startswith(_TORN):
-                raise self._torn() from error
+                raise StorageError(f"{self.path} is damaged", hint=_TORN_HINT) from error
             raise
         except (zlib.error, ValueError, LookupError, TypeError) as error:
-            raise self._torn() from error
+            raise StorageError(f"{self.path} is damaged", hint=_TORN_HINT) from error
         finally:
             with suppress(sqlite3.Error):
                 database.execute("ROLLBACK")
-
-    def _torn(self) -> StorageError:
-        return StorageError(f"{self.path} is damaged", hint="bring it back from a copy, or start a new store")
 
     def _written(self) -> float:
         times = [0.0]
@@ -222,25 +217,18 @@ class Reader:
 
     def _history(self, database: sqlite3.Connection, run: RunView | None) -> tuple[Mapping[str, Any], ...]:
         if run is not None:
-            last = self._known.history[-1]["round"] if self._known.history else 0
-            paid, demanded = _paid(database, run.name, last)
-            spent = {
-                number: sum(cost * n for cost, n in reports.items()) / MICRO
-                for number, reports in paid.items()
-            }
-            self._known.history += tuple(
-                {
-                    **json.loads(entry),
-                    "round": number,
-                    "began": began,
-                    "finished": finished,
-                    "spent": spent.get(number, 0.0),
-                }
+            known, spent = self._known, Counter[int]()  # by round, micro-epsilon
+            last = known.history[-1]["round"] if known.history else 0
+            for number, body, asked, reports in database.execute(_PAID, (run.name, last)):
+                cost = cost_of(decode_body(body))
+                spent[number] += cost * reports
+                known.paid[cost] += reports
+                known.demanded[cost] += asked
+            known.history += tuple(
+                json.loads(entry)
+                | {"round": number, "began": began, "finished": finished, "spent": spent[number] / MICRO}
                 for number, entry, began, finished in database.execute(_HISTORY, (run.name, last))
             )
-            for of_round in paid.values():
-                self._known.paid.update(of_round)
-            self._known.demanded.update(demanded)
         return self._known.history
 
     def _rounds(self, database: sqlite3.Connection, run: RunView | None) -> tuple[OpenRound, ...]:
@@ -331,17 +319,6 @@ def _tally(body: bytes, packed: bytes) -> TallyView:
     return TallyView(request.card.hex(), tuple(unpack_counts(packed, body).sum(axis=0).tolist()), what)
 
 
-def _paid(database: sqlite3.Connection, run: str, last: int) -> tuple[dict[int, Counter[int]], Counter[int]]:
-    # By the cost of a report: the reports of each later round, and the requests of all of them.
-    paid: dict[int, Counter[int]] = {}
-    demanded: Counter[int] = Counter()
-    for number, body, asked, reports in database.execute(_PAID, (run, last)):
-        cost = cost_of(decode_body(body))
-        paid.setdefault(number, Counter())[cost] += reports
-        demanded[cost] += asked
-    return paid, demanded
-
-
 def _newest(runs: tuple[RunView, ...]) -> RunView | None:
     return next((run for run in reversed(runs) if run.unfinished), runs[-1] if runs else None)
 
@@ -359,10 +336,6 @@ def _run(name: str, row: tuple[Any, ...]) -> RunView:
         options={**options["learning"], "budget": options.get("budget")},
         schedule=options["schedule"],
         references=options.get("references") or {},
-        rounds=now["rounds"] or 0,
-        reports=now["reports"] or 0,
-        asked=now["asked"] or 0,
-        refusals=now["refusals"] or 0,
-        seconds=now["seconds"] or 0.0,
-        epsilon_before=(now["spent_before"] or 0) / MICRO,
+        epsilon_before=(now.pop("spent_before") or 0) / MICRO,
+        **{name: value or 0 for name, value in now.items()},
     )

@@ -74,8 +74,7 @@ class ReportLog:
         )
         by_size: dict[int, list[tuple[Integers, bytes]]] = {}
         for count, devices, packed in rows:
-            ids = integers(np.asarray(unpack_ids(devices)))
-            by_size.setdefault(len(packed) // count, []).append((ids, packed))
+            by_size.setdefault(len(packed) // count, []).append((integers(unpack_ids(devices)), packed))
         reports = []
         for size, batches in by_size.items():
             devices = np.concatenate([ids for ids, _ in batches])
@@ -90,12 +89,5 @@ class ReportLog:
             reports = self.of_round(number)
             self._db.execute("DELETE FROM batch WHERE round = ?", (number,))
             for batch in reports:
-                insert(self._db, batch.in_order())
-
-    def count(self, number: int | None = None) -> int:
-        """The number of accepted reports in a round, or in all rounds."""
-        where, values = ("", ()) if number is None else ("WHERE round = ?", (number,))
-        count: int = self._db.execute(
-            f"SELECT coalesce(sum(reports), 0) FROM batch {where}", values
-        ).fetchone()[0]
-        return count
+                order = np.argsort(batch.devices)
+                insert(self._db, Reports(number, batch.devices[order], batch.packed[order]))

@@ -36,26 +36,19 @@ class RunTable(Database):
 
     def begin_run(self, run: StoredRun) -> None:
         """Store a new run. Raises StorageError where the name is taken."""
-        with self.transaction():
-            self._db.execute(
-                "INSERT INTO run VALUES (?, ?, ?, ?, ?)",
-                (run.name, run.began, run.status, json.dumps(run.asked), json.dumps(run.state)),
-            )
+        row = run.name, run.began, run.status, json.dumps(run.asked), json.dumps(run.state)
+        self._write("INSERT INTO run VALUES (?, ?, ?, ?, ?)", *row)
 
     def forget_run(self, name: str) -> None:
         """Undo `begin_run` for a run without rounds."""
-        with self.transaction():
-            self._db.execute("DELETE FROM run WHERE name = ?", (name,))
+        self._write("DELETE FROM run WHERE name = ?", name)
 
     def runs(self) -> list[StoredRun]:
         """All runs of this store, in the order in which they began."""
         return self._runs("ORDER BY rowid")
 
     def _runs(self, which: str, *values: str) -> list[StoredRun]:
-        with self._errors():
-            rows = self._db.execute(
-                f"SELECT name, began, status, asked, state FROM run {which}", values
-            ).fetchall()
+        rows = self._rows(f"SELECT name, began, status, asked, state FROM run {which}", *values)
         return [
             StoredRun(name, began, status, json.loads(asked), json.loads(state))
             for name, began, status, asked, state in rows
@@ -85,26 +78,20 @@ class RunTable(Database):
 
     def last_entry(self, name: str) -> dict[str, Any] | None:
         """The history entry of the last round of a run."""
-        with self._errors():
-            row = self._db.execute(
-                "SELECT entry FROM history WHERE run = ? ORDER BY number DESC LIMIT 1", (name,)
-            ).fetchone()
-            return json.loads(row[0]) if row else None
+        last = "SELECT entry FROM history WHERE run = ? ORDER BY number DESC LIMIT 1"
+        entry: dict[str, Any] | None = json.loads(self._value(last, name) or "null")
+        return entry
 
     def history(self, name: str) -> list[dict[str, Any]]:
         """The history of a run, oldest round first."""
-        with self._errors():
-            rows = self._db.execute("SELECT entry FROM history WHERE run = ? ORDER BY number", (name,))
-            return [json.loads(entry) for (entry,) in rows]
+        rows = self._rows("SELECT entry FROM history WHERE run = ? ORDER BY number", name)
+        return [json.loads(entry) for (entry,) in rows]
 
     def save_state(self, state: Mapping[str, Any]) -> None:
         """Store JSON values by name."""
         rows = [(name, json.dumps(value)) for name, value in state.items()]
-        with self.transaction():
-            self._db.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", rows)
+        self._write_rows("INSERT OR REPLACE INTO state VALUES (?, ?)", rows)
 
     def state(self, name: str) -> Any:
         """The value last saved by that name; None if there is none."""
-        with self._errors():
-            row = self._db.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
-            return json.loads(row[0]) if row else None
+        return json.loads(self._value("SELECT value FROM state WHERE name = ?", name) or "null")

@@ -148,14 +148,8 @@ class Snapshot:
         due += [round_.deadline for round_ in self.open if round_.deadline is not None]
         if any(round_.deadline is None for round_ in self.open):
             return None  # such a round may last for ever
-        last = max(
-            [
-                self.run.began,
-                *(round_.began or 0.0 for round_ in self.open),
-                *(board.heard for board in self.boards),
-            ]
-            + [entry.get("finished") or 0.0 for entry in self.history[-1:]]
-            + [gateway.heard for gateway in self.gateways]
-        )
-        since = now - max(last, self.written)
+        times = [self.run.began, self.written, *(round_.began for round_ in self.open)]
+        times += [entry.get("finished") for entry in self.history[-1:]]
+        times += [board.heard for board in self.boards] + [gateway.heard for gateway in self.gateways]
+        since = now - max(time or 0.0 for time in times)
         return since if since > max(due) + PATIENCE else None

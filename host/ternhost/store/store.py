@@ -41,8 +41,7 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
 
     def keys(self) -> dict[int, bytes]:
         """The key of every device."""
-        with self._errors():
-            return dict(self._db.execute("SELECT id, key FROM device ORDER BY id"))
+        return dict(self._rows("SELECT id, key FROM device ORDER BY id"))
 
     def revoke_devices(self, devices: Iterable[int]) -> None:
         """Revoke the keys of these devices."""
@@ -62,17 +61,12 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
 
     def keys_before(self, round_: Round) -> dict[int, bytes]:
         """The former keys, with which a round was opened, of devices whose key has changed since or was revoked."""
-        with self._errors():
-            return dict(
-                self._db.execute(
-                    "SELECT id, key FROM revoked WHERE round >= ? ORDER BY id, round DESC", (round_.number,)
-                )
-            )
+        later = "SELECT id, key FROM revoked WHERE round >= ? ORDER BY id, round DESC"
+        return dict(self._rows(later, round_.number))
 
     def revoked(self) -> dict[int, float]:
         """The last revocation of a key of each device (seconds since 1970)."""
-        with self._errors():
-            return dict(self._db.execute("SELECT id, at FROM revoked ORDER BY id, round"))
+        return dict(self._rows("SELECT id, at FROM revoked ORDER BY id, round"))
 
     # Rounds
 
@@ -83,13 +77,11 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
                 "INSERT INTO round (number, quorum, deadline, run, began) VALUES (?, ?, ?, ?, ?)",
                 (round_.number, round_.quorum, round_.deadline, round_.run, time.time()),
             )
-            self._db.executemany(
-                "INSERT INTO cohort VALUES (?, ?, ?, ?)",
-                (
-                    (round_.number, position, cohort.body, pack_ids(cohort.devices))
-                    for position, cohort in enumerate(round_.cohorts)
-                ),
+            cohorts = (
+                (round_.number, position, cohort.body, pack_ids(cohort.devices))
+                for position, cohort in enumerate(round_.cohorts)
             )
+            self._db.executemany("INSERT INTO cohort VALUES (?, ?, ?, ?)", cohorts)
 
     def open_rounds(self) -> list[Round]:
         """The rounds that have not ended, oldest first."""
@@ -100,28 +92,20 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
         return self._rounds("")
 
     def _rounds(self, where: str) -> list[Round]:
-        with self._errors():
-            rows = self._db.execute(
-                f"SELECT number, quorum, deadline, run FROM round {where} ORDER BY number"
-            ).fetchall()
-            return [Round(number, self._cohorts(number), *rest) for number, *rest in rows]
+        rows = self._rows(f"SELECT number, quorum, deadline, run FROM round {where} ORDER BY number")
+        return [Round(number, self._cohorts(number), *rest) for number, *rest in rows]
 
     def _cohorts(self, number: int) -> list[Cohort]:
-        rows = self._db.execute(
-            "SELECT body, devices FROM cohort WHERE round = ? ORDER BY position", (number,)
-        )
+        rows = self._rows("SELECT body, devices FROM cohort WHERE round = ? ORDER BY position", number)
         return [Cohort(body, unpack_ids(devices)) for body, devices in rows]
 
     def last_round(self) -> int:
         """The largest round number; 0 before the first round."""
-        with self._errors():
-            number: int = self._db.execute("SELECT coalesce(max(number), 0) FROM round").fetchone()[0]
-            return number
+        return int(self._value("SELECT coalesce(max(number), 0) FROM round"))
 
     def round_devices(self, number: int) -> list[Sequence[int] | Integers]:
         """The devices of each cohort of a round."""
-        with self._errors():
-            return [cohort.devices for cohort in self._cohorts(number)]
+        return [cohort.devices for cohort in self._cohorts(number)]
 
     def end_round(self, number: int, ended: str) -> None:
         """End a round without a result."""
@@ -169,8 +153,8 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
 
     def report_count(self, number: int | None = None) -> int:
         """The number of accepted reports in a round, or in all rounds."""
-        with self._errors():
-            return self._log.count(number)
+        count = "SELECT coalesce(sum(reports), 0) FROM batch"
+        return int(self._value(count) if number is None else self._value(f"{count} WHERE round = ?", number))
 
     # Runs and what they learn
 

@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 from ternhost.errors import StorageError
-from ternhost.files import close_to_others
+from ternhost.files import close_to_others, storage_errors
 
 NAME = "store.sqlite"  # the default
 _SQLITE = b"SQLite format 3\0"  # how every file of SQLite begins
@@ -15,15 +15,13 @@ _SQLITE = b"SQLite format 3\0"  # how every file of SQLite begins
 
 def make(path: Path, create: bool) -> None:
     """Make sure that the file is there (mode 0600; made if `create`) and only its owner's. Raises StorageError."""
-    try:
+    with storage_errors("check the path and its owner", path):
         if create:
             path.parent.mkdir(parents=True, exist_ok=True)
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        elif not path.exists():
+            raise StorageError(f"there is no store at {path}", hint="check the path")
         mode = path.stat().st_mode
-    except FileNotFoundError as error:
-        raise StorageError(f"there is no store at {path}", hint="check the path") from error
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", hint="check the path and its owner") from error
     if os.name == "posix" and mode & 0o077 and _may_be_a_store(path):
         raise StorageError(
             f"{path} holds the devices' keys, and others may read it", hint=f"chmod 600 {path}"

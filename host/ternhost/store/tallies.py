@@ -30,20 +30,16 @@ class TallyTable(Database):
     """The table tally."""
 
     def _add_tallies(self, number: int, tallies: Sequence[Tally]) -> None:
-        self._db.executemany(
-            "INSERT OR REPLACE INTO tally VALUES (?, ?, ?, ?, ?, ?)",
-            (
-                (number, position, tally.body, tally.asked, tally.reports, pack_counts(tally.counts))
-                for position, tally in enumerate(tallies)
-            ),
+        rows = (
+            (number, position, tally.body, tally.asked, tally.reports, pack_counts(tally.counts))
+            for position, tally in enumerate(tallies)
         )
+        self._db.executemany("INSERT OR REPLACE INTO tally VALUES (?, ?, ?, ?, ?, ?)", rows)
 
     def tallies(self, number: int) -> list[Tally]:
         """The cohorts of an ended round of a run."""
-        with self._errors():
-            rows = self._db.execute(
-                "SELECT body, asked, reports, counts FROM tally WHERE round = ? ORDER BY position", (number,)
-            ).fetchall()
+        statement = "SELECT body, asked, reports, counts FROM tally WHERE round = ? ORDER BY position"
         return [
-            Tally(body, asked, reports, unpack_counts(packed, body)) for body, asked, reports, packed in rows
+            Tally(body, asked, reports, unpack_counts(packed, body))
+            for body, asked, reports, packed in self._rows(statement, number)
         ]

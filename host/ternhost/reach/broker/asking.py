@@ -97,15 +97,11 @@ class Asking:
             if board.to_ask:
                 self._hungry[board] = None
 
-    def announce(self) -> None:
-        """Announce the round, if it is an announced one."""
+    def announce(self, fleet: FleetKey | None = None) -> None:
+        """Announce the round, if it is an announced one. fleet: the fleet's key from now on."""
+        self._fleet = fleet or self._fleet
         if self.announced:
             self._link.announce(self._announcement())
-
-    def announce_under(self, fleet: FleetKey) -> None:
-        """Announce it under a new key of the fleet."""
-        self._fleet = fleet
-        self.announce()
 
     def tell(self, board: BoardOnBroker) -> None:
         """Send a board the announcement, which it could not verify before."""
@@ -145,12 +141,10 @@ class Asking:
         """A device may not report yet, and says how long; or did not read the request: ask at once, then ever later."""
         device = refusal.device
         self._unread[device] += 1
-        again = refusal.code == wire.ERR_TOO_SOON
-        wait = (
-            min(refusal.detail, MAX_PAUSE)
-            if again
-            else min(MAX_PATIENCE, 2 ** min(self._unread[device] - 1, 10) - 1)
-        )
+        if refusal.code == wire.ERR_TOO_SOON:
+            wait = float(min(refusal.detail, MAX_PAUSE))
+        else:
+            wait = min(MAX_PATIENCE, 2 ** min(self._unread[device] - 1, 10) - 1)
         self._waits[device] = now + wait
         heapq.heappush(self._later, (now + wait, device))
         for board in self._roster.of(device):
@@ -204,11 +198,7 @@ class Asking:
         # Some are on boards that are gone or whose hello was lost; and a hello may claim devices that the board lacks.
         last = self._patience == MAX_PATIENCE
         # A sleeping board gets the announcement when it wakes, or is asked at its hello.
-        boards = [
-            board
-            for board in self._roster.boards.values()
-            if board.there and board.expected and not board.wake
-        ]
+        boards = [b for b in self._roster.boards.values() if b.there and b.expected and not b.wake]
         if not self.announced:
             for board in (*boards, *self._roster.nowhere) if last else boards:
                 board.under_way.clear()
@@ -254,8 +244,7 @@ class Asking:
         board.to_ask.clear()
 
     def _may_answer(self, device: int, but: BoardOnBroker) -> bool:
-        others = (board for board in self._roster.of(device) if board is not but)
-        return any(board.there and not board.left_out for board in others)
+        return any(b.there and not b.left_out for b in self._roster.of(device) if b is not but)
 
     def _take_back(self, board: BoardOnBroker) -> None:
         # Its answers still count in this round, but the round does not wait for them.

@@ -18,6 +18,8 @@ from ternhost.reach.addresses import DEVICE_AUTHORITY
 from ternhost.reach.broker.access import Access, host_file
 from ternhost.store.store import Store
 
+_POLICY = {"pause", "slot", "ahead", "epoch", "records"}  # options of `fleet_file`
+
 
 def attach(directories: Sequence[str | Path], broker: str | Path, store: str | Path, **options: Any) -> None:
     """Connect boards, whose keys are in `store`, to a broker: a directory of 'tern broker config', or its host.json.
@@ -50,25 +52,15 @@ def fleet_file(
     )
 
 
-def write_network(
-    directory: str | Path,
-    access: Access,
-    fleet_key: bytes,
-    *,
-    pause: int = 0,
-    slot: int = 0,
-    ahead: int = 1,
-    epoch: int = 1,
-    records: int = 0,
-    **options: Any,
-) -> None:
+def write_network(directory: str | Path, access: Access, fleet_key: bytes, **options: Any) -> None:
     """Write mqtt.json for the broker of `access`, and the fleet's key, into a board's directory.
 
-    pause, slot, ahead, epoch, records: of `fleet_file`. options: other members of mqtt.json, such as keep_alive or
-    ssid. Raises UsageError and StorageError.
+    options: of `fleet_file`, and other members of mqtt.json, such as keep_alive or ssid. Raises UsageError and
+    StorageError.
     """
     directory = Path(directory)
-    fleet = fleet_file(fleet_key, pause, slot, ahead, epoch, records)
+    policy = {name: options.pop(name) for name in _POLICY & options.keys()}
+    fleet = fleet_file(fleet_key, **policy)
     config = {"host": access.host, "port": access.port, "prefix": access.prefix, **options}
     with storage_errors():
         if access.authority:

@@ -78,9 +78,8 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_config(args: argparse.Namespace) -> int:
-    names = ("address", "port", "prefix", "tls")
-    named = {"names": args.name or None, **{name: getattr(args, name) for name in names}}
-    options = {name: value for name, value in named.items() if value is not None}
+    named = {"names": args.name or None, "address": args.address, "port": args.port, "prefix": args.prefix}
+    options = {name: value for name, value in {**named, "tls": args.tls}.items() if value is not None}
     site = _site_options(args)
     if site:
         check_site(Path(args.directory), site["name"])  # before anything is written
@@ -129,12 +128,8 @@ def _site_options(args: argparse.Namespace) -> dict[str, Any]:
     if len(sites) > 1:
         raise UsageError("one site at a time: --bridge and --relay name two", hint="run the command twice")
     if sites:
-        return {
-            "name": sites.pop(),
-            "bridge": args.bridge is not None,
-            "relay": args.relay is not None,
-            **options,
-        }
+        kinds = {"bridge": args.bridge is not None, "relay": args.relay is not None}
+        return {"name": sites.pop(), **kinds, **options}
     if any(value is not None for value in options.values()):
         raise UsageError("--boards and --site-... need a site", hint="name it: --bridge SITE or --relay SITE")
     return {}

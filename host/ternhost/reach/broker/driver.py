@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, Unpack
 
 from tern import wire
 from ternhost.count.questions import Averaged
@@ -33,8 +33,6 @@ PATIENCE = 2.0  # seconds without news until boards are asked again; doubles wit
 _MOST_GREETING = 15.0
 _STANDING_GREETING = 0.3  # for a served fleet: late boards take part, too
 _TICK = 0.5
-
-T = TypeVar("T")
 
 
 class BrokerDriver(ReportsDriver):
@@ -66,14 +64,11 @@ class BrokerDriver(ReportsDriver):
         self._sites_were: dict[str, bool] = {}
         self._looked = 0.0
 
-    def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(work)
-
     # The broker
 
     def __enter__(self) -> Self:
         try:
-            self._wait_for(self._connect())
+            self._runner.run(self._connect())
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
@@ -125,7 +120,7 @@ class BrokerDriver(ReportsDriver):
 
     def __exit__(self, *raised: object) -> None:
         if link := getattr(self, "link", None):
-            self._wait_for(link.close())
+            self._runner.run(link.close())
         if not any(raised):
             self._note_heard()
             self._sightings.forget()
@@ -161,7 +156,7 @@ class BrokerDriver(ReportsDriver):
 
     def wait(self, seconds: float) -> None:
         if not self._stopped.is_set():
-            self._wait_for(self._idle(time.monotonic() + seconds))
+            self._runner.run(self._idle(time.monotonic() + seconds))
 
     async def _idle(self, end: float = float("inf"), until_connected: bool = False) -> None:
         while not self._stopped.is_set() and (left := end - time.monotonic()) > 0:
@@ -192,7 +187,7 @@ class BrokerDriver(ReportsDriver):
     def open(self, number: int, cohorts: Cohorts) -> None:
         """Begin a round, once there is a connection."""
         if not self.link.connected:
-            self._wait_for(self._idle(until_connected=True))
+            self._runner.run(self._idle(until_connected=True))
         self._reload_keys()
         super().open(number, cohorts)
 
@@ -200,7 +195,7 @@ class BrokerDriver(ReportsDriver):
         if self._stopped.is_set():
             return None
         self.begin_round()
-        result = self._wait_for(self._collect(number, tell))
+        result = self._runner.run(self._collect(number, tell))
         self._look_at_broker()  # a short round ends between two looks
         if self._sightings.due(len(self._roster.boards), ended=True):
             self._note_heard()
@@ -215,9 +210,9 @@ class BrokerDriver(ReportsDriver):
 
     async def _collect(self, number: int, tell: Tell) -> RoundResult | None:
         asked = self.aggregator.asked(number)
-        patience, warn = self._patience, self._warn
-        asking = Asking(number, self.aggregator, self._roster, self.link, self._fleet, patience, warn)
-        self._asking = asking
+        asking = self._asking = Asking(
+            number, self.aggregator, self._roster, self.link, self._fleet, self._patience, self._warn
+        )
         tell(Progress(number, self.aggregator.reports(number), asked))
         try:
             while not self._stopped.is_set():
@@ -268,9 +263,8 @@ class BrokerDriver(ReportsDriver):
     def _reload_keys(self) -> None:
         if (changes := self._store.changes()) != self._changes:
             self._changes = changes
-            fleet = fleet_key(
-                self._store
-            )  # before the keys: a board revoked with it must not get the new one
+            # Before the keys: a board that was revoked with it must not get the new one.
+            fleet = fleet_key(self._store)
             self.aggregator.reload_keys()
             self._roster.know(self.aggregator.devices, sleepers.wakes(self._store))
             if fleet != self._fleet:
@@ -278,7 +272,7 @@ class BrokerDriver(ReportsDriver):
                 self._send_fleet_key(self._roster.boards.values())
                 self._hand_out_model()
                 if self._asking:
-                    self._asking.announce_under(fleet)
+                    self._asking.announce(fleet)
             if self._asking:
                 self._asking.deal()
 
@@ -323,12 +317,10 @@ class BrokerDriver(ReportsDriver):
             self._sightings.write()
         self._hear([board.clients.start for board in new + again if board.greeted == now])
         if not self._standing:  # in a served fleet, boards come and go
-            for board in again:
-                if not board.wake:
-                    self._warn(f"board {board.name} is back")
-            for board in gone:
-                if not board.wake:
-                    self._warn(f"board {board.name} is gone from the broker")
+            for boards, what in ((again, "back"), (gone, "gone from the broker")):
+                for board in boards:
+                    if not board.wake:
+                        self._warn(f"board {board.name} is {what}")
         if self._asking and (new or again):
             self._asking.deal(new + again)
         self._send_fleet_key(new + again)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ternhost.errors import UsageError
 from ternhost.reach.broker import home_access, sites
 from ternhost.reach.broker.access import Access, host_file
-from ternhost.reach.fleet import Fleet, HomeTopics, RunContext
+from ternhost.reach.fleet import Fleet, RunContext
 
 if TYPE_CHECKING:
     from ternhost.reach.driver import Driver
@@ -49,7 +49,7 @@ class OnBroker(Fleet):
         store = self._access.store
         return None if store is None else Path(store)
 
-    def home_topics(self) -> HomeTopics | None:
+    def home_topics(self) -> home_access.HomeAccess | None:
         return home_access.load(self._host_file.parent)
 
     def driver(self, context: RunContext) -> Driver:

@@ -63,7 +63,7 @@ class HomeAccess:
         )
 
     def notices(self, will: tuple[str, bytes], warn: Callable[[str], None]) -> Notices:
-        """As of `ternhost.reach.fleet.HomeTopics`."""
+        """Connect to the broker. will: (topic, payload) that it retains if this process is lost."""
         from ternhost.reach.broker.notices import Notices  # it needs an extra
 
         return Notices(self.publisher, will, warn)
@@ -82,8 +82,7 @@ def check(directory: str | Path, discovery: str | bool | None, fleet: str) -> No
     """Raise UsageError where no topics can begin with the prefix `discovery`, or where the prefixes of discovery and of
     the `fleet` overlap, so that one could read the topics of the other. discovery: as of `users`.
     """
-    if discovery is None and (before := load(directory)):
-        discovery = before.home.prefix
+    discovery = _prefix(directory, discovery)
     if not isinstance(discovery, str):
         return
     check_prefix(discovery)
@@ -95,10 +94,13 @@ def check(directory: str | Path, discovery: str | bool | None, fleet: str) -> No
         )
 
 
+def _prefix(directory: str | Path, discovery: str | bool | None) -> str | bool | None:
+    return before.home.prefix if discovery is None and (before := load(directory)) else discovery
+
+
 def users(directory: Path, discovery: str | bool | None) -> dict[Path, Access]:
     """The files of the two users, for this prefix of discovery topics; None: as before. False removes them."""
-    if discovery is None and (before := load(directory)):
-        discovery = before.home.prefix
+    discovery = _prefix(directory, discovery)
     if discovery is False:
         for name in (PUBLISHER, HOME_ASSISTANT):
             (directory / name).unlink(missing_ok=True)

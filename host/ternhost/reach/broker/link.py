@@ -117,7 +117,7 @@ class MqttLink:
         self._site_prefix = SITE % (access.prefix, "")
         self._site_ids = SiteIds(sites)
         self._closing = asyncio.Event()
-        self._connected = False
+        self.connected = False  # now
         self.renew()
 
     def renew(self) -> None:
@@ -201,11 +201,7 @@ class MqttLink:
         """Disconnect from the broker, or stop waiting for it."""
         self._closing.set()
         await self._leave()
-        self._connected = False
-
-    @property
-    def connected(self) -> bool:
-        return self._connected
+        self.connected = False
 
     # Receiving
 
@@ -270,7 +266,7 @@ class MqttLink:
             self._arrived.set()
 
     def _accepted(self, client: Any, flags: int, code: int, properties: Any) -> None:
-        self._connected = True
+        self.connected = True
         self.subscribe()
         self.on_connect()
 
@@ -294,7 +290,7 @@ class MqttLink:
 
     def _on_disconnect(self, client: Any, packet: Any, error: Any = None) -> None:
         if client is self._client:
-            self._connected = False
+            self.connected = False
             self._queue.clear()
 
     # Sending
@@ -312,5 +308,5 @@ class MqttLink:
         self._publish(device_link.DOWN % (self.access.prefix, board), frame)
 
     def _publish(self, topic: str, payload: bytes, retain: bool = False) -> None:
-        if self._connected:
+        if self.connected:
             self._client.publish(topic, payload, qos=1, retain=retain)

@@ -107,7 +107,7 @@ def write_conf(
         directory=inside,
         location=inside.rstrip("/") or ".",
         pid=PID,
-        user=f"user {user or 'root'}\n",  # root: it runs as the user who starts it
+        user=f"user {user or 'root'}\n",  # root: Mosquitto keeps the user that starts it
         port=port,
         address=address,
         tls=f"certfile {inside}{CERTIFICATE}\nkeyfile {inside}{KEY}\ntls_version tlsv1.2"

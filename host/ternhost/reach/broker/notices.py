@@ -51,74 +51,59 @@ class Notices:
         self, access: Access, will: tuple[str, bytes], warn: Callable[[str], None] = lambda message: None
     ) -> None:
         """will: (topic, payload) that the broker retains if this process is lost."""
-        self._access = access
-        self._will = will
         self._warn = warn
         self._latest: dict[str, bytes] = {}
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._ended = asyncio.Event()
-        self._closing = self._delivered = False
+        self._link = _NoticeLink(access, will, self._send_all)
         self._began = time.monotonic()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._keep()), daemon=True)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
+        self._connecting = asyncio.run_coroutine_threadsafe(self._connect(), self._loop)
 
     def put(self, topic: str, payload: bytes) -> None:
         """Retain this on a topic; an empty payload removes the message. Returns at once."""
-        with self._lock:
-            self._latest[topic] = payload
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._send, topic)
+        self._loop.call_soon_threadsafe(self._send, topic, payload)
 
     def close(self, last: Mapping[str, bytes]) -> bool:
         """Put the last messages and disconnect; return whether they have arrived."""
         for topic, payload in last.items():
             self.put(topic, payload)
-        with self._lock:
-            self._closing = True
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._ended.set)
-        self._thread.join(3 * _LEAVING)
-        return self._delivered
-
-    async def _keep(self) -> None:
-        self._link = _NoticeLink(self._access, self._will, self._send_all)
-        with self._lock:
-            self._loop = asyncio.get_running_loop()
-            if self._closing:
-                self._ended.set()
-        connecting = asyncio.ensure_future(self._link.connect(patience=None))
-        leaving = asyncio.ensure_future(self._ended.wait())
+        with suppress(TimeoutError):  # a new connection gets a last chance
+            self._connecting.result(max(0.0, self._began + _LEAVING - time.monotonic()))
+        self._connecting.cancel()
+        leaving = asyncio.run_coroutine_threadsafe(self._leave(), self._loop)
         try:
-            await asyncio.wait((connecting, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if not connecting.done():  # a new connection gets a last chance
-                patience = max(0.0, self._began + _LEAVING - time.monotonic())
-                await asyncio.wait((connecting,), timeout=patience)
-            if connecting.done():
-                connecting.result()
-                await leaving
-                if self._link.connected:
-                    await asyncio.wait_for(self._link.arrived(), _LEAVING)
-                    self._delivered = True
+            return leaving.result(2 * _LEAVING)
         except TimeoutError:
-            pass
+            return False
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    def _run(self) -> None:
+        self._loop.run_forever()
+        self._loop.close()
+
+    async def _connect(self) -> None:
+        try:
+            await self._link.connect(patience=None)
         except TernError as error:
             self._warn(error.message)
-        finally:
-            connecting.cancel()
-            leaving.cancel()
-            with self._lock:
-                self._loop = None
-            with suppress(Exception):
-                await self._link.close()
 
-    def _send(self, topic: str) -> None:
-        with self._lock:
-            payload = self._latest[topic]
+    async def _leave(self) -> bool:
+        arrived = False
+        if self._link.connected:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._link.arrived(), _LEAVING)
+                arrived = True
+        with suppress(Exception):
+            await self._link.close()
+        return arrived
+
+    def _send(self, topic: str, payload: bytes) -> None:
+        self._latest[topic] = payload
         self._link.keep(topic, payload)
 
     def _send_all(self) -> None:
-        with self._lock:
-            latest = dict(self._latest)
-        for topic, payload in latest.items():
+        for topic, payload in self._latest.items():
             self._link.keep(topic, payload)

@@ -95,11 +95,8 @@ class BoardRoster:
 
     def asleep(self, now: float) -> list[BoardOnBroker]:
         """The boards that sleep now. (The hello of one that disconnected stays at the broker.)"""
-        return [
-            board
-            for board in self.boards.values()
-            if board.wake and not (board.there and board.can_be_asked(now))
-        ]
+        sleepers = [board for board in self.boards.values() if board.wake]
+        return [board for board in sleepers if not (board.there and board.can_be_asked(now))]
 
     def silent(self, board: BoardOnBroker, now: float) -> float:
         """Seconds of silence of a board, while the host could hear it."""
@@ -126,9 +123,8 @@ class BoardRoster:
             board.there, board.left_out, board.heard = True, False, now
         self._doubtful -= link.boards.keys()
         if self._doubtful and link.connected and now >= self._sure_at:
-            gone = [
-                self.boards[name] for name in self._doubtful & self.boards.keys() if self.boards[name].there
-            ]
+            known = [self.boards[name] for name in self._doubtful & self.boards.keys()]
+            gone = [board for board in known if board.there]
             for board in gone:
                 board.there = False
             self._doubtful.clear()
@@ -145,6 +141,5 @@ class BoardRoster:
             self._claims.setdefault(device, []).append(board)
 
     def _known(self, clients: range) -> list[int]:
-        return self.devices[
-            bisect_left(self.devices, clients.start) : bisect_left(self.devices, clients.stop)
-        ]
+        start, stop = (bisect_left(self.devices, end) for end in (clients.start, clients.stop))
+        return self.devices[start:stop]

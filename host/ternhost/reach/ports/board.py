@@ -58,21 +58,19 @@ class BoardOnPort:
         link = open_link(self.port, events)
         try:
             hello: host_frames.Hello = link.hello(timeout)
+            clients = range(hello.first or 0, (hello.first or 0) + (hello.clients or 0))
+            if len(clients) > _MOST_CLIENTS or clients.stop > wire.FLEET:
+                raise DeviceError(
+                    f"the board on {self.port} says that it has {len(clients):,} clients from {clients.start} on",
+                    hint="no board has so many: provision it anew, or do not use it",
+                )
+            if self.clients and clients != self.clients:
+                raise DeviceError(
+                    f"another board than before is on {self.port}", hint="put each board back where it was"
+                )
         except BaseException:
             link.close()
             raise
-        clients = range(hello.first or 0, (hello.first or 0) + (hello.clients or 0))
-        if len(clients) > _MOST_CLIENTS or clients.stop > wire.FLEET:
-            link.close()
-            raise DeviceError(
-                f"the board on {self.port} says that it has {len(clients):,} clients from {clients.start} on",
-                hint="no board has so many: provision it anew, or do not use it",
-            )
-        if self.clients and clients != self.clients:
-            link.close()
-            raise DeviceError(
-                f"another board than before is on {self.port}", hint="put each board back where it was"
-            )
         self.clients = clients
         self.budget_left = hello.budget
         self.told = told_by(hello)
@@ -138,7 +136,7 @@ class BoardOnPort:
             del self.under_way[device]
 
     def lost_one(self, device: int) -> None:
-        """A request was damaged: that of `device`, or, if the board cannot tell, the oldest open one."""
+        """Repeat a damaged request: the one for `device`, or the oldest open one if the board cannot tell."""
         if device == wire.BOARD:
             device = next(iter(self.under_way), wire.BOARD)
         if self.under_way.pop(device, None):

@@ -64,8 +64,7 @@ class BoardsDriver(ReportsDriver):
             self._sightings.forget()
             for board in self.boards:
                 self._hand_out_model(board)
-                self._saw(board)
-            self._sightings.write()
+            self._saw(*self.boards)
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
@@ -74,20 +73,16 @@ class BoardsDriver(ReportsDriver):
     def __exit__(self, *raised: object) -> None:
         if not any(raised):
             self._hear_out()
-            self._note_heard()
+            self._saw(*self.boards)
             self._sightings.forget()
         for board in self.boards:
             board.close()
         self._fleet.__exit__(*raised)
 
-    def _saw(self, board: BoardOnPort, error: DeviceError | None = None) -> None:
-        online, told = not board.left_out, board.told
-        why = None if error is None else error.message
-        self._sightings.saw(board.port, board.clients, board.heard, online=online, told=told, error=why)
-
-    def _note_heard(self) -> None:
-        for board in self.boards:
-            self._saw(board)
+    def _saw(self, *boards: BoardOnPort, error: str | None = None) -> None:
+        for board in boards:
+            online, told = not board.left_out, board.told
+            self._sightings.saw(board.port, board.clients, board.heard, online=online, told=told, error=error)
         self._sightings.write()
 
     def _map_devices(self) -> None:
@@ -155,7 +150,7 @@ class BoardsDriver(ReportsDriver):
             tell(Progress(number, self.aggregator.reports(number), asked))
             if result := self.ended(number, now):
                 if self._sightings.due(len(self.boards), ended=True):
-                    self._note_heard()
+                    self._saw(*self.boards)
                 self._check(result)
                 return self.with_reports(result)
             self._look_after_boards(number, now)
@@ -216,7 +211,7 @@ class BoardsDriver(ReportsDriver):
 
     def _look_after_boards(self, number: int, now: float) -> None:
         if self._sightings.due(len(self.boards)):
-            self._note_heard()
+            self._saw(*self.boards)
         if now - self._checked > _CHECK_EVERY:
             self._checked = now
             self._failed = self._fleet.failed()
@@ -247,8 +242,7 @@ class BoardsDriver(ReportsDriver):
         board.left_out = True
         board.opened = time.monotonic()
         board.close()
-        self._saw(board, error)
-        self._sightings.write()
+        self._saw(board, error=error.message)
         self._give_up(number, devices, f"{error.message}; {board.port} is left out until it answers again")
         board.begin([], board.opened)
         board.given_up = devices
@@ -259,7 +253,6 @@ class BoardsDriver(ReportsDriver):
             return False
         board.left_out = False
         self._saw(board)
-        self._sightings.write()
         self._hand_out_model(board)
         self._warn(f"the board on {board.port} is back")
         return True

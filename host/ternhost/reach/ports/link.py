@@ -16,7 +16,7 @@ from serial.urlhandler import protocol_socket
 
 from tern import frames, host_frames, wire
 from ternhost.errors import DeviceError, UsageError
-from ternhost.reach.links import Events, ListeningLink, hello_request
+from ternhost.reach.links import Events, Link, hello_request
 
 BAUD = 115200
 _INTERRUPT = b"\x03"  # Ctrl-C of a console
@@ -29,7 +29,7 @@ _PAUSE = 0.05  # or this silence
 _STALL = 2.0
 
 
-class SerialLink(ListeningLink):
+class SerialLink(Link):
     """A link to the board on a port. A thread reads the port and, as credits come, writes waiting bytes."""
 
     def __init__(self, port: str, events: Events) -> None:
@@ -47,7 +47,6 @@ class SerialLink(ListeningLink):
         self._thread.start()
 
     def close(self) -> None:
-        """End the reader and give the port back."""
         self._closing = True
         if hasattr(self._port, "cancel_read"):
             with contextlib.suppress(OSError, serial.SerialException):  # it ends within _POLL anyway
@@ -59,7 +58,6 @@ class SerialLink(ListeningLink):
     # Sending
 
     def send(self, frame: bytes) -> None:
-        """Send a frame, as soon as the board has room for it. A lost link shows on the events, not here."""
         out = bytearray(frames.cobs_size(len(frame)))
         n = frames.cobs_encode(frame, len(frame), out)
         with self._lock:
@@ -69,7 +67,6 @@ class SerialLink(ListeningLink):
             self._pump()
 
     def backlog(self) -> int:
-        """As Link's."""
         with self._lock:
             return len(self._waiting)
 
@@ -155,9 +152,8 @@ class SerialLink(ListeningLink):
             super().lose(why)
 
     def hello(self, timeout: float = 5.0) -> host_frames.Hello:
-        """As Link's; the HELLO gives the number of bytes in a credit."""
         hello = super().hello(timeout)
-        self._credit = hello.credit or wire.CREDIT
+        self._credit = hello.credit or wire.CREDIT  # bytes
         return hello
 
 

@@ -173,33 +173,30 @@ class SimulatedDriver(Driver):
         self, question: Question, card: cards.Card, clients: Positions, chosen: npt.NDArray[np.uint8]
     ) -> Fixed:
         rows = self.holdings.rows(clients)
+        first = rows[:, 0]
         parameters = np.asarray(question.parameters)
+        range_, exponent = question.range, question.exponent
         if question.model <= SVM and self.holdings.each == 1:
-            return vectorised.gradients(
-                question.model, parameters, question.exponent, rows[:, 0], chosen, range_=question.range
-            )
-        if question.model == SOFTMAX_GRADIENT and self.holdings.each == 1:
-            weights = parameters.reshape(question.classes, -1)
-            return vectorised.softmax_gradients(
-                weights, question.exponent, rows[:, 0], range_=question.range, chosen=chosen
-            )
-        if question.model == SOFTMAX:
-            weights = parameters.reshape(question.classes, -1)
-            features = rows[:, 0, :-1]
-            if is_label(question):
-                return vectorised.labels(weights, question.exponent, features)[:, None]
-            return vectorised.probabilities(weights, question.exponent, features, card.grid_bits)
+            return vectorised.gradients(question.model, parameters, exponent, first, chosen, range_=range_)
         if question.model in (VALUES, CATEGORIES):
-            held = rows[:, 0][:, np.flatnonzero(parameters)]
-            if question.range and question.model == VALUES:
-                held = np.clip(held.astype(np.int32) << question.range, -ONE, ONE).astype(np.int16)
+            held = first[:, np.flatnonzero(parameters)]
+            if range_ and question.model == VALUES:
+                held = np.clip(held.astype(np.int32) << range_, -ONE, ONE).astype(np.int16)
             return np.take_along_axis(held, chosen.astype(np.intp), axis=1)
+        if question.model in (SOFTMAX, SOFTMAX_GRADIENT):
+            weights = parameters.reshape(question.classes, -1)
+            if is_label(question):
+                return vectorised.labels(weights, exponent, first[:, :-1])[:, None]
+            if question.model == SOFTMAX:
+                return vectorised.probabilities(weights, exponent, first[:, :-1], card.grid_bits)
+            if self.holdings.each == 1:
+                return vectorised.softmax_gradients(weights, exponent, first, range_=range_, chosen=chosen)
         if not LOCAL < question.model <= LOCAL + SVM:
             raise ValueError("simulated clients train locally, or have one record each")
         epochs, rate, tau = question.local
         batch = min(question.batch or self.holdings.each, self.holdings.each, MAX_BATCH)
         moved = vectorised.train_locally(
-            question.model - LOCAL, parameters, question.exponent, rows, epochs, batch, rate
+            question.model - LOCAL, parameters, exponent, rows, epochs, batch, rate
         )
         moves = vectorised.shares(moved, np.full(len(rows), tau))
         return np.take_along_axis(moves, chosen.astype(np.intp), axis=1)

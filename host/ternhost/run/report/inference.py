@@ -60,11 +60,9 @@ def _judged(result: Mapping[str, Any]) -> list[Row]:
     if result["score"] is not None:
         rows.append(("score", f"{result['score']:.4f}", str(result["eval_type"])))
     if result.get("score_without_noise") is not None:
-        rows.append(
-            ("without noise", f"{result['score_without_noise']:.4f}", "the same of the exact probabilities")
-        )
+        exact = f"{result['score_without_noise']:.4f}"
+        rows.append(("without noise", exact, "the same of the exact probabilities"))
     if result["agreement"] is not None:
-        rows.append(
-            ("agreement", percent(result["agreement"]), "clients that keep the cluster of their exact result")
-        )
+        words = "clients that keep the cluster of their exact result"
+        rows.append(("agreement", percent(result["agreement"]), words))
     return rows

@@ -14,8 +14,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from ternhost.errors import StorageError
-from ternhost.files import write_whole
+from ternhost.files import storage_errors, write_whole
 from ternhost.privacy.cards import decode_any
 from ternhost.run.report import plots
 
@@ -45,24 +44,15 @@ def write(page: Page, directory: str | Path) -> Path:
     directory = Path(directory)
     pictures = {name: plots.png(figure) for name, (figure, _) in page.pictures.items()}
     files = {f"{name}.png": data for name, data in pictures.items()}
-    files[NAME] = _render(page, pictures).encode()
+    files[NAME] = render(page, pictures).encode()
     for name, data in files.items():
-        path = directory / name
-        try:
-            write_whole(path, data)
-        except OSError as error:
-            raise StorageError(
-                f"{path} cannot be written: {error.strerror}", hint="make room, or choose another folder"
-            ) from error
+        with storage_errors("make room, or choose another folder", f"{directory / name} cannot be written"):
+            write_whole(directory / name, data)
     return directory / NAME
 
 
-def render(page: Page) -> str:
-    """The HTML of a report, with its pictures inside."""
-    return _render(page, {name: plots.png(figure) for name, (figure, _) in page.pictures.items()})
-
-
-def _render(page: Page, pictures: Mapping[str, bytes]) -> str:
+def render(page: Page, pictures: Mapping[str, bytes]) -> str:
+    """The HTML of a report, with its pictures (PNG) inside."""
     body = [
         f"<h1>{text(page.title)}</h1>",
         f"<p class=lead>{text(page.lead)}</p>",
@@ -83,25 +73,14 @@ def common_results(result: Mapping[str, Any]) -> list[Row]:
         ("rounds", f"{result['rounds']:,}", "that have ended"),
     ]
     if result["missing"]:
-        rows.append(
-            ("missing", f"{result['missing']:,}", "reports that were asked for and refused, or did not come")
-        )
+        words = "reports that were asked for and refused, or did not come"
+        rows.append(("missing", f"{result['missing']:,}", words))
     if "epsilon_per_client" in result:
-        rows.append(
-            (
-                "epsilon a client",
-                f"{result['epsilon_per_client']:.6g}",
-                "certified: no report makes any input more than exp(epsilon) times as likely as another",
-            )
-        )
+        words = "certified: no report makes any input more than exp(epsilon) times as likely as another"
+        rows.append(("epsilon a client", f"{result['epsilon_per_client']:.6g}", words))
     if result["epsilon_before"]:
-        rows.append(
-            (
-                "epsilon before",
-                f"{result['epsilon_before']:.6g}",
-                "the most that a client had spent before this run",
-            )
-        )
+        words = "the most that a client had spent before this run"
+        rows.append(("epsilon before", f"{result['epsilon_before']:.6g}", words))
     if ledgers := result["epsilon_spent"]:
         most = max(epsilon for epsilon, _ in ledgers)
         rows.append(("most spent", f"{most:.6g}", "the largest epsilon in any client's ledger"))

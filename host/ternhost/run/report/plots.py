@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from tern.card import LAPLACE, MIXTURE, Card
 from tern.fixed import ONE
 from ternhost.errors import StorageError, UsageError
-from ternhost.files import replacing
+from ternhost.files import replacing, storage_errors
 from ternhost.privacy import cards, certify
 from ternhost.privacy.mechanisms.lhp import Composite
 
@@ -45,100 +45,66 @@ _WIDTH = 6.2  # inches: text stays readable where the picture is as wide as a ph
 DPI = 160
 
 
-@dataclass(frozen=True)
-class Frame:
-    """The bytes of a frame: of header and tag, and of its content."""
-
-    name: str
-    overhead: int
-    content: int
-    note: str = ""
-
-    @property
-    def total(self) -> int:
-        return self.overhead + self.content
-
-
 def judged(
     private: Sequence[float],
     optimum: float,
     baseline: float,
     *,
-    reports: Sequence[int] = (),
-    label: str = "private",
-    measure: str = "accuracy on held-out records",
-    floor: str = "always the majority",
+    reports: Sequence[int],
+    label: str,
+    measure: str,
+    floor: str,
 ) -> Figure:
-    """A figure of the model after every round, between the optimum without privacy and what no features tell.
+    """The measure of the model after every round, between the optimum without privacy and the answer without features.
 
-    reports: how many reports had come in by the end of each round; they label a second axis.
+    reports: the number of reports by the end of each round, which labels a second axis. label, floor: names of the
+    model and of that answer.
     """
-    figure = blank(_WIDTH, 4.2)
-    axes = figure.subplots()
-    dress(axes)
+    figure, axes = _figure(4.2)
     axes.axhline(optimum, linestyle="--", color=_MIDDLE, label="without privacy")
     axes.plot(
         np.arange(1, len(private) + 1), private, linestyle="-", marker="o", markersize=5, color=_DARK,
         markevery=max(1, math.ceil(len(private) / 20)), label=label,
     )  # fmt: skip
     axes.axhline(baseline, linestyle=":", color=_INK, label=floor)
-    axes.set_xlabel("round")
+    least, most = min(*private, optimum, baseline), max(*private, optimum, baseline)
+    room = max(1e-4, 0.12 * (most - least))
+    axes.set(xlabel="round", ylabel=measure, xlim=(0.5, len(private) + 0.5), ylim=(least - room, most + room))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axes.set_xlim(0.5, len(private) + 0.5)
-    _room(axes, [*private, optimum, baseline], measure)
-    axes.set_ylabel(measure)
-    if reports:
-        _reports_axis(axes, reports)
-    axes.legend(loc="best", framealpha=1, edgecolor="white")
-    return figure
-
-
-def _room(axes: Axes, values: Sequence[float], measure: str) -> None:
-    """Limits a little beyond the values, and percents where they are shares."""
-    span = max(values) - min(values)
-    room = max(1e-4, 0.12 * span)
-    axes.set_ylim(min(values) - room, max(values) + room)
     axes.yaxis.set_major_locator(MaxNLocator(5))
     if measure.startswith("accuracy"):
-        axes.yaxis.set_major_formatter(
-            PercentFormatter(1, decimals=0 if span > 0.05 else 1 if span > 0.005 else 2)
-        )
+        decimals = 0 if most - least > 0.05 else 1 if most - least > 0.005 else 2
+        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=decimals))
+    _reports_axis(axes, reports)
+    axes.legend(loc="best", framealpha=1, edgecolor="white")
+    return figure
 
 
 def _reports_axis(axes: Axes, reports: Sequence[int]) -> None:
     counts = np.array([0, *reports], np.float64)
     rounds = np.arange(len(counts))
-    top = axes.secondary_xaxis(
-        "top",
-        functions=(
-            lambda x: np.interp(np.asarray(x), rounds, counts),
-            lambda n: np.interp(np.asarray(n), counts, rounds),
-        ),
-    )
+    scales = lambda x: np.interp(x, rounds, counts), lambda n: np.interp(n, counts, rounds)
+    top = axes.secondary_xaxis("top", functions=scales)
     top.set_xlabel("reports so far")
     top.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     top.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
 
 
-def frame_bytes(frames: Sequence[Frame]) -> Figure:
-    """Bytes on the wire of each frame, header and tag apart from content."""
-    figure, axes = _figure(1.4 + 0.62 * len(frames))
-    rows = np.arange(len(frames))[::-1]
-    overhead = [frame.overhead for frame in frames]
-    content = [frame.content for frame in frames]
-    axes.barh(rows, overhead, height=0.6, color=_LIGHT, edgecolor=_INK, label="header and tag")
-    axes.barh(
-        rows, content, left=overhead, height=0.6, color=_MIDDLE, edgecolor=_INK, hatch="//", label="content"
-    )
-    largest = max(frame.total for frame in frames)
-    for row, frame in zip(rows, frames, strict=True):
-        text = f"{frame.total} bytes" + (f"\n{frame.note}" if frame.note else "")
-        axes.text(frame.total + largest * 0.02, row, text, va="center")
-    axes.set_yticks(rows, [frame.name for frame in frames])
+def frame_bytes(contents: Mapping[str, int], overhead: int) -> Figure:
+    """Bytes on the wire of frames by name: their contents, each beside `overhead` bytes of header and tag."""
+    figure, axes = _figure(1.4 + 0.62 * len(contents))
+    rows = np.arange(len(contents))[::-1]
+    bar: dict[str, Any] = {"height": 0.6, "edgecolor": _INK}
+    axes.barh(rows, overhead, color=_LIGHT, label="header and tag", **bar)
+    axes.barh(rows, list(contents.values()), left=overhead, color=_MIDDLE, hatch="//", label="content", **bar)
+    first, *_ = totals = [overhead + content for content in contents.values()]
+    for row, total in zip(rows, totals, strict=True):
+        times = "" if total == first else f"\n{total / first:.1f} times as many"
+        axes.text(total + max(totals) * 0.02, row, f"{total} bytes{times}", va="center")
+    axes.set_yticks(rows, list(contents))
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
-    axes.set_xlim(0, largest * 1.35)
-    axes.set_xlabel("bytes of one frame, before COBS")
+    axes.set(xlim=(0, max(totals) * 1.35), xlabel="bytes of one frame, before COBS")
     legend_above(axes, 2)
     return figure
 
@@ -169,9 +135,8 @@ def card_distribution(
     else:
         _stems(axes, values, loss, "this output")
     axes.axhline(epsilon, linestyle="--", color=_MIDDLE, label=f"certified: {epsilon:.6g}")
-    axes.set_ylim(0, max(epsilon, float(loss.max())) * 1.08)
-    axes.set_xlabel("reported value")
-    axes.set_ylabel("log-likelihood ratio")
+    highest = max(epsilon, float(loss.max())) * 1.08
+    axes.set(ylim=(0, highest), xlabel="reported value", ylabel="log-likelihood ratio")
     axes.set_title("What it can tell about x, at most (epsilon)", fontsize="medium", pad=24)
     legend_above(axes, 2)
     if title:
@@ -189,8 +154,7 @@ def _bars(figure: SubFigure, values: Floats, rows: Floats, inputs: Sequence[floa
             color=_SHADES[i % 5], hatch=_HATCHES[i % 5], edgecolor=_INK, linewidth=0.6, label=f"x = {x:g}",
         )  # fmt: skip
     axes.set_xticks(range(len(values)), [f"{value:.3g}" for value in values])
-    axes.set_xlabel("reported value")
-    axes.set_ylabel("probability")
+    axes.set(xlabel="reported value", ylabel="probability")
     axes.grid(visible=False, axis="x")
     axes.set_title("What is reported for an input x", fontsize="medium", pad=24)
     legend_above(axes, len(inputs))
@@ -216,9 +180,8 @@ def _rows(figure: SubFigure, values: Floats, rows: Floats, inputs: Sequence[floa
 
 def _stems(axes: Axes, values: Floats, heights: Floats, label: str = "") -> None:
     """A line up from the axis for each output: no area joins outputs, of which there may be two halves of a mixture."""
-    points = 72 * 0.8 * _WIDTH  # across the axes
-    share = 0.7 if len(values) <= _SEPARATE else 1.1
-    width = min(4.0, max(0.5, share * points / len(values)))
+    share = 0.7 if len(values) <= _SEPARATE else 1.1  # of the place for each output, in points
+    width = min(4.0, max(0.5, share * 72 * 0.8 * _WIDTH / len(values)))
     axes.vlines(values, np.finfo(float).tiny, heights, color=_DARK, linewidth=width, label=label)
 
 
@@ -228,11 +191,9 @@ def _losses(card: Card | Composite) -> Floats:
         every = np.array(card.extremes(), np.float64)
     elif card.shape == LAPLACE:
         one, outputs = 1 << card.grid_bits, np.abs(np.arange(card.lowest, card.highest + 1))
-        reach: Floats = (
-            outputs + one - np.maximum(outputs - one, 0.0)
-        )  # farthest less nearest input, in steps
-        reach *= card.s / card.t
-        return reach
+        # The farthest less the nearest input, in steps.
+        reach: Floats = outputs + one - np.maximum(outputs - one, 0.0)
+        return reach * (card.s / card.t)
     else:
         every = np.array([cards.distribution(card, round(x * ONE)) for x in certify.knots(card)])
     losses: Floats = np.log(every.max(axis=0) / every.min(axis=0))
@@ -268,10 +229,8 @@ def epsilon_spent(spent: Mapping[float, int], allowed: float) -> Figure:
         bars, labels=[f"{spent[x]:,} at {x:.6g}" for x in at], padding=4, bbox={"color": "white", "pad": 1.5}
     )
     axes.axvline(allowed, linestyle="--", color=_MIDDLE, label=f"allowed to each: {allowed:.6g}")
-    axes.set_xlim(-width, max(allowed, *at) + 2 * width)
-    axes.set_ylim(0, max(spent.values()) * 1.3)
-    axes.set_xlabel("epsilon spent by a client in its whole life")
-    axes.set_ylabel("clients")
+    axes.set(xlim=(-width, max(allowed, *at) + 2 * width), ylim=(0, max(spent.values()) * 1.3))
+    axes.set(xlabel="epsilon spent by a client in its whole life", ylabel="clients")
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     legend_above(axes, 2)
@@ -296,8 +255,7 @@ def gradient(
         label=f"mean, and its interval of at least {100 * confidence:g} %",
     )  # fmt: skip
     axes.set_yticks(rows, names, fontsize="small")
-    axes.set_ylim(-0.8, len(names) - 0.2)
-    axes.set_xlabel(across)
+    axes.set(ylim=(-0.8, len(names) - 0.2), xlabel=across)
     legend_above(axes, 1)
     return figure
 
@@ -327,9 +285,8 @@ def frequencies(attributes: Sequence[Shares]) -> Figure:
             capsize=2.5, label="estimate, and its interval of 95 %",
         )  # fmt: skip
         if one.true is not None:
-            axes.plot(
-                one.true, at, "D", markersize=7, markerfacecolor="none", markeredgecolor=_INK, label="truly"
-            )
+            hollow: dict[str, Any] = {"markersize": 7, "markerfacecolor": "none", "markeredgecolor": _INK}
+            axes.plot(one.true, at, "D", label="truly", **hollow)
         axes.set_yticks(at, one.categories, fontsize="small")
         axes.set_ylim(-0.8, len(one.categories) - 0.2)
         axes.set_title(one.name, fontsize="medium")
@@ -347,8 +304,7 @@ def clusters(sizes: Mapping[str, int]) -> Figure:
     figure, axes = _figure(3.4)
     bars = axes.bar(list(sizes), list(sizes.values()), width=0.6, color=_MIDDLE, edgecolor=_INK)
     axes.bar_label(bars, labels=[f"{size:,}" for size in sizes.values()], padding=3)
-    axes.set_xlabel("cluster")
-    axes.set_ylabel("clients")
+    axes.set(xlabel="cluster", ylabel="clients")
     axes.grid(visible=False, axis="x")
     return figure
 
@@ -371,13 +327,11 @@ def check_place(path: Path) -> None:
 
 def save(figure: Figure, path: Path) -> None:
     """Write a figure as PNG (or what the name's ending says), whole or not at all. Raises StorageError."""
-    try:
-        with replacing(path) as temporary:
-            figure.savefig(temporary, dpi=DPI, format=path.suffix[1:] or "png")
-    except OSError as error:
-        raise StorageError(
-            f"{path} cannot be written: {error.strerror}", hint="make room, or choose another folder"
-        ) from error
+    with (
+        storage_errors("make room, or choose another folder", f"{path} cannot be written"),
+        replacing(path) as temporary,
+    ):
+        figure.savefig(temporary, dpi=DPI, format=path.suffix[1:] or "png")
 
 
 def png(figure: Figure) -> bytes:

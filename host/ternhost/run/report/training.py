@@ -63,9 +63,9 @@ def page(result: Mapping[str, Any]) -> Page:
         (
             "<h2>The model</h2>",
             f"<p>A prediction is {prediction}. Features lie in [-1, 1].</p>",
-            _weights(_coordinates(result), result["weights"])
-            if not result.get("labels")
-            else _weights_of_classes(result["labels"], result["features"], result["weights"]),
+            _weights_of_classes(result["labels"], result["features"], result["weights"])
+            if result.get("labels")
+            else _weights(result["features"], result["weights"]),
         ),
     )
 
@@ -73,20 +73,15 @@ def page(result: Mapping[str, Any]) -> Page:
 def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     k, d = result["k"], result["d"]
     overhead = result["bytes_per_report_float32"] - 4 * d
-    report, floats = result["bytes_per_report"], result["bytes_per_report_float32"]
     return {
         **_curve(result),
         "bytes": (
             plots.frame_bytes(
-                [
-                    plots.Frame(f"this report\n{k} of {d} coordinates", overhead, report - overhead),
-                    plots.Frame(
-                        f"float32 gradient\n{d} coordinates",
-                        overhead,
-                        4 * d,
-                        f"{floats / report:.1f} times as many",
-                    ),
-                ]
+                {
+                    f"this report\n{k} of {d} coordinates": result["bytes_per_report"] - overhead,
+                    f"float32 gradient\n{d} coordinates": 4 * d,
+                },
+                overhead,
             ),
             "What a client sends in a round, beside the plain gradient in the same kind of frame. Header and tag are "
             "the price of knowing who sent it; the content is all that the data decides.",
@@ -168,19 +163,14 @@ def _lead(result: Mapping[str, Any]) -> str:
 def _judged(result: Mapping[str, Any]) -> list[Row]:
     rows: list[Row] = []
     for name in result.get("measures", ()):
-        for part, words in (
-            ("", "of the private model"),
-            ("_optimum", _OPTIMUM),
-            ("_baseline", _TRIVIAL[name]),
+        for part, title, words in (
+            ("", "", "of the private model"),
+            ("_optimum", " without privacy", _OPTIMUM),
+            ("_baseline", " of no features", _TRIVIAL[name]),
         ):
-            interval = result.get(f"{name}{part}_interval")
-            between = (
-                f"; 95 % interval {' to '.join(_figure(name, end) for end in interval)}" if interval else ""
-            )
-            title = {"": "", "_optimum": " without privacy", "_baseline": " of no features"}[part]
-            rows.append(
-                (f"{WORDS[name]}{title}", _figure(name, result[f"{name}{part}"]), f"{words}{between}")
-            )
+            if interval := result.get(f"{name}{part}_interval"):
+                words += f"; 95 % interval {' to '.join(_figure(name, end) for end in interval)}"
+            rows.append((f"{WORDS[name]}{title}", _figure(name, result[f"{name}{part}"]), words))
     if rows:
         rows.append(("judged by", ", ".join(WORDS[name] for name in result["measures"]), _INTERVAL))
     return rows
@@ -220,10 +210,8 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
         ("optimiser", str(result["optimiser"]), f"at a learning rate of {result['learning_rate']:.4g}"),
     ]
     if result.get("taus"):
-        reached = rounds_in_words(result["taus"])
-        rows.append(
-            ("range", str(options["range"]), f"values reached to {reached}: scaled by that, and clipped")
-        )
+        reached = f"values reached to {rounds_in_words(result['taus'])}: scaled by that, and clipped"
+        rows.append(("range", str(options["range"]), reached))
     if "group" in options:
         rows.append(("group", f"{options['group']:,}", "clients asked in a round"))
     return [*rows, *common_settings(result)]
