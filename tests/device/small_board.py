@@ -47,6 +47,13 @@ def provision(directory, clients=1, d=4, records=1, largest=300_000_000, budget=
     return Board(directory)
 
 
+def put_fleet(folder, key=bytes(32), pause=0, slot=0, ahead=1, epoch=1, records=0):
+    """Write fleet.bin; records: of a client, as everybody may know."""
+    with open(folder + "/" + storage.FLEET, "wb") as file:
+        row = (storage.FLEET_MAGIC, key, pause, slot, ahead, epoch, records)
+        file.write(struct.pack(storage.FLEET_FIELDS, *row))
+
+
 def round_frame(
     number, card_bytes, device=7, d=4, k=4, batch=0, model=wire.LOGISTIC, shift=0, key=None, range_=0
 ):

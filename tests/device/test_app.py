@@ -7,7 +7,7 @@ from array import array
 import scratch
 import small_board
 from known_board import HELLO_NAMES
-from small_board import THREE, ask, error_of, key_of, provision, round_frame
+from small_board import THREE, ask, error_of, key_of, provision, put_fleet, round_frame
 
 from tern import app, frames, host_frames, storage, wire
 from tern.app import App, Live
@@ -149,8 +149,7 @@ def test_too_few_records_are_answered_as_one_of_zeros_and_paid_for():
 
 def test_the_newest_records_count_as_far_as_everybody_may_know():
     own = provision(scratch.folder())
-    with open(own.directory + "/" + storage.FLEET, "wb") as file:
-        file.write(struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, bytes(32), 0, 0, 1, 1, 2))
+    put_fleet(own.directory, records=2)
     plain = provision(scratch.folder(), records=2)
     rows = rows_of(plain)
     plain.generator = own.generator = generator_of(b"newest")

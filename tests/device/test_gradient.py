@@ -3,12 +3,13 @@
 import math
 from array import array
 
+from memory import without_heap
 from raising import raises
 from words import Words
 
 from tern import gradient, wire
-from tern.compat import MICROPYTHON
 
+COMPILED = True
 ONE = 16384
 MODELS = (wire.LINEAR, wire.LOGISTIC, wire.SVM)
 TOLERANCE = ONE >> 9
@@ -77,22 +78,13 @@ def check(model, params, exponent, rows, d, tolerance=TOLERANCE):
 def test_close_to_the_reference():
     words = Words(1)
     for model in MODELS:
-        for d in (1, 2, 7, 28, 128):
-            for exponent in (-30, -22, -18, -15, -13, -12):
+        for d in (1, 7, 128):
+            for exponent in (-30, -18, -13, -12):
                 for batch in (1, 3):
                     params = array("h", (words.between(-32768, 32767) for _ in range(d)))
                     rows = [record(words, d, model != wire.LINEAR) for _ in range(batch)]
                     # Table: 2**-12.3; everything else needs 2**-13 only.
                     check(model, params, exponent, rows, d, 8 if model == wire.LOGISTIC else 3)
-
-
-def test_batch_of_thirty_two():
-    words = Words(2)
-    d = 28
-    for model in MODELS:
-        params = array("h", (words.between(-32768, 32767) for _ in range(d)))
-        rows = [record(words, d, model != wire.LINEAR) for _ in range(32)]
-        check(model, params, -14, rows, d)
 
 
 def test_extremes_neither_wrap_nor_lose_precision():
@@ -131,37 +123,6 @@ def test_largest_sums_stay_in_bounds():
                 assert (out[0] > 0) == (r * x > 0)
 
 
-def test_batches_cancel_without_clipping_first():
-    """Clipping is of the mean: two records far outside [-1, 1] that cancel leave exactly 0."""
-    g = gradient.Gradient(2)
-    params = array("h", (32767, 0))
-    out = array("h", (0, 0))
-    g.add(wire.LINEAR, params, -12, array("h", (ONE, ONE, 0)))
-    g.finish(out)
-    assert out[0] == ONE and out[1] == ONE
-    g.add(wire.LINEAR, params, -12, array("h", (ONE, -ONE, 0)))
-    g.finish(out)
-    assert out[0] == ONE and out[1] == 0
-
-
-def test_the_kink_of_the_hinge_is_exact():
-    """y w.x = 1 plus one, no, or minus one unit in its very last place: only the last has a gradient."""
-    # (32767, 1) . (1, 1) is 2**15 mantissa units; copies of it reach 1.0 at smaller exponents.
-    for exponent, copies in ((-15, 1), (-16, 2), (-20, 32)):
-        d = 2 * copies + 1
-        for sign in (1, -1):
-            for off in (-1, 0, 1):
-                params = array("h", (sign * (32767, 1)[j & 1] for j in range(d)))
-                params[d - 1] = sign
-                row = array("h", (ONE for _ in range(d + 1)))
-                row[d - 1] = off
-                row[d] = sign * ONE
-                top, bottom = exact_product(params, exponent, row, d)
-                assert sign * top == bottom + off
-                out = run(wire.SVM, params, exponent, [row], d)
-                assert out[0] == (-sign * ONE if off < 0 else 0), (exponent, sign, off)
-
-
 def test_sigmoid_table():
     for i in range(80):
         assert gradient.sigmoid_tail(i << 11) == round(ONE / (1 + math.exp(i / 8))), i
@@ -187,7 +148,7 @@ def test_leaves_compute_what_they_say():
             assert sums[0] == sum((params[j] >> 8) * row[3 + j] for j in range(d))
             assert sums[1] == sum((params[j] & 255) * row[3 + j] for j in range(d))
             out = array("h", (0 for _ in range(d)))
-            for fine in range(11):
+            for fine in (0, 1, 5, 9, 10):
                 totals = array("i", (0 for _ in range(d)))
                 want = [0] * d
                 most = (2047 >> fine) * ONE
@@ -217,20 +178,6 @@ def test_start_selects_a_record():
             g.add(model, params, -14, table, i * (d + 1))
         g.finish(a)
         assert a == run(model, params, -14, rows, d)
-
-
-def test_reset_forgets():
-    words = Words(5)
-    d = 5
-    g = gradient.Gradient(d)
-    params = array("h", (words.between(-9999, 9999) for _ in range(d)))
-    first, second = record(words, d, True), record(words, d, True)
-    out = array("h", (0 for _ in range(d)))
-    g.add(wire.LOGISTIC, params, -14, first)
-    g.reset()
-    g.add(wire.LOGISTIC, params, -14, second)
-    g.finish(out)
-    assert out == run(wire.LOGISTIC, params, -14, [second], d)
 
 
 def test_bad_arguments_are_refused():
@@ -265,16 +212,12 @@ def test_no_allocation():
     params = array("h", (words.between(-32768, 32767) for _ in range(d)))
     row = record(words, d, True)
     out = array("h", (0 for _ in range(d)))
-    if not MICROPYTHON:
-        return
-    import micropython
 
-    micropython.heap_lock()
-    try:
+    def calls():
         for model in MODELS:
             g.reset()
             for _ in range(32):
                 g.add(model, params, -12, row)
             g.finish(out)
-    finally:
-        micropython.heap_unlock()
+
+    without_heap(calls)

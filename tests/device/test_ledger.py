@@ -1,6 +1,5 @@
 """The ledger: its images, and what is left of it when power fails or the disk is full, at every point."""
 
-import gc
 import hashlib
 import os
 import struct
@@ -11,6 +10,7 @@ import scratch
 import small_board
 import vectors
 from failing_disk import Disk, PowerCut, steps_of
+from memory import taken_by
 from raising import raises
 from small_board import EPSILON, ask, error_of, provision, round_frame
 
@@ -41,21 +41,6 @@ def read(path):
 def test_ledger_vectors():
     cases = vectors.load("ledger.json")
     ledger_vectors.check(ledger, scratch.folder() + "/ledger", cases)
-
-
-def test_a_round_from_budget_to_report():
-    path = scratch.folder() + "/ledger"
-    ledger.create(path, 10_000_000)
-    raises(LedgerError, ledger.create, path, 10_000_000)
-    book = Ledger()
-    book.load(path)
-    book.pay(3, QUESTION, 4_000_000, b"report" * 3)
-    for one in (book, Ledger()):
-        one.load(path)
-        assert (one.budget, one.spent, one.round, one.state) == (10_000_000, 4_000_000, 3, ledger.ANSWERED)
-        assert one.question == QUESTION and bytes(one.report) == b"report" * 3
-        assert not one.reserved
-    assert len(read(path)) == 52 + 18 + 4
 
 
 def test_refuses_what_would_break_the_account():
@@ -93,21 +78,6 @@ def test_missing_ledger_and_folder():
     raises(LedgerError, ledger.create, folder + "/none/ledger", 1)
 
 
-def test_a_fresh_ledger_begins_where_the_store_is():
-    folder = scratch.folder()
-    client = Client(provision(folder))
-    path = folder + "/" + storage.ledger_name(7)
-    os.remove(path)
-    ledger.create(path, ledger.MAX_BUDGET, last=500_000)
-    three = small_board.THREE
-    assert error_of(ask(client, round_frame(499_999, three))) == (wire.ERR_OLD_ROUND, 500_000)
-    assert error_of(ask(client, round_frame(500_000, three))) == (wire.ERR_CHANGED_ROUND, 500_000)
-    assert ask(client, round_frame(500_001, three))[0] == wire.REPORT
-    os.remove(path)
-    ledger.create(path, ledger.MAX_BUDGET, last=(1 << 30) - 1)
-    assert error_of(ask(client, round_frame((1 << 30) - 1, three)))[0] == wire.ERR_CHANGED_ROUND
-
-
 def test_a_ledger_of_another_version_is_refused_and_never_fresh():
     # Its budget is spent once: neither a round nor provisioning puts a new ledger in its place.
     folder = scratch.folder()
@@ -126,8 +96,6 @@ def test_a_ledger_of_another_version_is_refused_and_never_fresh():
 
 
 def test_payments_in_place_make_no_garbage():
-    if not hasattr(gc, "mem_alloc"):
-        return
     path = scratch.folder() + "/ledger"
     ledger.create(path, ledger.MAX_BUDGET)
     book = Ledger(in_place=True)
@@ -135,12 +103,7 @@ def test_payments_in_place_make_no_garbage():
     for ahead, most in ((1, 256), (100, 64)):
         used = []
         for number in range(book.round + 1, book.round + 6):
-            gc.collect()
-            gc.disable()
-            before = gc.mem_alloc()
-            book.pay(number, QUESTION, 1000, REPORT, ahead)
-            used.append(gc.mem_alloc() - before)
-            gc.enable()
+            used.append(taken_by(lambda: book.pay(number, QUESTION, 1000, REPORT, ahead)))  # noqa: B023
         print("bytes of garbage a payment, ahead %d: %s" % (ahead, used))
         assert max(used[2:]) <= most, used  # the first ones open the file and lay out the buffer
     book.close()
@@ -298,22 +261,6 @@ def test_full_or_read_only_disk_at_every_step():
                 book.load(path)
                 assert answer[0] == wire.REPORT and book.spent == 4 * EPSILON
                 assert bytes(book.report) == answer == ask(client, frame)
-
-
-def test_a_damaged_ledger_refuses_every_round():
-    folder = scratch.folder()
-    client = Client(provision(folder))
-    three = small_board.THREE
-    path = folder + "/" + storage.ledger_name(7)
-    client.answer(round_frame(1, three))
-    good = read(path)
-    for at in range(len(good)):
-        bad = bytearray(good)
-        bad[at] ^= 0x10
-        write(path, bad)
-        assert error_of(ask(client, round_frame(2, three))) == (wire.ERR_LEDGER, 0), at
-    os.remove(path)
-    assert error_of(ask(client, round_frame(2, three))) == (wire.ERR_LEDGER, 0)
 
 
 def test_power_cut_at_every_write_of_littlefs():

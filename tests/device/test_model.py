@@ -2,41 +2,31 @@
 
 import gc
 import os
-import struct
 from array import array
 
 import flash_chip
 import scratch
 import vectors
+from memory import taken_by
 from raising import raises
+from small_board import put_fleet
+from words import Words
 
 from tern import frames, host_frames, model, storage, wire
 from tern.compat import MICROPYTHON
 from tern.frames import FrameError
-from tern.gradient import Gradient
-from tern.inference import Classifier
 from tern.ledger import LedgerError
 from tern.model import Model
-from tern.streams import Keyed
 
-NEEDS = {"test_power_cut_at_every_write_of_the_model": "endurance"}
+NEEDS = {"test_power_cut_at_every_write_of_the_model": "endurance", "test_wear": "endurance"}
 ONE = 16384
 KEY = bytes(range(32))
 OTHER = bytes(32)
 _out = bytearray(wire.MAX_FRAME)
 
 
-class Numbers:
-    """A generator of test numbers that is the same everywhere."""
-
-    def __init__(self, label):
-        self.stream = Keyed(b"test", label)
-
-    def between(self, low, high):
-        return low + self.stream.uniform(high - low + 1)
-
-    def some(self, n, low=-32768, high=32767):
-        return array("h", [self.between(low, high) for _ in range(n)])
+def some(words, n, low=-32768, high=32767):
+    return array("h", [words.between(low, high) for _ in range(n)])
 
 
 class Asked:
@@ -60,12 +50,6 @@ def opened(folder, every=8):
     own = Model(every)
     own.open(folder)
     return own
-
-
-def give_key(folder, epoch):
-    row = (storage.FLEET_MAGIC, KEY, 0, 0, 1, epoch, 0)
-    with open(folder + "/" + storage.FLEET, "wb") as file:
-        file.write(struct.pack(storage.FLEET_FIELDS, *row))
 
 
 class Writes:
@@ -149,10 +133,10 @@ def test_an_older_model_is_refused():
 def test_a_new_fleet_key_forgets_the_round_and_keeps_the_model():
     for restart in (False, True):
         folder = scratch.folder()
-        give_key(folder, 1000)
+        put_fleet(folder, KEY, epoch=1000)
         own = opened(folder)
         own.take_model(frame_of(wire.MAX_ROUND, (1, 2)), KEY)
-        give_key(folder, 1001)
+        put_fleet(folder, KEY, epoch=1001)
         with Writes() as writes:
             if restart:  # before it could be told
                 own = opened(folder)
@@ -197,17 +181,17 @@ def kept(own):
 
 
 def test_a_model_survives_a_restart():
-    numbers = Numbers(b"restart")
+    words = Words(1)
     for kind, classes, d in ((1, 1, 1), (2, 1, 13), (3, 1, 8), (4, 2, 16), (4, 6, 13)):
         for epoch in (0, 1, 70_000_000, 2**32 - 1):
             folder = scratch.folder()
             if epoch:
-                give_key(folder, epoch)
+                put_fleet(folder, KEY, epoch=epoch)
             own = opened(folder)
-            own.take_model(frame_of(12, numbers.some(classes * d), kind, -20, classes), KEY)
+            own.take_model(frame_of(12, some(words, classes * d), kind, -20, classes), KEY)
             again = opened(folder)
             assert kept(again) == kept(own) and again.ready
-            again.take_round(Asked(99, numbers.some(3)))
+            again.take_round(Asked(99, some(words, 3)))
             assert kept(again) == kept(own)
             scratch.remove(folder)
 
@@ -304,7 +288,7 @@ def test_hostile_models_change_nothing():
                 raises(FrameError, own.take_model, memoryview(frame), bytes.fromhex(case["key"]))
                 refused += 1
         assert writes.count == 0
-    assert refused > 20, refused
+    assert refused
     assert kept(own) == before and kept(opened(folder)) == before
 
 
@@ -420,121 +404,29 @@ def test_prediction_vectors():
                 assert [own.probability(row, j) for j in labels] == case["probabilities"][i], case["comment"]
 
 
-def exact(own, parameters, row, i):
-    """z of class i as a whole sum of products tells it."""
-    d = own.d
-    total = sum(parameters[i * d + j] * row[j] for j in range(d))
-    shift = -own.exponent
-    return ((total >> 8) + (1 << shift - 9)) >> shift - 8
-
-
-def test_scores_are_the_products():
-    numbers = Numbers(b"scores")
-    own = opened(scratch.folder())
-    number = 0
-    for kind, classes, d in (
-        (1, 1, 1),
-        (2, 1, 128),
-        (3, 1, 13),
-        (4, 2, 128),
-        (4, 8, 128),
-        (4, 128, 8),
-        (4, 6, 13),
-    ):
-        for exponent in (-12, -13, -20, -30):
-            for fill in (None, 32767, -32768):
-                number += 1
-                n = classes * d
-                parameters = numbers.some(n) if fill is None else array("h", [fill] * n)
-                own.take_model(frame_of(number, parameters, kind, exponent, classes), KEY)
-                rows = [
-                    numbers.some(d),
-                    array("h", [32767] * d),
-                    array("h", [-32768] * d),
-                    array("h", bytes(2 * d)),
-                ]
-                for row in rows:
-                    for i in (0, classes // 2, classes - 1):
-                        assert own.score(row, i) == exact(own, parameters, row, i)
-                    assert -(1 << 26) <= own.score(row) <= 1 << 26
-
-
-def test_scores_are_those_that_gradients_rest_on():
-    # A linear model's gradient at the constant 1 and the label 0 is its score.
-    numbers = Numbers(b"gradients")
-    own = opened(scratch.folder())
-    out = array("h", bytes(2 * 5))
-    for number in range(1, 30):
-        parameters = numbers.some(5, -3000, 3000)
-        own.take_model(frame_of(number, parameters, wire.LINEAR, -14), KEY)
-        row = numbers.some(6, -ONE, ONE)
-        row[4] = ONE
-        row[5] = 0
-        gradient = Gradient(5)
-        gradient.reset()
-        gradient.add(wire.LINEAR, parameters, -14, row)
-        gradient.finish(out)
-        assert out[4] == own.predict(row) == max(-ONE, min(ONE, own.score(row)))
-
-
-def test_predictions_of_each_kind():
+def test_what_a_model_cannot_predict_is_refused():
     own = opened(scratch.folder())
     row = array("h", (ONE, ONE, 0))
-    own.take_model(frame_of(1, (4096, 100, 0), wire.LINEAR, -12), KEY)
-    assert own.score(row) == ONE + 400 and own.predict(row) == ONE
-    assert own.predict(array("h", (-ONE, -ONE, 0))) == -ONE
-    assert own.predict(array("h", (0, ONE, 0))) == 400
-    raises(ValueError, own.probability, row)
-    own.take_model(frame_of(2, (1, -1, 0), wire.SVM, -12), KEY)
-    assert [own.predict(array("h", (x, ONE, 0))) for x in (0, ONE, -ONE)] == [-ONE, -ONE, -ONE]
-    assert own.predict(array("h", (ONE, 0, 0))) == ONE and own.score(array("h", (ONE, 0, 0))) == 4
-    raises(ValueError, own.probability, row)
+    for number, kind in ((1, wire.LINEAR), (2, wire.SVM)):
+        own.take_model(frame_of(number, (4096, 100, 0), kind, -12), KEY)
+        raises(ValueError, own.probability, row)
     own.take_model(frame_of(3, (4096, 0, 0), wire.LOGISTIC, -12), KEY)
-    assert own.predict(row) == ONE and own.predict(array("h", (0, 0, 0))) == -ONE
-    assert own.probability(array("h", (0, 0, 0))) == ONE // 2
     assert own.probability(row) == 11978 == ONE - own.probability(row, -1)  # 1 / (1 + 1 / e)
-    assert own.probability(array("h", (-ONE, 0, 0))) == ONE - 11978
     raises(RuntimeError, own.score, array("h", (1, 2)))
     raises(RuntimeError, own.score, row, 1)
     own.take_model(frame_of(4, (1, 2, 0, 2, 1, 0, 2, 1, 0), wire.SOFTMAX, -12, 3), KEY)
-    assert own.predict(array("h", (ONE, 0, 0))) == 1  # the first of two that are equal
-    assert own.predict(array("h", (0, ONE, 0))) == 0
     for label in (-1, 3):
         raises(RuntimeError, own.score, row, label)
         raises(RuntimeError, own.probability, row, label)
 
 
-def test_probabilities_of_classes_are_the_classifiers():
-    numbers = Numbers(b"classes")
-    own = opened(scratch.folder())
-    for number, (classes, d) in enumerate(((2, 1), (3, 4), (6, 13), (128, 8), (8, 128)), 1):
-        parameters = numbers.some(classes * d, -9000, 9000)
-        own.take_model(frame_of(number, parameters, wire.SOFTMAX, -14, classes), KEY)
-        classifier = Classifier(parameters, -14, classes)
-        out = array("h", bytes(2 * classes))
-        row = numbers.some(d, -ONE, ONE)
-        classifier.probabilities(row, out)
-        assert [own.probability(row, i) for i in range(classes)] == list(out)
-        assert own.probability(row, own.predict(row)) == max(out)
-
-
 def test_predictions_allocate_nothing():
-    if not hasattr(gc, "mem_alloc"):
-        return
-    numbers = Numbers(b"heap")
+    words = Words(3)
     own = opened(scratch.folder())
-    row = numbers.some(14, -ONE, ONE)
+    row = some(words, 14, -ONE, ONE)
     for number, (kind, classes) in enumerate(((1, 1), (2, 1), (3, 1), (4, 6)), 1):
-        own.take_model(frame_of(number, numbers.some(classes * 13), kind, -13, classes), KEY)
-        for function in (own.score, own.predict, own.probability):
-            if function == own.probability and kind in (wire.LINEAR, wire.SVM):
-                continue
+        own.take_model(frame_of(number, some(words, classes * 13), kind, -13, classes), KEY)
+        functions = (own.score, own.predict, own.probability)
+        for function in functions[: 2 if kind in (wire.LINEAR, wire.SVM) else 3]:
             function(row)
-            gc.collect()
-            gc.disable()
-            before = gc.mem_alloc()
-            for _ in range(20):
-                function(row)
-            used = gc.mem_alloc() - before
-            gc.enable()
-            assert used == 0, (kind, used)
+            assert taken_by(lambda: function(row)) == 0, kind  # noqa: B023

@@ -4,32 +4,24 @@ import flash_chip
 import scratch
 import small_board
 from failing_disk import Disk, PowerCut, steps_of
-from small_board import EPSILON, ask, error_of, provision, round_frame
+from small_board import EPSILON, ask, error_of, provision, put_fleet, round_frame
 
 from tern import ledger, storage, wire
 from tern.client import Client
 from tern.compat import MICROPYTHON
 from tern.ledger import Ledger
 
-NEEDS = {"test_several_rounds_with_one_write": "time"}
+NEEDS = {"test_wear_of_littlefs": "endurance"}
 AHEAD = 4
 COST = 4 * EPSILON  # of a report of small_board
-QUESTION = bytes(range(32))
 _DATA = bytearray(8 * 4096)  # made here, while the heap is in one piece
 
 
 def reserving(folder, budget=ledger.MAX_BUDGET, clients=1):
     """A board whose client pays for AHEAD reports at once."""
     board = provision(folder, budget=budget, clients=clients)
-    write_policy(folder, AHEAD)
+    put_fleet(folder, ahead=AHEAD, epoch=0)
     return board
-
-
-def write_policy(folder, ahead):
-    import struct
-
-    with open(folder + "/" + storage.FLEET, "wb") as file:
-        file.write(struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, bytes(32), 0, 0, ahead, 0, 0))
 
 
 def book_of(folder, device=7):
@@ -61,49 +53,6 @@ def test_several_rounds_with_one_write():
             else True
         )
     assert [bool(steps) for steps in writes] == [True, False, False, False] * 2, writes
-
-
-def test_after_a_power_cut_all_of_it_is_spent_and_over():
-    folder = scratch.folder()
-    board = reserving(folder)
-    three = small_board.THREE
-    client = Client(board)
-    first = ask(client, round_frame(10, three))
-    assert first[0] == wire.REPORT
-    client = Client(board)
-    for number in range(10, 10 + AHEAD):
-        assert ask(client, round_frame(number, three))[0] == wire.ERROR, number
-    assert book_of(folder).spent == AHEAD * COST
-    assert ask(client, round_frame(10 + AHEAD, three))[0] == wire.REPORT
-    assert book_of(folder).spent == 2 * AHEAD * COST
-
-
-def test_a_round_that_skips_the_reserved_ones_pays_anew_but_loses_nothing():
-    folder = scratch.folder()
-    client = Client(reserving(folder))
-    three = small_board.THREE
-    for i, number in enumerate((1, 100, 200, 300)):
-        assert ask(client, round_frame(number, three))[0] == wire.REPORT
-        assert book_of(folder).spent == (AHEAD + i) * COST
-        assert book_of(folder).round == number + AHEAD - 1
-
-
-def test_the_budget_is_spent_to_the_last_report_and_no_further():
-    folder = scratch.folder()
-    client = Client(reserving(folder, budget=6 * COST + 1))
-    three = small_board.THREE
-    for number in range(1, 7):
-        assert ask(client, round_frame(number, three))[0] == wire.REPORT
-        assert book_of(folder).spent <= 6 * COST + 1
-    assert error_of(ask(client, round_frame(7, three))) == (wire.ERR_BUDGET, 1)
-
-
-def test_a_board_of_several_clients_pays_for_each_report():
-    folder = scratch.folder()
-    client = Client(reserving(folder, clients=2))
-    for device in (7, 8, 7, 8):
-        assert ask(client, round_frame(1, small_board.THREE, device=device))[0] == wire.REPORT
-    assert (book_of(folder).spent, book_of(folder, 8).spent) == (COST, COST)
 
 
 def test_power_cut_at_every_step_of_several_rounds():
@@ -162,28 +111,6 @@ def test_a_disk_that_fails_refuses_and_the_reserve_is_read_again():
     assert book_of(folder).spent == 2 * AHEAD * COST
 
 
-def test_a_reserved_ledger_in_the_file_is_consistent():
-    folder = scratch.folder()
-    path = folder + "/book"
-    ledger.create(path, 1000)
-    book = Ledger()
-    book.load(path)
-    book.pay(5, QUESTION, 10, bytes(20), 8)
-    assert (book.state, book.round, book.spent, book.reserved) == (ledger.ANSWERED, 5, 10, True)
-    assert bytes(book.report) == bytes(20) and book.question == QUESTION
-    again = Ledger()
-    again.load(path)
-    assert (again.state, again.round, again.spent, again.reserved) == (ledger.RESERVED, 12, 80, False)
-    assert again.question == bytes(32) and len(again.report) == 0
-    again.pay(13, QUESTION, 10, bytes(20))
-    assert (again.state, again.spent) == (ledger.ANSWERED, 90)
-    book.load(path)
-    book.pay(14, QUESTION, 10, bytes(20), 8)
-    assert book.reserved
-    book.pay(30, QUESTION, 890, bytes(20), 8)  # the budget pays for no other
-    assert (book.spent, book.reserved) == (990, False)
-
-
 def test_wear_of_littlefs():
     # Blocks erased for 100 rounds, as a measure of wear: what ledger.md says of ten years rests on it.
     if not MICROPYTHON:
@@ -195,7 +122,7 @@ def test_wear_of_littlefs():
             flash_chip.format(flash)
             board = provision("/flash")
             board.in_place = in_place
-            write_policy("/flash", ahead)
+            put_fleet("/flash", ahead=ahead, epoch=0)
             client = Client(board)
             three = small_board.TWO
             before = flash.erased

@@ -2,7 +2,12 @@
 
 import time
 
-from tern import wire
+import scratch
+import small_board
+
+from tern import storage, wire
+from tern.boards.emulated import Board
+from tern.client import Client
 from tern.compat import MICROPYTHON, sleep_ms
 from tern.links import slot as module
 from tern.links.slot import Slotted
@@ -186,13 +191,6 @@ def test_the_rest_is_the_links():
 
 
 def test_a_board_has_the_slot_that_its_file_says():
-    import struct
-
-    import scratch
-
-    from tern import storage
-    from tern.boards.emulated import Board
-
     class Quiet(Board):
         def open_link(self):
             return Link()
@@ -200,12 +198,7 @@ def test_a_board_has_the_slot_that_its_file_says():
     folder = scratch.folder()
     assert isinstance(Quiet(folder).link(), Link)
     for slot, kind in ((0, Link), (30, Slotted)):
-        with open(folder + "/" + storage.FLEET, "wb") as file:
-            file.write(
-                struct.pack(
-                    storage.FLEET_FIELDS, storage.FLEET_MAGIC, bytes(wire.KEY_BYTES), 0, slot, 1, 0, 0
-                )
-            )
+        small_board.put_fleet(folder, slot=slot)
         assert isinstance(Quiet(folder).link(), kind)
     with open(folder + "/" + storage.FLEET, "wb") as file:
         file.write(b"damaged")
@@ -213,25 +206,15 @@ def test_a_board_has_the_slot_that_its_file_says():
 
 
 def test_with_a_slot_the_work_of_each_client_has_a_moment_of_its_own():
-    import struct
-
-    import scratch
-    import small_board
-
-    from tern import storage
-    from tern.client import Client
-
     key = bytes(range(100, 132))
     for slot, kinds in ((0, [wire.REPORTS]), (500, [wire.REPORT] * 3)):
         folder = scratch.folder()
         client = Client(small_board.provision(folder, clients=3))
-        with open(folder + "/" + storage.FLEET, "wb") as file:
-            file.write(struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, key, 0, slot, 1, 1, 0))
+        small_board.put_fleet(folder, key, slot=slot)
         sent = []
-
-        def send(reply, n, sent=sent):
-            sent.append(reply[0])
-
-        client.respond(small_board.round_frame(1, small_board.THREE, device=wire.FLEET, key=key), send)
+        client.respond(
+            small_board.round_frame(1, small_board.THREE, device=wire.FLEET, key=key),
+            lambda reply, n, sent=sent: sent.append(reply[0]),
+        )
         assert sent == kinds
         client.close()

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from scipy.stats import beta
+from scipy.special import betaincinv  # of scipy.stats.beta.ppf, which takes long to import
 
 from tern import card as cards
 from tern.fixed import ONE
@@ -42,12 +42,12 @@ class Audit:
 
 def lower(successes: int, n: int, confidence: float) -> float:
     """The Clopper-Pearson lower bound of a probability."""
-    return 0.0 if successes == 0 else float(beta.ppf(1 - confidence, successes, n - successes + 1))
+    return 0.0 if successes == 0 else float(betaincinv(successes, n - successes + 1, 1 - confidence))
 
 
 def upper(successes: int, n: int, confidence: float) -> float:
     """The Clopper-Pearson upper bound of a probability."""
-    return 1.0 if successes == n else float(beta.ppf(confidence, successes + 1, n - successes))
+    return 1.0 if successes == n else float(betaincinv(successes + 1, n - successes, confidence))
 
 
 def _loss(likely: int, unlikely: int, n: int, confidence: float) -> float:

@@ -59,7 +59,7 @@ def test_files_survive_a_reset(dut, hello):
 def test_it_comes_back_after_a_power_cut(dut, hello):
     if not dut.board.has_power_control:
         pytest.skip("the hardware map names no power: or power_script: for this board")
-    dut.power_cycle()
+    dut.board.power_cycle()
     assert who(deploy.wait_for_hello(dut.port, 60)) == who(hello)
 
 

@@ -88,12 +88,8 @@ def test_a_run_that_nothing_happens_to_and_that_cannot_be_resumed(run):
     assert "has finished" in err
 
 
-<<<<<<< HEAD
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("after", [[20, 200, 430, 590], [140, 160], [1]])
-=======
-@pytest.mark.parametrize("after", [[1], [20, 140, 160, 430, 590]])
->>>>>>> a8
+@pytest.mark.parametrize("after", [[20, 140, 160, 430, 590], [1]])
 def test_kill_9_in_the_midst_of_a_round(run, after):
     """From the reports in the store, the model is the one that they give without a death."""
     host = start(run, stop_after=after[0])
@@ -110,37 +106,12 @@ def test_kill_9_in_the_midst_of_a_round(run, after):
     assert result["reports"] == REPORTS
     assert_finished_exactly(run, before)
     assert_seen(run)
-<<<<<<< HEAD
     with Store(run / store_file.NAME) as store:  # the model does not depend on whether the host died
         assert result["weights"] == pytest.approx(rig.replay(store).weights.tolist(), abs=1e-12)
 
 
 def test_sigterm_and_ctrl_c_say_how_to_go_on(run):
     """They end the boards, too: their directories are free. Neither the run nor its store is begun anew."""
-=======
-    assert json.loads(out)["weights"] == pytest.approx(replay(run), abs=1e-12)
-
-
-def replay(run):
-    """The model that the store's reports give, computed round by round from nothing."""
-    from ternhost.count.aggregator import Aggregator
-    from ternhost.learn.base import Population
-    from ternhost.learn.fedsgd import FedSGD
-
-    with Store(run / store_file.NAME) as store:
-        options = FedSGD.Options(**store.run(run.name).asked["learning"])
-        algorithm = FedSGD(options, Population(most=1000))
-        store._db.execute("UPDATE round SET ended = NULL")
-        aggregator = Aggregator(store)
-        aggregator.resume(0.0)
-        results = sorted(aggregator.tick(0.0), key=lambda result: result.number)
-        for result in results:
-            algorithm.learn(result, [])
-        return algorithm.weights.tolist()
-
-
-def test_sigterm_ends_the_boards_too(run):
->>>>>>> a8
     host = start(run, stop_after=10)
     host.wait_until_stopped()
     host.signal(signal.SIGTERM)
@@ -167,14 +138,11 @@ def test_sigterm_ends_the_boards_too(run):
     assert_finished_exactly(run, before)
 
 
-def test_ctrl_c_says_how_to_go_on_and_so_does_a_full_disk(run):
+def test_a_full_disk_says_how_to_go_on(run):
     host = start(run, stop_after=10)
     host.wait_until_stopped()
     host.signal(signal.SIGINT)
-    code, out, err = host.finish()
-    assert (code, out) == (130, "")
-    assert "reports so far are safe" in err
-    assert f"tern train --resume {run.name}" in err
+    host.finish()
     room = (run / store_file.NAME).stat().st_size + 40_000
 
     def limit():
@@ -191,22 +159,6 @@ def test_ctrl_c_says_how_to_go_on_and_so_does_a_full_disk(run):
     assert_finished_exactly(run, before)
 
 
-<<<<<<< HEAD
-=======
-# What cannot be done
-
-
-def test_a_run_under_way_cannot_be_resumed_twice(run):
-    host = start(run, stop_after=1)
-    host.wait_until_stopped()
-    code, _, err = resume(run).finish()
-    host.signal(signal.SIGCONT)
-    assert code == 5
-    assert "another program uses this store" in err
-    assert host.finish()[0] == 0
-
-
->>>>>>> a8
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

@@ -89,6 +89,7 @@ def test_it_computes(machine):
         assert repl.evaluate("1 + 1") == 2, "a loop is interrupted"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_its_flash_outlives_a_power_cut_and_has_one_owner(tmp_path, name):
     flash = tmp_path / "flash.bin"
@@ -117,6 +118,7 @@ def test_the_flash_of_a_larger_board_is_left_alone(tmp_path):
     assert flash.read_bytes() == content
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_it_resets_itself(tmp_path, name):
     with qemu.boot(name) as board:
@@ -148,6 +150,7 @@ def test_there_is_no_block_before_or_behind_its_flash(machine):
         assert repl.evaluate("flash.ioctl(6, 351)") == 0
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", WIRELESS)
 def test_it_reaches_itself(name):
     program = (
@@ -177,6 +180,7 @@ def test_a_crash_is_told_and_ends_it(name):
             time.sleep(0.01)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_seed_makes_its_random_bytes_repeatable(name):
     code = "import os\ntry:\n import network\n network.WLAN(0).active(True)\nexcept ImportError: pass"
@@ -188,6 +192,7 @@ def test_a_seed_makes_its_random_bytes_repeatable(name):
     assert len(set(found)) == 4
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", WIRELESS)
 def test_without_its_radio_the_generator_is_the_same_after_every_start(name):
     weak = []

@@ -67,8 +67,8 @@ def test_a_monitor_shows_what_passes_and_lets_it_pass():
 def test_boards_of_a_map_are_tested_side_by_side_and_reported(tmp_path):
     board_map = tmp_path / "map.yaml"
     board_map.write_text(
-        "- {connected: true, id: one, platform: pico-emulated, notes: left}\n"
-        "- {connected: true, id: two, platform: pico-emulated}\n"
+        "- {connected: true, id: one, platform: rv32-emulated, notes: left}\n"
+        "- {connected: true, id: two, platform: rv32-emulated}\n"
         "- {connected: true, id: three, platform: pico, serial: /dev/no-such-port}\n"
         "- {connected: false, id: away, platform: pico, serial: /dev/ttyACM7}\n"
     )
@@ -99,7 +99,7 @@ def test_boards_of_a_map_are_tested_side_by_side_and_reported(tmp_path):
 
 def test_a_board_that_never_ends_times_out(tmp_path):
     board_map = tmp_path / "map.yaml"
-    board_map.write_text("- {connected: true, id: one, platform: pico-emulated}\n")
+    board_map.write_text("- {connected: true, id: one, platform: rv32-emulated}\n")
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests/test_it.py").write_text("import time\ndef test_sleeps():\n    time.sleep(600)\n")
     (result,) = hil.run(board_map, tmp_path, [tmp_path / "tests"], timeout=5)

@@ -11,17 +11,18 @@ from terntools.emulators.process import EmulatedMachine
 PICO = "pico"
 NAMES = (PICO, *qemu.MACHINES)
 
-_PLATFORM = "{}-emulated"  # in a hardware map; ternhost.reach.fleet.FIRMWARE has the fleets of that name
+_PLATFORM = "-emulated"  # in a hardware map
 
 
 def platform_of(name: str) -> str:
     """The platform of the emulated board `name` in a hardware map."""
-    return _PLATFORM.format(name)
+    return name + _PLATFORM
 
 
 def name_of(platform: str) -> str | None:
     """The emulated board that a hardware map calls `platform`, or None where that is no emulated board."""
-    return next((name for name in NAMES if platform_of(name) == platform), None)
+    name, ending, rest = platform.partition(_PLATFORM)
+    return name if ending and not rest and name in NAMES else None
 
 
 def boot(

@@ -35,18 +35,16 @@ class FirmwareFleet:
         name: str,
         directories: Sequence[str | Path],
         *,
-        seed: int | None = None,
         whole: bool = False,
         more: Sequence[str] = (),
         program: str | Path | None = None,
     ) -> None:
-        """name: of the emulated board (catalogue.NAMES). seed: makes random bits repeatable, for measurements only.
+        """name: of the emulated board (catalogue.NAMES). whole, more: see deploy.library_files.
 
-        whole, more: see deploy.library_files. program: a program to run instead of tern's main.py.
+        program: a program to run instead of tern's main.py.
         """
         self._name = name
         self._directories = [Path(directory) for directory in directories]
-        self._seed = seed
         self._whole = whole
         self._more = more
         self._program = program
@@ -93,7 +91,7 @@ class FirmwareFleet:
             self._close()
 
     def _boot(self, directory: Path) -> EmulatedMachine:
-        return catalogue.boot(self._name, directory / FLASH_NAME, seed=self._seed)
+        return catalogue.boot(self._name, directory / FLASH_NAME)
 
     def _each(self, action: Callable[[EmulatedMachine, Path], None]) -> None:
         with ThreadPoolExecutor(_AT_ONCE) as pool:

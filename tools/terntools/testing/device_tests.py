@@ -12,8 +12,9 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import tern
 from ternhost.errors import UsageError
@@ -29,15 +30,13 @@ _RUNNER = Path(__file__).with_name("device_runner.py")
 TIMEOUT = 120.0
 _EMULATION = 5  # times as long as a board, where other work keeps this machine busy
 
-PASSED, FAILED, TIMED_OUT = 0, 1, 2
-
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of one test function (PASSED, FAILED or TIMED_OUT) and its output."""
+    """Outcome of one test function, and its output."""
 
     name: str
-    state: int
+    passed: bool
     output: str
 
 
@@ -162,11 +161,11 @@ def test_files(path: Path, processor: str, one_of: int) -> dict[str, bytes]:
 
 
 def sample(vectors: str, one_of: int) -> str:
-    """A vector file, which has a case a line, with one of so many cases of each group; groups of few stay whole."""
+    """A vector file, which has a case a line, with one of so many cases of each group, but no fewer than `_FEW`."""
 
     def sampled(group: re.Match[str]) -> str:
         cases = group[0].replace("},\n", "}\n").splitlines()
-        return ",\n".join(cases if len(cases) < _FEW else cases[::one_of]) + "\n"
+        return ",\n".join(cases[:: max(1, min(one_of, len(cases) // _FEW))]) + "\n"
 
     return re.sub(r"(?:^  \{.*\n)+", sampled, vectors, flags=re.MULTILINE)
 
@@ -178,22 +177,30 @@ def _compile(source: Path, processor: str) -> bytes:
 # Features that not every target has; a test file says in NEEDS which it needs.
 SOCKETS = "sockets"
 ENDURANCE = "endurance"
-TIME = "time"
-_NEEDS = (SOCKETS, ENDURANCE, TIME)
+_NEEDS = (SOCKETS, ENDURANCE)
+
+
+# Which tests of a file run on a target without --exhaustive: all; those that call compiled code, which may differ from
+# processor to processor; those that are worth the time of a whole emulated chip. Tests of vectors always run.
+ALL, COMPILED, CHIP = "ALL", "COMPILED", "CHIP"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of target: how to make one, its missing features, and those for --exhaustive alone; with the reasons."""
+    """A kind of target: how to make one, and its missing features with the reasons.
+
+    Without --exhaustive it runs a `selection` of the tests, on one of so many cases of vectors, and not those that need
+    a feature of which it is spared.
+    """
 
     make: Callable[[], Target]
     lacks: Mapping[str, str] = field(default_factory=dict)
     spared: Mapping[str, str] = field(default_factory=dict)
-    chip_only: bool = False  # so slow: CHIP tests alone, on a sample of vectors, without --exhaustive
+    selection: str = ALL
+    one_of: int = 1
 
 
-CHIP_ONE_OF = 4  # cases, see sample()
-_FEW = 16
+_FEW = 4  # cases that a sample() leaves
 _THOUSANDS = "thousands of rounds, which faster targets run"
 _IF_EXHAUSTIVE = {ENDURANCE: f"{_THOUSANDS}: --exhaustive"}
 _NO_NETWORK = {SOCKETS: "the emulated Cortex-M33 has no network"}
@@ -203,14 +210,14 @@ KINDS = {
     "pico": Kind(
         partial(EmulatedTarget, "pico"),
         {SOCKETS: "a Pico without Wi-Fi has no sockets", ENDURANCE: _THOUSANDS},
-        {TIME: "half a minute on an emulated Pico: --exhaustive"},
-        chip_only=True,
+        selection=CHIP,
+        one_of=16,
     ),
-    "xtensa": Kind(partial(EmulatedTarget, "xtensa"), {}, _IF_EXHAUSTIVE),
-    "m33": Kind(partial(EmulatedTarget, "m33"), _NO_NETWORK, _IF_EXHAUSTIVE),
+    "xtensa": Kind(partial(EmulatedTarget, "xtensa"), {}, _IF_EXHAUSTIVE, COMPILED, one_of=4),
+    "m33": Kind(partial(EmulatedTarget, "m33"), _NO_NETWORK, _IF_EXHAUSTIVE, COMPILED, one_of=4),
     # A Pico's code on a Cortex-M33, which executes all of ARMv6-M: at a fraction of the whole chip's cost.
-    "armv6m": Kind(partial(EmulatedTarget, "m33", "armv6m"), _NO_NETWORK, _IF_EXHAUSTIVE),
-    "rv32": Kind(partial(EmulatedTarget, "rv32")),
+    "armv6m": Kind(partial(EmulatedTarget, "m33", "armv6m"), _NO_NETWORK, _IF_EXHAUSTIVE, one_of=4),
+    "rv32": Kind(partial(EmulatedTarget, "rv32"), {}, _IF_EXHAUSTIVE, one_of=4),
     "rv32-newest": Kind(partial(EmulatedTarget, "rv32-newest")),
     "unix": Kind(UnixTarget),
 }
@@ -228,32 +235,39 @@ def absence(name: str) -> str | None:
 
 def test_names(path: Path) -> list[str]:
     """The names of the test functions of a file, in order, without importing it."""
-    functions = [node.name for node in _statements(path) if isinstance(node, ast.FunctionDef)]
-    return [name for name in functions if name.startswith("test_")]
+    return _read_tests(path.read_text())[0]
 
 
 def needs(path: Path) -> dict[str, str]:
     """The NEEDS of a file by test; a text there is the need of all its tests."""
-    for node in _statements(path):
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "NEEDS":
-            value: dict[str, str] | str = ast.literal_eval(node.value)
-            needed = dict.fromkeys(test_names(path), value) if isinstance(value, str) else value
-            if unknown := {*needed.values()} - {*_NEEDS}:
-                raise UsageError(f"{path}: NEEDS knows {', '.join(_NEEDS)}, and not {min(unknown)}")
-            return needed
-    return {}
+    names, said = _read_tests(path.read_text())
+    value = said.get("NEEDS", {})
+    needed: dict[str, str] = dict.fromkeys(names, value) if isinstance(value, str) else value
+    if unknown := {*needed.values()} - {*_NEEDS}:
+        raise UsageError(f"{path}: NEEDS knows {', '.join(_NEEDS)}, and not {min(unknown)}")
+    return needed
 
 
-def chip_tests(path: Path) -> set[str]:
-    """The tests of a file that are worth a whole chip: all where it says CHIP = True, else those of vectors."""
-    names = test_names(path)
-    if any(isinstance(node, ast.Assign) and ast.unparse(node) == "CHIP = True" for node in _statements(path)):
-        return set(names)
-    return {name for name in names if "vectors" in name}
+def selected(path: Path, selection: str) -> list[str]:
+    """The tests of a file in that selection: all where it says so, as `CHIP = True` does, else those of vectors."""
+    names, said = _read_tests(path.read_text())
+    if selection in (ALL, *said) or CHIP in said:
+        return names
+    return [name for name in names if "vectors" in name]
 
 
-def _statements(path: Path) -> list[ast.stmt]:
-    return ast.parse(path.read_text(), filename=str(path)).body
+@cache
+def _read_tests(text: str) -> tuple[list[str], dict[str, Any]]:
+    """The names of the test functions in a file's text, and the values of its NEEDS, COMPILED and CHIP."""
+    names: list[str] = []
+    said: dict[str, Any] = {}
+    for node in ast.parse(text).body:
+        match node:
+            case ast.FunctionDef(name=name) if name.startswith("test_"):
+                names.append(name)
+            case ast.Assign(targets=[ast.Name(id=("NEEDS" | "COMPILED" | "CHIP") as name)], value=value):
+                said[name] = ast.literal_eval(value)
+    return names, said
 
 
 def run_file(target: Target, path: Path, names: Sequence[str], timeout: float = TIMEOUT) -> list[Outcome]:
@@ -276,7 +290,7 @@ def _read(mark: str, transcript: Transcript, names: Sequence[str]) -> Iterable[O
         if word == "start":
             running, output = rest, []
         elif word in ("pass", "fail") and rest == running and running in waiting:
-            yield Outcome(running, PASSED if word == "pass" else FAILED, "\n".join(output))
+            yield Outcome(running, word == "pass", "\n".join(output))
             waiting.remove(running)
             running = None
         elif word == "end":
@@ -286,14 +300,13 @@ def _read(mark: str, transcript: Transcript, names: Sequence[str]) -> Iterable[O
     # The remaining tests have no verdict: the device stopped in the first of them.
     for name in waiting:
         if name not in (running, waiting[0]):
-            yield Outcome(
-                name, TIMED_OUT if transcript.timed_out else FAILED, f"not run: stopped in {waiting[0]}"
-            )
-        elif transcript.timed_out:
-            yield Outcome(name, TIMED_OUT, "\n".join([*output, "no answer in time"]))
+            yield Outcome(name, False, f"not run: stopped in {waiting[0]}")
+            continue
+        if transcript.timed_out:
+            why = "no answer in time"
         else:
             why = "skipped by the device" if ended else "the device stopped before the end"
-            yield Outcome(name, FAILED, "\n".join([*output, why]))
+        yield Outcome(name, False, "\n".join([*output, why]))
 
 
 def with_source(output: str, path: Path) -> str:

@@ -12,12 +12,13 @@ import subprocess
 import sys
 import threading
 import time
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import Element, ElementTree, SubElement, parse
 
 from ternhost import extras
 from ternhost.command import add_command, add_option, print_result
@@ -43,9 +44,17 @@ class Result:
     board: Board
     code: int
     seconds: float
-    cases: list[tuple[str, str, str]] = field(default_factory=list)  # name, passed/failed/skipped, message
-    properties: dict[str, str] = field(default_factory=dict)
     lost: str = ""  # why, with code LOST
+    suite: Element = field(default_factory=lambda: Element("testsuite"))  # JUnit XML
+
+    @property
+    def cases(self) -> list[tuple[str, str, str]]:
+        """Name, state (passed, failed or skipped) and message of each test."""
+        return [_case(case) for case in self.suite.iter("testcase")]
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return {one.get("name", ""): one.get("value", "") for one in self.suite.iter("property")}
 
     @property
     def counts(self) -> dict[str, int]:
@@ -55,6 +64,15 @@ class Result:
     @property
     def word(self) -> str:
         return ("passed", "FAILED", "LOST")[self.code]
+
+
+def _case(case: Element) -> tuple[str, str, str]:
+    name = f"{case.get('classname')}::{case.get('name')}"
+    for tag, state in (("failure", "failed"), ("error", "failed"), ("skipped", "skipped")):
+        if (why := case.find(tag)) is not None:
+            text = why.text or "" if state == "failed" else ""
+            return name, state, f"{why.get('message') or ''}\n{text}".strip()
+    return name, "passed", ""
 
 
 def boards_of(hardware_map: str | Path, only: Sequence[str] = ()) -> list[Board]:
@@ -112,8 +130,8 @@ def run(
             for process in running:
                 process.kill()
             raise
-    _write_junit(results, directory / "junit.xml")
     (directory / "report.html").write_text(page(results), encoding="utf-8")
+    _write_junit(results, directory / "junit.xml")
     return results
 
 
@@ -131,7 +149,7 @@ def _run_board(
         try:
             open_port(board.serial, board.baud).close()
         except TernError as error:
-            return Result(board, LOST, 0.0, lost=error.message)
+            return Result(board, LOST, 0.0, error.message)
     xml = directory / f"{board.id}.xml"
     command: list[str | Path] = [
         sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--not-on-cpython", f"--junitxml={xml}",
@@ -155,52 +173,29 @@ def _run_board(
             process.kill()
             process.wait()
             code, lost = LOST, f"timed out: not done in {timeout:g} s"
-    result = Result(board, code, time.monotonic() - start, lost=lost)
+    result = Result(board, code, time.monotonic() - start, lost)
     if xml.exists():
-        _read_junit(xml, result)
+        result.suite = next(parse(xml).iter("testsuite"))
     return result
 
 
-def _read_junit(path: Path, result: Result) -> None:
-    for suite in ElementTree.parse(path).getroot().iter("testsuite"):
-        for one in suite.iter("property"):
-            result.properties[one.get("name", "")] = one.get("value", "")
-        for case in suite.iter("testcase"):
-            state, message = "passed", ""
-            for child in case:
-                if child.tag in ("failure", "error"):
-                    state, message = "failed", (child.get("message") or "") + "\n" + (child.text or "")
-                elif child.tag == "skipped" and state == "passed":
-                    state, message = "skipped", child.get("message") or ""
-            result.cases.append((f"{case.get('classname')}::{case.get('name')}", state, message.strip()))
-
-
 def _write_junit(results: Sequence[Result], path: Path) -> None:
-    root = ElementTree.Element("testsuites")
+    root = Element("testsuites")
     for result in results:
-        counts = result.counts
-        lost = int(bool(result.lost))
-        suite = ElementTree.SubElement(
-            root, "testsuite", name=result.board.id, tests=str(len(result.cases) + lost), errors=str(lost),
-            failures=str(counts["failed"]), skipped=str(counts["skipped"]), time=f"{result.seconds:.3f}",
-        )  # fmt: skip
-        properties = ElementTree.SubElement(suite, "properties")
-        for name, value in {"platform": result.board.platform, **result.properties}.items():
-            ElementTree.SubElement(properties, "property", name=name, value=value)
+        suite, board = deepcopy(result.suite), result.board
+        for case in suite.iter("testcase"):
+            case.set("classname", f"{board.id}.{case.get('classname')}")
         if result.lost:
-            case = ElementTree.SubElement(suite, "testcase", classname=result.board.id, name="is there")
-            ElementTree.SubElement(case, "error", message=result.lost)
-        for name, state, message in result.cases:
-            classname, _, short = name.rpartition("::")
-            case = ElementTree.SubElement(
-                suite, "testcase", classname=f"{result.board.id}.{classname}", name=short
-            )
-            if state != "passed":
-                tag = "failure" if state == "failed" else "skipped"
-                ElementTree.SubElement(
-                    case, tag, message=message.splitlines()[0] if message else ""
-                ).text = message
-    ElementTree.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
+            case = SubElement(suite, "testcase", classname=board.id, name="is there")
+            SubElement(case, "error", message=result.lost)
+            suite.attrib.update(tests=str(len(result.cases) + 1), errors="1")
+        suite.set("name", board.id)
+        properties = suite.find("properties")
+        if properties is None:
+            properties = SubElement(suite, "properties")
+        SubElement(properties, "property", name="platform", value=board.platform)
+        root.append(suite)
+    ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
 
 
 def page(results: Sequence[Result]) -> str:

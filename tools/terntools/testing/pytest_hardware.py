@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from queue import SimpleQueue
 
 import pytest
 
 from tern import host_frames
-from ternhost.reach.links import Link, open_link
 from terntools.boards import deploy
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue
@@ -34,10 +32,6 @@ class Dut:
         """The board's raw REPL, a context manager."""
         return Repl(self.port, self.board.baud)
 
-    def link(self) -> contextlib.closing[Link]:
-        """A link of tern to the board, a context manager."""
-        return contextlib.closing(open_link(self.port, SimpleQueue()))
-
     def deploy(self, *more: str) -> deploy.Machine:
         """Put the device library on the board, with modules of mpy.ON_DEMAND."""
         with self.repl() as repl:
@@ -50,10 +44,6 @@ class Dut:
         with self.repl() as repl:
             repl.start_main()
         return deploy.wait_for_hello(self.port)
-
-    def power_cycle(self) -> None:
-        """Switch the board off and on, as its map says."""
-        self.board.power_cycle()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

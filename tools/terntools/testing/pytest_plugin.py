@@ -38,7 +38,6 @@ class Targets:
 
     def __init__(self, config: pytest.Config) -> None:
         self.names: list[str] = [name for name in config.getoption("target").split(",") if name]
-        self._timeout: float = config.getoption("device_timeout")
         self._port: str | None = config.getoption("port")
         self._baud: int = config.getoption("baud")
         self._exhaustive: bool = config.getoption("exhaustive")
@@ -60,9 +59,9 @@ class Targets:
             return device_tests.BOARD_LACKS
         return {**KINDS[name].lacks, **({} if self._exhaustive else KINDS[name].spared)}
 
-    def chip_only(self, name: str) -> bool:
-        """Whether a target runs only what is worth a whole chip."""
-        return name != _BOARD and KINDS[name].chip_only and not self._exhaustive
+    def selection(self, name: str) -> str:
+        """Which tests of a file a target runs."""
+        return device_tests.ALL if name == _BOARD or self._exhaustive else KINDS[name].selection
 
     def outcomes(self, name: str, path: Path) -> dict[str, Outcome]:
         """Those of the functions of a file that are `wanted`. Raises what kept the target from running it."""
@@ -70,7 +69,7 @@ class Targets:
 
     def _run(self, name: str, path: Path) -> dict[str, Outcome]:
         target = _once(self._made, name, lambda: self._make(name))
-        outcomes = device_tests.run_file(target, path, self.wanted[name, path], self._timeout)
+        outcomes = device_tests.run_file(target, path, self.wanted[name, path])
         return {outcome.name: outcome for outcome in outcomes}
 
     def _make(self, name: str) -> Target:
@@ -78,8 +77,7 @@ class Targets:
             assert self._port is not None
             return BoardTarget(self._port, self._baud)
         target = KINDS[name].make()
-        if self.chip_only(name):
-            target.one_of = device_tests.CHIP_ONE_OF
+        target.one_of = 1 if self._exhaustive else KINDS[name].one_of
         return target
 
     def close(self) -> None:
@@ -114,9 +112,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="where device tests run beside CPython (default: unix)",
     )
     group.addoption("--not-on-cpython", action="store_true", help="device tests on --target and --port alone")
-    group.addoption(
-        "--device-timeout", type=float, default=device_tests.TIMEOUT, help="seconds a device test file"
-    )
     group.addoption("--exhaustive", action="store_true", help="slow tests as well")
     group.addoption(
         "--port", metavar="PORT", help="a board on which they run too: a device or a socket:// URL"
@@ -169,14 +164,10 @@ class DeviceFile(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         targets = self.config.stash[_TARGETS_KEY]
         needs = device_tests.needs(self.path)
-        names = device_tests.test_names(self.path)
-        of_chip = device_tests.chip_tests(self.path)
         for target in targets.names:
             lacks = targets.lacks(target)
             absent = device_tests.absence(target)
-            for name in names:
-                if targets.chip_only(target) and name not in of_chip:
-                    continue
+            for name in device_tests.selected(self.path, targets.selection(target)):
                 item = DeviceItem.from_parent(self, name=f"{name}[{target}]", test_name=name, target=target)
                 if absent:
                     item.add_marker(pytest.mark.skip(reason=absent))
@@ -200,7 +191,7 @@ class DeviceItem(pytest.Item):
 
     def runtest(self) -> None:
         outcome = self.config.stash[_TARGETS_KEY].outcomes(self.target, self.path)[self.test_name]
-        if outcome.state != device_tests.PASSED:
+        if not outcome.passed:
             raise DeviceTestError(outcome)
         self.add_report_section("call", f"{self.target} output", outcome.output)
 
