@@ -150,7 +150,11 @@ def test_serve_for_people_and_for_prometheus(fleet, micropython, serving):
     assert out.splitlines()[-1].startswith("values reached to ")
 
 
-def test_bench_ingest_of_many_reports_in_a_message():
+def test_bench_ingest():
+    alone = ingest.run(2_000)
+    assert alone["ratio"] == pytest.approx(
+        alone["messages_per_s"] / alone["client_only_messages_per_s"], abs=1e-4
+    )
     result = ingest.run(25_000, batch=32)
     mistakes = ("lost", "counted_twice", "not_counted", "not_as_sent")
     assert {name: result[name] for name in mistakes} == dict.fromkeys(mistakes, 0)
