@@ -15,6 +15,7 @@ from ternhost.count.questions import Question, round_body
 from ternhost.count.rounds import Cohort, Round, Tally
 from ternhost.errors import StorageError
 from ternhost.privacy import mechanisms
+from ternhost.store import store_file
 from ternhost.store.boards import BoardRow
 from ternhost.store.runs import ABANDONED, FINISHED, RUNNING, StoredRun
 from ternhost.store.store import Store
@@ -216,6 +217,8 @@ def test_what_is_no_store_is_refused(tmp_path):
         with pytest.raises(StorageError, match=message) as caught:
             Store(path, create=False)
         assert hint in caught.value.hint
+        if path.exists():
+            store_file.take_lock(path).close()  # although the error still has the Store
 
     refused(tmp_path / "nothing", "no store", "check the path")
     text = tmp_path / "text"
