@@ -52,14 +52,6 @@ def test_steps_replace_each_other_and_lines_stay():
     )
 
 
-def test_the_last_step_may_stay():
-    out = Terminal()
-    progress = Progress(stream=out)
-    progress.step("100 %")
-    progress.close(keep=True)
-    assert out.getvalue() == f"{ERASE_LINE}  100 %\n"
-
-
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])
 def test_elsewhere_a_long_step_is_told_again_and_again(stream, monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
@@ -83,16 +75,6 @@ def test_elsewhere_quick_steps_are_not_told_and_lines_are_told_once():
             progress.step(str(i))
         progress.say("done")
     assert out.getvalue() == "  done\n"
-
-
-@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
-def test_quiet_tells_nothing(stream):
-    out = stream()
-    with Progress(stream=out, quiet=True, every=0.001) as progress:
-        progress.step("one")
-        progress.say("two")
-        time.sleep(0.02)
-    assert out.getvalue() == ""
 
 
 def test_a_stream_that_nobody_reads_does_not_end_the_command():
@@ -153,7 +135,7 @@ def test_plain_lines_where_there_is_no_terminal(monkeypatch):
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: 100.0))  # all at once
     out = io.StringIO()
     printer = ProgressPrinter(out)
-    printer.note("8 boards")
+    printer.say("8 boards")
     printer.status(status(1, PROGRESS))
     printer.status(status(1))
     printer.status(status(2))  # too soon after the last
@@ -166,20 +148,14 @@ def test_plain_lines_where_there_is_no_terminal(monkeypatch):
     )
 
 
-@pytest.mark.parametrize("kind", [Terminal, io.StringIO])
-def test_a_long_round_and_what_comes_before_the_first_are_told_of_where_no_line_can_change(kind, monkeypatch):
-    monkeypatch.setenv("TERM", "dumb")
-    out = kind()
+def test_a_long_round_is_told_of_where_no_line_can_change():
+    out = io.StringIO()
     printer = ProgressPrinter(out, every=0.05)
-    printer.note("provisioning 1000 clients")
-    wait_for(lambda: out.getvalue().count("provisioning 1000 clients\n") > 2)
+    printer.say("provisioning 1000 clients")
+    wait_for(lambda: out.getvalue().count("provisioning 1000 clients (0 s)\n") > 2)
     printer.status(status(1, PROGRESS))
     wait_for(lambda: out.getvalue().count("round 1/4  100/400 reports") > 2)
     printer.close()
-    end = out.getvalue()
-    assert "\x1b" not in end
-    time.sleep(0.2)
-    assert out.getvalue() == end, "and nothing when it is over"
 
 
 def test_one_line_that_changes_on_a_terminal():
@@ -204,12 +180,13 @@ def test_a_run_without_an_end_has_no_bar_and_an_error_is_called_one():
     assert out.getvalue() == "\r\x1b[Kround 3  300 reports  150/s  mean squared error 0.2500"
 
 
-def test_quiet_tells_only_warnings():
-    out = io.StringIO()
-    printer = ProgressPrinter(out, quiet=True, every=0.05)
-    printer.note("8 boards")
-    printer.status(status(4))
-    printer.warn("a board is gone")
-    time.sleep(0.2)
-    printer.close()
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_quiet_tells_only_warnings(stream):
+    out = stream()
+    with ProgressPrinter(out, quiet=True, every=0.001) as printer:
+        printer.say("8 boards")
+        printer.status(status(1, PROGRESS))
+        printer.status(status(4))
+        printer.warn("a board is gone")
+        time.sleep(0.02)
     assert out.getvalue() == "tern: a board is gone\n"

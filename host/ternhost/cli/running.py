@@ -161,7 +161,7 @@ def run(args: argparse.Namespace) -> int:
             add_store(figures, going)
             result = going.run()
         if not args.no_report:
-            printer.note("drawing the report")
+            printer.say("drawing the report")
             result |= results.draw(result)
     finally:
         printer.close()
