@@ -5,7 +5,6 @@ import os
 import shutil
 import sqlite3
 from contextlib import contextmanager
-from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -226,16 +225,6 @@ def test_only_some_columns_can_be_read_and_nothing_be_written(store):
             database.execute(statement).fetchall()
     assert {"SELECT key FROM device", "SELECT packed FROM batch", "SELECT value FROM state"} <= set(refused)
     database.close()
-
-
-def test_nothing_of_the_store_s_keys_is_in_a_snapshot(store):
-    a_round(store, 1)
-    reports(store, 1, 1, 30)
-    end(store, 1)
-    with Reader(store.path) as reader:
-        told = json.dumps(asdict(reader.snapshot()))
-    for key in [*KEYS.values(), b"\x77" * 32]:
-        assert key.hex() not in told
 
 
 @contextmanager
