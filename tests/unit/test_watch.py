@@ -281,11 +281,11 @@ def test_the_next_run_of_the_same_name_is_told_by_line_too(capsys):
 
 
 @pytest.mark.slow
-def test_live_on_a_terminal(served):
+def test_live_on_a_terminal_without_colours(served):
     with sqlite3.connect("s.sqlite", isolation_level=None) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
         other.execute("BEGIN EXCLUSIVE")
-    with Watching("s.sqlite", columns=40) as watching:
+    with Watching("s.sqlite", columns=40, NO_COLOR="1") as watching:
         watching.wait_for("locked by another")
         other.close()
         watching.wait_for("180 reports")
@@ -293,6 +293,7 @@ def test_live_on_a_terminal(served):
         watching.wait_for("300 reports")
         code, text = watching.end()
     assert code == OK
+    assert not re.search(r"\x1b\[(\d+;)*(3[0-7]|9[0-7]|38)[;m]", text)
     enter, leave = "\x1b[?1049h", "\x1b[?1049l"
     assert text.index(enter) < text.index(leave)
     stays = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text[text.index(leave) :])
@@ -301,11 +302,7 @@ def test_live_on_a_terminal(served):
 
 
 @pytest.mark.slow
-def test_no_colour_and_a_dumb_terminal(served):
-    with Watching("s.sqlite", columns=60, NO_COLOR="1") as watching:
-        watching.wait_for("300|180 reports")
-        _, text = watching.end()
-    assert not re.search(r"\x1b\[(\d+;)*(3[0-7]|9[0-7]|38)[;m]", text)
+def test_a_dumb_terminal(served):
     with Watching("s.sqlite", columns=60, TERM="dumb") as watching:
         watching.wait_for("round 3:")
         _, text = watching.end()
