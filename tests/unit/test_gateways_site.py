@@ -301,17 +301,12 @@ def test_what_it_cannot_run(tmp_path, runs, why):
 
 
 @pytest.mark.parametrize(
-    ("runs", "wrong"),
-    [
-        (SIMULATED, {"dataset": "nosuch"}),
-        (SIMULATED, {"records": 1000}),
-        (BOARDS, {"dataset": "nosuch"}),
-        (BOARDS, {"clients": 1}),
-    ],
+    ("runs", "more"), [(SIMULATED, {"records": 1000}), (BOARDS, {"clients": 1})], ids=["simulated", "boards"]
 )
-def test_a_first_start_that_fails_can_be_corrected(running, tmp_path, runs, wrong):
-    with pytest.raises(UsageError):
-        Running(tmp_path / "site", {**runs, **wrong}).start()
+def test_a_first_start_that_fails_can_be_corrected(running, tmp_path, runs, more):
+    for wrong in ({"dataset": "nosuch"}, more):
+        with pytest.raises(UsageError):
+            Running(tmp_path / "site", {**runs, **wrong}).start()
     gateway = running(**runs)
     assert messages.decode(gateway.ask(Hello())).devices.tolist() == [*DEVICES]
     assert SiteFleet.of(tmp_path / "site", {}) == SiteFleet(**runs)
