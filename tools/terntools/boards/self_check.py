@@ -108,12 +108,8 @@ def source(plain: bool = False) -> str:
     text = _LONG.sub(lambda line: line[0] * _TIMES, text)
     if not plain:
         return text
-    text = re.sub(r"^@micropython\.\w+\n", "", text, flags=re.MULTILINE).replace(
-        "\nimport micropython\n", "\n"
-    )
-    return text + (
-        "\n\ndef uint(value):\n    return value & 0xFFFFFFFF\n\n\ndef ptr8(value):\n    return value\n"
-    )
+    text = re.sub(r"^@micropython\.viper\n|^import micropython\n", "", text, flags=re.MULTILINE)
+    return text + "\n\ndef ptr8(value):\n    return value\n"
 
 
 @cache
