@@ -417,20 +417,6 @@ def test_every_figure_says_where_it_is_from():
         assert of["phases"].keys() == battery.figures()["boards"]["esp32"]["phases"].keys()
 
 
-def test_a_year_on_2000_mah_at_a_round_an_hour():
-    """What docs/guides/battery.md says: an ESP32 by itself, a Pico W whose supply a timer cuts."""
-    years = {
-        (board, sleep): battery.load(board, sleep).life(2000, 3600).years
-        for board, of in battery.figures()["boards"].items()
-        for sleep in of["sleeps"]
-    }
-    assert {case for case, value in years.items() if value >= 1} == {
-        ("esp32", "deepsleep"),
-        ("esp32", "timer"),
-        ("pico-w", "timer"),
-    }
-
-
 # A row of the guide's second table -> what is changed there for an ESP32, and for a Pico W with a timer.
 CHANGES = {
     "as above": ({}, {}),
