@@ -261,19 +261,6 @@ def loops(n: int, p: ptr8) -> int:
 
 
 @micropython.viper
-def ranges(n: int, p: ptr16) -> int:
-    n &= 15
-    s = 0
-    for i in range(n):
-        s += p[i] & 255
-    for i in range(3, n):
-        s = (s * 3 + i) & 0xFFFF
-    for i in range(n, 0, -2):
-        s += i
-    return s
-
-
-@micropython.viper
 def division(a: int, b: int) -> int:
     b = (b & 1023) + 1
     a = a >> 2
@@ -360,7 +347,7 @@ CONSTRUCTS = (
     ("load_32", "iwiw"), ("index_survives_8", "ibi"), ("index_survives_16", "ihi"), ("index_survives_32", "iwi"),
     ("index_in_memory", "iiihwi"), ("base_survives", "wwi"), ("store_to_itself", "hbwi"), ("bytes_joined", "bi"),
     ("shifts", "ini"), ("compare", "ii"), ("compare_with_constants", "i"), ("casts", "io"), ("choices", "iii"),
-    ("loops", "ib"), ("ranges", "ih"), ("division", "ii"), ("products", "iii"), ("saturated", "iihw"),
+    ("loops", "ib"), ("division", "ii"), ("products", "iii"), ("saturated", "iihw"),
     ("carries", "hbi"), ("no_result", "bi"), ("calls", "io"), ("long_way", "ib"),
 )  # fmt: skip
 
