@@ -253,8 +253,8 @@ def test_a_board_gets_what_its_client_needs():
         assert set(found) | {"tern.local", "tern.wire"} <= set(whole)
         assert ("tern.mqtt" in whole) == board.network
         assert ("asm_thumb" in found["tern.table"]) == (board.processor in ("armv6m", "armv7emsp")), name
-        more = {one: set(mpy.sources_for(board, more=[one])) - set(found) for one in ("bench", "lhp")}
-        assert more == {"bench": {"tern.bench", "tern.host_frames", "tern.model"}, "lhp": {"tern.lhp"}}
+    more = {one: set(mpy.sources_for(board, more=[one])) - set(found) for one in ("bench", "lhp")}
+    assert more == {"bench": {"tern.bench", "tern.host_frames", "tern.model"}, "lhp": {"tern.lhp"}}
 
 
 def test_the_library_folds_to_modules_of_the_same_lines_that_ask_for_nothing_that_is_gone(tmp_path):
