@@ -148,7 +148,8 @@ def _answered(client, number, row, buckets):
     return list(answerer.values(holder, records, SimpleNamespace(symbols=buckets))[: len(row)])
 
 
-@pytest.mark.parametrize(("one", "other"), [(0, 1), (17, 8190)])
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(("one", "other"), [(17, 8190), (0, 1)])
 def test_any_two_categories_collide_as_often_as_the_law_says(one, other):
     # all 8191**2 hashes
     buckets = np.array([2, 4, 55])
@@ -213,7 +214,7 @@ def _sampled_unary(table, epsilon, rng):
 def test_the_error_is_at_most_that_of_sampled_unary_encoding(epsilon):
     rng = np.random.default_rng(1)
     own, theirs = [], []
-    for seed in range(1, 4):
+    for seed in (1, 2):
         options = {"dataset": "flights-table", "epsilon": str(epsilon), "seed": seed}
         algorithm = begin("collect", **options)
         algorithm = finished(algorithm, fleet_of(algorithm))
