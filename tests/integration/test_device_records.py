@@ -12,8 +12,8 @@ import pytest
 
 from tern import storage
 from ternhost.cli import main
-from ternhost.errors import NO_DEVICE, REFUSED, USAGE
-from terntools.boards import deploy, devices, lock, mpy, records
+from ternhost.errors import NO_DEVICE, USAGE
+from terntools.boards import deploy, devices, mpy, records
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue, flash_image
 from terntools.emulators.process import EmulatedMachine
@@ -155,22 +155,6 @@ def _csv(folder: Path, d: int, n: int) -> Path:
     path = folder / f"{n}.csv"
     path.write_text(records.csv_of(np.array(expected(d, 0, n), np.int16)))
     return path
-
-
-def test_a_locked_board_gives_nobody_its_records(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("terntools.boards.repl._ENTER_TRIES", 1)
-    monkeypatch.setattr("terntools.boards.repl._HELLO_WAIT", 60.0)
-
-    def files(machine: deploy.Machine) -> dict[str, bytes]:
-        return {**deploy.library_files(machine), lock.LOCK: b"locked"}
-
-    with booted("pico", tmp_path, files) as one:
-        assert main(["device", "records", one.url]) == REFUSED
-        said = capsys.readouterr()
-    assert "is locked: its records cannot be read" in said.err
-    assert said.out == ""
 
 
 @pytest.mark.parametrize(

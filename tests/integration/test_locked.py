@@ -104,6 +104,10 @@ def test_tools_say_that_it_is_locked(
         assert main(["deploy", board.url]) == REFUSED
         assert "is locked" in (said := capsys.readouterr().err)
         assert "erase its flash" in said
+        assert main(["device", "records", board.url]) == REFUSED
+        refused = capsys.readouterr()
+        assert "is locked: its records cannot be read" in refused.err
+        assert refused.out == ""
         assert devices.identify(board.url).tern
 
 

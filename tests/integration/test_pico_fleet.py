@@ -56,9 +56,9 @@ def test_a_monitor_shows_what_passes_and_lets_it_pass():
         finally:
             monitor.close()
     state = monitor.state
-    assert state.text == board["build"]
+    assert state.board == board["build"]
     assert state.clients == board["clients"] == 1
-    assert state.temperature == 27
+    assert state.temperature_celsius == 27
     assert state.frames["HELLO"] >= 2
     assert any(line.startswith("> HELLO_REQUEST") for line in lines)
     assert any(line.startswith("< HELLO rp2040") for line in lines)

@@ -1,7 +1,6 @@
 """`tern up` takes an emulated Pico from the box to a member of a fleet, and goes on where it was cut off."""
 
 import json
-import os
 import subprocess
 import time
 
@@ -10,6 +9,7 @@ import rig
 import serial
 import warm
 from harness import uf2_files
+from harness.port import silent
 
 from tern import ledger, links, storage
 from ternhost import cache
@@ -237,41 +237,29 @@ def test_code_that_fails_says_so_and_a_silent_board_is_an_error(board):
         board.run("while True: pass", timeout=1.0)
 
 
-@pytest.fixture
-def line():
-    """A serial line: the end that stays with the test, and the name of the board's port."""
-    near, far = os.openpty()
-    yield near, os.ttyname(far)
-    os.close(far)
-    os.close(near)
-
-
 def make_plan(tmp_path, port):
     return up.make_plan(port, member(7), tmp_path / "store.sqlite", volume=tmp_path / "volume")
 
 
-def test_a_port_that_cannot_be_opened_is_no_reason_to_flash(tmp_path, line):
-    with pytest.raises(DeviceError, match="not a serial port"):
-        make_plan(tmp_path, "/dev/null")
-    with pytest.raises(DeviceError, match="there is no port"):
-        make_plan(tmp_path, str(tmp_path / "none"))
-    with pytest.raises(DeviceError, match="nothing listens"):
-        make_plan(tmp_path, "socket://127.0.0.1:1")
-    with serial.Serial(line[1], exclusive=True), pytest.raises(DeviceError, match="busy"):
-        make_plan(tmp_path, line[1])
+def test_only_a_board_without_a_prompt_has_to_be_flashed(tmp_path, monkeypatch):
+    """Neither a port that cannot be opened nor a board that goes while it is talked to is a reason to flash."""
+    for port, message in (
+        ("/dev/null", "not a serial port"),
+        (str(tmp_path / "none"), "there is no port"),
+        ("socket://127.0.0.1:1", "nothing listens"),
+    ):
+        with pytest.raises(DeviceError, match=message):
+            make_plan(tmp_path, port)
 
-
-def test_only_a_board_without_a_prompt_has_to_be_flashed(tmp_path, line, monkeypatch):
-    monkeypatch.setattr("terntools.boards.repl._ENTER_TRIES", 1)
-    monkeypatch.setattr("terntools.boards.repl._HELLO_WAIT", 0.1)
-    plan = make_plan(tmp_path, line[1])
-    assert plan.flash == f"no MicroPython prompt on {line[1]}"
-
-
-def test_a_board_that_goes_while_it_is_talked_to_is_no_reason_to_flash(tmp_path, line, monkeypatch):
     def unplugged(port, data):
         raise serial.SerialException("unplugged")
 
-    monkeypatch.setattr(serial.Serial, "write", unplugged)
-    with pytest.raises(DeviceError, match="is gone"):
-        make_plan(tmp_path, line[1])
+    monkeypatch.setattr("terntools.boards.repl._ENTER_TRIES", 1)
+    monkeypatch.setattr("terntools.boards.repl._HELLO_WAIT", 0.1)
+    with silent() as port:
+        with serial.Serial(port, exclusive=True), pytest.raises(DeviceError, match="busy"):
+            make_plan(tmp_path, port)
+        assert make_plan(tmp_path, port).flash == f"no MicroPython prompt on {port}"
+        monkeypatch.setattr(serial.Serial, "write", unplugged)
+        with pytest.raises(DeviceError, match="is gone"):
+            make_plan(tmp_path, port)

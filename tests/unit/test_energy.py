@@ -1,17 +1,13 @@
 """Energy from markers and meters: known charges come back from each instrument's own bytes."""
 
 import json
-import os
 import struct
-import threading
-import time
-import tty
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from harness.port import Port, silent
+from harness.port import silent
 from ppk2_api import ppk2_api
 from spec.frames import cobs
 
@@ -96,46 +92,33 @@ R = {0: 1000.0, 1: 100.0, 2: 10.0, 3: 1.0, 4: 0.05}  # shunts of the kit's range
 ADC = 1.8 / 163840
 
 
-class Kit(Port):
-    """Answers as the kit does: calibration on 0x19; from 0x06 to 0x07 four bytes a sample."""
+class Kit:
+    """The kit's serial line: calibration on 0x19; on 0x06 the samples, four bytes each, in pieces of odd sizes."""
 
     def __init__(self, samples):
         self.samples = samples
-        self.commands = []
-        self.calibrated = threading.Event()
-        super().__init__()
-        tty.setraw(self.far)
-        self.thread = threading.Thread(target=self.serve, daemon=True)
-        self.thread.start()
+        self.written = self.waiting = b""
 
-    def serve(self):
-        rows = [f"R{i}: {ohms}" for i, ohms in R.items()]
-        rows += [
-            f"{name}{i}: {value}"
-            for name, value in (("GS", 0), ("GI", 1), ("O", 0), ("S", 0), ("I", 0), ("UG", 1))
-            for i in R
-        ]
-        while True:
-            try:
-                data = os.read(self.far, 64)
-            except OSError:
-                return
-            self.commands.append(data)
-            if b"\x19" in data:
-                os.write(self.far, ("Calibrated: 1\n" + "\n".join(rows) + "\nHW: 1\nIA: 0\nEND\n").encode())
-                self.calibrated.set()
-            elif data.endswith(b"\x06"):
-                threading.Thread(target=self.stream, daemon=True).start()
+    @property
+    def in_waiting(self):
+        return min(len(self.waiting), 4093)
 
-    def stream(self):
-        for start in range(0, len(self.samples), 1024):
-            os.write(self.far, self.samples[start : start + 1024])
-            time.sleep(0.0002)
+    def write(self, data):
+        self.written += data
+        if b"\x19" in data:
+            names = {"GS": 0, "GI": 1, "O": 0, "S": 0, "I": 0, "UG": 1}
+            rows = [f"R{i}: {ohms}" for i, ohms in R.items()]
+            rows += [f"{name}{i}: {value}" for name, value in names.items() for i in R]
+            self.waiting += "\n".join(("Calibrated: 1", *rows, "HW: 1", "IA: 0", "END\n")).encode()
+        elif data.endswith(b"\x06"):
+            self.waiting += self.samples
+
+    def read(self, n):
+        part, self.waiting = self.waiting[:n], self.waiting[n:]
+        return part
 
     def close(self):
-        os.close(self.near)  # ends the thread, which must not read whatever gets the number of `far` next
-        self.thread.join(60)
-        os.close(self.far)
+        pass
 
 
 def kit_bytes(amperes, marker, scale=3):
@@ -149,37 +132,19 @@ def kit_bytes(amperes, marker, scale=3):
 def test_the_bytes_of_a_power_profiler_kit(monkeypatch):
     _, amperes, marker = known_trace(100_000)
     kit = Kit(kit_bytes(amperes, marker))
-
-    def sleep(seconds):
-        assert kit.calibrated.wait(60)
-        time.sleep(seconds)
-
-    monkeypatch.setattr(ppk2_api, "time", SimpleNamespace(sleep=sleep))
-    try:
-        meter = Ppk2(kit.port, VOLTS)
-        taken, take, limit = [], meter._take, time.monotonic() + 60
-
-        def count(some, digital):
-            take(some, digital)
-            taken[:] = digital
-
-        # The time of recording is over once all has come, however long a busy machine takes for it.
-        clock = SimpleNamespace(
-            sleep=time.sleep,
-            monotonic=lambda: 2.0 if len(taken) >= len(amperes) or time.monotonic() > limit else 0.0,
-        )
-        monkeypatch.setattr(meter, "_take", count)
-        monkeypatch.setattr(ppk2, "time", clock)
-        trace = meter.record(2.0)
-        assert len(trace.seconds) == len(amperes)
-        assert np.array_equal(trace.marker, marker)
-        assert trace.amperes == pytest.approx(amperes, abs=1e-4)
-        check(energy.measure(trace, 1, meter.source))
-        sent = b"".join(kit.commands)
-        assert b"\x11\x02" in sent  # source mode
-        assert bytes((0x0D, 3 + (3300 - 800 + 32) // 256, (3300 - 800 + 32) % 256)) in sent
-    finally:
-        kit.close()
+    monkeypatch.setattr(ppk2_api, "serial", SimpleNamespace(Serial=lambda *_, **__: kit))
+    with silent() as port:
+        meter = Ppk2(port, VOLTS)
+    # The time of recording is over once all has come.
+    clock = SimpleNamespace(sleep=lambda seconds: None, monotonic=lambda: 0.0 if kit.waiting else 3.0)
+    monkeypatch.setattr(ppk2, "time", clock)
+    trace = meter.record(2.0)
+    assert len(trace.seconds) == len(amperes)
+    assert np.array_equal(trace.marker, marker)
+    assert trace.amperes == pytest.approx(amperes, abs=1e-4)
+    check(energy.measure(trace, 1, meter.source))
+    assert b"\x11\x02" in kit.written  # source mode
+    assert bytes((0x0D, 3 + (3300 - 800 + 32) // 256, (3300 - 800 + 32) % 256)) in kit.written
 
 
 def test_a_port_that_is_no_kit(tmp_path):
@@ -414,20 +379,6 @@ def test_every_figure_says_where_it_is_from():
             assert told & figure.keys() or phase == "slot", f"{name}: {phase}"
             assert figure["current"] in of["currents"]
         assert of["phases"].keys() == battery.figures()["boards"]["esp32"]["phases"].keys()
-
-
-def test_a_year_on_2000_mah_at_a_round_an_hour():
-    """What docs/guides/battery.md says: an ESP32 by itself, a Pico W whose supply a timer cuts."""
-    years = {
-        (board, sleep): battery.load(board, sleep).life(2000, 3600).years
-        for board, of in battery.figures()["boards"].items()
-        for sleep in of["sleeps"]
-    }
-    assert {case for case, value in years.items() if value >= 1} == {
-        ("esp32", "deepsleep"),
-        ("esp32", "timer"),
-        ("pico-w", "timer"),
-    }
 
 
 # A row of the guide's second table -> what is changed there for an ESP32, and for a Pico W with a timer.

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import struct
 import threading
 import zlib
@@ -223,16 +224,6 @@ def test_erase_takes_all_of_the_flash(rom, tmp_path):
     assert set(board.flash[:0x1000]) == set(board.flash[0x1000 + len(data) + 4096 :]) == {0xFF}
 
 
-def test_another_chip_is_refused_before_anything_is_erased(rom, tmp_path):
-    board = rom("esp32")
-    with pytest.raises(
-        UsageError, match=r"is for ESP32-S3, and the board on .* has an ESP32; nothing was changed"
-    ):
-        flash_esp32(board, tmp_path, "esp32s3", stub=True)
-    assert not board.erased
-    assert not any(board.flash)
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -294,7 +285,10 @@ def test_the_command_says_what_it_did_and_ends_with_the_documented_codes(rom, tm
     board = rom("esp32")
     common = ["--no-reset", "--no-stub"]
     assert main(["flash", board.port, "--firmware", str(other), *common]) == 2
-    assert "nothing was changed" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert re.search(r"is for ESP32-S3, and the board on .* has an ESP32; nothing was changed", said)
+    assert not board.erased
+    assert not any(board.flash)
     assert main(["flash", board.port, "--firmware", str(good), *common, "--json"]) == 0
     assert '"verified": true' in capsys.readouterr().out
     assert main(["flash", board.port, *common]) == 2
@@ -310,14 +304,6 @@ PROGRAM = bytes(range(256)) * 10
 
 def changed(data, at, value):
     return data[:at] + value + data[at + len(value) :]
-
-
-def test_a_binary_made_into_uf2_reads_back():
-    data = uf2_files.from_binary(PROGRAM + b"tail")
-    image = uf2.read(data)
-    assert image.chip == "RP2040"
-    assert b"".join(block for _, block in image.blocks).rstrip(b"\0") == (PROGRAM + b"tail").rstrip(b"\0")
-    assert [address for address, _ in image.blocks] == list(range(0x10000000, 0x10000000 + image.size, 256))
 
 
 def test_the_extra_block_of_an_rp2350_is_no_part_of_its_image():
@@ -353,40 +339,24 @@ def test_files_that_are_not_whole_or_not_for_a_pico_are_refused(data, why):
         uf2.read(data)
 
 
-def test_a_volume_is_known_by_its_info_file(tmp_path):
-    assert flash.find_volume(tmp_path) is None
-    info = tmp_path / "INFO_UF2.TXT"
-    info.write_text("UF2 Bootloader v3.0\nModel: Raspberry Pi RP2\nBoard-ID: RPI-RP2\n")
-    assert flash.find_volume(tmp_path) == tmp_path
-    assert flash.volume_chip(tmp_path) == "RP2040"
-    info.write_text("UF2 Bootloader\nBoard-ID: SAMD21G18A-Feather-v0\n")
+def test_the_volume_of_another_board_is_refused(tmp_path):
+    (tmp_path / "INFO_UF2.TXT").write_text("UF2 Bootloader\nBoard-ID: SAMD21G18A-Feather-v0\n")
     with pytest.raises(UsageError, match="not the boot loader of a Pico"):
         flash.volume_chip(tmp_path)
 
 
-@pytest.fixture
-def waiting(tmp_path):
-    """A Pico in its boot loader, and a firmware for it."""
-    (tmp_path / "INFO_UF2.TXT").write_text("Board-ID: RPI-RP2\n")
-    (tmp_path / "new.uf2").write_bytes(uf2_files.from_binary(bytes(200_000)))
-    return tmp_path, flash.read_firmware(tmp_path / "new.uf2")
-
-
-def test_ctrl_c_while_copying_says_how_to_recover(waiting):
-    volume, firmware = waiting
-
+def test_copying_that_is_cut_off_says_how_to_recover(tmp_path):
     def stop(done, total):
         raise KeyboardInterrupt
 
+    (tmp_path / "INFO_UF2.TXT").write_text("Board-ID: RPI-RP2\n")
+    firmware = flash.read_firmware(save(tmp_path, uf2_files.from_binary(bytes(200_000)), "new.uf2"))
     with pytest.raises(InterruptedByUser, match="flashing was interrupted") as caught:
-        flash.flash("/dev/none", firmware, volume=volume, progress=stop)
+        flash.flash("/dev/none", firmware, volume=tmp_path, progress=stop)
     assert caught.value.exit_code == 130
     assert "Hold BOOTSEL" in caught.value.hint
-
-
-def test_a_volume_that_goes_while_copying_says_how_to_recover(waiting):
-    volume, firmware = waiting
-    (volume / "firmware.uf2").symlink_to("/dev/full")
+    (tmp_path / "firmware.uf2").unlink()
+    (tmp_path / "firmware.uf2").symlink_to("/dev/full")
     with pytest.raises(DeviceError, match="flashing broke off: No space left") as caught:
-        flash.flash("/dev/none", firmware, volume=volume)
+        flash.flash("/dev/none", firmware, volume=tmp_path)
     assert "Hold BOOTSEL" in caught.value.hint

@@ -5,9 +5,7 @@ import time
 from array import array
 
 import pytest
-import serial
 from harness.port import Port
-from spec.frames import cobs
 
 from tern import frames, wire
 from ternhost.cli import main
@@ -61,21 +59,6 @@ def test_frames_errors_and_damage_are_counted(board, watched):
     assert lines[3] == "< damaged"
     last, _ = monitor.state.recent[-1]
     assert monitor.state.rates(last)[0] > 0
-
-
-def test_whoever_is_at_the_tap_talks_to_the_board(board, watched):
-    monitor, lines = watched
-    request = made(frames.encode_hello_request, 5)
-    coded = cobs(request)
-    with serial.Serial(monitor.tap, timeout=0) as host:
-        host.write(coded)
-        run(monitor, lambda: lines)
-        assert os.read(board.far, 100) == coded
-        sent = board.send(REPORT)
-        heard = bytearray()
-        run(monitor, lambda: heard.extend(host.read(64)) or len(heard) >= len(sent))
-    assert heard == sent
-    assert lines[0].startswith("> HELLO_REQUEST")
 
 
 def test_a_board_that_goes_is_an_error(board, watched):

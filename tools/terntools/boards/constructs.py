@@ -221,20 +221,9 @@ def compare_with_constants(a: int) -> int:
 
 
 @micropython.viper
-def compare_unsigned(a: int, b: int) -> int:
-    x = uint(a)
-    y = uint(b)
-    c = y < x
-    bits = (1 if x < y else 0) | (2 if x <= y else 0) | (4 if x == y else 0)
-    return bits | (8 if x >= y else 0) | (16 if x > y else 0) | (32 if c else 0)
-
-
-@micropython.viper
 def casts(a: int, o) -> int:
     p = ptr8(o)
-    u = uint(a)
-    v = int(u)
-    return (int(p[0]) ^ v ^ int(u >> 1)) & 0x3FFFFFFF
+    return (int(p[0]) ^ a ^ int(a >> 1)) & 0x3FFFFFFF
 
 
 @micropython.viper
@@ -269,19 +258,6 @@ def loops(n: int, p: ptr8) -> int:
     while k < n and p[k] != 0:
         k += 1
     return s << 8 | i << 4 | k
-
-
-@micropython.viper
-def ranges(n: int, p: ptr16) -> int:
-    n &= 15
-    s = 0
-    for i in range(n):
-        s += p[i] & 255
-    for i in range(3, n):
-        s = (s * 3 + i) & 0xFFFF
-    for i in range(n, 0, -2):
-        s += i
-    return s
 
 
 @micropython.viper
@@ -343,11 +319,6 @@ def no_result(p: ptr8, a: int):
 
 
 @micropython.viper
-def true_or_false(a: int, b: int) -> bool:
-    return a < b
-
-
-@micropython.viper
 def calls(a: int, o) -> int:
     return int(len(o)) + int(o[0]) + int(_twice(a & 0xFFFF))
 
@@ -370,79 +341,14 @@ def long_way(a: int, p: ptr8) -> int:
     return x
 
 
-@micropython.native
-def objects(a, o):
-    found = {}
-    for i in range(5):
-        found[i] = [a + i, len(o)]
-    s = 0
-    for key, (x, y) in found.items():
-        s += key * (x & 255) + y
-    return s + sum([v & 1 for v in o[:8]])
-
-
-@micropython.native
-def exceptions(a, o):
-    path = 0
-    for i in range(3):
-        try:
-            path = path * 4 + 1
-            try:
-                if (a >> i) & 1:
-                    raise ValueError(i)
-                path += _fails(a, i)
-            except KeyError:
-                path += 2
-            finally:
-                path = path * 2 + 1
-        except ValueError:
-            path += 1
-            continue
-        path ^= len(o)
-    return path
-
-
-def _fails(a, i):
-    if (a >> i) & 2:
-        raise KeyError
-    return 1
-
-
-@micropython.native
-def generated(a, o):
-    s = 0
-    for x in _items(a & 7, o):
-        s += x
-    return s
-
-
-@micropython.native
-def _items(n, o):
-    i = 0
-    while i < n:
-        yield o[i] + n
-        i += 1
-
-
-@micropython.native
-def deep(a, o):
-    return _nested(a & 15, o)
-
-
-@micropython.native
-def _nested(n, o):
-    return o[n] + _nested(n - 1, o) if n else 1
-
-
 CONSTRUCTS = (
     ("locals_in_memory", "iii"), ("many_arguments", "bihiwiii"), ("store_8", "iiib"), ("store_16", "iiih"),
     ("store_32", "iiiw"), ("store_32_from_registers", "wii"), ("load_8", "bi"), ("load_16", "iiih"),
     ("load_32", "iwiw"), ("index_survives_8", "ibi"), ("index_survives_16", "ihi"), ("index_survives_32", "iwi"),
     ("index_in_memory", "iiihwi"), ("base_survives", "wwi"), ("store_to_itself", "hbwi"), ("bytes_joined", "bi"),
-    ("shifts", "ini"), ("compare", "ii"), ("compare_with_constants", "i"), ("compare_unsigned", "ii"),
-    ("casts", "io"), ("choices", "iii"), ("loops", "ib"), ("ranges", "ih"), ("division", "ii"), ("products", "iii"),
-    ("saturated", "iihw"), ("carries", "hbi"), ("no_result", "bi"), ("true_or_false", "ii"), ("calls", "io"),
-    ("long_way", "ib"), ("objects", "io"), ("exceptions", "io"), ("generated", "io"), ("deep", "io"),
+    ("shifts", "ini"), ("compare", "ii"), ("compare_with_constants", "i"), ("casts", "io"), ("choices", "iii"),
+    ("loops", "ib"), ("division", "ii"), ("products", "iii"), ("saturated", "iihw"),
+    ("carries", "hbi"), ("no_result", "bi"), ("calls", "io"), ("long_way", "ib"),
 )  # fmt: skip
 
 # The edges of what is said to be a small int, of 16 bits and of 8, and some in between.

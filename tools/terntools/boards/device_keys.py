@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 from ternhost.command import add_command, add_option, print_result
-from ternhost.errors import OK, StorageError, UsageError
+from ternhost.errors import OK, UsageError
+from ternhost.files import private, storage_errors
 from ternhost.provision import keys
 from ternhost.store.fleet_key import FleetKey
 from ternhost.store.store import Store
@@ -93,17 +93,11 @@ def _of_fleet(fleet: FleetKey) -> str:
 
 
 def _write(directory: Path, made: dict[int, bytes]) -> None:
-    try:
+    with storage_errors("the store has the keys; 'rotate' makes new ones", f"cannot write to {directory}"):
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         for device, key in made.items():
-            path = directory / f"{device:08x}.key"
-            with open(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
+            with open(directory / f"{device:08x}.key", "wb", opener=private) as file:
                 file.write(key)
-    except OSError as error:
-        raise StorageError(
-            f"cannot write {error.filename}: {error.strerror}",
-            hint="the store has the keys; 'rotate' makes new ones",
-        ) from error
 
 
 def run_revoke(args: argparse.Namespace) -> int:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.command import add_command, add_option, print_result
-from ternhost.errors import OK, DeviceError, StorageError, UsageError
-from ternhost.files import write_whole
+from ternhost.errors import OK, DeviceError, UsageError
+from ternhost.files import storage_errors, write_file
 from ternhost.provision.boards import Rows
 from terntools.boards import deploy, devices, provision, records
 from terntools.boards.repl import Repl
@@ -105,10 +105,8 @@ def _wait(port: str, rows: Rows) -> None:
 
 
 def _write(path: Path, rows: Rows | None, classes: bool) -> None:
-    try:
-        write_whole(path, b"" if rows is None else records.csv_of(rows, classes=classes).encode(), mode=0o600)
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}", hint="name another --output") from error
+    with storage_errors("name another --output", f"cannot write {path}"):
+        write_file(path, b"" if rows is None else records.csv_of(rows, classes=classes).encode(), secret=True)
 
 
 def _summary(result: dict[str, Any]) -> str:

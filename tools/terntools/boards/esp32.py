@@ -20,7 +20,6 @@ from ternhost.reach.ports.link import BAUD, open_port
 Progress = Callable[[int, int], None]  # bytes written, bytes in all
 Tell = Callable[[str], None]
 
-_IMAGE_MAGIC = 0xE9
 _CHIP_ID_AT = 12  # of the extended header of an image
 _HEADER_BYTES = 24
 _PARTITION_TABLE = 0x8000
@@ -51,7 +50,7 @@ def image_chip(data: bytes, file: str) -> str:
     table (an .app-bin, for updates over the air) would leave a board that does not start.
     """
     definitions = _esptool().targets.CHIP_DEFS
-    if len(data) < _HEADER_BYTES or data[0] != _IMAGE_MAGIC:
+    if len(data) < _HEADER_BYTES:
         raise UsageError(
             f"{file} is not a firmware for an ESP32",
             hint="take the .bin file of your board, not .uf2 or .elf",

@@ -42,14 +42,14 @@ _TURN = 0.02
 
 @dataclass
 class State:
-    """The last known state of a board."""
+    """The last known state of a board, in the names of the JSON output."""
 
     port: str
-    text: str = ""
+    board: str = ""  # the text of its hello
     clients: int = 0
     epsilon_left: float | None = None
-    heap_free: int | None = None
-    temperature: float | None = None
+    heap_free_bytes: int | None = None
+    temperature_celsius: float | None = None
     frames: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     damaged: int = 0
@@ -182,12 +182,13 @@ class Monitor:
             elif frame[0] == wire.HELLO:
                 hello = read_hello(frame)
                 if hello.text is not None:
-                    state.text = hello.text
+                    state.board = hello.text
                     state.clients = hello.clients or 0
-                    state.heap_free = hello.heap
+                    state.heap_free_bytes = hello.heap
                     state.epsilon_left = (hello.budget or 0) / MICRO
                     *_, last = hello.text.split("; ")
-                    state.temperature = float(last.removesuffix(" C")) if last.endswith(" C") else None
+                    degrees = float(last.removesuffix(" C")) if last.endswith(" C") else None
+                    state.temperature_celsius = degrees
 
 
 def error_fields(frame: bytes) -> tuple[int, int, int, int]:
@@ -237,26 +238,18 @@ def _run(args: argparse.Namespace) -> int:
     state = monitor.state
     frames_rate, bytes_rate = state.rates(time.monotonic())
     result = {
-        "port": state.port,
-        "board": state.text,
-        "clients": state.clients,
-        "epsilon_left": state.epsilon_left,
-        "heap_free_bytes": state.heap_free,
-        "temperature_celsius": state.temperature,
-        "frames": dict(state.frames),
-        "errors": dict(state.errors),
-        "damaged": state.damaged,
+        **{name: value for name, value in vars(state).items() if name != "recent"},
         "seconds": round(time.monotonic() - start, 3),
         "tap": monitor.tap,
         "frames_per_second": round(frames_rate, 2),
         "bytes_per_second": round(bytes_rate, 1),
     }
-    warmth = "" if state.temperature is None else f"; {state.temperature:g} C"
+    warmth = "" if state.temperature_celsius is None else f"; {state.temperature_celsius:g} C"
     left = "?" if state.epsilon_left is None else f"{state.epsilon_left:g}"
     text = (
-        f"{state.text or 'no tern heard'}: {sum(state.frames.values())} frames, {frames_rate:.1f} and {bytes_rate:.0f} "
-        f"bytes a second; {sum(state.errors.values())} errors, {state.damaged} damaged; epsilon left {left}; heap free "
-        f"{state.heap_free or 0:,} bytes{warmth}"
+        f"{state.board or 'no tern heard'}: {sum(state.frames.values())} frames, {frames_rate:.1f} and "
+        f"{bytes_rate:.0f} bytes a second; {sum(state.errors.values())} errors, {state.damaged} damaged; "
+        f"epsilon left {left}; heap free {state.heap_free_bytes or 0:,} bytes{warmth}"
     )
     print_result(result, text, args.json)
-    return errors.OK if state.text else errors.NO_DEVICE
+    return errors.OK if state.board else errors.NO_DEVICE

@@ -34,16 +34,8 @@ FileProgress = Callable[[int, int], None]  # bytes sent, bytes in all
 class ExecutionError(TernError):
     """The code that was sent raised an exception on the board."""
 
-    def __init__(self, output: str, traceback: str) -> None:
-        last = (traceback.strip().splitlines() or ["no traceback"])[-1]
-        super().__init__(f"the board says: {last}")
-        self.output = output
-        self.traceback = traceback
-
-    @property
-    def is_missing_file(self) -> bool:
-        """Whether the exception was OSError(ENOENT)."""
-        return "OSError" in self.traceback and "ENOENT" in self.traceback
+    def __init__(self, traceback: str) -> None:
+        super().__init__(f"the board says: {(traceback.strip().splitlines() or ['no traceback'])[-1]}")
 
 
 class SilenceError(DeviceError):
@@ -158,7 +150,7 @@ class Repl:
         """Run `code` and return its output. Raises ExecutionError and DeviceError."""
         output, traceback = self.execute(code, timeout)
         if traceback:
-            raise ExecutionError(output, traceback)
+            raise ExecutionError(traceback)
         return output
 
     def evaluate(self, expression: str, timeout: float = TIMEOUT) -> Any:
@@ -185,9 +177,9 @@ class Repl:
             return answer
 
         yield exchange
-        output, traceback = self._ended(timeout)
+        _, traceback = self._ended(timeout)
         if traceback:
-            raise ExecutionError(output, traceback)
+            raise ExecutionError(traceback)
 
     def _paste(self, data: bytes) -> None:
         self._write(b"\x05A\x01")
@@ -238,7 +230,7 @@ class Repl:
         return dict(ast.literal_eval(line) for line in self.run(code).splitlines())
 
     def read_file(self, path: str) -> bytes:
-        """The bytes of a file. Raises ExecutionError (is_missing_file) and DeviceError."""
+        """The bytes of a file. Raises ExecutionError and DeviceError."""
         self.run(f"from binascii import b2a_base64 as _b\n_f = open({path!r}, 'rb')")
         parts = []
         while part := self.run(f"_d = _f.read({_CHUNK})\nif _d: print(str(_b(_d), 'ascii'), end='')").strip():

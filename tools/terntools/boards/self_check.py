@@ -12,7 +12,6 @@ import io
 import re
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
@@ -48,7 +47,6 @@ _FAULTS = {
     "a load spoils the value of another (before 1.18)": "store_to_itself",
     "loads within one expression are mixed up (before 1.13, Xtensa)": "bytes_joined",
     "a far branch goes astray (before 1.27, Thumb-2)": "long_way",
-    "even the plain twins compute something else than here": "interpreter",
 }
 _KNOWN = {name: fault for fault, names in _FAULTS.items() for name in names.split()}
 
@@ -74,46 +72,14 @@ class MiscompiledError(TernError):
     """A board computes wrong results."""
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """How a board did: the constructs that were wrong; that in which it stopped, and the exception that it raised.
-
-    "interpreter" is wrong where even the plain twins compute something else than here.
-    """
-
-    wrong: tuple[str, ...] = ()
-    stopped: str | None = None
-    exception: str = ""
-
-    @property
-    def is_right(self) -> bool:
-        """Whether every construct is right."""
-        return self.stopped is None and not self.wrong
-
-    def lines(self) -> list[str]:
-        """For people: a line for each known cause, with the constructs that show it."""
-        shown_by: dict[str, list[str]] = {}
-        for name in self.wrong:
-            shown_by.setdefault(_KNOWN.get(name, "not what its plain twin computes"), []).append(name)
-        lines = [f"{', '.join(names)}: {cause}" for cause, names in shown_by.items()]
-        if self.stopped is not None:
-            why = self.exception or _KNOWN.get(self.stopped, "")
-            lines.append(f"{self.stopped or 'loading the programs'} stopped it" + (f": {why}" if why else ""))
-        return lines
-
-
 def source(plain: bool = False) -> str:
     """constructs.py as a device gets it; plain: without its decorators."""
     text = _CONSTRUCTS.read_text()
     text = _LONG.sub(lambda line: line[0] * _TIMES, text)
     if not plain:
         return text
-    text = re.sub(r"^@micropython\.\w+\n", "", text, flags=re.MULTILINE).replace(
-        "\nimport micropython\n", "\n"
-    )
-    return text + (
-        "\n\ndef uint(value):\n    return value & 0xFFFFFFFF\n\n\ndef ptr8(value):\n    return value\n"
-    )
+    text = re.sub(r"^@micropython\.viper\n|^import micropython\n", "", text, flags=re.MULTILINE)
+    return text + "\n\ndef ptr8(value):\n    return value\n"
 
 
 @cache
@@ -132,59 +98,57 @@ def expected() -> str:
     return lines[-1]
 
 
-def read(output: str, exception: str = "") -> Verdict:
-    """The verdict on what constructs.run() printed, and a crash or exception after it."""
-    begun, wrong, last = "", [], ""
-    for line in output.splitlines():
-        word, _, rest = line.partition(" ")
+def faults(output: str, exception: str = "") -> list[str]:
+    """What constructs.run() printed, and a crash or exception after it: a line for each known cause, for people.
+
+    The constructs that show a cause are named with it. Empty where all were right.
+    """
+    begun, last = "", ""
+    shown_by: dict[str, list[str]] = {}  # cause -> constructs
+    for word, _, rest in (line.partition(" ") for line in output.splitlines()):
         if word == "begin":
             begun = rest
-        elif word == "wrong":
-            wrong.append(rest)
         elif word == "end":
-            last = line
+            last = f"{word} {rest}"
+        elif word == "wrong":
+            shown_by.setdefault(_KNOWN.get(rest, "not what its plain twin computes"), []).append(rest)
+    lines = [f"{', '.join(names)}: {cause}" for cause, names in shown_by.items()]
     if not last:
-        return Verdict(tuple(wrong), begun, exception)
-    if last != expected():
-        wrong.append("interpreter")
-    return Verdict(tuple(wrong))
+        why = exception or _KNOWN.get(begun, "")
+        lines.append(f"{begun or 'loading the programs'} stopped it" + (f": {why}" if why else ""))
+    elif last != expected():
+        lines.append("interpreter: even the plain twins compute something else than here")
+    return lines
 
 
-def _require_crash(silence: SilenceError) -> None:
-    """Raise it where the board may have been unplugged."""
-    if isinstance(silence, GoneError) and not any(sign in silence.output for sign in _CRASHES):
-        raise silence
+def _run(repl: Repl, files: dict[str, bytes], code: str) -> tuple[str, str]:
+    """Output of `code` beside these files on the board, and the last line of its traceback; none after a crash.
 
-
-def check_compiler(repl: Repl, processor: str) -> Verdict:
-    """Run on a board what mpy-cross makes of the constructs for `processor`.
-
-    The board is reset, and left as it was unless it crashes. Raises TernError.
+    The board is reset, and left as it was unless it crashes. Raises TernError, also where it may have been unplugged.
     """
+    with _on_board(repl, files):
+        try:
+            output, traceback = repl.execute(code, _SECONDS)
+        except SilenceError as silence:
+            if isinstance(silence, GoneError) and not any(sign in silence.output for sign in _CRASHES):
+                raise
+            return silence.output, ""
+    return output, traceback.strip().rpartition("\n")[2]
+
+
+def require_compiler(repl: Repl, processor: str) -> None:
+    """Raise MiscompiledError where what mpy-cross makes for `processor` does not compute right on this board."""
     texts = {_PLAIN: source(plain=True), _NATIVE: source()}
     files = {
         f"{name}.mpy": mpy.compiled(text, processor, f"{name}.py", optimise=True)
         for name, text in texts.items()
     }
-    with _on_board(repl, files):
-        try:
-            output, traceback = repl.execute(
-                f"import {_PLAIN}, {_NATIVE}\n{_PLAIN}.run({_NATIVE}, {_PLAIN})\n", _SECONDS
-            )
-        except SilenceError as silence:
-            _require_crash(silence)
-            output, traceback = silence.output, ""
-    return read(output, traceback.strip().rpartition("\n")[2])
-
-
-def require_compiler(repl: Repl, processor: str) -> None:
-    """Raise MiscompiledError where what mpy-cross makes does not compute right on this board."""
-    verdict = check_compiler(repl, processor)
-    if not verdict.is_right:
-        what = "does not suit" if verdict.exception else "miscompiles for"
+    code = f"import {_PLAIN}, {_NATIVE}\n{_PLAIN}.run({_NATIVE}, {_PLAIN})\n"
+    output, exception = _run(repl, files, code)
+    if lines := faults(output, exception):
+        what = "does not suit" if exception else "miscompiles for"
         raise MiscompiledError(
-            f"{mpy.compiler_version()} {what} the board on {repl.name} ({processor}): "
-            + "; ".join(verdict.lines()),
+            f"{mpy.compiler_version()} {what} the board on {repl.name} ({processor}): {'; '.join(lines)}",
             hint="its reports would be wrong, so nothing was deployed; install the compiler that tern was tested with: "
             f"python -m pip install {mpy.COMPILER}",
         )
@@ -246,20 +210,11 @@ def expected_answers() -> tuple[str, ...]:
 
 
 def library_answers(repl: Repl) -> tuple[str, ...]:
-    """The lines that `program` prints on a board; an exception comes last.
-
-    The board is reset, and left as it was unless it crashes. Raises TernError.
-    """
+    """The lines that `program` prints on a board; an exception comes last. See _run for what it does to the board."""
     files = {f"board/{path}": data for path, data in board_files().items()}
     files["answers.py"] = Path(answers.__file__).read_bytes()
-    with _on_board(repl, files):
-        try:
-            output, traceback = repl.execute(program(f"{_FOLDER}/board"), _SECONDS)
-        except SilenceError as silence:
-            _require_crash(silence)
-            output, traceback = silence.output, ""
-    lines = [*output.splitlines(), *traceback.splitlines()[-1:]]
-    return tuple(line for line in lines if line)
+    output, exception = _run(repl, files, program(f"{_FOLDER}/board"))
+    return tuple(line for line in [*output.splitlines(), exception] if line)
 
 
 def has_library(repl: Repl) -> bool:

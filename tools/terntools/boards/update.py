@@ -9,7 +9,7 @@ import asyncio
 import queue
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -223,16 +223,3 @@ async def bring(
             await post.greet()
         await asyncio.sleep(POLL)
     return None
-
-
-async def bring_all(
-    devices: list[int], one: Callable[[int], Awaitable[bool]], at_once: int = 1, keep_going: bool = False
-) -> Mapping[int, bool]:
-    """Update boards: the first alone, then so many at once, until one fails; return the results of those begun."""
-    done: dict[int, bool] = {}
-    left = list(devices)
-    while left and (keep_going or all(done.values())):
-        count = at_once if done else 1
-        now, left = left[:count], left[count:]
-        done |= dict(zip(now, await asyncio.gather(*map(one, now)), strict=True))
-    return done

@@ -19,7 +19,7 @@ from ternhost.store import sleepers
 from ternhost.store.store import Store
 from terntools.boards import deploy, mpy, program, update_package
 from terntools.boards import devices as ports
-from terntools.boards.update import BrokerPost, PortPost, Post, Transfer, bring, bring_all
+from terntools.boards.update import BrokerPost, PortPost, Post, Transfer, bring
 from terntools.terminal import Bar, require_positive
 
 _MACHINE = "machine %d"  # in a store, by device: the last known kind of its board
@@ -113,7 +113,6 @@ class _Update:
         self._keys = store.keys()
         self._asleep = sleepers.wakes(store)
         self._contents: dict[str, bytes] = {}
-        self._done: dict[int, dict[str, Any]] = {}
         self._post: Post
         self.devices: list[int] = []
         self.asleep: list[int] = []
@@ -154,7 +153,11 @@ class _Update:
         return self._contents[machine]
 
     async def run(self, devices: Sequence[int], access: Access | None) -> list[dict[str, Any]]:
-        """Update these boards, or all that are there; the result of each that was begun."""
+        """Update these boards, or all that are there; the result of each that was begun.
+
+        The first alone, then so many at once, until one fails.
+        """
+        done: list[dict[str, Any]] = []
         if access:
             from ternhost.reach.broker.link import MqttLink
 
@@ -177,10 +180,16 @@ class _Update:
             self.check(self.devices)
             if self._args.machine:
                 self._store.save_state({_MACHINE % device: self._args.machine for device in self.devices})
-            await bring_all(self.devices, self._one, self._args.at_once, self._args.keep_going)
-        return [self._done[device] for device in self.devices if device in self._done]
+            left, failed = self.devices, False
+            while left and (self._args.keep_going or not failed):
+                count = self._args.at_once if done else 1
+                results = await asyncio.gather(*map(self._one, left[:count]))
+                left = left[count:]
+                failed |= any(one["state"] != wire.UPDATES[wire.CONFIRMED] for one in results)
+                done += results
+        return done
 
-    async def _one(self, device: int) -> bool:
+    async def _one(self, device: int) -> dict[str, Any]:
         content = self._content(self._machine(device))
         for again in (False, True):
             number = update_package.number_for(self._store, device, content, again)
@@ -193,15 +202,14 @@ class _Update:
             if transfer.first not in (wire.ROLLED_BACK, wire.OLD, wire.DAMAGED, wire.FULL):
                 break
         word = _SILENT if state is None else wire.UPDATES[state]
-        self._done[device] = {
+        self._bar.say(f"device {device}: {word}")
+        return {
             "device": device,
             "package": transfer.number,
             "bytes": len(transfer.package),
             "state": word,
             "error": transfer.error,
         }
-        self._bar.say(f"device {device}: {word}")
-        return state == wire.CONFIRMED
 
     def _tell(self, transfer: Transfer) -> None:
         if transfer.state == wire.RECEIVING:

@@ -25,8 +25,6 @@ def content(files: Mapping[str, bytes]) -> bytes:
 
     main.py comes last, whatever the order. Raises UsageError for a path or a size that a board does not take.
     """
-    if MAIN not in files:
-        raise UsageError(f"a package needs a program, {MAIN}")
     made = bytearray()
     for path in sorted(files, key=lambda path: (path == MAIN, path)):
         if not _PATH.fullmatch(path) or len(path) > 255:
