@@ -51,7 +51,7 @@ MOST_LINES = {
     "ternhost/watch": 2940,
     "terntools/": 38,
     "terntools/bench": 2227,
-    "terntools/boards": 5875,
+    "terntools/boards": 5705,
     "terntools/emulators": 2270,
     "terntools/testing": 1245,
 }
