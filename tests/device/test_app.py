@@ -105,14 +105,6 @@ def test_it_answers_as_a_client_of_the_same_records():
         assert ask(live, frame) == expected  # the stored one
 
 
-def test_answered_at_once_it_is_the_same():
-    own = provision(scratch.folder())
-    plain = provision(scratch.folder(), records=5)
-    frame = round_frame(1, THREE)
-    plain.generator = own.generator = generator_of(b"at once")
-    assert ask(live_on(own, rows_of(plain)), frame) == ask(Client(plain), frame)
-
-
 def test_softmax_and_local_training_in_steps():
     for model, d in ((wire.SOFTMAX_GRADIENT, D), (wire.LOCAL + wire.LOGISTIC, D)):
         own = provision(scratch.folder())
