@@ -1,24 +1,17 @@
 """Gateways that are treated badly: they, the way to them and the host are killed at any time; and the books that must
 balance in the end: what the host has counted is what one aggregator counts that has every report and every key.
-
-    python -m harness.gateways [--way flower] [--gateways 5] [--devices 10000] [--rounds 20] [--kills 10]
 """
 
-import argparse
-import json
 import os
 import random
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from itertools import chain
 from pathlib import Path
-from statistics import median
 
 import warm
 
@@ -216,11 +209,8 @@ class Arena:
         self.killed[what] += 1
         self._pending.append((what, time.monotonic()))
 
-    def torment(self, kills, seconds=4.0, apart=False):
-        """Kill each of the victims so often, at random moments, `seconds` apart on average, while rounds go on.
-
-        apart: the next one only after a round has ended.
-        """
+    def torment(self, kills, seconds=4.0):
+        """Kill each of the victims so often, at random moments, `seconds` apart on average, while rounds go on."""
         todo = [what for what in self.way.victims for _ in range(kills)]
         self._random.shuffle(todo)
         for what in todo:
@@ -228,8 +218,6 @@ class Arena:
             if self.ended() >= self.rounds:
                 break
             self.kill(what)
-            while apart and self._pending and self.ended() < self.rounds:
-                self._let_go_on(0.1)
 
     def finish(self):
         """Until all rounds have ended."""
@@ -318,49 +306,17 @@ class Arena:
         return books.spent(chain(*sites))
 
 
-def run(directory, *, kills, seconds=4.0, apart=False, **options):
+def run(directory, *, kills, seconds=4.0, **options):
     """A whole trial: its figures. Raises AssertionError where the books do not balance."""
     begun = time.monotonic()
     with Arena(directory, **options) as arena:
-        arena.torment(kills, seconds, apart)
+        arena.torment(kills, seconds)
         arena.finish()
     longest = {what: round(max(times), 1) for what, times in arena.recoveries.items()}
-    middle = {what: round(median(times), 1) for what, times in arena.recoveries.items()}
     took = round(time.monotonic() - begun, 1)
     return {
         **arena.books(),
         "killed": dict(arena.killed),
         "longest_recovery_s": longest,
-        "median_recovery_s": middle,
         "seconds": took,
     }
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--way", choices=WAYS, default="flower")
-    parser.add_argument("--gateways", type=int, default=5)
-    parser.add_argument("--devices", type=int, default=10_000)
-    parser.add_argument("--boards", type=int, default=2, help="of each gateway")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--kills", type=int, default=10, help="of each kind of process")
-    parser.add_argument("--seconds", type=float, default=6.0, help="between two kills, on average")
-    parser.add_argument(
-        "--pause", type=float, default=1.0, help="seconds from one round to the next, at least"
-    )
-    parser.add_argument(
-        "--apart", action="store_true", help="kill one only after a round has ended since the last"
-    )
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", help="directory for the files")
-    args = parser.parse_args()
-    directory = args.keep or tempfile.mkdtemp(prefix="tern-gateways-")
-    Path(directory).mkdir(parents=True, exist_ok=True)
-    options = {name: value for name, value in vars(args).items() if name != "keep"}
-    print(json.dumps(run(directory, **options)))
-    if not args.keep:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-if __name__ == "__main__":
-    main()

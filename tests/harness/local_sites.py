@@ -5,22 +5,61 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from harness.local_post import LocalPost
-from ternhost.errors import DeviceError
+from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.reach.gateway.fleet import AtGateways
-from ternhost.reach.gateway.post import SERVER, SOCKET, Post, serve_locally
+from ternhost.reach.gateway.post import SERVER, SOCKET, Inbox, Post, Reply, call, serve_locally, served
 from ternhost.reach.gateway.site_fleet import SiteFleet, opened
 from ternhost.store import store_file
 
 TESTS = Path(__file__).parents[1]
 LOG = "gateway.log"
 _START = 60.0  # seconds
+_TIMEOUT = 600.0  # seconds that a gateway may take to answer
+
+
+class LocalPost:
+    """A Post to the gateways whose directories are in `directory`, on this machine, each through its own socket."""
+
+    def __init__(self, directory: str | Path) -> None:
+        self._directory = Path(directory)
+        self._inbox = Inbox()
+        self.receive = self._inbox.receive
+        self.stop = self._inbox.stop
+
+    def __enter__(self) -> Self:
+        if not self._directory.is_dir():
+            raise UsageError(f"{self._directory} is no directory of gateways")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass  # its threads end with their answers, and hold nothing
+
+    def sites(self) -> Mapping[str, bool]:
+        """As Post's: the directories with a socket; one that nobody serves cannot be reached."""
+        return {path.parent.name: served(path) for path in sorted(self._directory.glob(f"*/{SOCKET}"))}
+
+    def send(self, site: str, payload: bytes) -> None:
+        """As Post's."""
+        threading.Thread(target=self._ask, args=(site, payload), daemon=True).start()
+
+    def _ask(self, site: str, payload: bytes) -> None:
+        try:
+            answer = call(self._directory / site / SOCKET, payload, _TIMEOUT)
+        except TernError as error:
+            self._inbox.put(Reply(site, None, error.message))
+        else:
+            self._inbox.put(Reply(site, answer))
+
+    def condition(self) -> str:
+        """As Post's: there is nothing between that could be wrong."""
+        return ""
 
 
 class LocalSites(AtGateways):

@@ -11,7 +11,7 @@ import harness.in_process  # noqa: F401 - its fleet
 import numpy as np
 import pytest
 from harness.local_gateways import gateways
-from harness.local_post import LocalPost
+from harness.local_sites import LocalPost
 
 from tern import card as cards
 from tern import wire

@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from harness.local_post import LocalPost
+from harness.local_sites import LocalPost
 
 from ternhost.errors import DeviceError, RefusedError, UsageError
 from ternhost.reach.gateway.post import (
