@@ -323,12 +323,18 @@ class Broker:
         return self.lines[-1]
 
 
-def test_link_says_hello_and_takes_rounds_only():
+def linked(admitted=None):
+    """A link that has said hello, and its connection."""
     broker = Broker()
     link = Mqtt(Session(broker.connect, b"00000007"), "fleet", name(7))
-    hello = link.receive(0)
-    assert hello[0] == wire.HELLO_REQUEST
-    line = broker.lines[0]
+    if admitted:
+        link.admit(admitted)
+    assert link.receive(0)[0] == wire.HELLO_REQUEST
+    return link, broker.lines[0]
+
+
+def test_link_says_hello_and_takes_rounds_only():
+    link, line = linked()
     assert b"fleet/down/00000007" in line.taken and b"fleet/round" in line.taken
     line.given += message(b"fleet/round", bytes((wire.HELLO_REQUEST,)) + bytes(20))
     line.given += message(b"fleet/round", b"") + message(b"fleet/round", bytes(3000))
@@ -352,26 +358,19 @@ def test_link_says_hello_and_takes_rounds_only():
 
 
 def test_link_takes_one_frame_that_nobody_wants_in_a_step():
-    broker = Broker()
-    link = Mqtt(Session(broker.connect, b"00000007"), "fleet", name(7))
-    assert link.receive(0)[0] == wire.HELLO_REQUEST
+    link, line = linked()
     other = message(b"fleet/round", bytes((wire.HELLO_REQUEST,)) + bytes(20))
-    broker.lines[0].given += 5 * other + message(b"fleet/round", bytes((wire.ROUND,)) + bytes(20))
+    line.given += 5 * other + message(b"fleet/round", bytes((wire.ROUND,)) + bytes(20))
     for _ in range(5):
         assert link.receive(0) is None
     assert link.receive(0)[0] == wire.ROUND
-    broker.lines[0].given += 5 * other + message(b"fleet/round", bytes((wire.ROUND,)) + bytes(20))
-    assert link.receive(1000)[0] == wire.ROUND and broker.lines[0].waits == 5
+    line.given += 5 * other + message(b"fleet/round", bytes((wire.ROUND,)) + bytes(20))
+    assert link.receive(1000)[0] == wire.ROUND and line.waits == 5
 
 
 def test_link_passes_what_was_admitted():
     for kind in (None, wire.MODEL, 0x77):
-        broker = Broker()
-        link = Mqtt(Session(broker.connect, b"00000007"), "fleet", name(7))
-        if kind:
-            link.admit(kind)
-        assert link.receive(0)[0] == wire.HELLO_REQUEST
-        line = broker.lines[0]
+        link, line = linked(kind)
         assert (b"fleet/model" in line.taken) == (kind == wire.MODEL)
         for other in (wire.MODEL, 0x77):
             line.given += message(b"fleet/model", bytes((other,)) + bytes(20))

@@ -1,7 +1,5 @@
 """Whatever a board throws, the program goes on: it closes what is open, counts, waits, each time longer, and serves."""
 
-from array import array
-
 import scratch
 import small_board
 
@@ -11,12 +9,7 @@ EXCEPTIONS = (RuntimeError, MemoryError, ValueError, OSError, TypeError, ImportE
 
 
 def round_frame(number):
-    out = bytearray(wire.MAX_FRAME)
-    parameters = array("h", (100 * j for j in range(4)))
-    n = host_frames.encode_round(
-        out, small_board.key_of(7), 7, number, wire.LOGISTIC, parameters, small_board.THREE, 1, -14
-    )
-    return memoryview(out)[:n]
+    return small_board.round_frame(number, small_board.THREE, k=1)
 
 
 class Link:
