@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from tern import sampler
 from tern.card import LAPLACE, TABLE, WINDOW, Card
 from tern.entropy import SLACK, Stream
+from ternhost.privacy import shuffling
+from ternhost.privacy.mechanisms.lhp import Composite
 
 UNDECIDED = -1
 _LONGEST = 24  # bytes of a branch; every card shape that can be enumerated decides far earlier
@@ -141,3 +143,14 @@ class _Walk:
             return None
         self._loops[answers] = {symbol: Fraction(n, 256 - undecided) for symbol, n in decided.items()}
         return self._loops[answers]
+
+
+def likelihood_ratio(card: Card | Composite) -> Fraction:
+    """e**epsilon of the integers of a card (not laplace), exactly; of a Composite, that of level and sign together."""
+    return max(ratio_of(part.rows.tolist()) for part in shuffling.parts(card))
+
+
+def ratio_of(distributions: Sequence[Sequence[Fraction]]) -> Fraction:
+    """The largest ratio of an output's probabilities under two of these laws."""
+    columns = [column for column in zip(*distributions, strict=True) if max(column)]
+    return max((Fraction(max(column)) / min(column) for column in columns), default=Fraction(1))

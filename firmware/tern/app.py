@@ -1,8 +1,7 @@
 """Runs tern beside a user's program: answers rounds from the program's records and gives it the model.
 
-No step holds the program's tasks for longer than the work of one record: connecting, slots and pauses are awaited, and
-a report that takes long is computed record by record. What holds them all the same are single calls of MicroPython:
-docs/guides/application.md lists them.
+No step blocks the program's tasks for longer than the work of one record; connections, slots and pauses are awaited.
+docs/guides/application.md lists the single calls of MicroPython that block longer.
 """
 
 import asyncio
@@ -127,11 +126,10 @@ class App:
     def __init__(
         self, board: "Base", recorder: "Recorder", model: "Model", update: "Update | None" = None
     ) -> None:
-        """board: a tern.boards.Base, such as this_board(), of one device; recorder: a Recorder; model: a Model; update:
-        an Update, for a board whose program comes over its link, too.
+        """board: such as this_board(), of one device; update: for a board that takes updates over its link.
 
-        Opens both in the board's directory. Raises StorageError and OSError where what is there does not fit, or the
-        board has several devices; RuntimeError for a second App of a board.
+        Opens recorder and model in the board's directory. Raises StorageError and OSError if the files do not fit, or
+        the board has several devices; RuntimeError for a second App of a board.
         """
         if board.directory in _in_use:
             raise RuntimeError("one App a board")
@@ -151,8 +149,8 @@ class App:
     async def run(self, watchdog: "Watchdog | None" = None) -> None:
         """Answer the host beside other tasks, for ever; on a computer until the other end of the port has gone.
 
-        watchdog: a machine.WDT, fed as long as this makes progress. An exception is kept in `error`, and after a pause,
-        each time a longer one, all begins afresh.
+        watchdog: a machine.WDT, fed while this makes progress. After an exception, kept in `error`, it starts again
+        following a pause, a longer one each time.
         """
         if watchdog:
             compat.feed = watchdog.feed
@@ -167,11 +165,10 @@ class App:
                 await sleep_ms(1000)
 
     def once(self, timeout_ms: int = 20000) -> bool:
-        """Connect, answer rounds, take the model, disconnect; return within about `timeout_ms`.
+        """Connect, answer rounds, take the model, disconnect, all within about `timeout_ms`; Wi-Fi is off then.
 
-        Returns whether a report was sent and acknowledged. Raises nothing, since a board that sleeps next must not stay
-        awake; `error` says why. Wi-Fi is off then; joining it with TLS may take 8 s on a Pico W. For boards on a
-        broker: shared_specs/mqtt.md, "Boards that sleep".
+        Return whether a report was sent and acknowledged; if not, `error` says why. Raises nothing, since a board that
+        sleeps next must not stay awake. See shared_specs/mqtt.md, "Boards that sleep".
         """
         reports = self.reports
         return bool(asyncio.run(self._session(timeout_ms))) and self.reports > reports

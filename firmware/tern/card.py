@@ -45,34 +45,26 @@ def _require(condition, what=""):
 
 
 class Card:
-    """A decoded card.
+    """A decoded card: its bytes `data`, its `shape`, and the `epsilon` that it claims (micro-epsilon).
 
-    Every shape has `data` (its bytes), `shape`, `epsilon` (micro-epsilon, as claimed), `symbols` (how many outputs) and
-    `job`, the int32 parameters of its sampler (tern.sampler). Further by shape:
-
-    - table: `knot_bits` p, `levels` (tuple), `thresholds` (2**p + 1 rows of symbols - 1, in `job`), `extremes` (of each
-      symbol, its least and its largest count over the knots)
-    - window: `window` W, `threshold` P
-    - laplace: `grid_bits` q, `t`, `s`, `lowest`, `highest`
-    - mixture: `threshold` P, `first`, `second` (cards)
-    - hierarchy: `hierarchy` (tern.lhp)
+    `job`: the int32 parameters of its sampler (tern.sampler), not for a mixture or a hierarchy.
     """
 
-    symbols: int
-    knot_bits: int
+    symbols: int  # how many outputs
+    knot_bits: int  # table: p,
     levels: "tuple[int, ...]"
-    thresholds: "memoryview"
-    extremes: "list[tuple[int, int]]"
-    window: int
-    threshold: int
-    grid_bits: int
+    thresholds: "memoryview"  # 2**p + 1 rows of symbols - 1,
+    extremes: "list[tuple[int, int]]"  # and the least and the largest count of each symbol over the knots
+    window: int  # window: W,
+    threshold: int  # and, as for a mixture, P
+    grid_bits: int  # laplace: q
     t: int
     s: int
     lowest: int
     highest: int
-    first: "Card"
+    first: "Card"  # mixture
     second: "Card"
-    hierarchy: "object"
+    hierarchy: "object"  # tern.lhp.Hierarchy
 
     def __init__(self, data, shape, epsilon):
         self.data = data
@@ -135,9 +127,7 @@ def _table(card):
     card.job = job
     card.thresholds = memoryview(job)[6:]
     card.extremes = []
-    thresholds = list(
-        card.thresholds
-    )  # a list has columns; from 2**31 on they are negative, and refused as such
+    thresholds = list(card.thresholds)  # for its columns; from 2**31 on they are negative, and refused
     below = [0] * rows
     for j in range(m):
         above = thresholds[j :: m - 1] if j < m - 1 else [T] * rows

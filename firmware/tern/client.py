@@ -1,9 +1,7 @@
 """The round loop: a round frame in, a report or an error frame out, in the order of shared_specs/ledger.md.
 
-A report is made in the steps begin(), allow() and release(). The last one draws, and pays before it
-returns: nothing of the report leaves the board until the ledger is durable.
-
-One Client serves every client of its board, one at a time: a real board has one, an emulated board thousands.
+The steps of a report are begin(), allow() and release(). The last one draws and pays, so that nothing of the report
+leaves the board before the ledger is durable. One Client serves all clients of its board, one at a time.
 """
 
 import gc
@@ -29,7 +27,7 @@ from tern.storage import (
     ledger_name,
     read_fleet,
     write_fleet,
-)
+)  # fmt: skip
 
 _mem_free = getattr(gc, "mem_free", int)  # CPython does not tell
 
@@ -44,9 +42,9 @@ _MANY = const(65535)
 
 
 def work_ms(request, card, size, bound):
-    """Return the most milliseconds that a report takes on a Pico (storage.md, Slot), from what everybody knows.
+    """Return an upper bound, in ms, on the time of a report on a Pico (storage.md, Slot), from public values alone.
 
-    size: bytes of packed symbols; bound: of the client's records, 0 where there is none.
+    size: bytes of packed symbols; bound: public upper bound on records per client, 0 for none.
     """
     batch = request.batch or wire.MAX_BATCH
     k = request.k
@@ -63,18 +61,15 @@ def work_ms(request, card, size, bound):
 
 
 class Client:
-    """Answers frames. `board` says where the files are (directory), what it is (text) and where randomness comes from.
+    """Answers the frames of a host on `board` (tern.boards.Base), into the buffer `reply`.
 
-    `reply` is the buffer of the answers. The files are opened when first needed: a board without them says hello, and
-    refuses rounds.
+    Files are opened when they are first needed: a board without them says hello, and refuses rounds.
     """
 
     def __init__(self, board):
         self.reply = bytearray(wire.MAX_FRAME)
         self.board = board
-        self._clients = None
-        self._records = None
-        self._fleet_key = None
+        self._clients = self._records = self._fleet_key = None
         self._epoch = self._pause_ms = self._slot_ms = 0
         self._bound = 0  # public upper bound on records per client
         self._ahead = 1  # reports to pay for at once
@@ -124,9 +119,8 @@ class Client:
 
     def settle(self):
         """Fill the holes of the heap, once, after the first report."""
-        # MicroPython looks for room behind the last single block that it gave: so as long as there are holes of one
-        # block, each larger piece takes a way through all of the heap in use. Now that all is loaded that stays, they
-        # are filled for good: a report takes 1 ms less on a Pico.
+        # MicroPython looks for room behind the last single block that it gave. As long as there are holes of one block,
+        # it searches all of the heap in use for each larger piece. Filling them saves 1 ms per report on a Pico.
         if self._filler or self.reply[0] != wire.REPORT:
             return
         gc.collect()
@@ -171,14 +165,12 @@ class Client:
             return self.refuse(error)
 
     def begin(self, frame, member=wire.BOARD):
-        """Write the answer to `frame` into `reply` and return its length, or 0 where it takes a new report.
-
-        A new report is one whose card decodes; then the next steps follow, in the order of answer(). All of them raise
-        REFUSALS, for refuse().
+        """Write the answer to `frame` into `reply` and return its length, or 0 if it takes a new report:
+        the next steps of answer() follow. All of them raise REFUSALS, for refuse().
         """
-        # A function of more than 11 words of variables has them on the heap, and where they were given back MicroPython
-        # begins to look for room, until it has given a single block. So on a report's way there are few of them, and
-        # a single block, the address, comes first: else the way goes through the garbage of all reports before.
+        # MicroPython keeps more than 11 words of variables on the heap, and looks for room from where it last freed or
+        # gave a single block. So a report uses few such functions, and a single block, the address, comes first: else
+        # each search goes through the garbage of all earlier reports.
         self._key = b""
         self._device = wire.BOARD
         self._number = 0
@@ -288,7 +280,7 @@ class Client:
         return 0
 
     def allow(self):
-        """Refuse a report that policy, slot, certificate, records, entropy, budget or pause forbid."""
+        """Raise one of REFUSALS if policy, slot, certificate, records, entropy, budget or pause forbid the report."""
         client = self._clients
         card = self._form[0]
         self._cost = cost = self.answerer.cost(card)
@@ -314,7 +306,7 @@ class Client:
     def release(self, values=None):
         """Draw the report, pay for it, and only then return its length: now it may be sent.
 
-        values: what the client's records answer, an array('h') of all values in Q1.14; None: computed here.
+        values: those of the client's records, array('h') of Q1.14; None: computed here.
         """
         k = self._k
         if k > len(self._symbols):
@@ -341,9 +333,7 @@ class Client:
         return n
 
     def _decode(self, data, k):
-        """Set _form: the Card of a report of k values, the bytes that they take, and views of the report in `reply`,
-        without and with its tag.
-        """
+        """Set _form: the Card, bytes of k packed symbols, and views of the report in `reply`, without and with tag."""
         self._k = 0
         self._certified = None
         card = decode(data)
@@ -378,8 +368,6 @@ class Client:
         for file in (self._clients, self._records):
             if file:
                 file.close()
-
-    # --- files ------------------------------------------------------------------------------------------------------
 
     def _open_clients(self):
         if self._clients is None:

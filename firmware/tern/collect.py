@@ -1,8 +1,7 @@
 """Collecting what a record holds: some of its features as they are, for means and frequencies (Algorithm 6).
 
-Source: Zhao et al., IEEE IoT J. 8, 2021. Numeric features are Q1.14 values, multiplied by 2**range and clipped; a
-category is a number from 0, and whatever it is, it counts as one of those that the card has. With range 1 it is hashed
-to one of those: optimised local hashing (Wang et al., USENIX Security 2017) for attributes of many categories.
+Source: Zhao et al., IEEE IoT J. 8, 2021. The formulas are those of shared_specs/arithmetic.md. With range 1 a category
+is hashed: optimised local hashing (Wang et al., USENIX Security 2017) for attributes of many categories.
 """
 
 import hashlib

@@ -1,9 +1,9 @@
 """Random bytes: health-tested source -> cryptographic generator -> pool -> exact uniform draws.
 
 Every random draw of the device library goes through a `Stream`. A sampler reads the bytes `pool[position:end]` in
-order; when they do not suffice it undoes the unfinished coordinate and calls `refill`, which keeps what is left
-in front of the new bytes. So a draw depends on the stream of bytes alone, not on how it was cut into pools, and a
-test can replay or enumerate every draw. What the sources, the tests and the generator are: shared_specs/entropy.md.
+order; if they do not suffice, it undoes the unfinished coordinate and calls `refill`, which keeps the remaining bytes
+before the new ones. So a draw depends only on the stream of bytes, not on how it was cut into pools, and a test can
+replay or enumerate every draw. shared_specs/entropy.md describes the sources, the tests and the generator.
 """
 
 import hashlib
@@ -28,9 +28,7 @@ _REQUEST = const(65536)  # SP 800-90A: most bytes of one request before the key 
 _SLICE = const(16)  # a report takes whole slices of the pool; so with k = 1 no refill depends on the data
 
 _RAW = const(128)  # raw bytes hashed into 32: 512 bits of assessed entropy for 256
-_SEEDS = const(
-    10
-)  # times _RAW at the start: 1024 raw samples tested (SP 800-90B, 4.3), and then the first seed
+_SEEDS = const(10)  # times _RAW at the start: test 1024 raw samples (SP 800-90B, 4.3), then take a seed
 _PACE = const(4)  # a raw byte every so many reports
 _REPETITIONS = const(9)  # SP 800-90B 4.4.1: 1 + ceil(30 / H), H = 4 bits a byte, false alarms 2**-30
 _WINDOW = const(512)  # SP 800-90B 4.4.2
@@ -149,8 +147,8 @@ def erase(pool: ptr8, n: int):
 class CtrDrbg:
     """CTR_DRBG with AES-256 and no derivation function (SP 800-90A, 10.2.1.5.1).
 
-    `known`: of NIST's CAVP (drbgvectors_no_reseed, "AES-256 no df"), the first case: entropy input and nonce; bytes a
-    request; the first 32 bytes of the second request.
+    `known`: the first case of NIST's CAVP (drbgvectors_no_reseed, "AES-256 no df"): entropy input and nonce, bytes per
+    request, and the first 32 bytes of the second request.
     """
 
     state = CTR_DRBG
@@ -201,10 +199,9 @@ def known_answer(drbg):
 class Generator(Stream):
     """The device's random bytes: `source(n)`, health tests, SHA-256 conditioning, CtrDrbg (without AES: hash_drbg).
 
-    `state` is CTR_DRBG or HASH_DRBG (wire.py), or FAILED for good once a health test or a known answer fails: then
-    every draw raises EntropyError. Call `end_report` after each report: its draws do not follow from what is kept.
-    `portion`: how many bytes to ask the source for at once, a divisor of 128. `also(n)`: bytes that are not tested,
-    hashed in with the source's.
+    `state`: CTR_DRBG or HASH_DRBG (wire.py), or FAILED for good after a failed health test or known answer: then every
+    draw raises EntropyError. Call `end_report` after each report, so that nobody can compute its draws afterwards.
+    `portion`: bytes to ask the source for at once, a divisor of 128; `also(n)`: untested bytes, hashed in as well.
     """
 
     def __init__(self, source=os.urandom, drbg=None, portion=_RAW, also=None):

@@ -8,18 +8,13 @@ one wants of the length of the vector, there are four features:
     jerk       the mean absolute difference of a sample from the one before, rounded down
     crossings  how often the samples pass from above the mean to the mean or below it, or back
 
-Other sensors. With one axis the same four tell of a microphone (its level is the deviation), a thermometer (its drift
-is the jerk) or a light (its flicker is the crossings); their scale has to be named. Two sensors, or more than three
-axes, share a row: `a.features(row)`, then `b.features(row, a.d - 1)`.
+Two sensors, or more than three axes, share a row: `a.features(row)`, then `b.features(row, a.d - 1)`.
 
-Scaling. A model learns from noisy gradients only where its features are centred and fill [-1, 1]. Each feature has a
-(low, high): the values that become -1 and 1; what is outside is clipped. They are public, the same on all devices, and
-part of the design, like n and hop: fix them by what is known of the sensor, or by recordings that anyone may see
-(`tern scale FILE.csv`), never by what devices have measured: what their data decide tells of them, and
-no noise covers it.
+Scaling. Each feature has a (low, high): the values that become -1 and 1; values outside are clipped. They are public
+and the same on all devices; docs/guides/application.md says how to choose them, and why never from the devices' data.
 
-Precision. Every feature is exact but for the rounding that is named above, for any int16 samples. The length is that
-of half the vector, each component rounded down, so that it fits int16. A scaled feature is rounded down to 2**-14.
+Precision. Every feature is exact except for the rounding named above. The length is that of half the vector, each
+component rounded down, so that it fits int16. A scaled feature is rounded down to 2**-14.
 
 No overflow of 31 bits, with n <= 256 samples v, and w = v - mean, |w| < 2**16 (mean: 0, then that of the window):
   |sum v| <= 2**8 * 2**15 = 2**23; jerk: the sum of |v - v'| < 2**16 is below 2**24;
@@ -116,10 +111,8 @@ class Window:
         for low, high in scale:
             fits = fits and 0 < high - low < 65536
         if not fits:
-            raise ValueError(
-                "n must be 2..256, hop 1..n, axes 1..3, scale %d (low, high), low < high < low + 65536"
-                % (4 * rings)
-            )
+            form = "n must be 2..256, hop 1..n, axes 1..3, scale %d (low, high), low < high < low + 65536"
+            raise ValueError(form % (4 * rings))
         self._length = length
         self._scale = scale
         self.n = n

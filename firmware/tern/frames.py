@@ -1,10 +1,9 @@
 """Frames: COBS, tags, packed symbols, and the encoding and checked decoding of the frames of wire.py.
 
-Encoders write a whole frame, tag included, into the caller's buffer and return its length. Decoders check every
-bound before they use a field, and raise FrameError. COBS: Cheshire and Baker, Consistent Overhead Byte Stuffing,
-1999. Tags: SHA-256 of key and data, cut to 8 bytes; Bellare, Bernstein and Tessaro (Hash-Function Based PRFs: AMAC and
-Its Multi-User Security, Eurocrypt 2016) prove that such a function is pseudo-random. What only a host needs is in
-host_frames.py.
+Encoders write a whole frame, tag included, into the caller's buffer and return its length. Decoders check every bound
+before they use a field, and raise FrameError. COBS: Cheshire and Baker, Consistent Overhead Byte Stuffing, 1999. Tags:
+SHA-256 of key and data, cut to 8 bytes, which is pseudo-random (Bellare, Bernstein, Tessaro, Hash-Function Based PRFs,
+Eurocrypt 2016). The host's half is in host_frames.py.
 """
 
 import hashlib
@@ -51,9 +50,6 @@ class FrameError(ValueError):
 def require(condition, what=""):
     if not condition:
         raise FrameError(wire.ERR_FRAME, what)
-
-
-# --- COBS and packed symbols --------------------------------------------------------------------------------
 
 
 @micropython.viper
@@ -211,10 +207,10 @@ def receiver_state(limit):
 
 
 class Receiver:
-    """Frames out of a stream of bytes. The buffer is made once; nothing longer than it is ever stored.
+    """Frames out of a stream of bytes: give() some, then call next() until it says MORE.
 
-    give() some bytes, then call next() until it says MORE. A frame of length n is frame[:n] until the following
-    call; 0 is an empty frame; DAMAGED is one that cannot be used. After garbage it is right again at the next 0x00.
+    A frame of length n is frame[:n] until the following call; 0 is an empty frame. After garbage, the next 0x00
+    synchronises again.
     """
 
     def __init__(self, limit=wire.MAX_FRAME):
@@ -255,9 +251,6 @@ def packed_size(base, k):
         holds <<= 8
         n += 1
     return n
-
-
-# --- Tags ---------------------------------------------------------------------------------------------------
 
 
 def digest(key, data):
@@ -334,9 +327,6 @@ def mask_fleet_key(key, epoch, fleet_key):
     return bytes([a ^ b for a, b in zip(mask, fleet_key)])
 
 
-# --- Encoders -----------------------------------------------------------------------------------------------
-
-
 def end_of(layout):
     """Return where the fixed fields of a frame end."""
     return 1 + struct.calcsize(layout)
@@ -389,9 +379,6 @@ def encode_error(out, key, device, round_number, code, detail=0):
     out[0] = wire.ERROR
     struct.pack_into(wire.ERROR_FIELDS, out, 1, device, round_number, code, detail)
     return seal(key, out, end_of(wire.ERROR_FIELDS))
-
-
-# --- Decoders -----------------------------------------------------------------------------------------------
 
 
 def kind(frame):
@@ -458,16 +445,13 @@ def decode_hello_request(frame):
 class Round:
     """One decoded ROUND after another: each field of wire.md in the attribute of its name.
 
-    parameters: array('h'), classes x d, row by row; in a collection asked, a byte a feature: whether it is asked for.
-    values: how many a client computes, of which it reports k. card: bytes. What a frame has in common with the one
-    before it is neither checked nor made again.
+    parameters: array('h'), classes x d, row by row; asked: in a collection, a byte per feature; values: how many a
+    client computes, of which it reports k; card: bytes. Fields that did not change are not checked again.
     """
 
     def __init__(self):
-        self.device = self.round = self.model = self.range = self.exponent = self.classes = self.d = (
-            self.k
-        ) = 0
-        self.batch = self.epochs = self.rate = self.tau = self.values = 0
+        self.device = self.round = self.model = self.range = self.exponent = self.classes = 0
+        self.d = self.k = self.batch = self.epochs = self.rate = self.tau = self.values = 0
         self.parameters = array("h")
         self.asked = bytearray(wire.MAX_DIMENSION)
         self.card = b""

@@ -1,23 +1,10 @@
 """Gradients of small linear models, in integers.
 
-A record is d features followed by its label, all Q1.14 in an array('h') (a bias is a feature that is constantly 1).
-Parameters are d int16 mantissas and one shared exponent: w = m * 2**exponent, so |w| <= 8. With the prediction z = w.x,
-the gradient of one record is r * x, where the residual r depends on the model:
+The formulas are those of shared_specs/arithmetic.md, for the losses (z - y)**2 / 2 (LINEAR), log(1 + exp(-y z))
+(LOGISTIC) and max(0, 1 - y z) (SVM). A record is d features and its label, Q1.14, in an array('h').
 
-    LINEAR    1/2 (z - y)**2             r = z - y
-    LOGISTIC  log(1 + exp(-y z))         r = -y / (1 + exp(y z))      y = +-1
-    SVM       max(0, 1 - y z)            r = -y where y z < 1, else 0  y = +-1
-
-For the two classifiers a label above 0 means +1 and any other means -1. What a device reports is the mean over its
-batch, multiplied by 2**range (a public number of the round) and clipped to [-1, 1].
-
-Precision. z and r are rounded to 2**-14, each product r * x again, and the mean once more: for the linear model and
-the SVM a coordinate is within 2**-13 of the exact value. The SVM's margin is compared exactly, before rounding, so that
-there is no record near the kink on which the exact gradient and this one disagree. The logistic residual comes from a
-table with linear interpolation, which adds at most 2**-12.3; all is within 2**-9.
-
-With a range, products are rounded to 2**-(14 + fine), fine = min(range, 10), so that scaling costs no precision as long
-as the sums have room; the last two bits of a range of 12 are zeros.
+Precision: for the linear model and the SVM a coordinate is within 2**-13 of the exact value. The logistic residual
+comes from a table with linear interpolation, which adds at most 2**-12.3; all is within 2**-9.
 
 No overflow, whatever int16 values the arrays hold (features outside Q1.14 included) and d <= 128, batch <= 32:
   m = 256 a + b with -128 <= a <= 127 and 0 <= b <= 255; the two sums of products are kept apart:
@@ -35,7 +22,7 @@ from tern.sampler import sample
 from tern.wire import LINEAR, MAX_BATCH, MAX_DIMENSION, MAX_EXPONENT, MIN_EXPONENT, SVM
 
 _ONE = const(16384)
-_MAX_FINE = const(10)
+MAX_FINE = const(10)  # bits that the products of a round are finer than 2**-14, at most
 _MAX_RESIDUAL = const(2047)
 
 # 2**14 / (1 + exp(i / 8)) for i = 0..80, rounded, as int16; beyond 10 the sigmoid's tail counts as 0.
@@ -138,11 +125,6 @@ def batch_size(batch, count):
     return min(batch or count, count, MAX_BATCH)
 
 
-def fine_bits(range_):
-    """Return how many bits finer than 2**-14 the products of a round of this range are."""
-    return min(range_, _MAX_FINE)
-
-
 class Gradient:
     """Mean gradient of a batch of records; the buffers are made once, for dimension d, and no call allocates."""
 
@@ -158,8 +140,8 @@ class Gradient:
     def reset(self, range_=0):
         """Begin a new batch, whose mean is to be multiplied by 2**range_ (0..12)."""
         self.count = 0
-        self._fine = fine_bits(range_)
-        self._up = range_ - self._fine
+        self._fine = fine = min(range_, MAX_FINE)
+        self._up = range_ - fine
         clear(self._totals, self.d)
 
     def add(self, model, params, exponent, row, start=0):
@@ -233,7 +215,7 @@ class Answerer:
         self._gradient = Gradient(d)
 
     def cost(self, card):
-        """Return what a report costs: every coordinate, the card's epsilon."""
+        """Return the price of a report in micro-epsilon: each value costs the card's epsilon."""
         return self._request.k * card.epsilon
 
     def values(self, client, records, _):
@@ -245,7 +227,7 @@ class Answerer:
         return self.result
 
     def steps(self, client, records):
-        """Compute what values() returns, record by record: a generator, for a program that has other work as well."""
+        """Compute `result` as values() does, but yield after each record, so that a program can do other work."""
         first = self._begin(client)
         for index in range(first, first + self._batch):
             self._add(client, records, index)

@@ -6,10 +6,7 @@ from tern.wire import HASH_DRBG
 
 
 class HashDrbg:
-    """Hash_DRBG with SHA-256 (SP 800-90A, 10.1.1).
-
-    `known`: as CtrDrbg's, of NIST's "SHA-256".
-    """
+    """Hash_DRBG with SHA-256 (SP 800-90A, 10.1.1). `known`: as CtrDrbg's, of NIST's "SHA-256"."""
 
     state = HASH_DRBG
     known = (

@@ -5,25 +5,10 @@ A board has it for its bench and its tests only.
 
 import struct
 
-from tern import wire
-from tern.frames import (
-    QUESTION_AT,
-    check_address,
-    check_length,
-    check_question,
-    end_of,
-    fields_of,
-    kind,
-    mask_fleet_key,
-    packed_size,
-    question,
-    require,
-    seal,
-    verify,
-)
+from tern import frames, wire
 from tern.model import check_model
 
-MAX_DATA = wire.MAX_FRAME - end_of(wire.UPDATE_FIELDS) - wire.TAG_BYTES  # of an UPDATE
+MAX_DATA = wire.MAX_FRAME - frames.end_of(wire.UPDATE_FIELDS) - wire.TAG_BYTES  # of an UPDATE
 
 
 def encode_round(
@@ -35,33 +20,33 @@ def encode_round(
 
     Raises FrameError where a field is out of bounds.
     """
-    check_address(device, round_number)
-    require(classes >= 1 and len(parameters) % classes == 0, "parameters are not classes x d")
+    frames.check_address(device, round_number)
+    frames.require(classes >= 1 and len(parameters) % classes == 0, "parameters are not classes x d")
     d = len(parameters) // classes
-    check_question(model, range_, exponent, classes, d, k, batch, *local)
-    require(1 <= len(card) <= wire.MAX_CARD, "card too long or missing")
+    frames.check_question(model, range_, exponent, classes, d, k, batch, *local)
+    frames.require(1 <= len(card) <= wire.MAX_CARD, "card too long or missing")
     out[0] = wire.ROUND
     struct.pack_into(
         wire.ROUND_FIELDS, out, 1, device, round_number, model, range_, exponent, classes, d, k, batch, *local,
         len(card),
     )  # fmt: skip
-    n = end_of(wire.ROUND_FIELDS)
+    n = frames.end_of(wire.ROUND_FIELDS)
     if wire.VALUES <= model <= wire.CATEGORIES:
         asked = [1 if value else 0 for value in parameters]
-        require(k <= sum(asked), "k larger than the features asked for")
+        frames.require(k <= sum(asked), "k larger than the features asked for")
         for i in range(0, d, 8):
             out[n] = sum(asked[i + j] << j for j in range(min(8, d - i)))
             n += 1
     else:
         n = _put_parameters(out, n, parameters)
     out[n : n + len(card)] = card
-    return seal(key, out, n + len(card))
+    return frames.seal(key, out, n + len(card))
 
 
 def _put_parameters(out, n, parameters):
     """Write int16 mantissas into `out` from n on; return where they end. Raises FrameError for what is none."""
     for value in parameters:
-        require(-32768 <= value <= 32767, "parameter out of bounds")
+        frames.require(-32768 <= value <= 32767, "parameter out of bounds")
         struct.pack_into("<h", out, n, value)
         n += 2
     return n
@@ -72,7 +57,9 @@ def question_of(key, device, frame):
 
     frame: bytes, the tag included. It begins with the tag of the ROUND for this client alone.
     """
-    return question(key, struct.pack("<BI", wire.ROUND, device), frame[QUESTION_AT : -wire.TAG_BYTES])
+    return frames.question(
+        key, struct.pack("<BI", wire.ROUND, device), frame[frames.QUESTION_AT : -wire.TAG_BYTES]
+    )
 
 
 def encode_model(out, key, device, round_number, model, parameters, exponent, classes=1):
@@ -81,48 +68,50 @@ def encode_model(out, key, device, round_number, model, parameters, exponent, cl
     Raises FrameError where a field is out of bounds.
     """
     n = len(parameters)
-    fits = not (device >> 32 or round_number >> 32) and 0 <= model <= 255 and -128 <= exponent <= 127
-    fits = (
-        fits
-        and 1 <= classes <= 255
-        and n % classes == 0
-        and end_of(wire.MODEL_FIELDS) + 2 * n + wire.TAG_BYTES <= wire.MAX_FRAME
+    frames.require(not (device >> 32 or round_number >> 32), "device or round out of bounds")
+    frames.require(0 <= model <= 255 and -128 <= exponent <= 127, "model or exponent out of bounds")
+    frames.require(1 <= classes <= 255 and n % classes == 0, "parameters are not classes x d")
+    frames.require(
+        frames.end_of(wire.MODEL_FIELDS) + 2 * n + wire.TAG_BYTES <= wire.MAX_FRAME, "too many parameters"
     )
-    require(fits, "what no frame can say")
     out[0] = wire.MODEL
     struct.pack_into(wire.MODEL_FIELDS, out, 1, device, round_number, model, exponent, classes, n // classes)
-    n = seal(key, out, _put_parameters(out, end_of(wire.MODEL_FIELDS), parameters))
+    n = frames.seal(key, out, _put_parameters(out, frames.end_of(wire.MODEL_FIELDS), parameters))
     check_model(memoryview(out)[:n], key)
     return n
 
 
 def encode_fleet_key(out, key, device, epoch, fleet_key):
     """Write a FLEET_KEY, which brings a board the key of a later epoch, hidden under the key of its first client."""
-    check_address(device, 1)
-    require(1 <= epoch < wire.FLEET, "epoch out of bounds")
+    frames.check_address(device, 1)
+    frames.require(1 <= epoch < wire.FLEET, "epoch out of bounds")
     out[0] = wire.FLEET_KEY
-    struct.pack_into(wire.FLEET_KEY_FIELDS, out, 1, device, epoch, mask_fleet_key(key, epoch, fleet_key))
-    return seal(key, out, end_of(wire.FLEET_KEY_FIELDS))
+    struct.pack_into(
+        wire.FLEET_KEY_FIELDS, out, 1, device, epoch, frames.mask_fleet_key(key, epoch, fleet_key)
+    )
+    return frames.seal(key, out, frames.end_of(wire.FLEET_KEY_FIELDS))
 
 
 def encode_update(out, key, device, number, offset, total, data=b""):
-    """Write an UPDATE: the bytes of package `number`, `total` in all, from `offset` on; none: how far is it?"""
-    check_address(device, 1)
-    require(1 <= number < 1 << 32 and 1 <= total <= wire.MAX_PACKAGE, "package out of bounds")
-    require(offset >= 0 and offset + len(data) <= total and len(data) <= MAX_DATA, "data out of bounds")
+    """Write an UPDATE: bytes of package `number` (`total` in all) from `offset` on; none: asks for progress."""
+    frames.check_address(device, 1)
+    frames.require(1 <= number < 1 << 32 and 1 <= total <= wire.MAX_PACKAGE, "package out of bounds")
+    frames.require(
+        offset >= 0 and offset + len(data) <= total and len(data) <= MAX_DATA, "data out of bounds"
+    )
     out[0] = wire.UPDATE
     struct.pack_into(wire.UPDATE_FIELDS, out, 1, device, number, offset, total)
-    n = end_of(wire.UPDATE_FIELDS)
+    n = frames.end_of(wire.UPDATE_FIELDS)
     out[n : n + len(data)] = data
-    return seal(key, out, n + len(data))
+    return frames.seal(key, out, n + len(data))
 
 
 def decode_updated(frame, key):
     """Return (device, number, wanted, state) of an UPDATED; key: frames.answer_key() of the UPDATE's digest."""
-    fields = fields_of(frame, wire.UPDATED, wire.UPDATED_FIELDS)
-    check_length(frame, wire.UPDATED_FIELDS, 0)
-    verify(key, frame)
-    require(fields[-1] <= wire.FULL, "unknown state")
+    fields = frames.fields_of(frame, wire.UPDATED, wire.UPDATED_FIELDS)
+    frames.check_length(frame, wire.UPDATED_FIELDS, 0)
+    frames.verify(key, frame)
+    frames.require(fields[-1] <= wire.FULL, "unknown state")
     return fields
 
 
@@ -136,10 +125,12 @@ def encode_reports(out, reports):
     (number,) = struct.unpack_from("<I", first, 5)
     out[0] = wire.REPORTS
     struct.pack_into(wire.REPORTS_FIELDS, out, 1, number, size)
-    n = end_of(wire.REPORTS_FIELDS)
-    require(n + len(reports) * (len(first) - 5) <= wire.MAX_FRAME, "too many reports")
+    n = frames.end_of(wire.REPORTS_FIELDS)
+    frames.require(n + len(reports) * (len(first) - 5) <= wire.MAX_FRAME, "too many reports")
     for report in reports:
-        require(len(report) == len(first) and report[5:9] == first[5:9], "reports that do not fit together")
+        frames.require(
+            len(report) == len(first) and report[5:9] == first[5:9], "reports that do not fit together"
+        )
         row = report[1:5] + report[9:]
         out[n : n + len(row)] = row
         n += len(row)
@@ -148,11 +139,13 @@ def encode_reports(out, reports):
 
 def reports_of(frame):
     """Return the REPORT frames that a REPORTS stands for, none of them verified. Raises FrameError."""
-    number, size = fields_of(frame, wire.REPORTS, wire.REPORTS_FIELDS)
-    start = end_of(wire.REPORTS_FIELDS)
+    number, size = frames.fields_of(frame, wire.REPORTS, wire.REPORTS_FIELDS)
+    start = frames.end_of(wire.REPORTS_FIELDS)
     row = 4 + size + wire.TAG_BYTES
     count = (len(frame) - start) // row
-    require(1 <= size <= wire.MAX_PACKED and count and len(frame) == start + count * row, "wrong length")
+    frames.require(
+        1 <= size <= wire.MAX_PACKED and count and len(frame) == start + count * row, "wrong length"
+    )
     head = bytes((wire.REPORT,))
     middle = struct.pack("<I", number)
     rows = [bytes(frame[start + i * row : start + (i + 1) * row]) for i in range(count)]
@@ -161,11 +154,11 @@ def reports_of(frame):
 
 def unpack(data, k, base, out):
     """Write the k symbols of the packed `data` (bytes) into the array('H') `out`. Raises FrameError."""
-    require(len(data) == packed_size(base, k), "wrong number of packed bytes")
+    frames.require(len(data) == frames.packed_size(base, k), "wrong number of packed bytes")
     number = int.from_bytes(data, "little")
     for i in range(k):
         number, out[i] = divmod(number, base)
-    require(number == 0, "packed number too large")
+    frames.require(number == 0, "packed number too large")
 
 
 HELLO_NAMES = (
@@ -175,8 +168,8 @@ HELLO_NAMES = (
 
 
 class Hello:
-    """What a board says of itself, in the attributes HELLO_NAMES and `text`; release: (major, minor, patch) of the
-    library. Of another schema only the first three are set, the others are None.
+    """A decoded HELLO; release: (major, minor, patch) of the library. Of another schema only the first three fields of
+    HELLO_NAMES are set, all others are None.
     """
 
     nonce: int
@@ -198,25 +191,27 @@ class Hello:
 
     def __init__(self, frame):
         fields = struct.calcsize("<IB8s")
-        require(kind(frame) == wire.HELLO and len(frame) >= 1 + fields + wire.TAG_BYTES, "not a HELLO")
-        verify(b"", frame)
+        frames.require(
+            frames.kind(frame) == wire.HELLO and len(frame) >= 1 + fields + wire.TAG_BYTES, "not a HELLO"
+        )
+        frames.verify(b"", frame)
         for name in HELLO_NAMES:
             setattr(self, name, None)
         self.text = None
         self.nonce, self.version, self.schema = struct.unpack_from("<IB8s", frame, 1)
         if self.schema != wire.SCHEMA:
             return
-        fields = fields_of(frame, wire.HELLO, wire.HELLO_FIELDS)
+        fields = frames.fields_of(frame, wire.HELLO, wire.HELLO_FIELDS)
         n = fields[-1]
-        check_length(frame, wire.HELLO_FIELDS, n)
+        frames.check_length(frame, wire.HELLO_FIELDS, n)
         for name, value in zip(HELLO_NAMES, fields):
             setattr(self, name, value)
         self.release = tuple(fields[-2])
-        start = end_of(wire.HELLO_FIELDS)
+        start = frames.end_of(wire.HELLO_FIELDS)
         try:
             self.text = str(bytes(frame[start : start + n]), "utf-8")
         except UnicodeError:
-            require(False, "text is not UTF-8")
+            frames.require(False, "text is not UTF-8")
 
 
 def decode_report(frame, key, k, base, out):
@@ -224,16 +219,16 @@ def decode_report(frame, key, k, base, out):
 
     key: frames.answer_key().
     """
-    device, round_number = fields_of(frame, wire.REPORT, wire.REPORT_FIELDS)
-    check_address(device, round_number)
-    verify(key, frame)
+    device, round_number = frames.fields_of(frame, wire.REPORT, wire.REPORT_FIELDS)
+    frames.check_address(device, round_number)
+    frames.verify(key, frame)
     unpack(bytes(frame[9 : len(frame) - wire.TAG_BYTES]), k, base, out)
     return device, round_number
 
 
 def decode_error(frame, key):
     """Return (device, round, code, detail); key: frames.answer_key(), or the empty one of a board."""
-    fields = fields_of(frame, wire.ERROR, wire.ERROR_FIELDS)
-    check_length(frame, wire.ERROR_FIELDS, 0)
-    verify(key, frame)
+    fields = frames.fields_of(frame, wire.ERROR, wire.ERROR_FIELDS)
+    frames.check_length(frame, wire.ERROR_FIELDS, 0)
+    frames.verify(key, frame)
     return fields

@@ -1,18 +1,13 @@
 """Inference results that tell little: a linear softmax classifier in integers, under exact noise.
 
-A client reports the probabilities of all classes under discrete Laplace noise, or the class of the largest one, its
-label, by randomised response.
+A client reports the probabilities of all classes under discrete Laplace noise, or its label, the class of the largest
+one, by randomised response. The formulas are those of shared_specs/arithmetic.md.
 
-A classifier has c classes and f features; its parameters are c rows of f int16 mantissas and one shared exponent, as
-in tern.gradient, and the probability of class i is exp(z_i) / sum exp(z_j) with z_i = w_i . x.
+Sensitivity. Probabilities are rounded *down* to multiples of the card's grid step, so that none is negative and they
+add up to at most 1. Two such vectors differ by at most 2 in L1 norm, whatever the records and parameters: a laplace
+card, certified for that change, keeps its epsilon for the whole vector. The sampler has nothing left to round.
 
-Sensitivity. Probabilities are rounded *down*, to multiples of the card's grid step, so that none is negative and they
-add up to at most 1. Two such vectors differ by at most 2 in L1 norm, whatever the records, the parameters and the
-rounding inside: a laplace card, certified for that change, keeps its epsilon for the whole vector. (Rounding at random,
-as the sampler does between grid points, would cost a vector more; here nothing is left to round.)
-
-Precision. exp is the product of two tables, linear in between. With up to 16 classes a probability is within 2**-11 of
-the exact one before it is rounded to the grid.
+Precision. With up to 16 classes a probability is within 2**-11 of the exact one before it is rounded to the grid.
 """
 
 from array import array

@@ -33,9 +33,8 @@ class LedgerError(Exception):
 class Ledger:
     """One client's ledger at a time: load() it, then pay() for each report before it is sent.
 
-    budget, spent: micro-epsilon; round, question: of the last round; state; question, report: memoryviews, the report
-    empty unless the state is ANSWERED. Where several reports are paid for at once, the file is ahead of these, and is
-    not to be loaded again.
+    budget, spent: micro-epsilon; round, question: of the last round; report: empty unless the state is ANSWERED; both
+    are memoryviews. While `reserved`, the file is ahead of these fields: do not load it again.
     """
 
     def __init__(self, in_place=False):
@@ -97,13 +96,11 @@ class Ledger:
         return self._until > 0
 
     def pay(self, round_number, question, cost, report, ahead=1):
-        """Pay `cost` micro-epsilon for `report`, which answers `round_number`, which asks `question` (32 bytes).
+        """Pay `cost` micro-epsilon for `report`, the answer to `question` (32 bytes) of `round_number`; then send it.
 
-        An empty report: one that came to nothing once its draw had begun; its round is over.
-
-        When this returns, the report may be sent. ahead: for how many reports to pay at once, so that the later ones
-        need no write; whoever loads the ledger after a power cut finds all of that spent, and all of these rounds over.
-        Raises LedgerError; then nothing may be sent, and if the file could not be written, it must be loaded again.
+        report: empty if its draw failed; the round is then over. ahead: for how many reports to pay at once, so that
+        the later ones need no write; after a power cut all of them are spent, and their rounds over. Raises
+        LedgerError; then nothing may be sent, and if the file could not be written, it must be loaded again.
         """
         path = self.path
         spent = self.spent
@@ -234,9 +231,7 @@ def replace(path, data):
         raise LedgerError("ledger not writable: %s" % error)
 
 
-if (
-    not MICROPYTHON
-):  # a computer, unlike a board, has other users, and other processes that may use the ledger
+if not MICROPYTHON:  # a computer has other users, and other processes that may use the ledger
     try:
         import fcntl
     except ImportError:
@@ -255,9 +250,7 @@ if (
         except OSError as error:
             raise LedgerError("ledger not writable: %s" % error)
         try:
-            fcntl.flock(
-                folder, fcntl.LOCK_EX
-            )  # the folder, since each write puts another file in the ledger's place
+            fcntl.flock(folder, fcntl.LOCK_EX)  # not the ledger, which each write replaces by another file
             if _content(path) != held:
                 raise LedgerError("another process has answered from this ledger")
             replace(path, data)

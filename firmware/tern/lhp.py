@@ -1,8 +1,8 @@
 """LHP: report in which range a value lies, and the value, each range with a privacy level of its own.
 
-The range is reported by generalised randomised response at the budget of its level, and the value then by a card at
-the budget of the level *reported*. Source: Hao, Wu, Wan, Sensors 2023, 23, 1115. What both together cost is more than
-the largest of the budgets, which the paper states: it is certified exactly, as that of one card (shape 5 of cards.md).
+The range is reported by generalised randomised response, the value by a card of the level *reported*. Source: Hao, Wu,
+Wan, Sensors 2023, 23, 1115. Both together cost more than the largest budget, which is what the paper states: they are
+certified exactly, as one card (shape 5 of cards.md).
 """
 
 import struct
@@ -82,12 +82,9 @@ def extremes(ends: ptr16, inside: ptr32, job: ptr32, found: ptr32):
 
 
 class Hierarchy:
-    """m levels, from the top range down, with two cards each.
+    """m levels, from the top range down, with two cards each: a level card of m categories (window 1) and a value card.
 
-    bounds: m - 1 decreasing Q1.14 values; range i begins at bounds[i], and the last one at -1.
-
-    level_cards: window cards of m categories (window 1); value_cards: cards of `symbols` outputs each.
-    Raises ValueError for what does not fit together.
+    bounds: m - 1 decreasing Q1.14 values; range i begins at bounds[i], the last one at -1. Raises ValueError.
     """
 
     def __init__(self, bounds, level_cards, value_cards):

@@ -1,9 +1,7 @@
 """Local training of a small linear model, in integers: the client's part of FedAvg, and of PLDP-FL.
 
-A device starts at the parameters of the round, makes some epochs of mini-batch gradient descent over its own records,
-in their order, and reports how far each weight has moved, as a share of its safe range tau. The range is centred at
-the round's parameters, which everybody knows; a weight that moved further counts as having moved tau. Source: Shen
-et al., Entropy 2023, 25, 485 (PLDP-FL); McMahan et al., AISTATS 2017 (FedAvg).
+The recurrence is that of shared_specs/arithmetic.md. Sources: Shen et al., Entropy 2023, 25, 485 (PLDP-FL), with its
+safe range tau; McMahan et al., AISTATS 2017 (FedAvg).
 
 Weights are kept in *fine* units of 2**(exponent - 8), the gradient in Q1.14, the learning rate is 2**-rate, so that a
 step is a shift. For exponents of -16..-12 and rates of 0..16, no step overflows: a gradient of at most 2**14 is shifted
@@ -14,8 +12,8 @@ from array import array
 
 from tern import compat
 from tern.compat import micropython, ptr16, ptr32
+from tern.gradient import Answerer as Gradients
 from tern.gradient import Gradient, batch_size
-from tern.sampler import sample
 from tern.wire import LOCAL, MAX_BATCH, MAX_EXPONENT, MAX_RATE, MAX_TAU, MIN_LOCAL_EXPONENT
 
 
@@ -86,11 +84,10 @@ class LocalTrainer:
             pass
 
     def steps(self, model, params, exponent, read, count, epochs, batch, rate):
-        """Make `epochs` epochs over `count` records in batches of `batch` (0: all), the last of an epoch maybe smaller.
+        """Make `epochs` epochs over `count` records in batches of `batch` (0: all), and yield after each record.
 
-        A generator with one record a step, so that the caller can do other work in between.
         params: array('h') of d mantissas; exponent: -16..-12; read(i, row) writes record i (d features and its label);
-        the learning rate is 2**-rate. Raises ValueError for what is out of bounds.
+        the learning rate is 2**-rate. Raises ValueError for values out of bounds.
         """
         d = self.d
         size = batch or count
@@ -122,19 +119,10 @@ class LocalTrainer:
         shares(self._fine, self._start, tau, out, self.d)
 
 
-class Answerer:
+class Answerer(Gradients):
     """Computes what a client reports to a ROUND that asks for local training."""
 
-    def __init__(self, request):
-        """request: the frames.Round, whose fields change from round to round."""
-        self._request = request
-        self.draw = sample
-        self._trainer = None
-        self.result = None  # of the last steps()
-
-    def cost(self, card):
-        """Return what a report costs: every weight, the card's epsilon."""
-        return self._request.k * card.epsilon
+    _trainer = None
 
     def values(self, client, records, _):
         """Train on all records of the client; return how far each weight moved, as a share of tau (array('h'))."""
@@ -143,7 +131,7 @@ class Answerer:
         return self.result
 
     def steps(self, client, records):
-        """Compute what values() returns, record by record: a generator, for who has something else to do meanwhile."""
+        """Compute `result` as values() does, but yield after each record."""
         request = self._request
         d = request.d
         if self._trainer is None or self._trainer.d != d:
@@ -156,13 +144,7 @@ class Answerer:
             records.read(client.start + i, row)
 
         yield from self._trainer.steps(
-            request.model - LOCAL,
-            request.parameters,
-            request.exponent,
-            read,
-            count,
-            request.epochs,
-            batch_size(request.batch, count),
-            request.rate,
-        )
+            request.model - LOCAL, request.parameters, request.exponent, read, count, request.epochs,
+            batch_size(request.batch, count), request.rate,
+        )  # fmt: skip
         self._trainer.report(request.tau, self.result)

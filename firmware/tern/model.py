@@ -1,7 +1,6 @@
-"""The averaged model, as a MODEL frame brings it to a device: kept over a restart, and used for predictions.
+"""The averaged model that a MODEL frame brings to a device: kept over a restart, and used for predictions, in integers.
 
-z = w.x is that of tern.gradient, a probability that of its sigmoid or of tern.inference: integers throughout. What is
-kept has the form of a MODEL, too (shared_specs/storage.md).
+Predictions: shared_specs/arithmetic.md; the file: shared_specs/storage.md.
 """
 
 from array import array
@@ -50,11 +49,11 @@ def decode_model(frame: "Buffer", key: bytes) -> "tuple[int, int, int, int, int,
 
 
 class Model:
-    """The model that a device uses: that of the last MODEL, and until one has come the parameters of the last ROUND.
+    """The model that a device uses: that of the last MODEL; before the first one, the parameters of the last ROUND.
 
     ready: whether there is one; round: after which it was made; kind: LINEAR, LOGISTIC, SVM or SOFTMAX of wire.py;
-    classes, 1 but for softmax; d, features of a row, the constant one included; exponent. After the first call a
-    prediction allocates nothing.
+    classes: 1 except for softmax; d: features of a row, the constant one included. A prediction allocates nothing
+    after the first call.
     """
 
     def __init__(self, every: int = 8) -> None:
@@ -90,8 +89,7 @@ class Model:
     def take_model(self, frame: "Buffer", key: bytes) -> None:
         """Use and keep the model of a MODEL (bytes or memoryview) under `key`, unless it is older than the last one.
 
-        Raises FrameError for a frame that is none; LedgerError or OSError where it could not be written: then it is
-        used until the board starts again.
+        Raises FrameError; LedgerError or OSError if it could not be written: it is then used until the next start.
         """
         fields = check_model(frame, key)
         if self._device == _OF_A_ROUND or fields[1] >= self.round:

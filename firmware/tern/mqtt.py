@@ -1,8 +1,8 @@
 """An MQTT 3.1.1 session (OASIS, 2014) for a device, at QoS 1.
 
-Why not umqtt or mqtt_as: umqtt's reads block without a limit and it forgets what was not acknowledged; mqtt_as
-needs asyncio and an allocation for each message. Here nothing waits but wait(), all buffers are made once (a message
-then costs at most 1 KiB of garbage), and a session outlives the connections that carry it.
+Why not umqtt or mqtt_as: umqtt's reads block without a limit and it forgets unacknowledged messages; mqtt_as needs
+asyncio and an allocation for each message. Here only wait() waits, all buffers are made once (a message costs at most
+1 KiB of garbage), and a session outlives the connections that carry it.
 """
 
 import struct
@@ -38,11 +38,10 @@ class MqttError(Exception):
 class Session:
     """A session with a broker. Between `open` and the first Lost or MqttError it has a connection.
 
-    connect: called without arguments for a fresh tcp.Connection; None: not yet. largest: bytes of the longest packet
-    that is taken; longer ones are acknowledged and dropped. window: how many publications, of at most `slot`
-    bytes each, are kept until they are acknowledged, to be sent again over the next connection; where more are under
-    way the oldest is no longer kept. will: (topic, payload), retained, which the broker publishes once the device is
-    gone. patience_ms: how long the broker may take for anything; Lost after that.
+    connect(): a fresh tcp.Connection, or None: not yet. largest: bytes of the longest packet that is taken; longer ones
+    are acknowledged and dropped. window: publications, of at most `slot` bytes, that are kept until they are
+    acknowledged, to be sent again over the next connection; of more, the oldest is dropped. will: (topic, payload),
+    retained. patience_ms: how long the broker may take for anything; Lost after that.
     """
 
     def __init__(
@@ -140,8 +139,6 @@ class Session:
         else:
             sleep_ms(min(timeout_ms, _PAUSE_MS))
 
-    # --- sending ----------------------------------------------------------------------------------------------------
-
     def publish(self, topic, payload, n, retain=False):
         """Publish payload[:n] on `topic` (bytes), as far as the connection takes it; the rest is for receive().
 
@@ -230,8 +227,6 @@ class Session:
                 return False
         self._sent = ticks_ms()
         return True
-
-    # --- receiving --------------------------------------------------------------------------------------------------
 
     def receive(self):
         """Take what has come and write what is left, without waiting. Return whether there is a message: `topic` and

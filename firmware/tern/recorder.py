@@ -43,10 +43,10 @@ class Recorder:
             or not 0 < hold <= min(most, capacity)
             or not 0 < least <= capacity <= _MOST
         ):
-            raise ValueError(
+            form = (
                 "d must be 1 to 128, capacity at most 65535, least 1 to capacity, hold 1 to capacity and %d"
-                % most
             )
+            raise ValueError(form % most)
         self._most = min(most, capacity + hold - 1) // hold * hold  # records of a segment
         self._bytes = 2 * d + 2  # of a record
         self.d = d
@@ -83,9 +83,8 @@ class Recorder:
                 file.seek(0)
                 magic, d, segment[0] = unpack(RECORDS_HEADER, file.read(RECORDS_BYTES))
                 if magic != SEGMENT_MAGIC or d != self.d:
-                    raise StorageError(
-                        "%s: damaged, or not of %d features; clear() removes all" % (segment[_PATH], self.d)
-                    )
+                    form = "%s: damaged, or not of %d features; clear() removes all"
+                    raise StorageError(form % (segment[_PATH], self.d))
                 total += rows
                 segments.append(segment)
         segments.sort()

@@ -10,8 +10,7 @@ pool's end before it looks; then it undoes the coordinate and returns, to be cal
 order of the draws is that of shared_specs/cards.md. Leaves are viper on a device and plain Python elsewhere
 (tern.compat), and `table` is in assembler on some boards (firmware/thumb): draw for draw the same.
 
-Each comparison with a threshold is one loop: while something is left of the threshold, the next byte is compared with
-its first 8 bits, and they are dropped where both are equal.
+A comparison with a threshold compares its first 8 bits with the next byte, and goes on while both are equal.
 """
 
 from tern.compat import const, micropython, ptr8, ptr16, ptr32
@@ -92,10 +91,7 @@ def window(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
 
 @micropython.viper
 def grid(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
-    """Round inputs to a laplace card's grid: first pass.
-
-    job: [..., q + 1, t, s, lowest, highest, mask of t].
-    """
+    """Round inputs to a laplace card's grid: first pass. job: [..., q + 1, t, s, lowest, highest, mask of t]."""
     i = job[0]
     n = job[1]
     position = job[2]
@@ -134,11 +130,9 @@ def grid(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
 def noise(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
     """Add exact discrete Laplace noise to `out` and clamp: second pass. job as for grid.
 
-    Canonne, Kamath, Steinke, The Discrete Gaussian for Differential Privacy (2020), Algorithms 1 and 2. An offset,
-    uniform in 0..t-1, is kept with probability exp(-offset / t). Then `whole` counts how often Bernoulli(exp(-1))
-    succeeds before it fails; the magnitude is (offset + t * whole) // s. Bernoulli(exp(-g)) succeeds if the first
-    k = 1, 2, ... at which Bernoulli(g / k) fails is odd. All of it is one loop with a single uniform draw u, since a
-    viper function has to be short:
+    Canonne, Kamath, Steinke, The Discrete Gaussian for Differential Privacy (2020), Algorithms 1 and 2; the draws are
+    described in shared_specs/cards.md. All of it is one loop with a single uniform draw u, since a viper function has
+    to be short:
 
     | step   | kept | u below | does                    | on success                           | on failure |
     |--------|------|---------|-------------------------|--------------------------------------|------------|

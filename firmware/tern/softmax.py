@@ -1,33 +1,23 @@
 """Softmax regression: the gradient of classes x features parameters, in integers.
 
-The loss of a record x with the label y, a number 0 .. classes - 1, is -log p_y, with the probabilities p of
-tern.inference. The gradient of row i is (p_i - [y = i]) x: the residual is in Q1.14 and at most 1, and the rest is that
-of tern.gradient, row by row.
+The loss of a record with the label y is -log p_y. The residual of row i, p_i - [y = i], is in Q1.14 and at most 1; all
+else is as in tern.gradient, row by row.
 """
 
 from array import array
 
 from tern.compat import const
-from tern.gradient import accumulate, batch_size, clear, fine_bits, mean, turn
+from tern.gradient import MAX_FINE, accumulate, batch_size, clear, mean, turn
+from tern.gradient import Answerer as Gradients
 from tern.inference import Classifier
-from tern.sampler import sample
 
 _ONE = const(16384)
 
 
-class Answerer:
+class Answerer(Gradients):
     """Computes what a client reports to a ROUND that asks for a gradient of softmax regression."""
 
-    def __init__(self, request):
-        """request: the frames.Round, whose fields change from round to round."""
-        self._request = request
-        self.draw = sample
-        self._totals = array("i")
-        self.result = array("h")  # of the last steps()
-
-    def cost(self, card):
-        """Return what a report costs: every coordinate, the card's epsilon."""
-        return self._request.k * card.epsilon
+    _totals = array("i")
 
     def values(self, client, records, _):
         """Return the mean gradient of the batch whose turn it is, scaled and clipped (array('h'), row by row)."""
@@ -36,7 +26,7 @@ class Answerer:
         return self.result
 
     def steps(self, client, records):
-        """Compute what values() returns, record by record: a generator, for who has something else to do meanwhile."""
+        """Compute `result` as values() does, but yield after each record."""
         request = self._request
         d = request.d
         classes = request.classes
@@ -49,7 +39,7 @@ class Answerer:
         row = array("h", (0 for _ in range(d + 1)))
         probabilities = array("h", (0 for _ in range(classes)))
         classifier = Classifier(request.parameters, request.exponent, classes)
-        fine = fine_bits(request.range)
+        fine = min(request.range, MAX_FINE)
         clear(self._totals, n)
         count = client.records
         batch = batch_size(request.batch, count)

@@ -1,7 +1,4 @@
-"""The files of a board: clients.bin (who its clients are) and records.bin (their data). See shared_specs/storage.md.
-
-Both are read by seeking, one client and one record at a time, so that thousands of clients fit a small heap.
-"""
+"""The files of a board, as in shared_specs/storage.md, read one client and one record at a time: few bytes of heap."""
 
 import os
 import struct
@@ -20,9 +17,7 @@ CLIENT_BYTES = const(52)
 RECORDS_HEADER = "<4sHI"  # magic, d, records; then rows of d features and a label, int16 Q1.14
 RECORDS_BYTES = const(10)
 MAGIC = b"TRD1"
-FLEET_FIELDS = (
-    "<4s32sIHHIH"  # magic, key of the fleet, pause (s), slot (ms), reports paid for at once, epoch, records
-)
+FLEET_FIELDS = "<4s32sIHHIH"  # magic, key, pause (s), slot (ms), reports paid for at once, epoch, records
 FLEET_MAGIC = b"TFL2"
 MAX_PAUSE = const(86400)
 MAX_AHEAD = const(1000)
@@ -39,10 +34,10 @@ def ledger_name(device):
 
 
 def read_fleet(path):
-    """Return (key, pause, slot, ahead, epoch, records) of fleet.bin; key None and no policy where there is none.
+    """Return (key, pause, slot, ahead, epoch, records) of fleet.bin; without the file, key None and no policy.
 
-    pause: least seconds between two debits of a client; slot: ms (links/slot.py); ahead: reports paid for at once
-    (Ledger); epoch: of the key; records: of a client, that count at most (0: not bounded). Raises StorageError.
+    pause: minimum s between two debits of a client; slot: ms; ahead: reports paid for at once; epoch: of the key;
+    records: used for each client at most (0: all). Raises StorageError.
     """
     try:
         with open(path, "rb") as file:
@@ -90,7 +85,7 @@ class _File:
 class Clients(_File):
     """The clients of a board: ids `first` .. `first + count - 1`. find() makes one of them current.
 
-    most: records of a client that count; 0: all. Opening clients.bin raises StorageError.
+    most: records used for each client; 0: all. Opening clients.bin raises StorageError.
     """
 
     def __init__(self, path, most=0):
@@ -121,10 +116,8 @@ class Clients(_File):
             self.records = self._most
 
     def find(self, device):
-        """Return whether `device` is a client here; its fields are then device, key, largest, budget, start, records,
-        shapes, and address: type and device of a ROUND for it.
-
-        Raises StorageError.
+        """Return whether `device` is a client here, and if so set device, key, largest, budget, start, records, shapes
+        and address (type and device of a ROUND for it). Raises StorageError.
         """
         index = device - self.first
         if not 0 <= index < self.count:
@@ -135,10 +128,7 @@ class Clients(_File):
 
 
 class Records(_File):
-    """The records of all clients of a board: `count` rows of `d` features and a label.
-
-    Opening records.bin raises StorageError.
-    """
+    """The records of all clients: `count` rows of `d` features and a label. Opening records.bin raises StorageError."""
 
     def _start(self):
         header = bytearray(RECORDS_BYTES)

@@ -1,7 +1,5 @@
-"""What main.py calls: it serves the host, and whatever a board throws, it serves again after a pause.
-
-It starts afresh in the same interpreter: a host at a port keeps the port. After the longest pause a board is reset,
-for what only that cures: a driver that hangs, a heap in pieces.
+"""What main.py calls: it serves the host, and after any exception pauses and serves again, in the same interpreter, so
+that a host keeps its port. After the longest pause it resets the board: a driver may hang, the heap be in pieces.
 """
 
 import gc
@@ -20,8 +18,7 @@ _STEP_MS = const(2000)  # a watchdog may be fed so seldom
 def run(board):
     """Serve until the other end of the board's link has gone, or somebody interrupts; a locked board for ever.
 
-    An exception is counted in board.exceptions and named in board.last_error: its class alone, since a message may hold
-    what is nobody's business. board.restarts counts the starts after the first; both since power on.
+    board.exceptions and board.restarts (starts after the first) count since power on.
     """
     kept = board.keep()
     board.exceptions = kept >> 16

@@ -1,7 +1,6 @@
-"""A TCP connection, with TLS or without, of which no call waits but wait().
+"""A TCP connection, with or without TLS, for MicroPython and CPython. Only wait() waits.
 
-The same on MicroPython and CPython. MicroPython's `ssl` wraps the C module `tls`, which is there even where `ssl`
-is not, so that is what is used.
+MicroPython's `ssl` wraps the C module `tls`, which exists even without `ssl`: so this uses `tls`.
 """
 
 import select

@@ -1,8 +1,8 @@
-"""Updates in the field: UPDATE frames bring a package, which goes into the other one of two folders, and is started
+"""Updates in the field: UPDATE frames bring a package, which is installed in the other one of two folders and started
 once on trial by the loader (firmware/trial/main.py). See shared_specs/update.md.
 
-A package is staged in a file as it comes. Nothing is taken out of it before all of it, read back from flash, carries
-its code under the device's key, and nothing of it runs before boot.bin says so.
+The package is staged in a file, and unpacked only once the whole file, read back from flash, carries its code under the
+device's key. Nothing of it runs before boot.bin says so.
 """
 
 import os
@@ -22,9 +22,7 @@ BOOT = "boot.bin"
 STAGED = "update.bin"
 FOLDERS = ("/lib", "/lib2")
 MAIN = "main.py"  # the last file of a package: a folder that has one is whole
-BOOT_FIELDS = (
-    "<4sBBI"  # magic, folder that has proven itself, state of the other one, its package; then a CRC-32
-)
+BOOT_FIELDS = "<4sBBI"  # magic, proven folder, state of the other one, its package; then a CRC-32
 MAGIC = b"TBT1"
 KEY_LABEL = b"tern update"
 
@@ -67,10 +65,9 @@ class Update:
         self.restart = False  # what is RESTARTING here has no loader, or none that can write
 
     def take(self, frame: memoryview, key: bytes, reply: bytearray) -> int:
-        """Take an UPDATE (memoryview) under `key`, that of the client which it names; write the UPDATED into `reply`.
+        """Take an UPDATE under `key`, that of the client which it names; return the length of the UPDATED in `reply`.
 
-        Return its length. Once all is there each UPDATE, without data as a rule, does the next 10 ms of work. Raises
-        FrameError; then nothing has changed.
+        Once the package is complete, each UPDATE does the next 10 ms of work. Raises FrameError; then nothing changed.
         """
         device, number, offset, total = frames.fields_of(frame, wire.UPDATE, wire.UPDATE_FIELDS)
         answer_key = frames.answer_key(frames.verify(key, frame))

@@ -124,20 +124,13 @@ def error_name(code):
 
 
 def schema_text():
-    """Return the text that two programs must share to understand each other: every layout, limit and code above."""
+    """Return the text of every layout, limit and code above, which two programs must share."""
     frames = (
         (HELLO_REQUEST, HELLO_REQUEST_FIELDS, "nonce"),
-        (
-            HELLO,
-            HELLO_FIELDS,
-            "nonce version schema first clients largest credit budget epoch heap records exceptions restarts entropy "
-            "assessed release n text*n",
-        ),
-        (
-            ROUND,
-            ROUND_FIELDS,
-            "device round model range exponent classes d k batch epochs rate tau length parameters card*length",
-        ),
+        (HELLO, HELLO_FIELDS, "nonce version schema first clients largest credit budget epoch heap records exceptions "
+            "restarts entropy assessed release n text*n"),
+        (ROUND, ROUND_FIELDS, "device round model range exponent classes d k batch epochs rate tau length parameters "
+            "card*length"),
         (REPORT, REPORT_FIELDS, "device round packed*"),
         (REPORTS, REPORTS_FIELDS, "round size (device:I packed*size tag)*"),
         (MODEL, MODEL_FIELDS, "device round model exponent classes d parameters"),
@@ -145,14 +138,14 @@ def schema_text():
         (UPDATE, UPDATE_FIELDS, "device number offset total data*"),
         (UPDATED, UPDATED_FIELDS, "device number wanted state"),
         (ERROR, ERROR_FIELDS, "device round code detail"),
-    )
+    )  # fmt: skip
     lines = ["tern wire %d" % VERSION]
     for kind, layout, names in frames:
         lines.append("%02x %s %s" % (kind, layout, names))
     for limit in (
         TAG_BYTES, KEY_BYTES, MAX_FRAME, CREDIT, IN_FLIGHT, MAX_ROUND, MAX_DIMENSION, MAX_VALUES, MAX_RANGE, MAX_BATCH,
-        MIN_EXPONENT, MAX_EXPONENT, MAX_CARD, MAX_BASE, MAX_PACKED, FLEET_AHEAD, CLIENT_AHEAD,
-        MIN_LOCAL_EXPONENT, MAX_RATE, MAX_TAU, MAX_PACKAGE,
+        MIN_EXPONENT, MAX_EXPONENT, MAX_CARD, MAX_BASE, MAX_PACKED, FLEET_AHEAD, CLIENT_AHEAD, MIN_LOCAL_EXPONENT,
+        MAX_RATE, MAX_TAU, MAX_PACKAGE,
     ):  # fmt: skip
         lines.append(str(limit))
     models = (LINEAR, LOGISTIC, SVM, SOFTMAX, LOCAL, VALUES, CATEGORIES, SOFTMAX_GRADIENT)

@@ -21,7 +21,6 @@ EXTRAS = {
         "yaml": "PyYAML",
     },
     "energy": {"joulescope": "joulescope", "ppk2_api": "ppk2-api"},
-    "bench": {"multi_freq_ldpy": "multi-freq-ldpy", "pure_ldp": "pure-ldp", "statsmodels": "statsmodels"},
 }
 
 

@@ -16,12 +16,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harness.local_sites import LocalSites, Sites
+from harness.local_gateways import processes
 
 from bench.memory import resident
 from ternhost.learn.base import ALGORITHMS
 from ternhost.learn.schedule import Schedule, Terms
-from ternhost.reach.fleet import KINDS
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.run.status import END, Status, Watcher
@@ -54,17 +53,17 @@ def run(
         times.append(time.monotonic() - begun)
         counts += now.reports
         if now.round in _LOOKED_AT or now.round == rounds:
-            held = [resident(site.pid) for site in sites.sites.values() if site.pid]
+            held = [resident(site.pid) for site in sites.values()]
             memory[now.round] = {"gateway_most": max(held), "gateway_least": min(held), "host": resident()}
         tell(f"round {now.round}: {now.reports:,} reports in {times[-1]:.1f} s")
         begun = time.monotonic()
 
-    with tempfile.TemporaryDirectory(prefix="tern-gateways-") as scratch, KINDS.lent("local", LocalSites):
+    with tempfile.TemporaryDirectory(prefix="tern-gateways-") as scratch:
         place = Path(scratch)
-        with Sites(place / "sites", runs) as sites:
+        with processes(place / "sites", runs) as sites:
             options = ALGORITHMS["fedsgd"].Options(dataset=dataset)
             schedule = Schedule(rounds=rounds)
-            asked = RunOptions("fedsgd", options, sites.fleet, Terms(deadline=600.0), schedule)
+            asked = RunOptions("fedsgd", options, f"local:{place / 'sites'}", Terms(deadline=600.0), schedule)
             watcher = Watcher(status=status, warn=tell)
             with Run.begin(asked, watcher=watcher, parent=place / "runs") as begun_run:
                 begun = time.monotonic()

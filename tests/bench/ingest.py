@@ -1,6 +1,6 @@
 """How fast reports come in through a broker: checked, deduplicated, committed and counted, beside merely counted.
 
-    python -m bench.ingest [--reports N] [--batch N] [--qos N] [--bridge] [--profile] [--pages N] [--pairs N]
+    python -m bench.ingest [--reports N] [--batch N] [--qos N] [--bridge] [--profile]
 
 A process of its own makes the reports of a fleet beforehand and publishes them over one connection, as fast as the host
 takes them: each by itself, or many in a REPORTS frame. The same client library then counts the same messages and does
@@ -24,7 +24,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -52,8 +52,6 @@ _PATIENCE = 30.0
 MOST_IN_A_FRAME = (wire.MAX_FRAME - frames.end_of(wire.REPORTS_FIELDS)) // (4 + 1 + wire.TAG_BYTES)
 
 MISTAKES = ("lost", "counted_twice", "not_counted", "not_as_sent")  # of a result: 0 if all is well
-
-Beside = Callable[[Path], contextlib.AbstractContextManager[Any]]  # what goes on meanwhile, of that store
 
 
 def run(
@@ -86,9 +84,8 @@ def measure(
     devices: int,
     profile: bool = False,
     bridge: bool = False,
-    beside: Beside = contextlib.nullcontext,
 ) -> dict[str, Any]:
-    """As `run`, once; `beside` goes on while the reports come in."""
+    """As `run`, once."""
     devices = min(devices, reports)
     with tempfile.TemporaryDirectory(prefix="tern-ingest-") as directory, contextlib.ExitStack() as stack:
         path = Path(directory) / store_file.NAME
@@ -99,7 +96,7 @@ def measure(
         with Store(path) as store:
             store.add_devices({device: key_of(device) for device in range(1, devices + 1)})
         empty = path.stat().st_size
-        with beside(path), Store(path) as store:
+        with Store(path) as store:
             profiler = cProfile.Profile() if profile else contextlib.nullcontext()
             with profiler:
                 found = asyncio.run(_ingest(access, load, loader, store))
@@ -356,17 +353,8 @@ def main() -> int:
     parser.add_argument(
         "--profile", action="store_true", help="print where the time goes; this slows it down"
     )
-    parser.add_argument(
-        "--pages", type=int, default=0, help="compare with so many pages of tern dashboard open"
-    )
-    parser.add_argument("--pairs", type=int, default=5, help="with --pages: so often")
     args = parser.parse_args()
-    if args.pages:
-        from bench import looked_at
-
-        result = looked_at.compare(args.reports, args.batch, args.qos, DEVICES, args.pages, args.pairs)
-    else:
-        result = run(args.reports, batch=args.batch, qos=args.qos, profile=args.profile, bridge=args.bridge)
+    result = run(args.reports, batch=args.batch, qos=args.qos, profile=args.profile, bridge=args.bridge)
     print(json.dumps(result, indent=1))
     return any(result.get(name) for name in MISTAKES)
 

@@ -3,13 +3,12 @@
 import os
 from typing import Any
 
-import numpy as np
-
 from ternhost.errors import UsageError
 
 
-def add(x: float, y: float, times: int = 1) -> list[dict[str, Any]]:
-    return [{"sum": x + y, "process": os.getpid()}] * times
+def add(x: float, y: float) -> list[dict[str, Any]]:
+    row = {"sum": x + y, "process": os.getpid(), "threads": os.environ.get("OMP_NUM_THREADS")}
+    return [row]
 
 
 def fail(x: int) -> list[dict[str, Any]]:
@@ -18,8 +17,3 @@ def fail(x: int) -> list[dict[str, Any]]:
 
 def end(x: int) -> list[dict[str, Any]]:
     os._exit(1)
-
-
-def algebra(n: int) -> list[dict[str, Any]]:
-    a = np.random.default_rng(n).normal(size=(300, 300))
-    return [{"determinant": float(np.linalg.slogdet(a @ a.T)[1])}]

@@ -1,37 +1,43 @@
 """Gateways that are treated badly: they, the way to them and the host are killed at any time; and the books that must
 balance in the end: what the host has counted is what one aggregator counts that has every report and every key.
+
+    python -m harness.gateways [--way flower] [--gateways 5] [--devices 10000] [--rounds 20] [--kills 10]
 """
 
+import argparse
+import json
 import os
 import random
+import shutil
 import signal
-import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections import defaultdict
+from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
+from statistics import median
 
 import warm
 
-from harness import books, stores
-from harness.local_sites import Sites
+from harness import books, local_gateways, stores
+from harness.raw_client import wait_for
 from tern import card as cards
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import decode_body
 from ternhost.count.rounds import Round
 from ternhost.provision.boards import board_directories
+from ternhost.reach.broker.mosquitto import free_port
 from ternhost.reach.gateway.site_fleet import SiteFleet
 from ternhost.store.store import Store
 
 _TERN = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
-from harness.local_sites import LocalSites
+import harness.local_gateways
 from ternhost.cli import main
-from ternhost.reach.fleet import KINDS
-KINDS.register("local", LocalSites)
 sys.exit(main())
 """
 TERN = [sys.executable, "-c", _TERN]
@@ -44,27 +50,20 @@ def _started(command, log):
 
 
 def _end(process):
-    if process is not None:
-        process.kill()
-        process.wait()
+    process.kill()
+    process.wait()
 
 
-def _below(pid):
-    """The processes below one, and their command lines."""
-    parents, found = {}, {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
+def processes(*words):
+    """The processes of this machine with all of these words in their command lines."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            parents[int(status.parent.name)] = int(status.read_text().rpartition(")")[2].split()[1])
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:
             continue
-    below = {pid}
-    while more := {child for child, parent in parents.items() if parent in below} - below:
-        below |= more
-    for child in below - {pid}:
-        try:
-            found[child] = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:
-            continue
+        if all(word in command for word in words):
+            found.append(int(process.name))
     return found
 
 
@@ -74,21 +73,21 @@ class Local:
     victims = ("gateway", "host")
 
     def __init__(self, directory, runs):
-        self._sites = Sites(directory, runs)
-        self.fleet = self._sites.fleet
-        self.store = directory / "server" / "store.sqlite"
+        self._directory, self._runs = directory, runs
+        self._stack = ExitStack()
+        self.fleet = f"local:{directory}"
 
     def start(self):
-        self._sites.__enter__()
+        started = local_gateways.processes(self._directory, self._runs, warm.Popen)
+        self._sites = self._stack.enter_context(started)
 
     def stop(self):
-        self._sites.__exit__(None, None, None)
+        self._stack.close()
 
     def kill(self, what, name):
         """End a process with SIGKILL, and start it again where nobody else does."""
-        site = self._sites.sites[name]
-        site.kill()
-        site.start()
+        self._sites[name].kill()
+        self._sites[name].start()
 
 
 class Flower:
@@ -99,15 +98,11 @@ class Flower:
     def __init__(self, directory, runs):
         from ternhost.reach.gateway.flower.files import write_gateways
 
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        write_gateways(directory, list(runs), port=port)
+        self._port = write_gateways(directory, list(runs), port=free_port()).port
         for name, own in runs.items():
             SiteFleet.of(directory / name, own).save(directory / name)
         self.directory = directory
         self.fleet = f"flower:{directory}"
-        self.store = directory / "server" / "store.sqlite"
         self._gateways = dict.fromkeys(runs)
         self._superlink = None
 
@@ -124,12 +119,10 @@ class Flower:
 
     def stop(self):
         for process in (*self._gateways.values(), self._superlink):
-            if process is not None:
-                process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGTERM)
         for process in (*self._gateways.values(), self._superlink):
             try:
-                if process is not None:
-                    process.wait(10)
+                process.wait(10)
             except subprocess.TimeoutExpired:
                 _end(process)
 
@@ -139,14 +132,13 @@ class Flower:
             _end(self._gateways[name])
             self._start(name)
             return
-        root, word = {
-            "node": (self._gateways[name].pid, "links.flower.node"),
-            "superlink": (self._superlink.pid, "links.flower.superlink"),
-            "serverapp": (self._superlink.pid, "flwr-serverapp"),
+        words = {
+            "node": ("gateway.flower.node", str(self.directory / name)),
+            "superlink": ("gateway.flower.superlink", str(self.directory)),
+            "serverapp": ("flwr-serverapp", f":{self._port} "),
         }[what]
-        for pid, command in _below(root).items():
-            if word in command:
-                os.kill(pid, signal.SIGKILL)
+        for pid in wait_for(lambda: processes(*words)):
+            os.kill(pid, signal.SIGKILL)
 
 
 WAYS = {"local": Local, "flower": Flower}
@@ -169,6 +161,7 @@ class Arena:
         }
         self.devices = range(1, devices + 1)
         self.way = WAYS[way](self.directory / "sites", self.runs)
+        self.store = self.directory / "sites" / "server" / "store.sqlite"
         self.killed = defaultdict(int)
         self.recoveries = defaultdict(list)  # seconds from a kill to the end of the next round
         self._pending = []
@@ -209,8 +202,11 @@ class Arena:
         self.killed[what] += 1
         self._pending.append((what, time.monotonic()))
 
-    def torment(self, kills, seconds=4.0):
-        """Kill each of the victims so often, at random moments, `seconds` apart on average, while rounds go on."""
+    def torment(self, kills, seconds=4.0, apart=False):
+        """Kill each of the victims so often, at random moments, `seconds` apart on average, while rounds go on.
+
+        apart: the next one only after a round has ended.
+        """
         todo = [what for what in self.way.victims for _ in range(kills)]
         self._random.shuffle(todo)
         for what in todo:
@@ -218,6 +214,8 @@ class Arena:
             if self.ended() >= self.rounds:
                 break
             self.kill(what)
+            while apart and self._pending and self.ended() < self.rounds:
+                self._let_go_on(0.1)
 
     def finish(self):
         """Until all rounds have ended."""
@@ -228,9 +226,9 @@ class Arena:
 
     def ended(self):
         """How many rounds have ended."""
-        if not self.way.store.exists():
+        if not self.store.exists():
             return 0
-        with Store(self.way.store, beside=True) as store:
+        with Store(self.store, beside=True) as store:
             return sum(ended != "abandoned" for _, ended, _ in stores.ended_rounds(store))
 
     def _let_go_on(self, seconds):
@@ -259,7 +257,7 @@ class Arena:
 
         Raises AssertionError where they do not balance.
         """
-        with Store(self.way.store, beside=True) as store:
+        with Store(self.store, beside=True) as store:
             rounds = store.rounds()
             tallies = {asked.number: store.tallies(asked.number) for asked in rounds}
         numbers = [number for number, own in tallies.items() if own]
@@ -280,43 +278,71 @@ class Arena:
         return {"rounds": len(numbers), "reports": reports, "micro_epsilon_each": cost}
 
     def _recount(self, rounds):
-        # One store with all keys and all reports; its rounds are open, so that an aggregator takes them up.
-        path = self.directory / "recount.sqlite"
-        path.unlink(missing_ok=True)
-        stores = [Store(self.way.store.parents[1] / name / "store.sqlite", beside=True) for name in self.runs]
-        with Store(path) as union:
-            for own in stores:
-                union.add_devices(own.keys())
-            for asked in rounds:
-                union.open_round(Round(asked.number, asked.cohorts, len(self.devices)))
-                for own in stores:
-                    union.add_reports(own.report_batches(asked.number))
-            aggregator = Aggregator(union)
-            aggregator.resume(0.0)
-            results = {result.number: result for result in aggregator.tick(0.0)}
-        for own in stores:
-            own.close()
+        stores = [Store(self.store.parents[1] / name / "store.sqlite", beside=True) for name in self.runs]
+        results = recounted(self.directory / "recount.sqlite", stores, rounds)
         return {
             number: [(cohort.reports, cohort.counts.tolist()) for cohort in result.cohorts]
             for number, result in results.items()
         }
 
     def _spent(self):
-        sites = [board_directories(self.way.store.parents[1] / name, self._boards) for name in self.runs]
+        sites = [board_directories(self.store.parents[1] / name, self._boards) for name in self.runs]
         return books.spent(chain(*sites))
 
 
-def run(directory, *, kills, seconds=4.0, **options):
+def recounted(path, stores, rounds):
+    """The results of rounds by number, as one aggregator counts them that has every key and report of these stores."""
+    path.unlink(missing_ok=True)
+    with Store(path) as union, ExitStack() as closing:
+        for own in stores:
+            closing.callback(own.close)
+            union.add_devices(own.keys())
+        for asked in rounds:
+            quorum = sum(len(cohort.devices) for cohort in asked.cohorts)
+            union.open_round(Round(asked.number, asked.cohorts, quorum))
+            for own in stores:
+                union.add_reports(own.report_batches(asked.number))
+        aggregator = Aggregator(union)
+        aggregator.resume(0.0)
+        return {result.number: result for result in aggregator.tick(0.0)}
+
+
+def run(directory, *, kills, seconds=4.0, apart=False, **options):
     """A whole trial: its figures. Raises AssertionError where the books do not balance."""
     begun = time.monotonic()
     with Arena(directory, **options) as arena:
-        arena.torment(kills, seconds)
+        arena.torment(kills, seconds, apart)
         arena.finish()
     longest = {what: round(max(times), 1) for what, times in arena.recoveries.items()}
+    middle = {what: round(median(times), 1) for what, times in arena.recoveries.items()}
     took = round(time.monotonic() - begun, 1)
     return {
         **arena.books(),
         "killed": dict(arena.killed),
         "longest_recovery_s": longest,
+        "median_recovery_s": middle,
         "seconds": took,
     }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--way", choices=WAYS, default="flower")
+    options = {"gateways": 5, "devices": 10_000, "boards": 2, "rounds": 20, "kills": 10, "seed": 1}
+    for name, value in {**options, "seconds": 6.0, "pause": 1.0}.items():  # as of Arena and torment
+        parser.add_argument(f"--{name}", type=type(value), default=value)
+    parser.add_argument(
+        "--apart", action="store_true", help="kill only after a round has ended since the last"
+    )
+    parser.add_argument("--keep", help="directory for the files")
+    args = parser.parse_args()
+    directory = args.keep or tempfile.mkdtemp(prefix="tern-gateways-")
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    options = {name: value for name, value in vars(args).items() if name != "keep"}
+    print(json.dumps(run(directory, **options)))
+    if not args.keep:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

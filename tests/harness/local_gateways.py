@@ -1,22 +1,94 @@
-"""Gateways in threads of this process, for tests; harness.gateways has them as processes that are killed."""
+"""Gateways on this machine without Flower between them and the host: in threads of this process, or as processes of
+this file, which can be killed.
+"""
 
+import os
+import subprocess
+import sys
 import threading
+import time
 from contextlib import contextmanager
+from pathlib import Path
 
-from harness.local_sites import LocalSites
+from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.reach.fleet import KINDS
-from ternhost.reach.gateway.post import SOCKET, call, serve_locally
+from ternhost.reach.gateway.fleet import OverFlower
+from ternhost.reach.gateway.post import SERVER, SOCKET, Post, call, serve_locally, served
 from ternhost.reach.gateway.site_fleet import SiteFleet, opened
+from ternhost.store import store_file
+
+LOG = "gateway.log"
+_START = 120.0  # seconds to start or to end
+_TIMEOUT = 600.0  # seconds that a gateway may take to answer
+_PROGRAM = (
+    f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+    "from harness.local_gateways import main; main(sys.argv[1])"
+)
+
+
+class LocalPost(Post):
+    """To the gateways whose directories are in `directory`, each through its own socket."""
+
+    def __init__(self, directory):
+        super().__init__()
+        self._directory = Path(directory)
+
+    def __enter__(self):
+        if not self._directory.is_dir():
+            raise UsageError(f"{self._directory} is no directory of gateways")
+        return self
+
+    def __exit__(self, *_):
+        pass  # its threads end with their answers, and hold nothing
+
+    def sites(self):
+        """The directories with a socket; one that nobody serves cannot be reached."""
+        return {path.parent.name: served(path) for path in sorted(self._directory.glob(f"*/{SOCKET}"))}
+
+    def send(self, site, payload):
+        threading.Thread(target=self._ask, args=(site, payload), daemon=True).start()
+
+    def _ask(self, site, payload):
+        try:
+            answer = call(self._directory / site / SOCKET, payload, _TIMEOUT)
+        except TernError as error:
+            self.received(site, None, error.message)
+        else:
+            self.received(site, answer)
+
+    def condition(self):
+        return ""
+
+
+class LocalSites(OverFlower):
+    """Gateways whose directories are in one, each behind its own socket."""
+
+    form = "local:DIR"
+    about = "gateways on this machine"
+
+    @property
+    def default_store(self):
+        return self.directory / SERVER / store_file.NAME
+
+    def registered(self):
+        return {}
+
+    def post(self):
+        return LocalPost(self.directory)
+
 
 KINDS.register("local", LocalSites)
+
+
+# In threads of this process
 
 
 class Running:
     """A gateway that serves its socket from a thread that has its store."""
 
     def __init__(self, directory, runs, through=None, serve=None):
-        """runs: the options of its fleet. through: (handle, payload) -> reply, in the place of its own handle. serve:
-        what brings questions to it, serve(directory, handler); by default its socket alone.
+        """runs: the options of its fleet. through: (handle, payload) -> reply, instead of its own handle. serve: what
+        brings questions to it, serve(directory, handler); by default its socket alone.
         """
         self.directory = directory
         self.warnings = []
@@ -51,7 +123,7 @@ class Running:
 
     def start(self):
         self._thread.start()
-        self._ready.wait()
+        assert self._ready.wait(_START), f"the gateway in {self.directory} does not start"
         if self._problem:
             raise self._problem
         return self
@@ -59,7 +131,8 @@ class Running:
     def stop(self):
         if hasattr(self, "gateway"):
             self.gateway.stop()
-        self._thread.join()
+        self._thread.join(_START)
+        assert not self._thread.is_alive(), f"the gateway in {self.directory} does not end"
 
 
 @contextmanager
@@ -74,3 +147,74 @@ def gateways(directory, runs, through=None, serve=None):
     finally:
         for running in found.values():
             running.stop()
+
+
+# As processes
+
+
+class Site:
+    """The process of one gateway, which can be killed and started again."""
+
+    def __init__(self, directory, runs, popen):
+        """runs: the options of its fleet (SiteFleet). popen: subprocess.Popen, or another one."""
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        SiteFleet.of(directory, runs).save(directory)
+        self._popen = popen
+        self._process = None
+
+    def start(self):
+        """Start it; it may take a while until it answers."""
+        with open(self.directory / LOG, "ab") as log:
+            command = [sys.executable, "-c", _PROGRAM, str(self.directory)]
+            self._process = self._popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    @property
+    def pid(self):
+        return self._process.pid
+
+    def wait(self, end):
+        """Until it has its socket. Raises DeviceError if it has ended, or where that takes too long."""
+        while not (self.directory / SOCKET).exists():
+            if self._process.poll() is not None or time.monotonic() > end:
+                log = (self.directory / LOG).read_text(errors="replace")
+                raise DeviceError(f"the gateway in {self.directory} does not start: {log[-500:]}")
+            time.sleep(0.02)
+
+    def kill(self):
+        """End it at once, as a power cut does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+@contextmanager
+def processes(directory, runs, popen=subprocess.Popen):
+    """Gateways by name, each a process; runs: by name, the options of each one's fleet."""
+    sites = {name: Site(Path(directory) / name, own, popen) for name, own in runs.items()}
+    try:
+        for site in sites.values():
+            site.start()
+        end = time.monotonic() + _START
+        for site in sites.values():
+            site.wait(end)
+        yield sites
+    finally:
+        for site in sites.values():
+            site.kill()
+
+
+def main(directory):
+    """Run the gateway of a directory, as its gateway.json says, until it is killed."""
+    os.umask(0o077)
+    directory = Path(directory)
+
+    def warn(message):
+        print(message, flush=True)
+
+    with (
+        opened(directory, SiteFleet.of(directory, {}), warn) as gateway,
+        serve_locally(directory / SOCKET, gateway.handle),
+    ):
+        gateway.run()

@@ -1,12 +1,21 @@
 import pytest
 import rig
 
+from terntools.boards import deploy
 from terntools.emulators.micropython import find_micropython
 
 
 @pytest.fixture(scope="session")
 def micropython():
     return find_micropython()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def patience():
+    """An emulated board starts in a second; on a busy machine it may take far longer."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(deploy, "HELLO_WAIT", 300.0)
+        yield
 
 
 @pytest.fixture

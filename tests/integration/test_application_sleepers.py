@@ -29,7 +29,7 @@ from terntools.emulators.unix_fleet import FIRMWARE
 
 PROGRAM = Path(__file__).with_name("once_program.py")
 BOARDS = 30
-ROUNDS = 6
+ROUNDS = 4
 AT_ONCE = 10  # processes
 WAKE_S = 60  # what provisioning says; here they wake more often
 ONCE_MS = 15_000  # that a wake may take where its host or its broker are slow
@@ -115,7 +115,7 @@ def test_each_that_wakes_is_counted_once(tmp_path, micropython):
     assert [(line["asked"], line["reports"], line["refusals"]) for line in ends] == ROUNDS * [
         (BOARDS, BOARDS, 0)
     ]
-    assert kills >= 4
+    assert kills >= 3
     with Store(path, create=False) as store:
         reporters = [store.reporters(one.number) for one in store.rounds()]
     assert [sorted(one) for one in reporters] == ROUNDS * [list(range(1, BOARDS + 1))]

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import time
@@ -26,9 +25,8 @@ sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not 
 pytest.importorskip("nicegui", reason="the extra dashboard is not installed")
 CHROMIUM = shutil.which("chromium")
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
-second_group = pytest.mark.xdist_group(
-    "second"
-)  # with a browser of its own, so that two processes share the tests
+# With a browser of its own, so that two processes share the tests.
+second_group = pytest.mark.xdist_group("second")
 BOARDS = 10_000
 SECTIONS = ("Learning", "Fleet", "Round", "Privacy", "Runs")
 PATIENCE = 30_000  # milliseconds, on a busy machine
@@ -40,12 +38,6 @@ def browser():
         launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield launched
         launched.close()
-
-
-@pytest.fixture
-def small(tmp_path):
-    """A run's directory with 50 boards."""
-    return seen.make(tmp_path / "runs", 50)
 
 
 @contextmanager
@@ -66,6 +58,16 @@ def dashboard(place, *more):
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0
     assert not errors, errors
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """The URL of a page over a run with 50 boards; beside it is a run with a long name."""
+    place = tmp_path_factory.mktemp("small")
+    words = ["serve", "--fleet", "simulated:60", "--rounds", "2", "--no-report", "--quiet", "--name"]
+    warm.run([*TERN, *words, "greenhouse-" * 8 + "2026"], cwd=place, check=True, stdout=subprocess.DEVNULL)
+    with dashboard(seen.make(place / "runs", 50)) as url:
+        yield url
 
 
 class Visit:
@@ -132,19 +134,53 @@ def visit(browser):
 
 
 @needs_browser
-def test_a_new_round_is_seen(small, visit):
-    with dashboard(small) as url, Store(small / store_file.NAME) as store:
+def test_a_store_is_shown_as_it_is_from_before_its_run_until_it_is_gone(tmp_path, visit):
+    path = tmp_path / store_file.NAME
+    with Store(path):
+        pass
+    with dashboard(path) as url:
         there = visit(url)
-        there.open()
-        before = store.run("greenhouses").state["rounds"]
-        for number in range(before + 1, before + 4):
-            seen.end_round(store, number, 50, auc=0.87, accuracy=0.9, log_loss=0.3, tau=0.5)
-            there.wait_for_tile("rounds ended", str(number))
-            seen.begin_round(store, number + 1, range(1, 51))
-        there.page.get_by_role("tab", name="Round").click()
-        there.page.wait_for_selector(f"text=Round {number + 1}: 0 of the 50 reports")
-        seen.report(store, number + 1, range(1, 31))
-        there.page.wait_for_selector(f"text=Round {number + 1}: 30 of the 50 reports")
+        page = there.open()
+        for section, words in (
+            ("Learning", "tern train --fleet"),
+            ("Fleet", "tern serve --fleet"),
+            ("Round", "begins the next one"),
+            ("Privacy", "No run yet"),
+            ("Runs", "No run has begun"),
+        ):
+            page.get_by_role("tab", name=section).click()
+            page.wait_for_selector(f".q-tab-panel .empty:visible >> text={words}")
+
+        words = ["serve", "--fleet", "simulated:50", "--rounds", "2", "--no-report", "--quiet"]
+        command = [*TERN, *words, "--store", str(path), "--name", seen.NAME]
+        warm.run(command, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+        there.wait_for_tile("rounds ended", "2")
+        with Store(path) as store:
+            for number in (3, 4):
+                seen.begin_round(store, number, range(1, 51))
+                seen.end_round(store, number, 50, auc=0.87, accuracy=0.9, log_loss=0.3, tau=0.5)
+                there.wait_for_tile("rounds ended", str(number))
+            page.get_by_role("tab", name="Round").click()
+            seen.begin_round(store, 5, range(1, 51))
+            page.wait_for_selector("text=Round 5: 0 of the 50 reports")
+            seen.report(store, 5, range(1, 31))
+            page.wait_for_selector("text=Round 5: 30 of the 50 reports")
+
+        away = path.with_name("away.sqlite")
+        path.rename(away)
+        page.wait_for_selector(".note:visible >> text=not there any more")
+        assert there.tile("rounds ended") == "4"
+        locker = sqlite3.connect(away, isolation_level=None)
+        locker.execute("PRAGMA locking_mode = EXCLUSIVE")
+        locker.execute("BEGIN EXCLUSIVE")
+        away.rename(path)
+        page.wait_for_selector(".note:visible >> text=locked")
+        assert there.tile("rounds ended") == "4"
+        locker.execute("ROLLBACK")
+        locker.close()
+        page.wait_for_selector(".note", state="hidden")
+        assert there.tile("rounds ended") == "4"
+    assert not there.complaints
 
 
 @needs_browser
@@ -201,30 +237,6 @@ def test_a_run_that_is_killed_and_goes_on_stays_in_sight(tmp_path, visit, microp
 
 
 @needs_browser
-def test_a_store_that_is_locked_or_gone_is_shown_as_it_was_with_a_note(small, visit):
-    path = small / store_file.NAME
-    with dashboard(path) as url:
-        there = visit(url)
-        page = there.open()
-        rounds = there.tile("rounds ended")
-        away = path.with_name("away.sqlite")
-        path.rename(away)
-        page.wait_for_selector(".note:visible >> text=not there any more")
-        assert there.tile("rounds ended") == rounds
-        locker = sqlite3.connect(away, isolation_level=None)
-        locker.execute("PRAGMA locking_mode = EXCLUSIVE")
-        locker.execute("BEGIN EXCLUSIVE")
-        away.rename(path)
-        page.wait_for_selector(".note:visible >> text=locked")
-        assert there.tile("rounds ended") == rounds
-        locker.execute("ROLLBACK")
-        locker.close()
-        page.wait_for_selector(".note", state="hidden")
-        assert there.tile("rounds ended") == rounds
-    assert not there.complaints
-
-
-@needs_browser
 @second_group
 @pytest.mark.slow
 def test_nothing_is_asked_of_the_outside_nothing_complains_and_no_key_is_served(small, visit):
@@ -232,25 +244,29 @@ def test_nothing_is_asked_of_the_outside_nothing_complains_and_no_key_is_served(
     words = {f"password of device {device}": mqtt.password(seen.key_of(device)) for device in range(1, 51)}
     keys["key of the fleet"] = seen.FLEET_KEY
     served = b""
-    with dashboard(small) as url:
-        for options in (
-            {"viewport": {"width": 1280, "height": 900}},
-            {"viewport": {"width": 400, "height": 800}, "color_scheme": "dark"},
-        ):
-            there = visit(url, **options)
-            page = there.open()
-            for section in SECTIONS:
-                page.get_by_role("tab", name=section).click()
-                page.wait_for_selector(".q-tab-panel .card")
-                page.wait_for_timeout(300)
-                wide = page.evaluate("document.documentElement.scrollWidth")
-                assert wide <= options["viewport"]["width"], section
-            dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
-            assert (dark == "rgb(18, 22, 28)") == (options.get("color_scheme") == "dark")
-            address = url.removeprefix("http://")
-            assert [one for one in there.asked if one.split("://")[1].split("/")[0] + "/" != address] == []
-            assert there.complaints == []
-            served += b"\0".join(there.received())
+    for options in (
+        {"viewport": {"width": 1280, "height": 900}},
+        {"viewport": {"width": 400, "height": 800}, "color_scheme": "dark"},
+    ):
+        there = visit(small, **options)
+        page = there.open()
+        for section in SECTIONS:
+            page.get_by_role("tab", name=section).click()
+            page.wait_for_selector(".q-tab-panel .card")
+            page.wait_for_timeout(300)
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= options["viewport"]["width"], section
+        removes = page.locator(".q-chip__icon--remove:visible")
+        removes.nth(1).wait_for(timeout=PATIENCE)  # of both runs
+        for remove in removes.all():
+            right = remove.evaluate("own => own.getBoundingClientRect().right")
+            assert right <= options["viewport"]["width"], "long names fit a phone"
+        dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (dark == "rgb(18, 22, 28)") == (options.get("color_scheme") == "dark")
+        address = small.removeprefix("http://")
+        assert [one for one in there.asked if one.split("://")[1].split("/")[0] + "/" != address] == []
+        assert there.complaints == []
+        served += b"\0".join(there.received())
     assert len(served) > 1_000_000
     assert b"three-outputs" in served
     assert b"greenhouse-00042" in served, "bodies and frames are looked through"
@@ -283,35 +299,23 @@ UPGRADE = {
 SOCKET = "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
 
 
+@second_group
 def test_another_name_and_another_page_are_refused_and_so_is_another_machine(small):
-    with dashboard(small) as url:
-        address = url.removeprefix("http://").rstrip("/")
-        port = int(address.split(":")[1])
-        assert ask(url) == ask(url, Host=f"localhost:{port}") == ask(url, "/boards") == 200
-        for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"127.0.0.1:{port + 1}", "[::1]"):
-            assert ask(url, Host=host) == 403
-            assert ask(url, "/boards", Host=host) == 403
-            assert ask(url, SOCKET, **UPGRADE, Host=host) == 403
-        for origin in ("http://evil.example", "null", f"https://{address}", f"http://127.0.0.1:{port + 1}"):
-            assert ask(url, SOCKET, **UPGRADE, Origin=origin) == 403
-            assert ask(url, "/boards", Origin=origin) == 403
-        assert ask(url, SOCKET, **UPGRADE, Origin=f"http://{address}") == 101
-        listening = subprocess.run(["ss", "-ltnH"], capture_output=True, text=True, check=False).stdout
-        assert f"0.0.0.0:{port}" not in listening
-        for path in ("/docs", "/openapi.json", "/../store.sqlite", "/store.sqlite"):
-            assert ask(url, path) == 404
-
-
-def test_a_port_that_is_taken_is_said_and_the_default_falls_on(small):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        done = warm.run(
-            [*TERN, "dashboard", str(small), "--port", str(port)], capture_output=True, text=True, timeout=60
-        )
-        assert done.returncode == 2
-        assert f"port {port} cannot be had" in done.stderr
-    done = warm.run([*TERN, "dashboard", str(small / "none")], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, "there is no run or store" in done.stderr) == (2, True)
+    url, address = small, small.removeprefix("http://").rstrip("/")
+    port = int(address.split(":")[1])
+    assert ask(url) == ask(url, Host=f"localhost:{port}") == ask(url, "/boards") == 200
+    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"127.0.0.1:{port + 1}", "[::1]"):
+        assert ask(url, Host=host) == 403
+        assert ask(url, "/boards", Host=host) == 403
+        assert ask(url, SOCKET, **UPGRADE, Host=host) == 403
+    for origin in ("http://evil.example", "null", f"https://{address}", f"http://127.0.0.1:{port + 1}"):
+        assert ask(url, SOCKET, **UPGRADE, Origin=origin) == 403
+        assert ask(url, "/boards", Origin=origin) == 403
+    assert ask(url, SOCKET, **UPGRADE, Origin=f"http://{address}") == 101
+    listening = subprocess.run(["ss", "-ltnH"], capture_output=True, text=True, check=False).stdout
+    assert f"0.0.0.0:{port}" not in listening
+    for path in ("/docs", "/openapi.json", "/../store.sqlite", "/store.sqlite"):
+        assert ask(url, path) == 404
 
 
 @needs_browser
@@ -332,10 +336,12 @@ def test_a_served_fleet_is_shown_beside_and_the_page_ends_with_it_however_it_end
             if found := re.search(r"http://\S+/", line):
                 url = found[0]
                 break
-        there = visit(url)
-        there.open()
-        there.page.wait_for_function("document.querySelector('main.tern .tile .value').textContent > 5")
-        there.close()
+        assert ask(url) == 200
+        if number == signal.SIGINT:
+            there = visit(url)
+            there.open()
+            there.page.wait_for_function("document.querySelector('main.tern .tile .value').textContent > 5")
+            there.close()
         host.send_signal(number)
         host.communicate(timeout=60)
         end = time.monotonic() + 30
@@ -347,35 +353,3 @@ def test_a_served_fleet_is_shown_beside_and_the_page_ends_with_it_however_it_end
             time.sleep(0.1)
         else:
             pytest.fail(f"the page is still there after {number.name}")
-
-
-@needs_browser
-def test_long_names_fit_a_phone(tmp_path, visit):
-    name = "greenhouse-" * 8 + "2026"
-    words = ["serve", "--fleet", "simulated:60", "--rounds", "2", "--name", name, "--no-report", "--quiet"]
-    warm.run([*TERN, *words], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
-    with dashboard(tmp_path / "runs" / name) as url:
-        page = visit(url, viewport={"width": 400, "height": 800}).open("runs")
-        remove = page.locator(".q-chip__icon--remove:visible")
-        remove.wait_for(timeout=PATIENCE)
-        assert remove.evaluate("own => own.getBoundingClientRect().right") <= 400
-
-
-@needs_browser
-def test_what_there_is_nothing_of_says_what_to_do(tmp_path, visit):
-    path = tmp_path / store_file.NAME
-    with Store(path):
-        pass
-    with dashboard(path) as url:
-        there = visit(url)
-        page = there.open()
-        for section, words in (
-            ("Learning", "tern train --fleet"),
-            ("Fleet", "tern serve --fleet"),
-            ("Round", "begins the next one"),
-            ("Privacy", "No run yet"),
-            ("Runs", "No run has begun"),
-        ):
-            page.get_by_role("tab", name=section).click()
-            page.wait_for_selector(f".q-tab-panel .empty:visible >> text={words}")
-    assert not there.complaints

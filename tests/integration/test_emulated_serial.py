@@ -187,17 +187,3 @@ def test_tools_can_interrupt(port: Port) -> None:
     assert port.process.wait(TIMEOUT) == 1
     assert port.process.stderr
     assert b"KeyboardInterrupt" in port.process.stderr.read()
-
-
-def test_killed_and_started_again_it_sends_the_same_report(tmp_path: Path) -> None:
-    small_board.provision(str(tmp_path))
-    seen = []
-    for _ in range(3):
-        port = Port(tmp_path, "pty master")
-        seen.append(report_of(port, 1))
-        port.process.kill()
-        port.process.wait()
-        port.close()
-        assert port.process.stderr
-        port.process.stderr.close()
-    assert seen[0] == seen[1] == seen[2]

@@ -3,11 +3,11 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import ssl
 import subprocess
-import sys
 import threading
 import time
 from contextlib import ExitStack, suppress
@@ -42,6 +42,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode import node_auth_http_interceptor
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+from harness.gateways import processes
 from harness.raw_client import wait_for
 from warm import TERN
 
@@ -53,6 +54,7 @@ from ternhost.reach.gateway.flower.control import Control
 from ternhost.reach.gateway.flower.files import GatewaySite, Server, write_gateways
 from ternhost.reach.gateway.flower.serverapp import content
 from ternhost.reach.gateway.flower.serving import SuperLink
+from ternhost.reach.gateway.messages import Hello, Here, decode
 
 LATE = 120.0  # seconds: six tests at a time, on a busy machine
 AGAIN = 5.0  # seconds after which a question is asked again, as the driver does
@@ -111,21 +113,8 @@ class Fleet:
 
     def server_app(self):
         """The process of the ServerApp."""
-        found = [
-            pid
-            for pid, words in processes()
-            if "flwr-serverapp" in words and f":{self.server.port} " in words
-        ]
+        found = processes("flwr-serverapp", f":{self.server.port} ")
         return found[0] if len(found) == 1 else None
-
-
-def processes():
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            try:
-                yield int(process.name), (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            except OSError:
-                continue
 
 
 def say(directory, word):
@@ -139,7 +128,7 @@ def running(tmp_path_factory):
     with ExitStack() as stack:
         directory = tmp_path_factory.mktemp("flower")
         yield Fleet(directory, stack)
-    assert not [words for _, words in processes() if str(directory) in words]
+    assert not processes(str(directory))
 
 
 @pytest.fixture
@@ -149,15 +138,14 @@ def fleet(running):
     running.hold.set()
 
 
-def test_answers_come_under_the_names_of_their_sites(fleet):
+def test_answers_and_errors_come_under_the_names_of_their_sites(fleet):
     assert fleet.post.sites() == dict.fromkeys(SITES, True)
     assert fleet.ask(os.urandom(100_000)) == []
-
-
-def test_a_sites_error_is_told(fleet):
     fleet.post.send("south", b"refuse")
     (reply,) = wait_for(lambda: fleet.post.receive(1.0), LATE)
     assert (reply.site, reply.payload, reply.error) == ("south", None, "its budget is spent")
+    with pytest.raises(UsageError, match="served already"), FlowerPost(fleet.directory):
+        pass
 
 
 def test_several_questions_are_answered_at_once(fleet):
@@ -171,12 +159,9 @@ def test_several_questions_are_answered_at_once(fleet):
     wait_for(lambda: found.extend(fleet.post.receive(1.0)) or len(found) == 3, LATE)
 
 
-def test_a_server_has_one_host(fleet):
-    with pytest.raises(UsageError, match="served already"), FlowerPost(fleet.directory):
-        pass
-
-
-@pytest.mark.parametrize("what", ["node", "superlink", "server app"])
+@pytest.mark.parametrize(
+    "what", ["node", pytest.param("superlink", marks=pytest.mark.exhaustive), "server app"]
+)
 def test_it_goes_on_after_a_kill(fleet, what):
     fleet.hold.clear()
     fleet.asked["north"].clear()
@@ -189,31 +174,27 @@ def test_it_goes_on_after_a_kill(fleet, what):
     }
     victim = wait_for(victims[what], LATE)
     os.kill(victim, signal.SIGKILL)
+    if what == "server app":
+        errors = wait_for(lambda: [own.error for own in fleet.post.receive(1.0) if own.error], LATE)
+        assert {*errors} == {"lost: Flower's ServerApp has ended"}
     fleet.hold.set()
     fleet.post.receive(0.0)
     fleet.ask(b"after " + what.encode())
     assert wait_for(victims[what], LATE) != victim
 
 
-def test_a_question_is_told_to_be_lost_with_the_server_app(fleet):
-    fleet.hold.clear()
-    fleet.asked["south"].clear()
-    fleet.post.send("south", b"question")
-    wait_for(lambda: fleet.asked["south"], LATE)
-    os.kill(wait_for(fleet.server_app, LATE), signal.SIGKILL)
-    (reply,) = wait_for(lambda: fleet.post.receive(1.0), LATE)
-    assert reply.site == "south"
-    assert "lost" in reply.error
-
-
-def test_a_site_that_is_not_registered_is_refused(fleet, tmp_path):
+def test_a_stranger_and_a_server_of_another_authority_are_refused(fleet, tmp_path, capsys):
     write_gateways(tmp_path, ["north"], port=fleet.server.port)
-    stranger = tmp_path / "north"
-    (stranger / "authority.pem").write_bytes((fleet.directory / "north" / "authority.pem").read_bytes())
-    with serve_site(stranger, lambda question: b"north has " + question):
-        say(stranger, "the server has no site with this key")
-        fleet.ask()
-        assert "connected" not in (stranger / "node.log").read_text()
+    stranger = node.SiteNode(GatewaySite.load(tmp_path / "north"))
+    stranger.attempt()
+    assert "certificate" in capsys.readouterr().out.lower()
+    shutil.copy(fleet.directory / "north" / "authority.pem", tmp_path / "north")
+    stranger = node.SiteNode(GatewaySite.load(tmp_path / "north"))
+    stranger.attempt()
+    told = capsys.readouterr().out
+    assert "the server has no site with this key" in told
+    assert "connected" not in told
+    fleet.ask()
 
 
 @pytest.mark.parametrize(("ahead", "said"), [(12, "ahead of the server's by 1[2-9] s"), (-400, "behind")])
@@ -225,12 +206,6 @@ def test_a_site_whose_clock_is_wrong_is_told(fleet, ahead, said, monkeypatch, ca
     monkeypatch.setattr(node_auth_http_interceptor, "now", wrong)
     node.SiteNode(GatewaySite.load(fleet.directory / "north")).attempt()
     assert re.search(f"refuses: 401: the clock of this site is {said}", capsys.readouterr().out)
-
-
-def test_a_server_of_another_authority_is_refused(fleet, tmp_path):
-    write_gateways(tmp_path, ["north"], port=fleet.server.port)
-    with serve_site(tmp_path / "north", bytes):
-        say(tmp_path / "north", "certificate")
 
 
 def test_a_site_can_be_added_while_the_superlink_runs_and_taken_away_and_put_back(fleet, capsys):
@@ -283,7 +258,7 @@ def test_nobody_controls_the_superlink_or_takes_the_server_apps_place_without_a_
 def test_who_has_no_key_does_not_fill_the_memory_of_the_superlink(fleet):
     trusted = ssl.create_default_context(cafile=fleet.directory / "server" / "authority.pem")
     host, _, port = fleet.server.here.rpartition(":")
-    length = 200 << 20
+    length = 80 << 20
     before = peak(fleet.link.process.pid)
     with (
         socket.create_connection((host, int(port)), LATE) as plain,
@@ -369,42 +344,12 @@ def test_a_site_cannot_answer_in_anothers_name(fleet):
     assert "without the signature of east" in reply.error
 
 
-def test_a_node_ends_with_its_gateway(fleet, tmp_path):
-    """However that ends."""
-    program = "import sys, time\nfrom ternhost.reach.gateway.flower import serve_site\n"
-    program += "with serve_site(sys.argv[1], bytes):\n    print('runs', flush=True)\n    time.sleep(600)\n"
-    write_gateways(tmp_path, ["north"], port=fleet.server.port)
-    gateway = warm.Popen([sys.executable, "-c", program, tmp_path / "north"], stdout=subprocess.PIPE)
-    try:
-        assert gateway.stdout.readline() == b"runs\n"
-        place = str(tmp_path / "north")
-        wait_for(
-            lambda: [pid for pid, words in processes() if "flower.node" in words and place in words], LATE
-        )
-    finally:
-        gateway.kill()
-        gateway.wait()
-    wait_for(lambda: not [pid for pid, words in processes() if place in words], LATE)
-
-
 def ipv6():
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
         return False
     return True
-
-
-@pytest.mark.skipif(not ipv6(), reason="this machine has no IPv6")
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("address", ["::", "::1"])
-def test_the_way_is_open_over_ipv6(tmp_path, address):
-    server = write_gateways(tmp_path, ["north"], "::1", address, free_port())
-    with superlink(server), serve_site(tmp_path / "north", bytes), FlowerPost(tmp_path) as post:
-        wait_for(lambda: not post.condition() and post.sites().get("north"), LATE)
-        post.send("north", b"you")
-        (reply,) = wait_for(lambda: post.receive(1.0), LATE)
-        assert (reply.site, reply.payload) == ("north", b"you")
 
 
 def test_what_goes_wrong_with_the_superlink_is_told_whatever_it_is(tmp_path):
@@ -425,54 +370,65 @@ def test_what_goes_wrong_with_the_superlink_is_told_whatever_it_is(tmp_path):
             thread.join()
 
 
+class Command:
+    """A command in a directory, and the JSON objects that it prints."""
+
+    def __init__(self, stack, directory, *words):
+        command = [*TERN, "gateway", *words, "--json"]
+        self.process = stack.enter_context(
+            warm.Popen(command, cwd=directory, stdout=subprocess.PIPE, text=True)
+        )
+        stack.callback(self.process.kill)
+
+    def said(self):
+        return json.loads(self.process.stdout.readline())
+
+    def wait_for(self, name, value):
+        """Until the command prints an object whose member `name` is `value`."""
+        end = time.monotonic() + LATE
+        while (line := self.said())[name] != value:
+            assert time.monotonic() < end, line
+
+
 @pytest.mark.parametrize(
-    "how",
-    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.exhaustive), signal.SIGKILL],
+    ("how", "address"),
+    [
+        (signal.SIGINT, "::"),
+        pytest.param(signal.SIGTERM, "::1", marks=pytest.mark.exhaustive),
+        (signal.SIGKILL, "127.0.0.1"),
+    ],
 )
-def test_the_command_runs_a_superlink_that_ends_with_it(tmp_path, how):
-    port = free_port()
-    assert main(["gateway", "init", str(tmp_path / "sites"), "--site", "north", "--port", str(port)]) == 0
-
-    def mine():
-        return [pid for pid, words in processes() if str(tmp_path) in words or f":{port} " in words]
-
-    with warm.Popen(
-        [*TERN, "gateway", "superlink", "sites", "--json"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
-    ) as command:
-        try:
-            said = wait_for(lambda: json.loads(command.stdout.readline())["sites"], LATE)
-            assert said == {"north": False}
-            if how == signal.SIGINT:  # what it says of its sites does not depend on how it ends
-                with serve_site(tmp_path / "sites" / "north", bytes):
-                    wait_for(lambda: json.loads(command.stdout.readline())["sites"] == {"north": True}, LATE)
-                    told = rig.tern("gateway", "status", "sites", "--json", cwd=tmp_path).json
-                    assert told["condition"] == ""
-                    assert told["sites"] == {"north": True}
-        finally:
-            command.send_signal(how)
-        assert command.wait(LATE) in (0, TERMINATED, -signal.SIGKILL)
-        wait_for(lambda: not mine(), LATE)
-
-
-def test_a_gateway_tells_how_it_fares_with_its_server(tmp_path):
-    server = write_gateways(tmp_path, ["north"], port=free_port())
-    (tmp_path / "north" / "node.log").write_text("of an earlier start\n")
-    words = ["gateway", "run", "north", "--fleet", "simulated:10", "--dataset", "iris", "--json"]
-    with warm.Popen([*TERN, *words], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as command:
-
-        def said(event):
-            line = json.loads(command.stdout.readline())
-            assert line["event"] == event, line
-            return line["message"]
-
-        try:
-            assert "10 devices" in said("ready")
-            assert "the SuperLink does not answer" in said("node")
-            with superlink(server):
-                while said("node") != "north: connected":  # it may be refused while that starts
-                    pass
-                command.send_signal(signal.SIGINT)
-                assert "stopped" in said("note")
-                assert command.wait(LATE) == 0
-        finally:
-            command.kill()
+def test_the_commands_run_a_superlink_and_a_node_that_end_with_them(tmp_path, how, address):
+    """How they say that they are connected and carry a question, also over IPv6, does not depend on how they end."""
+    sites, port = tmp_path / "sites", free_port()
+    places = ["--name", "::1", "--address", address] if ":" in address and ipv6() else []
+    words = ["--site", "north", *places, "--port", str(port)]
+    assert main(["gateway", "init", str(sites), *words]) == 0
+    (sites / "north" / "node.log").write_text("of an earlier start\n")
+    with ExitStack() as stack:
+        options = ("--fleet", "simulated:10", "--dataset", "iris")
+        gateway = Command(stack, tmp_path, "run", "sites/north", *options)
+        ready, state = gateway.said(), gateway.said()
+        assert (ready["event"], state["event"]) == ("ready", "node")
+        assert "10 devices" in ready["message"]
+        assert "the SuperLink does not answer" in state["message"]
+        link = Command(stack, tmp_path, "superlink", "sites")
+        link.wait_for("sites", {"north": True})
+        gateway.wait_for("message", "north: connected")  # it may be refused while that starts
+        if how != signal.SIGKILL:
+            status = rig.tern("gateway", "status", "sites", "--json", cwd=tmp_path).json
+            assert (status["condition"], status["sites"]) == ("", {"north": True})
+            with FlowerPost(sites) as post:
+                wait_for(lambda: not post.condition() and post.sites().get("north"), LATE)
+                post.send("north", Hello().encode())
+                (reply,) = wait_for(lambda: post.receive(1.0), LATE)
+            here = decode(reply.payload)
+            assert isinstance(here, Here)
+            assert len(here.devices) == 10
+        for command in (gateway, link):
+            command.process.send_signal(how)
+        if how == signal.SIGINT:
+            gateway.wait_for("message", "stopped; the next start resumes an open round")
+        for command in (gateway, link):
+            assert command.process.wait(LATE) in (0, TERMINATED, -signal.SIGKILL)
+        wait_for(lambda: not processes(str(tmp_path)) and not processes(f":{port} "), LATE)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from harness.raw_client import RawClient, wait_for
-from test_mqtt_commands import fleet, serve, serving, tern  # noqa: F401, fixtures
+from test_mqtt_commands import serve, serving, tern, two_boards  # noqa: F401, a fixture
 
 from ternhost.reach.broker.access import HOME_ASSISTANT, HOST, PUBLISHER, Access
 from ternhost.reach.broker.attach import attach
@@ -19,10 +19,10 @@ from terntools.emulators.unix_fleet import EmulatedFleet
 CONFIG, STATE, AVAILABILITY = "home/device/farm_a/config", "farm/a/fleet/state", "farm/a/fleet/availability"
 
 
-@pytest.fixture
-def place(fleet):  # noqa: F811
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, micropython):
     """(the directory of a broker that lets Home Assistant see the fleet, the store, directories of two boards)."""
-    path, boards = fleet
+    path, boards = two_boards(tmp_path_factory.mktemp("home"), micropython)
     place = path.parent / "broker"
     words = ("--port", free_port(), "--prefix", "farm/a", "--home-assistant", "home", "--json")
     tern("broker", "config", place, "--store", path, *words)
@@ -86,6 +86,25 @@ def test_a_fleet_is_seen_while_it_is_served_and_no_more_once_nobody_asks_for_it(
         assert store.state("home_assistant") is None
 
 
+def test_notices_wait_for_a_broker_and_let_go_without_one(place):
+    directory, *_ = place
+    home, publisher = (Access.load(directory / name) for name in (HOME_ASSISTANT, PUBLISHER))
+    gone = (AVAILABILITY, b"offline")
+    assert not Notices(publisher, gone).close({AVAILABILITY: b"offline"}), "there is no broker"
+    waiting = Notices(publisher, gone)
+    waiting.put(STATE, b"1")
+    with Mosquitto(directory):
+        wait_for(lambda: seen(home) == {STATE: b"1"})
+        waiting.put(STATE, b"2")
+        assert waiting.close({AVAILABILITY: b"away"})
+        assert seen(home) == {STATE: b"2", AVAILABILITY: b"away"}
+        refused = []
+        stranger = Notices(replace(publisher, password="wrong"), gone, refused.append)
+        wait_for(lambda: refused)
+        assert "refuses this host" in refused[0]
+        assert not stranger.close({})
+
+
 def test_who_may_write_what(place):
     """The host no more than before; who tells Home Assistant only that; Home Assistant only that it is there."""
     directory, *_ = place
@@ -116,22 +135,3 @@ def test_rights_are_asked_for_and_given_back(place):
     assert f"tern broker config {directory} --home-assistant" in message
     for prefix in ("a b", "#", "x\ntopic write #"):
         assert "cannot begin" in tern("broker", "config", directory, "--home-assistant", prefix, code=2)
-
-
-def test_notices_wait_for_a_broker_and_let_go_without_one(place):
-    directory, *_ = place
-    home, publisher = (Access.load(directory / name) for name in (HOME_ASSISTANT, PUBLISHER))
-    gone = (AVAILABILITY, b"offline")
-    assert not Notices(publisher, gone).close({AVAILABILITY: b"offline"}), "there is no broker"
-    waiting = Notices(publisher, gone)
-    waiting.put(STATE, b"1")
-    with Mosquitto(directory):
-        wait_for(lambda: seen(home) == {STATE: b"1"})
-        waiting.put(STATE, b"2")
-        assert waiting.close({AVAILABILITY: b"away"})
-        assert seen(home) == {STATE: b"2", AVAILABILITY: b"away"}
-        refused = []
-        stranger = Notices(replace(publisher, password="wrong"), gone, refused.append)
-        wait_for(lambda: refused)
-        assert "refuses this host" in refused[0]
-        assert not stranger.close({})

@@ -79,14 +79,18 @@ def test_a_broker_lets_in_who_has_a_key_and_forgets_who_is_revoked(tmp_path):
         assert RawClient(access, access.user, access.password).code == 0
 
 
-@pytest.fixture
-def fleet(tmp_path, micropython):
+def two_boards(place, micropython):
     """Two boards of three clients, not yet on a broker: (store, directories)."""
-    site = rig.make_site(tmp_path, micropython, 6, 2, largest=4_000_000, budget=40_000_000)
+    site = rig.make_site(place, micropython, 6, 2, largest=4_000_000, budget=40_000_000)
     keys.fleet_key(site.store)
     site.store.close()
-    (tmp_path / "card").write_bytes(CARD)
+    (place / "card").write_bytes(CARD)
     return site.store.path, site.directories
+
+
+@pytest.fixture
+def fleet(tmp_path, micropython):
+    return two_boards(tmp_path, micropython)
 
 
 def serve(path, broker_name, *words):

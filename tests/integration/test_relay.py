@@ -3,11 +3,8 @@
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
-from argparse import Namespace
-from types import SimpleNamespace
 
 import pytest
 import rig
@@ -23,16 +20,8 @@ from ternhost.reach.broker.driver import BrokerDriver
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.store.store import Store
-from terntools.boards import relay_command as relay
 
 CLIENTS = 40
-TERN = [
-    sys.executable,
-    "-c",
-    "import sys; from ternhost.cli import COMMANDS, main\n"
-    "import terntools.boards.relay_command as relay\n"
-    "'relay' in COMMANDS or COMMANDS.register('relay', relay); sys.exit(main())",
-]
 
 
 class Desk:
@@ -74,7 +63,7 @@ class Desk:
         self.log = self.directory / "relay.err"
         with open(self.log, "ab") as err:
             self.relay = warm.Popen(
-                [*TERN, "relay", ",".join(map(str, self.cables)), "--broker", str(place), "--json"],
+                [*warm.TERN, "relay", ",".join(map(str, self.cables)), "--broker", str(place), "--json"],
                 stdout=subprocess.PIPE,
                 stderr=err,
                 cwd=self.directory,
@@ -204,28 +193,10 @@ def test_a_broker_that_does_not_know_the_boards_yet(desk):
     desk.said("is on the broker at", 2)
 
 
-def test_one_port_is_one(tmp_path, monkeypatch, capsys):
-    def interrupt(_):
-        raise KeyboardInterrupt
-
-    configuration.configure(tmp_path, tls=False)
-    monkeypatch.setattr(relay, "Relay", lambda *_: SimpleNamespace(close=lambda: None))
-    monkeypatch.setattr(relay.time, "sleep", interrupt)
-    for ports, said in (("a0", "1 port is relayed to"), ("a0,a1", "2 ports are relayed to")):
-        assert relay._run(Namespace(ports=ports, broker=str(tmp_path), store=None, json=False)) == 0
-        assert capsys.readouterr().out.startswith(said)
-
-
 def test_a_relay_without_passwords_says_who_has_them(desk):
     configuration.add_site(desk.place, "desk", bridge=True, port=free_port())
     os.rename(desk.directory / "store.sqlite", desk.directory / "away")
-    found = warm.run(
-        [*TERN, "relay", "nowhere", "--broker", str(desk.place / "sites" / "desk")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=desk.directory,
-    )
-    assert found.returncode == 2
-    assert "there are no passwords of boards" in found.stderr
-    assert "--relay SITE" in found.stderr
+    ended = rig.tern("relay", "nowhere", "--broker", desk.place / "sites" / "desk", cwd=desk.directory)
+    assert ended.code == 2
+    assert "there are no passwords of boards" in ended.err
+    assert "--relay SITE" in ended.err

@@ -9,6 +9,7 @@ import pytest
 import rig
 import serial
 import warm
+from harness import uf2_files
 
 from tern import ledger, links, storage
 from ternhost import cache
@@ -26,7 +27,7 @@ from terntools.emulators.pico import FIRMWARE, boot_pico
 def box(tmp_path):
     """A folder with a firmware file, and where the boot loader's volume shows up."""
     image = cache.find_entry(FIRMWARE) / "firmware.bin"
-    (tmp_path / "firmware.uf2").write_bytes(uf2.from_binary(image.read_bytes()))
+    (tmp_path / "firmware.uf2").write_bytes(uf2_files.from_binary(image.read_bytes()))
     return tmp_path
 
 
@@ -62,45 +63,34 @@ def boot(box, **options):
 
 
 @pytest.mark.slow
-def test_a_board_from_the_box_is_a_member_after_one_command_and_the_second_does_nothing(box):
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(
+    ("until_killed", "until_unplugged"), [(2.0, 1.0), (0.7, 3.0), (1.5, 1.0), (5.0, 1.0), (8.0, 3.0)]
+)
+def test_from_the_box_to_a_member_whatever_happens_and_the_next_command_does_nothing(
+    box, until_killed, until_unplugged
+):
+    """The host is killed at any time, then the board is unplugged half-way; the same command goes on."""
+    with boot(box, blank=True) as board:
+        process = begin(box, board.url)
+        time.sleep(until_killed)
+        process.kill()
+        process.communicate()
+        process = begin(box, board.url)
+        wait_until_flashed(box, process)  # half a firmware would be nothing to go on with
+        time.sleep(until_unplugged)
+        board.cut_power()
+        message = process.communicate(timeout=300)[1].decode()
+        assert process.returncode in (3, 0), message
     with boot(box, blank=True) as board:
         first = tern_up(box, board.url)
         with Repl(board.url) as repl:
             deploy.apply(repl, deploy.plan(repl, more=["inference"])[1])
         second = tern_up(box, board.url)
-    assert first["flashed"]
     assert (first["clients"], first["epsilon_left"]) == (1, 100.0)
     assert second["changed"] is False
     assert second["deployed"] == second["provisioned"] == []  # what `tern deploy --with` has added stays
     assert second["hello"].split("; ")[:3] == first["hello"].split("; ")[:3]
-
-
-@pytest.mark.slow
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("seconds", [2.0, 0.7, 1.5, 5.0, 8.0])
-def test_killed_at_any_time_and_run_again_it_completes(box, seconds):
-    with boot(box, blank=True) as board:
-        process = begin(box, board.url)
-        time.sleep(seconds)
-        process.kill()
-        process.communicate()
-        result = tern_up(box, board.url)
-        assert (result["clients"], result["epsilon_left"]) == (1, 100.0)
-
-
-@pytest.mark.slow
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("seconds", [1.0, 3.0])
-def test_a_board_unplugged_half_way_goes_on_after_it_is_plugged_in_again(box, seconds):
-    board = boot(box, blank=True)
-    process = begin(box, board.url)
-    wait_until_flashed(box, process)  # half a firmware would be nothing to go on with
-    time.sleep(seconds)
-    board.cut_power()
-    message = process.communicate(timeout=300)[1].decode()
-    assert process.returncode in (3, 0), message
-    with boot(box, blank=True) as again:
-        assert tern_up(box, again.url)["clients"] == 1
 
 
 def member(device, largest="2", budget="100", **options):
@@ -112,12 +102,6 @@ def member(device, largest="2", budget="100", **options):
 def board():
     """The prompt of a blank board that starts quickly."""
     with catalogue.boot("rv32") as one, Repl(one.url) as repl:
-        yield repl
-
-
-@pytest.fixture
-def pico(box):
-    with boot(box) as one, Repl(one.url) as repl:
         yield repl
 
 
@@ -224,41 +208,33 @@ def test_what_a_member_no_longer_has_is_removed(board, store, monkeypatch):
     assert not provision.plan(board, member(7, whole_fleet=False), store)
 
 
-def test_files_that_are_no_longer_part_of_the_library_go(pico):
-    machine, changes = deploy.plan(pico)
-    assert machine.processor == "armv6m"
-    names = set(changes.write)
-    assert "/lib/tern/boards/rp2.mpy" in names
-    assert not any("esp32" in name or "mqtt" in name for name in names)  # neither fits a Pico without Wi-Fi
-    assert list(changes.write)[-1] == "/main.py"
-    pico.write_file("/lib/tern/card.py", b"an old one")
-    assert deploy.plan(pico)[1].remove == ("/lib/tern/card.py",)
-
-
-def test_another_chips_firmware_is_refused_before_the_boot_loader(box):
-    (box / "other.uf2").write_bytes(uf2.from_binary(bytes(512), uf2.RP2350_ARM))
-    firmware = flash.read_firmware(box / "other.uf2")
+def test_a_pico_with_micropython(box, store):
+    """Files that are no longer part of the library go; another chip's firmware is refused; erased it is anybody."""
+    (box / "other.uf2").write_bytes(uf2_files.from_binary(bytes(512), uf2.RP2350_ARM))
     with boot(box) as one:
-        with pytest.raises(Exception, match=r"is for RP2350, and the board .* nothing was changed"):
-            flash.flash(one.url, firmware, volume=box / "volume")
         with Repl(one.url) as repl:
-            assert repl.evaluate("1 + 1") == 2
+            machine, changes = deploy.plan(repl)
+            assert machine.processor == "armv6m"
+            names = set(changes.write)
+            assert "/lib/tern/boards/rp2.mpy" in names
+            assert not any(
+                "esp32" in name or "mqtt" in name for name in names
+            )  # neither fits a Pico without Wi-Fi
+            assert list(changes.write)[-1] == "/main.py"
+            repl.write_file("/lib/tern/card.py", b"an old one")
+            assert deploy.plan(repl)[1].remove == ("/lib/tern/card.py",)
+            deploy.apply(repl, provision.plan(repl, member(7), store))
+        with pytest.raises(UsageError, match=r"is for RP2350, and the board .* nothing was changed"):
+            flash.flash(one.url, flash.read_firmware(box / "other.uf2"), volume=box / "volume")
+        flash.flash(one.url, flash.read_firmware(box / "firmware.uf2"), volume=box / "volume", erase=True)
+        with Repl(one.url) as repl:
+            assert repl.directory("/") == {}
+            assert provision.plan(repl, member(8), store)
 
 
 def test_code_that_fails_says_so_and_a_silent_board_is_an_error(board):
     with pytest.raises(DeviceError):
         board.run("while True: pass", timeout=1.0)
-
-
-def test_an_erased_board_may_become_another_device(box, store):
-    firmware = flash.read_firmware(box / "firmware.uf2")
-    with boot(box) as one:
-        with Repl(one.url) as repl:
-            deploy.apply(repl, provision.plan(repl, member(7), store))
-        flash.flash(one.url, firmware, volume=box / "volume", erase=True)
-        with Repl(one.url) as repl:
-            assert repl.directory("/") == {}
-            assert provision.plan(repl, member(8), store)
 
 
 @pytest.fixture

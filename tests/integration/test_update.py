@@ -5,6 +5,7 @@ import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from queue import SimpleQueue
 
 import field
@@ -30,9 +31,10 @@ TAKES = "from tern.update import Update\n"  # of each program: tern update refus
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch):
-    """A host that asks often: what is waited for is the boards alone."""
+    """A host that asks often, and gathers no frames: what is waited for is the boards alone."""
     for name, seconds in {"GREETING": 1.0, "ANSWER": 1.0, "POLL": 0.1}.items():
         monkeypatch.setattr(updating, name, seconds)
+    monkeypatch.setattr("ternhost.reach.broker.link._GATHER", 0.0)
 
 
 def tern_update(*arguments, cwd):
@@ -102,14 +104,14 @@ def test_over_a_port(field_board, tmp_path):
     assert (code, again) == (0, said), "there already"
 
 
-@pytest.mark.parametrize("text", ["raise ValueError\n", "import tern.nothing\n", ""])
-def test_one_that_fails_is_rolled_back(field_board, tmp_path, text):
+def test_one_that_fails_is_rolled_back(field_board, tmp_path):
     before = kept(field_board.directory)
-    for _ in range(2):  # the second time under another number
+    again = "raise ValueError\n"
+    for text in (again, again, "import tern.nothing\n", ""):  # the second time under another number
         code, said = update(field_board, text, tmp_path)
         assert (code, said["boards"][0]["state"]) == (1, "rolled back"), said
         assert field.boot(field_board.directory) == (0, 4, said["boards"][0]["package"])
-    assert name_of(field_board) == "old"
+        assert name_of(field_board) == "old"
     assert kept(field_board.directory) == before
     code, said = update(field_board, field.source("new"), tmp_path)
     assert (code, name_of(field_board)) == (0, "new")
@@ -200,10 +202,9 @@ def all_kept(directory):
 def product(site, tmp_path, monkeypatch):
     monkeypatch.setattr(field, "source", application)
     one = site(clients=1, boards=1, budget=10 * rig.COST)
-    made = Field(tmp_path, one)
-    one.store.close()  # tern serve has it to itself
-    yield made
-    made.close()
+    with closing(Field(tmp_path, one)) as made:
+        one.store.close()  # tern serve has it to itself
+        yield made
 
 
 @pytest.mark.slow
@@ -296,42 +297,37 @@ class Field:
             host.close()
 
 
-@pytest.fixture
-def fleet(site, tmp_path):
-    made = Field(tmp_path, site(clients=3, boards=3))
-    yield made
-    made.close()
+def test_over_a_broker(site, tmp_path):
+    """Packages of others are not taken, one that fails is not sent on, a good one comes to all that do not sleep."""
+    with closing(Field(tmp_path, site(clients=3, boards=3))) as fleet:
+        wait_for(lambda: len(fleet.names()) == 3)
+        before = [kept(board.directory) for board in fleet.boards]
+        publish_without_a_key(fleet)
+        assert not (fleet.boards[0].directory / "update.bin").exists()
+
+        code, said = fleet.update("raise ValueError\n", "all", "--at-once", 2)
+        assert (code, len(said["boards"]), said["left"]) == (1, 1, 2)
+        code, said = fleet.update("raise ValueError\n", "all", "--at-once", 2, "--keep-going")
+        assert (code, [one["state"] for one in said["boards"]]) == (1, ["rolled back"] * 3)
+        wait_for(lambda: fleet.names() == {1: "old", 2: "old", 3: "old"})
+
+        code, said = fleet.update(field.source("new"), "2")
+        assert (code, said["boards"][0]["device"]) == (0, 2)
+        assert fleet.names() == {1: "old", 2: "new", 3: "old"}
+        with Store(fleet.store, beside=True) as store:
+            sleepers.set_wake(store, 2, 60)
+        code, said = fleet.update(field.source("newer"), "all", "--at-once", 2)
+        assert (code, said["asleep"]) == (0, [2])
+        assert [(one["device"], one["state"]) for one in said["boards"]] == [
+            (1, "confirmed"),
+            (3, "confirmed"),
+        ]
+        assert fleet.names() == {1: "newer", 2: "new", 3: "newer"}
+        assert [kept(board.directory) for board in fleet.boards] == before
 
 
-def test_over_a_broker(fleet):
-    wait_for(lambda: len(fleet.names()) == 3)
-    before = [kept(board.directory) for board in fleet.boards]
-    code, said = fleet.update(field.source("new"), "all", "--at-once", 2)
-    assert (code, [one["state"] for one in said["boards"]]) == (0, ["confirmed"] * 3), said
-    assert fleet.names() == {1: "new", 2: "new", 3: "new"}
-    code, said = fleet.update(field.source("newer"), "2")
-    assert (code, said["boards"][0]["device"]) == (0, 2)
-    assert fleet.names() == {1: "new", 2: "newer", 3: "new"}
-    assert [kept(board.directory) for board in fleet.boards] == before
-    with Store(fleet.store, beside=True) as store:
-        sleepers.set_wake(store, 2, 60)
-    code, said = fleet.update(field.source("newest"), "all")
-    assert (code, said["asleep"], [one["device"] for one in said["boards"]]) == (0, [2], [1, 3])
-    assert fleet.names() == {1: "newest", 2: "newer", 3: "newest"}
-
-
-def test_the_canary(fleet):
-    wait_for(lambda: len(fleet.names()) == 3)
-    code, said = fleet.update("raise ValueError\n", "all", "--at-once", 2)
-    assert (code, len(said["boards"]), said["left"]) == (1, 1, 2)
-    code, said = fleet.update("raise ValueError\n", "all", "--at-once", 2, "--keep-going")
-    assert (code, [one["state"] for one in said["boards"]]) == (1, ["rolled back"] * 3)
-    wait_for(lambda: fleet.names() == {1: "old", 2: "old", 3: "old"})
-
-
-def test_what_others_send_is_not_taken(fleet):
-    """Whoever has the host's password, but not a device's key, gets nothing onto a board."""
-    wait_for(lambda: len(fleet.names()) == 3)
+def publish_without_a_key(fleet):
+    """Send UPDATEs to board 1 as somebody who has the host's password, but not the device's key."""
     thief = RawClient(fleet.access, fleet.access.user, fleet.access.password)
     thief.subscribe("tern/up/+")
     out = bytearray(wire.MAX_FRAME)
@@ -341,4 +337,3 @@ def test_what_others_send_is_not_taken(fleet):
     for _, payload in thief.messages(2.0):
         assert payload[2] == wire.ERROR
     thief.close()
-    assert not (fleet.boards[0].directory / "update.bin").exists()

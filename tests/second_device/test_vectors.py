@@ -1,4 +1,4 @@
-"""The second device (device.c) against every vector file, and a few conversations with it as a board."""
+"""The second device (device.c) against every vector file but rounds.json (test_agreement.py), and as a board."""
 
 import collections
 import hashlib
@@ -33,6 +33,11 @@ def ask(device, questions):
     return answers
 
 
+def answered(device, asked, question):
+    """Each case with the answer to its question, which is a line: (name, bytes ...)."""
+    return zip(asked, ask(device, [question(case) for case in asked]), strict=True)
+
+
 def text(data):
     return data or "-"
 
@@ -53,8 +58,8 @@ def refused(answer):
 
 def test_cards(device):
     asked = cases("cards.json")
-    for case, (decodes, certified, symbols, digest) in zip(
-        asked, ask(device, [("card", h("card", c)) for c in asked]), strict=True
+    for case, (decodes, certified, symbols, digest) in answered(
+        device, asked, lambda c: ("card", h("card", c))
     ):
         assert (decodes == "1", certified == "1") == (case["decodes"], case["certified"]), case["comment"]
         if case["result"] == "valid":
@@ -70,9 +75,7 @@ def test_cards(device):
 
 def test_exp_lower(device):
     asked = cases("cards.json", "exp_lower")
-    for case, answer in zip(
-        asked, ask(device, [("exp_lower", u32(c["epsilon"])) for c in asked]), strict=True
-    ):
+    for case, answer in answered(device, asked, lambda c: ("exp_lower", u32(c["epsilon"]))):
         assert answer == [case["exp_lower"]], case["comment"]
 
 
@@ -110,10 +113,8 @@ def test_arithmetic(device, group):
 
 def test_choice_of_records(device):
     asked = cases("arithmetic.json", "choice")
-    for case, answer in zip(
-        asked,
-        ask(device, [("choice", u32(c["round"]), u32(c["batch"]), u32(c["count"])) for c in asked]),
-        strict=True,
+    for case, answer in answered(
+        device, asked, lambda c: ("choice", u32(c["round"]), u32(c["batch"]), u32(c["count"]))
     ):
         first, n = map(int, answer)
         assert [(first + i) % case["count"] for i in range(n)] == case["records"], case["comment"]
@@ -121,34 +122,37 @@ def test_choice_of_records(device):
 
 def test_sampler(device):
     asked = cases("sampler.json")
-    lines = [("draw", h("card", c), int16s(c["xs"]), h("stream", c)) for c in asked]
-    for case, answer in zip(asked, ask(device, lines), strict=True):
+    for case, answer in answered(
+        device, asked, lambda c: ("draw", h("card", c), int16s(c["xs"]), h("stream", c))
+    ):
         assert list(map(int, answer)) == [case["bytes_used"], *case["symbols"]], case["comment"]
 
 
 def test_cobs(device):
     asked = cases("cobs.json")
-    for case, answer in zip(asked, ask(device, [("decode", h("coded", c)[:-1]) for c in asked]), strict=True):
+    for case, answer in answered(device, asked, lambda c: ("decode", h("coded", c)[:-1])):
         assert refused(answer) if case["result"] == "invalid" else answer == [text(case["frame"])], case[
             "comment"
         ]
     asked = [c for c in asked if c["result"] == "valid" and "decode only" not in c["flags"]]
-    for case, answer in zip(asked, ask(device, [("encode", h("frame", c)) for c in asked]), strict=True):
+    for case, answer in answered(device, asked, lambda c: ("encode", h("frame", c))):
         assert answer == [case["coded"][:-2]], case["comment"]
 
 
 def test_packing(device):
     """A device only packs: the cases that a host must refuse are not its own."""
     asked = [c for c in cases("packing.json") if c["result"] == "valid"]
-    lines = [("pack", u32(c["base"]), b"".join(map(u32, c["symbols"]))) for c in asked]
-    for case, answer in zip(asked, ask(device, lines), strict=True):
+    for case, answer in answered(
+        device, asked, lambda c: ("pack", u32(c["base"]), b"".join(map(u32, c["symbols"])))
+    ):
         assert answer == [case["packed"]], case["comment"]
 
 
 def test_coordinates(device):
     asked = cases("coordinates.json")
-    lines = [("coordinates", h("question", c), u32(c["d"]), u32(c["k"])) for c in asked]
-    for case, answer in zip(asked, ask(device, lines), strict=True):
+    for case, answer in answered(
+        device, asked, lambda c: ("coordinates", h("question", c), u32(c["d"]), u32(c["k"]))
+    ):
         assert list(map(int, answer)) == case["coordinates"], case["comment"]
 
 
@@ -156,18 +160,14 @@ def test_schema_and_tags(device):
     (schema,) = cases("frames.json", "schema")
     assert ask(device, [("hash", b"", schema["text"].encode())])[0][0][:16] == schema["hash"]
     asked = cases("frames.json", "tags")
-    for case, answer in zip(
-        asked, ask(device, [("hash", h("key", c), h("data", c)) for c in asked]), strict=True
-    ):
+    for case, answer in answered(device, asked, lambda c: ("hash", h("key", c), h("data", c))):
         assert (answer[0][:16] == case["tag"]) == (case["result"] == "valid"), case["comment"]
 
 
 def test_questions(device):
     asked = cases("frames.json", "questions")
-    for case, answer in zip(
-        asked,
-        ask(device, [("question", h("key", c), u32(c["device"]), h("frame", c)) for c in asked]),
-        strict=True,
+    for case, answer in answered(
+        device, asked, lambda c: ("question", h("key", c), u32(c["device"]), h("frame", c))
     ):
         assert answer == [case["question"]], case["comment"]
         assert answer[0][16:48] == case["answer_key"]
@@ -176,9 +176,7 @@ def test_questions(device):
 def test_rounds(device):
     asked = [c for c in cases("frames.json", "frames") if c["kind"] == "round"]
     names = [{"number": "round"}.get(name, name) for name in FIELDS]
-    for case, answer in zip(
-        asked, ask(device, [("round", h("key", c), h("frame", c)) for c in asked]), strict=True
-    ):
+    for case, answer in answered(device, asked, lambda c: ("round", h("key", c), h("frame", c))):
         if case["result"] == "invalid":
             assert answer == [str(case["error"])], case["comment"]
             continue
@@ -197,15 +195,13 @@ def test_rounds(device):
 
 def test_fleet_keys(device):
     asked = [c for c in cases("frames.json", "frames") if c["kind"] == "fleet_key" and c["result"] == "valid"]
-    for case, answer in zip(
-        asked, ask(device, [("unhide", h("key", c), h("frame", c)) for c in asked]), strict=True
-    ):
+    for case, answer in answered(device, asked, lambda c: ("unhide", h("key", c), h("frame", c))):
         assert answer == [case["fields"]["fleet_key"]], case["comment"]
 
 
 def test_ledgers(device):
     asked = cases("ledger.json", "files")
-    for case, answer in zip(asked, ask(device, [("ledger", h("ledger", c)) for c in asked]), strict=True):
+    for case, answer in answered(device, asked, lambda c: ("ledger", h("ledger", c))):
         if case["result"] == "invalid":
             assert refused(answer), case["comment"]
         else:
@@ -241,7 +237,7 @@ def test_payments(device):
 
 def test_health(device):
     asked = cases("entropy.json", "health")
-    for case, answer in zip(asked, ask(device, [("health", h("raw", c)) for c in asked]), strict=True):
+    for case, answer in answered(device, asked, lambda c: ("health", h("raw", c))):
         assert answer == ["never" if case["fails_at"] is None else str(case["fails_at"])], case["comment"]
 
 
@@ -373,31 +369,6 @@ def test_the_console_comes_back(device, tmp_path):
     assert len(talk(device, board, hello_request(1), raw=b"\3\0")) == 2  # a lone 0x03 is half a frame
 
 
-def test_a_report_is_stored_and_sent_again(device, tmp_path):
-    board = provision(tmp_path / "board")
-    asked = round_frame()
-    report, again, left = talk(device, board, asked, asked, hello_request(0), random=bytes(range(9, 99)))
-    assert report == again
-    assert report[:9] == b"\x82" + u32(7) + u32(1)
-    assert len(report) == 18
-    assert report[-8:] == tag(answer_key(asked, 7), report[:-8])
-    assert hello(left)["budget"] == 10**8 - 2 * 2_000_000
-    assert talk(device, board, asked) == [report]  # after a restart, without a random byte
-    other = round_frame(parameters=(3, -4))
-    assert error(talk(device, board, other)[0], other) == (7, 1, 5, 1)
-
-
-def test_a_draw_that_fails_is_paid_for(device, tmp_path):
-    board = provision(tmp_path / "board")
-    frame = round_frame()
-    failed, after, state = talk(device, board, frame, round_frame(number=2), hello_request(0), random=b"")
-    assert error(failed, frame)[2:] == (11, 0)
-    assert after[9] == 11
-    assert hello(state)["entropy"] == 0
-    assert hello(state)["budget"] == 10**8 - 4_000_000
-    assert error(talk(device, board, frame)[0], frame)[2:] == (5, 1)
-
-
 def test_two_processes_do_not_pay_from_one_ledger(device, tmp_path):
     board = provision(tmp_path / "board", fleet=(0, 0, 3, 1, 0))
     with subprocess.Popen([device, str(board)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
@@ -415,31 +386,6 @@ def test_two_processes_do_not_pay_from_one_ledger(device, tmp_path):
     assert error(frames[1], round_frame(number=10))[2:] == (4, 11)
 
 
-def test_refusals(device, tmp_path):
-    board = provision(tmp_path / "board", budget=5_000_000, most=4_500_000)
-
-    def refusal(expected, frame, by=7):
-        (answered,) = talk(device, board, frame, random=b"")
-        assert error(answered, frame)[2:] == expected
-        assert error(answered, frame)[0] == by
-
-    refusal((1, 0), b"\2" + bytes(15), 0)
-    refusal((3, 8), round_frame(8), 0)
-    refusal((3, FLEET), round_frame(FLEET), 0)
-    refusal((2, 0), round_frame(key=FLEET_KEY), 0)
-    refusal((1, 0), round_frame(model=11))
-    refusal((14, 0), round_frame(number=2**20 + 1))
-    refusal((6, 0), round_frame(card=CARD[:-1]))
-    refusal((6, 0), round_frame(model=4, classes=2, parameters=(1, 2, 3, 4)))
-    refusal((8, 4_500_000), round_frame(card=CARD[:1] + u32(2_300_000) + CARD[5:]))
-    refusal((7, 1_900_000), round_frame(card=CARD[:1] + u32(1_900_000) + CARD[5:]))
-    refusal((12, 2), round_frame(d=1, k=1, parameters=(1,)))
-    assert len(talk(device, board, round_frame(), random=bytes(99))) == 1
-    refusal((9, 1_000_000), round_frame(number=2))
-    (board / "ledger" / "00000007").write_bytes(b"")
-    refusal((10, 0), round_frame(number=3))
-
-
 def test_slot(device, tmp_path):
     # records * (66 + 128) >> 8 for d = 2, 0 for the card: 24 for a batch of 32, 23 for one of 31
     board = provision(tmp_path / "board", fleet=(0, 263, 1, 1, 0))
@@ -447,84 +393,3 @@ def test_slot(device, tmp_path):
     frame = round_frame()
     assert error(talk(device, board, frame)[0], frame)[2:] == (16, 0)
     assert len(talk(device, board, round_frame(batch=31), random=bytes(99))[0]) == 18
-
-
-def test_pause(device, tmp_path):
-    board = provision(tmp_path / "board", fleet=(60, 0, 1, 1, 0))
-    frame = round_frame()
-    assert error(talk(device, board, frame)[0], frame)[2:] == (13, 60)
-
-
-def test_a_fleet_answers_in_rows(device, tmp_path):
-    board = provision(tmp_path / "board", (5, 6, 7), fleet=(0, 0, 1, 1, 0))
-    (board / "ledger" / "00000006").unlink()
-    frame = round_frame(FLEET)
-    refused_, rows = talk(device, board, frame, random=bytes(range(200)))
-    assert error(refused_, frame) == (6, 1, 10, 0)
-    assert rows[:7] == b"\x85" + u32(1) + b"\1\0"
-    assert len(rows) == 7 + 2 * 13
-    for row, who in ((rows[7:20], 5), (rows[20:], 7)):
-        report = b"\x82" + u32(who) + u32(1) + row[4:5]
-        assert row == u32(who) + row[4:5] + tag(answer_key(frame, who), report)
-    again = round_frame(7)  # the same question, asked of one
-    assert talk(device, board, again) == [b"\x82" + u32(7) + u32(1) + rows[24:]]
-
-
-def test_fleet_key(device, tmp_path):
-    board = provision(tmp_path / "board", fleet=(0, 0, 1, 1, 0))
-    new = hashlib.sha256(b"new").digest()
-    frame = sealed(KEYS[7], spec.fleet_key_body(KEYS[7], 7, 2, new))
-    answers = talk(device, board, frame, round_frame(FLEET, key=new), frame[:-1] + b"?", random=bytes(99))
-    assert (hello(answers[0])["nonce"], hello(answers[0])["epoch"]) == (2, 2)
-    assert answers[1][0] == 0x82
-    assert error(answers[2])[2] == 2
-    assert (board / "fleet.bin").read_bytes()[4:36] == new
-
-
-def test_paying_ahead(device, tmp_path):
-    board = provision(tmp_path / "board", fleet=(0, 0, 3, 1, 0))
-    file = board / "ledger" / "00000007"
-    first = talk(
-        device,
-        board,
-        round_frame(number=1),
-        round_frame(number=3),
-        round_frame(number=3),
-        hello_request(0),
-        random=bytes(99),
-    )
-    assert [f[0] for f in first] == [0x82, 0x82, 0x82, 0x81]
-    assert first[1] == first[2]
-    assert hello(first[3])["budget"] == 10**8 - 8_000_000
-    kept = file.read_bytes()
-    frame = round_frame(number=3)
-    assert error(talk(device, board, frame)[0], frame)[2:] == (
-        5,
-        3,
-    )  # after a restart all that was reserved is over
-    assert file.read_bytes() == kept
-    assert hello(talk(device, board, hello_request(0))[0])["budget"] == 10**8 - 12_000_000
-
-
-def test_every_model_reports(device, tmp_path):
-    laplace = bytes.fromhex("1380841e00041000000001000000c0feffff40010000")
-    categories = bytes.fromhex("1240420f00050001008047a119")
-    wide = bytes.fromhex("1280841e000f0005000008af2f")
-    (hierarchy,) = [h("card", c) for c in cases("cards.json") if c["comment"] == "hierarchy of three ranges"]
-    asked = [
-        {"model": 1, "value_range": 3},
-        {"model": 2, "batch": 2},
-        {"model": 3, "card": wide},
-        {"model": 4, "classes": 2, "parameters": (1, 2, 3, 4), "card": laplace},
-        {"model": 5, "local": (3, 2, 2**16)},
-        {"model": 6, "local": (1, 0, 1), "card": hierarchy},
-        {"model": 7, "local": (255, 16, 2**23), "k": 1},
-        {"model": 8, "exponent": 0, "question": b"\3"},
-        {"model": 9, "exponent": 0, "question": b"\2", "k": 1, "card": categories},
-        {"model": 10, "classes": 2, "parameters": (1, 2, 3, 4), "k": 3},
-    ]
-    board = provision(tmp_path / "board", budget=10**9, most=10**9)
-    answers = talk(
-        device, board, *(round_frame(number=i + 1, **case) for i, case in enumerate(asked)), random=None
-    )
-    assert [a[0] for a in answers] == [0x82] * len(asked)

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from harness.cells import add, algebra, end, fail
+from harness.cells import add, end, fail
 
 from ternhost import experiments
 from ternhost.cli import main
@@ -31,24 +31,22 @@ def quiet(message: str) -> None:
 
 
 def test_the_order_of_the_rows_is_that_of_the_cells_whatever_process_runs_them() -> None:
-    here, beside = (tables(sums(9), Kept(None, ASKED), quiet, workers) for workers in (1, 3))
+    here, beside = (tables(sums(9), Kept(None, ASKED), quiet, workers) for workers in (1, 2))
     expected = {"table0": [0.5, 2.5, 4.5, 6.5, 8.5], "table1": [1.5, 3.5, 5.5, 7.5]}
     for found in (here, beside):
         assert {name: [row["sum"] for row in rows] for name, rows in found.items()} == expected
     assert {row["process"] for rows in here.values() for row in rows} == {os.getpid()}
     assert os.getpid() not in {row["process"] for rows in beside.values() for row in rows}
+    assert {row["threads"] for rows in beside.values() for row in rows} == {"1"}  # of linear algebra in each
     assert not multiprocessing.active_children()
 
 
 @pytest.mark.slow
 def test_figures_do_not_depend_on_the_number_of_processes() -> None:
-    cells = [Cell("a", algebra, {"n": n}) for n in range(6)]
-    two, three = (tables(cells, Kept(None, ASKED), quiet, workers) for workers in (2, 3))
-    assert two == three
-    one, two = (
-        experiments.run("inference", Options("iris", 1, True, workers=workers)).tables for workers in (1, 2)
+    here, beside = (
+        experiments.run("rates", Options("diabetes", 1, True, workers=workers)).tables for workers in (1, 2)
     )
-    assert one == two
+    assert here == beside
 
 
 def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
@@ -99,17 +97,23 @@ def test_another_experiment_in_the_same_directory_is_refused(tmp_path: Path) -> 
 def test_the_command_refuses_other_options_and_goes_on_with_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["experiment", "inference", "--dataset", "iris", "--quick", "--output", str(tmp_path)]
-    assert main([*arguments, "--runs", "1"]) == 0
+    arguments = ["experiment", "rates", "--dataset", "diabetes", "--quick", "--output", str(tmp_path)]
+    assert main([*arguments, "--runs", "1", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert sorted(Path(path).name for path in result["files"]) == [
+        "rates.csv", "rates.json", "rates.png", "summary.csv",
+    ]  # fmt: skip
     kept = (tmp_path / KEPT).read_bytes()
-    picture = (tmp_path / "inference.png").stat().st_mtime_ns
+    picture = (tmp_path / "rates.png").stat().st_mtime_ns
     assert main([*arguments, "--runs", "2"]) == 2
     assert "another runs (1, not 2)" in capsys.readouterr().err
     assert main([*arguments, "--runs", "1", "--workers", "2"]) == 0
     assert (tmp_path / KEPT).read_bytes() == kept
-    assert (tmp_path / "inference.png").stat().st_mtime_ns > picture
+    assert (tmp_path / "rates.png").stat().st_mtime_ns > picture
     assert main([*arguments, "--workers", "0"]) == 2
     assert "--workers must be 1 or more, not 0" in capsys.readouterr().err
+    assert main(["experiment", "erm", "--dataset", "nowhere", "--quick"]) == 2
+    assert "no data set" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -129,39 +133,46 @@ def test_a_process_that_is_killed_is_told_of() -> None:
 
 def test_numbers_that_json_does_not_have() -> None:
     cell = Cell("t", add, {"x": math.nan, "y": 1})
-    assert cell.run() == [{"sum": None, "process": os.getpid()}]
+    assert cell.run()[0]["sum"] is None
     assert cores() >= 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_experiment_goes_on_and_leaves_no_process(
-    number: signal.Signals, tmp_path: Path
-) -> None:
+def test_an_interrupted_experiment_goes_on_and_leaves_no_process(tmp_path: Path) -> None:
     words = [
-        sys.executable,
-        "-c",
-        "import sys; from ternhost.cli import main; sys.exit(main())",
         "experiment",
+        "pldp",
+        "--dataset",
+        "synthetic-logistic",
+        "--quick",
+        "--output",
+        str(tmp_path / "out"),
     ]
-    words += ["pldp", "--dataset", "synthetic-logistic", "--quick", "--runs", "2", "--workers", "2"]
-    words += ["--output", str(tmp_path / "out")]
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
     path = tmp_path / "out" / KEPT
-    end_at = time.monotonic() + 60
-    while not path.exists() or path.read_bytes().count(b"\n") < 3:
-        assert time.monotonic() < end_at
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
-    process.send_signal(number)
-    _, told = process.communicate(timeout=60)  # the pipe closes when the last process that has it is gone
-    if number == signal.SIGINT:
-        assert process.returncode == 130
-        assert f"--output {path.parent} goes on" in told
-        assert "Traceback" not in told
-    kept = path.read_bytes()
-    kept = kept[: kept.rindex(b"\n") + 1]
-    ended = subprocess.run([*words, "--workers", "1"], capture_output=True, text=True, timeout=120)
-    assert ended.returncode == 0, ended.stderr
-    assert path.read_bytes().startswith(kept)
+    program = "import sys; from ternhost.cli import main; sys.exit(main())"
+
+    def interrupted(number: signal.Signals, lines: int) -> tuple[int, str]:
+        """How it ended by that signal, sent when so many lines are there, and what it told."""
+        command = [sys.executable, "-c", program, *words, "--workers", "2"]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        end_at = time.monotonic() + 60
+        while not path.exists() or path.read_bytes().count(b"\n") < lines:
+            assert time.monotonic() < end_at
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        process.send_signal(number)
+        _, told = process.communicate(timeout=60)  # the pipe closes when the last process that has it is gone
+        return process.returncode, told
+
+    code, told = interrupted(signal.SIGINT, 3)
+    assert code == 130
+    assert f"--output {path.parent} goes on" in told
+    assert "Traceback" not in told
+    first = path.read_bytes()
+    first = first[: first.rindex(b"\n") + 1]
+    interrupted(signal.SIGKILL, first.count(b"\n") + 2)
+    second = path.read_bytes()
+    assert second.startswith(first)
+    assert main([*words, "--workers", "1"]) == 0
+    assert path.read_bytes().startswith(second[: second.rindex(b"\n") + 1])
     assert (path.parent / "pldp.png").exists()

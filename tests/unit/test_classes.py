@@ -60,6 +60,7 @@ def test_a_device_keeps_its_class_whoever_joins():
     dealt = np.random.default_rng(1).permutation(many)
     assert (class_of(dealt, parts, 7) == of_many[dealt - 1]).all()
     assert (class_of([50], parts, 7) == of_many[49]).all()
+    assert set(class_of([0, 1, 2**31, 2**32 - 1], [0.5, 0.5], 2**31)) <= {0, 1}  # ids of any size
 
 
 def test_another_seed_makes_other_classes_that_do_not_depend_on_the_first():
@@ -69,14 +70,6 @@ def test_another_seed_makes_other_classes_that_do_not_depend_on_the_first():
     # nor do those of devices whose ids are neighbours
     assert np.mean(one[1:] == one[:-1]) == pytest.approx(0.5, abs=0.01)
     assert np.mean(one[::2]) == pytest.approx(0.5, abs=0.015)
-
-
-def test_one_class_is_everybody_s():
-    assert class_of([3, 4, 2**40], [1.0], 5).tolist() == [0, 0, 0]
-
-
-def test_ids_of_any_size_have_a_class():
-    assert set(class_of([0, 1, 2**31, 2**32 - 1], [0.5, 0.5], 2**31)) <= {0, 1}
 
 
 def test_devices_and_clients_are_each_other_s_inverse():
@@ -376,7 +369,7 @@ def test_personalised_budgets_learn_more_than_their_lowest(toy):
 def test_small_budgets_do_not_spoil_the_others():
     # inverse variance: with many more clients at a tiny epsilon the model is no worse than without them
     few, mixed = [], []
-    for seed in range(8):
+    for seed in range(4):
         common = {"dataset": "toy", "seed": seed}
         few.append(run("fedsgd", "simulated:2000", epsilon="8", reports=2000, **common))
         both = {"epsilons": "0.05:0.5,8:0.5", "reports": 4000, "group": 1000}

@@ -270,15 +270,6 @@ def test_means_are_unbiased_over_many_runs(table):
     assert (np.abs(np.mean(found, axis=0) - of.numeric.mean(axis=0) / 16384) < 4.5 * error).all()
 
 
-def test_only_categories(table):
-    table(20_000, 0)
-    algorithm = finished(begin("collect", 20_000, epsilon="4"))
-    entries = algorithm.result([])["attributes"]
-    assert [len(entry["frequencies"]) for entry in entries] == list(SIZES)
-    assert sum(entry["reports"] for entry in entries) == 20_000
-    assert not any("mean" in entry for entry in entries)
-
-
 def test_numbers_and_categories_together(people):
     result = run("collect", "simulated:200000", dataset=people, epsilon="20")
     assert result["clients"] == 200_000
@@ -333,7 +324,7 @@ def test_an_attribute_that_nobody_reported_is_left_out(table):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "guess"}, "no method"),
+        ({"method": "guess"}, "--method must be algorithm6 or hiera"),
         ({"mu": 1.5}, "--mu must be 0 to 1"),
         ({"epsilon": "0"}, "epsilon"),
         ({"clients": -1}, "0 \\(all\\) or more"),

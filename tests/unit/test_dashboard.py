@@ -1,8 +1,11 @@
-"""What the live page shows, without a browser: curves, the table of boards, pictures, words."""
+"""What the live page shows, without a browser: curves, the table of boards, pictures, words, cards, runs to compare,
+and what devices have spent.
+"""
 
 import asyncio
 import io
 import json
+import os
 import socket
 import time
 from dataclasses import replace
@@ -10,20 +13,22 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from ternhost.errors import UsageError
+from ternhost.cli import main
+from ternhost.errors import USAGE
 from ternhost.learn import judging
 from ternhost.learn.base import ALGORITHMS, Population
 from ternhost.learn.fedsgd import FedSGD, Options
 from ternhost.learn.schedule import Schedule
-from ternhost.privacy import mechanisms
+from ternhost.privacy import cards, mechanisms
 from ternhost.run import costs
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.store.boards import BoardRow
 from ternhost.store.reader import Reader
-from ternhost.store.snapshot import OpenRound, RunView, Snapshot
+from ternhost.store.snapshot import LABEL, OpenRound, RunView, Snapshot, TallyView
+from ternhost.store.store import Store
 from ternhost.watch import curves, words
-from ternhost.watch.page import charts, elements, fleet, learning, live_store, privacy, server
+from ternhost.watch.page import charts, elements, fleet, learning, live_store, privacy, rounds, server
 from ternhost.watch.picture import picture
 from ternhost.watch.terminal import Drawn
 
@@ -96,16 +101,14 @@ def test_the_card_is_drawn_from_its_integers_and_all_pictures_are_json(name):
         json.dumps(options)
 
 
-def test_what_was_chosen_for_a_round_is_drawn_from_its_beginning_to_its_end():
+def test_what_was_chosen_for_a_round_is_drawn_from_its_beginning_to_its_end_also_for_one_round():
     at = curves.positions(RUN, HISTORY[:2], curves.REPORTS, 0)
     drawn = charts.stepped("tau", list(zip(at, (0.5, 0.25), strict=True)), curves.REPORTS)["series"][0]
     assert drawn["step"] == "start", "up to a point its value holds"
     assert drawn["data"] == [[0, 0.5], [100, 0.5], [200, 0.25]]
-
-
-def test_one_round_is_seen():
     (chosen,) = charts.stepped("tau", [(100.0, 0.5)], curves.REPORTS)["series"]
     assert [x for x, _ in chosen["data"]] == [0, 100]
+    assert charts.arriving([(0.0, 1.0), (37.2878, 5.0)], 10)["xAxis"]["max"] == 38, "a round number"
     drawn = charts.learning(curves.curve(RUN, HISTORY[:1], "auc"), "guessing")
     lines = {own["name"]: own["data"] for own in drawn["series"]}
     assert lines == {
@@ -114,13 +117,6 @@ def test_one_round_is_seen():
         "guessing": [[0, 0.5], [100, 0.5]],
     }
     assert "scale" not in drawn["xAxis"], "the axis begins at 0"
-
-
-def test_lines_differ_in_more_than_their_colour():
-    drawn = charts.compared(
-        {str(i): curves.curve(RUN, HISTORY, "auc") for i in range(6)}, "auc", curves.REPORTS
-    )
-    assert len({(str(own["lineStyle"]["type"]), own["symbol"]) for own in drawn["series"]}) == 6
 
 
 def boards(count):
@@ -204,25 +200,31 @@ def test_numbers_are_to_the_right_and_what_is_empty_is_not():
     assert "<th scope=col class=number>reports<th scope=col class=number>refusals<th scope=col>why" in told
 
 
-def test_long_names_are_cut_in_a_legend_and_counts_are_whole_numbers():
-    names = ("short", "greenhouse-" * 8)
-    drawn = charts.compared(
-        {name: curves.curve(RUN, HISTORY, "auc") for name in names}, "auc", curves.REPORTS
-    )
-    short, long = drawn["legend"]["data"]
+def test_lines_differ_in_more_than_their_colour_and_long_names_are_cut_in_a_legend():
+    names = ["short", "greenhouse-" * 8, *map(str, range(4))]
+    named = {name: curves.curve(RUN, HISTORY, "auc") for name in names}
+    drawn = charts.compared(named, "auc", curves.REPORTS)
+    assert len({(str(line["lineStyle"]["type"]), line["symbol"]) for line in drawn["series"]}) == 6
+    short, long, *_ = drawn["legend"]["data"]
     assert "textStyle" not in short
     assert long["textStyle"]["overflow"] == "truncate"
-    assert charts.bars(["a"], [1], "x", "boards")["yAxis"]["minInterval"] == 1
+    assert charts.bars(["a"], [1], "x", "boards")["yAxis"]["minInterval"] == 1, "counts are whole numbers"
 
 
-def test_ports():
-    with pytest.raises(UsageError, match="--port must be 0"):
-        server.listening(70_000)
+def test_ports(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("NICEGUI_STORAGE_PATH", os.devnull)
+    with Store(tmp_path / "store.sqlite"):
+        pass
     with server.listening(0) as first:
         port = first.getsockname()[1]
         assert first.getsockname()[0] == "127.0.0.1"
-        with pytest.raises(UsageError, match="cannot be had"):
-            server.listening(port)
+        for words, message in (
+            (["store.sqlite", "--port", "70000"], "--port must be 0"),
+            (["store.sqlite", "--port", str(port)], f"port {port} cannot be had"),
+            (["none"], "there is no run or store"),
+        ):
+            assert main(["dashboard", str(tmp_path / words[0]), *words[1:]]) == USAGE
+            assert message in capsys.readouterr().err
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -235,19 +237,22 @@ def test_ports():
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "options"),
+    ("algorithm", "options", "what"),
     [
-        ("fedsgd", {"reports": 40, "group": 20}),
-        ("fedsgd", {"reports": 40, "group": 20, "epsilons": "1:0.5,4:0.5"}),
-        ("fedsgd", {"reports": 40, "group": 20, "dataset": "iris"}),
-        ("fedsgd", {"reports": 40, "group": 20, "dataset": "diabetes"}),
-        ("fedavg", {"clients": 20, "rounds": 2}),
-        ("hiera", {"reports": 40, "group": 20}),
-        ("collect", {"clients": 20}),
-        ("infer", {}),
+        ("fedsgd", {"reports": 40, "group": 20, "mechanism": "grr"}, "value"),
+        ("fedsgd", {"reports": 40, "group": 20, "epsilons": "1:0.5,4:0.5"}, "value"),
+        ("fedsgd", {"reports": 40, "group": 20, "dataset": "iris"}, "value"),
+        ("fedsgd", {"reports": 40, "group": 20, "dataset": "diabetes"}, "value"),
+        ("fedavg", {"clients": 20, "rounds": 2}, "value"),
+        ("hiera", {"reports": 40, "group": 20}, "value"),
+        ("collect", {"clients": 20, "dataset": "iris"}, "value"),
+        ("infer", {"answer": "label", "dataset": "iris"}, "label"),
+        ("infer", {"dataset": "iris"}, "value"),
     ],
 )
-def test_every_run_says_when_it_begins_what_it_is_compared_with_in_the_end(tmp_path, algorithm, options):
+def test_every_run_says_when_it_begins_what_it_is_compared_with_in_the_end(
+    tmp_path, algorithm, options, what
+):
     made = ALGORITHMS.named(algorithm).Options(**options)
     with Run.begin(RunOptions(algorithm, made, "simulated:40"), parent=tmp_path, name="r") as run:
         with Reader(run.files.store) as reader:
@@ -274,6 +279,9 @@ def test_every_run_says_when_it_begins_what_it_is_compared_with_in_the_end(tmp_p
     costs = [own["epsilon_per_report"] for own in before["classes"]]
     for cost in now.paid:
         assert min(abs(cost / 1e6 - own) for own in costs) < 1e-5
+    assert {tally.what for tally in now.tallies} == {what}
+    assert privacy._card(now, 0) == privacy._card(replace(now, tallies=()), 0)
+    assert privacy._card(now, 0)[1] == what, "also before the first round"
     assert sum(entry["spent"] for entry in now.history) == pytest.approx(
         sum(cost / 1e6 * n for cost, n in now.paid.items())
     )
@@ -350,24 +358,6 @@ def test_the_page_and_the_terminal_say_the_same_of_a_run_that_goes_on_for_longer
     assert "half of 3 heard within a day have 1.75 or more" in privacy._lines(shown)
 
 
-def classed(began=10, **more):
-    """A run of one class that began with so many rounds."""
-    own = {**REFERENCES["classes"][0], "k": 1, "levels": 2, "card_hash": "ab"}
-    return replace(RUN, references={**REFERENCES, "rounds": began, "classes": [own]}, **more)
-
-
-def test_what_a_class_pays_is_of_as_many_rounds_as_were_reckoned_with():
-    for began, rounds, head in (
-        (10, 10, "epsilon in the run"),
-        (10, 40, "epsilon in 10 rounds"),
-        (10, None, "epsilon in 10 rounds"),
-        (None, None, "epsilon a round"),
-        (None, 40, "epsilon a round"),
-    ):
-        shown = Snapshot("s", run=classed(began, schedule={"rounds": rounds}))
-        assert f"<th scope=col class=number>{head}<th" in privacy._table(shown)
-
-
 def test_a_run_that_should_have_written_by_now_is_not_shown_as_going_on():
     now = time.time()
     opened = OpenRound(11, "r", now - 500, 60.0, 100, 100, 50)
@@ -403,7 +393,167 @@ def test_boards_that_lie_do_not_spoil_the_charts_of_the_fleet():
     assert sum(releases["series"][0]["data"]) == 1000
 
 
-def test_arrivals_end_at_a_round_number_and_epsilon_comes_first():
-    assert charts.arriving([(0.0, 1.0), (37.2878, 5.0)], 10)["xAxis"]["max"] == 38
-    found = privacy._table(Snapshot("s", run=classed()))
-    assert found.index("epsilon a report") < found.index("mechanism") < found.index("card")
+# Cards, runs to compare, and what devices have spent
+
+
+def card(name, epsilon, **more):
+    return mechanisms.design(name, epsilon_micro=round(epsilon * 1e6), **more).card
+
+
+def one_class(data, mechanism="grr"):
+    return {"share": 0.5, "epsilon_per_report": 1.0, "card": data.hex(), "mechanism": mechanism}
+
+
+def test_what_was_reported_through_different_cards_is_told_apart():
+    wide, narrow = card("three-outputs", 1), card("three-outputs", 3)
+    run = RunView(
+        "r", 0.0, "running", "fedsgd", "f", references={"classes": [one_class(wide), one_class(narrow)]}
+    )
+    told = (
+        TallyView(wide.hex(), (80, 70, 90)),
+        TallyView(narrow.hex(), (11, 224, 17)),
+        TallyView(wide.hex(), (6, 1, 1)),  # a class may be asked in several cohorts
+    )
+    drawn = rounds._symbols(Snapshot("s", run=run, tallies=told))
+    values = [
+        [f"{v:.4g}" for v in sorted(cards.output_values(cards.decode(data)))] for data in (wide, narrow)
+    ]
+    assert values[0] != values[1]
+    assert drawn["xAxis"]["data"] == [f"{i}: {v}" for i, own in enumerate(values, 1) for v in own]
+    assert sum(drawn["series"][0]["data"]) == 500
+    assert sorted(drawn["series"][0]["data"][:3]) == [71, 86, 91]
+    assert drawn["xAxis"]["name"] == "class: reported"
+    alone = rounds._symbols(Snapshot("s", run=run, tallies=told[:1]))
+    assert alone["xAxis"]["data"] == values[0]
+    assert rounds._symbols(Snapshot("s", run=run)) is None
+
+
+def test_what_is_reported_is_in_the_order_of_its_values():
+    for data in (card("lhp", 1), card("lhp", 4), card("optimal", 2), card("laplace", 1)):
+        order, names = charts.outputs(data)
+        values = [float(name) for name in names]
+        assert values == sorted(values)
+        assert sorted(order) == list(range(len(names)))
+        drawn = charts.card(data)
+        shown = [float(name) for name in drawn["xAxis"]["data"]]
+        assert shown == sorted(shown)
+        own = cards.decode_any(data)
+        law = dict.fromkeys(range(len(order)), 0.0) | dict(enumerate(cards.distribution(own, 0)))
+        assert sum(drawn["series"][2]["data"]) == pytest.approx(1, abs=1e-3)
+        if len(shown) == len(order):
+            assert drawn["series"][2]["data"] == pytest.approx([law[i] for i in order], abs=1e-5)
+
+
+def test_many_reports_are_put_together_with_their_neighbours():
+    data = card("laplace", 1)
+    order, _ = charts.outputs(data)
+    told = TallyView(data.hex(), tuple(range(len(order))))
+    drawn = rounds._symbols(Snapshot("s", tallies=(told,)))
+    assert len(drawn["xAxis"]["data"]) <= 64
+    assert sum(drawn["series"][0]["data"]) == sum(range(len(order)))
+    assert "outputs together" in drawn["xAxis"]["name"]
+
+
+def test_labels_are_labels_and_no_numbers():
+    data = card("grr", 2, levels=3)
+    drawn = charts.card(data, LABEL)
+    assert drawn["xAxis"]["data"] == ["label 0", "label 1", "label 2"]
+    assert [own["name"] for own in drawn["series"]] == ["label 0", "label 1", "label 2"]
+    for i, own in enumerate(drawn["series"]):
+        e = 2.718281828**2
+        assert own["data"][i] == pytest.approx(e / (e + 2), rel=1e-3)
+
+
+# Which runs are compared
+
+
+def a_run(name, data="flights", measures=("auc", "accuracy"), rounds=3):
+    references = {"measures": list(measures)}
+    options = {"dataset": data}
+    return RunView(name, 0.0, "running", "fedsgd", "f", options, references=references, rounds=rounds)
+
+
+def test_the_run_of_the_page_comes_first_and_then_what_is_like_it():
+    others = [a_run(f"iris {i}", "iris") for i in range(7)]
+    plain = a_run("plain", measures=("accuracy", "auc"))
+    linear = a_run("linear", measures=("mse",))
+    begun, collected = a_run("begun", rounds=0), a_run("collected", measures=())
+    here = [begun, *others, collected, linear, plain, a_run("own")]
+    assert learning.alike("own", here) == ["own", "plain"]
+    assert learning.alike("begun", here) == ["begun", "plain", "own"], (
+        "it is drawn as soon as a round has ended"
+    )
+    assert learning.alike("collected", here) == [f"iris {i}" for i in range(6)]
+    assert learning.alike(None, here) == [f"iris {i}" for i in range(6)]
+    assert learning.alike("own", []) == []
+
+
+def test_runs_on_other_data_are_marked():
+    assert learning.titles([a_run("a"), a_run("b")]) == ["a", "b"]
+    assert learning.titles([a_run("a"), a_run("b", "iris")]) == ["a (flights)", "b (iris)"]
+
+
+def test_the_epsilon_of_a_run_says_of_how_many_rounds_it_is():
+    one = {**REFERENCES["classes"][0], "k": 1, "levels": 2, "card_hash": "ab"}
+    for began, planned, runs, head in (
+        (10, 10, "2", "epsilon in the run"),
+        (10, 40, "2 in 10 rounds", "epsilon in 10 rounds"),
+        (10, None, "2 in 10 rounds", "epsilon in 10 rounds"),
+        (None, None, "2 a round", "epsilon a round"),
+        (None, 40, "2 a round", "epsilon a round"),
+    ):
+        references = {**REFERENCES, "rounds": began, "classes": [one]}
+        run = replace(RUN, references=references, schedule={"rounds": planned})
+        assert f">{runs}<" in learning._runs_table([run])
+        table = privacy._table(Snapshot("s", run=run))
+        assert f"<th scope=col class=number>{head}<th" in table
+        assert table.index("epsilon a report") < table.index("mechanism") < table.index("card")
+
+
+# What devices of each class have spent
+
+
+CLASS = {"epsilon_run": 2.0, "mechanism": "pm", "k": 1, "levels": 3, "card": "", "card_hash": "ab"}
+CLASSES = [
+    {**CLASS, "share": 0.75, "epsilon_per_report": 1.0},
+    {**CLASS, "share": 0.25, "epsilon_per_report": 3.0},
+]
+CLASSED = RunView(
+    "r", 0.0, "running", "fedsgd", "f", references={"clients": 1000, "rounds": 10, "classes": CLASSES}
+)
+
+
+def test_epsilon_spent_is_of_whoever_reported():
+    # All devices of the dear class have spent what they may, and only the others go on.
+    told = [(100, 3, 300), (100, 1, 100)]
+    history = tuple({"round": i, "reports": n, "spent": e} for i, (n, _, e) in enumerate(told, 1))
+    opened = (OpenRound(3, "r", 1.0, None, 100, 100, 50),)
+    paid = {cost * 1_000_000: n for n, cost, _ in told}
+    now = Snapshot("s", run=replace(CLASSED, reports=200), history=history, paid=paid, open=opened)
+    assert curves.spent(now) == (300 + 100 + 50) / 1000
+    assert curves.positions(now.run, history, curves.EPSILON, 0) == [0.3, 0.4]
+
+
+def test_each_class_has_spent_what_its_own_reports_cost():
+    # 700 of 1000 devices are of the cheap class, by the draw; the dear ones have had their last round.
+    now = Snapshot(
+        "s",
+        run=replace(CLASSED, reports=1300, rounds=2, epsilon_before=4.0),
+        paid={1_000_000: 1000, 3_000_000: 300},
+        demanded={1_000_000: 1400, 3_000_000: 600},
+    )
+    assert curves.spent_by_class(now) == pytest.approx([1000 / 700, 3 * 300 / 300])
+    assert curves.spent(now) == pytest.approx(1.9)
+    assert "<td class=number>1.429<td" in privacy._table(now)
+    assert "<td>spent in its life, mean per device<td class=number>5.9<td>at most" in privacy._lines(now)
+    assert curves.spent_by_class(Snapshot("s")) == []
+
+
+def test_a_part_of_a_collection_that_costs_a_little_less_is_of_its_class():
+    now = Snapshot(
+        "s",
+        run=replace(CLASSED, reports=20),
+        paid={999_999: 10, 1_000_000: 10},
+        demanded={999_999: 10, 1_000_000: 10},
+    )
+    assert curves.spent_by_class(now) == [pytest.approx(0.02, rel=1e-5), None]

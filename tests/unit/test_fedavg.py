@@ -196,18 +196,6 @@ def test_policies_are_the_clients_own():
     assert (policy.largest, policy.budget) == (8_000_000, 99)
 
 
-def test_nobody_takes_part_more_often_than_planned():
-    algorithm = begin("fedavg", **FEDAVG | {"rounds": 12, "share": 0.07})
-    times = np.zeros(201, np.int64)
-    driver = fleet_of(algorithm)
-    while not algorithm.done:
-        cohorts = algorithm.cohorts(driver.devices)
-        times[np.concatenate([devices for _, devices in cohorts])] += 1
-        algorithm.learn(ask(driver, cohorts, algorithm._trainer.round + 1), driver.devices)
-    assert times.sum() == algorithm.reports == 12 * 14
-    assert times.max() == algorithm.times == 1
-
-
 def test_a_run_beyond_the_budget_does_not_start():
     heard = []
     with pytest.raises(RefusedError, match="its budget has"):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from esptool.loader import ESPLoader
+from harness import uf2_files
 from harness.port import Port, silent
 
 from ternhost.cli import main
@@ -183,6 +184,12 @@ def firmware_for(chip, size=150_000):
     return bytes(data)
 
 
+def flash_esp32(board, tmp_path, chip="esp32", **options):
+    """Flash the board with a whole firmware for `chip`, over its ROM unless told otherwise."""
+    firmware = flash.read_firmware(save(tmp_path, firmware_for(chip)))
+    return flash.flash(board.port, firmware, reset=False, **{"stub": False, **options})
+
+
 def save(tmp_path, data, name="firmware.bin"):
     path = Path(tmp_path / name)
     path.write_bytes(data)
@@ -195,12 +202,8 @@ def test_what_was_written_is_in_flash_at_the_chips_offset(rom, tmp_path, chip, s
     board = rom(chip)
     data = firmware_for(chip)
     shown = []
-    result = flash.flash(
-        board.port,
-        flash.read_firmware(save(tmp_path, data)),
-        reset=False,
-        stub=stub,
-        progress=lambda done, total: shown.append(done / total),
+    result = flash_esp32(
+        board, tmp_path, chip, stub=stub, progress=lambda done, total: shown.append(done / total)
     )
     offset = CHIPS[chip][5]
     assert result["verified"] is True
@@ -215,7 +218,7 @@ def test_what_was_written_is_in_flash_at_the_chips_offset(rom, tmp_path, chip, s
 def test_erase_takes_all_of_the_flash(rom, tmp_path):
     board = rom("esp32")
     data = firmware_for("esp32")
-    flash.flash(board.port, flash.read_firmware(save(tmp_path, data)), reset=False, erase=True)
+    flash_esp32(board, tmp_path, stub=True, erase=True)
     assert board.flash[0x1000 : 0x1000 + len(data)] == data
     assert set(board.flash[:0x1000]) == set(board.flash[0x1000 + len(data) + 4096 :]) == {0xFF}
 
@@ -225,7 +228,7 @@ def test_another_chip_is_refused_before_anything_is_erased(rom, tmp_path):
     with pytest.raises(
         UsageError, match=r"is for ESP32-S3, and the board on .* has an ESP32; nothing was changed"
     ):
-        flash.flash(board.port, flash.read_firmware(save(tmp_path, firmware_for("esp32s3"))), reset=False)
+        flash_esp32(board, tmp_path, "esp32s3", stub=True)
     assert not board.erased
     assert not any(board.flash)
 
@@ -257,9 +260,7 @@ def test_a_cable_pulled_while_writing_says_how_to_recover(rom, tmp_path, monkeyp
     monkeypatch.setattr("esptool.cmds.DEFAULT_CONNECT_ATTEMPTS", 1)  # to find it again, a second each
     board = rom("esp32", cut_after=3)
     with pytest.raises(DeviceError, match="flashing broke off") as caught:
-        flash.flash(
-            board.port, flash.read_firmware(save(tmp_path, firmware_for("esp32"))), reset=False, stub=False
-        )
+        flash_esp32(board, tmp_path)
     assert caught.value.exit_code == 3
     assert "hold boot" in caught.value.hint.lower()
     assert "--no-reset" in caught.value.hint
@@ -270,9 +271,8 @@ def test_ctrl_c_while_writing_says_how_to_recover(rom, tmp_path):
         if done >= total // 2:
             raise KeyboardInterrupt
 
-    firmware = flash.read_firmware(save(tmp_path, firmware_for("esp32")))
     with pytest.raises(InterruptedByUser, match="flashing was interrupted") as caught:
-        flash.flash(rom("esp32").port, firmware, reset=False, stub=False, progress=stop)
+        flash_esp32(rom("esp32"), tmp_path, progress=stop)
     assert caught.value.exit_code == 130
     assert "--no-reset" in caught.value.hint
 
@@ -280,9 +280,7 @@ def test_ctrl_c_while_writing_says_how_to_recover(rom, tmp_path):
 def test_a_flash_that_does_not_keep_its_bytes_does_not_verify(rom, tmp_path):
     board = rom("esp32", faulty=True)
     with pytest.raises(TernError, match="does not verify") as caught:
-        flash.flash(
-            board.port, flash.read_firmware(save(tmp_path, firmware_for("esp32"))), reset=False, stub=False
-        )
+        flash_esp32(board, tmp_path)
     assert "run the same command again" in caught.value.hint
 
 
@@ -315,7 +313,7 @@ def changed(data, at, value):
 
 
 def test_a_binary_made_into_uf2_reads_back():
-    data = uf2.from_binary(PROGRAM + b"tail")
+    data = uf2_files.from_binary(PROGRAM + b"tail")
     image = uf2.read(data)
     assert image.chip == "RP2040"
     assert b"".join(block for _, block in image.blocks).rstrip(b"\0") == (PROGRAM + b"tail").rstrip(b"\0")
@@ -323,8 +321,8 @@ def test_a_binary_made_into_uf2_reads_back():
 
 
 def test_the_extra_block_of_an_rp2350_is_no_part_of_its_image():
-    extra = changed(uf2.from_binary(bytes(256), uf2.RP2350_ARM), 28, struct.pack("<I", 0xE48BFF57))
-    image = uf2.read(extra + uf2.from_binary(PROGRAM, uf2.RP2350_ARM))
+    extra = changed(uf2_files.from_binary(bytes(256), uf2.RP2350_ARM), 28, struct.pack("<I", 0xE48BFF57))
+    image = uf2.read(extra + uf2_files.from_binary(PROGRAM, uf2.RP2350_ARM))
     assert image.chip == "RP2350"
     assert image.size == len(PROGRAM)
 
@@ -333,18 +331,21 @@ def test_the_extra_block_of_an_rp2350_is_no_part_of_its_image():
     ("data", "why"),
     [
         (b"", "cut short"),
-        (uf2.from_binary(PROGRAM)[:-1], "cut short"),
-        (uf2.from_binary(PROGRAM)[:-512], "blocks are missing"),
-        (uf2.from_binary(PROGRAM)[512:], "blocks are missing"),
+        (uf2_files.from_binary(PROGRAM)[:-1], "cut short"),
+        (uf2_files.from_binary(PROGRAM)[:-512], "blocks are missing"),
+        (uf2_files.from_binary(PROGRAM)[512:], "blocks are missing"),
         (bytes(512), "no UF2 file"),
-        (changed(uf2.from_binary(PROGRAM), 512, b"\0"), "block 1 is damaged"),
-        (changed(uf2.from_binary(PROGRAM), 1020, b"\0"), "block 1 is damaged"),
-        (changed(uf2.from_binary(PROGRAM), 512 + 16, struct.pack("<I", 1000)), "block 1 is damaged"),
-        (changed(uf2.from_binary(PROGRAM), 512 + 20, struct.pack("<I", 3)), "out of order|missing"),
-        (changed(uf2.from_binary(PROGRAM), 512 + 28, struct.pack("<I", uf2.RP2350_ARM)), "several chips"),
-        (uf2.from_binary(PROGRAM, 0x1C5F21B0), "another chip"),
-        (uf2.from_binary(PROGRAM, start=0x20000000), "no flash"),
-        (changed(uf2.from_binary(PROGRAM), 8, struct.pack("<I", 0x2001)), "not for the main flash"),
+        (changed(uf2_files.from_binary(PROGRAM), 512, b"\0"), "block 1 is damaged"),
+        (changed(uf2_files.from_binary(PROGRAM), 1020, b"\0"), "block 1 is damaged"),
+        (changed(uf2_files.from_binary(PROGRAM), 512 + 16, struct.pack("<I", 1000)), "block 1 is damaged"),
+        (changed(uf2_files.from_binary(PROGRAM), 512 + 20, struct.pack("<I", 3)), "out of order|missing"),
+        (
+            changed(uf2_files.from_binary(PROGRAM), 512 + 28, struct.pack("<I", uf2.RP2350_ARM)),
+            "several chips",
+        ),
+        (uf2_files.from_binary(PROGRAM, 0x1C5F21B0), "another chip"),
+        (uf2_files.from_binary(PROGRAM, start=0x20000000), "no flash"),
+        (changed(uf2_files.from_binary(PROGRAM), 8, struct.pack("<I", 0x2001)), "not for the main flash"),
     ],
 )
 def test_files_that_are_not_whole_or_not_for_a_pico_are_refused(data, why):
@@ -367,7 +368,7 @@ def test_a_volume_is_known_by_its_info_file(tmp_path):
 def waiting(tmp_path):
     """A Pico in its boot loader, and a firmware for it."""
     (tmp_path / "INFO_UF2.TXT").write_text("Board-ID: RPI-RP2\n")
-    (tmp_path / "new.uf2").write_bytes(uf2.from_binary(bytes(200_000)))
+    (tmp_path / "new.uf2").write_bytes(uf2_files.from_binary(bytes(200_000)))
     return tmp_path, flash.read_firmware(tmp_path / "new.uf2")
 
 

@@ -1,4 +1,6 @@
-"""What tern gateway init writes, the seal of an answer, and whom the SuperLink's guard lets in."""
+"""What tern gateway init writes, the seal of an answer, whom the SuperLink's guard lets in, and what both ends of the
+connection over Flower say of failures.
+"""
 
 import asyncio
 import json
@@ -21,13 +23,16 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
     load_ssh_public_key,
 )
+from flwr.proto.control_pb2 import ListNodesResponse
+from flwr.proto.fleet_pb2 import ActivateNodeResponse
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.date import now
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
 
 from ternhost.cli import main
 from ternhost.errors import USAGE, StorageError, UsageError
 from ternhost.reach.certificates import names_of
-from ternhost.reach.gateway.flower.control import HEADER, app_archive
+from ternhost.reach.gateway.flower.control import HEADER, Control, app_archive
 from ternhost.reach.gateway.flower.files import (
     GatewaySite,
     Server,
@@ -38,6 +43,7 @@ from ternhost.reach.gateway.flower.files import (
     write_gateways,
 )
 from ternhost.reach.gateway.flower.guard import Connection, Guard
+from ternhost.reach.gateway.flower.node import SiteNode
 from ternhost.reach.gateway.flower.sealed import seal, unseal
 
 NONCE = bytes(16)
@@ -72,18 +78,13 @@ def test_a_site_is_registered_for_ids(tmp_path):
     with pytest.raises(UsageError, match="north and west would both have device 600"):
         write_gateways(tmp_path, ["west:600-700"])
     assert sites_of(tmp_path) == ["north", "south"]
+    (tmp_path / "server" / "sites" / "north.pub").unlink()  # removed, it leaves its ids to others
+    write_gateways(tmp_path, ["new-north:1-500"])
+    write_gateways(tmp_path, ["north"])
+    assert registered(tmp_path) == {"new-north": range(1, 501), "south": range(601, 602)}
     for wrong in ("x:", "x:5-", "x:5-4", "x:0-4", "x:1-4294967295", "x:1-2-3"):
         with pytest.raises(UsageError):
             write_gateways(tmp_path, [wrong])
-
-
-def test_a_site_that_was_removed_leaves_its_ids_to_others(tmp_path):
-    write_gateways(tmp_path, ["west:1-500"])
-    (tmp_path / "server" / "sites" / "west.pub").unlink()
-    assert registered(tmp_path) == {}
-    write_gateways(tmp_path, ["newwest:1-500"])
-    write_gateways(tmp_path, ["west"])
-    assert registered(tmp_path) == {"newwest": range(1, 501)}
 
 
 def test_secrets_are_their_owners_alone_and_the_server_has_no_key_of_a_site(tmp_path):
@@ -105,18 +106,19 @@ def test_secrets_are_their_owners_alone_and_the_server_has_no_key_of_a_site(tmp_
 def test_another_site_changes_nothing_else(tmp_path):
     write_gateways(tmp_path, ["north"], port=9000)
     before = contents(tmp_path)
+    for directory, options, message in (
+        (tmp_path, {"port": 9001}, "written with --port 9000, not 9001"),
+        (tmp_path / "server", {}, f"is the directory of a server; name the one above: {tmp_path}"),
+    ):
+        with pytest.raises(UsageError) as told:
+            write_gateways(directory, ["south"], **options)
+        assert message in f"{told.value.message}; {told.value.hint}"
+        assert contents(tmp_path) == before
     write_gateways(tmp_path, ["north", "south"])
     after = contents(tmp_path)
     assert {path: after[path] for path in before} == before
     new = {str(path) for path in after.keys() - before.keys()}
     assert new == {"server/sites/south.pub", "south/authority.pem", "south/gateway.json", "south/node.key"}
-
-
-def test_a_server_keeps_its_address(tmp_path):
-    write_gateways(tmp_path, ["north"], port=9000)
-    with pytest.raises(UsageError, match="written with --port 9000, not 9001"):
-        write_gateways(tmp_path, ["south"], port=9001)
-    assert sites_of(tmp_path) == ["north"]
 
 
 @pytest.mark.parametrize(
@@ -157,13 +159,6 @@ def test_what_is_no_server_is_refused_and_nothing_is_written(words, here, capsys
     assert not list(here.rglob("*")), "the next init would take it up"
 
 
-def test_there_is_no_server_in_a_server(tmp_path):
-    write_gateways(tmp_path, ["north"])
-    with pytest.raises(UsageError, match="is the directory of a server") as told:
-        write_gateways(tmp_path / "server", ["south"])
-    assert str(tmp_path) in told.value.hint
-
-
 def test_init_and_status_tell_machines(here, capsys):
     assert main(["gateway", "init", "sites", "--site", "north", "--site", "south", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -178,6 +173,9 @@ def test_init_and_status_tell_machines(here, capsys):
     assert told["site"] == "north"
     assert told["runs"] is False
     assert main(["gateway", "status", "nowhere"]) == USAGE
+    with pytest.raises(StorageError) as told:
+        Server.load(here)
+    assert "tern gateway init" in told.value.hint
 
 
 def test_flower_is_told_to_call_nobody_and_to_keep_its_files_here(tmp_path):
@@ -186,10 +184,7 @@ def test_flower_is_told_to_call_nobody_and_to_keep_its_files_here(tmp_path):
     assert told["FLWR_DISABLE_UPDATE_CHECK"] == "1"
     assert told["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
     assert told["FLWR_HOME"].startswith(str(tmp_path))
-
-
-def test_the_app_is_the_same_each_time():
-    assert app_archive() == app_archive()
+    assert app_archive() == app_archive(), "the same bytes each time"
 
 
 @pytest.mark.parametrize("failed", [False, True])
@@ -282,14 +277,6 @@ def test_the_guard_leaves_to_others_the_protocol_of_sites_alone(
     assert status(guard_of(tmp_path), headers, path, client, server) == expected
 
 
-@pytest.mark.parametrize(
-    "header", [(b"content-length", b"1" * 12), (b"content-length", b"-1"), (b"transfer-encoding", b"chunked")]
-)
-def test_the_guard_takes_no_endless_request(tmp_path, header):
-    write_gateways(tmp_path, ["north"])
-    assert status(guard_of(tmp_path), [header, *signed(tmp_path, "north")]) == 413
-
-
 def test_the_guard_lets_in_who_has_the_key_of_a_site_and_reads_nothing_of_others(tmp_path):
     write_gateways(tmp_path, ["north", "south"])
     guard, north, south = guard_of(tmp_path), signed(tmp_path, "north"), signed(tmp_path, "south")
@@ -302,6 +289,9 @@ def test_the_guard_lets_in_who_has_the_key_of_a_site_and_reads_nothing_of_others
     wrong.append(signed(tmp_path, "north", ec.generate_private_key(ec.SECP384R1())))
     for headers in wrong:
         assert status(guard, headers) == 401
+    endless = ((b"content-length", b"1" * 12), (b"content-length", b"-1"), (b"transfer-encoding", b"chunked"))
+    for header in endless:
+        assert status(guard, [header, *north]) == 413
 
 
 def test_the_guard_knows_at_once_of_sites_that_come_and_go(tmp_path):
@@ -315,33 +305,19 @@ def test_the_guard_knows_at_once_of_sites_that_come_and_go(tmp_path):
     assert let_in() == [200, 401]
     (keys / "south.pub").write_bytes((tmp_path / "other" / "server" / "sites" / "south.pub").read_bytes())
     assert let_in() == [200, 200]
-    (keys / "strange.pub").write_bytes(b"broken")
     (keys / "south.pub").unlink()
-    assert let_in() == [200, 401]
-
-
-ED25519 = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32)).public_key()
-
-
-@pytest.mark.parametrize(
-    ("written", "message"),
-    [
-        (ED25519.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH), "has a key of another kind"),
+    ed25519_key = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32)).public_key()
+    for written, message in (
+        (ed25519_key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH), "has a key of another kind"),
         (b"ssh-strange AAAA", ": "),
         (b"ecdsa-sha2-nistp384 A", ": "),
-    ],
-    ids=["another kind", "unknown", "broken"],
-)
-def test_a_key_that_is_none_of_a_site_is_told_and_those_who_were_known_are_let_in(tmp_path, written, message):
-    write_gateways(tmp_path, ["north"])
-    keys, guard = tmp_path / "server" / "sites", guard_of(tmp_path)
-    assert status(guard, signed(tmp_path, "north")) == 200
-    (keys / "strange.pub").write_bytes(written)
-    known, wrong = public_keys(keys)
-    assert (list(known), list(wrong)) == (["north"], ["strange"])
-    assert "strange.pub" in wrong["strange"]
-    assert message in wrong["strange"]
-    assert status(guard, signed(tmp_path, "north")) == 200
+    ):
+        (keys / "strange.pub").write_bytes(written)
+        known, wrong = public_keys(keys)
+        assert (list(known), list(wrong)) == (["north"], ["strange"])
+        assert "strange.pub" in wrong["strange"]
+        assert message in wrong["strange"]
+        assert let_in() == [200, 401]
 
 
 def test_a_body_that_does_not_come_is_given_up(tmp_path):
@@ -389,7 +365,61 @@ def test_a_connection_on_which_no_request_comes_is_closed():
     assert asyncio.run(said(b"POST / HTTP/1.1\r\nHost: ")) == b""
 
 
-def test_a_server_that_was_not_written_is_told(tmp_path):
-    with pytest.raises(StorageError) as told:
-        Server.load(tmp_path)
-    assert "tern gateway init" in told.value.hint
+# What the two ends of the way over Flower make of what goes wrong
+
+
+def test_each_site_is_registered_by_itself(tmp_path):
+    class Client:
+        """Stands for a SuperLink that refuses some sites."""
+
+        def __init__(self):
+            self.nodes = {}
+
+        def ListNodes(self, request):
+            return ListNodesResponse(nodes_info=[NodeInfo(public_key=key) for key in self.nodes.values()])
+
+        def RegisterNode(self, request):
+            if request.name in ("b", "d"):
+                asked = httpx.Request("POST", "https://localhost")
+                raise httpx.HTTPStatusError(
+                    "", request=asked, response=httpx.Response(412, text="no", request=asked)
+                )
+            self.nodes[request.name] = request.public_key
+
+    server = write_gateways(tmp_path, ["e", "a", "b", "d", "c"])
+    (server.directory / "sites" / "broken.pub").write_bytes(b"x")
+    with Control(server) as control:
+        control._client = client = Client()
+        client.close = lambda: None
+        control.register()
+        assert list(client.nodes) == ["a", "c", "e"]
+        connected, wrong = control.register()
+        assert connected == dict.fromkeys("abcde", False)
+        assert sorted(wrong) == ["b", "broken", "d"]
+        assert "refuses: 412 no" in wrong["b"]
+
+
+def test_a_node_tells_a_problem_once_and_again_after_it_was_connected(tmp_path, capsys):
+    class Client:
+        """Stands for a SuperLink that ends, again and again."""
+
+        there = False
+
+        def DeactivateNode(self, request):
+            pass
+
+        def ActivateNode(self, request):
+            if not self.there:
+                raise httpx.ConnectError("refused")
+            return ActivateNodeResponse(node_id=1)
+
+        def SendNodeHeartbeat(self, request):
+            raise httpx.ConnectError("refused")
+
+    write_gateways(tmp_path, ["north"])
+    node = SiteNode(GatewaySite.load(tmp_path / "north"))
+    node._client = Client()
+    for node._client.there in (False, False, True, False, True):
+        node.attempt()
+    problem = "the SuperLink does not answer: refused"
+    assert capsys.readouterr().out.splitlines() == [problem, *2 * ["north: connected", problem]]

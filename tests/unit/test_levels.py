@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import sampler_walk
 
 from tern.card import Card, CardError, decode
 from tern.card import certify as certify_on_device
@@ -32,7 +33,7 @@ def _collect(of: hiera.Levels, values: np.ndarray, seed: int) -> np.ndarray:
 @pytest.mark.parametrize(("e", "loss"), [(0.1, 0.899), (0.5, 3.95), (1, 8.07)])
 def test_the_true_joint_loss(e: float, loss: float) -> None:
     of = _levels(e)
-    ratio = of.composite.joint_ratio()
+    ratio = sampler_walk.likelihood_ratio(of.composite)
     assert isinstance(ratio, Fraction)
     found = math.log(ratio)
     assert float(f"{found:.3g}") == loss
@@ -58,7 +59,7 @@ def test_every_pair_of_inputs_keeps_the_joint_loss() -> None:
                 for level, v in zip(levels, grid, strict=True)
             ]
             worst = max(worst, max(joint) / min(joint))
-    stated = of.composite.joint_ratio()
+    stated = sampler_walk.likelihood_ratio(of.composite)
     assert stated * Fraction(999, 1000) < worst <= stated
 
 
@@ -157,20 +158,6 @@ def test_levels_of_an_epsilon() -> None:
     assert 3_999_000 < of.epsilon <= 4_000_000
     assert of.budgets[1] == pytest.approx(3 * of.budgets[0], rel=1e-3), "named from the lowest range up"
     assert of.composite.variance(1, Fraction(-1, 2)) < of.composite.variance(0, Fraction(1, 2))
-
-
-def test_budgets_in_words() -> None:
-    assert hiera.proportions_of("5,2.5, 1") == (5, 2.5, 1)
-    with pytest.raises(UsageError, match="are no budgets"):
-        hiera.proportions_of("5,much")
-
-
-def test_clamping_is_optional() -> None:
-    of = _levels(0.1)
-    counts = np.zeros((5, 2), np.int64)
-    counts[0, 1] = 3
-    assert float(hiera.estimate(of, counts)) > 1
-    assert float(hiera.estimate(of, counts, clamp=True)) == 1
 
 
 def test_no_reports_make_no_mean() -> None:

@@ -19,6 +19,9 @@ def worst(design):
     return float(certify.moments(cards.decode(design.card)).worst_variance()[0])
 
 
+# Certified lower bounds found apart from this code.
+REFERENCE_BOUNDS = {1.0: 3.9905405, 2.0: 0.8653499, 3.0: 0.303943}
+
 QUICK = [name for name, mechanism in mechanisms.REGISTRY.items() if not mechanism.slow]
 
 
@@ -65,7 +68,7 @@ def test_auto_under_a_prior_near_zero_takes_a_card_that_is_good_there():
 def test_auto_has_a_card_where_others_have_none():
     with pytest.raises(UsageError, match="too small"):
         mechanisms.design("laplace", "0.000001")
-    assert mechanisms.design("auto", "0.000001").card == mechanisms.design("duchi", "0.000001").card
+    assert mechanisms.design("auto", "0.000001", bits=1.6).card == mechanisms.design("duchi", "0.000001").card
 
 
 @pytest.mark.parametrize(
@@ -179,11 +182,11 @@ def test_every_optimal_card_that_is_shipped_beats_the_papers():
         elif levels == 8 and epsilon <= 5:
             assert variance < hybrid.HM_TP.worst_variance(epsilon)
             assert variance < piecewise.worst_variance(epsilon, piecewise.t_opt(epsilon))
-        bound = {1.0: 3.9905405, 2.0: 0.8653499, 3.0: 0.303943}.get(epsilon)  # certified lower bounds
+        bound = REFERENCE_BOUNDS.get(epsilon)
         if bound is not None:
-            assert variance > bound
-            if levels == 16:
-                assert variance < 1.015 * bound
+            assert bound < variance
+            if levels == 16 or (levels, epsilon) == (8, 1.0):  # above, eight levels are too few to come near
+                assert variance < (1.015 if levels == 16 else 1.03) * bound
 
 
 # Records of mechanisms; for those from outside see test_outside.py

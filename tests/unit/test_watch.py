@@ -9,7 +9,6 @@ import signal
 import sqlite3
 import struct
 import subprocess
-import sys
 import termios
 import time
 from contextlib import suppress
@@ -17,7 +16,9 @@ from dataclasses import replace
 from fcntl import ioctl
 
 import pytest
+import warm
 from rich.console import Console
+from warm import TERN
 
 from ternhost.cli import main as tern
 from ternhost.errors import BROKEN_PIPE, OK, STORAGE, USAGE
@@ -32,7 +33,6 @@ from ternhost.watch.picture import Picture, picture
 from ternhost.watch.terminal import Drawn, plot
 from ternhost.watch.watch_command import _by_line
 
-TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 SERVE = ["serve", "--fleet", "simulated:60", "--store", "s.sqlite", "--no-report", "--quiet"]
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -86,31 +86,40 @@ def drawn(shown, width=80, **options):
     return out.getvalue()
 
 
-@pytest.mark.parametrize("width", [40, 79, 160])
-def test_a_picture_fits_and_says_what_there_is(served, width):
+def plain(shown, width=80):
+    return drawn(shown, width, color_system=None, no_color=True)
+
+
+def test_a_picture_fits_and_says_what_there_is(served):
     with Reader(served) as reader:
-        shown = picture(reader.snapshot())
-    text = drawn(shown, width, no_color=True, color_system=None)
-    assert "\x1b" not in text
-    assert max(map(len, text.splitlines())) <= width
-    assert len(text.splitlines()) <= 60
-    words = " ".join(text.split())
-    for want in (
-        "finished",
-        "fedsgd on simulated:60",
-        "Rounds 3",
-        "180 reports",
-        "AUC 0.",
-        "Boards 40: online 33, offline 7",
-        "entropy failed on 1",
-        "1.25 is left on the board with the least",
-        "a report costs at most 2",
-    ):
-        assert want in words, want
-    rows = [line for line in text.splitlines() if re.match(r"evil|0000", line)]
-    assert rows[0].startswith("evil\\x1b"), "whose generator has failed comes first"
-    assert "offline" in rows[1]
-    assert ("lost\\r\\n" in rows[0]) == (width > 70)
+        now = reader.snapshot()
+    shown = picture(now)
+    assert now.devices == 0
+    assert curves.EPSILON in curves.axes(now.run, now.devices)
+    assert shown.epsilon["spent"] == curves.spent(now) > 0
+    for width in (40, 79, 160):
+        text = plain(shown, width)
+        assert "\x1b" not in text
+        assert max(map(len, text.splitlines())) <= width
+        assert len(text.splitlines()) <= 60
+        words = " ".join(text.split())
+        for want in (
+            "finished",
+            "fedsgd on simulated:60",
+            "Rounds 3",
+            "180 reports",
+            "AUC 0.",
+            "Boards 40: online 33, offline 7",
+            "entropy failed on 1",
+            "1.25 is left on the board with the least",
+            "a report costs at most 2",
+        ):
+            assert want in words, want
+        rows = [line for line in text.splitlines() if re.match(r"evil|0000", line)]
+        assert rows[0].startswith("evil\\x1b"), "whose generator has failed comes first"
+        assert "offline" in rows[1]
+        assert ("lost\\r\\n" in rows[0]) == (width > 70)
+        assert re.search(r"round 3: complete, [\d.]+ m?s ago$", text, re.MULTILINE)
 
 
 def test_colours_and_a_round_under_way():
@@ -118,11 +127,9 @@ def test_colours_and_a_round_under_way():
     shown = Picture(100.0, "s", None, run, 10, OpenRound(7, "mine", 90.0, 60.0, 20, 20, 5))
     coloured = drawn(shown, color_system="standard")
     assert "\x1b[" in coloured
-    plain = drawn(shown, color_system=None, no_color=True)
-    assert "5/20" in plain
-    assert "for 10 s, 50 s left" in plain
-    late = drawn(replace(shown, at=200.0), color_system=None, no_color=True)
-    assert "for 110 s, past its deadline" in late
+    assert "5/20" in plain(shown)
+    assert "for 10 s, 50 s left" in plain(shown)
+    assert "for 110 s, past its deadline" in plain(replace(shown, at=200.0))
     bars = {n: drawn(Picture(0.0, "s", None, run, 10, OpenRound(7, "mine", None, None, 20, 20, n)), color_system=None)
             for n in (0, 10, 20)}  # fmt: skip
     assert len({text.count("━") for text in bars.values()}) == 3
@@ -167,17 +174,19 @@ class Watching:
     """`tern watch` as a process, and what it has written so far."""
 
     def __init__(self, *words, columns=None, **environment):
-        kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-        options = {"env": {**kept, "TERM": "xterm", **environment}, "stdin": subprocess.DEVNULL}
-        words = [*TERN, "watch", "--interval", "0.1", *words]
         if columns is None:
-            self.process = subprocess.Popen(words, stdout=subprocess.PIPE, **options)
-            self._far = self.process.stdout.fileno()
+            self._far, near = os.pipe()
         else:
             self._far, near = pty.openpty()
             ioctl(near, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-            self.process = subprocess.Popen(words, stdout=near, **options)
-            os.close(near)
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("COLUMNS", "LINES"):
+                patch.delenv(name, raising=False)
+            for name, value in {"TERM": "xterm", **environment}.items():
+                patch.setenv(name, value)
+            words = [*TERN, "watch", "--interval", "0.1", *words]
+            self.process = warm.Popen(words, stdout=near, stdin=subprocess.DEVNULL)
+        os.close(near)
         os.set_blocking(self._far, False)
         self._data = b""
 
@@ -187,6 +196,12 @@ class Watching:
     def __exit__(self, *_):
         self.process.kill()
         self.process.wait()
+        self.read_no_more()
+
+    def read_no_more(self):
+        if self._far is not None:
+            os.close(self._far)
+            self._far = None
 
     @property
     def text(self):
@@ -214,7 +229,7 @@ def test_elsewhere_a_round_is_a_line_and_a_run_may_come_and_die_and_go_on():
         watching.wait_for("waiting for a run in runs")
         words = [*TERN, *SERVE, "--interval", "0.3"]
         for first in (1, 4):
-            with subprocess.Popen(words) as host:
+            with warm.Popen(words) as host:
                 watching.wait_for(rf"round {first + 2}: 60 of 60 reports, 0 refusals, complete; AUC 0\.\d+")
                 host.kill()
         code, text = watching.end()
@@ -225,16 +240,16 @@ def test_elsewhere_a_round_is_a_line_and_a_run_may_come_and_die_and_go_on():
 
 
 @pytest.mark.slow
-def test_json_is_a_line_for_each_change(served):
+def test_json_is_a_line_for_each_change_until_nobody_reads_it(served):
     with Watching("s.sqlite", "--json") as watching:
         watching.wait_for("\n")
         time.sleep(0.5)
         assert watching.text.count("\n") == 1
         assert tern([*SERVE, "--rounds", "4"]) == OK
         watching.wait_for('"rounds": 4')
-        code, text = watching.end()
-    assert code == OK
-    assert all(json.loads(line)["store"] == "s.sqlite" for line in text.splitlines())
+        assert all(json.loads(line)["store"] == "s.sqlite" for line in watching.text.splitlines())
+        watching.read_no_more()
+        assert watching.process.wait(60) == BROKEN_PIPE
 
 
 def test_a_wait_ends_with_who_reads():
@@ -244,14 +259,6 @@ def test_a_wait_ends_with_who_reads():
         os.close(read)
         with pytest.raises(BrokenPipeError):
             sleep_while_read(60, stream)
-
-
-@pytest.mark.slow
-def test_a_program_that_reads_no_more_ends_it(served):
-    with Watching("s.sqlite", "--json") as watching:
-        watching.wait_for("\n")
-        watching.process.stdout.close()
-        assert watching.process.wait(60) == BROKEN_PIPE
 
 
 def test_the_next_run_of_the_same_name_is_told_by_line_too(capsys):
@@ -274,12 +281,11 @@ def test_the_next_run_of_the_same_name_is_told_by_line_too(capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("columns", [40, 100])
-def test_live_on_a_terminal(served, columns):
+def test_live_on_a_terminal(served):
     with sqlite3.connect("s.sqlite", isolation_level=None) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
         other.execute("BEGIN EXCLUSIVE")
-    with Watching("s.sqlite", columns=columns) as watching:
+    with Watching("s.sqlite", columns=40) as watching:
         watching.wait_for("locked by another")
         other.close()
         watching.wait_for("180 reports")
@@ -291,7 +297,7 @@ def test_live_on_a_terminal(served, columns):
     assert text.index(enter) < text.index(leave)
     stays = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text[text.index(leave) :])
     assert "300 reports" in stays
-    assert max(map(len, stays.splitlines())) <= columns
+    assert max(map(len, stays.splitlines())) <= 40
 
 
 @pytest.mark.slow
@@ -306,18 +312,12 @@ def test_no_colour_and_a_dumb_terminal(served):
     assert "\x1b" not in text
 
 
-def test_what_ended_is_told_by_how_long_ago(served):
-    with Reader(served) as reader:
-        text = drawn(picture(reader.snapshot()), color_system=None, no_color=True)
-    assert re.search(r"round 3: complete, [\d.]+ m?s ago$", text, re.MULTILINE)
-
-
 def test_the_gateways_that_hold_the_round_up_are_named():
     gateways = [GatewayView(f"site-{i:02}", 5, i > 1, 90.0, {}, i != 3, 0, i == 2) for i in range(14)]
     gateways.append(GatewayView("evil\x1b[2J", 5, False, 90.0))
     run = RunView("mine", 0.0, "running", "fedsgd", "flower:x")
     shown = picture(Snapshot("s", run=run, gateways=tuple(gateways)))
-    lines = drawn(shown, 160, color_system=None, no_color=True).splitlines()
+    lines = plain(shown, 160).splitlines()
     assert lines[-3] == "Gateways online 12, offline 3, answered 1"
     assert lines[-2].startswith("waits for site-00, site-01, site-04, ")
     assert lines[-2].endswith(", site-11, and 2 more")
@@ -328,21 +328,13 @@ def test_the_gateways_that_hold_the_round_up_are_named():
     assert "waits" not in drawn(idle)
 
 
-def test_a_served_simulated_fleet_shows_what_was_spent(served):
-    with Reader(served) as reader:
-        now = reader.snapshot()
-    assert now.devices == 0
-    assert curves.EPSILON in curves.axes(now.run, now.devices)
-    assert picture(now).epsilon["spent"] == curves.spent(now) > 0
-
-
 @pytest.mark.parametrize("width", [40, 80])
 def test_long_names_cut_no_numbers(width):
     board = BoardRow(
         "n" * 60, 1, 1, True, 50.0, {"budget": 12_345_600, "release": "r" * 60}, 123_456, "e" * 60
     )
     run = RunView("mine", 0.0, "running", "fedsgd", "mqtt:x")
-    text = drawn(Picture(100.0, "s", None, run, worst=(board,)), width, color_system=None, no_color=True)
+    text = plain(Picture(100.0, "s", None, run, worst=(board,)), width)
     (row,) = [line for line in text.splitlines() if line.startswith("nn")]
     assert "50 s" in row
     assert "12.3456" in row

@@ -36,12 +36,10 @@ def tag_vectors():
         ("key and data fill a block", KEY, bytes(32)),
     ):
         good = frames.tag(key, data)
-        tests.append(case(comment, "valid", key=key.hex(), data=data.hex(), tag=good.hex()))
+        tests.append(case(comment, "valid", key=key, data=data, tag=good))
         for bit in (0, 37, 63):
             bad = (int.from_bytes(good, "big") ^ 1 << bit).to_bytes(8, "big")
-            flipped = case(
-                f"bit {bit} flipped", "invalid", ["hostile"], key=key.hex(), data=data.hex(), tag=bad.hex()
-            )
+            flipped = case(f"bit {bit} flipped", "invalid", ["hostile"], key=key, data=data, tag=bad)
             tests.append(flipped)
     return tests
 
@@ -69,11 +67,11 @@ def round_body(f, card=CARD):
 
 
 def frame_case(kind, comment, data, key=b"", **fields):
-    return case(comment, "valid", kind=kind, key=key.hex(), frame=data.hex(), fields=fields)
+    return case(comment, "valid", kind=kind, key=key, frame=data, fields=fields)
 
 
 def bad_frame(kind, comment, data, key=b"", error=ERR_FRAME):
-    return case(comment, "invalid", ["hostile"], kind=kind, key=key.hex(), frame=data.hex(), error=error)
+    return case(comment, "invalid", ["hostile"], kind=kind, key=key, frame=data, error=error)
 
 
 def many(n):
@@ -199,13 +197,7 @@ def question_vectors():
                 comment = f"device {device}" + (" asked with the whole fleet" if asked == FLEET else "")
                 tests.append(
                     case(
-                        comment,
-                        "valid",
-                        key=key.hex(),
-                        device=device,
-                        frame=frame.hex(),
-                        question=q.hex(),
-                        answer_key=q[8:24].hex(),
+                        comment, "valid", key=key, device=device, frame=frame, question=q, answer_key=q[8:24]
                     )
                 )
     return tests
@@ -391,7 +383,7 @@ def main():
         "wire.md. A frame is given with its tag. error: the code of the ERROR that answers it (1 frame, 2 tag); the "
         "tag is looked at first in a ROUND and last in the others. questions: what a client's key and id make of "
         "a ROUND",
-        schema=[case("the text that is hashed", "valid", text=schema_text(), hash=SCHEMA.hex())],
+        schema=[case("the text that is hashed", "valid", text=schema_text(), hash=SCHEMA)],
         tags=tag_vectors(),
         questions=question_vectors(),
         frames=round_vectors()

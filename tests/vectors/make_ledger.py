@@ -105,20 +105,20 @@ def files():
         flipped = bytearray(good)
         flipped[byte] ^= 1 << byte % 8
         hostile.append((f"byte {byte}: bit {byte % 8} flipped", bytes(flipped)))
-    return tests + [case(comment, "invalid", ["hostile"], ledger=data.hex()) for comment, data in hostile]
+    return tests + [case(comment, "invalid", ["hostile"], ledger=data) for comment, data in hostile]
 
 
 def valid(comment, book, data):
     return case(
         comment,
         "valid",
-        ledger=data.hex(),
+        ledger=data,
         budget=book.budget,
         spent=book.spent,
         last=book.last,
-        question=book.question.hex(),
+        question=book.question,
         state=book.state,
-        report=book.report.hex(),
+        report=book.report,
     )
 
 
@@ -161,14 +161,15 @@ class Device:
         return "paid"
 
 
-def pay(number, cost=5, question=QUESTION, report=REPORT, ahead=1):
+def pay(number, cost=5, question=QUESTION, report=REPORT, ahead=None):
+    """ahead: if it is another than the transition's."""
     return number, question, cost, report, ahead
 
 
 RESTART = None
 
 
-def transition(comment, book, *asked):
+def transition(comment, book, asked, ahead=1):
     device = Device(book)
     events = []
     for one in asked:
@@ -176,22 +177,23 @@ def transition(comment, book, *asked):
             device.start()
             events.append({"restart": True})
             continue
-        number, question, cost, report, ahead = one
+        number, question, cost, report, reserved = one
+        reserved = reserved or ahead
         before = device.file
-        answer = device.ask(*one)
+        answer = device.ask(number, question, cost, report, reserved)
         events.append(
             {
                 "round": number,
                 "question": question.hex(),
                 "cost": cost,
                 "report": (device.book.report if answer == "again" else report).hex(),
-                "ahead": ahead,
+                "ahead": reserved,
                 "answer": answer,
                 "spent": device.book.spent,
                 "file": "" if device.file is before else device.file.image().hex(),
             }
         )
-    return case(comment, "valid", ledger=book.image().hex(), events=events)
+    return case(comment, "valid", ledger=book.image(), events=events)
 
 
 def transitions():
@@ -201,195 +203,153 @@ def transitions():
         transition(
             "a report, again, after a restart, another question",
             Book(),
-            pay(1),
-            pay(1),
-            RESTART,
-            pay(1),
-            pay(1, question=OTHER),
+            [pay(1), pay(1), RESTART, pay(1), pay(1, question=OTHER)],
         ),
         transition(
             "rounds in a row, then one that is over",
             ANSWERED,
-            pay(9),
-            pay(10, report=NEXT),
-            pay(9),
-            pay(10, question=OTHER),
-            pay(11),
-            RESTART,
-            pay(10),
-            pay(11),
+            [
+                pay(9),
+                pay(10, report=NEXT),
+                pay(9),
+                pay(10, question=OTHER),
+                pay(11),
+                RESTART,
+                pay(10),
+                pay(11),
+            ],
         ),
         transition(
             "a draw that came to nothing is paid for, and its round is over",
             ANSWERED,
-            pay(10, report=b""),
-            pay(10),
-            RESTART,
-            pay(10),
-            pay(11),
-            pay(12, report=b"", ahead=5),
-            pay(12),
-            pay(13),
-            pay(13),
+            [
+                pay(10, report=b""),
+                pay(10),
+                RESTART,
+                pay(10),
+                pay(11),
+                pay(12, report=b"", ahead=5),
+                pay(12),
+                pay(13),
+                pay(13),
+            ],
         ),
-        transition("rounds may be skipped", ANSWERED, pay(500), pay(499), pay(LAST_ROUND), pay(LAST_ROUND)),
+        transition("rounds may be skipped", ANSWERED, [pay(500), pay(499), pay(LAST_ROUND), pay(LAST_ROUND)]),
         transition(
             "the last round there is",
             replace(ANSWERED, last=LAST_ROUND - 1),
-            pay(2**30),
-            pay(LAST_ROUND),
-            pay(2**30),
-            RESTART,
-            pay(LAST_ROUND),
+            [pay(2**30), pay(LAST_ROUND), pay(2**30), RESTART, pay(LAST_ROUND)],
         ),
         transition(
             "fresh, rounds begin above 1000",
             Book(last=1000),
-            pay(999),
-            pay(1000),
-            pay(1000, question=ZERO),
-            pay(1001),
-            RESTART,
-            pay(1001),
+            [pay(999), pay(1000), pay(1000, question=ZERO), pay(1001), RESTART, pay(1001)],
         ),
         transition(
-            "the budget to the last micro-epsilon", small, pay(1, 11), pay(1, 10), pay(2, 1), pay(1, 10)
+            "the budget to the last micro-epsilon", small, [pay(1, 11), pay(1, 10), pay(2, 1), pay(1, 10)]
         ),
-        transition("a budget that all counts", Book(budget=10**9), pay(1, 10**9), pay(2, 1)),
+        transition("a budget that all counts", Book(budget=10**9), [pay(1, 10**9), pay(2, 1)]),
         transition(
             "a report that is refused costs nothing",
             small,
-            pay(1, 0),
-            pay(1, 5, report=REPORT[:17]),
-            pay(1, 5, report=LONGEST + b"\0"),
-            pay(1, 10, report=LONGEST),
-            RESTART,
-            pay(1, 10, report=LONGEST),
+            [
+                pay(1, 0),
+                pay(1, 5, report=REPORT[:17]),
+                pay(1, 5, report=LONGEST + b"\0"),
+                pay(1, 10, report=LONGEST),
+                RESTART,
+                pay(1, 10, report=LONGEST),
+            ],
         ),
         transition(
             "a shorter report after a longer one",
             Book(),
-            pay(1, report=LONGEST),
-            pay(2, report=NEXT),
-            pay(3),
-            RESTART,
-            pay(3),
+            [pay(1, report=LONGEST), pay(2, report=NEXT), pay(3), RESTART, pay(3)],
         ),
         transition(
             "reserved: all its rounds are over",
             RESERVED,
-            pay(8),
-            pay(9),
-            pay(9, question=ZERO),
-            pay(10),
-            pay(10),
+            [pay(8), pay(9), pay(9, question=ZERO), pay(10), pay(10)],
         ),
         transition(
             "three paid ahead: a write for three reports",
             Book(),
-            pay(1, ahead=3),
-            pay(1, ahead=3),
-            pay(1, question=OTHER, ahead=3),
-            pay(2, question=OTHER, report=NEXT, ahead=3),
-            pay(1, ahead=3),
-            pay(2, question=OTHER, ahead=3),
-            pay(3, ahead=3),
-            pay(4, ahead=3),
+            [
+                pay(1),
+                pay(1),
+                pay(1, question=OTHER),
+                pay(2, question=OTHER, report=NEXT),
+                pay(1),
+                pay(2, question=OTHER),
+                pay(3),
+                pay(4),
+            ],
+            ahead=3,
         ),
         transition(
             "paid ahead, then the power fails",
             Book(),
-            pay(10, ahead=3),
-            RESTART,
-            pay(10, ahead=3),
-            pay(11, ahead=3),
-            pay(12, ahead=3),
-            pay(12, question=ZERO, ahead=3),
-            pay(13, ahead=3),
+            [pay(10), RESTART, pay(10), pay(11), pay(12), pay(12, question=ZERO), pay(13)],
+            ahead=3,
         ),
         transition(
             "rounds beyond those reserved: what was not used comes back",
             Book(),
-            pay(1, ahead=3),
-            pay(100, ahead=3),
-            pay(101, 7, ahead=3),
-            RESTART,
-            pay(103, ahead=3),
+            [pay(1), pay(100), pay(101, 7), RESTART, pay(103)],
+            ahead=3,
         ),
         transition(
             "dearer than what is reserved, within its rounds",
             Book(),
-            pay(1, ahead=3),
-            pay(2, 11, ahead=3),
-            pay(4, 11, ahead=3),
+            [pay(1), pay(2, 11), pay(4, 11)],
+            ahead=3,
         ),
+        transition("as dear as all that is reserved", Book(), [pay(1), pay(2, 10), pay(3, 1)], ahead=3),
         transition(
-            "as dear as all that is reserved",
-            Book(),
-            pay(1, ahead=3),
-            pay(2, 10, ahead=3),
-            pay(3, 1, ahead=3),
-        ),
-        transition(
-            "cheaper reports do not stretch a reservation",
-            Book(),
-            pay(1, ahead=2),
-            pay(2, 1, ahead=2),
-            pay(3, 1, ahead=2),
+            "cheaper reports do not stretch a reservation", Book(), [pay(1), pay(2, 1), pay(3, 1)], ahead=2
         ),
         transition(
             "no more is reserved than the budget pays for",
             small,
-            pay(1, 3, ahead=8),
-            pay(2, 3, ahead=8),
-            pay(3, 3, ahead=8),
-            pay(4, 2, ahead=8),
-            pay(4, 1, ahead=8),
-            RESTART,
-            pay(4, 1, ahead=8),
+            [pay(1, 3), pay(2, 3), pay(3, 3), pay(4, 2), pay(4, 1), RESTART, pay(4, 1)],
+            ahead=8,
         ),
         transition(
             "the budget pays for one: nothing is reserved",
             small,
-            pay(1, 6, ahead=8),
-            RESTART,
-            pay(1, 6, ahead=8),
-            pay(2, 2, ahead=8),
-            pay(3, 2, ahead=8),
+            [pay(1, 6), RESTART, pay(1, 6), pay(2, 2), pay(3, 2)],
+            ahead=8,
         ),
         transition(
             "a write for one ends what is reserved",
             Book(budget=40),
-            pay(1, ahead=4),
-            pay(9, 25, ahead=4),
-            pay(10, 5, ahead=1),
-            pay(11, 5, ahead=1),
-            RESTART,
-            pay(11, 5, ahead=1),
+            [
+                pay(1, ahead=4),
+                pay(9, 25, ahead=4),
+                pay(10, 5, ahead=1),
+                pay(11, 5, ahead=1),
+                RESTART,
+                pay(11, 5, ahead=1),
+            ],
         ),
         transition(
             "no round beyond the last is reserved",
             replace(ANSWERED, last=two_before),
-            pay(LAST_ROUND - 1, ahead=1000),
-            pay(LAST_ROUND, ahead=1000),
+            [pay(LAST_ROUND - 1), pay(LAST_ROUND)],
+            ahead=1000,
         ),
         transition(
             "the last round alone",
             replace(ANSWERED, last=two_before),
-            pay(LAST_ROUND, ahead=1000),
-            RESTART,
-            pay(LAST_ROUND, ahead=1000),
+            [pay(LAST_ROUND), RESTART, pay(LAST_ROUND)],
+            ahead=1000,
         ),
-        transition(
-            "the dearest report, paid ahead", Book(), pay(1, 10**9, ahead=1000), pay(2, 1, ahead=1000)
-        ),
+        transition("the dearest report, paid ahead", Book(), [pay(1, 10**9), pay(2, 1)], ahead=1000),
         transition(
             "a thousand of the dearest",
             Book(),
-            pay(1, 10**6, ahead=1000),
-            pay(2, 10**9, ahead=1000),
-            pay(2, 999 * 10**6, ahead=1000),
-            pay(3, 1, ahead=1000),
+            [pay(1, 10**6), pay(2, 10**9), pay(2, 999 * 10**6), pay(3, 1)],
+            ahead=1000,
         ),
     ]
 

@@ -181,7 +181,7 @@ class Start:
 ROUNDS = []
 
 
-def rounds(comment, board, *steps, flags=()):
+def rounds(comment, board, steps, flags=()):
     """Add a case: what the library answers to the steps, which are Rounds, frames (bytes) and Starts."""
     if not isinstance(steps[0], Start):
         steps = (Start(), *steps)
@@ -242,35 +242,39 @@ def models():
         second = ask(2, **more, k=k, parameters=(0, 1, 2) if model in (8, 9) else (-900, 700))
         third = ask(9, **more, k=3 if model == 4 else 1, parameters=(0, 2) if model in (8, 9) else (3000, 1))
         rounds(
-            f"model {model}: all values, some, one; then the first again", board, first, second, third, third
+            f"model {model}: all values, some, one; then the first again",
+            board,
+            [first, second, third, third],
         )
     for model in (1, 2, 3, 8, 10):
         steps = [ask(i + 1, model=model, range=range_, d=3, k=2) for i, range_ in enumerate((1, 5, 12))]
-        rounds(f"model {model} with ranges", board, *steps)
+        rounds(f"model {model} with ranges", board, steps)
     steps = [ask(i + 1, device=device, model=9, range=range_, d=3, k=2) for i, (device, range_) in
              enumerate(((7, 1), (8, 1), (8, 0), (FLEET, 1)))]  # fmt: skip
-    rounds("model 9: hashed, as they are, hashed by all", replace(board, clients=2), *steps)
+    rounds("model 9: hashed, as they are, hashed by all", replace(board, clients=2), steps)
     for model in (2, 5, 10):
         steps = [ask(number, model=model, batch=2, d=3, k=3) for number in (1, 2, 4, LAST)]
         near = replace(board, ledgers=(ledger_file(last=LAST - 3),))
-        rounds(f"model {model}: batches of 2 of 5 records", board, *steps[:3])
+        rounds(f"model {model}: batches of 2 of 5 records", board, steps[:3])
         if model in (2, 10):
-            rounds(f"model {model}: the last round of all", near, steps[3])
+            rounds(f"model {model}: the last round of all", near, [steps[3]])
     for model in (4, 8, 9):
         steps = [ask(number, model=model, d=3, k=3 if model == 4 else 2) for number in (3, 5, 6)]
-        rounds(f"model {model}: one record after the other", board, *steps)
+        rounds(f"model {model}: one record after the other", board, steps)
     label = {"model": 4, "k": 1, "classes": 5, "card": CATEGORIES, "d": 3}
     steps = [ask(number, **{**label, "parameters": (900, -300, 70)}) for number in (3, 5, 6)]
     rounds(
-        "model 4: the label of one record after the other, and a vector", board, *steps, ask(7, model=4, d=3)
+        "model 4: the label of one record after the other, and a vector",
+        board,
+        [*steps, ask(7, model=4, d=3)],
     )
     bounded = replace(board, clients=2, fleet=(0, 0, 1, 1, 2))
     for model in (2, 5, 8, 10):
         steps = [ask(3, device=device, model=model, d=3, k=3 if model == 5 else 2) for device in (7, 8, 7)]
-        rounds(f"model {model}: two records of five count", bounded, *steps)
+        rounds(f"model {model}: two records of five count", bounded, steps)
     many = Board(held=40)
     for model in (2, 6):
-        rounds(f"model {model}: 40 records", many, ask(2, model=model))
+        rounds(f"model {model}: 40 records", many, [ask(2, model=model)])
 
 
 def cards():
@@ -280,22 +284,22 @@ def cards():
             ask(i + 1, card=card, d=4, k=k, model=model)
             for i, (k, model) in enumerate(((4, 1), (2, 2), (1, 8), (3, 7)))
         ]
-        rounds(f"{name}: all of four values, two, one, three", board, *steps)
+        rounds(f"{name}: all of four values, two, one, three", board, steps)
     rounds("a category above the card's, and a negative one", board,
-           *[ask(i + 1, model=9, d=4, k=1, parameters=(j,), card=window(EPSILON, n, 1, T // n + 9)) for i, (j, n) in
+           [ask(i + 1, model=9, d=4, k=1, parameters=(j,), card=window(EPSILON, n, 1, T // n + 9)) for i, (j, n) in
              enumerate(((0, 2), (1, 5), (2, 256), (3, 3)))])  # fmt: skip
     wide = noise(0, 2**20, 1, -32767, 32768)
     large = Board(d=65, held=1)
     rounds("256 bytes of symbols, the most; and one value more", large,
-           ask(1, model=10, classes=2, d=65, k=129, card=wide), ask(1, model=10, classes=2, d=65, k=128, card=wide))  # fmt: skip
+           [ask(1, model=10, classes=2, d=65, k=129, card=wide), ask(1, model=10, classes=2, d=65, k=128, card=wide)])  # fmt: skip
     bytewise = noise(0, 2**20, 1, -127, 128)
     rounds("257 bytes of symbols, and 256", large,
-           *[ask(1, model=10, classes=4, d=65, k=k, card=bytewise) for k in (257, 256)])  # fmt: skip
+           [ask(1, model=10, classes=4, d=65, k=k, card=bytewise) for k in (257, 256)])  # fmt: skip
     dear = window(20_000_000, 3, 1, T // 3)
     rounds(
         "a cost above 2**32",
         replace(large, largest=FLEET),
-        ask(1, model=10, classes=4, d=65, k=215, card=dear),
+        [ask(1, model=10, classes=4, d=65, k=215, card=dear)],
     )
     for what, card, more in (
         ("model 4 with a table", THREE, {"model": 4}),
@@ -313,7 +317,7 @@ def cards():
         ("shape 6", b"\x16" + THREE[1:], {}),
         ("a card of one byte", b"\x11", {}),
     ):
-        rounds(f"{what}: no such card", BOARD, ask(1, card=card, **more), flags=["hostile"])
+        rounds(f"{what}: no such card", BOARD, [ask(1, card=card, **more)], flags=["hostile"])
 
 
 # What stands against a round, in the order of wire.md -> fields of the board, of the ROUND.
@@ -371,7 +375,7 @@ def refusal(*names):
         )
         made = replace(made, files={"clients.bin": faulty + healthy})
         steps = [Start(b""), ask(1, device=8, model=5, card=TWO), *steps]
-    rounds(" before ".join(name for name in names if name), made, *steps, flags=["hostile"])
+    rounds(" before ".join(name for name in names if name), made, steps, flags=["hostile"])
 
 
 def bounds():
@@ -395,20 +399,20 @@ def bounds():
         ("as much as the client allows in one report", Board(largest=4_000_000, ledgers=(spent,))),
         ("a micro-epsilon more than it allows", Board(largest=3_999_999, ledgers=(spent,))),
     ):
-        rounds(what, board, ask(10), ask(11), hello_request())
+        rounds(what, board, [ask(10), ask(11), hello_request()])
     for number in (2**20 + 9, 2**20 + 10):
-        rounds(f"round {number} after 9, by its own key", Board(ledgers=(spent,)), ask(number))
+        rounds(f"round {number} after 9, by its own key", Board(ledgers=(spent,)), [ask(number)])
     fleet = Board(ledgers=(spent,), fleet=POLICY)
     for number in (1024 + 9, 1024 + 10):
-        rounds(f"round {number} after 9, by the fleet's key", fleet, ask(number, device=FLEET))
+        rounds(f"round {number} after 9, by the fleet's key", fleet, [ask(number, device=FLEET)])
     for shapes in (0, 2, 4, 8, 16, 32, 62):
         steps = [ask(i + 1, card=card, k=1) for i, card in enumerate((TWO, WIDE, noise(), MIXED, RANGES))]
-        rounds(f"shapes allowed: {shapes}", Board(shapes=shapes), *steps)
+        rounds(f"shapes allowed: {shapes}", Board(shapes=shapes), steps)
     for model in (4, 10):
         rounds(f"one report of model {model} at the largest cost", Board(largest=2_000_000 if model == 4 else 8_000_000),
-               ask(1, model=model), ask(2, model=model, k=3 if model == 4 else 5))  # fmt: skip
+               [ask(1, model=model), ask(2, model=model, k=3 if model == 4 else 5)])  # fmt: skip
     rounds("a card whose claim is too small by one, and one that is just kept", BOARD,
-           ask(1, card=noise(epsilon=1_999_999)), ask(2, card=noise()))  # fmt: skip
+           [ask(1, card=noise(epsilon=1_999_999)), ask(2, card=noise())])  # fmt: skip
 
 
 def numbers():
@@ -417,17 +421,17 @@ def numbers():
         clients = 1 if first == 2**32 - 2 else 2
         board = Board(first=first, clients=clients, held=1, fleet=POLICY)
         last = first + clients - 1
-        rounds(f"ids from {first} on", board, ask(1, device=first), ask(1, device=FLEET), ask(2, device=FLEET, k=1),
+        rounds(f"ids from {first} on", board, [ask(1, device=first), ask(1, device=FLEET), ask(2, device=FLEET, k=1),
                ask(2, device=last, k=1), ask(3, device=last + 1 if clients > 1 else first - 1), hello_request(),
-               fleet_key(2, first, owner=first))  # fmt: skip
+               fleet_key(2, first, owner=first)])  # fmt: skip
     for number in (0, 2**30, 2**31 - 1, 2**31, FLEET):
         rounds(
-            f"round {number}", Board(ledgers=(ledger_file(last=LAST - 1),)), ask(number), flags=["hostile"]
+            f"round {number}", Board(ledgers=(ledger_file(last=LAST - 1),)), [ask(number)], flags=["hostile"]
         )
     end = Board(ledgers=(ledger_file(last=LAST - 2),))
-    rounds("the last rounds of all", end, ask(LAST - 1), ask(LAST), ask(LAST), ask(2**30), ask(LAST - 1))
+    rounds("the last rounds of all", end, [ask(LAST - 1), ask(LAST), ask(LAST), ask(2**30), ask(LAST - 1)])
     for device in (0, 1, 6, 8, 2**30, 2**31, 2**32 - 2):
-        rounds(f"no client {device} here", BOARD, ask(1, device=device), flags=["hostile"])
+        rounds(f"no client {device} here", BOARD, [ask(1, device=device)], flags=["hostile"])
 
 
 def frames():
@@ -436,48 +440,47 @@ def frames():
         rounds(
             f"a ROUND of {n} bytes",
             BOARD,
-            sealed(key_of(7), whole[: n - 8]) if n > 8 else whole[:n],
+            [sealed(key_of(7), whole[: n - 8]) if n > 8 else whole[:n]],
             flags=["hostile"],
         )
     rounds(
         "a ROUND of 17 bytes, the shortest that is looked at",
         BOARD,
-        sealed(key_of(7), whole[:9]),
+        [sealed(key_of(7), whole[:9])],
         flags=["hostile"],
     )
-    rounds("a ROUND of 17 bytes with a wrong tag", BOARD, whole[:9] + bytes(8), flags=["hostile"])
-    rounds("for the fleet, of 16 and 17 bytes", THREE_CLIENTS, sealed(FLEET_KEY, ask(device=FLEET).frame()[:8]),
-           sealed(FLEET_KEY, ask(device=FLEET).frame()[:9]), flags=["hostile"])  # fmt: skip
-    rounds("a byte too many, a byte too few", BOARD, sealed(key_of(7), whole[:-8] + b"\0"), sealed(key_of(7), whole[:-9]),
+    rounds("a ROUND of 17 bytes with a wrong tag", BOARD, [whole[:9] + bytes(8)], flags=["hostile"])
+    rounds("for the fleet, of 16 and 17 bytes", THREE_CLIENTS, [sealed(FLEET_KEY, ask(device=FLEET).frame()[:8]),
+           sealed(FLEET_KEY, ask(device=FLEET).frame()[:9])], flags=["hostile"])  # fmt: skip
+    rounds("a byte too many, a byte too few", BOARD, [sealed(key_of(7), whole[:-8] + b"\0"), sealed(key_of(7), whole[:-9])],
            flags=["hostile"])  # fmt: skip
-    rounds("each bit of a tag", BOARD, *[whole[:-8] + bytes(b ^ (i == j) << i for j, b in enumerate(whole[-8:])) for i in range(8)],
+    rounds("each bit of a tag", BOARD, [whole[:-8] + bytes(b ^ (i == j) << i for j, b in enumerate(whole[-8:])) for i in range(8)],
            flags=["hostile"])  # fmt: skip
     kinds = (0, 6, 0x7F, 0x81, 0x82, 0x84, 0x85, 0xFF)
     rounds(
         "types that no host sends",
         BOARD,
-        *[sealed(b"", bytes([kind]) + whole[1:17]) for kind in kinds],
+        [sealed(b"", bytes([kind]) + whole[1:17]) for kind in kinds],
         flags=["hostile"],
     )
     model = sealed(key_of(7), struct.pack("<BIIBbBH2h", 4, 7, 1, 2, -14, 1, 2, 5, -5))
     rounds(
-        "MODEL has no answer, a damaged one neither", BOARD, model, model[:-1], model[:3], sealed(b"", b"\4")
+        "MODEL has no answer, a damaged one neither",
+        BOARD,
+        [model, model[:-1], model[:3], sealed(b"", b"\4")],
     )
-    rounds("HELLO_REQUEST", Board(fleet=(60, 1000, 1, 77, 50)), hello_request(), hello_request(0), hello_request(FLEET), hello_request()[:-1] + b"?",
-           sealed(b"", b"\1" + bytes(3)), sealed(b"", b"\1" + bytes(5)))  # fmt: skip
+    rounds("HELLO_REQUEST", Board(fleet=(60, 1000, 1, 77, 50)), [hello_request(), hello_request(0), hello_request(FLEET), hello_request()[:-1] + b"?",
+           sealed(b"", b"\1" + bytes(3)), sealed(b"", b"\1" + bytes(5))])  # fmt: skip
     rounds(
         "HELLO of a board without files",
         Board(files=dict.fromkeys(("clients.bin", "records.bin", "ledger/00000007"))),
-        hello_request(),
-        ask(),
+        [hello_request(), ask()],
     )
-    rounds("HELLO of a board without a ledger", Board(files={"ledger/00000007": None}), hello_request())
+    rounds("HELLO of a board without a ledger", Board(files={"ledger/00000007": None}), [hello_request()])
     rounds(
         "HELLO tells the budget of the first client",
         replace(THREE_CLIENTS, budget=9_000_000),
-        ask(1, device=5),
-        ask(2, device=6),
-        hello_request(),
+        [ask(1, device=5), ask(2, device=6), hello_request()],
     )
 
 
@@ -497,14 +500,14 @@ def fields():
     ]  # fmt: skip
     steps = [(", ".join(f"{name} {value}" for name, value in some.items()), ask(1, **some)) for some in off]
     for i in range(0, len(steps), 10):
-        rounds("fields out of bounds", BOARD, *steps[i : i + 10], flags=["hostile"])
+        rounds("fields out of bounds", BOARD, steps[i : i + 10], flags=["hostile"])
     for some in (
         {"exponent": -30}, {"exponent": -12}, {"model": 5, "exponent": -16}, {"batch": 32}, {"model": 5, "batch": 32},
         {"model": 5, "local": (255, 16, 2**23)}, {"model": 5, "local": (1, 0, 1)}, {"model": 10, "classes": 128, "k": 1},
     ):  # fmt: skip
         said = ", ".join(f"{name} {value}" for name, value in some.items())
-        rounds(f"just within: {said}", BOARD, ask(1, **some))
-    rounds("128 classes of one feature", Board(d=1, held=1), ask(1, model=10, classes=128, d=1, k=1))
+        rounds(f"just within: {said}", BOARD, [ask(1, **some)])
+    rounds("128 classes of one feature", Board(d=1, held=1), [ask(1, model=10, classes=128, d=1, k=1)])
 
 
 def fleets():
@@ -512,38 +515,31 @@ def fleets():
     rounds(
         "a fleet of one",
         replace(BOARD, fleet=POLICY),
-        ask(1, device=FLEET),
-        ask(1, device=FLEET),
-        ask(1),
-        two,
-        ask(2, k=1),
+        [ask(1, device=FLEET), ask(1, device=FLEET), ask(1), two, ask(2, k=1)],
     )
-    rounds("a fleet of three, and one of them alone", THREE_CLIENTS, ask(1, device=6), ask(1, device=FLEET), ask(1, device=FLEET),
-           ask(1, device=7), ask(1, device=FLEET, k=1), two, ask(2, device=5, k=1), ask(2, device=6, k=2))  # fmt: skip
+    rounds("a fleet of three, and one of them alone", THREE_CLIENTS, [ask(1, device=6), ask(1, device=FLEET), ask(1, device=FLEET),
+           ask(1, device=7), ask(1, device=FLEET, k=1), two, ask(2, device=5, k=1), ask(2, device=6, k=2)])  # fmt: skip
     rounds("one of three has no ledger, one is beyond the round", replace(THREE_CLIENTS, ledgers=(ledger_file(last=9), ledger_file()[:-1], ledger_file())),
-           ask(3, device=FLEET), hello_request())  # fmt: skip
+           [ask(3, device=FLEET), hello_request()])  # fmt: skip
     rounds(
         "one of three has no budget left",
         replace(THREE_CLIENTS, ledgers=(ledger_file(), ledger_file(budget=3_999_999))),
-        ask(1, device=FLEET),
+        [ask(1, device=FLEET)],
     )
     rounds(
         "another key",
         THREE_CLIENTS,
-        ask(1, device=FLEET, key=key_of(5)),
-        ask(1, device=FLEET, key=ZERO),
+        [ask(1, device=FLEET, key=key_of(5)), ask(1, device=FLEET, key=ZERO)],
         flags=["hostile"],
     )
     rounds(
-        "the fleet's key for one client", THREE_CLIENTS, ask(1, device=5, key=FLEET_KEY), flags=["hostile"]
+        "the fleet's key for one client", THREE_CLIENTS, [ask(1, device=5, key=FLEET_KEY)], flags=["hostile"]
     )
-    rounds("no fleet.bin", replace(THREE_CLIENTS, fleet=None), ask(1, device=FLEET), ask(1, device=5))
+    rounds("no fleet.bin", replace(THREE_CLIENTS, fleet=None), [ask(1, device=FLEET), ask(1, device=5)])
     rounds(
         "no clients.bin",
         replace(THREE_CLIENTS, files={"clients.bin": None}),
-        ask(1, device=FLEET),
-        ask(1, device=5),
-        hello_request(),
+        [ask(1, device=FLEET), ask(1, device=5), hello_request()],
     )
     good = THREE_CLIENTS.image()["fleet.bin"]
     for what, file in (
@@ -555,9 +551,7 @@ def fleets():
         rounds(
             f"fleet.bin {what}",
             Board(files={"fleet.bin": file}),
-            ask(),
-            ask(device=FLEET),
-            hello_request(),
+            [ask(), ask(device=FLEET), hello_request()],
             flags=["hostile"],
         )
     rows = THREE_CLIENTS.image()["clients.bin"]
@@ -568,8 +562,8 @@ def fleets():
         ("whose second row allows shape 0", rows[:102] + b"\x03\0" + rows[104:]),
         ("whose first row allows shape 6", rows[:50] + b"\x40\0" + rows[52:]),
     ):  # fmt: skip
-        rounds(f"clients.bin {what}", replace(THREE_CLIENTS, files={"clients.bin": file}), ask(1, device=FLEET), ask(1, device=6),
-               ask(2, device=7), hello_request(), flags=["hostile"])  # fmt: skip
+        rounds(f"clients.bin {what}", replace(THREE_CLIENTS, files={"clients.bin": file}), [ask(1, device=FLEET), ask(1, device=6),
+               ask(2, device=7), hello_request()], flags=["hostile"])  # fmt: skip
     records = BOARD.image()["records.bin"]
     for what, board in (
         ("missing", Board(files={"records.bin": None})), ("cut short", Board(files={"records.bin": records[:-1]})),
@@ -579,31 +573,31 @@ def fleets():
         ("too few", Board(start=1)), ("of d = 5 and too few", Board(start=9, files={"records.bin": Board(d=5).image()["records.bin"]})),
         ("just enough of those that count", Board(start=1, fleet=(0, 0, 1, 1, 2))), ("too few of those that count", Board(start=2, fleet=(0, 0, 1, 1, 2))),
     ):  # fmt: skip
-        rounds(f"records {what}", board, ask(), flags=["hostile"])
+        rounds(f"records {what}", board, [ask()], flags=["hostile"])
     rounds(
         "records too few, of which one is used",
         Board(start=1),
-        *[ask(i, batch=1) for i in (1, 2, 3)],
+        [ask(i, batch=1) for i in (1, 2, 3)],
         flags=["hostile"],
     )
 
 
 def states():
     first, other = ask(5), ask(5, parameters=(3, -4))
-    rounds("the same question again, another, an older one, after a restart, too", BOARD, first, first, other, ask(4), Start(b""),
-           first, other, ask(4), hello_request())  # fmt: skip
+    rounds("the same question again, another, an older one, after a restart, too", BOARD, [first, first, other, ask(4), Start(b""),
+           first, other, ask(4), hello_request()])  # fmt: skip
     for what, changed in (
         ("number of values", {"k": 1}), ("card", {"card": TWO}), ("batch", {"batch": 1}), ("model", {"model": 3}),
         ("range", {"range": 1}), ("exponent", {"exponent": -13}),
     ):  # fmt: skip
-        rounds(f"another {what}: another question", BOARD, first, replace(first, **changed), first)
+        rounds(f"another {what}: another question", BOARD, [first, replace(first, **changed), first])
     for state in range(3):
         used = {"spent": 2_000_000, "last": 9} if state else {}
         asked = {"question": key_of(1), "report": b"\x82" + bytes(range(20))} if state == 1 else {}
         for magic in (b"TLG2", b"TLG1"):
             book = ledger_file(magic, state=state, **used, **asked)
             steps = [ask(8), ask(9), ask(10), ask(10), ask(9), hello_request()]
-            rounds(f"a {magic.decode()} ledger, state {state}", Board(ledgers=(book,)), *steps)
+            rounds(f"a {magic.decode()} ledger, state {state}", Board(ledgers=(book,)), steps)
     again = ask(9).frame()
     asked = hashlib.sha256(key_of(7) + again[:-8]).digest()
     for what, question in (
@@ -613,52 +607,43 @@ def states():
         book = ledger_file(
             spent=2_000_000, last=9, question=question, state=1, report=b"\x82" + bytes(range(20))
         )
-        rounds(f"a ledger with the question asked: {what}", Board(ledgers=(book,)), again, ask(10))
+        rounds(f"a ledger with the question asked: {what}", Board(ledgers=(book,)), [again, ask(10)])
     rounds(
         "the most reports paid at once",
         Board(fleet=(0, 0, 1000, 1, 0), budget=4 * 10**9, ledgers=(ledger_file(budget=4 * 10**9),)),
-        ask(1),
+        [ask(1)],
     )
     rounds(
         "a ledger written over a longer one",
         Board(ledgers=(ledger_file(last=3) + bytes(50),)),
-        ask(4),
-        ask(5),
+        [ask(4), ask(5)],
     )
     rounds(
         "the ledger's longest report",
         Board(ledgers=(ledger_file(spent=1, last=9, question=key_of(1), state=1, report=bytes(273)),)),
-        ask(10),
+        [ask(10)],
     )
-    rounds("no random bytes: paid, and nothing sent; then none before a restart", BOARD, ask(1), Start(b""), ask(2), ask(2), ask(1), ask(3),
-           hello_request(), Start(), ask(2), ask(3))  # fmt: skip
-    rounds("one random byte of many", BOARD, Start(b"\0"), ask(1, card=WIDE), ask(2))
+    rounds("no random bytes: paid, and nothing sent; then none before a restart", BOARD, [ask(1), Start(b""), ask(2), ask(2), ask(1), ask(3),
+           hello_request(), Start(), ask(2), ask(3)])  # fmt: skip
+    rounds("one random byte of many", BOARD, [Start(b"\0"), ask(1, card=WIDE), ask(2)])
     rounds(
         "no random bytes, paid ahead",
         Board(fleet=(0, 0, 3, 1, 0)),
-        Start(b""),
-        ask(1),
-        hello_request(),
-        ask(1),
-        ask(2),
-        Start(),
-        ask(3),
-        ask(4),
+        [Start(b""), ask(1), hello_request(), ask(1), ask(2), Start(), ask(3), ask(4)],
     )
     rounds(
         "the pause begins when the board starts; what is paid for is sent",
         Board(fleet=(86400, 0, 1, 1, 0)),
-        ask(1),
+        [ask(1)],
         flags=["hostile"],
     )
-    book = rounds("before a pause", replace(BOARD, fleet=POLICY), ask(1))[1]["files"]
+    book = rounds("before a pause", replace(BOARD, fleet=POLICY), [ask(1)])[1]["files"]
     del ROUNDS[-1]
     paid = {name: bytes.fromhex(data) for name, data in book.items()}
     rounds(
         "within a pause what is paid for is sent",
         Board(fleet=(86400, 0, 1, 1, 0), files=paid),
-        ask(1),
-        ask(2),
+        [ask(1), ask(2)],
     )
 
 
@@ -668,78 +653,47 @@ def paying_ahead():
     rounds(
         "three are paid for at once",
         board,
-        *cheap[:5],
-        cheap[4],
-        hello_request(),
-        ask(5),
-        ask(4),
-        Start(),
-        *cheap[3:8],
-        hello_request(),
+        [*cheap[:5], cheap[4], hello_request(), ask(5), ask(4), Start(), *cheap[3:8], hello_request()],
     )
     rounds(
         "a round beyond those reserved, a dearer report",
         board,
-        cheap[0],
-        ask(9),
-        ask(10, k=1),
-        Start(),
-        ask(11),
-        ask(12),
+        [cheap[0], ask(9), ask(10, k=1), Start(), ask(11), ask(12)],
     )
     rounds(
         "the budget pays for two",
         Board(fleet=(0, 0, 9, 1, 0), ledgers=(ledger_file(budget=4_000_000),)),
-        *cheap[:3],
-        hello_request(),
+        [*cheap[:3], hello_request()],
     )
     rounds(
         "the client's budget pays for two",
         Board(fleet=(0, 0, 9, 1, 0), budget=4_000_001),
-        *cheap[:3],
-        hello_request(),
-        Start(),
-        cheap[2],
+        [*cheap[:3], hello_request(), Start(), cheap[2]],
     )
     rounds(
         "the budget pays for one",
         Board(fleet=(0, 0, 9, 1, 0), ledgers=(ledger_file(budget=3_999_999),)),
-        *cheap[:2],
+        cheap[:2],
     )
     rounds(
         "no round beyond the last",
         Board(fleet=(0, 0, 9, 1, 0), ledgers=(ledger_file(last=LAST - 2),)),
-        ask(LAST - 1),
-        ask(LAST),
-        Start(),
-        ask(LAST),
+        [ask(LAST - 1), ask(LAST), Start(), ask(LAST)],
     )
     rounds(
         "a board of two pays for each",
         Board(clients=2, fleet=(0, 0, 3, 1, 0)),
-        cheap[0],
-        ask(1, device=8),
-        ask(2, device=FLEET),
+        [cheap[0], ask(1, device=8), ask(2, device=FLEET)],
     )
     rounds(
         "a fleet of one pays ahead",
         board,
-        ask(1, device=FLEET),
-        ask(1),
-        ask(2, device=FLEET),
-        Start(),
-        ask(3),
-        ask(4),
+        [ask(1, device=FLEET), ask(1), ask(2, device=FLEET), Start(), ask(3), ask(4)],
     )
     rounds(
         "a refusal uses nothing up",
         board,
-        cheap[0],
-        ask(2, card=LEAKING),
-        ask(2, batch=33),
-        cheap[1],
-        cheap[2],
-        cheap[3],
+        [cheap[0], ask(2, card=LEAKING), ask(2, batch=33), cheap[1], cheap[2], cheap[3]],
     )
 
 
@@ -747,30 +701,27 @@ def fleet_keys():
     board = replace(BOARD, fleet=(60, 0, 1, 5, 0), d=2)
     board = replace(board, fleet=(0, 0, 1, 5, 9))
     new = hashlib.sha256(b"new").digest()
-    rounds("a new key of the fleet", board, fleet_key(6, new=new), ask(1, device=FLEET), ask(1, device=FLEET, key=new), fleet_key(6),
-           fleet_key(5), hello_request(), Start(), ask(2, device=FLEET, key=new), fleet_key(FLEET), fleet_key(FLEET - 1))  # fmt: skip
+    rounds("a new key of the fleet", board, [fleet_key(6, new=new), ask(1, device=FLEET), ask(1, device=FLEET, key=new), fleet_key(6),
+           fleet_key(5), hello_request(), Start(), ask(2, device=FLEET, key=new), fleet_key(FLEET), fleet_key(FLEET - 1)])  # fmt: skip
     rounds(
         "the same epoch, an earlier one, none",
         board,
-        fleet_key(5),
-        fleet_key(4),
-        fleet_key(0),
-        ask(1, device=FLEET),
+        [fleet_key(5), fleet_key(4), fleet_key(0), ask(1, device=FLEET)],
     )
     for epoch in EDGES:
         rounds(
             f"epoch {epoch}",
             board,
-            fleet_key(epoch, new=new),
-            fleet_key(epoch - 1),
-            ask(1, device=FLEET, key=new),
+            [fleet_key(epoch, new=new), fleet_key(epoch - 1), ask(1, device=FLEET, key=new)],
         )
-    rounds("no key to replace", BOARD, fleet_key(6), ask(1, device=FLEET, key=ZERO))
-    rounds("for other devices, under other keys, of other lengths", Board(clients=2, fleet=POLICY), fleet_key(6, 8, owner=8), fleet_key(6, 8),
+    rounds("no key to replace", BOARD, [fleet_key(6), ask(1, device=FLEET, key=ZERO)])
+    rounds("for other devices, under other keys, of other lengths", Board(clients=2, fleet=POLICY), [fleet_key(6, 8, owner=8), fleet_key(6, 8),
            fleet_key(6, 0), fleet_key(6, FLEET), fleet_key(6, key=FLEET_KEY), fleet_key(6, key=ZERO), sealed(key_of(7), fleet_key(6)[:-9]),
-           sealed(key_of(7), fleet_key(6)[:-8] + b"\0"), hello_request(), flags=["hostile"])  # fmt: skip
+           sealed(key_of(7), fleet_key(6)[:-8] + b"\0"), hello_request()], flags=["hostile"])  # fmt: skip
     rounds(
-        "without clients.bin", Board(fleet=POLICY, files={"clients.bin": None}), fleet_key(6), fleet_key(6, 0)
+        "without clients.bin",
+        Board(fleet=POLICY, files={"clients.bin": None}),
+        [fleet_key(6), fleet_key(6, 0)],
     )
 
 

@@ -45,24 +45,13 @@ def frame_vectors():
     ):
         named = dict(zip(("device", "number", "offset", "total"), fields, strict=True))
         frame = update(*fields, data)
-        tests.append(
-            case(
-                comment,
-                "valid",
-                kind="update",
-                key=KEY.hex(),
-                frame=frame.hex(),
-                fields=named,
-                data=data.hex(),
-            )
-        )
+        tests.append(case(comment, "valid", kind="update", key=KEY, frame=frame, fields=named, data=data))
         for state in range(9) if data == DATA else ():
             named = {"device": fields[0], "number": fields[1], "wanted": fields[3], "state": state}
             tests.append(
                 case(
-                    f"state {state} after {comment}", "valid", kind="updated", key=answer_key(frame).hex(),
-                    asked=frame.hex(), frame=updated(frame, fields[3], state).hex(), fields=named,
-                )
+                    f"state {state} after {comment}", "valid", kind="updated", key=answer_key(frame),
+                    asked=frame, frame=updated(frame, fields[3], state), fields=named)
             )  # fmt: skip
     asked = update(7, 1, 0, 100, DATA)
     for comment, frame, error in (
@@ -78,11 +67,7 @@ def frame_vectors():
         ("a byte of its data changed", asked[:20] + b"\xff" + asked[21:], ERR_TAG),
         ("another offset", asked[:9] + b"\1" + asked[10:], ERR_TAG),
     ):
-        tests.append(
-            case(
-                comment, "invalid", ["hostile"], kind="update", key=KEY.hex(), frame=frame.hex(), error=error
-            )
-        )
+        tests.append(case(comment, "invalid", ["hostile"], kind="update", key=KEY, frame=frame, error=error))
     good = updated(asked, 40, 0)
     later = update(7, 1, 40, 100, DATA)
     for comment, frame in (
@@ -95,11 +80,7 @@ def frame_vectors():
         ("a byte too few", sealed(answer_key(asked), good[:-9])),
     ):
         key = answer_key(asked).hex()
-        tests.append(
-            case(
-                comment, "invalid", ["hostile"], kind="updated", key=key, asked=asked.hex(), frame=frame.hex()
-            )
-        )
+        tests.append(case(comment, "invalid", ["hostile"], kind="updated", key=key, asked=asked, frame=frame))
     return tests
 
 
@@ -129,9 +110,7 @@ def package_vectors():
     ):
         content = b"".join(entry(path, data) for path, data in files.items()) + MAIN
         named = {path: data.hex() for path, data in files.items()} | {"main.py": b"print(1)\n".hex()}
-        tests.append(
-            case(comment, "valid", key=KEY.hex(), number=5, package=package(5, content).hex(), files=named)
-        )
+        tests.append(case(comment, "valid", key=KEY, number=5, package=package(5, content), files=named))
     good = package(5, MAIN)
     hostile = [
         ("a bit of its content changed", good[:9] + bytes((good[9] ^ 1,)) + good[10:]),
@@ -158,7 +137,7 @@ def package_vectors():
     for comment, data in hostile:
         tests.append(
             case(
-                comment, "invalid", ["hostile"], key=KEY.hex(), number=5, package=data.hex(), state=DAMAGED
+                comment, "invalid", ["hostile"], key=KEY, number=5, package=data, state=DAMAGED
             )
         )  # fmt: skip
     return tests

@@ -17,6 +17,10 @@ def write(path, notes, **groups):
 
 
 def case(comment, result, flags=(), **fields):
+    """A case; bytes are written in hex."""
+    fields = {
+        name: value.hex() if isinstance(value, bytes | bytearray) else value for name, value in fields.items()
+    }
     return {"comment": comment, "flags": list(flags), **fields, "result": result}
 
 

@@ -1,8 +1,8 @@
 """ESP32 and its relatives.
 
 Entropy (shared_specs/entropy.md). os.urandom is the hardware generator, which is truly random only while a radio runs
-(ESP-IDF, "Random Number Generation"). With a serial link none does, so one is switched on whenever seed is taken, and
-off again. The chip mixes its noise before anybody can read it: what the health tests see is MIXED.
+(ESP-IDF, "Random Number Generation"). So a radio is on while seed is taken. The chip mixes its noise before anybody can
+read it: the health tests see MIXED.
 """
 
 import os

@@ -1,11 +1,9 @@
 """Raspberry Pi Pico and its relatives (RP2040, RP2350).
 
 Entropy (shared_specs/entropy.md). On an RP2040 we read the ring oscillator ourselves, 64 samples about two
-microseconds apart folded into a byte, and the health tests see what it truly gives. They could not in os.urandom, which
-looks random with the oscillator stopped: from MicroPython 1.28 it is the SDK's pico_rand, the oscillator mixed into a
-generator, and before an 8-bit shift register over one bit a microsecond. It is only hashed in with what was tested.
-On an RP2350 pico_rand mixes the hardware TRNG, and we take that: read raw it would have to be characterised on chips
-first. An RP2350 with an older MicroPython reports nothing (its generator has failed): update it.
+microseconds apart folded into a byte, so that the health tests see the noise itself. os.urandom looks random even with
+the oscillator stopped; it is only hashed in. On an RP2350 os.urandom mixes the hardware TRNG, and we use it; with a
+MicroPython before 1.28 its generator has failed and it reports nothing.
 """
 
 import os

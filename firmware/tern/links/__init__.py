@@ -1,7 +1,7 @@
 """Links: how a host's frames reach a board, and its answers the host.
 
-Each link is a module with a function open_link(board). What it returns has the methods of links.serial.Serial
-(receive, send, admit, waiting, disconnect, close), and `console`, whether its port is the board's console.
+Each link is a module with a function open_link(board), which returns an object with the methods of links.serial.Serial,
+and `console`: whether its port is the board's console.
 """
 
 import os

@@ -1,7 +1,7 @@
 """The MQTT link of a device: rounds from a broker, reports to it. Topics: shared_specs/mqtt.md.
 
-Nothing here waits but receive(), for as long as it was told to. A broker that is gone is the normal case: the link
-connects again and again, each time after a longer pause, and every connection begins with the board's hello.
+Only receive() waits, for its time-out. A missing broker is the normal case: the link connects again, each time after a
+longer pause, and every connection begins with the board's hello.
 """
 
 import json
@@ -30,21 +30,18 @@ _BROKEN = (OSError, MqttError, MemoryError)  # a TLS handshake wants much memory
 
 
 def name(device):
-    """Return how a board is called, to the broker and in topics: by the id of its first client, as 8 hex digits."""
+    """Return a board's name for the broker and in topics: the id of its first client, as 8 hex digits."""
     return "%08x" % device
 
 
 def password(key):
-    """Return the broker's password of the board whose first client has `key`; it does not tell the key."""
+    """Return the broker's password of the board whose first client has `key`; it does not reveal the key."""
     digest = frames.tag(key, _PASSWORD_LABEL + b"1") + frames.tag(key, _PASSWORD_LABEL + b"2")
     return "".join("%02x" % byte for byte in digest)
 
 
 def open_link(board):
-    """Return the link of `board`, as the mqtt.json among its files says.
-
-    Raises StorageError or OSError where a file is missing or makes no sense.
-    """
+    """Return the link that the board's mqtt.json describes. Raises StorageError or OSError for a bad file."""
     directory = board.directory
     try:
         with open(directory + "/" + CONFIG) as file:
@@ -108,9 +105,7 @@ class Mqtt:
     console = False
 
     def __init__(self, session, prefix, board, longest_pause_ms=60000, lease=None, station=None):
-        """session: a mqtt.Session; prefix: of all topics; board: name(); longest_pause_ms: between two attempts; lease:
-        a lease.Lease to be kept or forgotten; station: a wifi.Station, to be switched off by disconnect().
-        """
+        """prefix: of all topics; board: name(); longest_pause_ms: between two attempts to connect."""
         self._session = session
         self._prefix = prefix
         self._up = (UP % (prefix, board)).encode()
@@ -141,9 +136,9 @@ class Mqtt:
             self._station.radio.active(False)
 
     def receive(self, timeout_ms=-1):
-        """Return the next frame, a memoryview until the following call; None where none came in `timeout_ms`.
+        """Return the next frame, a memoryview until the following call; None after `timeout_ms`.
 
-        With 0 it takes one step and never waits: None, too, where one came that nobody wants.
+        With 0 it takes one step and never waits: None also if it dropped an unwanted frame.
         """
         start = ticks_ms()
         session = self._session
@@ -171,9 +166,7 @@ class Mqtt:
             session.wait(min(left, _SLICE_MS))
 
     def send(self, frame, n):
-        """Publish frame[:n], without waiting. Return whether there is a connection; if not, a report goes out over the
-        next one.
-        """
+        """Publish frame[:n], without waiting. Return whether there is a connection; if not, the next one sends it."""
         hello = frame[0] == wire.HELLO
         try:
             self._session.publish(self._hello if hello else self._up, frame, n, hello)

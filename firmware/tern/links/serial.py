@@ -1,9 +1,9 @@
 """The serial link of a device: frames over a pair of byte streams, such as a board's USB or UART console.
 
-Reading a console blocks until it has all that was asked for. So only bytes that must come are asked for: at first one,
-then what COBS says of its block. After every CREDIT bytes taken the device sends an empty frame, so that the host never
-fills the port's small buffer. In a task, which calls receive(0), nothing must come: bytes are read and written one by
-one, as a poll says that they are there or have room, and none is read before the last frame is out.
+Reading a console blocks until it has all bytes asked for. So the link asks only for bytes that must come: first one,
+then those that COBS announces. After every CREDIT bytes the device sends an empty frame, so that the host never fills
+the port's small buffer. A task calls receive(0): bytes are then read and written one by one, as a poll allows it, and
+none is read before the last frame is out.
 """
 
 import gc
@@ -49,11 +49,10 @@ class Serial:
         self._wait = -1  # the last time-out: 0 in a task
 
     def receive(self, timeout_ms=-1):
-        """Return the next frame, a memoryview until the following call; empty if damaged.
+        """Return the next frame, a memoryview until the following call; empty if damaged, None after `timeout_ms`.
 
-        None where none came in `timeout_ms` (-1: wait for ever); with 0 neither this nor send() waits. Raises EOFError
-        when the other end has gone, and KeyboardInterrupt when it sends a carriage return and Ctrl-C in place of a
-        frame, as tools do.
+        timeout_ms: -1: wait for ever; 0: neither this nor send() waits. Raises EOFError when the other end has gone,
+        and KeyboardInterrupt when it sends a carriage return and Ctrl-C instead of a frame, as tools do.
         """
         self._wait = timeout_ms
         try:

@@ -22,10 +22,9 @@ _SLEEP_MS = const(2000)  # at most, for the watchdog
 
 
 class Slotted:
-    """A link like `link` that answers rounds only at whole multiples of a slot after it received, or answered, last.
+    """`link`, but REPORT and ERROR leave only at whole multiples of a slot after the last frame or answer.
 
-    The slot must be longer than any report takes to make: then every report is sent at the first of these moments.
-    What does not depend on data (HELLO, UPDATED) is sent at once: a host soon asks again who a board is.
+    The slot must be longer than the work for any report: see "Slot" in shared_specs/storage.md.
     """
 
     def __init__(self, link, slot_ms):

@@ -88,10 +88,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Table:
-    """n records of numeric attributes (Q1.14) and categorical ones (`codes` count each one's `categories` from 0).
-
-    `skipped` lines of the file could not be used.
-    """
+    """n records of numeric attributes (Q1.14) and categorical ones (`codes` count each one's `categories` from 0)."""
 
     name: str
     numeric_names: tuple[str, ...]
@@ -99,7 +96,6 @@ class Table:
     categorical_names: tuple[str, ...] = ()
     codes: Fixed | None = None
     categories: tuple[tuple[str, ...], ...] = ()
-    skipped: int = 0
 
     @property
     def training(self) -> Indices:

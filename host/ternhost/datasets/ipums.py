@@ -7,7 +7,6 @@ of their choice; it may not be passed on, so none comes with tern.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,47 +58,38 @@ NUMERIC = {
 TECHNICAL = {"COUNTRY", "YEAR", "SAMPLE", "SERIAL", "PERNUM", "HHWT", "PERWT", "STRATA", "CLUSTER"}
 
 
-def ipums(
-    path: Path | None = None,
-    *,
-    numeric: dict[str, Numeric] | None = None,
-    ignore: Collection[str] = (),
-    dataset: str = "ipums",
-) -> Table:
-    """All variables of an extract but the technical ones and `ignore`, as a table with the name `dataset`.
+def ipums(path: Path | None = None, *, dataset: str = "ipums") -> Table:
+    """All variables of an extract but the technical ones, as a table with the name `dataset`.
 
-    The CSV may be packed with gzip.
-    Variables of NUMERIC and of `numeric` (which goes first) are numeric; all others are categorical, and their
-    values those that occur. Records in which a numeric variable is missing are skipped.
+    The CSV may be packed with gzip. Variables of NUMERIC are numeric; all others are categorical, and their values
+    those that occur. Records in which a numeric variable is missing are skipped.
     Raises UsageError if the file is missing or no such extract, or a categorical variable has more than 64 values.
     """
     import pandas
 
     file = find_file(dataset, path, FILES, SOURCE)
-    known = NUMERIC | (numeric or {})
     try:
         frame = pandas.read_csv(file, compression="infer", low_memory=False)
     except (OSError, EOFError, ValueError, zlib.error) as error:  # pandas' own errors are ValueErrors
         raise bad_file(file, f"not a CSV file ({str(error).strip()})", SOURCE) from error
     frame.columns = [str(name).strip().upper() for name in frame.columns]
-    unwanted = TECHNICAL | {name.upper() for name in ignore}
-    names = [name for name in frame.columns if name not in unwanted]
-    numbers = [name for name in names if name in known]
-    groups = [name for name in names if name not in known]
+    names = [name for name in frame.columns if name not in TECHNICAL]
+    numbers = [name for name in names if name in NUMERIC]
+    groups = [name for name in names if name not in NUMERIC]
     if not numbers or not len(frame):
         raise bad_file(file, f"no records with a numeric variable such as AGE or {INCOME}", SOURCE)
-    whole = _present(frame, numbers, known, file)
+    whole = _present(frame, numbers, file)
     kept = frame[whole]
     if not len(kept):
         raise bad_file(file, "no record has all of its numeric variables", SOURCE)
-    columns = [_normalised(kept[name], known[name]) for name in numbers]
+    columns = [_normalised(kept[name], NUMERIC[name]) for name in numbers]
     codes, categories = [], []
     for name in groups:
         values, distinct = pandas.factorize(kept[name].fillna("missing").astype(str), sort=True)
         if len(distinct) > _MOST_CATEGORIES:
             raise UsageError(
                 f"{file}: {name} has {len(distinct)} different values, too many for a categorical variable",
-                hint=f"leave it out (ignore={name!r}), or give its domain if it is numeric",
+                hint="leave it out of the extract",
             )
         codes.append(values.astype(np.int16))
         categories.append(tuple(str(value) for value in distinct))
@@ -110,7 +100,6 @@ def ipums(
         tuple(groups),
         np.stack(codes, axis=1) if codes else None,
         tuple(categories),
-        int(len(frame) - len(kept)),
     )
 
 
@@ -118,9 +107,7 @@ def _normalised(values: pandas.Series, domain: Numeric) -> Fixed:
     return normalised(values, domain.low, values.max() if domain.high is None else domain.high)
 
 
-def _present(
-    frame: pandas.DataFrame, names: list[str], known: dict[str, Numeric], file: Path
-) -> pandas.Series:
+def _present(frame: pandas.DataFrame, names: list[str], file: Path) -> pandas.Series:
     import pandas
 
     whole = pandas.Series(True, index=frame.index)
@@ -128,5 +115,5 @@ def _present(
         values = pandas.to_numeric(frame[name], errors="coerce")
         if (values.isna() & frame[name].notna()).any():
             raise bad_file(file, f"{name} holds something that is no number", SOURCE)
-        whole &= values.notna() & ~values.isin(known[name].missing)
+        whole &= values.notna() & ~values.isin(NUMERIC[name].missing)
     return whole

@@ -1,4 +1,4 @@
-"""Data sets in the cache: reading their source takes seconds, of which importing pandas or scikit-learn is one."""
+"""A cache of data sets: reading their source takes seconds, importing pandas or scikit-learn alone takes one."""
 
 from __future__ import annotations
 

@@ -1,23 +1,22 @@
 """WISDM activity prediction v1.1 (Kwapisz, Weiss and Moore 2010): phones' accelerometers at 20 Hz.
 
 The raw file has lines `user,activity,timestamp,x,y,z;`, and a few others: with a comma too many, without a z, empty, or
-two in one. Whole records are read, and the others are counted as skipped.
+two in one. Only whole records are read.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from ternhost.datasets.base import (
     MULTICLASS,
     Dataset,
     Floats,
+    Indices,
     bad_file,
     find_file,
     normalised,
@@ -37,19 +36,11 @@ _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _RECORD = re.compile(rf"\s*(\d+),({'|'.join(ACTIVITIES)}),(\d+),({_NUMBER}),({_NUMBER}),({_NUMBER}),?\s*")
 
 
-@dataclass(frozen=True)
-class Samples:
-    """The samples of a raw file in its order; `activities` are positions in ACTIVITIES."""
+def read(file: Path) -> tuple[Indices, Indices, Floats]:
+    """The users, activities (positions in ACTIVITIES) and accelerations (n x 3) of a raw file, in its order.
 
-    users: npt.NDArray[np.int64]
-    activities: npt.NDArray[np.int64]
-    acceleration: Floats
-    skipped: int
-
-
-def read(path: Path | None = None) -> Samples:
-    """Read the raw file. Raises UsageError if it is missing, or more than a twentieth of it makes no sense."""
-    file = find_file("wisdm", path, FILES, SOURCE)
+    Raises UsageError if it cannot be read, or more than a twentieth of it makes no sense.
+    """
     users, activities, values = [], [], []
     skipped = 0
     codes = {name: code for code, name in enumerate(ACTIVITIES)}
@@ -67,7 +58,7 @@ def read(path: Path | None = None) -> Samples:
         raise bad_file(file, f"cannot be read ({error})", SOURCE) from error
     if not values or skipped > _MOST_SKIPPED * (len(values) + skipped):
         raise bad_file(file, f"{skipped} of {len(values) + skipped} records make no sense", SOURCE)
-    return Samples(np.array(users), np.array(activities), np.array(values), skipped)
+    return np.array(users), np.array(activities), np.array(values)
 
 
 def wisdm(path: Path | None = None) -> Dataset:
@@ -77,20 +68,21 @@ def wisdm(path: Path | None = None) -> Dataset:
     equal bins; and the mean length of the acceleration. The other three, the times between peaks, are left out: the
     paper does not say where its search for peaks begins, and has no value where a window has fewer than three of them.
     """
-    samples = read(path)
-    change = (np.diff(samples.users) != 0) | (np.diff(samples.activities) != 0)
-    bounds = [0, *(np.flatnonzero(change) + 1).tolist(), len(samples.users)]
+    file = find_file("wisdm", path, FILES, SOURCE)
+    users, activities, acceleration = read(file)
+    change = (np.diff(users) != 0) | (np.diff(activities) != 0)
+    bounds = [0, *(np.flatnonzero(change) + 1).tolist(), len(users)]
     starts = [start for first, end in pairwise(bounds) for start in range(first, end - _WINDOW + 1, _WINDOW)]
     if not starts:
-        raise bad_file(find_file("wisdm", path, FILES, SOURCE), "not one window of 200 samples", SOURCE)
-    windows = np.stack([samples.acceleration[start : start + _WINDOW] for start in starts])
+        raise bad_file(file, "not one window of 200 samples", SOURCE)
+    windows = np.stack([acceleration[start : start + _WINDOW] for start in starts])
     columns = [statistics(windows, _RANGE), normalised(_shares(windows), 0, 1), lengths(windows, _RANGE)]
     names = [
         *(f"{kind}_{axis}" for kind in KINDS for axis in "xyz"),
         *(f"bin{b}_{axis}" for axis in "xyz" for b in range(_BINS)),
         "length",
     ]
-    features, labels = np.concatenate(columns, axis=1), samples.activities[starts]
+    features, labels = np.concatenate(columns, axis=1), activities[starts]
     return with_constant("wisdm", MULTICLASS, names, features, labels, ACTIVITIES)
 
 

@@ -14,15 +14,16 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
+from unittest import mock
 
 from ternhost.errors import StorageError, TernError, UsageError
 
@@ -30,6 +31,7 @@ Row = dict[str, Any]
 Tables = dict[str, list[Row]]
 
 KEPT = "cells.jsonl"
+# Libraries of linear algebra take the number of their threads from these.
 _LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 _FEW = 4  # cells for which other processes take longer to start than they save
 
@@ -168,35 +170,26 @@ def tables(cells: Sequence[Cell], kept: Kept, progress: Callable[[str], None], w
     workers: processes, 1 for this one alone; None for one for each core. Raises the exceptions of cells.
     """
     left = [cell for cell in cells if cell.key not in kept.rows]
-    counter = _Counter(len(cells), left, progress)
+    finished, begun = len(cells) - len(left), time.monotonic()
+    cost, done = sum(cell.cost for cell in left), 0.0
+    progress(f"{finished} of {len(cells)} cells")
     workers = min(workers or (1 if len(left) <= _FEW else cores()), max(1, len(left)))
     runner = _here(left) if workers == 1 else _beside(left, workers)
     with closing(runner):
-        for cell, rows, seconds in runner:
+        for number, (cell, rows, seconds) in enumerate(runner, finished + 1):
             kept.add(cell, rows, seconds)
-            counter.ended(cell)
+            done += cell.cost
+            time_left = _for_people((time.monotonic() - begun) * max(0.0, cost / done - 1))
+            progress(f"{number} of {len(cells)} cells, about {time_left} left")
     rows_by_table: Tables = {}
     for cell in cells:
         rows_by_table.setdefault(cell.table, []).extend(kept.rows[cell.key])
     return rows_by_table
 
 
-class _Counter:
-    """Reports the number of finished cells and an estimate of the time left."""
-
-    def __init__(self, total: int, left: Sequence[Cell], progress: Callable[[str], None]) -> None:
-        self._total, self._left, self._progress = total, len(left), progress
-        self._cost, self._done = sum(cell.cost for cell in left), 0.0
-        self._began = time.monotonic()
-        progress(f"{total - len(left)} of {total} cells")
-
-    def ended(self, cell: Cell) -> None:
-        self._left -= 1
-        self._done += cell.cost
-        seconds = (time.monotonic() - self._began) * max(0.0, self._cost / self._done - 1)
-        minutes, rest = divmod(round(seconds), 60)
-        time_left = f"{minutes} min {rest} s" if minutes else f"{rest} s"
-        self._progress(f"{self._total - self._left} of {self._total} cells, about {time_left} left")
+def _for_people(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 _Ended = Generator[tuple[Cell, list[Row], float], None, None]
@@ -223,7 +216,7 @@ def _beside(cells: Sequence[Cell], workers: int) -> _Ended:
     ended: SimpleQueue[Future[tuple[list[Row], float]]] = SimpleQueue()
     waiting = {}
     try:
-        with _one_thread_each():
+        with mock.patch.dict(os.environ, dict.fromkeys(_LIBRARIES, "1")):
             for cell in sorted(cells, key=lambda cell: -cell.cost):
                 future = pool.submit(_timed, cell)
                 waiting[future] = cell
@@ -242,21 +235,6 @@ def _beside(cells: Sequence[Cell], workers: int) -> _Ended:
         for process in set(multiprocessing.active_children()) - before:
             process.terminate()
             process.join()
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Limit the libraries of linear algebra in processes started here to one thread."""
-    before = {name: os.environ.get(name) for name in _LIBRARIES}
-    os.environ.update(dict.fromkeys(_LIBRARIES, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _begin() -> None:

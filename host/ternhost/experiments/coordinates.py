@@ -94,13 +94,14 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         for row in trained
     ]
     across = "epsilon of a client's report"
+    thinned = max(1, len({row["epsilon"] for row in rows}) // 50)  # points of a curve
     panels = [
         Panel(
             f"{name}, d = {d}: loss against the best k",
             across,
             "more variance, in %",
             [
-                _curve(rule, _thin(pick(rows, mechanism=name, d=d)), f"{rule}_k", f"{rule}_loss", 100)
+                _curve(rule, pick(rows, mechanism=name, d=d)[::thinned], f"{rule}_k", f"{rule}_loss", 100)
                 for rule in RULES
             ],
         )
@@ -146,10 +147,6 @@ def _losses(variance: Callable[[float, float], float], epsilon: float, d: int) -
         row[f"{rule}_k"] = k
         row[f"{rule}_loss"] = of(k) / k / cost[best] - 1
     return row
-
-
-def _thin(rows: list[Row]) -> list[Row]:
-    return rows[:: max(1, len(rows) // 50)]
 
 
 def _curve(rule: str, rows: list[Row], k: str, what: str, unit: float = 1) -> Curve:

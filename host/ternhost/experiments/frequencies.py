@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
-from ternhost.datasets import Table
 from ternhost.datasets.base import Floats, Indices
 from ternhost.errors import UsageError
 from ternhost.experiments.base import Options, Outcome
@@ -54,7 +54,8 @@ def _run(name: str, most: int, epsilon: float, seed: int) -> list[Row]:
     attributes = [entry for entry in collected.result([])["attributes"] if "frequencies" in entry]
     held = [np.rint(clients * np.array(entry["true"])).astype(np.int64) for entry in attributes]
     frequencies = {_OWN: [np.array(entry["frequencies"], np.float64) for entry in attributes]}
-    frequencies |= {name: way(table, held, epsilon, rng) for name, way in _WAYS.items()}
+    d = len(table.numeric_names) + len(table.categories)
+    frequencies |= {name: way(held, d, epsilon, rng) for name, way in _WAYS.items()}
     return [
         {
             "data": name,
@@ -88,20 +89,15 @@ def _response(held: Indices, epsilon: float, rng: np.random.Generator) -> Floats
 
 
 def _sampled(
-    protocol: Protocol,
-) -> Callable[[Table, list[Indices], float, np.random.Generator], list[Floats]]:
-    """One of all attributes of each client, chosen at random."""
-
-    def way(table: Table, held: list[Indices], epsilon: float, rng: np.random.Generator) -> list[Floats]:
-        d = len(table.numeric_names) + len(table.categories)
-        return [protocol(rng.binomial(own, 1 / d), epsilon, rng) for own in held]
-
-    return way
+    protocol: Protocol, held: list[Indices], d: int, epsilon: float, rng: np.random.Generator
+) -> list[Floats]:
+    """One of the d attributes of each client, chosen at random."""
+    return [protocol(rng.binomial(own, 1 / d), epsilon, rng) for own in held]
 
 
-def _split(table: Table, held: list[Indices], epsilon: float, rng: np.random.Generator) -> list[Floats]:
-    """All attributes of each client, each at its share of epsilon."""
-    share = epsilon / (len(table.numeric_names) + len(table.categories))
+def _split(held: list[Indices], d: int, epsilon: float, rng: np.random.Generator) -> list[Floats]:
+    """All d attributes of each client, each at its share of epsilon."""
+    share = epsilon / d
     unary_variance = 4 * math.exp(share) / math.expm1(share) ** 2
     return [
         (_response if frequency_variance(share, len(one)) < unary_variance else _unary)(one, share, rng)
@@ -109,9 +105,9 @@ def _split(table: Table, held: list[Indices], epsilon: float, rng: np.random.Gen
     ]
 
 
-_WAYS = {
-    "one attribute, unary encoding": _sampled(_unary),
-    "one attribute, randomised response": _sampled(_response),
+_WAYS: dict[str, Callable[[list[Indices], int, float, np.random.Generator], list[Floats]]] = {
+    "one attribute, unary encoding": partial(_sampled, _unary),
+    "one attribute, randomised response": partial(_sampled, _response),
     "all attributes, epsilon split": _split,
 }
 

@@ -17,8 +17,8 @@ _LEVEL = 0.05
 def mean_and_error(values: Sequence[float], shared: float = 0.0) -> tuple[float, float]:
     """The mean of several runs and its standard error (0 of a single one).
 
-    shared: for folds of a cross-validation, held-out records over those that train. Folds train on the same records, so
-    that the error is larger than that of independent runs (Nadeau and Bengio, Machine Learning 52, 2003).
+    shared: for folds of a cross-validation, held-out records over training records. Folds share training records, which
+    makes the error larger than in independent runs (Nadeau and Bengio, Machine Learning 52, 2003).
     """
     numbers = np.asarray(values, np.float64)
     n = len(numbers)

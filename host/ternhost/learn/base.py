@@ -18,6 +18,7 @@ from tern import frames
 from ternhost.count.questions import Averaged, Question, report_bytes, request_bytes
 from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Holdings, Indices
+from ternhost.errors import UsageError
 from ternhost.learn.designs import ReportDesign
 from ternhost.learn.schedule import Schedule
 from ternhost.options import require
@@ -38,9 +39,11 @@ def take(devices: Sequence[int] | Devices, clients: Indices) -> Devices:
 
 @dataclass(frozen=True)
 class Population:
-    """The clients that a learner can ask. `clients`: how many there are (None: as many as it needs), of which at most
-    `most` are worth making by default. `schedule`: of a fleet that is served. `devices`: how many there are when it
-    begins. `knows_records`: the host knows what they hold.
+    """The clients that a learner can ask.
+
+    clients: how many there are (None: as many as it needs). most: how many it makes where nobody names a number.
+    schedule: of a fleet that is served. devices: how many there are when it begins. knows_records: the host knows what
+    they hold.
     """
 
     clients: int | None = None
@@ -48,6 +51,11 @@ class Population:
     schedule: Schedule | None = None
     devices: int = 0
     knows_records: bool = True
+
+    def require_enough(self, wanted: int | None, there: int, what: str, hint: str) -> None:
+        """Raise UsageError where a learner wants more than the clients that are `there`."""
+        if wanted is not None and wanted > there:
+            raise UsageError(f"there are {there:,} clients{what}, not {wanted:,}", hint=hint)
 
 
 def clients_of(devices: Sequence[int] | Devices, some: Devices) -> Indices:

@@ -70,8 +70,7 @@ class Options(Mechanised, LevelOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.method not in METHODS:
-            raise UsageError(f"there is no method {self.method!r}", hint=f"one of: {', '.join(METHODS)}")
+        require(self.method in METHODS, "method", " or ".join(METHODS), self.method)
         require(self.clients >= 0, "clients", "0 (all) or more", self.clients)
         require(self.seed >= 0, "seed", "0 or more", self.seed)
 
@@ -139,11 +138,8 @@ class Collect(Learner):
         self.holdings, self.clients = None, options.clients or None
         if population.knows_records:
             there = population.clients or len(records)
-            if (self.clients or 0) > there:
-                raise UsageError(
-                    f"there are {there:,} clients to report, not {self.clients:,}",
-                    hint=f"ask for --clients {there} or fewer",
-                )
+            hint = f"ask for --clients {there} or fewer"
+            population.require_enough(self.clients, there, " to report", hint)
             if not population.schedule:
                 self.clients = self.clients or min(there, population.clients or population.most or there)
             self.holdings = Holdings(records, np.random.default_rng(options.seed).permutation(len(records)))

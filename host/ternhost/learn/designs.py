@@ -66,18 +66,23 @@ def _card_file(path: str) -> str:
     return path and load(path).hex()
 
 
+def epsilons_option(*instead_of: str) -> Any:
+    """The option of personalised budgets. instead_of: the options of one epsilon for all."""
+    return option(
+        None,
+        "epsilon of each class of devices, with its share of them: personalised budgets",
+        group=PRIVACY,
+        metavar="E:SHARE,...",
+        instead_of=instead_of,
+    )
+
+
 @dataclass(frozen=True)
 class Budgeted:
     """Options of everything that devices report: the epsilon of a report, of all devices or of classes of them."""
 
     epsilon: str = option("2", "epsilon of all that a device reports at a time", group=PRIVACY, metavar="E")
-    epsilons: str | None = option(
-        None,
-        "epsilon of each class of devices, with its share of them: personalised budgets",
-        group=PRIVACY,
-        metavar="E:SHARE,...",
-        instead_of=("epsilon",),
-    )
+    epsilons: str | None = epsilons_option("epsilon")
 
     def classes(self) -> list[tuple[str, float]]:
         """(epsilon, share of the devices) of each class. Raises UsageError."""

@@ -199,11 +199,8 @@ class FedAvg(Learning):
             )
         there = self._population.clients or most
         clients = self.clients or min(most, self._population.clients or self._population.most or most)
-        if clients > there:
-            raise UsageError(
-                f"there are {there:,} clients of {each} records each, not {clients:,}",
-                hint=f"ask for at most --clients {there}",
-            )
+        hint = f"ask for at most --clients {there}"
+        self._population.require_enough(clients, there, f" of {each} records each", hint)
         if not self._population.schedule:
             self.clients = clients
         return Holdings(holdings.records, holdings.order[: min(clients, most) * each], each)

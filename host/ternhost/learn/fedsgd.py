@@ -19,7 +19,6 @@ from ternhost.count import estimate
 from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset, Holdings
-from ternhost.errors import UsageError
 from ternhost.learn import ranges, training
 from ternhost.learn.base import Cohort, Devices, Population, most_turns, take
 from ternhost.learn.designs import Mechanised, ReportDesign, by_class
@@ -144,16 +143,10 @@ class FedSGD(Learning):
         if holdings is None:
             return None
         there = len(holdings.order) if self._population.clients is None else self._population.clients
-        if self.clients is not None and self.clients > there:
-            raise UsageError(
-                f"there are {there:,} clients, each of which reports once, for {self.clients:,} reports",
-                hint=f"ask for at most --reports {there}"
-                + (
-                    f", or simulate more: --fleet simulated:{self.clients}"
-                    if self._population.clients
-                    else ""
-                ),
-            )
+        hint = f"ask for at most --reports {there}"
+        if self._population.clients:
+            hint += f", or simulate more: --fleet simulated:{self.clients}"
+        self._population.require_enough(self.clients, there, ", each of which reports once", hint)
         return holdings
 
     def _asked(self, clients: int, number: int) -> Devices:

@@ -35,7 +35,7 @@ from ternhost.learn.base import (
     report_summary,
     require_everybody,
 )
-from ternhost.learn.designs import PRIVACY, ReportDesign, by_class, shares
+from ternhost.learn.designs import PRIVACY, ReportDesign, by_class, epsilons_option, shares
 from ternhost.learn.parameters import Floats
 from ternhost.options import option, require
 from ternhost.privacy import mechanisms
@@ -93,13 +93,7 @@ class Options:
         metavar="E",
         instead_of=("laplace_eval_eps",),
     )
-    epsilons: str | None = option(
-        None,
-        "epsilon of each class of devices, with its share of them: personalised budgets",
-        group=PRIVACY,
-        metavar="E:SHARE,...",
-        instead_of=("epsilon", "laplace_eval_eps"),
-    )
+    epsilons: str | None = epsilons_option("epsilon", "laplace_eval_eps")
     laplace_eval_eps: str = option(
         "1", "the same as MindSpore has it: half of the true epsilon", group=PRIVACY, metavar="X"
     )
@@ -116,10 +110,8 @@ class Options:
         count = self.cluster_client_num
         require(count == 0 or count >= 2, "cluster_client_num", "2 or more", count)
         noises = (softmax.NOT_ENCRYPT, softmax.LAPLACE)
-        require(
-            self.privacy_eval_type in noises, "privacy_eval_type", " or ".join(noises), self.privacy_eval_type
-        )
-        require(self.eval_type in softmax.SCORES, "eval_type", " or ".join(softmax.SCORES), self.eval_type)
+        for name, values in (("privacy_eval_type", noises), ("eval_type", softmax.SCORES)):
+            require(getattr(self, name) in values, name, " or ".join(values), getattr(self, name))
         if self.answer == LABEL and self.eval_type == softmax.CALINSKI_HARABASZ:
             raise UsageError(
                 f"--eval-type {self.eval_type} is of vectors, and labels have no such score",
@@ -181,11 +173,8 @@ class Infer(Learner):
         self.holdings = None
         if population.knows_records:
             self.clients = self.clients or min(_CLIENTS, there)
-            if self.clients > there:
-                raise UsageError(
-                    f"there are {there:,} clients to be clustered, not {self.clients:,}",
-                    hint=f"ask for {there} or fewer, or hold out more records",
-                )
+            hint = f"ask for {there} or fewer, or hold out more records"
+            population.require_enough(self.clients, there, " to be clustered", hint)
             self.holdings = Holdings(data.records(np.arange(len(data.labels))), order)
         self.designs = self._designs()
         self.rounds = population.schedule.rounds if population.schedule else 1

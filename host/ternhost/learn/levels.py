@@ -6,7 +6,7 @@ Source: Hao, Wu, Wan, Sensors 2023, 23, 1115, with these corrections:
   budgets, which the paper states. `Levels.epsilon` is the true one, computed exactly from the integers of the cards.
 - Step 5 counts reports that were converted to several levels several times, which biases the mean towards the less
   private ranges. Here every report weighs as much as any other whatever its level (`estimate`).
-- Clamping the result biases small samples: it is optional, and off by default.
+- Clamping the result biases small samples: nothing is clamped here.
 
 Converting a report to a more private level (PLC) adds noise to what is known already, so that the mean of the reports
 as they are (`mu` = 0) has the least variance. `mu` is the share of reports reused that way.
@@ -118,7 +118,7 @@ def convert(counts: Counts, source: float, target: float, rng: np.random.Generat
     return moved
 
 
-def estimate(of: Levels, counts: Counts, mu: float = 0.0, *, seed: int = 1, clamp: bool = False) -> Floats:
+def estimate(of: Levels, counts: Counts, mu: float = 0.0, *, seed: int = 1) -> Floats:
     """Unbiased means from counts (..., m, 2), of all the values together.
 
     Each report is used at its own level and, with probability `mu` each, at every more private one; it then weighs
@@ -139,7 +139,7 @@ def estimate(of: Levels, counts: Counts, mu: float = 0.0, *, seed: int = 1, clam
             total += weight * values[target] * (moved[..., 1] - moved[..., 0])
     with np.errstate(divide="ignore", invalid="ignore"):
         mean: Floats = total / counts.sum(axis=(-1, -2))
-    return np.clip(mean, -1, 1) if clamp else mean
+    return mean
 
 
 def combine(parts: Sequence[tuple[Levels, Counts]], mu: float = 0.0, *, seed: int = 1) -> Floats:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tern.wire import LINEAR, LOGISTIC, SOFTMAX_GRADIENT, SVM
 from ternhost.errors import UsageError
-from ternhost.learn.parameters import LARGEST_WEIGHT, Floats
+from ternhost.learn.parameters import LARGEST_WEIGHT, Floats, reading_state
 from ternhost.registry import Registry
 
 # A step must not overshoot: the loss curves by at most this times the mean of |x|**2, which is below d. (The hinge has
@@ -168,10 +168,8 @@ class Adam(Averaging):
 
 def read_vectors(state: Mapping[str, Any], dimension: int, *names: str) -> list[Floats]:
     """The vectors of these names in a state. Raises UsageError for another dimension, or where they are not there."""
-    try:
+    with reading_state("training"):
         vectors = [np.array(state[name], np.float64) for name in names]
-    except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"the stored state of training cannot be read: {error}") from error
     if any(vector.shape != (dimension,) for vector in vectors):
         raise UsageError("the stored state of training is of a model of another dimension")
     return vectors

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +13,7 @@ import numpy.typing as npt
 
 from tern.wire import LINEAR, LOGISTIC, MAX_EXPONENT, MIN_EXPONENT, SOFTMAX_GRADIENT, SVM
 from ternhost.datasets import CLASSIFICATION, MULTICLASS, REGRESSION
+from ternhost.errors import UsageError
 
 Floats = npt.NDArray[np.float64]
 
@@ -24,6 +27,15 @@ SUITED = {
 
 _MANTISSA = 32767
 LARGEST_WEIGHT = _MANTISSA * 2.0**MAX_EXPONENT  # just under 8
+
+
+@contextmanager
+def reading_state(what: str) -> Iterator[None]:
+    """Raise UsageError where the stored state of `what` turns out to be something else."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"the stored state of {what} cannot be read: {error}") from error
 
 
 @dataclass(frozen=True)

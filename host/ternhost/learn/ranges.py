@@ -34,7 +34,7 @@ from tern.wire import LOGISTIC, MAX_RANGE, SOFTMAX_GRADIENT, SVM
 from ternhost.count import estimate
 from ternhost.count.rounds import CohortCounts
 from ternhost.errors import UsageError
-from ternhost.learn.parameters import Floats
+from ternhost.learn.parameters import Floats, reading_state
 
 SCOUTED = 5  # rounds
 _NARROWEST = 7
@@ -196,15 +196,13 @@ class Ranges:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take back a `state()`. Raises UsageError for something else."""
-        try:
+        with reading_state("the range"):
             self._sizes, self._seen = float(state["sizes"]), float(state["seen"])
             self._spread, self._mean = float(state["spread"]), float(state["mean"])
             for belief, name in ((self._always, "always"), (self._early, "early")):
                 belief.total, belief.precision = map(float, state[name])
             self._rounds = int(state["rounds"])
             self.exponent = int(state["exponent"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"the stored state of the range cannot be read: {error}") from error
 
 
 def _mean_size(clipped: float, tau: float) -> float:

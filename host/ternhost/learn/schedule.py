@@ -24,7 +24,7 @@ class Schedule:
         shown="never",
     )
     interval: float = option(
-        0.0, "seconds from the start of one round to that of the next", group=_WHEN, metavar="SECONDS"
+        0.0, "seconds from the start of one round to the start of the next", group=_WHEN, metavar="SECONDS"
     )
     share: float = option(1.0, "share of the devices that is asked in a round", group=_WHEN, metavar="SHARE")
     horizon: int | None = option(

@@ -110,7 +110,7 @@ def cluster(eval_type: str, vectors: Floats, exact: Floats | None = None) -> dic
     """Cluster vectors (n x c) by their largest entry and score them, for JSON.
 
     exact: the noiseless vectors. Where nobody knows them, their score is None, and so is the agreement: the share of
-    clients whose cluster is that of their noiseless vector.
+    clients that fall into the same cluster with and without noise.
     """
     labels = vectors.argmax(axis=1)
     true = None if exact is None else exact.argmax(axis=1)

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tern.wire import MAX_DIMENSION, MAX_VALUES, SOFTMAX_GRADIENT
 from ternhost.errors import UsageError
 from ternhost.learn.optimisers import OPTIMISERS, Averaging, Noise, Optimiser
-from ternhost.learn.parameters import MODELS, Floats, Parameters, quantise
+from ternhost.learn.parameters import Floats, Parameters, quantise, reading_state
 
 # How a model that is mostly noise moves on: see `Drift`.
 _LEAST_CAUTION = 0.4
@@ -56,11 +55,6 @@ class TrainingPlan:
         return OPTIMISERS.named(self.optimiser).automatic_rate(noise)
 
     def __post_init__(self) -> None:
-        most = MAX_VALUES if self.model == SOFTMAX_GRADIENT else MAX_DIMENSION
-        if self.model not in MODELS.values() or not 1 <= self.dimension <= most:
-            raise UsageError(f"a model has 1 to {most} coordinates, not {self.dimension}")
-        if (self.rounds is not None and self.rounds < 1) or self.expected <= 0:
-            raise UsageError("a run needs a round, and a round needs a report")
         if not 0 < self.learning_rate < math.inf:
             raise UsageError(f"--learning-rate must be above 0, not {self.learning_rate}")
         if not 0 <= self.regularisation < math.inf:
@@ -87,10 +81,8 @@ def plan(
     variance: of one reported value at input 0, from the card. horizon: the rounds for which the learning rate is
     chosen, by default all. The learning rate follows unless it is given. gives_up: it stops before its last round where
     the model stands still, or nobody reports. classes: those of softmax regression share the coordinates. Raises
-    UsageError for sizes that make no run.
+    UsageError for a learning rate or a regularisation that makes no sense.
     """
-    if group < 1 or not 1 <= k <= dimension or variance < 0:
-        raise UsageError(f"groups of {group:g}, {k} of {dimension} coordinates: that is no run")
     expected = group * k / dimension
     noise = None
     if learning_rate is None:
@@ -181,11 +173,8 @@ class Trainer:
         A coordinate that nobody reported has 0 reports and any mean, nan included. Every report moves the model by
         the same amount: a coordinate with half of the expected reports makes half a step.
         """
-        self._check_open()
         counts = np.asarray(reports, np.float64)
         gradient = np.where(counts > 0, np.asarray(mean, np.float64), 0.0)
-        if gradient.shape != self.weights.shape or counts.shape not in (gradient.shape, ()):
-            raise ValueError(f"a gradient of {self.plan.dimension} coordinates is needed")
         if not np.isfinite(gradient).all():
             raise ValueError("the gradient is not finite")
         plan = self.plan
@@ -204,13 +193,8 @@ class Trainer:
 
     def fail(self) -> None:
         """End a round that had no report: the model stays as it is. Each one that came is unbiased, so few will do."""
-        self._check_open()
         self._failed += 1
         self._end_round()
-
-    def _check_open(self) -> None:
-        if self.stopped:
-            raise ValueError(f"the run has stopped: {self.stopped}")
 
     def _end_round(self) -> None:
         self.round += 1
@@ -236,7 +220,7 @@ class Trainer:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take back a `state()`. Raises UsageError for one of another dimension, or for something else."""
-        try:
+        with reading_state("training"):
             self.optimiser.restore(state["optimiser"])
             self.round, self.stopped = int(state["round"]), state["stopped"]
             self._still, self._failed = int(state["still"]), int(state["failed"])
@@ -244,5 +228,3 @@ class Trainer:
             self.rate = float(state["rate"])
             if self.stopped == ROUNDS and (self.plan.rounds or self.round + 1) > self.round:
                 self.stopped = None  # there are more by now
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"the stored state of training cannot be read: {error}") from error

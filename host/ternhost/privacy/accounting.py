@@ -5,8 +5,7 @@ Two levels of protection, and they are not the same:
 - *user level*: an attacker who sees all the reports of a client cannot tell its whole data from any other data. This is
   what local differential privacy gives report by report; the losses of all of the client's reports add up.
 - *record level*: the attacker cannot tell one record of the client from another one, the rest being known. Only the
-  reports that were computed from that record add up. It is never more than the user level, and the two are
-  equal where every report uses all of a client's data.
+  reports that were computed from that record add up. It is never more than the user level, which bounds it here.
 
 A person with several clients (devices, trips) is protected at the sum of their user levels. Amounts are integers in
 micro-epsilon, as on the device.
@@ -28,39 +27,17 @@ class Release:
     """Something that a client reports several times.
 
     `what` names one value; its first word takes the plural. A report costs `epsilon` (micro) for each of its `values`;
-    a vector that is protected as a whole (an inference result) is one value. A report uses `batch` of the client's
-    `records`, in turn, as the firmware takes them in consecutive rounds; 0 means all, and is an upper bound where a
-    client takes part in some rounds only.
+    a vector that is protected as a whole (an inference result) is one value.
     """
 
     what: str
     epsilon: int
     values: int = 1
     times: int = 1
-    batch: int = 0
-    records: int = 1
-
-    def __post_init__(self) -> None:
-        if self.epsilon < 1 or self.values < 1 or self.times < 0 or self.batch < 0 or self.records < 1:
-            raise UsageError(
-                f"{self.what}: that is no release", hint="epsilon, values and records are positive"
-            )
-
-    @property
-    def each(self) -> int:
-        """The cost of one report."""
-        return self.epsilon * self.values
 
     @property
     def user_level(self) -> int:
-        return self.each * self.times
-
-    @property
-    def record_level(self) -> int:
-        """The cost for the most frequently used record."""
-        if not 0 < self.batch < self.records:
-            return self.user_level
-        return self.each * -(-self.times * self.batch // self.records)
+        return self.epsilon * self.values * self.times
 
 
 @dataclass
@@ -75,28 +52,17 @@ class Account:
         return sum(release.user_level for release in self.releases)
 
     @property
-    def record_level(self) -> int:
-        """An upper bound: the most used record of each release might be the same one."""
-        return sum(release.record_level for release in self.releases)
-
-    @property
     def left(self) -> int | None:
         return None if self.budget is None else max(0, self.budget - self.user_level)
 
-    def would_exceed(self, plan: Iterable[Release]) -> int:
-        """By how much `plan`, on top of all before, would exceed the budget at user level: 0 if it would not."""
-        if self.budget is None:
-            return 0
-        return max(0, self.user_level + sum(release.user_level for release in plan) - self.budget)
-
     def check(self, plan: Sequence[Release]) -> None:
         """Raise RefusedError if `plan` would exceed the budget; call it before a run starts."""
-        if not self.would_exceed(plan):
-            return
         cost = sum(release.user_level for release in plan)
+        if self.left is None or cost <= self.left:
+            return
         raise RefusedError(
             f"each client would spend epsilon {cost / MICRO:g}, and its budget has "
-            f"{(self.left or 0) / MICRO:g} left: {_words(plan)}",
+            f"{self.left / MICRO:g} left: {_words(plan)}",
             hint="ask for fewer rounds or values, use a smaller epsilon, or raise the budget",
         )
 
@@ -119,12 +85,12 @@ class Account:
                     "values": release.values,
                     "times": release.times,
                     "epsilon_user_level": release.user_level / MICRO,
-                    "epsilon_record_level": release.record_level / MICRO,
+                    "epsilon_record_level": release.user_level / MICRO,
                 }
                 for release in self.releases
             ],
             "epsilon_user_level": self.user_level / MICRO,
-            "epsilon_record_level": self.record_level / MICRO,
+            "epsilon_record_level": self.user_level / MICRO,
             "epsilon_budget": None if self.budget is None else self.budget / MICRO,
         }
 

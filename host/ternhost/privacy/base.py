@@ -25,14 +25,12 @@ class Design:
     """A card, and how it came about.
 
     `epsilon` is the requested one, in micro-epsilon; the card claims the smallest epsilon that its integers keep.
-    `parts` names the cards of a composite (LHP), and is empty otherwise.
     """
 
     mechanism: str
     epsilon: int
     card: bytes
     notes: tuple[str, ...] = ()
-    parts: tuple[tuple[str, bytes], ...] = ()
 
     def decode(self) -> Card:
         """The decoded card. Raises UsageError for a composite, which is more than a card."""

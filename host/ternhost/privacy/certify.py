@@ -88,28 +88,6 @@ def bisected(low: int, high: int, holds: Callable[[int], bool]) -> int:
     return high
 
 
-def likelihood_ratio(card: Card) -> Fraction:
-    """The largest ratio of an output's probabilities under two inputs: e**epsilon of the integers, exactly.
-
-    Raises ValueError for a laplace card, whose ratio exp(2 s 2**q / t) is not rational.
-    """
-    if card.shape == LAPLACE:
-        raise ValueError("the likelihood ratio of a laplace card is not rational")
-    if card.shape == MIXTURE:
-        return max(likelihood_ratio(card.first), likelihood_ratio(card.second))
-    if card.shape == WINDOW:
-        inside, outside = card.threshold * (card.symbols - card.window), (T - card.threshold) * card.window
-        return Fraction(max(inside, outside), min(inside, outside))
-    columns: list[tuple[int, ...]] = list(zip(*_counts(card), strict=True))
-    return max(Fraction(max(column), min(column)) for column in columns)
-
-
-def ratio_of_distributions(distributions: list[Row]) -> Fraction:
-    """The same, of any distributions over the same outputs."""
-    columns: list[Row] = [list(column) for column in zip(*distributions, strict=True)]
-    return max((max(column) / min(column) for column in columns if max(column)), default=Fraction(1))
-
-
 # --- values, bias, variance ---------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tern.collect import PRIME
 from tern.fixed import ONE
-from tern.gradient import fine_bits, sigmoid_tail
+from tern.gradient import MAX_FINE, sigmoid_tail
 from tern.inference import exp_minus
 from tern.wire import (
     LINEAR,
@@ -91,7 +91,7 @@ def gradients(
         raise ValueError("records or parameters do not fit")
     if individual:
         parameters = np.repeat(parameters, batch, axis=0)
-    fine = fine_bits(range_)
+    fine = min(range_, MAX_FINE)
     r = residuals(model, parameters, exponent, records, fine).reshape(n, batch)
     features = records[:, :d].reshape(n, batch, d)
     if chosen is not None:
@@ -101,7 +101,7 @@ def gradients(
 
 def _mean(products: npt.NDArray[np.int64], batch: int, range_: int) -> npt.NDArray[np.int16]:
     # clients x batch x values: each product is rounded, then the mean once more
-    fine = fine_bits(range_)
+    fine = min(range_, MAX_FINE)
     totals = ((products + (1 << (13 - fine))) >> (14 - fine)).sum(axis=1) << (range_ - fine)
     means: npt.NDArray[np.int16] = np.clip((totals + batch // 2) // batch, -ONE, ONE).astype(np.int16)
     return means

@@ -18,7 +18,7 @@ MOST = 400  # points
 ROUNDS, REPORTS, EPSILON = "rounds", "reports", "epsilon spent"
 Point = tuple[float, float]
 
-interval = lru_cache(maxsize=1 << 16)(judging.interval_of)
+_interval_of = lru_cache(maxsize=1 << 16)(judging.interval_of)
 
 
 @dataclass(frozen=True)
@@ -121,15 +121,21 @@ def curve(
     at = positions(run, history, by, registered)
     shown = [i for i in chosen(len(history), most) if isinstance(history[i].get(measure), (int, float))]
     points = tuple((at[i], float(history[i][measure])) for i in shown)
+    intervals = [(x, ends) for x, y in points if (ends := interval(run, measure, y))]
+    low, high = (tuple((x, ends[i]) for x, ends in intervals) for i in (0, 1))
+    return Curve(measure, by, points, low, high, *compared_with(run, measure))
+
+
+def interval(run: RunView | None, measure: str, value: float) -> tuple[float, float] | None:
+    """The 95 % interval of a figure on the held-out records; None where the figure does not determine it."""
+    judged = run.references.get("judged") if run else None
+    return _interval_of(measure, value, judged["records"], judged["positive"]) if judged else None
+
+
+def compared_with(run: RunView | None, measure: str) -> tuple[float | None, float | None]:
+    """The value of a figure without privacy, and without features; None where it is not known."""
     references = run.references if run else {}
-    low: tuple[Point, ...] = ()
-    high: tuple[Point, ...] = ()
-    if judged := references.get("judged"):
-        intervals = [(x, interval(measure, y, judged["records"], judged["positive"])) for x, y in points]
-        low = tuple((x, ends[0]) for x, ends in intervals if ends)
-        high = tuple((x, ends[1]) for x, ends in intervals if ends)
-    optimum, baseline = (references.get(name, {}).get(measure) for name in ("optimum", "baseline"))
-    return Curve(measure, by, points, low, high, optimum, baseline)
+    return references.get("optimum", {}).get(measure), references.get("baseline", {}).get(measure)
 
 
 def chosen(count: int, most: int = MOST) -> list[int]:

@@ -37,6 +37,7 @@ _SENSORS = {
     "asleep": ("Boards asleep", "boards", "mdi:sleep"),
     "budget": ("Least budget left", None, "mdi:shield-half-full"),
 }
+_OF_STATUS = ("asked", "reports", "refusals", "boards", "asleep")
 
 
 class HomeAssistant:
@@ -76,14 +77,7 @@ class HomeAssistant:
         if not ended and time.monotonic() - self._last < _EVERY:
             return
         known = set(self._values)
-        self._values |= {
-            "round": status.number,
-            "asked": status.asked,
-            "reports": status.reports,
-            "refusals": status.refusals,
-            "boards": status.boards,
-            "asleep": status.asleep,
-        }
+        self._values |= {name: getattr(status, name) for name in _OF_STATUS} | {"round": status.number}
         if ended:
             self._values |= status.figures
         if set(self._values) != known:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, start_http_server
@@ -28,17 +28,20 @@ _MINUTE, _HOUR = 60.0, 3600.0
 _DURATIONS = (
     0.1, 0.3, 1.0, 3.0, 10.0, 30.0, _MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 4 * _HOUR, 12 * _HOUR, 30 * _HOUR,
 )  # fmt: skip
-_GAUGES = {
-    "round": "Number of the current or last round",
-    "asked": "Devices asked in that round",
-    "reports": "Reports of that round so far",
-    "refusals": "Refusals of that round so far",
-    "boards_asleep": "Boards that sleep now",
-    "strangers": "Connected boards of another version",
-    "connected": "1 while the host is connected to its broker",
-    "rounds_ended": "Rounds of this run that have ended",
-    "reports_accepted": "Accepted reports of this run",
-    "last_round_ended_timestamp_seconds": "When the last round ended, or this process began",
+# Name -> text, and the value in a status.
+_GAUGES: dict[str, tuple[str, Callable[[Status], float]]] = {
+    "round": ("Number of the current or last round", lambda status: status.number),
+    "asked": ("Devices asked in that round", lambda status: status.asked),
+    "reports": ("Reports of that round so far", lambda status: status.reports),
+    "refusals": ("Refusals of that round so far", lambda status: status.refusals),
+    "boards_asleep": ("Boards that sleep now", lambda status: status.asleep),
+    "strangers": ("Connected boards of another version", lambda status: status.strangers),
+    "connected": ("1 while the host is connected to its broker", lambda status: status.connected),
+    "rounds_ended": (
+        "Rounds of this run that have ended",
+        lambda status: status.round - (status.event != END),
+    ),
+    "reports_accepted": ("Accepted reports of this run", lambda status: status.total_reports),
 }
 
 
@@ -48,11 +51,13 @@ class Metrics:
     def __init__(self, port: int) -> None:
         """port: 0 for any free one; `port` is the one in use. Raises OSError where it is taken."""
         self._registry = registry = CollectorRegistry()
-        self._gauges = {
-            name: Gauge(f"tern_{name}", text, registry=registry) for name, text in _GAUGES.items()
-        }
+        self._gauges = [
+            (Gauge(f"tern_{name}", text, registry=registry), value) for name, (text, value) in _GAUGES.items()
+        ]
         self._boards: Gauge | None = None  # only for a fleet on a broker: 0 would be wrong for one on ports
-        self._gauges["last_round_ended_timestamp_seconds"].set_to_current_time()
+        text = "When the last round ended, or this process began"
+        self._ended = Gauge("tern_last_round_ended_timestamp_seconds", text, registry=registry)
+        self._ended.set_to_current_time()
         text = "Figures of the model after the last round"
         self._figures = Gauge("tern_figure", text, ["name"], registry=registry)
         text = "Parameters that the algorithm chose for the last round"
@@ -85,20 +90,8 @@ class Metrics:
 
     def update(self, status: Status) -> None:
         """Serve this status from now on."""
-        ended = status.event == END
-        values = {
-            "round": status.number,
-            "asked": status.asked,
-            "reports": status.reports,
-            "refusals": status.refusals,
-            "boards_asleep": status.asleep,
-            "strangers": status.strangers,
-            "connected": status.connected,
-            "rounds_ended": status.round if ended else status.round - 1,
-            "reports_accepted": status.total_reports,
-        }
-        for name, value in values.items():
-            self._gauges[name].set(float(value))
+        for gauge, value in self._gauges:
+            gauge.set(float(value(status)))
         if status.boards is not None:
             if self._boards is None:
                 text = "Boards that are connected to the broker"
@@ -109,13 +102,13 @@ class Metrics:
             self._frames_before[fate] = count
         if self._began is None or self._began[0] != status.number:
             self._began = status.number, time.monotonic()
-        if ended:
+        if status.event == END:
             self._end(status)
 
     def _end(self, status: Status) -> None:
         assert self._began is not None
         self._rounds.observe(time.monotonic() - self._began[1])
-        self._gauges["last_round_ended_timestamp_seconds"].set_to_current_time()
+        self._ended.set_to_current_time()
         for gauge, values in ((self._figures, status.figures), (self._chosen, status.chosen)):
             for name, value in values.items():
                 gauge.labels(name).set(value)

@@ -26,6 +26,11 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 _STATUS_STYLE = {RUNNING: "green", FINISHED: "blue"}
 
 
+def console() -> Console:
+    """Standard output, on which text is printed as it is."""
+    return Console(highlight=False, emoji=False, markup=False)
+
+
 class Drawn:
     """A picture as rich prints it. boards: how many of the worst are listed; None: as many as there is room for."""
 

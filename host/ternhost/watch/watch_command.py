@@ -123,23 +123,19 @@ def _new(shown: Snapshot) -> tuple[object, ...]:
 
 
 def _print(shown: Snapshot) -> None:
-    from rich.console import Console
+    from ternhost.watch.terminal import Drawn, console
 
-    from ternhost.watch.terminal import Drawn
-
-    Console(highlight=False, emoji=False, markup=False).print(Drawn(picture(shown), boards=5))
+    console().print(Drawn(picture(shown), boards=5))
 
 
 @contextmanager
 def _live() -> Iterator[Show]:
-    from rich.console import Console
     from rich.live import Live
 
-    from ternhost.watch.terminal import Drawn
+    from ternhost.watch.terminal import Drawn, console
 
-    console = Console(highlight=False, emoji=False, markup=False)
     last: Snapshot | None = None
-    with Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
+    with Live(console=console(), screen=True, auto_refresh=False, vertical_overflow="crop") as live:
 
         def show(shown: Snapshot) -> None:
             nonlocal last

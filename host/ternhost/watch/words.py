@@ -65,7 +65,7 @@ def tiles(now: Snapshot) -> list[Tile]:
     ]
     last = now.history[-1] if now.history else {}
     for name in curves.measures(run, now.history)[:1]:
-        best = run.references.get("optimum", {}).get(name)
+        best, _ = curves.compared_with(run, name)
         known = "" if best is None else f"without privacy {best:.4f}"
         shown.append((curves.word(name), f"{last[name]:.4f}" if name in last else "–", known))
     devices = curves.devices_of(run, now.devices)

@@ -83,14 +83,12 @@ def _run(args: argparse.Namespace) -> int:
         from terntools.bench import plots  # loads matplotlib
 
         report.check_place(Path(args.plot))
-        report.save(plots.page([plots.battery([(_label(args), life.milliampere)])]), Path(args.plot))
+        bar = {f"{args.board}, {args.sleep}, every {args.interval_s:g} s": life.milliampere}
+        panel = plots.Panel("Where a battery's charge goes (modelled)", "microampere on average", bar, 1000)
+        report.save(plots.page([panel]), Path(args.plot))
         result["plot"] = args.plot
     print_result(result, _text(result, wakes, life, too_long), args.json)
     return errors.OK
-
-
-def _label(args: argparse.Namespace) -> str:
-    return f"{args.board}, {args.sleep}, every {args.interval_s:g} s"
 
 
 def _text(result: dict[str, Any], wakes: battery.Wakes, life: battery.Life, too_long: bool) -> str:

@@ -109,10 +109,10 @@ class Result:
     net: float
     idle_milliwatts: float
     volts: float
-    reports: int
-    windows: int
     seconds_per_report: float
     source: str
+    windows: int = 0
+    reports: int = 0
 
     def as_dict(self, bits: int) -> dict[str, Any]:
         """The output of `tern bench energy --json`; bits: the information in a report."""
@@ -124,9 +124,8 @@ class Result:
             "idle_milliwatts": self.idle_milliwatts,
             "volts": self.volts,
             "milliseconds_per_report": 1000 * self.seconds_per_report,
-            "windows": self.windows,
-            "reports": self.reports,
             "source": self.source,
+            **({"windows": self.windows, "reports": self.reports} if self.windows else {}),
         }
 
 
@@ -148,8 +147,8 @@ def measure(trace: Trace, reports_per_window: int, source: str, active_low: bool
     seconds = median(window.seconds for window in marked) / reports_per_window
     net = median(window.joules - idle * window.seconds for window in marked) / reports_per_window
     return Result(
-        gross * 1e6, net * 1e6, idle * 1000, float(np.median(trace.volts)), reports_per_window * len(marked),
-        len(marked), seconds, source,
+        gross * 1e6, net * 1e6, idle * 1000, float(np.median(trace.volts)), seconds, source, len(marked),
+        reports_per_window * len(marked),
     )  # fmt: skip
 
 

@@ -65,17 +65,13 @@ def add_action(actions: Any) -> None:
     )
 
 
-def _require_sense(args: argparse.Namespace) -> None:
+def _run(args: argparse.Namespace) -> int:
     require_positive(args, "volts", "shunt", "battery", "every", "reports")
     if args.sleep_milliwatts is not None and not 0 <= args.sleep_milliwatts < math.inf:
         raise UsageError(
             f"--sleep-milliwatts must be a number, 0 or more, not {args.sleep_milliwatts:g}",
             hint="leave it out for what the chip's datasheet says",
         )
-
-
-def _run(args: argparse.Namespace) -> int:
-    _require_sense(args)
     args.fleet = devices.fleet_of(args)
     case = latency_command.case_of(args)
     if args.meter not in ("csv", "model") and not isinstance(fleet.parse(args.fleet), OnPorts):
@@ -167,16 +163,10 @@ def _model(
     gross = sum(model.report_microjoules(reports[0]))
     seconds = reports[0]["median"] / 1e6
     net = gross - model.sleep_microjoules(seconds)
+    idle = model.volts * model.sleep_ma
     result = {
-        "microjoules_per_report": net,
-        "microjoules_per_report_with_idle": gross,
-        "microjoules_per_bit": net / bits,
-        "bits_per_report": bits,
-        "idle_milliwatts": model.volts * model.sleep_ma,
-        "volts": model.volts,
-        "milliseconds_per_report": 1000 * seconds,
+        **energy.Result(gross, net, idle, model.volts, seconds, current_model.SOURCE).as_dict(bits),
         "microjoules_by_link": {name: sum(parts.values()) for name, parts in by_link.items()},
-        "source": current_model.SOURCE,
         "modelled": True,
         "currents": {
             "chip": model.name,
@@ -207,7 +197,7 @@ def _measure(args: argparse.Namespace, case: latency.Case, say: Any) -> tuple[en
     with subjects.device(args.fleet, args.marker) as on:
         bench = latency.Bench(on)
         bench.prepare(case)
-        if not bench.has_marker():
+        if not on.call("has_marker()"):
             raise UsageError(
                 "no pin of this board marks the windows", hint="wire one to the meter and name it: --marker 4"
             )

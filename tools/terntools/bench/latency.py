@@ -109,19 +109,16 @@ class Bench:
     """Measures on one device."""
 
     def __init__(self, on: Device) -> None:
-        self._device = on
-        self.device_name = on.name
-        self.chip = on.chip
-        self.unit = on.unit
+        self.device = on
         self._key = bytes(range(wire.KEY_BYTES))  # of a device that is none: the same in every run
         self._round = 0
 
     def prepare(self, case: Case) -> None:
         """Provision the device for a case, in a folder of its own with a budget of its own."""
         rows = np.fromiter(((7919 * i) % (2 * ONE) - ONE for i in range(case.d + 1)), np.int16, case.d + 1)
-        self._device.install(board_files(DEVICE, [self._key], rows.reshape(1, -1), Policy(_BUDGET, _BUDGET)))
+        self.device.install(board_files(DEVICE, [self._key], rows.reshape(1, -1), Policy(_BUDGET, _BUDGET)))
         self._round = 0
-        self._device.call(f"answer({self.messages(case, WARM_UP)!r})")
+        self.device.call(f"answer({self.messages(case, WARM_UP)!r})")
 
     def messages(self, case: Case, n: int) -> list[bytes]:
         """The next n ROUNDs."""
@@ -143,13 +140,13 @@ class Bench:
         answers = [self.answers(case)[0] for _ in range(WINDOWS)]
         windows = [fmean(times) for times in answers]
         result: dict[str, Any] = {"answer": median(windows), "windows": windows}
-        if self._device.has_port:
-            served = [self._device.serve(self.messages(case, ITERATIONS)) for _ in range(WINDOWS)]
+        if self.device.has_port:
+            served = [self.device.serve(self.messages(case, ITERATIONS)) for _ in range(WINDOWS)]
             totals = [sum(times) for window in served for times in window]
             result["windows"] = [fmean(sum(times) for times in window) for window in served]
             result["median"] = median(totals)
             self.prepare(case)  # its budget pays for no more than that
-            row = self._device.serve(self.messages(case, in_a_row))
+            row = self.device.serve(self.messages(case, in_a_row))
             result["in_a_row"] = in_a_row
             result["slowest"] = max(*totals, *map(sum, row))
             result["receive"], _, result["send"] = (
@@ -161,7 +158,7 @@ class Bench:
         parts = self._parts(case)
         whole = median(result["windows"])
         result["mean"] = whole
-        if self._device.has_port:
+        if self.device.has_port:
             parts["link"] = result["receive"] + result["send"]
         parts["rest"] = max(0.0, result["median"] - sum(parts.values()))
         result["breakdown"] = {name: round(value, 1) for name, value in parts.items()}
@@ -179,12 +176,12 @@ class Bench:
 
     def answers(self, case: Case) -> tuple[list[int], dict[str, list[int]]]:
         """How long each of ITERATIONS reports took on a prepared device, and each call of the watched parts."""
-        times, parts = self._device.call(f"answer({self.messages(case, ITERATIONS)!r})")
+        times, parts = self.device.call(f"answer({self.messages(case, ITERATIONS)!r})")
         return times, parts
 
     def _parts(self, case: Case) -> dict[str, float]:
-        inside, outside = self._device.call("overhead()")
-        self._device.call("watch()")
+        inside, outside = self.device.call("overhead()")
+        self.device.call("watch()")
         _, timed = self.answers(case)
         calls = {label: len(times) / ITERATIONS for label, times in timed.items()}
         mean = {label: median(times) * calls[label] - inside * calls[label] for label, times in timed.items()}
@@ -199,28 +196,20 @@ class Bench:
             parts[name] = max(0.0, value)
         return parts
 
-    def has_marker(self) -> bool:
-        """Whether a pin of the device marks windows for a meter."""
-        return bool(self._device.call("has_marker()"))
-
     def burst(self, card: bytes, n: int) -> float:
         """Make n reports, each with the marker set; the seconds that they took."""
-        times = self._device.call(f"case('report', {n}, {card!r})")
+        times = self.device.call(f"case('report', {n}, {card!r})")
         return float(sum(times)) / 1e6
-
-    def use_native(self) -> bool:
-        """See Device.use_native."""
-        return self._device.use_native()
 
     def units(self, card: bytes, name: str, repeats: int = WINDOWS) -> float:
         """The median time of a case of tern.bench, a unit."""
-        return float(median(self._device.call(f"case({name!r}, {repeats}, {card!r})")))
+        return float(median(self.device.call(f"case({name!r}, {repeats}, {card!r})")))
 
     def heap(self, case: Case) -> dict[str, int]:
         """Bytes of heap: free before and with the client, garbage of a report on average, and the most in use."""
         self.prepare(case)
-        before, free = self._device.call("heap")
-        made = [self._device.call(f"garbage({self.messages(case, _RENEWAL)!r})") for _ in range(2)]
+        before, free = self.device.call("heap")
+        made = [self.device.call(f"garbage({self.messages(case, _RENEWAL)!r})") for _ in range(2)]
         garbage = math.ceil(sum(garbage for garbage, _ in made) / (2 * _RENEWAL))
         used = max(used for _, used in made)
         return {"free_before": before, "free": free, "garbage_per_report": garbage, "peak": used + garbage}
@@ -257,7 +246,7 @@ def measure(
 
 
 def _main_figures(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> dict[str, Any]:
-    say(f"{bench.device_name}: heap")
+    say(f"{bench.device.name}: heap")
     heap = bench.heap(replace(case, d=max(100, case.d), k=1))
     say("a report, and where its time goes")
     report = bench.report(case, IN_A_ROW)
@@ -269,13 +258,13 @@ def _main_figures(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> 
         plain[name] = bench.units(card, "plain")
     in_c = None
     say("the same with the sampler in C, if this board can run it")
-    if bench.use_native():
+    if bench.device.use_native():
         in_c = {name: bench.units(Case(name, case.epsilon).card, "sample") for name in names}
     card = case.card
-    unit = bench.unit
+    unit = bench.device.unit
     return {
-        "device": bench.device_name,
-        "chip": bench.chip,
+        "device": bench.device.name,
+        "chip": bench.device.chip,
         "unit": unit,
         "case": {**asdict(case), "card_bytes": len(card), "symbols": cards.decode(card).symbols},
         f"{unit}_per_coordinate": coordinate,

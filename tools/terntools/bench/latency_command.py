@@ -110,20 +110,25 @@ def summary(result: dict[str, Any]) -> str:
 
 def pictures(result: dict[str, Any]) -> dict[str, Any]:
     """The page of a result."""
-    from terntools.bench import plots as bench_plots  # takes long to import
+    from terntools.bench import plots  # takes long to import
 
     reports = result["reports"]
-    parts = [(one["name"], one["breakdown"]) for one in reports]
-    is_time = result["unit"] == subjects.MICROSECONDS
-    panels = [bench_plots.latency(parts) if is_time else bench_plots.instructions(parts)]
+    parts = {one["name"]: one["breakdown"] for one in reports}
+    if result["unit"] == subjects.MICROSECONDS:
+        unit = "milliseconds from the round's first byte to the report's last"
+        panels = [plots.Panel("Latency of a report", unit, parts, 1e-3, 1)]
+    else:
+        panels = [plots.Panel("Instructions of a report", "thousands, without the link", parts, 1e-3)]
     if result["chip"] in current_model.chips():
         case = result["case"]
         of_case = [one for one in reports if all(one[name] == case[name] for name in ("mechanism", "model"))]
         by_link = current_model.by_link(current_model.load(result["chip"]), of_case)
-        panels.append(bench_plots.energy(by_link, "modelled"))
+        panels.append(plots.energy(by_link, "modelled"))
     sizes = {one["name"].rpartition(", ")[0]: one["bytes_out"] for one in reports}
     sizes |= {f"float32, {one['d']} of {one['d']}": one["bytes_float32"] for one in reports}
-    panels.append(
-        bench_plots.sizes([(name, latency.OVERHEAD, n - latency.OVERHEAD) for name, n in sizes.items()])
-    )
-    return {"page": bench_plots.page(panels)}
+    rows = {
+        name: {"header and tag": latency.OVERHEAD, "content": n - latency.OVERHEAD}
+        for name, n in sizes.items()
+    }
+    panels.append(plots.Panel("Bytes of a report", "bytes, before COBS or MQTT", rows))
+    return {"page": plots.page(panels)}

@@ -28,25 +28,19 @@ class Session:
     @cached_property
     def directory(self) -> Path:
         """The folder. Raises StorageError."""
-        made = self._new(self._parent)
+        name = time.strftime("%Y%m%d-%H%M%S")
+        names = (name, *(f"{name}-{i}" for i in range(2, 100)))
+        made = next(place for place in map(self._parent.joinpath, names) if not place.exists())
+        try:
+            made.mkdir(parents=True)
+        except OSError as error:
+            raise StorageError(
+                f"cannot make a folder in {self._parent}: {error.strerror}",
+                hint="name another place with --sessions",
+            ) from error
         about = f"tern {version('tern-ldp')}, {platform.platform()}, Python {platform.python_version()}"
         self._write(made, about)
         return made
-
-    @staticmethod
-    def _new(parent: Path) -> Path:
-        name = time.strftime("%Y%m%d-%H%M%S")
-        try:
-            for suffix in ("", *(f"-{i}" for i in range(2, 100))):
-                with contextlib.suppress(FileExistsError):
-                    (parent / (name + suffix)).mkdir(parents=True)
-                    return parent / (name + suffix)
-        except OSError as error:
-            raise StorageError(
-                f"cannot make a folder in {parent}: {error.strerror}",
-                hint="name another place with --sessions",
-            ) from error
-        raise StorageError(f"{parent} is full of sessions of this second")
 
     def say(self, line: str) -> None:
         """Add a line to the log, with the time."""

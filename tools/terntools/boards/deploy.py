@@ -7,7 +7,7 @@ import ast
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -19,16 +19,14 @@ from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.reach.links import open_link
 from terntools.boards import devices, modules, mpy, self_check
-from terntools.boards.repl import Repl
+from terntools.boards.repl import FileProgress, Repl
 from terntools.terminal import Bar
-
-Progress = Callable[[int, int], None]  # bytes, of bytes
 
 LIBRARY = "/lib/tern"
 MAIN = "/main.py"
 PROGRAM = "/lib/main.py"  # started by the loader
 UPDATE = "update"  # the module whose boards have a loader
-HELLO_WAIT = 20.0
+HELLO_WAIT = 20.0  # seconds until a board that was started says hello
 
 # sys.implementation._mpy holds the .mpy version, the version of its native code, and the processor as an index
 # into mpy-cross's names (MicroPython, "MicroPython .mpy files").
@@ -112,10 +110,6 @@ class Changes:
     def size(self) -> int:
         return sum(map(len, self.write.values()))
 
-    def without(self, path: str) -> Changes:
-        """All but the one to this file."""
-        return Changes({one: data for one, data in self.write.items() if one != path}, self.remove, self.main)
-
     def lines(self) -> list[str]:
         """For people, a line each."""
         written = [f"write  {path}  {len(data):,} bytes" for path, data in self.write.items()]
@@ -172,7 +166,7 @@ def compare(repl: Repl, files: Mapping[str, bytes], prune: str | None = None) ->
     return Changes(write, tuple(stale), files.get(MAIN, b""))
 
 
-def apply(repl: Repl, changes: Changes, progress: Progress | None = None) -> None:
+def apply(repl: Repl, changes: Changes, progress: FileProgress | None = None) -> None:
     """Make the changes. An interruption leaves whole files; the same command then does the rest."""
     done = 0
     for path, data in changes.write.items():
@@ -188,7 +182,7 @@ def apply(repl: Repl, changes: Changes, progress: Progress | None = None) -> Non
         repl.remove(path)
 
 
-def install(repl: Repl, machine: Machine, changes: Changes, progress: Progress | None = None) -> None:
+def install(repl: Repl, machine: Machine, changes: Changes, progress: FileProgress | None = None) -> None:
     """Make the changes on a board that computes what it must: before them (if any) its compiler is tried, after them
     the code.
 
@@ -198,7 +192,8 @@ def install(repl: Repl, machine: Machine, changes: Changes, progress: Progress |
     if changes:
         self_check.require_compiler(repl, machine.processor)
     repl.remove(MAIN)
-    apply(repl, changes.without(MAIN), progress)
+    first = {path: data for path, data in changes.write.items() if path != MAIN}
+    apply(repl, Changes(first, changes.remove), progress)
     self_check.require_library(repl)
     repl.run(_SETTLE)
     repl.write_file(MAIN, changes.main or mpy.MAIN.read_bytes())
@@ -215,11 +210,11 @@ def plan(
     return machine, compare(repl, library_files(machine, whole, more, program), prune=LIBRARY)
 
 
-def wait_for_hello(port: str, timeout: float = HELLO_WAIT) -> host_frames.Hello:
+def wait_for_hello(port: str, timeout: float | None = None) -> host_frames.Hello:
     """The hello of the board on `port`, which has just been started. Raises DeviceError and RefusedError."""
     try:
         with contextlib.closing(open_link(port, SimpleQueue())) as link:
-            return link.hello(timeout)
+            return link.hello(timeout or HELLO_WAIT)
     except DeviceError as error:
         raise DeviceError(
             f"the files are on the board, but no tern answers on {port}{_why(port)}",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import queue
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from statistics import median
 from typing import Any
 
@@ -21,7 +21,7 @@ from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import MICRO
 from ternhost.provision.boards import board_directories, new_keys, provision_board
 from ternhost.reach import fleet
-from ternhost.reach.links import Link, open_link
+from ternhost.reach.links import open_link
 from terntools.boards import device_keys, device_records, devices
 
 _ENTROPY = {wire.FAILED: "failed", wire.CTR_DRBG: "CTR_DRBG AES-256", wire.HASH_DRBG: "Hash_DRBG SHA-256"}
@@ -43,19 +43,9 @@ def boards(spec: str) -> Iterator[list[str]]:
             yield list(there.ports)
 
 
-@contextmanager
-def opened(port: str) -> Iterator[Link]:
-    """A link to the board at `port`, for a while."""
-    link = open_link(port, queue.SimpleQueue())
-    try:
-        yield link
-    finally:
-        link.close()
-
-
 def info(port: str, timeout: float = 5.0) -> dict[str, Any]:
     """The board's own description at `port`. Raises DeviceError, and RefusedError for another schema."""
-    with opened(port) as link:
+    with closing(open_link(port, SimpleQueue())) as link:
         hello = link.hello(timeout)
     board, interpreter, version = [*(hello.text or "").split("; "), "", "", ""][:3]
     return {
@@ -83,7 +73,7 @@ def info(port: str, timeout: float = 5.0) -> dict[str, Any]:
 
 def ping(port: str, count: int = 5, timeout: float = 5.0) -> dict[str, Any]:
     """Say hello to the board at `port` `count` times; milliseconds until its answer. Raises as `info` does."""
-    with opened(port) as link:
+    with closing(open_link(port, SimpleQueue())) as link:
         link.hello(timeout)  # the first may find it still starting
         times = []
         for _ in range(count):
@@ -116,24 +106,20 @@ def add_parser(subparsers: Any) -> None:
         "info",
         "show the identity and the state of a board, or of each board of a fleet",
         "tern device info a0\ntern device info --fleet port:/dev/ttyACM0,/dev/ttyACM1",
+        run_info,
     )
-    info.set_defaults(func=run_info)
-
     ping = add_command(
         actions,
         "ping",
         "time how long a board takes to answer, or each board of a fleet",
         "tern device ping a0",
+        run_ping,
     )
     ping.add_argument("--count", type=int, default=5, metavar="N", help="ask each board N times (default 5)")
-    ping.set_defaults(func=run_ping)
-
     device_keys.add_actions(actions)
     device_records.add_actions(actions)
-
     for command in (info, ping):
         devices.add_board_or_fleet(command, "emulated:N or port:PATH[,PATH...]")
-        command.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run_info(args: argparse.Namespace) -> int:
@@ -149,19 +135,15 @@ def run_info(args: argparse.Namespace) -> int:
             f"heap free {board['heap_free_bytes']:,} bytes; schema {board['schema']}"
         )
         lines.append(f"  entropy {board['entropy']}, tested on {_TESTED_ON[board['entropy_assessed']]}")
-        lines.extend(_troubles(board))
+        counts = [
+            f"{board[what]:,} {what if board[what] > 1 else what[:-1]}"
+            for what in ("exceptions", "restarts")
+            if board[what]
+        ]
+        if counts:
+            lines.append(f"  since power on {' and '.join(counts)}")
     print_result({"boards": boards_info}, "\n".join(lines), args.json)
     return OK
-
-
-def _troubles(board: dict[str, Any]) -> list[str]:
-    # The line that says what went wrong since power on, if anything did.
-    counts = [
-        f"{board[what]:,} {what if board[what] > 1 else what[:-1]}"
-        for what in ("exceptions", "restarts")
-        if board[what]
-    ]
-    return [f"  since power on {' and '.join(counts)}"] if counts else []
 
 
 def run_ping(args: argparse.Namespace) -> int:

@@ -23,6 +23,8 @@ def add_actions(actions: Any) -> None:
         "records",
         "read the records on a board as CSV, or put others there; its program is interrupted, and started again",
         "tern device records a0 --output mine.csv\ntern device records a0 --clear --fill mine.csv",
+        _run,
+        "print one JSON object, and no records",
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
     add_option(parser, "--output FILE", "write them to a CSV file (default: to standard output)")
@@ -33,8 +35,6 @@ def add_actions(actions: Any) -> None:
         "append the records of a CSV file: a row holds features, then the label, in [-1, 1]",
     )
     add_option(parser, "--classes", "labels are numbers of classes, from 0")
-    parser.add_argument("--json", action="store_true", help="print one JSON object, and no records")
-    parser.set_defaults(func=_run)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -46,7 +46,12 @@ def _run(args: argparse.Namespace) -> int:
     speaks = rows is not None and devices.identify(port, deploy.HELLO_WAIT).tern is not None
     with records.opened(port) as repl:
         with Bar("reading records") as bar:
-            held = _read(repl, bar, damaged=args.clear and not args.output)
+            try:
+                held = records.read(repl, bar.update)
+            except UsageError:
+                if args.output or not args.clear:
+                    raise
+                held = records.Held(None, None)  # damaged, and to be removed
         if args.output:
             _write(Path(args.output), held.rows, args.classes)
         if rows is not None:
@@ -75,16 +80,6 @@ def _run(args: argparse.Namespace) -> int:
     else:
         print_result(result, _summary(result), args.json)
     return OK
-
-
-def _read(repl: Repl, bar: Bar, damaged: bool) -> records.Held:
-    # damaged: they may be.
-    try:
-        return records.read(repl, bar.update)
-    except UsageError:
-        if damaged:
-            return records.Held(None, None)
-        raise
 
 
 def _check_width(repl: Repl, rows: Rows, held: records.Held) -> None:

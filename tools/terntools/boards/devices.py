@@ -164,11 +164,6 @@ def identify(port: str, patience: float = 1.5) -> Identity:
     return Identity(board, firmware.removeprefix("micropython "), version.removeprefix("tern ") or None)
 
 
-def survey(ask: bool = True) -> list[Device]:
-    """The boards found; with `ask`, those whose ports can be opened also identify themselves."""
-    return [_identified(device) if ask and device.family != INSTRUMENT else device for device in find()]
-
-
 def _identified(device: Device) -> Device:
     try:
         identity = identify(device.port)
@@ -195,7 +190,8 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    devices = survey(ask=not args.no_ask)
+    asked = () if args.no_ask else (RP2, ESP32)
+    devices = [_identified(one) if one.family in asked else one for one in find()]
     rows = [_COLUMNS] + [tuple(str(getattr(one, name) or "-") for name in _COLUMNS) for one in devices]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
     lines = [

@@ -93,9 +93,10 @@ def flash(
     esptool = _esptool()
     say = tell or (lambda line: None)
     _logger().progress = progress
-    loader = _connect(esptool, port, reset, attempts)
+    loader = port_owner = _connect(esptool, port, reset, attempts)
+    offset, connected = loader.BOOTLOADER_FLASH_OFFSET, loader.CHIP_NAME
+    writing = False
     try:
-        connected = loader.CHIP_NAME
         wanted = esptool.targets.CHIP_DEFS[chip].CHIP_NAME
         if connected != wanted:
             raise UsageError(
@@ -103,30 +104,6 @@ def flash(
                 hint=f"get the firmware of an {connected} board",
             )
         say(f"{connected} on {port}")
-        return _write(esptool, loader, data, name, reset=reset, stub=stub, baud=baud, erase=erase)
-    finally:
-        loader._port.close()
-
-
-def _connect(esptool: Any, port: str, reset: bool, attempts: int) -> Any:
-    mode = "default-reset" if reset else "no-reset"
-    open_port(port, BAUD).close()  # says clearly what keeps a port from being opened
-    try:
-        return esptool.cmds.detect_chip(port, BAUD, mode, connect_attempts=attempts)
-    except (esptool.FatalError, serial.SerialException, OSError) as error:
-        raise DeviceError(
-            f"no ESP32 answers on {port}: {_first_line(error)}",
-            hint="hold BOOT, press RESET, let BOOT go, and run the same command again with --no-reset",
-        ) from error
-
-
-def _write(
-    esptool: Any, loader: Any, data: bytes, name: str, *, reset: bool, stub: bool, baud: int, erase: bool
-) -> dict[str, Any]:
-    offset = loader.BOOTLOADER_FLASH_OFFSET
-    chip = loader.CHIP_NAME
-    writing = False
-    try:
         if stub:
             loader = esptool.cmds.run_stub(loader)
             if reset:  # a bridge has a baud rate; a port without reset lines is seldom one
@@ -155,7 +132,21 @@ def _write(
                 f"what was written does not verify: {what}", hint=f"try a lower --baud; {_RECOVER}"
             ) from error
         raise DeviceError(f"flashing broke off: {what}", hint=_RECOVER) from error
-    return {"chip": chip, "offset": offset, "bytes": len(data), "verified": True}
+    finally:
+        port_owner._port.close()
+    return {"chip": connected, "offset": offset, "bytes": len(data), "verified": True}
+
+
+def _connect(esptool: Any, port: str, reset: bool, attempts: int) -> Any:
+    mode = "default-reset" if reset else "no-reset"
+    open_port(port, BAUD).close()  # says clearly what keeps a port from being opened
+    try:
+        return esptool.cmds.detect_chip(port, BAUD, mode, connect_attempts=attempts)
+    except (esptool.FatalError, serial.SerialException, OSError) as error:
+        raise DeviceError(
+            f"no ESP32 answers on {port}: {_first_line(error)}",
+            hint="hold BOOT, press RESET, let BOOT go, and run the same command again with --no-reset",
+        ) from error
 
 
 def _first_line(error: BaseException) -> str:

@@ -134,23 +134,28 @@ def _named(tree: ast.Module) -> set[str]:
     return names
 
 
+def _bound_names(node: ast.AST) -> list[str]:
+    """The names that a node itself assigns, deletes, defines or takes as a parameter; none of an import."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
+            return [name]
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.ExceptHandler(name=str(name)):
+            return [name]
+    return []
+
+
 def _short_names(modules: Iterable[_Module]) -> dict[str, str]:
     private: set[str] = set()
     used: set[str] = set()
     for module in modules:
         used |= words(module.source.decode())
         for node in ast.walk(module.tree):
-            name = None
-            if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                name = node.name
-            elif isinstance(node, ast.arg):
-                name = node.arg
-            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                name = node.attr
-            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                name = node.id
-            if name and name.startswith("_") and not name.startswith("__") and name != "_":
-                private.add(name)
+            names = _bound_names(node)
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                names = [node.attr]
+            private.update(
+                name for name in names if name.startswith("_") and not name.startswith("__") and name != "_"
+            )
     constants = sorted(filter(str.isupper, private))
     short = {
         name: f"_{a}{b}"
@@ -191,17 +196,9 @@ def rename(source: str, short: Mapping[str, str]) -> str:
 
 def _count_bindings(module: _Module) -> None:
     for node in ast.walk(module.tree):
-        names: list[str] = []
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            names = [node.id]
-        elif isinstance(node, ast.arg):
-            names = [node.arg]
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            names = [node.name]
-        elif isinstance(node, ast.Import | ast.ImportFrom):
+        names = _bound_names(node)
+        if isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.asname or alias.name for alias in node.names]
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            names = [node.name]
         for name in names:
             module.bound[name] = module.bound.get(name, 0) + 1
 
@@ -266,17 +263,11 @@ def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
     for statement in ast.walk(module.tree):
         if isinstance(statement, ast.ImportFrom):
             known = COMPILED if statement.module == "tern.compat" else set()
-            left = [
-                alias
-                for alias in statement.names
-                if (alias.asname or alias.name) not in known
-                and (
-                    (alias.asname or alias.name) in still
-                    or not ((alias.asname or alias.name) in direct or (alias.asname or alias.name) in through)
-                )
-            ]
+            gone = known | ((direct.keys() | through.keys()) - still)
+            left = [alias for alias in statement.names if (alias.asname or alias.name) not in gone]
             if len(left) < len(statement.names):
-                edits.replace(statement, _import(statement, left))
+                rest = ast.ImportFrom(statement.module, left, 0)
+                edits.replace(statement, ast.unparse(rest) if left else "pass")
     for statement in module.tree.body:
         if _assigned(statement) in constants[module.name]:
             edits.replace(statement, "pass")
@@ -307,12 +298,6 @@ def _fold_text(call: ast.Call, edits: Edits) -> None:
 
 def _literal(value: int | str | bytes) -> str:
     return f"({value})" if isinstance(value, int) and value < 0 else repr(value)
-
-
-def _import(statement: ast.ImportFrom, names: list[ast.alias]) -> str:
-    if not names:
-        return "pass"
-    return ast.unparse(ast.ImportFrom(statement.module, names, 0))
 
 
 class Edits:

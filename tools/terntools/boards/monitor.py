@@ -62,20 +62,6 @@ class State:
         span = max(1.0, min(_WINDOW, now - self.recent[0][0])) if self.recent else 1.0
         return len(self.recent) / span, sum(n for _, n in self.recent) / span
 
-    def as_dict(self) -> dict[str, Any]:
-        """The output of `tern monitor --json` at the end."""
-        return {
-            "port": self.port,
-            "board": self.text,
-            "clients": self.clients,
-            "epsilon_left": self.epsilon_left,
-            "heap_free_bytes": self.heap_free,
-            "temperature_celsius": self.temperature,
-            "frames": dict(self.frames),
-            "errors": dict(self.errors),
-            "damaged": self.damaged,
-        }
-
 
 def describe(frame: bytes) -> str:
     """A frame in one line, for people. No tag is checked: a monitor has no keys."""
@@ -219,13 +205,13 @@ def add_parser(subparsers: Any) -> None:
         "monitor",
         "watch a board: frames, rates, errors, budget, heap, temperature",
         "tern monitor a0\ntern monitor a0 --seconds 10 --json",
+        _run,
+        "print one JSON object at the end",
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
     add_option(parser, "--seconds S", "end after so many seconds (default: at Ctrl-C)", type=float)
     add_option(parser, "--every S", "seconds between hellos", 2.0)
     add_option(parser, "--quiet", "print no line for each frame")
-    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
-    parser.set_defaults(func=_run)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -249,9 +235,22 @@ def _run(args: argparse.Namespace) -> int:
     finally:
         monitor.close()
     state = monitor.state
-    result = {**state.as_dict(), "seconds": round(time.monotonic() - start, 3), "tap": monitor.tap}
     frames_rate, bytes_rate = state.rates(time.monotonic())
-    result.update(frames_per_second=round(frames_rate, 2), bytes_per_second=round(bytes_rate, 1))
+    result = {
+        "port": state.port,
+        "board": state.text,
+        "clients": state.clients,
+        "epsilon_left": state.epsilon_left,
+        "heap_free_bytes": state.heap_free,
+        "temperature_celsius": state.temperature,
+        "frames": dict(state.frames),
+        "errors": dict(state.errors),
+        "damaged": state.damaged,
+        "seconds": round(time.monotonic() - start, 3),
+        "tap": monitor.tap,
+        "frames_per_second": round(frames_rate, 2),
+        "bytes_per_second": round(bytes_rate, 1),
+    }
     warmth = "" if state.temperature is None else f"; {state.temperature:g} C"
     left = "?" if state.epsilon_left is None else f"{state.epsilon_left:g}"
     text = (

@@ -126,7 +126,7 @@ def _shortened(
     chosen = fold.prune(chosen, [*programs, *api])
     for_programs |= {name for name in chosen if name.startswith(_OWN)}
     if "tern.bench" not in chosen:  # the programs that measure a board look into it
-        chosen = shorten.public_names(chosen, folded, programs, for_programs)
+        chosen = shorten.public_names(chosen, _folded(library), programs, for_programs)
     return tuple(shorten.parameters(chosen, programs, for_programs).items())
 
 

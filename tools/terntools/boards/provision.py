@@ -44,6 +44,7 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\]")
 _LINK_FILE = re.compile(r"[A-Za-z0-9_-]{1,32}\.(json|der|pem|key)")
 _MAX_RECORDS = 0xFFFF
 _LEAST_BOUND = 64
+_LOCKED = "a locked board runs tern's own main.py"
 
 
 @dataclass(frozen=True)
@@ -156,52 +157,42 @@ class Member:
             )
         if self.most_records is not None and not 1 <= self.most_records <= _MAX_RECORDS:
             raise UsageError(f"--most-records must be 1 to {_MAX_RECORDS}, not {self.most_records}")
-        self._check_wake()
-        self._check_link()
+        self._check_combinations()
         self.fleet_file(FleetKey(bytes(wire.KEY_BYTES), 1))
         check_fits(self.rows)
 
-    def _check_wake(self) -> None:
-        if self.wake is None:
-            return
-        if not 1 <= self.wake <= sleepers.LONGEST:
+    def _check_combinations(self) -> None:
+        if self.wake is not None and not 1 <= self.wake <= sleepers.LONGEST:
             raise UsageError(
                 f"--wake-s must be 1 to {sleepers.LONGEST} seconds, not {self.wake}",
                 hint="a board that does not sleep needs no --wake-s",
             )
-        if self.broker is None:
+        if self.wake and self.broker is None:
             raise UsageError(
                 "--wake-s needs a broker: a sleeping board receives nothing at its port",
                 hint="name the broker with --broker HOST[:PORT], which keeps the round until it wakes",
             )
-        if self.reserve > 1:
-            raise UsageError(
-                f"--reserve {self.reserve} and --wake-s are at odds: a sleep is as a power cut, and each would throw "
-                f"away up to {self.reserve - 1} reports that are paid for",
-                hint="leave out --reserve: each report is then paid for by itself",
-            )
-        if self.pause > 0:
-            raise UsageError(
-                f"--pause {self.pause} and --wake-s are at odds: a board that has just started waits {self.pause} s "
-                "before it answers, and sleeps by then",
-                hint="leave out --pause, and give the host that interval: tern serve --interval",
-            )
-        if self.lock:
-            raise UsageError(
-                "--lock and --wake-s are at odds: a locked board runs tern's own main.py, which never sleeps",
-                hint="leave out one of the two",
-            )
-
-    def _check_link(self) -> None:
-        if self.link and self.broker is not None:
-            raise UsageError(
-                "--link and --broker are at odds: a board has one link", hint="leave out one of the two"
-            )
-        if self.link and self.lock:
-            raise UsageError(
-                "--link and --lock are at odds: a locked board runs tern's own main.py, which knows no other link",
-                hint="leave out one of the two",
-            )
+        one = "leave out one of the two"
+        for holds, options, why, hint in (
+            (
+                self.wake and self.reserve > 1,
+                f"--reserve {self.reserve} and --wake-s",
+                "a sleep is as a power cut, and each would throw away up to "
+                f"{self.reserve - 1} reports that are paid for",
+                "leave out --reserve: each report is then paid for by itself",
+            ),
+            (
+                self.wake and self.pause > 0,
+                f"--pause {self.pause} and --wake-s",
+                f"a board that has just started waits {self.pause} s before it answers, and sleeps by then",
+                "leave out --pause, and give the host that interval: tern serve --interval",
+            ),
+            (self.wake and self.lock, "--lock and --wake-s", f"{_LOCKED}, which never sleeps", one),
+            (self.link and self.broker, "--link and --broker", "a board has one link", one),
+            (self.link and self.lock, "--link and --lock", f"{_LOCKED}, which knows no other link", one),
+        ):
+            if holds:
+                raise UsageError(f"{options} are at odds: {why}", hint=hint)  # fmt: skip
 
     @property
     def link_name(self) -> str:
@@ -211,7 +202,9 @@ class Member:
 
     def fleet_file(self, fleet: FleetKey) -> bytes:
         """fleet.bin with the fleet's key. Raises UsageError."""
-        records = self.most_records or _most_records(len(self.rows))
+        # It is public and reveals little: the smallest power of two from 64 on that is not below their number.
+        enough = min(max(_LEAST_BOUND, 1 << (len(self.rows) - 1).bit_length()), _MAX_RECORDS)
+        records = self.most_records or enough
         return fleet_file(fleet.key, self.pause, self.slot, self.reserve, fleet.epoch, records)
 
 
@@ -222,11 +215,6 @@ def check_fits(rows: Rows) -> None:
             f"{len(rows)} records of {rows.shape[1] - 1} features do not fit a device",
             hint=f"at most {_MAX_RECORDS} records of 1 to {wire.MAX_DIMENSION} features, the constant one included",
         )
-
-
-def _most_records(count: int) -> int:
-    # It is public and reveals little: the smallest power of two from 64 on that is not below `count`.
-    return min(max(_LEAST_BOUND, 1 << (count - 1).bit_length()), _MAX_RECORDS)
 
 
 def policy(largest: str, budget: str) -> Policy:
@@ -292,7 +280,8 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
 
 def _files(member: Member, key: bytes, fleet: FleetKey, last: int) -> dict[str, bytes]:
     # Path on the board -> content; clients.bin last, but for the lock: after that there is no way back.
-    made = board_files(member.device, [key], member.rows, member.policy, _mask(member.shapes), last)
+    mask = sum(1 << SHAPES[shape] for shape in set(member.shapes))
+    made = board_files(member.device, [key], member.rows, member.policy, mask, last)
     names = (storage.RECORDS, storage.ledger_name(member.device))
     files = {"/" + name: made[name] for name in names}
     files["/" + storage.FLEET] = member.fleet_file(fleet)
@@ -303,10 +292,6 @@ def _files(member: Member, key: bytes, fleet: FleetKey, last: int) -> dict[str, 
     if member.lock:
         files.update(lock.files(network=member.broker is not None))
     return files
-
-
-def _mask(shapes: Sequence[str]) -> int:
-    return sum(1 << SHAPES[shape] for shape in set(shapes))
 
 
 def _device(repl: Repl) -> int | None:

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +17,7 @@ from tern import recorder, storage, wire
 from tern.fixed import ONE
 from ternhost.errors import RefusedError, UsageError
 from ternhost.provision.boards import Rows
-from terntools.boards.repl import Repl
-
-Progress = Callable[[int, int], None]  # bytes, of bytes
+from terntools.boards.repl import FileProgress, Repl
 
 FOLDER = "/" + recorder.SAMPLES
 _PATH = "/" + storage.RECORDS
@@ -52,7 +50,7 @@ def opened(port: str) -> Iterator[Repl]:
         yield repl
 
 
-def read(repl: Repl, progress: Progress | None = None) -> Held:
+def read(repl: Repl, progress: FileProgress | None = None) -> Held:
     """The board's records: its segments, or records.bin where there are none. Raises UsageError where it is damaged."""
     sizes = repl.directory(FOLDER)
     segments_by_number: list[tuple[int, Rows]] = []

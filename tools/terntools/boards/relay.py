@@ -52,8 +52,19 @@ def passwords_of(place: Path, access: Access, store: str | None = None) -> Passw
     place: the directory of a broker or a site. Raises UsageError where there is neither.
     """
     kept, keys = place / BOARDS, store or access.store
+    in_file = not store and kept.exists()
+    if not in_file and not (keys and Path(keys).exists()):
+        raise UsageError(
+            f"there are no passwords of boards in {place}",
+            hint="have the owner of the broker write them: tern broker config DIR --relay SITE; or name the --store",
+        )
 
-    def from_file(first: int) -> str | None:
+    def password_of(first: int) -> str | None:
+        if not in_file:
+            assert keys
+            with Store(keys, create=False, beside=True) as opened:
+                key = opened.keys().get(first)
+            return mqtt.password(key) if key else None
         try:
             password: str | None = json.loads(kept.read_text()).get(mqtt.name(first))
         except OSError as error:
@@ -62,20 +73,7 @@ def passwords_of(place: Path, access: Access, store: str | None = None) -> Passw
             raise UsageError(f"{kept} holds no passwords: {error}") from error
         return password
 
-    def from_store(first: int) -> str | None:
-        assert keys
-        with Store(keys, create=False, beside=True) as opened:
-            key = opened.keys().get(first)
-        return mqtt.password(key) if key else None
-
-    if not store and kept.exists():
-        return from_file
-    if not keys or not Path(keys).exists():
-        raise UsageError(
-            f"there are no passwords of boards in {place}",
-            hint="have the owner of the broker write them: tern broker config DIR --relay SITE; or name the --store",
-        )
-    return from_store
+    return password_of
 
 
 class _Inbox(SimpleQueue[Received]):
@@ -139,15 +137,15 @@ class Relay:
     def __init__(self, port: str, access: Access, passwords: Passwords, tell: Tell) -> None:
         """port: a name of `devices.NAMES`. tell: gets a sentence for each change of state."""
         self.port = port
-        self._access = access
+        self.access = access
         self._passwords = passwords
         self._tell = tell
         self._state = ""  # the last sentence
-        self._end = threading.Event()
-        self._context = None
+        self.end = threading.Event()
+        self.context = None
         if access.authority:
             try:
-                self._context = client_context(ssl.PEM_cert_to_DER_cert(Path(access.authority).read_text()))
+                self.context = client_context(ssl.PEM_cert_to_DER_cert(Path(access.authority).read_text()))
             except (OSError, ValueError) as error:
                 raise UsageError(f"{access.authority} is no certificate: {error}") from error
         self._thread = threading.Thread(target=self._run, name=f"relay {port}", daemon=True)
@@ -155,21 +153,22 @@ class Relay:
 
     def close(self) -> None:
         """End it. The broker publishes the board's will, as for a board that is switched off."""
-        self._end.set()
+        self.end.set()
         self._thread.join()
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """Tell the state, if it is another one."""
         if text != self._state:
             self._state = text
             self._tell(f"{self.port}: {text}")
 
     def _run(self) -> None:
-        while not self._end.is_set():
+        while not self.end.is_set():
             try:
                 self._relay()
             except TernError as error:
-                self._say(error.message + (f"\n  {error.hint}" if error.hint else ""))
-            self._end.wait(_RETRY)
+                self.say(error.message + (f"\n  {error.hint}" if error.hint else ""))
+            self.end.wait(_RETRY)
 
     def _relay(self) -> None:
         # The board that is there now, until it is gone.
@@ -186,8 +185,7 @@ class Relay:
                         f"board {mqtt.name(first)} has no password here" if first else "the board has no key",
                         hint="make it a member: tern up; then run 'tern broker config' again",
                     )
-                where = (self._access, self._context)
-                _Passage(link, inbox, first, password, *where, self._end, self._say).run()
+                _Passage(self, link, inbox, first, password).run()
             finally:
                 link.close()
         finally:
@@ -197,21 +195,12 @@ class Relay:
 class _Passage:
     """The traffic between a board and the broker, as long as the board is there."""
 
-    def __init__(
-        self,
-        link: _Port,
-        inbox: _Inbox,
-        first: int,
-        password: str,
-        access: Access,
-        context: ssl.SSLContext | None,
-        end: threading.Event,
-        say: Tell,
-    ) -> None:
-        """first: the board's first client. end: ends the traffic. say: gets the state, again and again."""
-        self._link, self._inbox, self._end, self._say = link, inbox, end, say
+    def __init__(self, relay: Relay, link: _Port, inbox: _Inbox, first: int, password: str) -> None:
+        """relay: ends the traffic, and gets its state, again and again. first: the board's first client."""
+        self._link, self._inbox, self._end, self._say = link, inbox, relay.end, relay.say
+        access = relay.access
         self._name = mqtt.name(first)
-        where = (access.host, access.port, context, access.host)
+        where = (access.host, access.port, relay.context, access.host)
         hello = mqtt.HELLO % (access.prefix, self._name)
         self._session = Session(
             lambda: _Line(inbox.bell, *where),

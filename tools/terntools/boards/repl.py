@@ -79,7 +79,7 @@ class Repl:
         """Open `port`. Raises DeviceError and UsageError."""
         self.name = port
         self._port = open_port(port, baud)
-        self._at_prompt = False
+        self.at_prompt = False  # whether the board is known to wait for code
 
     def __enter__(self) -> Self:
         try:
@@ -94,17 +94,12 @@ class Repl:
 
     def close(self) -> None:
         """Go back to the friendly REPL and give the port back."""
-        if self._at_prompt:
+        if self.at_prompt:
             with contextlib.suppress(OSError, serial.SerialException):
                 self._port.write(b"\r\x02")
                 self._port.flush()
-            self._at_prompt = False
+            self.at_prompt = False
         self._port.close()
-
-    @property
-    def at_prompt(self) -> bool:
-        """Whether the board is known to wait for code."""
-        return self._at_prompt
 
     def enter(self) -> None:
         """Interrupt the program, and enter the raw prompt. Raises DeviceError; RefusedError from a locked board."""
@@ -114,7 +109,7 @@ class Repl:
             self._drain(0.2)
             self._write(b"\r\x01")
             if self._read_until(_RAW_BANNER + b">", 1.0 + attempt).endswith(b">"):
-                self._at_prompt = True
+                self.at_prompt = True
                 return
         self._port.close()
         if _is_locked(self.name):
@@ -138,7 +133,7 @@ class Repl:
         self._write(b"\r\x02")
         self._read_until(b">>> ", 2.0)
         self._write(b"\x04")
-        self._at_prompt = False
+        self.at_prompt = False
         self._expect(b"soft reboot\r\n", TIMEOUT, "a soft reset")
 
     # Code
@@ -153,9 +148,11 @@ class Repl:
 
     def _ended(self, timeout: float) -> tuple[str, str]:
         # Output and traceback of the code that runs.
-        output, traceback = self._until_end(timeout), self._until_end(timeout)
+        output, traceback = (
+            self._expect(b"\x04", timeout, "an answer")[:-1].decode(errors="replace") for _ in range(2)
+        )
         self._expect(b">", timeout, "an answer")
-        return output.decode(errors="replace"), traceback.decode(errors="replace")
+        return output, traceback
 
     def run(self, code: str, timeout: float = TIMEOUT) -> str:
         """Run `code` and return its output. Raises ExecutionError and DeviceError."""
@@ -218,9 +215,6 @@ class Repl:
             pass
         if sign != b"\x04":
             raise self._silent("the end of the code")
-
-    def _until_end(self, timeout: float) -> bytes:
-        return self._expect(b"\x04", timeout, "an answer")[:-1]
 
     # Files
 
@@ -320,7 +314,7 @@ class Repl:
     # Bytes
 
     def _silent(self, wanted: str, output: bytes = b"") -> SilenceError:
-        self._at_prompt = False
+        self.at_prompt = False
         return SilenceError(
             f"the board on {self.name} fell silent while the host waited for {wanted}",
             output.decode(errors="replace"),
@@ -332,21 +326,21 @@ class Repl:
             raise self._silent(wanted, data)
         return data
 
-    def _write(self, data: bytes) -> None:
+    @contextlib.contextmanager
+    def _there(self) -> Iterator[None]:
         try:
-            self._port.write(data)
+            yield
         except (OSError, serial.SerialException) as error:
-            raise self._gone() from error
+            self.at_prompt = False
+            raise GoneError(self.name) from error
+
+    def _write(self, data: bytes) -> None:
+        with self._there():
+            self._port.write(data)
 
     def _receive(self, n: int) -> bytes:
-        try:
+        with self._there():
             return bytes(self._port.read(n))
-        except (OSError, serial.SerialException) as error:
-            raise self._gone() from error
-
-    def _gone(self) -> GoneError:
-        self._at_prompt = False
-        return GoneError(self.name)
 
     def _read(self, n: int, timeout: float) -> bytes:
         data = b""

@@ -36,14 +36,14 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 def public_names(
     sources: Mapping[str, str],
-    library: Mapping[str, str],
+    library: tuple[tuple[str, str], ...],
     programs: Iterable[str] = (),
     whole: Collection[str] = (),
 ) -> dict[str, str]:
     """The same modules (name with dots -> source), whose public names are short ones where these programs have none.
 
-    library: all modules, among them these; so a name becomes the same one whatever a board gets. whole: modules whose
-    own names stay.
+    library: (name, text) of all modules, among them these; so a name becomes the same one whatever a board gets. whole:
+    modules whose own names stay.
     """
     named = set().union(*map(words, programs))
     for name in whole:
@@ -53,13 +53,9 @@ def public_names(
     return {name: rename(text, short) for name, text in sources.items()}
 
 
-def short_names(library: Mapping[str, str]) -> dict[str, str]:
-    """What public names of these modules may become: name -> a short one that none of them has."""
-    return _short_names(tuple(sorted(library.items())))
-
-
 @functools.cache
-def _short_names(library: tuple[tuple[str, str], ...]) -> dict[str, str]:
+def short_names(library: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """What public names of these modules (name, text) may become: name -> a short one that none of them has."""
     stay = set(_FOREIGN)
     candidates: set[str] = set()
     used: set[str] = set()

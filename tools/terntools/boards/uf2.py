@@ -1,4 +1,4 @@
-"""UF2 files: read and checked, and made from a binary. Format: github.com/microsoft/uf2, README.md."""
+"""UF2 files: read and checked. Format: github.com/microsoft/uf2, README.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ BLOCK_BYTES = 512
 _HEAD = "<IIIIIIII"  # magic 0, magic 1, flags, address, payload, number, blocks, family
 _MAGIC = (0x0A324655, 0x9E5D5157)
 _MAGIC_END = 0x0AB16F30
-_PAYLOAD = 256
 _MAX_PAYLOAD = 476
 _NOT_MAIN_FLASH = 0x1
 _FAMILY_PRESENT = 0x2000
@@ -29,10 +28,9 @@ _FLASH_END = FLASH_START + (16 << 20)
 
 @dataclass(frozen=True)
 class Image:
-    """The content of a UF2 file: the chip's name, the family id, and (address, bytes) block by block."""
+    """The content of a UF2 file: the chip's name, and (address, bytes) block by block."""
 
     chip: str
-    family: int
     blocks: tuple[tuple[int, bytes], ...]
 
     @property
@@ -63,7 +61,7 @@ def read(data: bytes, name: str = "the file") -> Image:
     (family,) = families
     if family not in CHIPS:
         raise _bad(name, f"it is for another chip (family {family:#x})")
-    return Image(CHIPS[family], family, tuple(blocks))
+    return Image(CHIPS[family], tuple(blocks))
 
 
 def _blocks(data: bytes, name: str) -> Iterator[tuple[int, int, bytes, int, int]]:
@@ -81,17 +79,3 @@ def _blocks(data: bytes, name: str) -> Iterator[tuple[int, int, bytes, int, int]
 
 def _bad(name: str, why: str) -> UsageError:
     return UsageError(f"{name} cannot be flashed: {why}", hint="get the .uf2 file of your board again")
-
-
-def from_binary(data: bytes, family: int = RP2040, start: int = FLASH_START) -> bytes:
-    """Make a UF2 file of a flash image (.bin) that begins at address `start`."""
-    data = data.ljust(-(-len(data) // _PAYLOAD) * _PAYLOAD, b"\x00")
-    count = len(data) // _PAYLOAD
-    out = bytearray()
-    for number in range(count):
-        at = number * _PAYLOAD
-        out += struct.pack(
-            _HEAD, *_MAGIC, _FAMILY_PRESENT, start + at, _PAYLOAD, number, count, family
-        )  # fmt: skip
-        out += data[at : at + _PAYLOAD].ljust(_MAX_PAYLOAD, b"\x00") + struct.pack("<I", _MAGIC_END)
-    return bytes(out)

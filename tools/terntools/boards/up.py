@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tern import host_frames
 from ternhost import errors
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError, UsageError
@@ -17,13 +15,9 @@ from ternhost.store.store import Store
 from ternhost.text import visible
 from terntools.boards import deploy, devices, flash, provision, provision_command
 from terntools.boards.deploy import Changes
-from terntools.boards.flash import Firmware
 from terntools.boards.provision import Member
 from terntools.boards.repl import Repl, SilenceError
 from terntools.terminal import Bar
-
-Progress = Callable[[int, int], None]
-Flash = Callable[[], dict[str, Any]]
 
 
 @dataclass
@@ -81,39 +75,6 @@ def _plan_files(repl: Repl, member: Member, store: Path, whole: bool) -> Plan:
         return Plan(None, machine, changes, provision.plan(repl, member, opened))
 
 
-def require_firmware(plan: Plan, firmware: Firmware | None) -> None:
-    """Raise UsageError where the plan needs a firmware and there is none."""
-    if plan.flash and firmware is None:
-        raise UsageError(
-            f"the board has to be flashed ({plan.flash}), and no --firmware FILE is named", hint=flash.SOURCES
-        )
-
-
-def carry_out(
-    port: str,
-    plan: Plan,
-    member: Member,
-    store: Path,
-    flash_board: Flash,
-    *,
-    whole: bool = False,
-    progress: Progress | None = None,
-) -> host_frames.Hello | None:
-    """Carry out the plan, start the board and return its hello (None where its link is not its port).
-
-    Cut off at any point and run again, it completes. Raises TernError.
-    """
-    if plan.flash:
-        flash_board()
-    with Repl(port) as repl:
-        left = plan if plan.machine else _plan_files(repl, member, store, whole)
-        assert left.machine is not None
-        deploy.install(repl, left.machine, left.library, progress)
-        deploy.apply(repl, left.membership, progress)
-        repl.start_main()
-    return None if member.link_name != "serial" else deploy.wait_for_hello(port)
-
-
 # The command
 
 
@@ -141,15 +102,22 @@ def _run(args: argparse.Namespace) -> int:
     waiting = flash.find_volume(args.volume) is not None  # a board in its boot loader has no port yet
     port = args.board if waiting and ("/" in args.board) else devices.resolve(args.board)
     plan = make_plan(port, member, store, volume=args.volume, reflash=args.reflash, whole=args.whole)
-    require_firmware(plan, firmware)
+    if plan.flash and firmware is None:
+        raise UsageError(
+            f"the board has to be flashed ({plan.flash}), and no --firmware FILE is named", hint=flash.SOURCES
+        )
     print("\n".join(f"  {visible(line)}" for line in plan.lines()), file=sys.stderr)
     if plan and not args.yes:
         provision_command.confirm()
-    with Bar("writing") as bar:
-        hello = carry_out(
-            port, plan, member, store, lambda: flash.run_flash(port, args), whole=args.whole,
-            progress=bar.update,
-        )  # fmt: skip
+    # Cut off at any point and run again, it completes.
+    if plan.flash:
+        flash.run_flash(port, args)
+    with Bar("writing") as bar, Repl(port) as repl:
+        left = plan if plan.machine else _plan_files(repl, member, store, args.whole)
+        assert left.machine is not None
+        deploy.install(repl, left.machine, left.library, bar.update)
+        deploy.apply(repl, left.membership, bar.update)
+        repl.start_main()
     result: dict[str, Any] = {
         "port": port,
         "device": member.device,
@@ -159,9 +127,10 @@ def _run(args: argparse.Namespace) -> int:
         "provisioned": list(plan.membership.write),
     }
     text = f"device {member.device} on {port} is up"
-    if hello is not None:
-        left = (hello.budget or 0) / 1_000_000
-        result.update(hello=hello.text, clients=hello.clients, epsilon_left=left, heap_free=hello.heap)
-        text += f": {hello.text}; epsilon left {left:g}; heap free {hello.heap:,} bytes"
+    if member.link_name == "serial":  # else its port is silent from now on
+        hello = deploy.wait_for_hello(port)
+        budget = (hello.budget or 0) / 1_000_000
+        result.update(hello=hello.text, clients=hello.clients, epsilon_left=budget, heap_free=hello.heap)
+        text += f": {hello.text}; epsilon left {budget:g}; heap free {hello.heap:,} bytes"
     print_result(result, text, args.json)
     return errors.OK

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from tern import frames, host_frames, wire
 from tern.links.mqtt import name as board_name
@@ -73,26 +73,6 @@ class Transfer:
         return True
 
 
-class Post(Protocol):
-    """Reaches boards. An asynchronous context manager."""
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(self, *problem: object) -> None: ...
-
-    def boards(self) -> list[int]:
-        """The first clients of the boards that are there."""
-
-    async def ask(self, device: int, frame: bytes) -> None:
-        """Send `frame` to the board of `device`."""
-
-    async def answer(self, device: int, timeout: float) -> bytes | None:
-        """The next UPDATED or ERROR that names `device`, None where none comes in time."""
-
-    async def greet(self) -> None:
-        """Let a board on trial reach its host, where it waits to be asked."""
-
-
 def _is_for(device: int, frame: bytes) -> bool:
     # An ERROR of the board names none.
     return frame[:1] in (bytes((wire.UPDATED,)), bytes((wire.ERROR,))) and int.from_bytes(
@@ -101,7 +81,7 @@ def _is_for(device: int, frame: bytes) -> bool:
 
 
 class BrokerPost:
-    """The boards of a broker."""
+    """Reaches the boards of a broker. An asynchronous context manager."""
 
     def __init__(self, link: MqttLink) -> None:
         self._link = link
@@ -129,27 +109,27 @@ class BrokerPost:
                         waiting.put_nowait(frame)
 
     def boards(self) -> list[int]:
-        """See Post."""
+        """The first clients of the boards that are there."""
         known = {*self._link.boards, *self._link.strangers}  # of another schema: to be updated all the more
         return sorted(int(name, 16) for name in known)
 
     async def ask(self, device: int, frame: bytes) -> None:
-        """See Post."""
+        """Send `frame` to the board of `device`."""
         self._answers[device] = asyncio.Queue()
         self._link.ask(board_name(device), frame)
 
     async def answer(self, device: int, timeout: float) -> bytes | None:
-        """See Post."""
+        """The next UPDATED or ERROR that names `device`, None where none comes in time."""
         with suppress(TimeoutError):
             return await asyncio.wait_for(self._answers[device].get(), timeout)
         return None
 
     async def greet(self) -> None:
-        """See Post: it says hello whenever it connects."""
+        """Let a board on trial reach its host: nothing to do, since it says hello whenever it connects."""
 
 
 class PortPost:
-    """The one board on a port. It may be gone for a while, as one on USB is when it restarts."""
+    """Reaches the one board on a port, as BrokerPost does. It may be gone for a while, as on USB when it restarts."""
 
     def __init__(self, port: str) -> None:
         self._port = port
@@ -165,16 +145,13 @@ class PortPost:
         self._link.close()
 
     def boards(self) -> list[int]:
-        """See Post."""
         return [self._first] if self._first else []
 
     async def ask(self, device: int, frame: bytes) -> None:
-        """See Post."""
         self._heard.clear()
         self._link.send(frame)
 
     async def answer(self, device: int, timeout: float) -> bytes | None:
-        """See Post."""
         end = time.monotonic() + timeout
         while (left := end - time.monotonic()) > 0:
             if self._heard:
@@ -190,7 +167,7 @@ class PortPost:
         return None
 
     async def greet(self) -> None:
-        """See Post. A restarted board counts its credits from 0 once it has said hello."""
+        """Ask a board on trial for its hello; a restarted one counts its credits from 0 after that."""
         with suppress(DeviceError, RefusedError):
             await asyncio.to_thread(self._link.hello, 0.5)
 
@@ -204,6 +181,9 @@ class PortPost:
                 if time.monotonic() > end:
                     raise
                 await asyncio.sleep(0.2)
+
+
+Post = BrokerPost | PortPost
 
 
 async def bring(

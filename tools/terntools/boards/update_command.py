@@ -27,9 +27,7 @@ _SILENT = "silent"
 _ADVICE = {
     _SILENT: "check that it is there, and that its program has an Update(board); one that has none, such as tern's own "
     "main.py, takes it at the desk: tern deploy BOARD --main FILE",
-    wire.UPDATES[
-        wire.OLD
-    ]: "it has had a later package: use the store of that host, or set this machine's clock",
+    wire.UPDATES[wire.OLD]: "it has had a later package: use that host's store, or set this machine's clock",
     wire.UPDATES[wire.DAMAGED]: "try it once more; if it stays so, its flash is worn out",
     wire.UPDATES[wire.FULL]: "its flash has no room for a second program: send a smaller one",
     wire.UPDATES[wire.ROLLED_BACK]: "it did not reach its host with the new program, and runs the one before",

@@ -4,7 +4,7 @@ Source: Hao, Wu and Wan, Sensors 2023, 23, 1115. [-1, 1] is cut into m equal ran
 in, has its own budget epsilon_t. Budgets are named as in the paper, from the lowest range up; a card has them from the
 top range down. Generalised randomised response at epsilon_t draws the level
 t* that is reported; Duchi's mechanism at epsilon_t* draws the sign v*. Both are released. The paper states
-max(epsilon_t) as the price; the true one, `joint_ratio`, is more, since (t*, v*) tells of both.
+max(epsilon_t) as the price; the true one is more, since (t*, v*) tells of both.
 
 So LHP is a composite of 2 m cards: a level card for each level, then a value card for each. Together they are one card
 of shape 5 (cards.md), whose epsilon is that of level and sign together.
@@ -42,6 +42,13 @@ class Composite:
     data: bytes = b""  # of the card that it was decoded from
 
     @property
+    def epsilon(self) -> int:
+        """The micro-epsilon that the card of both claims, of the inputs that there are (Q1.14): the least it keeps, as
+        `to_bytes` makes it. That of all real inputs is a little more. Raises CardError."""
+        claimed: int = cards.decode(self.to_bytes()).epsilon
+        return claimed
+
+    @property
     def ranges(self) -> int:
         return len(self.level_cards)
 
@@ -62,12 +69,8 @@ class Composite:
             result += [p * ((1 - x) / 2 * low + (1 + x) / 2 * high) for low, high in ends]
         return result
 
-    def joint_ratio(self) -> Fraction:
-        """e**epsilon of releasing both, exactly: the ends of the ranges are the extreme inputs."""
-        return certify.ratio_of_distributions(self.extremes())
-
     def extremes(self) -> list[list[Fraction]]:
-        """The distributions at both ends of every range."""
+        """The distributions at both ends of every range, the extreme inputs: their ratio is e**epsilon of both."""
         return [self.distribution(level, x) for level in range(self.ranges) for x in self.bounds(level)]
 
     def values(self) -> list[Fraction]:
@@ -125,17 +128,6 @@ def from_bytes(data: bytes) -> Composite:
     return result
 
 
-def epsilon_certified(lhp: Composite) -> int | None:
-    """The smallest micro-epsilon at which a device certifies level and sign together, or None if none up to 20.
-
-    It is that of the inputs that there are (Q1.14); `joint_ratio` is that of all real ones, a little more.
-    """
-    try:
-        return certify.epsilon_certified(cards.decode(lhp.to_bytes()))
-    except CardError:
-        return None
-
-
 def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = BUDGETS) -> Design:
     """LHP whose *joint* loss is at most epsilon: budgets in these proportions (the lowest range's first), as large as
     that allows."""
@@ -151,22 +143,23 @@ def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = B
         return composite([max(1, math.floor(largest * budget / top)) for budget in reversed(budgets)])
 
     def is_too_large(largest: int) -> bool:
-        certified = epsilon_certified(at(largest))
-        return certified is None or certified > epsilon
+        try:
+            return at(largest).epsilon > epsilon
+        except CardError:
+            return True
 
     largest = certify.bisected(0, epsilon + 1, is_too_large) - 1
     if largest == 0:
         raise UsageError(f"LHP has no cards at epsilon {epsilon / MICRO} with these budgets")
     lhp = at(largest)
-    names = [f"{what} {t + 1}" for what in ("level", "value at level") for t in range(lhp.ranges)]
-    parts = tuple(zip(names, (card.data for card in lhp.level_cards + lhp.value_cards), strict=True))
+    m = lhp.ranges
     kept = [card.epsilon / MICRO for card in reversed(lhp.value_cards)]
     notes = (
         f"budgets {', '.join(f'{budget:g}' for budget in kept)} from the lowest range up",
         f"epsilon is that of the level and the sign together; the paper would state {max(kept):g}",
-        f"a composite of {len(parts)} cards: {lhp.ranges} to draw the level by category, {lhp.ranges} to draw the sign",
+        f"a composite of {2 * m} cards: {m} to draw the level by category, {m} to draw the sign",
     )
-    return Design("lhp", epsilon, lhp.to_bytes(), notes, parts)
+    return Design("lhp", epsilon, lhp.to_bytes(), notes)
 
 
 def _budgets(text: str) -> tuple[float, ...]:

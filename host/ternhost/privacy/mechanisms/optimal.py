@@ -14,9 +14,10 @@ mean second moment under a prior on x. With k of d coordinates sampled the varia
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -54,13 +55,14 @@ _ABOVE = 0.05  # counts, more than the programme's inexactness
 _WORTH = 1e-4  # what another level must gain, as a part of the objective
 
 
+@lru_cache(maxsize=64)
 def design(
     epsilon: int,
     levels: int | None = None,
     *,
     objective: str = WORST_VARIANCE,
     knots: int = KNOTS,
-    prior: str | Sequence[float] | None = None,
+    prior: str | tuple[float, ...] | None = None,
     share: float | Fraction = 1,
 ) -> Design:
     """Design the best table card of at most so many levels for `objective` at `epsilon` (micro-epsilon).
@@ -68,7 +70,7 @@ def design(
     `share` (for "worst-variance" only) is d/k where k of d coordinates are sampled: the worst of share E[y**2] - x**2.
 
     `prior` (for "mean-second-moment" only; "uniform" if None): a name of PRIORS, or the weights of a histogram of equal
-    bins over [-1, 1], as a sequence or as a text with commas. A symmetric card has the same second moment at x and -x,
+    bins over [-1, 1], as a tuple or as a text with commas. A symmetric card has the same second moment at x and -x,
     so only the prior of |x| counts. Fewer levels are used where more do not help. Raises UsageError.
     """
     most = check_levels(levels, LEVELS, 2, MAX_LEVELS)

@@ -39,6 +39,8 @@ _MOSQUITTO_CONF = """\
 # Written by tern. Start with: {start}
 pid_file {directory}{pid}
 per_listener_settings false
+# A question to a board does not wait for its acknowledgement of a packet before (Nagle's algorithm).
+set_tcp_nodelay true
 {user}listener {port} {address}
 {tls}
 allow_anonymous false

@@ -97,14 +97,15 @@ class GatewaysDriver(StoredDriver):
             ):
                 break
         self._roster.quiet = False
-        there = self._roster.there
-        if not there and not self._standing and not self._stopped.is_set():
+        if self._stopped.is_set():
+            return
+        if not self._roster.there and not self._standing:
             raise DeviceError(
                 "no gateway answers" + (f": {self._roster.condition}" if self._roster.condition else ""),
                 hint="start one at each site: tern gateway run DIRECTORY",
             )
         for gateway in self._roster.all.values():
-            if gateway.here is None and not gateway.refused and not self._stopped.is_set():
+            if gateway.here is None and not gateway.refused:
                 self._roster.gone(gateway, "it has not said hello")
 
     # Messages of gateways
@@ -172,29 +173,20 @@ class GatewaysDriver(StoredDriver):
         if self._standing:
             self._roster.look(time.monotonic())
         there = [
-            gateway.devices
-            for gateway in self._roster.all.values()
-            if gateway.here is not None and not (self._standing and gateway.left_out)
+            gateway.devices for gateway, _ in self._roster.there if not (self._standing and gateway.left_out)
         ]
         return np.sort(np.concatenate([integers(()), *there]))
 
     @property
     def status(self) -> FleetStatus:
-        heard = [
-            gateway.here
-            for gateway in self._roster.all.values()
-            if gateway.here is not None and not gateway.reported_gone
-        ]
+        heard = [here for gateway, here in self._roster.there if not gateway.reported_gone]
         boards = [here.boards for here in heard if here.boards is not None]
-        return FleetStatus(
-            boards=sum(boards) if boards else None, connected=bool(heard) and not self._roster.condition
-        )
+        connected = bool(heard) and not self._roster.condition
+        return FleetStatus(boards=sum(boards) if boards else None, connected=connected)
 
     @property
     def budget_left(self) -> int | None:
-        budgets = [
-            gateway.here.budget_left for gateway in self._roster.all.values() if gateway.here is not None
-        ]
+        budgets = (here.budget_left for _, here in self._roster.there)
         return min((left for left in budgets if left is not None), default=None)
 
     def resume(self) -> list[int]:
@@ -225,20 +217,16 @@ class GatewaysDriver(StoredDriver):
         return max(number, theirs + 1)
 
     def open(self, number: int, cohorts: Cohorts) -> None:
-        cohorts_asked = [
-            Cohort(round_body(number, question), integers(devices)) for question, devices in cohorts
-        ]
-        every = np.concatenate([integers(()), *(integers(cohort.devices) for cohort in cohorts_asked)])
-        if (
-            not len(every)
-            or not all(len(cohort.devices) for cohort in cohorts_asked)
-            or len(np.unique(every)) < len(every)
+        cohorts_asked = [Cohort(round_body(number, question), integers(ids)) for question, ids in cohorts]
+        devices = [cohort.devices for cohort in cohorts_asked]
+        asked = sum(map(len, devices))
+        if not all(map(len, devices)) or len(np.unique(np.concatenate([integers(()), *devices]))) < max(
+            asked, 1
         ):
             raise UsageError("a round must ask at least one device, and none twice")
-        round_ = Round(number, cohorts_asked, self.terms.reports(len(every)), self.terms.deadline, self._run)
-        there = {
-            gateway.name: gateway.devices for gateway in self._roster.all.values() if len(gateway.devices)
-        }
+        round_ = Round(number, cohorts_asked, self.terms.reports(asked), self.terms.deadline, self._run)
+        known = self._roster.all.values()
+        there = {gateway.name: gateway.devices for gateway in known if len(gateway.devices)}
         categories = [question.categories for question, _ in cohorts] if self.individual else None
         asks = parts(round_, there, self.terms, categories)
         under_way = RoundAtGateways(round_, asks, time.monotonic())
@@ -318,14 +306,12 @@ class GatewaysDriver(StoredDriver):
         super().publish(averaged)
         self._taken.clear()
         payload, end = Model(averaged).encode(), time.monotonic() + _PUBLISHING
-        there = {gateway.name: gateway for gateway in self._roster.there if not gateway.reported_gone}
+        there = {gateway.name: gateway for gateway, _ in self._roster.there if not gateway.reported_gone}
         for gateway in there.values():
             gateway.next = 0.0
-        while (
-            (lack := there.keys() - self._taken)
-            and (now := time.monotonic()) < end
-            and not self._stopped.is_set()
-        ):
+        while lack := there.keys() - self._taken:
+            if (now := time.monotonic()) >= end or self._stopped.is_set():
+                break
             for name in sorted(lack):
                 self._roster.send(there[name], payload, now)
             self._receive(_TICK, None)

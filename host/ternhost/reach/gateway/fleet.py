@@ -17,9 +17,11 @@ from ternhost.store import store_file
 from ternhost.store.store import Store
 
 
-class AtGateways(Fleet):
-    """The base of fleets behind gateways: a subclass has the way to them."""
+class OverFlower(Fleet):
+    """Gateways that connect to the SuperLink of a directory of `tern gateway init`."""
 
+    form = "flower:DIR"
+    about = "the gateways of 'tern gateway init DIR'"
     may_move = True
     by_gateways = True
     count = 0  # boards: nobody knows before gateways have said hello
@@ -30,13 +32,23 @@ class AtGateways(Fleet):
             raise UsageError(f"fleet {text!r} names no directory", hint=f"such as {self.word}:my-sites")
         self.directory = Path(self.rest).expanduser()
 
-    def post(self) -> Post:
-        """The way to the gateways. Raises TernError."""
-        raise NotImplementedError
+    @property
+    def default_store(self) -> Path:
+        from ternhost.reach.gateway.flower.files import Server
+
+        return Server.load(self.directory).directory / store_file.NAME
 
     def registered(self) -> Mapping[str, range]:
         """The ids that the devices of gateways may have, by name; of others any. Raises TernError."""
-        return {}
+        from ternhost.reach.gateway.flower.files import registered
+
+        return registered(self.directory)
+
+    def post(self) -> Post:
+        """The way to the gateways. Raises TernError."""
+        from ternhost.reach.gateway.flower import FlowerPost
+
+        return FlowerPost(self.directory)
 
     def census(self, store: Store, standing: bool) -> int:
         """As of Fleet: gateways are asked, but for a fleet that is served and whose gateways have been heard before."""
@@ -46,33 +58,5 @@ class AtGateways(Fleet):
             return len(np.asarray(driver.devices))
 
     def driver(self, context: RunContext) -> Driver:
-        return GatewaysDriver(
-            context.store,
-            self.post(),
-            context.terms,
-            self.registered,
-            **context.driver_options,
-        )
-
-
-class OverFlower(AtGateways):
-    """Gateways that connect to the SuperLink of a directory of `tern gateway init`."""
-
-    form = "flower:DIR"
-    about = "the gateways of 'tern gateway init DIR'"
-
-    @property
-    def default_store(self) -> Path:
-        from ternhost.reach.gateway.flower.files import Server
-
-        return Server.load(self.directory).directory / store_file.NAME
-
-    def registered(self) -> Mapping[str, range]:
-        from ternhost.reach.gateway.flower.files import registered
-
-        return registered(self.directory)
-
-    def post(self) -> Post:
-        from ternhost.reach.gateway.flower import FlowerPost
-
-        return FlowerPost(self.directory)
+        options = context.driver_options
+        return GatewaysDriver(context.store, self.post(), context.terms, self.registered, **options)

@@ -17,11 +17,12 @@ import socket
 import struct
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 from ternhost.errors import DeviceError, TernError, UsageError
 
@@ -50,29 +51,49 @@ class Reply:
         object.__setattr__(self, "error", self.error[:MOST_TEXT])  # it may come from another machine
 
 
-class Post(Protocol):
+class Post(ABC):
     """The connection of a host to its gateways. One thread sends and receives; any thread may stop it."""
+
+    def __init__(self) -> None:
+        self._replies: queue.SimpleQueue[Reply | None] = queue.SimpleQueue()
 
     def __enter__(self) -> Self:
         """Begin. Raises UsageError and DeviceError."""
+        return self
 
+    @abstractmethod
     def __exit__(self, *raised: object) -> None:
         """End, with all threads and processes that it started."""
 
+    @abstractmethod
     def sites(self) -> Mapping[str, bool]:
         """The name of each registered gateway, and whether it can probably be reached now."""
 
+    @abstractmethod
     def send(self, site: str, payload: bytes) -> None:
         """Send to a registered gateway. Returns at once; the message may be lost."""
 
+    @abstractmethod
+    def condition(self) -> str:
+        """A sentence about what is wrong with the connection itself; "" where all is well."""
+
     def receive(self, timeout: float) -> list[Reply]:
         """The replies so far; if there are none, wait up to `timeout` seconds, or until `stop`."""
+        replies: list[Reply] = []
+        with suppress(queue.Empty):
+            item = self._replies.get(timeout=max(0.0, timeout))
+            while item is not None:
+                replies.append(item)
+                item = self._replies.get_nowait()
+        return replies
 
     def stop(self) -> None:
         """Have `receive` return soon. For another thread, or a signal handler."""
+        self._replies.put(None)
 
-    def condition(self) -> str:
-        """A sentence about what is wrong with the connection itself; "" where all is well."""
+    def received(self, site: str, payload: bytes | None, error: str = "") -> None:
+        """Have `receive` return this Reply."""
+        self._replies.put(Reply(site, payload, error))
 
 
 def check_site(name: str) -> None:
@@ -82,31 +103,6 @@ def check_site(name: str) -> None:
             f"{name!r} cannot be the name of a site",
             hint=f"up to 32 of A-Z a-z 0-9 _ -, such as north-1; not {SERVER!r}",
         )
-
-
-class Inbox:
-    """The replies that a Post's threads have received, for `receive`."""
-
-    def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[Reply | None] = queue.SimpleQueue()
-
-    def put(self, received: Reply) -> None:
-        """Add a reply."""
-        self._queue.put(received)
-
-    def stop(self) -> None:
-        """As Post's."""
-        self._queue.put(None)
-
-    def receive(self, timeout: float) -> list[Reply]:
-        """As Post's."""
-        replies: list[Reply] = []
-        with suppress(queue.Empty):
-            item = self._queue.get(timeout=max(0.0, timeout))
-            while item is not None:
-                replies.append(item)
-                item = self._queue.get_nowait()
-        return replies
 
 
 def call(path: str | Path, payload: bytes, timeout: float) -> bytes:

@@ -52,13 +52,7 @@ class GatewayRoster:
     """Gateways by name, in `all`: those of the `post`, and those in the store from before."""
 
     def __init__(
-        self,
-        store: Store,
-        post: Post,
-        warn: Warn,
-        *,
-        standing: bool,
-        registered: Registered = dict,
+        self, store: Store, post: Post, warn: Warn, *, standing: bool, registered: Registered
     ) -> None:
         """standing: devices come and go. registered: by gateway, the ids that its devices may have."""
         self.all = {known.name: KnownGateway(known.name, known.devices) for known in store.gateways()}
@@ -73,9 +67,9 @@ class GatewayRoster:
         self._looked = 0.0
 
     @property
-    def there(self) -> list[KnownGateway]:
-        """The gateways that have been heard."""
-        return [gateway for gateway in self.all.values() if gateway.here is not None]
+    def there(self) -> list[tuple[KnownGateway, Here]]:
+        """The gateways that have been heard, with their latest HERE."""
+        return [(gateway, gateway.here) for gateway in self.all.values() if gateway.here is not None]
 
     def look(self, now: float) -> None:
         """Update which gateways can be reached."""

@@ -24,7 +24,6 @@ from tern.fixed import ONE
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import replacing, storage_errors
 from ternhost.privacy import cards, certify
-from ternhost.privacy.mechanisms import lhp
 from ternhost.privacy.mechanisms.lhp import Composite
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ def card_distribution(
     values = np.array(cards.output_values(card))
     rows = np.array([cards.distribution(card, round(x * ONE)) for x in inputs])
     loss = _losses(card)
-    claimed = lhp.epsilon_certified(card) if isinstance(card, Composite) else card.epsilon
+    claimed = card.epsilon
     epsilon = (claimed or 0) / 1e6
 
     few = len(values) <= _FEW

@@ -228,22 +228,14 @@ def card(data: bytes, what: str = VALUE) -> Options:
     order, names = outputs(data, what)
     every = max(1, math.ceil(len(names) / _MOST_BARS))
     few = len(names) <= 16
+    bar = {"type": "bar", "itemStyle": {"borderColor": _INK, "borderWidth": 0.5}}
+    shape = bar if few else {"type": "line", "step": "middle", "showSymbol": False}
     series = []
     for i, (name, law) in enumerate(_laws(data, what).items()):
         summed = np.add.reduceat(np.array(law)[order], np.arange(0, len(order), every))
-        common: Options = {"name": name, "data": [_short(float(p)) for p in summed], "color": COLOURS[i]}
-        if few:
-            series.append({**common, "type": "bar", "itemStyle": {"borderColor": _INK, "borderWidth": 0.5}})
-        else:
-            series.append(
-                {
-                    **common,
-                    "type": "line",
-                    "step": "middle",
-                    "showSymbol": False,
-                    "lineStyle": {"width": 1.5, "type": _DASHES[i], "color": COLOURS[i]},
-                }
-            )
+        line = {} if few else {"lineStyle": {"width": 1.5, "type": _DASHES[i], "color": COLOURS[i]}}
+        points = [_short(float(p)) for p in summed]
+        series.append({"name": name, "data": points, "color": COLOURS[i], **shape, **line})
     unit = f"reported {what}" if every == 1 else f"reported {what}, {every} outputs together"
     axis = {**_axis("category", unit, below=True, splitLine={"show": False}), "data": names[::every]}
     return _frame(axis, _axis("value", "probability", min=0), series)

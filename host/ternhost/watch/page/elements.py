@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -82,6 +82,19 @@ class Chart:
         drawn = bool(self._element.visible)
         self._none.set("" if drawn else empty(otherwise))
         return drawn
+
+
+def toggle(label: str, on_change: Callable[[], None], options: dict[str, str] | None = None) -> ui.toggle:
+    """Buttons of which one is pressed: at first the first of `options` (value -> text)."""
+    made = ui.toggle(options or {}, value=next(iter(options or ()), None), on_change=lambda: on_change())
+    return made.props(f"dense no-caps aria-label={label}")
+
+
+def offer(made: ui.toggle, options: Mapping[Any, str]) -> None:
+    """Offer these options; the one that is pressed stays if it is still there."""
+    if made.options != options:
+        value = made.value if made.value in options else next(iter(options), None)
+        made.set_options(dict(options), value=value)
 
 
 def card(title: str, wide: bool = False) -> ui.element:

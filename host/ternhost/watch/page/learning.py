@@ -16,7 +16,7 @@ from ternhost.store.snapshot import RunView, Snapshot
 from ternhost.watch import curves, words
 from ternhost.watch.curves import Curve
 from ternhost.watch.page import charts
-from ternhost.watch.page.elements import Chart, Html, Section, card, cards, empty, table
+from ternhost.watch.page.elements import Chart, Html, Section, card, cards, empty, offer, table, toggle
 
 _EVERY = 5.0  # seconds
 _MOST = 6  # curves, as many as there are kinds of lines
@@ -42,10 +42,8 @@ class Learning(Section):
         with cards():
             with card("Learning curve", wide=True):
                 with ui.element("div").classes("controls") as self._controls:
-                    self._measure = ui.toggle([], on_change=self._chosen).props(
-                        "dense no-caps aria-label=figure"
-                    )
-                    self._by = ui.toggle([], on_change=self._chosen).props("dense no-caps aria-label=axis")
+                    self._measure = toggle("figure", self._chosen)
+                    self._by = toggle("axis", self._chosen)
                     self._floor = ui.switch("with the baseline", value=True, on_change=self._chosen).props(
                         "dense"
                     )
@@ -64,8 +62,8 @@ class Learning(Section):
     def show(self, now: Snapshot) -> None:
         run, history = now.run, now.history
         known = curves.measures(run, history)
-        _offer(self._measure, {name: curves.word(name) for name in known})
-        _offer(self._by, {name: name for name in curves.axes(run, now.devices)})
+        offer(self._measure, {name: curves.word(name) for name in known})
+        offer(self._by, {name: name for name in curves.axes(run, now.devices)})
         self._controls.set_visibility(bool(known))
         measure, by = self._measure.value, self._by.value or curves.REPORTS
         where = run and run.name, len(history), by
@@ -92,12 +90,6 @@ def _stepped(now: Snapshot, name: str, label: str, by: str) -> dict[str, Any] | 
     return charts.stepped(label, points, by) if points else None
 
 
-def _offer(toggle: ui.toggle, options: dict[str, str]) -> None:
-    if toggle.options != options:
-        value = toggle.value if toggle.value in options else next(iter(options), None)
-        toggle.set_options(options, value=value)
-
-
 def _why_empty(now: Snapshot, known: list[str]) -> str:
     if now.run is None:
         return _NO_RUN
@@ -113,24 +105,14 @@ def _none_chosen(now: Snapshot) -> str:
 
 
 def _figures(now: Snapshot, known: list[str]) -> str:
-    last, references = now.history[-1], now.run.references if now.run else {}
     rows = []
     for name in known:
-        value = last.get(name)
-        ends = None
-        if value is not None and (judged := references.get("judged")):
-            ends = curves.interval(name, value, judged["records"], judged["positive"])
-        best, floor = (references.get(part, {}).get(name) for part in ("optimum", "baseline"))
-        rows.append(
-            [
-                curves.word(name),
-                value,
-                None if ends is None else f"{ends[0]:.4f} to {ends[1]:.4f}",
-                best,
-                floor,
-                judging.TRIVIAL.get(name, "") if floor is not None else "",
-            ]
-        )
+        value = now.history[-1].get(name)
+        ends = None if value is None else curves.interval(now.run, name, value)
+        between = None if ends is None else f"{ends[0]:.4f} to {ends[1]:.4f}"
+        best, floor = curves.compared_with(now.run, name)
+        trivial = judging.TRIVIAL.get(name, "") if floor is not None else ""
+        rows.append([curves.word(name), value, between, best, floor, trivial])
     head = ("held-out records", "now", "95 % interval", "without privacy", "no features", "that is")
     return table(head, rows)
 
@@ -146,14 +128,9 @@ class Compare(Section):
                     self._which = ui.select([], multiple=True, label="runs", on_change=self._again).props(
                         f"dense outlined use-chips max-values={_MOST}"
                     )
-                    self._measure = ui.toggle([], on_change=self._again).props(
-                        "dense no-caps aria-label=figure"
-                    )
-                    self._by = ui.toggle(
-                        {curves.REPORTS: "reports", curves.ROUNDS: "rounds", curves.EPSILON: curves.EPSILON},
-                        value=curves.REPORTS,
-                        on_change=self._again,
-                    ).props("dense no-caps aria-label=axis")
+                    self._measure = toggle("figure", self._again)
+                    axes = {name: name for name in (curves.REPORTS, curves.ROUNDS, curves.EPSILON)}
+                    self._by = toggle("axis", self._again, axes)
                 self._chart = Chart("learning curves of several runs")
             with card("Runs here", wide=True):
                 self._table = Html()

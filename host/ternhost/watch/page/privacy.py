@@ -11,7 +11,7 @@ from ternhost.store.snapshot import LABEL, VALUE, Snapshot
 from ternhost.watch import curves, words
 from ternhost.watch.fleet_view import budgets
 from ternhost.watch.page import charts
-from ternhost.watch.page.elements import Chart, Html, Section, card, cards, empty, table
+from ternhost.watch.page.elements import Chart, Html, Section, card, cards, empty, offer, table, toggle
 
 _UNKNOWN = "The classes of this run are not known yet."
 _CARD = (
@@ -31,9 +31,7 @@ class Privacy(Section):
             with card("The card", wide=True):
                 ui.label(_CARD).classes("soft")
                 with ui.element("div").classes("controls") as self._controls:
-                    self._which = ui.toggle([], on_change=lambda: self.show(self.live.now)).props(
-                        "dense no-caps aria-label=class"
-                    )
+                    self._which = toggle("class", lambda: self.show(self.live.now))
                 self._card = Chart("distribution of the card's outputs")
 
     def show(self, now: Snapshot) -> None:
@@ -43,8 +41,7 @@ class Privacy(Section):
         options = {
             i: f"class {i + 1}, epsilon {device_class['epsilon']:g}" for i, device_class in enumerate(classes)
         }
-        if self._which.options != options:
-            self._which.set_options(options, value=0 if options else None)
+        offer(self._which, options)
         self._controls.set_visibility(len(options) > 1)
         data, what = _card(now, int(self._which.value or 0))
         self._card.set((data, what), lambda: _draw(data, what), "No card is known yet.")
@@ -77,10 +74,7 @@ def _table(now: Snapshot) -> str:
             float(device_class["epsilon_per_report"]),
             float(device_class["epsilon_run"]),
             spent,
-            device_class["mechanism"],
-            device_class["k"],
-            device_class["levels"],
-            device_class["card_hash"],
+            *(device_class[name] for name in ("mechanism", "k", "levels", "card_hash")),
         ]
         for i, (device_class, spent) in enumerate(
             zip(run.classes, curves.spent_by_class(now), strict=True), 1
@@ -102,13 +96,8 @@ def _lines(now: Snapshot) -> str:
         rows.append(("spent in this run, mean per device", spent, f"by {now.accepted:,} accepted reports"))
     rows.append(("spent before it, most of any device", run.epsilon_before, "in the rounds of this store"))
     if spent is not None:
-        rows.append(
-            (
-                "spent in its life, mean per device",
-                f"{run.epsilon_before + spent:.4g}",
-                "at most: both together",
-            )
-        )
+        whole = f"{run.epsilon_before + spent:.4g}"
+        rows.append(("spent in its life, mean per device", whole, "at most: both together"))
     allowed = run.options.get("budget")
     rows.append(
         ("allowed in its life", str(allowed or "–"), "--budget" if allowed else "no --budget was named")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from ternhost.errors import UsageError
@@ -90,11 +91,6 @@ def listening(port: int | None) -> socket.socket:
     raise UsageError("no loopback port is free", hint="end a program that listens on one")
 
 
-def url_of(made: socket.socket) -> str:
-    """The URL of the page."""
-    return f"http://{ADDRESS}:{made.getsockname()[1]}/"
-
-
 def serve(
     made: socket.socket, add: Callable[[Any], None], ready: Callable[[str], None], until: Any = None
 ) -> None:
@@ -104,9 +100,24 @@ def serve(
     from fastapi import FastAPI
     from nicegui import ui
 
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    port = made.getsockname()[1]
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        ready(f"http://{ADDRESS}:{port}/")  # the socket has been listening all along
+        if until is not None:
+            threading.Thread(target=watch, daemon=True).start()
+        yield
+
+    def watch() -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while until.read(1):
+                pass
+        server.should_exit = True
+
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     add(app)
-    app.add_middleware(OnlyHere, port=made.getsockname()[1])
+    app.add_middleware(OnlyHere, port=port)
     ui.run_with(
         app,
         title="tern",
@@ -121,35 +132,8 @@ def serve(
     server = uvicorn.Server(
         uvicorn.Config(app, log_level="error", access_log=False, lifespan="on", timeout_graceful_shutdown=1)
     )
-    _when_started(app, lambda: ready(url_of(made)))
-    if until is not None:
-        _end_with(until, server)
     with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[made])
-
-
-def _when_started(app: Any, ready: Callable[[], None]) -> None:
-    inner = app.router.lifespan_context
-
-    @contextlib.asynccontextmanager
-    async def lifespan(started_app: Any) -> Any:
-        async with inner(started_app) as state:
-            ready()  # the socket has been listening all along
-            yield state
-
-    app.router.lifespan_context = lifespan
-
-
-def _end_with(until: Any, server: Any) -> None:
-    import threading
-
-    def watch() -> None:
-        with contextlib.suppress(OSError, ValueError):
-            while until.read(1):
-                pass
-        server.should_exit = True
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 _ICON = (

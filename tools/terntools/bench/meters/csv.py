@@ -36,10 +36,11 @@ class Csv:
     def record(self, seconds: float = 0.0) -> Trace:
         """See Meter; the whole file, however long. Raises UsageError."""
         try:
-            with open(self._path, newline="", encoding="utf-8-sig") as file:
-                rows = [row for row in csv.reader(file, dialect=self._dialect(file)) if row]
+            lines = self._path.read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeError) as error:
             raise UsageError(f"cannot read {self._path}: {error}") from error
+        delimiter = max(",;\t", key="".join(lines[:2]).count)
+        rows = [row for row in csv.reader(lines, delimiter=delimiter) if row]
         if len(rows) < 3:
             raise UsageError(f"{self._path} holds no samples")
         columns = {name: self._column(rows[0], name) for name in _COLUMNS}
@@ -67,16 +68,6 @@ class Csv:
             raise UsageError(f"{self._path}: every row must have numbers only ({error})") from error
         volts = values.get("voltage", np.full(len(rows), self._volts or 0.0))
         return Trace(values["time"] - values["time"][0], values["current"], volts, values["marker"] > 0.5)
-
-    @staticmethod
-    def _dialect(file: object) -> type[csv.Dialect] | str:
-        head = file.readline() + file.readline()  # type: ignore[attr-defined]
-        file.seek(0)  # type: ignore[attr-defined]
-
-        class Dialect(csv.excel):
-            delimiter = max(",;\t", key=head.count)
-
-        return Dialect
 
     @staticmethod
     def _column(names: list[str], wanted: str) -> tuple[int, float] | None:

@@ -14,12 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from tern import frames
-from ternhost.errors import DeviceError, UsageError
+from ternhost.errors import DeviceError
 from terntools.bench.energy import Trace
 from terntools.boards.repl import Repl
 
 LOGGER = Path(__file__).with_name("ina_logger.py")
 ROW = struct.Struct("<Iii")
+_ADDRESS = 0x40  # of the chip on the bus
 _MARKER = 1 << 30
 _READY = "ready"
 _TICKS = 1 << 30  # ticks_us wraps there
@@ -40,19 +41,11 @@ CHIPS = {"ina226": Chip("INA226", 1.25e-3, 2.5e-6), "ina228": Chip("INA228", 195
 class Ina:
     """A logger on a Pico at `port`; `ohms` is the shunt of the breakout (0.1 on most for INA226, 0.015 for INA228)."""
 
-    def __init__(self, port: str, chip: str, ohms: float, address: int = 0x40) -> None:
-        if chip not in CHIPS:
-            raise UsageError(f"there is no meter {chip!r}", hint=f"one of: {', '.join(CHIPS)}")
-        if not 0 < ohms < 1000:
-            raise UsageError(
-                f"--shunt must be a number of ohms above 0, not {ohms:g}",
-                hint="it is printed on the breakout: R100 is 0.1",
-            )
+    def __init__(self, port: str, chip: str, ohms: float) -> None:
         self.chip = CHIPS[chip]
         self.source = f"measured with an {self.chip.name}"
         self._kind = chip
         self._ohms = ohms
-        self._address = address
         self._port = port
 
     def record(self, seconds: float) -> Trace:
@@ -60,7 +53,7 @@ class Ina:
         with Repl(self._port) as repl:
             repl.run(LOGGER.read_text())
             data = bytearray()
-            program = f"log({self._kind!r}, {self._address}, {round(1000 * seconds)})"
+            program = f"log({self._kind!r}, {_ADDRESS}, {round(1000 * seconds)})"
             with repl.program(program, _READY, timeout=seconds + 10) as exchange:
                 end = time.monotonic() + seconds + 5
                 while not data.endswith(b"\x01\x01\x00") and time.monotonic() < end:

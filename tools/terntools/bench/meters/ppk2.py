@@ -75,8 +75,3 @@ class Ppk2:
             samples, digital = self._kit.get_samples(data)
             amperes += [sample * 1e-6 for sample in samples]
             marker += digital
-
-    def close(self) -> None:
-        """Switch the board off and give the port back."""
-        self._kit.toggle_DUT_power("OFF")
-        self._kit.ser.close()

@@ -92,30 +92,29 @@ class NodeLog:
 
     def __init__(self, site: GatewaySite) -> None:
         self._path = site.directory / NODE_LOG
-        self._written = self._time()
-        self._shown = ""
+        self._written, self._shown = self._read()[0], ""
 
-    def _time(self) -> int:
+    def _read(self) -> tuple[int, str]:
+        """When it was written (ns), and its last line; 0 and "" where there is none."""
         try:
-            return self._path.stat().st_mtime_ns
+            lines = self._path.read_text(errors="replace").splitlines()
+            return self._path.stat().st_mtime_ns, lines[-1] if lines else ""
         except OSError:
-            return 0
+            return 0, ""
 
     @property
     def last(self) -> str:
         """The last line; "" where there is none."""
-        try:
-            return (self._path.read_text(errors="replace").splitlines() or [""])[-1]
-        except OSError:
-            return ""
+        return self._read()[1]
 
     def news(self) -> str:
         """The last line if it has changed since the last call; else ""."""
-        if (written := self._time()) == self._written:
+        before = self._written, self._shown
+        written, last = self._read()
+        if written == before[0]:
             return ""
-        self._written = written
-        before, self._shown = self._shown, self.last
-        return "" if self._shown == before else self._shown
+        self._written, self._shown = written, last
+        return "" if last == before[1] else last
 
 
 def write_gateways(

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -22,8 +21,7 @@ from ternhost.reach.gateway.flower.sealed import NONCE, unseal
 from ternhost.reach.gateway.flower.serverapp import ANSWERED, ASKED, MOST, RUN
 from ternhost.reach.gateway.post import (
     LARGEST,
-    Inbox,
-    Reply,
+    Post,
     exactly,
     listening,
     receive_frame,
@@ -38,13 +36,7 @@ _AGAIN = 2.0  # least seconds between two starts of a ServerApp
 _SEND = 5.0  # seconds for the ServerApp to take a question
 
 
-@dataclass(frozen=True)
-class _Question:
-    site: str
-    data: bytes  # with its nonce
-
-
-class FlowerPost:
+class FlowerPost(Post):
     """A Post over the SuperLink of a server's directory, which 'tern gateway superlink' runs.
 
     It starts the ServerApp, and restarts it whenever it ends; open questions are lost then.
@@ -52,15 +44,13 @@ class FlowerPost:
 
     def __init__(self, directory: str | Path) -> None:
         """directory: of the server, or the one above it. Raises UsageError and StorageError."""
+        super().__init__()
         self._server = Server.load(directory)
-        self._inbox = Inbox()
-        self.receive = self._inbox.receive
-        self.stop = self._inbox.stop
         self._ending = threading.Event()
         self._wake = threading.Event()
         self._lock = threading.Lock()  # of the three below, and of sending
         self._app: socket.socket | None = None
-        self._questions: dict[int, _Question] = {}
+        self._questions: dict[int, tuple[str, bytes]] = {}  # by number, the site and what it was sent
         self._number = 0
         self._run: int | None = None
         self._condition = "the SuperLink has not answered yet"
@@ -107,24 +97,23 @@ class FlowerPost:
         return {name: name in nodes and nodes[name][1] for name in list(self._keys)}
 
     def condition(self) -> str:
-        """As Post's."""
         return self._condition
 
     def send(self, site: str, payload: bytes) -> None:
         """As Post's. A question that cannot be sent now is answered with an error at once."""
         if len(payload) > LARGEST:
             raise UsageError(f"a question of {len(payload)} bytes is more than {LARGEST}")
-        question = _Question(site, secrets.token_bytes(NONCE) + payload)
+        question = secrets.token_bytes(NONCE) + payload
         with self._lock:
             node = self._nodes.get(site)
             if node is None or self._app is None:
                 why = self._condition if self._app is None else f"the SuperLink does not know {site} yet"
-                self._inbox.put(Reply(site, None, why or "the ServerApp is starting"))
+                self.received(site, None, why or "the ServerApp is starting")
                 return
             self._number += 1
-            self._questions[self._number] = question
+            self._questions[self._number] = site, question
             try:
-                send_frame(self._app, ASKED.pack(node[0], self._number) + question.data)
+                send_frame(self._app, ASKED.pack(node[0], self._number) + question)
             except OSError:  # the reading thread will notice, and report it
                 with suppress(OSError):
                     self._app.shutdown(socket.SHUT_RDWR)
@@ -186,23 +175,18 @@ class FlowerPost:
 
     def _answered(self, number: int, failed: bool, data: bytes) -> None:
         with self._lock:
-            question = self._questions.pop(number, None)
-        if question is None:
+            site, question = self._questions.pop(number, ("", b""))
+        if not site:
             return
         if failed:
-            self._inbox.put(Reply(question.site, None, text_of(data)))
+            self.received(site, None, text_of(data))
             return
         try:
-            error, answer = unseal(self._keys[question.site], question.data, data)
+            error, answer = unseal(self._keys[site], question, data)
         except (KeyError, ValueError) as why:
-            self._inbox.put(
-                Reply(question.site, None, f"an answer without the signature of {question.site}: {why}")
-            )
+            self.received(site, None, f"an answer without the signature of {site}: {why}")
             return
-        if error:
-            self._inbox.put(Reply(question.site, None, text_of(answer)))
-        else:
-            self._inbox.put(Reply(question.site, answer))
+        self.received(site, None if error else answer, text_of(answer) if error else "")
 
     def _drop(self) -> None:
         """Drop the ServerApp, and with it the open questions."""
@@ -215,8 +199,8 @@ class FlowerPost:
         if app:
             with suppress(OSError):
                 app.shutdown(socket.SHUT_RDWR)
-        for question in lost.values():
-            self._inbox.put(Reply(question.site, None, "lost: Flower's ServerApp has ended"))
+        for site, _ in lost.values():
+            self.received(site, None, "lost: Flower's ServerApp has ended")
 
 
 def _timeval(seconds: float) -> bytes:
