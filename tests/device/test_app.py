@@ -7,6 +7,7 @@ from array import array
 import scratch
 import small_board
 from known_board import HELLO_NAMES
+from raising import raises
 from small_board import THREE, ask, error_of, key_of, provision, put_fleet, round_frame
 
 from tern import app, frames, host_frames, storage, wire
@@ -105,14 +106,6 @@ def test_it_answers_as_a_client_of_the_same_records():
         assert ask(live, frame) == expected  # the stored one
 
 
-def test_answered_at_once_it_is_the_same():
-    own = provision(scratch.folder())
-    plain = provision(scratch.folder(), records=5)
-    frame = round_frame(1, THREE)
-    plain.generator = own.generator = generator_of(b"at once")
-    assert ask(live_on(own, rows_of(plain)), frame) == ask(Client(plain), frame)
-
-
 def test_softmax_and_local_training_in_steps():
     for model, d in ((wire.SOFTMAX_GRADIENT, D), (wire.LOCAL + wire.LOGISTIC, D)):
         own = provision(scratch.folder())
@@ -168,8 +161,8 @@ def test_hello_tells_nothing_of_how_many_there_are():
 
 def test_a_program_has_one_node_and_its_board_one_device():
     node = app_on(Link())
-    assert raised(RuntimeError, App, node.board, Recorder(D), Taken())
-    assert raised(storage.StorageError, live_on, provision(scratch.folder(), clients=2), [])
+    raises(RuntimeError, App, node.board, Recorder(D), Taken())
+    raises(storage.StorageError, live_on, provision(scratch.folder(), clients=2), [])
 
 
 def test_a_round_of_before_brings_no_model():
@@ -221,14 +214,6 @@ def test_the_model_gets_what_is_verified():
         )
         assert in_steps(live, memoryview(out)[:n]) == ([], 0)  # asks for no answer
         assert model.models[-1] == (bytes(memoryview(out)[:n]), key)
-
-
-def raised(kind, function, *arguments):
-    try:
-        function(*arguments)
-    except kind:
-        return True
-    return False
 
 
 class Link:

@@ -173,24 +173,6 @@ def test_scale_is_of_each_feature():
         assert out[0] == (-ONE if raw == low else ONE)
 
 
-def test_two_sensors_share_a_row():
-    inertial = Window(8, axes=2)
-    sound = Window(16, axes=1)
-    row = array("h", bytes(2 * (inertial.d + sound.d)))
-    alone = array("h", bytes(2 * inertial.d))
-    words = Words(4)
-    axes = [signal(words, 8, 2), signal(words, 8, 2)]
-    fill(inertial, axes)
-    fill(sound, [signal(words, 16, 2)])
-    inertial.features(row)
-    sound.features(row, inertial.d - 1)
-    other = Window(8, axes=2)
-    fill(other, axes)
-    other.features(alone)
-    assert row[:8] == alone[:8]
-    assert row[12] == ONE and row[13] == 0
-
-
 def test_bad_arguments_are_refused():
     for arguments in ((1,), (257,), (128, 0), (128, 129), (128, 64, 0), (128, 64, 4)):
         raises(ValueError, Window, *arguments)

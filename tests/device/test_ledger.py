@@ -109,18 +109,15 @@ def test_payments_in_place_make_no_garbage():
     book.close()
 
 
-def fresh(folder, book=None):
-    """Put the ledger of the only client back to what `book` holds, or to a new one."""
+def fresh(folder):
+    """Put a new ledger in the place of the only client's."""
     path = folder + "/" + storage.ledger_name(7)
     try:
         os.remove(path + ".new")
     except OSError:
         pass
-    if book is None:
-        os.remove(path)
-        ledger.create(path, ledger.MAX_BUDGET)
-    else:
-        write(path, book)
+    os.remove(path)
+    ledger.create(path, ledger.MAX_BUDGET)
     return path
 
 
@@ -159,56 +156,6 @@ def cut_at_every_step_of_a_round():
             assert all(report == released[0] for report in released), (first, second)
     assert cuts > steps * steps // 2
     return cuts
-
-
-def test_power_cut_never_gives_budget_back():
-    # In the second of two rounds: whatever the step, what the first one cost stays spent, and the report is whole.
-    folder = scratch.folder()
-    client = Client(provision(folder))
-    three = small_board.THREE
-    path = folder + "/" + storage.ledger_name(7)
-    client.answer(round_frame(1, three))
-    before = read(path)
-    frame = round_frame(2, three)
-    steps = steps_of(lambda: client.answer(frame))
-    book = Ledger()
-    for step in range(steps):
-        fresh(folder, before)
-        with Disk(step):
-            try:
-                client.answer(frame)
-                raise AssertionError("not cut")
-            except PowerCut:
-                pass
-        book.load(path)
-        assert (book.round, book.state, book.spent) in (
-            (1, ledger.ANSWERED, 4 * EPSILON),
-            (2, ledger.ANSWERED, 8 * EPSILON),
-        )
-
-
-def test_a_round_cut_before_its_write_is_as_if_never_asked():
-    # Nothing left the board: another question may take the number, and one report is paid for.
-    folder = scratch.folder()
-    board = provision(folder)
-    three = small_board.THREE
-    path = folder + "/" + storage.ledger_name(7)
-    before = read(path)
-    client = Client(board)
-    with Disk(0):
-        try:
-            client.answer(round_frame(1, three))
-            raise AssertionError("not cut")
-        except PowerCut:
-            pass
-    assert read(path) == before
-    client = Client(board)
-    report = ask(client, round_frame(1, three, shift=1))
-    assert report[0] == wire.REPORT
-    assert error_of(ask(client, round_frame(1, three))) == (wire.ERR_CHANGED_ROUND, 1)
-    book = Ledger()
-    book.load(path)
-    assert book.spent == 4 * EPSILON and bytes(book.report) == report
 
 
 class Full:

@@ -196,16 +196,6 @@ def test_a_model_survives_a_restart():
             scratch.remove(folder)
 
 
-def test_parameters_of_a_round_survive_a_restart_and_yield_to_a_model():
-    folder = scratch.folder()
-    own = opened(folder)
-    own.take_round(Asked(wire.MAX_ROUND, (100, -7)))
-    again = opened(folder)
-    assert kept(again) == kept(own)
-    again.take_model(frame_of(1, (1, 1)), KEY)
-    assert opened(folder).round == 1
-
-
 def test_few_writes():
     folder = scratch.folder()
     with Writes() as writes:

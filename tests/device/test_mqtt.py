@@ -188,29 +188,6 @@ def test_publications_are_kept_until_acknowledged_and_sent_again():
     assert one.waiting() == 1
 
 
-def test_a_publication_without_a_connection_goes_out_over_the_next():
-    first = Wire()
-    first.broken = True
-    second = Wire()
-    one = session(first, second, patience_ms=1000)
-    one.publish(b"t", b"early", 5)
-    raises(Lost, one.open)
-    one.close()
-    assert one.open()
-    assert b"early" in second.taken
-    second.broken = True
-    raises(Lost, one.publish, b"t", b"late", 4)
-    assert one.waiting() == 2
-
-
-def test_a_full_window_forgets_the_oldest():
-    one, line = opened(patience_ms=1000, window=2)
-    for i in range(5):
-        one.publish(b"t", bytes((i,)), 1)
-    assert one.waiting() == 2
-    assert line.taken.count(b"\x32") == 5
-
-
 def test_acknowledgements_are_seen_while_a_message_is_worked_on():
     one, line = opened(patience_ms=1000, window=2)
     line.given = message(b"t", b"question", 1, 9)
@@ -346,12 +323,18 @@ class Broker:
         return self.lines[-1]
 
 
-def test_link_says_hello_and_takes_rounds_only():
+def linked(admitted=None):
+    """A link that has said hello, and its connection."""
     broker = Broker()
     link = Mqtt(Session(broker.connect, b"00000007"), "fleet", name(7))
-    hello = link.receive(0)
-    assert hello[0] == wire.HELLO_REQUEST
-    line = broker.lines[0]
+    if admitted:
+        link.admit(admitted)
+    assert link.receive(0)[0] == wire.HELLO_REQUEST
+    return link, broker.lines[0]
+
+
+def test_link_says_hello_and_takes_rounds_only():
+    link, line = linked()
     assert b"fleet/down/00000007" in line.taken and b"fleet/round" in line.taken
     line.given += message(b"fleet/round", bytes((wire.HELLO_REQUEST,)) + bytes(20))
     line.given += message(b"fleet/round", b"") + message(b"fleet/round", bytes(3000))
@@ -375,26 +358,19 @@ def test_link_says_hello_and_takes_rounds_only():
 
 
 def test_link_takes_one_frame_that_nobody_wants_in_a_step():
-    broker = Broker()
-    link = Mqtt(Session(broker.connect, b"00000007"), "fleet", name(7))
-    assert link.receive(0)[0] == wire.HELLO_REQUEST
+    link, line = linked()
     other = message(b"fleet/round", bytes((wire.HELLO_REQUEST,)) + bytes(20))
-    broker.lines[0].given += 5 * other + message(b"fleet/round", bytes((wire.ROUND,)) + bytes(20))
+    line.given += 5 * other + message(b"fleet/round", bytes((wire.ROUND,)) + bytes(20))
     for _ in range(5):
         assert link.receive(0) is None
     assert link.receive(0)[0] == wire.ROUND
-    broker.lines[0].given += 5 * other + message(b"fleet/round", bytes((wire.ROUND,)) + bytes(20))
-    assert link.receive(1000)[0] == wire.ROUND and broker.lines[0].waits == 5
+    line.given += 5 * other + message(b"fleet/round", bytes((wire.ROUND,)) + bytes(20))
+    assert link.receive(1000)[0] == wire.ROUND and line.waits == 5
 
 
 def test_link_passes_what_was_admitted():
     for kind in (None, wire.MODEL, 0x77):
-        broker = Broker()
-        link = Mqtt(Session(broker.connect, b"00000007"), "fleet", name(7))
-        if kind:
-            link.admit(kind)
-        assert link.receive(0)[0] == wire.HELLO_REQUEST
-        line = broker.lines[0]
+        link, line = linked(kind)
         assert (b"fleet/model" in line.taken) == (kind == wire.MODEL)
         for other in (wire.MODEL, 0x77):
             line.given += message(b"fleet/model", bytes((other,)) + bytes(20))

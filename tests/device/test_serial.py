@@ -60,13 +60,16 @@ class Poll:
 
 
 def with_a_stream(function):
-    stream = Stream()
-    good = serial.select, serial.ticks_ms
-    serial.select, serial.ticks_ms = stream, lambda: 0  # a busy machine takes no time from the link
-    try:
-        function(stream, Serial(stream, stream, stream, stream, False))
-    finally:
-        serial.select, serial.ticks_ms = good
+    def test():
+        stream = Stream()
+        good = serial.select, serial.ticks_ms
+        serial.select, serial.ticks_ms = stream, lambda: 0  # a busy machine takes no time from the link
+        try:
+            function(stream, Serial(stream, stream, stream, stream, False))
+        finally:
+            serial.select, serial.ticks_ms = good
+
+    return test
 
 
 def coded(frame):
@@ -90,161 +93,145 @@ def answers(data):
     return found
 
 
-def test_a_host_that_dies_in_a_frame_holds_nobody():
-    def run(stream, link):
-        question = bytes((wire.ROUND,)) + bytes(100)
-        for cut in range(1, len(question), 7):
-            stream.given = coded(question)[:cut]
-            for _ in range(5):
-                assert link.receive(0) is None
-            assert not stream.given
-            stream.given = b"\x00" + coded(question)
-            found = []
-            for _ in range(10):
-                frame = link.receive(0)
-                if frame is not None:
-                    found.append(bytes(frame))
-            assert found[-1] == question, cut
-        assert set(stream.asked) == {1} and stream.polls == {0}
-
-    with_a_stream(run)
-
-
-def test_one_call_reads_64_bytes_at_most():
-    def run(stream, link):
-        question = bytes((wire.ROUND,)) + bytes(1 + i % 255 for i in range(1000))
-        stream.given = coded(question) + coded(question)
-        size = len(stream.given)
-        calls = found = 0
-        while stream.given:
-            left = len(stream.given)
-            frame = link.receive(0)
-            assert left - len(stream.given) <= 64
-            calls += 1
-            if frame is not None:
-                assert bytes(frame) == question
-                found += 1
-        assert found == 2 and calls >= size // 64
-        assert stream.taken == bytes(size // wire.CREDIT), "credits as ever"
-
-    with_a_stream(run)
-
-
-def test_a_host_that_takes_nothing_holds_nobody():
-    def run(stream, link):
-        assert link.receive(0) is None
-        stream.room = 10
-        assert not link.send(REPORT, len(REPORT)) and link.waiting() == len(coded(REPORT)) - 10
-        assert link.receive(0) is None and len(stream.taken) == 10
-        calls = 0
-        while link.waiting():
-            stream.room = 20
+@with_a_stream
+def test_a_host_that_dies_in_a_frame_holds_nobody(stream, link):
+    question = bytes((wire.ROUND,)) + bytes(100)
+    for cut in range(1, len(question), 7):
+        stream.given = coded(question)[:cut]
+        for _ in range(5):
             assert link.receive(0) is None
-            calls += 1
-        assert calls >= 300 // 20
-        assert answers(stream.taken) == [REPORT] and link.waiting() == 0
-        assert stream.polls == {0}
-
-    with_a_stream(run)
-
-
-def test_nothing_is_read_before_an_answer_is_out():
-    # So no credit comes within it, and the host waits with what it has.
-    def run(stream, link):
-        question = bytes((wire.ROUND,)) + bytes(1 + i % 255 for i in range(300))
-        for room in (0, 1, 10, 100, len(coded(REPORT)) - 1):
-            assert link.receive(0) is None
-            stream.taken[:] = b""
-            stream.room = room
-            assert not link.send(REPORT, len(REPORT))
-            stream.given = coded(question)
-            while stream.room:
-                assert link.receive(0) is None
-            assert link.receive(0) is None
-            assert not link.send(REPORT, 50), "the host asks again"
-            assert stream.given == coded(question) and stream.room == 0
-            stream.room = 1000
-            found = None
-            while not found:
-                frame = link.receive(0)
-                if frame is not None:
-                    found = bytes(frame)
-            assert found == question and not stream.given and link.waiting() == 0
-            assert answers(stream.taken)[0] == REPORT and not any(answers(stream.taken)[1:])
-            assert len(answers(stream.taken)) - 1 in (2, 3), "credits"
-
-    with_a_stream(run)
-
-
-def test_a_credit_that_finds_no_room_comes_later():
-    def run(stream, link):
-        assert link.receive(0) is None
-        stream.room = 0
-        stream.given = coded(bytes((wire.ROUND,)) + bytes(1 + i % 255 for i in range(300)))
+        assert not stream.given
+        stream.given = b"\x00" + coded(question)
+        found = []
         for _ in range(10):
-            assert link.receive(0) is None
-        assert link.waiting() == 1 and not stream.taken
-        stream.room = 1
-        while stream.given:
-            link.receive(0)
-            stream.room = 1
-        assert stream.taken == bytes(2)
-
-    with_a_stream(run)
+            frame = link.receive(0)
+            if frame is not None:
+                found.append(bytes(frame))
+        assert found[-1] == question, cut
+    assert set(stream.asked) == {1} and stream.polls == {0}
 
 
-def test_a_frame_that_was_cut_short_is_the_first_to_go_out():
-    def run(stream, link):
-        now = 0
-
-        def later():
-            nonlocal now
-            now += 1000
-            return now
-
-        good = serial.ticks_ms
-        serial.ticks_ms = later
-        stream.slow = True
-        stream.room = 10
-        try:
-            assert not link.send(REPORT, len(REPORT)) and link.waiting() == len(coded(REPORT)) - 10
-            assert 5000 < now < 12000
-            assert not link.send(REPORT, 9)
-        finally:
-            serial.ticks_ms = good
-        stream.room = 1000
-        assert link.send(REPORT, 50) and link.waiting() == 0
-        assert answers(stream.taken) == [REPORT, REPORT[:50]]
-
-    with_a_stream(run)
+@with_a_stream
+def test_one_call_reads_64_bytes_at_most(stream, link):
+    question = bytes((wire.ROUND,)) + bytes(1 + i % 255 for i in range(1000))
+    stream.given = coded(question) + coded(question)
+    size = len(stream.given)
+    calls = found = 0
+    while stream.given:
+        left = len(stream.given)
+        frame = link.receive(0)
+        assert left - len(stream.given) <= 64
+        calls += 1
+        if frame is not None:
+            assert bytes(frame) == question
+            found += 1
+    assert found == 2 and calls >= size // 64
+    assert stream.taken == bytes(size // wire.CREDIT), "credits as ever"
 
 
-def test_a_program_may_wait_and_not_wait_in_turn():
-    def run(stream, link):
-        question = a_round()
-        for cut in range(1, len(question), 23):
-            stream.given = coded(question)[:cut]
-            assert link.receive(0) is None
-            stream.given += coded(question)[cut:]
-            assert bytes(link.receive()) == question
-            stream.room = 7
-            assert link.receive(0) is None and not link.send(REPORT, len(REPORT))
-            stream.room = 1000
-            stream.given = coded(question)
-            assert bytes(link.receive(100)) == question
-            assert REPORT in answers(stream.taken) and link.waiting() == 0
-            stream.taken[:] = b""
-
-    with_a_stream(run)
+@with_a_stream
+def test_a_host_that_takes_nothing_holds_nobody(stream, link):
+    assert link.receive(0) is None
+    stream.room = 10
+    assert not link.send(REPORT, len(REPORT)) and link.waiting() == len(coded(REPORT)) - 10
+    assert link.receive(0) is None and len(stream.taken) == 10
+    calls = 0
+    while link.waiting():
+        stream.room = 20
+        assert link.receive(0) is None
+        calls += 1
+    assert calls >= 300 // 20
+    assert answers(stream.taken) == [REPORT] and link.waiting() == 0
+    assert stream.polls == {0}
 
 
-def test_without_a_limit_it_asks_for_what_must_come():
-    def run(stream, link):
-        question = a_round()
+@with_a_stream
+def test_nothing_is_read_before_an_answer_is_out(stream, link):
+    # So no credit comes within it, and the host waits with what it has.
+    question = bytes((wire.ROUND,)) + bytes(1 + i % 255 for i in range(300))
+    for room in (0, 1, 10, 100, len(coded(REPORT)) - 1):
+        assert link.receive(0) is None
+        stream.taken[:] = b""
+        stream.room = room
+        assert not link.send(REPORT, len(REPORT))
         stream.given = coded(question)
-        assert bytes(link.receive()) == question
-        assert max(stream.asked) == wire.AT_ONCE and sum(stream.asked.values()) < 100
-        assert link.send(REPORT, len(REPORT)) and not stream.polls
-        assert answers(stream.taken)[-1] == REPORT
+        while stream.room:
+            assert link.receive(0) is None
+        assert link.receive(0) is None
+        assert not link.send(REPORT, 50), "the host asks again"
+        assert stream.given == coded(question) and stream.room == 0
+        stream.room = 1000
+        found = None
+        while not found:
+            frame = link.receive(0)
+            if frame is not None:
+                found = bytes(frame)
+        assert found == question and not stream.given and link.waiting() == 0
+        assert answers(stream.taken)[0] == REPORT and not any(answers(stream.taken)[1:])
+        assert len(answers(stream.taken)) - 1 in (2, 3), "credits"
 
-    with_a_stream(run)
+
+@with_a_stream
+def test_a_credit_that_finds_no_room_comes_later(stream, link):
+    assert link.receive(0) is None
+    stream.room = 0
+    stream.given = coded(bytes((wire.ROUND,)) + bytes(1 + i % 255 for i in range(300)))
+    for _ in range(10):
+        assert link.receive(0) is None
+    assert link.waiting() == 1 and not stream.taken
+    stream.room = 1
+    while stream.given:
+        link.receive(0)
+        stream.room = 1
+    assert stream.taken == bytes(2)
+
+
+@with_a_stream
+def test_a_frame_that_was_cut_short_is_the_first_to_go_out(stream, link):
+    now = 0
+
+    def later():
+        nonlocal now
+        now += 1000
+        return now
+
+    good = serial.ticks_ms
+    serial.ticks_ms = later
+    stream.slow = True
+    stream.room = 10
+    try:
+        assert not link.send(REPORT, len(REPORT)) and link.waiting() == len(coded(REPORT)) - 10
+        assert 5000 < now < 12000
+        assert not link.send(REPORT, 9)
+    finally:
+        serial.ticks_ms = good
+    stream.room = 1000
+    assert link.send(REPORT, 50) and link.waiting() == 0
+    assert answers(stream.taken) == [REPORT, REPORT[:50]]
+
+
+@with_a_stream
+def test_a_program_may_wait_and_not_wait_in_turn(stream, link):
+    question = a_round()
+    for cut in range(1, len(question), 23):
+        stream.given = coded(question)[:cut]
+        assert link.receive(0) is None
+        stream.given += coded(question)[cut:]
+        assert bytes(link.receive()) == question
+        stream.room = 7
+        assert link.receive(0) is None and not link.send(REPORT, len(REPORT))
+        stream.room = 1000
+        stream.given = coded(question)
+        assert bytes(link.receive(100)) == question
+        assert REPORT in answers(stream.taken) and link.waiting() == 0
+        stream.taken[:] = b""
+
+
+@with_a_stream
+def test_without_a_limit_it_asks_for_what_must_come(stream, link):
+    question = a_round()
+    stream.given = coded(question)
+    assert bytes(link.receive()) == question
+    assert max(stream.asked) == wire.AT_ONCE and sum(stream.asked.values()) < 100
+    assert link.send(REPORT, len(REPORT)) and not stream.polls
+    assert answers(stream.taken)[-1] == REPORT

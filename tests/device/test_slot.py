@@ -91,15 +91,18 @@ class Clock:
 
 
 def with_a_clock(function):
-    clock = Clock()
-    good = module._us, module._diff, module.sleep_ms
-    module._us = clock.now
-    module._diff = lambda later, earlier: later - earlier
-    module.sleep_ms = clock.sleep_ms
-    try:
-        function(clock)
-    finally:
-        module._us, module._diff, module.sleep_ms = good
+    def test():
+        clock = Clock()
+        good = module._us, module._diff, module.sleep_ms
+        module._us = clock.now
+        module._diff = lambda later, earlier: later - earlier
+        module.sleep_ms = clock.sleep_ms
+        try:
+            function(clock)
+        finally:
+            module._us, module._diff, module.sleep_ms = good
+
+    return test
 
 
 class Told(Link):
@@ -113,62 +116,56 @@ class Told(Link):
         self.sent.append(self.clock.us)
 
 
-def test_a_task_is_held_only_close_to_the_moment():
-    def run(clock):
-        for work_ms in range(0, 40, 3):
+@with_a_clock
+def test_a_task_is_held_only_close_to_the_moment(clock):
+    for work_ms in range(0, 40, 3):
+        link = Told(clock)
+        slotted = Slotted(link, 500)
+        slotted.receive(0)
+        start = slotted._last
+        clock.us += 1000 * work_ms
+        slotted.send(REPORT, 3)
+        calls = 0
+        while not link.sent:
+            before = clock.us
+            frame = slotted.receive(0)
+            calls += 1
+            assert clock.us - before <= 8100
+            assert (frame is None) == (not link.sent)
+            clock.us += 5000  # the task sleeps
+        assert 500000 <= link.sent[0] - start <= 500020, work_ms  # whatever the work, the same
+        assert 80 < calls < 110
+
+
+@with_a_clock
+def test_beside_a_busy_task_no_moment_is_missed(clock):
+    for busy_ms in (20, 40, 80):
+        for work_ms in range(0, 90, 7):
             link = Told(clock)
             slotted = Slotted(link, 500)
             slotted.receive(0)
             start = slotted._last
             clock.us += 1000 * work_ms
             slotted.send(REPORT, 3)
-            calls = 0
             while not link.sent:
-                before = clock.us
-                frame = slotted.receive(0)
-                calls += 1
-                assert clock.us - before <= 8100
-                assert (frame is None) == (not link.sent)
-                clock.us += 5000  # the task sleeps
-            assert 500000 <= link.sent[0] - start <= 500020, work_ms  # whatever the work, the same
-            assert 80 < calls < 110
-
-    with_a_clock(run)
-
-
-def test_beside_a_busy_task_no_moment_is_missed():
-    def run(clock):
-        for busy_ms in (20, 40, 80):
-            for work_ms in range(0, 90, 7):
-                link = Told(clock)
-                slotted = Slotted(link, 500)
                 slotted.receive(0)
-                start = slotted._last
-                clock.us += 1000 * work_ms
-                slotted.send(REPORT, 3)
-                while not link.sent:
-                    slotted.receive(0)
-                    clock.us += 1000 * busy_ms
-                assert 500000 <= link.sent[0] - start <= 500020, (busy_ms, work_ms)
-
-    with_a_clock(run)
+                clock.us += 1000 * busy_ms
+            assert 500000 <= link.sent[0] - start <= 500020, (busy_ms, work_ms)
 
 
-def test_a_moment_that_is_missed_is_followed_by_the_next():
-    def run(clock):
-        link = Told(clock)
-        slotted = Slotted(link, 500)
-        slotted.receive(0)
-        start = slotted._last
-        slotted.send(REPORT, 3)
-        assert slotted.receive(0) is None
-        clock.us += 700000
-        assert slotted.receive(0) is None
-        slotted.receive(-1)
-        assert 1000000 <= link.sent[0] - start <= 1000020
-        assert slotted.waiting() == 0
-
-    with_a_clock(run)
+@with_a_clock
+def test_a_moment_that_is_missed_is_followed_by_the_next(clock):
+    link = Told(clock)
+    slotted = Slotted(link, 500)
+    slotted.receive(0)
+    start = slotted._last
+    slotted.send(REPORT, 3)
+    assert slotted.receive(0) is None
+    clock.us += 700000
+    assert slotted.receive(0) is None
+    slotted.receive(-1)
+    assert 1000000 <= link.sent[0] - start <= 1000020
+    assert slotted.waiting() == 0
 
 
 def test_what_tells_of_no_data_is_sent_at_once():

@@ -1,32 +1,15 @@
 """Whatever a board throws, the program goes on: it closes what is open, counts, waits, each time longer, and serves."""
 
-import sys
-from array import array
-
 import scratch
 import small_board
 
 from tern import client, compat, frames, host_frames, supervisor, wire
 
-try:
-    from tern import tcp  # with the network that there is
-except ImportError:
-    tcp = None  # a board without one
-
-NEEDS = {
-    "test_a_driver_that_throws_does_not_end_it": "sockets",
-    "test_a_socket_that_cannot_be_made_does_not_end_it": "sockets",
-}
 EXCEPTIONS = (RuntimeError, MemoryError, ValueError, OSError, TypeError, ImportError)
 
 
 def round_frame(number):
-    out = bytearray(wire.MAX_FRAME)
-    parameters = array("h", (100 * j for j in range(4)))
-    n = host_frames.encode_round(
-        out, small_board.key_of(7), 7, number, wire.LOGISTIC, parameters, small_board.THREE, 1, -14
-    )
-    return memoryview(out)[:n]
+    return small_board.round_frame(number, small_board.THREE, k=1)
 
 
 class Link:
@@ -273,78 +256,3 @@ def test_the_name_of_an_exception_is_at_most_32_characters():
         pass
 
     assert len(run(AnExceptionWhoseNameIsLongerThanWhatHelloHolds, Link([])).last_error) == 32
-
-
-class Network:
-    """In the place of MicroPython's `network`: a driver that throws, and then joins."""
-
-    STA_IF = 0
-
-    def __init__(self, *thrown):
-        self.thrown = list(thrown)
-
-    def WLAN(self, interface):
-        return self
-
-    def active(self, on):
-        if self.thrown:
-            raise self.thrown.pop(0)
-
-    def connect(self, ssid, secret):
-        pass
-
-    def isconnected(self):
-        return not self.thrown
-
-
-def test_a_driver_that_throws_does_not_end_it():
-    network = Network(RuntimeError("Wifi Internal Error"), OSError(5))
-    network.isconnected = lambda: False
-    good = sys.modules.get("network")
-    sys.modules["network"] = network
-    sys.modules.pop("tern.wifi", None)
-    try:
-        from tern import wifi
-
-        class Wireless(Link):
-            def receive(self, timeout_ms=-1):
-                if network.thrown:
-                    wifi.Station("lab", "secret").joined()
-                return super().receive(timeout_ms)
-
-        last = Wireless([round_frame(1)])
-        board = run(Wireless([]), Wireless([]), last)
-    finally:
-        sys.modules.pop("tern.wifi", None)
-        sys.modules.pop("network")
-        if good:
-            sys.modules["network"] = good
-    assert (board.exceptions, board.last_error) == (2, "OSError") and last.sent[0][0] == wire.REPORT
-
-
-def test_a_socket_that_cannot_be_made_does_not_end_it():
-    class Sockets:
-        SOCK_STREAM = 1
-
-        @staticmethod
-        def getaddrinfo(*_):
-            return [(2, 1, 0, "", None)]
-
-        @staticmethod
-        def socket(*_):
-            raise OSError(12)
-
-    class Wired(Link):
-        def receive(self, timeout_ms=-1):
-            if len(clock.pauses) < 3:
-                tcp.Connection("broker", 1883).write(b"x")
-            return super().receive(timeout_ms)
-
-    good = tcp.socket
-    tcp.socket = Sockets
-    try:
-        last = Wired([round_frame(1)])
-        board = run(Wired([]), Wired([]), last)
-    finally:
-        tcp.socket = good
-    assert (board.exceptions, board.last_error) == (2, "OSError") and last.sent[0][0] == wire.REPORT

@@ -134,7 +134,7 @@ class OnHost:
         aggregator, number, asked = self._open()
         batch = [self._frame(how, body, number, asked) for how, body in verdicts.messages(data)]
         expected = {}
-        rows = sum(_count(frame) for frame in batch)
+        rows = sum(reports_in(frame) for frame in batch)
         for frame in batch:
             for report in _reports(frame):
                 device, symbols = self._judge(report, number, asked)
@@ -230,8 +230,8 @@ def _reports(frame):
     return [frame] if frame[0] == wire.REPORT and len(frame) >= 17 else []
 
 
-def _count(frame):
-    # How many entries of the statistics a frame makes.
+def reports_in(frame):
+    """How many entries of the statistics a frame makes: one for each report, and one for what is no frame."""
     if 9 <= len(frame) <= wire.MAX_FRAME and frame[0] == wire.REPORTS:
         row = 12 + struct.unpack_from("<H", frame, 5)[0]
         if (len(frame) - 7) % row == 0:

@@ -11,6 +11,7 @@ import struct
 from bench.memory import resident
 from spec import answers
 
+from harness.host_targets import reports_in
 from tern import wire
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Question, round_body
@@ -71,14 +72,6 @@ def assault(path, count, seed=1):
 
 def report(key, device, number, bodies, symbol=1):
     return answers.report(answers.question(key, device, bodies[number]), device, number, bytes((symbol,)))
-
-
-def reports_in(frame):
-    """How many reports a frame holds; 1 for one that is none."""
-    if len(frame) < 9 or frame[0] != wire.REPORTS:
-        return 1
-    row = 12 + int.from_bytes(frame[5:7], "little")
-    return (len(frame) - 7) // row if (len(frame) - 7) % row == 0 else 1
 
 
 def hostile(source, earlier, keys, bodies):

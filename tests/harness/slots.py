@@ -60,17 +60,9 @@ def hierarchy(epsilon, ranges=2):
     return spec.hierarchy(epsilon, bounds, levels, values)
 
 
-def category(epsilon):
-    """For categories: a window of 1."""
-    return window(epsilon, 256, 1)
-
-
-def label_of_128(epsilon):
-    return window(epsilon, 128, 1)
-
-
-def label_of_8(epsilon):
-    return window(epsilon, 8, 1)
+def one_of(symbols):
+    """For labels and categories: a window of 1."""
+    return lambda epsilon: window(epsilon, symbols, 1)
 
 
 def longest_table(epsilon):
@@ -142,10 +134,10 @@ CASES = (
     ),
     Case("inference 128 x 8", wire.SOFTMAX, laplace, 8, 128, 128, micro=16_000_000),
     Case("inference 8 x 128", wire.SOFTMAX, laplace, 128, 8, 8, micro=16_000_000),
-    Case("inference of a label, 128 x 8", wire.SOFTMAX, label_of_128, 8, 128),
-    Case("inference of a label, 8 x 128", wire.SOFTMAX, label_of_8, 128, 8),
+    Case("inference of a label, 128 x 8", wire.SOFTMAX, one_of(128), 8, 128),
+    Case("inference of a label, 8 x 128", wire.SOFTMAX, one_of(8), 128, 8),
     Case("collection", wire.VALUES, longest_hierarchy, k=128, micro=2_000_000),
-    Case("categories", wire.CATEGORIES, category, k=128, micro=2_000_000),
+    Case("categories", wire.CATEGORIES, one_of(256), k=128, micro=2_000_000),
     *(Case(f"local training {model}", model, table, 28, local=(1, 2, 1 << 18)) for model in (5, 6, 7)),
     Case("local training, batches of one", 5, table, 128, batch=1, local=(1, 2, 1 << 18)),
     Case("local training of one feature, batches of one", 6, table, 1, batch=1, local=(1, 2, 1 << 18)),

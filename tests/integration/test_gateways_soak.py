@@ -1,6 +1,6 @@
 """Gateways and their host are killed at random moments: what was counted is what was reported, and nothing twice.
 
-`python -m harness.gateways` runs the same over Flower, with as many of everything as one likes.
+`python -m harness` runs the same over Flower for as long as one likes.
 """
 
 import importlib.util

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from simulating import ask, begin, finished, fleet_of, run
-from sklearn import metrics
-from sklearn.linear_model import LogisticRegression
 
 from tern import card as cards
 from tern import wire
@@ -323,6 +321,8 @@ def test_noise_is_unbiased() -> None:
 
 @pytest.mark.parametrize("eval_type", ["SILHOUETTE_SCORE", "CALINSKI_HARABASZ", "CALINSKI_HARABASZ_SCORE"])
 def test_scores_without_noise_are_scikit_learns(eval_type: str) -> None:
+    from sklearn import metrics
+
     parameters, exponent, features = _clients(300)
     found = _evaluate(None, parameters, exponent, features, eval_type)
     exact = probabilities(parameters, exponent, features) / 16384
@@ -368,6 +368,8 @@ def test_what_is_not_known_of_the_clients_is_not_told() -> None:
 
 @pytest.mark.parametrize("name", ["iris", "wine"])
 def test_the_classifier_is_as_good_as_it_was_before_it_was_rounded(name: str) -> None:
+    from sklearn.linear_model import LogisticRegression
+
     dataset = bundled.multiclass(name)
     weights = softmax.train_classifier(dataset)
     assert np.abs(weights.mantissas.astype(int)).max() <= 32767

@@ -5,9 +5,6 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from sklearn import metrics
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.svm import LinearSVC
 
 from tern import wire
 from tern.fixed import ONE
@@ -55,6 +52,8 @@ def test_figures_by_hand():
 
 @pytest.mark.parametrize("model", [wire.LOGISTIC, wire.SVM, wire.SOFTMAX_GRADIENT])
 def test_figures_are_those_of_scikit_learn(model):
+    from sklearn import metrics
+
     data = DATA[model]()
     several = model == wire.SOFTMAX_GRADIENT
     weights = np.random.default_rng(3).normal(size=data.dimension * (10 if several else 1))
@@ -78,6 +77,8 @@ def test_figures_are_those_of_scikit_learn(model):
 
 
 def test_an_auc_of_scores_far_apart_and_of_ties():
+    from sklearn import metrics
+
     rng = np.random.default_rng(1)
     positive = rng.random(2000) < 0.3
     z = rng.normal(size=2000) + positive
@@ -93,6 +94,8 @@ def test_what_is_unbalanced_is_judged_by_its_auc_first():
 
 
 def test_baselines_know_the_shares_alone():
+    from sklearn import metrics
+
     data = datasets.load("breast-cancer")
     y = data.labels > 0
     share = y[data.training].mean()
@@ -179,6 +182,9 @@ def loss(model, data, weights, regularisation):
 
 @pytest.mark.parametrize("model", DATA)
 def test_the_optimum_is_that_of_scikit_learn(model):
+    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.svm import LinearSVC
+
     data = DATA[model]()
     x, y = data.features[data.training] / ONE, data.labels[data.training]
     n, weight = len(x), 1e-3

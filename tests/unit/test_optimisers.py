@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from simulating import begin, finished
-from sklearn.linear_model import LogisticRegression
 
 from tern import wire
 from tern.fixed import ONE
@@ -123,6 +122,8 @@ def toy():
 
 @pytest.mark.parametrize("name", OPTIMISERS)
 def test_each_trains_without_noise(toy, name):
+    from sklearn.linear_model import LogisticRegression
+
     x, y = toy.features / ONE, np.sign(toy.labels)
     own = -y[toy.training, None] * x[toy.training]
     best = LogisticRegression(C=1e3, fit_intercept=False).fit(x[toy.training], y[toy.training])

@@ -18,7 +18,6 @@ from typing import Any, Self
 
 import numpy as np
 
-import tern
 from ternhost.errors import DeviceError
 from ternhost.files import close_to_others, private
 from ternhost.privacy.accounting import Policy
@@ -28,8 +27,7 @@ from ternhost.reach.broker.access import Access, host_file
 from ternhost.reach.broker.mosquitto import ensure_running, reload
 from ternhost.store.store import Store
 from terntools.emulators.micropython import device_command, find_micropython
-
-LOG_NAME = "board.log"
+from terntools.emulators.unix_fleet import FIRMWARE, LOG_NAME
 
 
 class ProgramFleet:
@@ -90,9 +88,8 @@ class ProgramFleet:
             self._start(directory, seed)
 
     def _start(self, directory: Path, seed: int) -> None:
-        library = Path(tern.__path__[0]).resolve().parent
         command = device_command(find_micropython(), self._program, directory, str(seed), *self._arguments)
-        search = os.pathsep.join([str(library), str(self._program.parent), ".frozen"])
+        search = os.pathsep.join([str(FIRMWARE), str(self._program.parent), ".frozen"])
         with open(directory / LOG_NAME, "ab", opener=private) as log:
             process = subprocess.Popen(
                 command,
