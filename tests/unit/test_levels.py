@@ -127,8 +127,8 @@ def test_combined_classes_are_unbiased_by_enumeration() -> None:
     assert float(mean) == pytest.approx(np.average(of_class, weights=weights), abs=1e-9)
 
 
-@pytest.mark.parametrize("mu", [0, 0.4])
-def test_classes_of_one_population_are_combined_better_than_the_stricter_alone(mu: float) -> None:
+def test_classes_of_one_population_are_combined_better_than_the_stricter_alone() -> None:
+    mu = 0.4
     rng = np.random.default_rng(5)
     values = datasets.to_fixed(np.clip(rng.normal(0.3, 0.3, 2000), -1, 1))
     strict, loose = hiera.design(2_000_000), hiera.design(10_000_000)

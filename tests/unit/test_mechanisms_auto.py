@@ -11,6 +11,7 @@ from tern import card as cards
 from ternhost import errors
 from ternhost.cli import main
 from ternhost.errors import UsageError
+from ternhost.learn.designs import Mechanised
 from ternhost.privacy import certify, discretise, mechanisms
 from ternhost.privacy.mechanisms import duchi, hybrid, optimal, piecewise, ship, shipped
 
@@ -218,6 +219,9 @@ def test_a_card_tuned_for_gradients_unless_its_objective_is_named():
     small = optimal.design(1_000_000, 3, objective="mean-second-moment", prior="small")
     tuned = mechanisms.design("optimal", 1, 3, use=mechanisms.GRADIENTS)
     assert tuned.card == small.card
+    for name in ("optimal", "auto"):  # as training asks for it
+        report = Mechanised(mechanism=name, levels=3).design("1", 1, of_gradients=True)
+        assert report.card.data == mechanisms.design(name, 1, 3, use=mechanisms.GRADIENTS).card
     worst = mechanisms.design("optimal", 1, 4, use=mechanisms.GRADIENTS, objective="worst-variance")
     assert worst == mechanisms.design("optimal", 1, 4)
     assert worst.notes == ("a shipped card",)
