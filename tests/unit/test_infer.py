@@ -65,9 +65,8 @@ def test_clients_hold_records_that_the_classifier_has_not_seen():
 def test_the_question_is_the_classifier():
     algorithm = begin("infer", 75, epsilon="6")
     ((question, devices),) = algorithm.cohorts(range(1, 76))
-    weights = algorithm._weights
-    assert (question.model, question.k, question.exponent) == (wire.SOFTMAX, 3, weights.exponent)
-    assert np.array_equal(question.parameters, weights.mantissas.reshape(-1))
+    assert (question.model, question.k, question.exponent) == (wire.SOFTMAX, 3, algorithm._exponent)
+    assert np.array_equal(question.parameters, algorithm._mantissas.reshape(-1))
     assert question.card == softmax.noise_card(6_000_000)
     assert len(devices) == 75
     assert algorithm.modules == ("inference",)
@@ -304,10 +303,10 @@ def test_what_is_not_known_of_the_clients_is_not_told() -> None:
 @pytest.mark.parametrize("name", ["iris", "wine"])
 def test_the_classifier_is_as_good_as_it_was_before_it_was_rounded(name: str) -> None:
     dataset = bundled.multiclass(name)
-    weights = softmax.train_classifier(dataset)
-    assert np.abs(weights.mantissas.astype(int)).max() <= 32767
+    mantissas, exponent = softmax.train_classifier(dataset)
+    assert np.abs(mantissas.astype(int)).max() <= 32767
     rows = dataset.features[dataset.test]
-    found = probabilities(weights.mantissas, weights.exponent, rows).argmax(axis=1)
+    found = probabilities(mantissas, exponent, rows).argmax(axis=1)
     model = LogisticRegression(C=1.0, fit_intercept=False, max_iter=2000)
     x = dataset.features / 16384
     model.fit(x[dataset.training], dataset.labels[dataset.training])
@@ -316,6 +315,6 @@ def test_the_classifier_is_as_good_as_it_was_before_it_was_rounded(name: str) ->
 
 def test_two_classes_have_a_row_each() -> None:
     dataset = softmax.load("breast-cancer")
-    weights = softmax.train_classifier(dataset)
-    assert weights.mantissas.shape == (2, dataset.dimension)
-    assert (weights.mantissas[0] == 0).all()
+    mantissas, _ = softmax.train_classifier(dataset)
+    assert mantissas.shape == (2, dataset.dimension)
+    assert (mantissas[0] == 0).all()
