@@ -48,7 +48,8 @@ class Composite:
     @cached_property
     def card(self) -> Card:
         """The one card of them all, which a device obeys. Raises CardError if it keeps no epsilon up to 20."""
-        return cards.decode(self.to_bytes())
+        card: Card = cards.decode(self.to_bytes())
+        return card
 
     @property
     def epsilon(self) -> int:
