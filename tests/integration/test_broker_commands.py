@@ -84,27 +84,6 @@ def run_mosquitto(directory):
     return process
 
 
-def test_the_first_time_in_order(tmp_path, start):
-    """A configuration, a broker of the user's own, a fleet, rounds: with nothing between them."""
-    place = tmp_path / "my-broker"
-    tern(tmp_path, "broker", "config", "my-broker", "--port", free_port())
-    mosquitto = run_mosquitto(place)
-    try:
-        words = ("fleet", "emulate", 2, "--broker", "my-broker", "--clients", 20, "--budget", 4, "--json")
-        fleet = start(*words)
-        assert fleet.result()["store"] == "my-broker/store.sqlite"
-        store = ("--store", "my-broker/store.sqlite")
-        words = ("--broker", "my-broker", "--dimension", 28, "--rounds", 2, "--json")
-        lines = [json.loads(line) for line in tern(tmp_path, "serve", *store, *words).splitlines()]
-        assert next(line["connected"] for line in lines if line["event"] == "round")
-        assert next(line["reports"] for line in lines if line["event"] == "end") == 20
-        assert fleet.err.read_text() == ""
-        assert fleet.end() == 0
-    finally:
-        mosquitto.terminate()
-        mosquitto.wait()
-
-
 @on_the_usual_port
 def test_a_broker_that_goes_and_comes_back_is_told_of(tmp_path, start):
     place = tmp_path / "my-broker"

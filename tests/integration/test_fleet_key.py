@@ -12,12 +12,10 @@ from test_broker_commands import tern
 
 from tern import frames, host_frames, storage, wire
 from tern.links import mqtt
-from tern.model import decode_model
-from ternhost.count.questions import Averaged, Question
+from ternhost.count.questions import Question
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.mechanisms import design
 from ternhost.provision import keys
-from ternhost.reach.broker.attach import fleet_file
 from ternhost.reach.broker.driver import BrokerDriver
 from ternhost.reach.broker.link import MqttLink
 from ternhost.store.store import Store
@@ -144,23 +142,6 @@ def said(client, board):
     return host_frames.Hello(payload[2:])
 
 
-def test_a_rotation_while_a_host_serves(fleet):
-    with fleet.host() as host:
-        assert fleet.round(host, 1) == len(DEVICES)
-        old = fleet.beside(keys.fleet_key)
-        new = fleet.beside(keys.rotate_fleet)
-        assert new.epoch > old.epoch == fleet.first
-        assert new.key != old.key
-        assert fleet.round(host, 2) == len(DEVICES)
-        assert fleet.link.brought() == {name: [new.epoch] for name in NAMES}
-        frames.verify(new.key, fleet.link.announced)
-        assert not fleet.link.alone(), "all have answered the announcement under the new key"
-        assert fleet.epochs() == [new.epoch] * BOARDS
-        assert [said.epoch for said in fleet.link.boards.values()] == [new.epoch] * BOARDS
-        assert fleet.round(host, 3) == len(DEVICES)
-    assert fleet.link.brought() == {name: [new.epoch] for name in NAMES}, "once each"
-
-
 def test_a_rotation_in_the_midst_of_a_round(fleet):
     """One board is away when the round begins under the old key; it comes back to one under the new key."""
     late = fleet.emulated.boards[2]
@@ -182,12 +163,18 @@ def test_a_rotation_in_the_midst_of_a_round(fleet):
         assert not fleet.link.alone()
 
 
-def test_whoever_has_the_old_key_asks_in_vain(fleet, raw):
+def test_whoever_has_the_old_key_asks_in_vain_after_a_rotation(fleet, raw):
     old = fleet.beside(keys.fleet_key)
     with fleet.host() as host:
         assert fleet.round(host, 1) == len(DEVICES)
-        fleet.beside(keys.rotate_fleet)
+        new = fleet.beside(keys.rotate_fleet)
+        assert new.epoch > old.epoch == fleet.first
+        assert new.key != old.key
         assert fleet.round(host, 2) == len(DEVICES)
+        assert fleet.link.brought() == {name: [new.epoch] for name in NAMES}, "once each"
+        frames.verify(new.key, fleet.link.announced)
+        assert not fleet.link.alone(), "all have answered the announcement under the new key"
+        assert fleet.epochs() == [said.epoch for said in fleet.link.boards.values()] == [new.epoch] * BOARDS
     fleet.store.close()
     client = raw()
     client.publish("tern/round", fleet.announcement(old.key, 3))
@@ -235,35 +222,6 @@ def test_boards_that_were_away_catch_up_and_take_no_earlier_key(fleet, raw):
         assert not fleet.link.alone()
 
 
-def test_a_revoked_board_is_brought_no_key(fleet):
-    with fleet.host() as host:
-        assert fleet.round(host, 1) == len(DEVICES)
-        result = json.loads(
-            tern(fleet.path.parent, "device", "revoke", "1-2", "--store", fleet.path, "--json")
-        )
-        new = result["fleet_epoch"]
-        assert result["revoked"] == [1, 2]
-        fleet.becomes(host, [fleet.first, new, new])
-        assert fleet.round(host, 2, DEVICES[2:]) == 4
-        assert fleet.epochs() == [fleet.first, new, new]
-        assert fleet.link.brought() == {name: [new] for name in NAMES[1:]}
-        assert not fleet.link.alone()
-
-
-def test_a_board_of_its_own_key_only_is_asked_alone(fleet, monkeypatch):
-    """Its epoch is the last there is, so that it is brought no key."""
-    fleet.emulated.boards[1].kill()
-    (fleet.directories[1] / storage.FLEET).write_bytes(fleet_file(bytes(32), epoch=2**32 - 1))
-    fleet.emulated.boards[1].start()
-    with fleet.host() as host:
-        monkeypatch.setattr(host, "_patience", 1.0)
-        new = fleet.beside(keys.rotate_fleet).epoch
-        assert fleet.round(host, 1) == len(DEVICES)
-        assert {struct.unpack_from("<I", frame, 1)[0] for frame in fleet.link.alone()} == {3, 4}
-        assert fleet.link.brought() == {NAMES[0]: [new], NAMES[2]: [new]}
-        assert fleet.epochs() == [new, 2**32 - 1, new]
-
-
 def test_a_board_that_is_revoked_in_a_restored_store_loses_its_key(fleet, raw):
     """It has the key of the second epoch, which the restored store does not know."""
     with fleet.host() as host:
@@ -275,35 +233,16 @@ def test_a_board_that_is_revoked_in_a_restored_store_loses_its_key(fleet, raw):
     with fleet.host(warn=told.append) as host:
         (warning,) = [message for message in told if "later fleet key" in message]
         assert warning.startswith("3 boards ")
-        new = fleet.beside(keys.revoke, [1, 2])
-        fleet.becomes(host, [stolen.epoch, new.epoch, new.epoch])
+        words = ("device", "revoke", "1-2", "--store", fleet.path, "--json")
+        result = json.loads(tern(fleet.path.parent, *words))
+        assert result["revoked"] == [1, 2]
+        new = result["fleet_epoch"]
+        fleet.becomes(host, [stolen.epoch, new, new])
         assert fleet.round(host, 1, DEVICES[2:]) == 4
+        assert fleet.link.brought() == {name: [new] for name in NAMES[1:]}, "and the revoked board none"
         assert not fleet.link.alone()
     fleet.store.close()
     client = raw()
     client.publish("tern/round", fleet.announcement(stolen.key, 2))
     reports = [topic for topic, payload in client.messages(60.0, 3) if payload[2] != wire.ERROR]
     assert set(reports) == {f"tern/up/{NAMES[0]}"}, "nobody but the thief's own board"
-
-
-def test_a_model_of_a_revoked_board_does_not_stay_with_the_broker(fleet, raw):
-    def kept():
-        client = raw()
-        client.subscribe("tern/model")
-        return [payload[2:] for topic, payload in client.messages(2.0, 1) if topic == "tern/model"]
-
-    with fleet.host() as host:
-        fleet.round(host, 1)
-        host.publish(Averaged(wire.LOGISTIC, [7], -14))
-        stolen = fleet.beside(keys.fleet_key)
-    forged = Averaged(wire.LOGISTIC, [8], -14).frame(wire.MAX_ROUND, stolen.key)
-    client = raw()
-    client.publish("tern/model", forged, retain=True)
-    wait_for(lambda: kept() == [forged])
-    fleet.store.close()
-    new = fleet.beside(keys.revoke, [1, 2])
-    with fleet.host() as host:
-        host.wait(1.0)
-    (frame,) = kept()
-    _, number, *_, parameters = decode_model(frame, new.key)
-    assert (number, list(parameters)) == (1, [7])

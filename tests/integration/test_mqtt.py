@@ -1,40 +1,25 @@
 """Real MicroPython boards on a real Mosquitto, with TLS, passwords and the access list; and who attacks them."""
 
 import json
-import os
 import signal
 import sqlite3
 import ssl
 import struct
 import subprocess
-import time
-from itertools import pairwise
 
 import pytest
 import rig
 import warm
-from harness.arena import CARD, COST, Arena, D, K
+from harness.arena import CARD, Arena, D, K
 from harness.proxy import Faults
 from harness.raw_client import RawClient, board_client, wait_for
 from spec.answers import error, question
 
-from tern import card as cards
 from tern import frames, host_frames, ledger, storage, wire
 from tern.links import mqtt
-from ternhost.errors import REFUSED, SHORT
-from ternhost.provision import keys
-from ternhost.reach.broker import configuration
-from ternhost.reach.broker.access import Access
-from ternhost.reach.broker.attach import write_network
-from ternhost.store.store import Store
+from ternhost.errors import REFUSED
 
 PATIENCE = 60.0  # seconds, for what must come
-
-
-def read_ledger(arena, device):
-    account = ledger.Ledger()
-    account.load(str(arena.boards[0] / storage.ledger_name(device)))
-    return account
 
 
 def round_frame(key, device, number, card=CARD, k=K, shift=0):
@@ -91,16 +76,6 @@ def ask(host, topic, frame, count):
     return [frame for _, frame in found]
 
 
-def errors(found, arena, asked):
-    """What the ERROR frames that answer the ROUND `asked` say."""
-    said = []
-    for frame in found:
-        device = frames.address(frame)[0]
-        key = frames.answer_key(host_frames.question_of(arena.keys[device], device, asked)) if device else b""
-        said.append(host_frames.decode_error(frame, key))
-    return said
-
-
 # A round of each kind
 
 
@@ -143,31 +118,6 @@ def test_a_session_that_the_broker_keeps(arena, host):
         assert answers(host, 0.5) == []
 
 
-def test_a_board_that_trusts_another_authority_stays_away(arena, host, tmp_path):
-    wait_for_hello(host)
-    other = configuration.write_configuration(tmp_path / "other", {}, port=arena.access.port)
-    board = arena.fleet.boards[0]
-    board.kill()
-    assert answers(host, PATIENCE, 1) == [("tern/hello/00000001", b"")]
-    for authority, server in ((other.authority, "localhost"), (arena.access.authority, "broker.example")):
-        wrong = Access("localhost", arena.proxy.port, "", "", authority)
-        write_network(board.directory, wrong, arena.fleet_key, server=server, longest_pause_ms=500)
-        board.start()
-        assert answers(host, 1.5) == []
-        board.kill()
-    arena.write_network()
-    board.start()
-    wait_for_hello(host)
-
-
-def test_a_broker_that_hangs_is_waited_for(arena, host):
-    wait_for_hello(host)
-    os.kill(arena.broker.pid, signal.SIGSTOP)
-    time.sleep(1.0)
-    os.kill(arena.broker.pid, signal.SIGCONT)
-    ask(host, "tern/round", round_frame(arena.fleet_key, wire.FLEET, 1), 3)
-
-
 # Attacks
 
 
@@ -206,80 +156,6 @@ def test_nobody_comes_in_without_a_password_or_under_the_name_of_another(arena, 
         thief.publish("tern/up/00000002", bytes(5000))
 
 
-def test_forged_rounds_cost_nothing(arena, host):
-    wait_for_hello(host)
-    for frame, replies in (
-        (round_frame(bytes(32), 1, 1), 1),
-        (round_frame(arena.keys[2], 1, 1), 1),  # signed by another device
-        (round_frame(arena.fleet_key, 1, 1), 1),  # the fleet's key is not the device's
-        (round_frame(bytes(32), wire.FLEET, 1), 1),  # the board answers, once
-        (round_frame(arena.keys[1], wire.FLEET, 1), 1),
-        (round_frame(arena.fleet_key, wire.FLEET, 1)[:-1], 1),
-        (b"", 0),
-        (bytes(2560), 0),
-    ):
-        for reply in ask(host, "tern/down/00000001", frame, replies):
-            assert reply[0] == wire.ERROR
-    assert all(read_ledger(arena, device).spent == 0 for device in arena.keys)
-    ask(host, "tern/round", round_frame(arena.fleet_key, wire.FLEET, 1), 3)
-
-
-def test_a_host_that_lies_repeats_and_counts_backwards(arena, host):
-    wait_for_hello(host)
-
-    def code(frame):
-        (reply,) = ask(host, "tern/down/00000001", frame, 1)
-        return reply[0] if reply[0] == wire.REPORT else errors([reply], arena, frame)[0][2]
-
-    liar = bytearray(CARD)
-    struct.pack_into("<I", liar, 1, cards.decode(CARD).epsilon // 2)  # claims half of what it costs
-    assert code(round_frame(arena.keys[1], 1, 3, bytes(liar))) == wire.ERR_NOT_CERTIFIED
-    assert code(round_frame(arena.keys[1], 1, 3, k=D)) == wire.ERR_POLICY
-    assert read_ledger(arena, 1).spent == 0
-    for _ in range(5):
-        assert code(round_frame(arena.keys[1], 1, 3)) == wire.REPORT
-    assert code(round_frame(arena.keys[1], 1, 3, shift=1)) == wire.ERR_CHANGED_ROUND
-    assert code(round_frame(arena.keys[1], 1, 2)) == wire.ERR_OLD_ROUND
-    assert read_ledger(arena, 1).spent == COST
-    number = 3
-    while read_ledger(arena, 1).spent + COST <= arena.budget:
-        number += 1
-        assert code(round_frame(arena.keys[1], 1, number)) == wire.REPORT
-    assert code(round_frame(arena.keys[1], 1, number + 1)) == wire.ERR_BUDGET
-    assert read_ledger(arena, 1).spent == arena.budget
-
-
-def test_whoever_has_the_fleet_key_is_held_to_the_pause_and_to_small_steps(arena, host):
-    wait_for_hello(host)
-    arena.fleet.boards[0].kill()
-    arena.write_network(pause=2)
-    arena.fleet.boards[0].start()
-    assert answers(host, PATIENCE, 2)[-1][1][0] == wire.HELLO
-    paid = []  # when each report was asked for, and when it was here
-    number = 0
-    end = time.monotonic() + 120
-    while len(paid) < 3:
-        assert time.monotonic() < end
-        number += 1
-        asked = time.monotonic()
-        frame = round_frame(arena.fleet_key, wire.FLEET, number)
-        replies = ask(host, "tern/round", frame, 3)
-        (reply,) = [reply for reply in replies if frames.address(reply)[0] == 1]
-        if reply[0] == wire.REPORT:
-            paid.append((asked, time.monotonic()))
-        else:
-            assert errors([reply], arena, frame)[0][2] == wire.ERR_TOO_SOON
-        assert read_ledger(arena, 1).spent == len(paid) * COST
-        time.sleep(0.1)
-    assert number > len(paid), "some were refused"
-    assert all(here - asked > 1.8 for (asked, _), (_, here) in pairwise(paid))
-    last = read_ledger(arena, 1).round
-    far = round_frame(arena.fleet_key, wire.FLEET, last + wire.FLEET_AHEAD + 1)
-    found = {error[0]: error[2:] for error in errors(ask(host, "tern/round", far, 3), arena, far)}
-    assert found[1] == (wire.ERR_AHEAD, last)
-    assert read_ledger(arena, 1).round == last
-
-
 # The host
 
 
@@ -297,17 +173,6 @@ def finish(process, timeout=180, code=0):
 def ends(lines):
     """What was told of each round when it ended."""
     return [line for line in lines if line.get("event") == "end"]
-
-
-def test_a_round_ends_at_its_quorum_or_deadline_without_those_that_are_gone(arena):
-    with Store(arena.path, create=False, beside=True) as store:
-        keys.add(store, [1000])  # a device that nobody has built
-    for rounds, ended, options, code in (
-        (1, "quorum", {"quorum": 0.75}, 0),
-        (2, "deadline", {"deadline": 8}, SHORT),
-    ):
-        lines = finish(serve(arena, **options, rounds=rounds), code=code)
-        assert [(line["reports"], line["ended"]) for line in ends(lines)] == [(3, ended)]
 
 
 def test_a_device_that_is_revoked_is_refused_at_once(arena):

@@ -150,31 +150,11 @@ def test_serve_for_people_and_for_prometheus(fleet, micropython, serving):
     assert out.splitlines()[-1].startswith("values reached to ")
 
 
-def test_a_port_for_metrics_that_is_taken(fleet):
-    path, _ = fleet
-    port = free_port()
-    tern("broker", "config", path.parent / "broker", "--store", path, "--port", port, "--json")
-    with Mosquitto(path.parent / "broker"):
-        process = serve(path, path.parent / "broker", "--metrics", str(port))
-        _, err = process.communicate(timeout=120)
-    assert process.returncode == 2
-    assert f"port {port} cannot be had" in err
-
-
 def test_bench_ingest():
-    result = ingest.run(10_000)
-    assert (result["lost"], result["counted_twice"], result["not_counted"]) == (0, 0, 0)
-    assert (result["reports"], result["duplicates"], result["messages"]) == (10_000, 100, 10_100)
-    assert result["reports_per_s"] > 0
-    assert result["client_only_messages_per_s"] > 0
-    assert result["ratio"] == pytest.approx(
-        result["messages_per_s"] / result["client_only_messages_per_s"], abs=1e-4
+    alone = ingest.run(2_000)
+    assert alone["ratio"] == pytest.approx(
+        alone["messages_per_s"] / alone["client_only_messages_per_s"], abs=1e-4
     )
-    assert result["peak_rss_bytes"] > 0
-    assert result["not_as_sent"] == 0
-
-
-def test_bench_ingest_of_many_reports_in_a_message():
     result = ingest.run(25_000, batch=32)
     mistakes = ("lost", "counted_twice", "not_counted", "not_as_sent")
     assert {name: result[name] for name in mistakes} == dict.fromkeys(mistakes, 0)

@@ -1,11 +1,9 @@
 """Runs of every algorithm over a broker: the commands as people type them, and boards, brokers and hosts that die."""
 
 import json
-import os
 import signal
 import threading
 import time
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -26,14 +24,6 @@ from ternhost.store.store import Store
 
 CLIENTS = 24
 IRIS = ("--dataset", "iris")
-PLANNED = {
-    "train": ("--reports", CLIENTS, "--group", 12),
-    "train --epsilons": ("--epsilons", "1:0.5,4:0.5", "--reports", CLIENTS, "--group", 12),
-    "train --algorithm fedavg": ("--clients", CLIENTS, "--records", 1, "--rounds", 2, "--share", 0.5),
-    "train --algorithm hiera": ("--epsilon", 9, "--budgets", "3,2,1", "--reports", CLIENTS),
-    "collect": ("--epsilon", 8),
-    "infer": ("--epsilon", 20),
-}
 SERVED = {
     "fedsgd": (),
     "personalised": ("--epsilons", "1:0.5,4:0.5"),
@@ -64,19 +54,6 @@ def user(tmp_path_factory):
         mosquitto.wait()
 
 
-@pytest.mark.parametrize("command", PLANNED)
-def test_the_commands_over_a_broker(user, command):
-    """Exit code 0, one JSON object, every client, a page; nothing to complain of."""
-    words = (*command.split(" --epsilons")[0].split(), *PLANNED[command], *IRIS)
-    page = () if command == "train" else ("--no-report",)  # drawn in tests/unit/test_report.py
-    done = rig.tern(*words, *page, "--fleet", "mqtt:my-broker", "--json", cwd=user)
-    result = done.json
-    assert (result["reports"], result["asked"], result["refusals"]) == (CLIENTS, CLIENTS, 0)
-    assert (user / result["directory"] / "report.html").exists() is not bool(page)
-    assert result["store"] == "my-broker/store.sqlite"
-    assert "tern:" not in done.err
-
-
 def retained_model(broker, path):
     """The MODEL that the broker of a directory retains for the boards, and the key of the fleet in the store."""
     with Store(path, beside=True) as store:
@@ -90,7 +67,13 @@ def retained_model(broker, path):
 
 def test_what_a_run_has_learned_is_kept_for_the_boards(user):
     """Sealed with the fleet's key; a board that comes later gets it."""
-    tern(user, "train", *PLANNED["train"], *IRIS, "--fleet", "mqtt:my-broker", "--no-report")
+    words = ("--reports", CLIENTS, "--group", 12, *IRIS, "--fleet", "mqtt:my-broker", "--json")
+    done = rig.tern("train", *words, cwd=user)
+    result = done.json
+    assert (result["reports"], result["asked"], result["refusals"]) == (CLIENTS, CLIENTS, 0)
+    assert (user / result["directory"] / "report.html").exists()
+    assert result["store"] == "my-broker/store.sqlite"
+    assert "tern:" not in done.err
     path = user / "my-broker" / "store.sqlite"
     with Store(path, beside=True) as store:
         last, weights = store.last_round(), stores.weights(store, store.last_round())
@@ -207,28 +190,7 @@ class Watch:
 TRAIN = {"dataset": "iris", "clients": CLIENTS, "records": 1, "rounds": 6, "share": 0.5, "epsilon": "8"}
 
 
-def test_a_board_that_is_killed_is_told_of_and_left_out(behind):
-    """The two others answer every round, and no round but the first without it waits for it."""
-    watch = Watch(behind.emulated.boards[1].kill, after=14)
-    result = rig.finish("fedavg", **TRAIN, fleet=behind.name, silence=8.0, watcher=watch.watcher())
-    gone = watch.when("board 00000009 is gone from the broker")
-    left_out = watch.when("board 00000009 has been silent for 8 s, and is left out")
-    assert gone < left_out < float("inf")
-    assert left_out > 7.5
-    assert sum("left out" in text for _, text in watch.said) == 1
-    assert exit_code(result) == SHORT
-    assert result["rounds"] == 6
-    assert result["reports"] == result["asked"] - result["missing"]
-    with Store(behind.path) as store:
-        answered = [{device for device, _ in store.reports(number)} for number in (3, 4, 5, 6)]
-        asked = [set(asked.cohorts[0].devices) for asked in store.rounds() if asked.number > 2]
-    other = set(range(9, 17))
-    assert answered == [devices - other for devices in asked]
-    after = [at for at, _ in watch.ends]
-    assert after[-1] - after[-4] < 3 * 8.0, "the last rounds wait for nobody"
-
-
-def test_a_board_that_comes_back_takes_part_again(behind):
+def test_a_board_that_is_killed_is_told_of_left_out_and_taken_back(behind):
     board = behind.emulated.boards[1]
     started = []
     watch = Watch(board.kill, after=14)
@@ -241,7 +203,12 @@ def test_a_board_that_comes_back_takes_part_again(behind):
 
     watcher = Watcher(status=status, warn=watch._warn)
     result = rig.finish("fedavg", **{**TRAIN, "rounds": 30}, fleet=behind.name, silence=1.0, watcher=watcher)
-    assert watch.heard("board 00000009 is back")
+    gone = watch.when("board 00000009 is gone from the broker")
+    left_out = watch.when("board 00000009 has been silent for 1 s, and is left out")
+    assert gone < left_out < watch.when("board 00000009 is back") < float("inf")
+    assert sum("left out" in text for _, text in watch.said) == 1
+    assert (exit_code(result), result["rounds"]) == (SHORT, 30)
+    assert result["reports"] == result["asked"] - result["missing"]
     with Store(behind.path) as store:
         last = store.last_round()
         found = {device for number in range(last - 10, last + 1) for device, _ in store.reports(number)}
@@ -281,75 +248,3 @@ def test_a_broker_that_dies_under_a_run_is_told_of_and_waited_for(behind):
     assert watch.when("is gone; waiting for it") + 5.5 < watch.when("is there again") < float("inf")
     assert [text for _, text in watch.said if "board" in text] == []
     assert (exit_code(result), result["reports"]) == (OK, 6 * CLIENTS / 2)
-
-
-def test_a_broker_that_dies_between_rounds(behind):
-    """A fleet that is served, and announced to: the next round begins when the broker is back."""
-    watch = Watch(behind.broker.kill, after=CLIENTS)
-    watch.answers["is gone; waiting for it"] = threading.Timer(1.0, behind.broker.start).start
-    host = rig.serve("fedsgd", {"dataset": "iris"}, behind.name, watch.watcher(), rounds=3, interval=1.0)
-    with host as run:
-        result = run.run()
-    assert [reports for _, reports in watch.ends] == [CLIENTS] * 3
-    assert result["missing"] == 0
-    assert not watch.answers, "it was told that the broker is gone"
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("algorithm", ["fedavg", "collect"])
-def test_a_host_that_is_killed_counts_every_report_once(behind, algorithm, tmp_path):
-    words = {
-        "fedavg": ("train", "--algorithm", "fedavg", "--clients", CLIENTS, "--records", 1, "--rounds", 6,
-                   "--share", 0.5, "--epsilon", 8),
-        "collect": ("collect", "--epsilon", 8),
-    }[algorithm]  # fmt: skip
-    total = {"fedavg": 72, "collect": CLIENTS}[algorithm]
-    source = np.random.default_rng()  # at random points, which a failure tells
-    points = sorted(source.choice(np.arange(1, total), 2, replace=False).tolist())
-    print("killed after", points)
-    command, *rest = words
-    host = rig.Train(
-        *rest, *IRIS, "--fleet", behind.name, "--name", "one", "--no-report",
-        command=command, stop_after=points[0], cwd=tmp_path,
-    )  # fmt: skip
-    killed = 0
-    for following in (*points[1:], 0):
-        if not stops(host):
-            break  # what was left came in one commit
-        killed += 1
-        host.signal(signal.SIGKILL)
-        assert host.finish()[0] == -signal.SIGKILL
-        host = rig.Train(
-            "--resume", "one", "--no-report", "--json", command=command, stop_after=following, cwd=tmp_path
-        )
-    assert killed
-    code, out, err = host.finish()
-    assert code == 0, err
-    result = json.loads(out)
-    assert (result["reports"], result["missing"]) == (total, 0)
-    with Store(behind.path) as store:
-        paid = Counter()
-        for number in range(1, store.last_round() + 1):
-            paid.update(device for device, _ in store.reports(number))
-        assert paid.total() == total
-        again = rig.replay(store)
-    cost = (
-        result["classes"][0]["epsilon_per_report"] if algorithm == "fedavg" else result["epsilon_per_client"]
-    )
-    for device, (spent, *_) in rig.read_ledgers(behind.directories).items():
-        assert spent == pytest.approx(paid[device] * cost * 1e6, abs=1), device
-    if algorithm == "fedavg":
-        assert result["weights"] == again.weights.tolist()
-    else:
-        assert result["attributes"] == again.result([])["attributes"]
-
-
-def stops(host):
-    """Whether it stops, and does not end before."""
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        found = os.waitid(os.P_PID, host.process.pid, os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if found:
-            return found.si_code == os.CLD_STOPPED
-        time.sleep(0.01)
-    raise AssertionError("it neither stops nor ends")

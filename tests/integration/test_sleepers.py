@@ -51,6 +51,7 @@ def test_a_board_is_provisioned_to_sleep_and_to_wake_up_for_good(tmp_path):
                 assert sleepers.wakes(store) == ({7: wake} if wake else {})
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("share", ["1", "0.67"], ids=["announced", "asked one by one"])
 def test_boards_that_wake_now_and_then_are_counted_and_pay_for_nothing_else(place, share, micropython):
     folder, path, boards = place

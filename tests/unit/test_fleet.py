@@ -118,12 +118,6 @@ def test_the_device_reads_what_was_provisioned(tmp_path):
         np.testing.assert_array_equal(row, records[i])
 
 
-def test_new_keys_differ():
-    keys = new_keys(range(1, 1001))
-    assert len(set(keys.values())) == 1000
-    assert {len(key) for key in keys.values()} == {wire.KEY_BYTES}
-
-
 def test_a_board_is_not_provisioned_over(tmp_path):
     provision_board(tmp_path / "board", 1, [bytes(32)], rows(1), POLICY)
     before = (tmp_path / "board" / storage.ledger_name(1)).read_bytes()
@@ -175,19 +169,6 @@ QUESTION = Question(wire.SVM, [0] * 4, -12, CARD, 1)
 
 def driver(store, ports, warn=print):
     return BoardsDriver(store, Ports(ports), Terms(), warn=warn)
-
-
-def test_a_round_without_processes(site):
-    store, ports = site
-    with driver(store, ports) as boards:
-        assert boards.devices == list(range(1, 31))
-        for number in (1, 2):
-            assert boards.next_round(number) == number
-            boards.open(number, [(QUESTION, boards.devices)])
-            result = boards.collect(number)
-            assert (result.reports, result.cohorts[0].counts.sum()) == (30, 30)
-            store.end_round(number, result.ended)
-        assert boards.next_round(1) == 3
 
 
 def test_a_round_that_was_under_way_is_taken_up(site):

@@ -44,7 +44,7 @@ MOST_LINES = {
     "ternhost/learn": 3610,
     "ternhost/privacy": 3145,
     "ternhost/provision": 318,
-    "ternhost/reach": 8414,
+    "ternhost/reach": 8409,
     "ternhost/run": 2611,
     "ternhost/store": 1656,
     "ternhost/vectorised": 691,

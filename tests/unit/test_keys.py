@@ -59,14 +59,6 @@ def test_add_list_rotate_revoke(store):
     assert keys.list_devices(store)[0].revoked is None
 
 
-def test_the_fleet_key_stays(store, tmp_path):
-    fleet = keys.fleet_key(store)
-    assert len(fleet.key) == 32
-    assert keys.fleet_key(store) == fleet
-    with Store(tmp_path / "store.sqlite", beside=True) as beside:
-        assert keys.fleet_key(beside) == fleet
-
-
 def test_an_epoch_is_the_second_in_which_its_key_was_made(store, monkeypatch):
     """Since 2020, UTC; or the next number, where the clock says no later one."""
     clock = datetime(2030, 1, 2, tzinfo=UTC).timestamp()

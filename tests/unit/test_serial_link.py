@@ -267,27 +267,14 @@ def test_what_has_no_scheme_of_a_link_is_a_port_of_pyserial(peer, events):
             open_link(port, events)
 
 
-def test_a_socket_is_a_port(events, monkeypatch):
-    monkeypatch.setattr(links, "HELLO_EVERY", 60)  # one question, for one answer
+def test_a_socket_is_a_port(events):
+    report = bytes([wire.REPORT]) + bytes(range(20))
     with socket.create_server(("127.0.0.1", 0)) as server:
         link = SerialLink(f"socket://127.0.0.1:{server.getsockname()[1]}", events)
         board, _ = server.accept()
         with board:
-            board.settimeout(60)
-
-            def answer():
-                receiver = frames.Receiver()
-                while True:
-                    receiver.give(board.recv(1))
-                    if (n := receiver.next()) > 0:
-                        nonce = frames.decode_hello_request(bytes(receiver.frame[:n]))
-                        board.sendall(cobs(hello(nonce)))
-                        return
-
-            thread = threading.Thread(target=answer)
-            thread.start()
-            assert link.hello(60).clients == 3
-            thread.join()
+            board.sendall(cobs(report))
+            assert events.get(timeout=60).frames == [report]
         assert events.get(timeout=60).error
         link.close()
 

@@ -105,11 +105,9 @@ def _certificate(
         )
     )
     if names:
-        builder = builder.add_extension(
-            x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False
-        )
+        alternatives = [
+            x509.IPAddress(ipaddress.ip_address(name)) if is_address(name) else x509.DNSName(name)
+            for name in names
+        ]
+        builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
     return builder.sign(signer, hashes.SHA256())
-
-
-def _alternative(name: str) -> x509.GeneralName:
-    return x509.IPAddress(ipaddress.ip_address(name)) if is_address(name) else x509.DNSName(name)

@@ -56,7 +56,7 @@ class Notices:
         self._link = _NoticeLink(access, will, self._send_all)
         self._began = time.monotonic()
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._connecting = asyncio.run_coroutine_threadsafe(self._connect(), self._loop)
 
@@ -79,10 +79,7 @@ class Notices:
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
-
-    def _run(self) -> None:
-        self._loop.run_forever()
-        self._loop.close()
+            self._loop.close()
 
     async def _connect(self) -> None:
         try:
