@@ -15,12 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from tern.fixed import ONE
+from tern.lhp import Hierarchy
 from ternhost import datasets
 from ternhost.datasets import synthetic
 from ternhost.experiments import baseline
@@ -150,7 +151,9 @@ def _graded(of: lhp.Composite, x: Floats, levels_of: Floats | None = None) -> Ca
 
 
 def _level(of: lhp.Composite, x: Floats) -> npt.NDArray[np.int64]:
-    level: npt.NDArray[np.int64] = (x[..., None] * ONE < np.array(of.card.hierarchy.bounds)).sum(axis=-1)
+    level: npt.NDArray[np.int64] = (
+        x[..., None] * ONE < np.array(cast(Hierarchy, of.card.hierarchy).bounds)
+    ).sum(axis=-1)
     return level
 
 

@@ -39,7 +39,7 @@ class Release:
         return self.epsilon * self.values * self.times
 
 
-@dataclass(frozen=True)
+@dataclass
 class Account:
     """What a client reports in a run (any client, where all are alike), and its budget if it has one.
 
