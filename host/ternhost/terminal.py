@@ -39,6 +39,8 @@ class Progress:
     told every `every` seconds, with the time since the beginning, however long the step takes.
     """
 
+    _leave = ERASE_LINE  # what follows the step that is drawn before anything else is; "\n" keeps it
+
     def __init__(
         self, name: str = "", *, quiet: bool = False, stream: TextIO | None = None, every: float = EVERY
     ) -> None:
@@ -50,6 +52,7 @@ class Progress:
         self._every = every
         self._start = time.monotonic()
         self._latest = ""
+        self._wrote = 0.0  # when anything was
         self._drawn = False
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -69,18 +72,16 @@ class Progress:
         with self._lock:
             self._latest = text = visible(text, lines=True)
             if not self._quiet:
-                self.write(ERASE_LINE * self._drawn + self._head + text + "\n")
-                self._drawn = False
+                self._write_line(self._head + text)
         self._watch()
 
-    def close(self, keep: bool = False) -> None:
-        """End it. keep: leave the last step on the terminal instead of erasing it."""
+    def close(self) -> None:
+        """End it."""
         self._ended.set()
         if self._thread:
             self._thread.join()
-        if self._drawn:
-            self.write("\n" if keep else ERASE_LINE)
-            self._drawn = False
+        self.write(self._leave * self._drawn)
+        self._drawn = False
 
     def __enter__(self) -> Self:
         return self
@@ -97,12 +98,19 @@ class Progress:
 
     def repeat(self) -> None:
         """Write the latest line again every so often, until the end: in a thread of its own."""
-        while not self._ended.wait(self._every):
+        while not self._ended.wait(self._every / 4):
             with self._lock:
-                self.write(f"{self._head}{self._latest} ({_duration(time.monotonic() - self._start)})\n")
+                now = time.monotonic()
+                if now - self._wrote >= 0.75 * self._every:
+                    self.write(f"{self._head}{self._latest} ({_duration(now - self._start)})\n")
+
+    def _write_line(self, text: str) -> None:
+        self.write(f"{self._leave * self._drawn}{text}\n")
+        self._drawn = False
 
     def write(self, text: str) -> None:
         """Write text; a reader that has gone must not end the command."""
+        self._wrote = time.monotonic()
         with contextlib.suppress(OSError, ValueError):
             self._stream.write(text)
             self._stream.flush()

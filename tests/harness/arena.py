@@ -297,8 +297,7 @@ class Arena:
 
     def summary(self):
         """What was injected, and what the hosts made of it (of each process, as it last said)."""
-        fates = {}
-        latest = {}
+        fates, latest = Counter(), Counter()
         for line in (self.directory / "host.log").read_text().splitlines():
             try:
                 status = json.loads(line)
@@ -306,12 +305,10 @@ class Arena:
                 continue
             if "frames" not in status:  # a note, or the result
                 continue
-            if status["frames"].get("accepted", 0) < latest.get("accepted", 0):  # the next process
-                for fate, count in latest.items():
-                    fates[fate] = fates.get(fate, 0) + count
-            latest = status["frames"]
-        for fate, count in latest.items():
-            fates[fate] = fates.get(fate, 0) + count
+            if status["frames"].get("accepted", 0) < latest["accepted"]:  # the next process
+                fates += latest
+            latest = Counter(status["frames"])
+        fates += latest
         with Store(self.path, create=False, beside=True) as store:
             accepted = store.report_count()
         return {

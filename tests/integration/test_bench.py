@@ -10,7 +10,7 @@ from terntools.emulators import catalogue
 
 def test_figures_summary_and_page_of_an_emulated_device():
     said = []
-    result = latency.measure("emulated:1", latency.Case(d=4), names=("duchi",), tell=said.append)
+    result = latency.measure("emulated:1", latency.Case(d=4), said.append, names=("duchi",))
     assert said
     report = result["us_per_report"]
     assert 0 < report["median"] <= report["slowest"]

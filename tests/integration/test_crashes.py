@@ -157,24 +157,3 @@ def test_a_full_disk_says_how_to_go_on(run):
     code, _, err = resume(run).finish()
     assert code == 0, err
     assert_finished_exactly(run, before)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (("--resume", "nowhere"), 2, "there is no run 'nowhere'"),
-        (("--resume", "nowhere", "--epsilon", 3), 2, "--epsilon cannot be changed"),
-        (("--fleet", "port:/dev/nothing"), 3, "there is no port"),
-        (("--reports", 10**7), 2, "each of which reports once"),
-        (("--k", 99), 2, "coordinates"),
-        (("--mechanism", "nothing"), 2, "there is no mechanism 'nothing'"),
-        (("--store", "/proc/no/store"), 5, "/proc/no"),
-    ],
-)
-def test_bad_input_as_a_new_user_would_give_it(tmp_path, micropython, arguments, code, message):
-    begun = () if "--resume" in arguments else ("--reports", 10, "--group", 10, "--fleet", "emulated:1")
-    done = rig.tern("train", *begun, *arguments, cwd=tmp_path)
-    assert (done.code, done.out) == (code, "")
-    assert message in done.err
-    assert done.err.startswith("tern: ")
-    assert "Traceback" not in done.err

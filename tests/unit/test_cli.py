@@ -28,12 +28,7 @@ def commands(parser, path=("tern",)):
     ]
 
 
-COMMANDS = commands(cli.build_parser())
-
-
-def test_every_named_command_exists():
-    assert len(cli.COMMANDS) > 15
-    assert all(callable(command.add_parser) for command in cli.COMMANDS.values())
+COMMANDS = commands(cli.build_parser())  # of all modules; each has to be there
 
 
 @pytest.mark.parametrize(("words", "parser"), COMMANDS, ids=[words for words, _ in COMMANDS])

@@ -5,7 +5,6 @@ import os
 import shutil
 import sqlite3
 from contextlib import contextmanager
-from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -228,16 +227,6 @@ def test_only_some_columns_can_be_read_and_nothing_be_written(store):
     database.close()
 
 
-def test_nothing_of_the_store_s_keys_is_in_a_snapshot(store):
-    a_round(store, 1)
-    reports(store, 1, 1, 30)
-    end(store, 1)
-    with Reader(store.path) as reader:
-        told = json.dumps(asdict(reader.snapshot()))
-    for key in [*KEYS.values(), b"\x77" * 32]:
-        assert key.hex() not in told
-
-
 @contextmanager
 def locked(path):
     locker = sqlite3.connect(path, isolation_level=None)
@@ -282,35 +271,27 @@ def test_a_store_that_vanishes_and_one_that_takes_its_place_are_survived(store, 
         assert reader.snapshot().run.name == "first"
 
 
-def test_what_is_no_store_of_this_version_is_refused_with_what_to_do(store, tmp_path):
+def refusal(path):
+    with pytest.raises(StorageError) as caught, Reader(path) as reader:
+        reader.snapshot()
+    assert caught.value.hint
+    return caught.value.message
+
+
+def test_what_is_no_store_of_this_version_and_torn_pages_are_refused_with_what_to_do(store):
     for number in range(1, 60):
         a_round(store, number)
         end(store, number)
     store.close()
-    path = tmp_path / "other.sqlite"
-    for pragma, words in (
-        ("application_id = 1", "not a store of tern"),
-        (f"user_version = {schema.VERSION - 1}", "older version"),
-        (f"user_version = {schema.VERSION + 1}", "newer version"),
-    ):
-        with Store(path):
-            pass
-        database = sqlite3.connect(path)
-        database.execute(f"PRAGMA {pragma}")
-        database.close()
-        with pytest.raises(StorageError, match=words) as caught, Reader(path) as reader:
-            reader.snapshot()
-        assert caught.value.hint
-        path.unlink()
-    whole = store.path.read_bytes()
-    for data, words in (
-        (b"x" * 5000, "not a store of tern"),
-        (whole[:4096] + b"\xff" * (len(whole) - 4096), "is damaged"),
-    ):
-        path.write_bytes(data)
-        with pytest.raises(StorageError, match=words) as caught, Reader(path) as reader:
-            reader.snapshot()
-        assert caught.value.hint
+    data = store.path.read_bytes()
+    database = sqlite3.connect(store.path)
+    database.execute(f"PRAGMA user_version = {schema.VERSION - 1}")
+    database.close()
+    assert "older version" in refusal(store.path)
+    store.path.write_bytes(b"x" * 5000)
+    assert "not a store of tern" in refusal(store.path)
+    store.path.write_bytes(data[:4096] + b"\xff" * (len(data) - 4096))
+    assert "is damaged" in refusal(store.path)
 
 
 @pytest.mark.parametrize(
@@ -337,9 +318,7 @@ def test_torn_contents_are_said_to_be_torn(store, statement):
         database.execute(statement)
         database.commit()
         database.close()
-        with pytest.raises(StorageError, match="is damaged") as caught, Reader(store.path) as reader:
-            reader.snapshot()
-        assert caught.value.hint
+        assert "is damaged" in refusal(store.path)
         assert before.snapshot().run.name == whole.run.name
 
 

@@ -32,7 +32,7 @@ def test_flights_are_all_that_arrived(flights):
     assert flights.features.shape == (327_346, 28)
     assert flights.dimension == 28 == len(flights.feature_names)
     assert flights.features.dtype == np.int16 == flights.labels.dtype
-    assert flights.task == datasets.CLASSIFICATION
+    assert flights.task == datasets.CLASSIFICATION == datasets.task_of("flights")
     assert set(np.unique(flights.labels)) == {-ONE, ONE}
     assert np.abs(flights.features.astype(int)).max() == ONE
     assert (flights.features[:, 0] == ONE).all()
@@ -62,13 +62,6 @@ def test_the_split_is_fixed_and_a_tenth(flights):
     assert {int(n) for n in np.add.reduceat(again[:327_000], np.arange(0, 327_000, 1000))} <= set(
         range(95, 106)
     )
-
-
-def test_records_are_rows_with_the_label_last(flights):
-    rows = flights.records([3, 1])
-    assert rows.shape == (2, 29)
-    assert (rows[0, :28] == flights.features[3]).all()
-    assert rows[1, 28] == flights.labels[1]
 
 
 def test_the_cache_gives_the_same(flights, cache, monkeypatch):
@@ -136,6 +129,7 @@ def test_planned_flights_are_the_same_without_what_is_known_at_departure(flights
     """UA 1545 of a Tuesday again."""
     planned = datasets.load("flights-planned")
     assert planned.features.shape == (327_346, 31)
+    assert planned.task == datasets.CLASSIFICATION == datasets.task_of("flights-planned")
     assert planned.feature_names[0] == "constant"
     assert not any("delay" in name for name in planned.feature_names)
     assert np.abs(planned.features.astype(int)).max() == ONE
@@ -170,12 +164,6 @@ def test_an_unknown_name_lists_the_known_ones():
     assert "flights" in caught.value.hint
     with pytest.raises(UsageError, match="no file to name"):
         datasets.load("flights:somewhere")
-
-
-@pytest.mark.parametrize("name", [name for name in datasets.DATASETS if name not in datasets.FILES])
-def test_the_task_of_a_name_is_that_of_its_records(name, cache):
-    assert datasets.task_of(name) == datasets.load(name).task
-    assert datasets.task_of("ipums-regression:some/file") == datasets.REGRESSION
 
 
 def test_to_fixed():

@@ -277,6 +277,7 @@ def test_ipums_income(folder):
     assert data.features[:, 3:].tolist() == [[ONE, -ONE, ONE], [-ONE, -ONE, -ONE], [-ONE, ONE, -ONE]]
     regression = datasets.load("ipums-regression")
     assert (regression.name, regression.feature_names) == ("ipums-regression", data.feature_names)
+    assert datasets.task_of("ipums-regression:some/file") == REGRESSION
     assert (regression.task, regression.labels.tolist()) == (REGRESSION, [ONE, -ONE // 2, 0])
     for label in ("SEX", "WEIGHT"):
         with pytest.raises(UsageError, match="no numeric attribute") as caught:
@@ -392,7 +393,7 @@ def test_sets_without_files(name, records, dimension, task):
     assert data.features.shape == (records, dimension)
     assert data.features.dtype == np.int16
     assert len(data.feature_names) == len(set(data.feature_names)) == dimension
-    assert data.task == task
+    assert data.task == task == datasets.task_of(name)
     assert (data.features[:, 0] == ONE).all()
     assert np.abs(data.features.astype(int)).max() <= ONE
     assert np.abs(data.labels.astype(int)).max() <= ONE

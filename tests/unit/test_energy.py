@@ -20,8 +20,7 @@ from ternhost.cli import main
 from ternhost.errors import DeviceError, TernError, UsageError
 from terntools.bench import battery, current_model, energy
 from terntools.bench.battery import Phase, Wakes
-from terntools.bench.meters import ina, ppk2
-from terntools.bench.meters.csv import Csv
+from terntools.bench.meters import csv, ina, ppk2
 from terntools.bench.meters.joulescope import from_samples
 from terntools.bench.meters.ppk2 import Ppk2
 
@@ -307,7 +306,7 @@ def test_exports_of_other_instruments(tmp_path, names, scales, delimiter, volts)
         lines.append(delimiter.join(f"{value:.9g}" for value in (*row, int(marker[i]))))
     path = tmp_path / "export.csv"
     path.write_text("\n".join(lines))
-    check(energy.measure(Csv(path, volts).record(), 1, "x"))
+    check(energy.measure(csv.read(path, volts), 1, "x"))
 
 
 @pytest.mark.parametrize(
@@ -325,7 +324,7 @@ def test_files_that_are_no_export(tmp_path, text, message):
     path = tmp_path / "bad.csv"
     path.write_text(text)
     with pytest.raises(UsageError, match=message):
-        Csv(path).record()
+        csv.read(path)
 
 
 # --- Model --------------------------------------------------------------------------------------------------

@@ -147,7 +147,8 @@ def _answered(client, number, row, buckets):
     return list(answerer.values(holder, records, SimpleNamespace(symbols=buckets))[: len(row)])
 
 
-@pytest.mark.parametrize(("one", "other"), [(0, 1), (17, 8190)])
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(("one", "other"), [(17, 8190), (0, 1)])
 def test_any_two_categories_collide_as_often_as_the_law_says(one, other):
     # all 8191**2 hashes
     buckets = np.array([2, 4, 55])

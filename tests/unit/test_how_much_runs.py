@@ -8,17 +8,19 @@ import pytest
 
 pytestmark = pytest.mark.slow  # pytest starts anew in each
 ROOT = Path(__file__).parents[2]
-
-
 FILES = ("tests/unit/test_optimal.py", "tests/unit/test_certify.py")
+
+
+def planned(*words):
+    """What pytest says with these words, in a process of its own."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
 def collected(*options):
     """The cases that pytest would run of FILES, by test."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-only", *options]
-    ended = subprocess.run([*command, *FILES], cwd=ROOT, capture_output=True, text=True, check=True)
     cases = {}
-    for line in ended.stdout.splitlines():
+    for line in planned("--collect-only", *options, *FILES).splitlines():
         test, _, case = line.partition("::")[2].partition("[")
         cases.setdefault(test, []).append(case.rstrip("]"))
     return cases
@@ -31,9 +33,9 @@ def test_of_a_sampled_test_the_ends_are_there_and_an_exhaustive_case_is_left_out
     assert whole[sampled] == ["1e-06-4", "0.01-3", "12.0-4", "20.0-4", "20.0-3"]
     assert usual[exhaustive] == ["duchi-None", "three-outputs-None"]
     assert whole[exhaustive] == ["duchi-None", "three-outputs-None", "pm-sub-None"]
-    assert collected("-k", "the_ends and 0.01", "--exhaustive")[sampled] == ["0.01-3"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("options", "there"), [((), False), (("--exhaustive",), True)])
 def test_a_target_is_spared_what_takes_long(options, there):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--setup-plan", "-rs"]

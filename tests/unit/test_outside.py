@@ -190,10 +190,6 @@ def test_its_mechanism_is_compared_with_tern_s_own(outside):
     assert list(Options().compared("duchi")) == ["duchi", "flipped"]
 
 
-def test_inference_goes_on_beside_them(outside, tern):
-    assert tern("infer", "--fleet", "simulated:75", "--epsilon", "8", "--no-report")["reports"] == 75
-
-
 def test_what_they_refuse_is_told_as_tern_s_own(outside, capsys):
     for argv, words in (
         ([*SIGNS[:-2], "--flip", "0.7"], "--flip must be 0 or more and less than 0.5, not 0.7"),

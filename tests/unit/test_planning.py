@@ -15,23 +15,13 @@ def curve(*means, half=0.01):
     return [{"reports": n, "mean": mean, "low": mean - half, "high": mean + half} for n, mean in rows]
 
 
-def test_a_goal_between_two_points_is_on_a_line_over_the_logarithm():
-    found = planning.reached(curve(0.5, 0.6, 0.8), 0.7, 1)
-    assert found["reports"] == 32_000  # 10**4.5, up to two digits
-    assert found["least"] < found["reports"] < found["most"]
-
-
-def test_of_a_loss_less_is_better():
-    found = planning.reached(curve(0.8, 0.6, 0.5), 0.7, -1)
-    assert found["reports"] == 3_200
-    assert found["least"] < found["reports"] < found["most"]
-
-
-def test_a_goal_that_was_reached_by_chance_is_not_reached():
-    assert planning.reached(curve(0.75, 0.6, 0.8), 0.7, 1)["reports"] > 10_000
-
-
-def test_a_goal_at_the_first_point_and_one_beyond_the_last():
+def test_where_a_curve_reaches_a_goal():
+    # On a line over the logarithm, up to two digits; of a loss less is better.
+    for means, sign, reports in (((0.5, 0.6, 0.8), 1, 32_000), ((0.8, 0.6, 0.5), -1, 3_200)):
+        found = planning.reached(curve(*means), 0.7, sign)
+        assert found["reports"] == reports
+        assert found["least"] < found["reports"] < found["most"]
+    assert planning.reached(curve(0.75, 0.6, 0.8), 0.7, 1)["reports"] > 10_000, "luck is not enough"
     assert planning.reached(curve(0.5, 0.6, 0.8), 0.4, 1)["reports"] == 1_000
     beyond = planning.reached(curve(0.5, 0.6, 0.8), 0.9, 1)
     assert (beyond["reports"], beyond["least"], beyond["most"]) == (None, None, None)

@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 
 import ternhost.privacy.cards
 from tern import card as cards
-from ternhost.errors import StorageError
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.privacy import base, certify, mechanisms
 from ternhost.privacy.mechanisms import lhp
@@ -103,11 +102,6 @@ def test_bars_differ_without_colour():
     ]
     assert min(np.abs(np.diff(grey))) > 0.1
     assert len(set(plots._HATCHES)) == len(plots._SHADES) == 5
-
-
-def test_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(StorageError, match="cannot be written"):
-        plots.save(FIGURES["spent"](), tmp_path / "no" / "figure.png")
 
 
 @pytest.mark.parametrize(("name", "levels"), [("hm-tp", None), ("pm-sub", 15)])

@@ -149,11 +149,6 @@ def test_every_way_to_stop_is_explained():
     assert all(words in rows[stopped] for stopped, words in ways.items())
 
 
-def test_silent_clients_have_spent_nothing():
-    assert report.spent(result()) == {result()["epsilon_per_client"]: 990, 0.0: 10}
-    assert report.spent(result(epsilon_spent=[[0.0, 3], [2.0, 997]])) == {0.0: 3, 2.0: 997}
-
-
 def test_a_regression_has_an_error_instead():
     of_regression = {
         name.replace("accuracy", "squared_error"): value
@@ -186,13 +181,11 @@ def test_a_model_of_records_that_only_devices_know_is_not_judged():
     assert "990 reports of 18 bytes each" in text
 
 
-def test_ledgers_are_told():
-    text = Page(render(epsilon_spent=[[0.0, 3], [1.5, 997]])).text
+def test_what_clients_have_spent_and_what_is_missing_are_told():
+    assert report.spent(result()) == {result()["epsilon_per_client"]: 990, 0.0: 10}, "the silent: nothing"
+    assert report.spent(result(epsilon_spent=[[0.0, 3], [2.0, 997]])) == {0.0: 3, 2.0: 997}
+    text = Page(render(epsilon_before=4.0, epsilon_spent=[[0.0, 3], [1.5, 997]])).text
     assert "most spent 1.5" in text
-
-
-def test_what_was_spent_before_and_what_is_missing_are_told():
-    text = Page(render(epsilon_before=4.0)).text
     assert "epsilon before 4 the most that a client had spent before this run" in text
     assert "missing 10 reports that were asked for" in text
     assert "missing" not in Page(render(missing=0)).text

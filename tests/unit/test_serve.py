@@ -48,7 +48,7 @@ def said(capsys):
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("algorithm", list(ALGORITHMS))
 def test_every_algorithm_is_served_and_goes_on_with_its_rounds_counted(algorithm, said):
-    words = [*FLEET, "--algorithm", algorithm]
+    words = [*FLEET, "--algorithm", algorithm, "--dataset", "iris"]
     code, first, lines = said(*words, "--rounds", "2")
     assert (code, first["event"], first["rounds"]) == (0, "result", 2)
     assert [line["round"] for line in lines if line["event"] == END] == [1, 2]
@@ -95,11 +95,12 @@ def test_a_store_is_of_one_model(said):
     assert (code, told["run"]) == (0, other["run"]), "how it is asked may change"
 
 
-def test_a_store_in_a_directory_is_found_again(said, here):
+def test_a_store_in_a_directory_is_found_again_and_the_last_round_makes_a_page(said, here, undrawn):
     (here / "mine").mkdir()
     for rounds in ("1", "2"):
-        code, result, _ = said(*FLEET[:2], "--store", "mine", "--no-report", "--rounds", rounds)
+        code, result, _ = said(*FLEET[:2], "--store", "mine", "--rounds", rounds)
         assert (code, result["rounds"]) == (0, int(rounds))
+        assert Path(result["report"]).is_file()
     assert said("--fleet", "simulated:60", "--store", "", "--rounds", "1")[0] == errors.USAGE
 
 
@@ -234,23 +235,13 @@ def test_a_run_under_way_keeps_its_store_to_itself(said):
     assert told["hint"] == "tern train --resume other"
 
 
-def test_the_last_of_the_rounds_makes_a_page(said, undrawn):
-    _, told, _ = said(*FLEET[:-1], "--rounds", "1")
-    assert Path(told["report"]).is_file()
-
-
-def test_what_goes_on_keeps_its_name(said):
-    said(*FLEET, "--rounds", "1", "--name", "mine")
-    assert said(*FLEET, "--rounds", "2", "--name", "mine")[0] == 0
-    code, told, _ = said(*FLEET, "--rounds", "3", "--name", "other")
+def test_what_goes_on_keeps_its_name_and_can_skip_rounds(said):
+    words = ["--fleet", "inprocess:2", *FLEET[2:]]
+    said(*words, "--rounds", "1", "--name", "mine")
+    code, told, _ = said(*words, "--rounds", "2", "--name", "other")
     assert code == errors.USAGE
     assert "the run mine goes on" in told["error"]
-
-
-def test_what_goes_on_can_skip_rounds(said):
-    words = ["--fleet", "inprocess:2", *FLEET[2:]]
-    said(*words, "--rounds", "1")
-    _, told, _ = said(*words, "--rounds", "2", "--after-round", "70")
+    _, told, _ = said(*words, "--rounds", "2", "--after-round", "70", "--name", "mine")
     assert [entry["round"] for entry in told["history"]] == [1, 71]
     _, told, _ = said(*words, "--rounds", "3", "--after-round", "70")
     assert [entry["round"] for entry in told["history"]] == [1, 71, 72]

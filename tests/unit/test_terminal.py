@@ -52,14 +52,6 @@ def test_steps_replace_each_other_and_lines_stay():
     )
 
 
-def test_the_last_step_may_stay():
-    out = Terminal()
-    progress = Progress(stream=out)
-    progress.step("100 %")
-    progress.close(keep=True)
-    assert out.getvalue() == f"{ERASE_LINE}  100 %\n"
-
-
 def test_elsewhere_a_long_step_is_told_again_and_again():
     out = io.StringIO()
     with Progress("mean", stream=out, every=0.01) as progress:
@@ -132,7 +124,7 @@ def test_plain_lines_where_there_is_no_terminal(monkeypatch):
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: 100.0))  # all at once
     out = io.StringIO()
     printer = ProgressPrinter(out)
-    printer.note("8 boards")
+    printer.say("8 boards")
     printer.status(status(1, PROGRESS))
     printer.status(status(1))
     printer.status(status(2))  # too soon after the last
@@ -149,8 +141,8 @@ def test_a_long_round_and_what_comes_before_it_are_told_of_where_no_line_can_cha
     monkeypatch.setenv("TERM", "dumb")
     out = Terminal()
     printer = ProgressPrinter(out, every=0.02)
-    printer.note("provisioning 1000 clients")
-    wait_for(lambda: out.getvalue().count("provisioning 1000 clients\n") > 2)
+    printer.say("provisioning 1000 clients")
+    wait_for(lambda: out.getvalue().count("provisioning 1000 clients (") > 2)
     printer.status(status(1, PROGRESS))
     wait_for(lambda: out.getvalue().count("round 1/4  100/400 reports") > 2)
     printer.close()
@@ -182,14 +174,15 @@ def test_a_run_without_an_end_has_no_bar_and_an_error_is_called_one():
     assert out.getvalue() == "\r\x1b[Kround 3  300 reports  150/s  mean squared error 0.2500"
 
 
-def test_quiet_tells_only_warnings():
-    out = io.StringIO()
-    printer = ProgressPrinter(out, quiet=True, every=0.05)
-    printer.note("8 boards")
-    printer.status(status(4))
-    printer.warn("a board is gone")
-    time.sleep(0.2)
-    printer.close()
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_quiet_tells_only_warnings(stream):
+    out = stream()
+    with ProgressPrinter(out, quiet=True, every=0.001) as printer:
+        printer.say("8 boards")
+        printer.status(status(1, PROGRESS))
+        printer.status(status(4))
+        printer.warn("a board is gone")
+        time.sleep(0.02)
     assert out.getvalue() == "tern: a board is gone\n"
 
 

@@ -14,16 +14,15 @@ _WIDTH = 30
 
 
 class Bar(Progress):
-    """A bar on standard error; where that is no terminal, a line now and then."""
+    """A bar on standard error, which stays there; where that is no terminal, a line now and then."""
+
+    _leave = "\n"
 
     def update(self, done: int, total: int) -> None:
         """Show that `done` of `total` is done."""
         percent = 100 * done // max(total, 1)
         bar = "#" * (_WIDTH * percent // 100)
         self.step(f"[{bar:<{_WIDTH}}] {percent:3} %")
-
-    def __exit__(self, *_: object) -> None:
-        self.close(keep=True)
 
 
 def warn(message: str) -> None:

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         with Run.begin(options, watcher=printer.watcher()) as going:
             result = going.run()
-        printer.note("drawing the report")
+        printer.say("drawing the report")
         result |= results.draw(result)
     finally:
         printer.close()

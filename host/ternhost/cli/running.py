@@ -120,12 +120,6 @@ def metrics(args: argparse.Namespace) -> Metrics | None:
         ) from error
 
 
-def add_store(metrics: Metrics | None, run: Run) -> None:
-    """Have `metrics`, if there are some, serve what the run's store says, too."""
-    if metrics is not None:
-        metrics.add_store(run.files.store, run.files.name)
-
-
 def named(args: argparse.Namespace) -> dict[str, Any]:
     """The options of a run that the command line names, and its algorithm."""
     parts = (*(cls.Options for cls in ALGORITHMS.values()), Terms, Schedule, RunOptions)
@@ -158,10 +152,11 @@ def run(args: argparse.Namespace) -> int:
         watcher = watcher.also(figures.update)
     try:
         with begun(args, watcher) as going:
-            add_store(figures, going)
+            if figures is not None:
+                figures.add_store(going.files.store, going.files.name)
             result = going.run()
         if not args.no_report:
-            printer.note("drawing the report")
+            printer.say("drawing the report")
             result |= results.draw(result)
     finally:
         printer.close()

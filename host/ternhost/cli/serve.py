@@ -86,7 +86,8 @@ def run(args: argparse.Namespace) -> int:
         new_model=args.new_model,
         named=running.named(args).keys() - _OF_EACH_START,
     )
-    running.add_store(metrics, going)
+    if metrics is not None:
+        metrics.add_store(going.files.store, going.files.name)
     previous = {
         number: signal.signal(number, lambda *_: going.stop()) for number in (signal.SIGINT, signal.SIGTERM)
     }

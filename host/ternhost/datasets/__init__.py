@@ -27,8 +27,7 @@ from ternhost.datasets.base import (
 )
 from ternhost.datasets.departures import flights_table
 from ternhost.datasets.holdings import Holdings
-from ternhost.datasets.nycflights import flights
-from ternhost.datasets.planned import planned_flights
+from ternhost.datasets.nycflights import flights, planned_flights
 from ternhost.errors import UsageError
 
 __all__ = [

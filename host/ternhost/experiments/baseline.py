@@ -12,15 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from tern.fixed import ONE
 from tern.wire import LINEAR, SVM
-from ternhost.datasets import Dataset
+from ternhost.datasets import Dataset, Floats, Indices
 from ternhost.learn.parameters import MODELS
 from ternhost.privacy.mechanisms import duchi, piecewise, three_outputs
 
-Floats = npt.NDArray[np.float64]
 # Values in [-1, 1] and a generator: the unbiased reports of them.
 Perturb = Callable[[Floats, np.random.Generator], Floats]
 
@@ -85,7 +83,7 @@ def generator(seed: int) -> np.random.Generator:
 
 @dataclass(frozen=True)
 class Run:
-    """A run of LDP-FedSGD: `rate`, or rate / sqrt(t) in round t where it `decays`; `k` follows the paper's rule."""
+    """A run of LDP-FedSGD: `rate`, or rate / sqrt(t) in round t where it `decays`."""
 
     model: str
     epsilon: float
@@ -94,11 +92,10 @@ class Run:
     decays: bool = False
     rounds: int = 100
     regularisation: float = 1e-4
-    k: int | None = None
 
     def coordinates(self, d: int) -> int:
-        """max(1, min(d, floor(epsilon / 2.5)))."""
-        return self.k or max(1, min(d, math.floor(self.epsilon / 2.5)))
+        """The paper's k: max(1, min(d, floor(epsilon / 2.5)))."""
+        return max(1, min(d, math.floor(self.epsilon / 2.5)))
 
 
 def train(run: Run, dataset: Dataset, perturb: Callable[[float], Perturb], seed: int) -> Floats:
@@ -117,7 +114,7 @@ def train(run: Run, dataset: Dataset, perturb: Callable[[float], Perturb], seed:
     return descend(run, dataset, mean, rng)
 
 
-def mean_of(chosen: npt.NDArray[np.int64], reports: Floats, shape: tuple[int, ...]) -> Floats:
+def mean_of(chosen: Indices, reports: Floats, shape: tuple[int, ...]) -> Floats:
     """The mean of n x d values of which k of each row were reported (n x k), the others counted as 0."""
     total = np.bincount(chosen.ravel(), reports.ravel(), shape[1])
     mean: Floats = (total * (shape[1] / chosen.size)).astype(np.float64)
@@ -143,7 +140,7 @@ def descend(
 
 def gradients(
     model: str, x: Floats, y: Floats, weights: Floats, k: int, rng: np.random.Generator
-) -> tuple[npt.NDArray[np.int64], Floats]:
+) -> tuple[Indices, Floats]:
     """k different random coordinates of each record, and the gradient there, clipped to [-1, 1]: both n x k."""
     n, d = x.shape
     chosen = rng.integers(d, size=(n, 1)) if k == 1 else rng.random((n, d)).argpartition(k - 1, axis=1)[:, :k]

@@ -18,12 +18,10 @@ from fractions import Fraction
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from tern.fixed import ONE
 from tern.lhp import Hierarchy
-from ternhost import datasets
-from ternhost.datasets import synthetic
+from ternhost.datasets import Fixed, Floats, Indices, synthetic
 from ternhost.experiments import baseline
 from ternhost.experiments.base import Options, Outcome, card_of, load
 from ternhost.experiments.cells import Cell, Row, Tables
@@ -65,8 +63,6 @@ _LAPLACE, _ATTRIBUTE, _GRADIENT = "graded Laplace", "HierA", "HierA, level of th
 _LEAST, _TRUE = "the least epsilon", "the true epsilon"
 _OTHERS = ("pm", "harmony")
 _TRAINERS = (_ATTRIBUTE, _LAPLACE, *(f"{name} at {at}" for at in (_LEAST, _TRUE) for name in _OTHERS))
-
-Floats = npt.NDArray[np.float64]
 
 
 def levels(unit: float) -> lhp.Composite:
@@ -110,7 +106,7 @@ def cells(options: Options) -> list[Cell]:
     ]
 
 
-def _values(source: str, clients: int, seed: int) -> datasets.Fixed:
+def _values(source: str, clients: int, seed: int) -> Fixed:
     if source in _SHAPES:
         return synthetic.attributes(clients, 1, seed=seed, **_SHAPES[source]).numeric[:, 0]
     return load(source).features[:clients, 1]
@@ -150,10 +146,9 @@ def _graded(of: lhp.Composite, x: Floats, levels_of: Floats | None = None) -> Ca
     return lambda rng: x + rng.laplace(0, scales)
 
 
-def _level(of: lhp.Composite, x: Floats) -> npt.NDArray[np.int64]:
-    level: npt.NDArray[np.int64] = (
-        x[..., None] * ONE < np.array(cast(Hierarchy, of.card.hierarchy).bounds)
-    ).sum(axis=-1)
+def _level(of: lhp.Composite, x: Floats) -> Indices:
+    bounds = np.array(cast(Hierarchy, of.card.hierarchy).bounds)
+    level: Indices = (x[..., None] * ONE < bounds).sum(axis=-1)
     return level
 
 
@@ -171,7 +166,7 @@ def _trained(unit: float, who: str, reports: int, seeds: range) -> list[Row]:
         perturb = baseline.MECHANISMS["duchi" if name == "harmony" else name](epsilon)
     errors_by_rate: dict[tuple[float, bool], list[float]] = {}
     for rate, decays in ((rate, decays) for rate in _RATES for decays in (False, True)):
-        run = baseline.Run("linear", true, reports, rate, decays, GROUPS, k=1)
+        run = baseline.Run("linear", true, reports, rate, decays, GROUPS)
         errors = []
         for seed in seeds:
             rng = baseline.generator(seed)
@@ -208,13 +203,8 @@ def _by_attribute(of: lhp.Composite, values: Floats, attributes: Floats, rng: np
 def _on_devices(unit: float, reports: int, seeds: range) -> list[Row]:
     """HierA as devices run it: the level is that of the gradient."""
     of, dataset = levels(unit), load("synthetic-linear")
-    common = {
-        "unit": unit,
-        "trainer": _GRADIENT,
-        "epsilon": of.epsilon / MICRO,
-        "reports": reports,
-        "rate": None,
-    }
+    epsilon = of.epsilon / MICRO
+    common = {"unit": unit, "trainer": _GRADIENT, "epsilon": epsilon, "reports": reports, "rate": None}
     training = {"model": "linear", "reports": reports, "group": group_of(reports), **_options(of)}
     rows = []
     for i, seed in enumerate(seeds):
@@ -232,16 +222,7 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         own = pick(tables["means"], data=row["data"], unit=row["unit"], estimate=row["estimate"])
         row["bias"] = float(np.mean([one["bias"] for one in own]))
     regression = summaries(tables["regression"], ("unit",), "trainer", "squared_error")
-    losses = [
-        {
-            "unit": unit,
-            "epsilon_stated": max(of.budgets) / MICRO,
-            "epsilon_true": of.epsilon / MICRO,
-            "epsilon_by_attribute": loss_by_attribute(of),
-        }
-        for unit in values_of(rows, "unit")
-        for of in [levels(unit)]
-    ]
+    losses = [_losses(unit) for unit in values_of(rows, "unit")]
     reused = [row for row in rows if row["mu"] is not None]
     lines = [
         f"unit {row['unit']:g}: the paper states epsilon {row['epsilon_stated']:g}; a report costs "
@@ -272,6 +253,12 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         },
         lines,
     )
+
+
+def _losses(unit: float) -> Row:
+    of = levels(unit)
+    stated = {"epsilon_stated": max(of.budgets) / MICRO, "epsilon_true": of.epsilon / MICRO}
+    return {"unit": unit, **stated, "epsilon_by_attribute": loss_by_attribute(of)}
 
 
 def _against_epsilon(rows: list[Row], name: str) -> Panel:

@@ -27,10 +27,7 @@ _MEAN = "mean of all sets"
 
 
 def cells(options: Options) -> list[Cell]:
-    common = {
-        "reports": 5000 if options.quick else CLIENTS,
-        "seeds": options.seeds(10, 2),
-    }
+    common = {"reports": 5000 if options.quick else CLIENTS, "seeds": options.seeds(10, 2)}
     return Cell.each(
         "losses",
         _trained,

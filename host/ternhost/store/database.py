@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,14 +38,18 @@ class Database:
         beside: allow another process to have it open for writing, such as a host that serves; only to use the keys.
         """
         self.path = Path(path)
-        with self._errors():
+        with self._errors(), ExitStack() as unless_opened:
             files.make(self.path, create)
             self._lock = None if beside else files.take_lock(self.path)
+            if self._lock:
+                unless_opened.callback(self._lock.close)
             self._db = sqlite3.connect(self.path, isolation_level=None)
+            unless_opened.callback(self._db.close)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.execute("PRAGMA foreign_keys = ON")
             self._check_schema()
+            unless_opened.pop_all()
 
     def _check_schema(self) -> None:
         with self.transaction():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,58 +14,34 @@ Bytes = npt.NDArray[np.uint8]
 Indices = npt.NDArray[np.intp]
 
 
-class Lanes(Protocol):
-    """`count` lanes of random bytes. `joined` says whether draws of one client may go to lanes of their own."""
-
-    count: int
-    joined: bool
-
-    def each(self, needed: npt.NDArray[np.bool_] | None = None) -> Bytes:
-        """A byte of every lane; where `needed` is False nothing is taken, and the value means nothing."""
-        ...
-
-    def some(self, lanes: Indices) -> Bytes:
-        """A byte of each of these lanes."""
-        ...
-
-    def subset(self, lanes: Indices) -> Lanes:
-        """These lanes alone."""
-        ...
-
-    def of(self, count: int) -> Lanes:
-        """So many lanes of independent bytes (joined lanes only)."""
-        ...
-
-
 class RandomLanes:
-    """Fresh bytes for every draw, from a NumPy bit generator: for simulation, not for privacy."""
+    """`count` lanes of fresh bytes from a NumPy bit generator: for simulation, not for privacy.
 
-    joined = True
+    No draw depends on its lane, so that draws of one client may go to lanes of their own.
+    """
 
     def __init__(self, bits: np.random.BitGenerator, count: int) -> None:
         self.count = count
-        self._bits = bits
+        self.bits = bits
 
     def _bytes(self, n: int) -> Bytes:
-        return self._bits.random_raw((n + 7) // 8).view(np.uint8)[:n]
+        return self.bits.random_raw((n + 7) // 8).view(np.uint8)[:n]
 
-    def each(self, needed: npt.NDArray[np.bool_] | None = None) -> Bytes:
+    def each(self, needed: Array | None = None) -> Bytes:
+        """A byte of every lane."""
         return self._bytes(self.count)
 
     def some(self, lanes: Indices) -> Bytes:
+        """A byte of each of these lanes."""
         return self._bytes(len(lanes))
 
     def subset(self, lanes: Indices) -> RandomLanes:
-        return RandomLanes(self._bits, len(lanes))
-
-    def of(self, count: int) -> RandomLanes:
-        return RandomLanes(self._bits, count)
+        """These lanes alone."""
+        return RandomLanes(self.bits, len(lanes))
 
 
 class ReplayLanes:
     """The given bytes: row i of `data` (lanes x bytes) is lane i's stream. Raises EntropyError at the end of one."""
-
-    joined = False
 
     def __init__(self, data: Bytes) -> None:
         self._data = data
@@ -74,6 +50,7 @@ class ReplayLanes:
         self.count = len(data)
 
     def each(self, needed: npt.NDArray[np.bool_] | None = None) -> Bytes:
+        """A byte of every lane; where `needed` is False nothing is taken, and the value means nothing."""
         result = np.zeros(self.count, np.uint8)
         lanes = np.arange(self.count) if needed is None else np.flatnonzero(needed)
         result[lanes] = self.some(lanes)
@@ -95,8 +72,8 @@ class ReplayLanes:
         part.count = len(lanes)
         return part
 
-    def of(self, count: int) -> ReplayLanes:
-        raise TypeError("replayed lanes cannot be split")
+
+Lanes = RandomLanes | ReplayLanes
 
 
 def random_bits(seed: int, *path: int) -> np.random.BitGenerator:

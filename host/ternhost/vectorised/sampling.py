@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tern.card import HIERARCHY, LAPLACE, MIXTURE, TABLE, WINDOW, Card, T, decode
 from tern.fixed import ONE
 from tern.lhp import Hierarchy
-from ternhost.vectorised.lanes import Array, Bytes, Indices, Lanes, below_some, mask_of, uniform_some
+from ternhost.vectorised.lanes import Array, Indices, Lanes, RandomLanes, below_some, mask_of, uniform_some
 
 _UNDECIDED = 255  # of a looked-up symbol; tables have at most 16
 _BUCKET = 7  # bits of an input: 256 buckets
@@ -24,8 +24,8 @@ def sample(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Array:
     """
     if xs.ndim == 1:
         return _column(card, lanes, xs)
-    if lanes.joined:
-        return _column(card, lanes.of(xs.size), xs.reshape(-1)).reshape(xs.shape)
+    if isinstance(lanes, RandomLanes):
+        return _column(card, RandomLanes(lanes.bits, xs.size), xs.reshape(-1)).reshape(xs.shape)
     if card.shape == LAPLACE:  # all coordinates are rounded before the first has its noise
         rounded = [_grid(card, lanes, xs[:, i]) for i in range(xs.shape[1])]
         return np.stack([_noise(card, lanes, column) for column in rounded], axis=1)
@@ -60,7 +60,7 @@ def _column(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Array:
     return result
 
 
-def _level_and_sign(of: Hierarchy, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Bytes:
+def _level_and_sign(of: Hierarchy, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Array:
     true = (xs[:, None] < np.array(of.bounds)).sum(axis=1)
     reported = np.empty(len(xs), np.uint8)
     for level, card in enumerate(of.level_cards):
@@ -80,7 +80,7 @@ def _shifted(xs: npt.NDArray[np.int16]) -> npt.NDArray[np.uint16]:
 
 def _round_up(lanes: Lanes, fraction: Array) -> npt.NDArray[np.bool_]:
     """Bernoulli(fraction / 2**15) of every lane, reading nothing where the fraction is 0."""
-    u = lanes.each(None if lanes.joined else fraction != 0)
+    u = lanes.each(fraction != 0)
     top = (fraction >> 7).astype(np.uint8)
     up = u < top
     tie = np.flatnonzero(u == top)
@@ -99,7 +99,7 @@ def _below(lanes: Lanes, threshold: int) -> npt.NDArray[np.bool_]:
 
 
 @lru_cache(maxsize=64)
-def _table_parts(data: bytes) -> tuple[Bytes, npt.NDArray[np.int64]]:
+def _table_parts(data: bytes) -> tuple[Array, npt.NDArray[np.int64]]:
     """The symbols that the first byte of a draw decides, 256 for each bucket of inputs; and the thresholds, T last."""
     card = decode(data)
     knots = (1 << card.knot_bits) + 1
@@ -133,7 +133,7 @@ def _interpolated(
     return exact
 
 
-def _table(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Bytes:
+def _table(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Array:
     first, thresholds = _table_parts(bytes(card.data))
     a = _shifted(xs)
     u = lanes.each()
@@ -141,7 +141,7 @@ def _table(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Bytes:
     bucket >>= np.uint16(_BUCKET)
     bucket <<= np.uint16(8)
     bucket |= u
-    symbols: Bytes = first.take(bucket)
+    symbols: Array = first.take(bucket)
     pending = np.flatnonzero(symbols == _UNDECIDED)
     exact = _interpolated(card, thresholds, *_place(card, a[pending]))
     r = u[pending].astype(np.int64) << 40
@@ -157,14 +157,14 @@ def _table(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Bytes:
     return symbols
 
 
-def _window(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Bytes:
+def _window(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Array:
     b = _shifted(xs).astype(np.int32) * (card.symbols - card.window)
     start = (b >> 15).astype(np.uint8)
     start += _round_up(lanes, b & 32767)
     return _around(card, lanes, start)
 
 
-def _around(card: Card, lanes: Lanes, start: Bytes) -> Bytes:
+def _around(card: Card, lanes: Lanes, start: Array) -> Array:
     # The window is [start, start + W).
     window, others = card.window, card.symbols - card.window
     inside = _below(lanes, card.threshold)
@@ -173,12 +173,12 @@ def _around(card: Card, lanes: Lanes, start: Bytes) -> Bytes:
     else:
         last = np.where(inside, np.uint8(window - 1), np.uint8(others - 1))
         mask = np.where(inside, np.uint8(mask_of(window)), np.uint8(mask_of(others)))
-        u = lanes.each(None if lanes.joined else mask != 0) & mask
+        u = lanes.each(mask != 0) & mask
         pending = np.flatnonzero(u > last)
         while pending.size:
             u[pending] = lanes.some(pending) & mask[pending]
             pending = pending[u[pending] > last[pending]]
-    symbols: Bytes = np.where(inside, u + start, u + np.where(u >= start, np.uint8(window), np.uint8(0)))
+    symbols: Array = np.where(inside, u + start, u + np.where(u >= start, np.uint8(window), np.uint8(0)))
     return symbols
 
 

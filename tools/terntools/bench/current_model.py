@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,10 @@ SOURCE = "modelled from datasheet currents, not measured"
 class Link:
     """A link: milliampere that it adds while bytes pass, bits a second, bits a byte, bytes that every message adds."""
 
-    name: str
     ma: float
     bits_per_second: float
     bits_per_byte: float
-    overhead_bytes: int
-    source: str
+    overhead_bytes: int = 0
 
     def seconds(self, n: int) -> float:
         """How long a message of n bytes takes."""
@@ -82,13 +80,11 @@ def load(chip: str | None) -> Model:
             f"there are no currents of {chip or 'this'}", hint=f"there are those of {', '.join(chips())}"
         )
     of = chips()[chip]
+    figures = [field.name for field in fields(Link)]
     links = {
-        name: Link(
-            name, link["ma"], link["bits_per_second"], link["bits_per_byte"], link.get("overhead_bytes", 0),
-            f"{link['source']}, page {link['page']}",
-        )
+        name: Link(**{figure: link[figure] for figure in figures if figure in link})
         for name, link in of["links"].items()
-    }  # fmt: skip
+    }
     sources = {name: f"{of[name]['source']}, page {of[name]['page']}" for name in ("active", "sleep")}
     return Model(of["name"], of["volts"], of["active"]["ma"], of["sleep"]["ma"], links, sources)
 

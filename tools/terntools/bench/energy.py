@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ Bools = npt.NDArray[np.bool_]
 
 MIN_MARK = 1e-6  # seconds: a shorter change of the pin is a glitch
 MIN_WINDOWS = 5
+_GUARD = 1e-3  # seconds around a window that are not idle
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,15 @@ class Trace:
         return self.amperes * self.volts
 
 
+class Meter(Protocol):
+    """An instrument that measures a board's supply current, ready to record."""
+
+    source: str  # origin of the figures, for people
+
+    def record(self, seconds: float) -> Trace:
+        """Record for `seconds`. Raises DeviceError and UsageError."""
+
+
 @dataclass(frozen=True)
 class Window:
     """One marked window: when, how long, and its energy in joules."""
@@ -69,7 +79,7 @@ def integrate(trace: Trace, start: float, end: float) -> float:
     return float(np.trapezoid(watts, times))
 
 
-def windows(trace: Trace, shortest: float = MIN_MARK) -> list[Window]:
+def windows(trace: Trace) -> list[Window]:
     """The windows in which the marker is set, whole ones only. An edge is taken midway between two samples."""
     marker = trace.marker
     changes = np.flatnonzero(np.diff(marker.astype(np.int8)))
@@ -81,19 +91,18 @@ def windows(trace: Trace, shortest: float = MIN_MARK) -> list[Window]:
         if up:
             start = float(time)
         elif start is not None:
-            if time - start >= shortest:
+            if time - start >= MIN_MARK:
                 complete.append(Window(start, float(time) - start, integrate(trace, start, float(time))))
             start = None
     return complete
 
 
-def idle_watts(trace: Trace, marked: Sequence[Window], guard: float = 1e-3) -> float:
+def idle_watts(trace: Trace, marked: Sequence[Window]) -> float:
     """The median power outside of the windows, and a little away from them. Raises TernError where there is none."""
     away = ~trace.marker
     for window in marked:
-        away &= (trace.seconds < window.start - guard) | (
-            trace.seconds > window.start + window.seconds + guard
-        )
+        before, after = window.start - _GUARD, window.start + window.seconds + _GUARD
+        away &= (trace.seconds < before) | (trace.seconds > after)
     if not away.any():
         raise TernError(
             "the trace has no idle time outside of its windows", hint="let the board rest between two windows"

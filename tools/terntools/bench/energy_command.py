@@ -17,7 +17,7 @@ from ternhost.errors import TernError, UsageError
 from ternhost.reach import fleet
 from ternhost.reach.ports.fleet import OnPorts
 from terntools.bench import current_model, energy, latency, latency_command, subjects
-from terntools.bench.meters import Meter, ina
+from terntools.bench.meters import ina
 from terntools.bench.sessions import Session
 from terntools.boards import devices
 from terntools.emulators.fleets import Pico
@@ -184,14 +184,14 @@ def _model(
 def _measure(args: argparse.Namespace, case: latency.Case, say: Any) -> tuple[energy.Result, str | None]:
     # The result, and the chip, if there is one to ask.
     if args.meter == "csv":
-        from terntools.bench.meters.csv import Csv
+        from terntools.bench.meters import csv
 
         if args.file is None:
             raise UsageError(
                 "--meter csv reads a file, and --file names none", hint="such as --file export.csv"
             )
-        export = Csv(args.file, args.volts)
-        return energy.measure(export.record(), args.reports, export.source, args.active_low), None
+        source = f"measured, from {args.file.name}"
+        return energy.measure(csv.read(args.file, args.volts), args.reports, source, args.active_low), None
     meter = _meter(args)
     results = []
     with subjects.device(args.fleet, args.marker) as on:
@@ -213,7 +213,9 @@ def _measure(args: argparse.Namespace, case: latency.Case, say: Any) -> tuple[en
     return middle, on.chip
 
 
-def _session(meter: Meter, bench: latency.Bench, case: latency.Case, active_low: bool) -> energy.Result:
+def _session(
+    meter: energy.Meter, bench: latency.Bench, case: latency.Case, active_low: bool
+) -> energy.Result:
     # The meter records in a thread of its own, while the board works and then rests.
     traces: list[energy.Trace] = []
     problems: list[BaseException] = []
@@ -236,7 +238,7 @@ def _session(meter: Meter, bench: latency.Bench, case: latency.Case, active_low:
     return energy.measure(traces[0], 1, meter.source, active_low)
 
 
-def _meter(args: argparse.Namespace) -> Meter:
+def _meter(args: argparse.Namespace) -> energy.Meter:
     if args.meter == "joulescope":
         from terntools.bench.meters.joulescope import Joulescope
 

@@ -215,14 +215,11 @@ class Bench:
         return {"free_before": before, "free": free, "garbage_per_report": garbage, "peak": used + garbage}
 
 
-def measure(
-    spec: str, case: Case, names: Sequence[str] = MECHANISMS, tell: Tell | None = None
-) -> dict[str, Any]:
+def measure(spec: str, case: Case, say: Tell, names: Sequence[str] = MECHANISMS) -> dict[str, Any]:
     """All figures of `tern bench latency`. On an emulated board the main ones come from two boots, which must agree:
 
     to the microsecond, or in instructions within `runs_differ_by`, a share.
     """
-    say = tell or (lambda line: None)
     with device(spec) as on:
         bench = Bench(on)
         result = _main_figures(bench, case, names, say)

@@ -57,7 +57,7 @@ def _run(args: argparse.Namespace) -> int:
     session = Session(args.sessions)
 
     with session.telling() as say:
-        result = latency.measure(devices.fleet_of(args), case, tell=say)
+        result = latency.measure(devices.fleet_of(args), case, say)
     text = summary(result)
     session.finish("latency", result, text, pictures(result))
     result["directory"] = str(session.directory)

@@ -39,12 +39,8 @@ class Session:
                 hint="name another place with --sessions",
             ) from error
         about = f"tern {version('tern-ldp')}, {platform.platform()}, Python {platform.python_version()}"
-        self._write(made, about)
+        _log(made, about)
         return made
-
-    def say(self, line: str) -> None:
-        """Add a line to the log, with the time."""
-        self._write(self.directory, line)
 
     @contextlib.contextmanager
     def telling(self) -> Iterator[Callable[[str], None]]:
@@ -52,15 +48,10 @@ class Session:
         with Progress() as progress:
 
             def say(line: str) -> None:
-                self.say(line)
+                _log(self.directory, line)
                 progress.say(line)
 
             yield say
-
-    @staticmethod
-    def _write(directory: Path, line: str) -> None:
-        with open(directory / "log.txt", "a", encoding="utf-8") as log:
-            log.write(f"{time.strftime('%H:%M:%S')} {line}\n")
 
     def finish(self, name: str, result: dict[str, Any], text: str, pictures: dict[str, Figure]) -> None:
         """Write the figures, the text for people, and the pictures. Raises StorageError."""
@@ -70,3 +61,8 @@ class Session:
         (self.directory / f"{name}.txt").write_text(text + "\n")
         for title, figure in pictures.items():
             plots.save(figure, self.directory / f"{title}.png")
+
+
+def _log(directory: Path, line: str) -> None:
+    with open(directory / "log.txt", "a", encoding="utf-8") as log:
+        log.write(f"{time.strftime('%H:%M:%S')} {line}\n")

@@ -49,7 +49,7 @@ class Ina:
         self._port = port
 
     def record(self, seconds: float) -> Trace:
-        """See Meter."""
+        """See energy.Meter."""
         with Repl(self._port) as repl:
             repl.run(LOGGER.read_text())
             data = bytearray()

@@ -30,7 +30,7 @@ class Joulescope:
             raise DeviceError(f"no Joulescope is found: {error}", hint="plug in exactly one") from error
 
     def record(self, seconds: float) -> Trace:
-        """See Meter."""
+        """See energy.Meter."""
         with self._device as device:
             device.parameter_set("current_lsb", "gpi0")
             data = device.read(

@@ -53,7 +53,7 @@ class Ppk2:
         self._kit.toggle_DUT_power("ON")
 
     def record(self, seconds: float) -> Trace:
-        """See Meter."""
+        """See energy.Meter."""
         amperes: list[float] = []
         marker: list[int] = []
         self._kit.start_measuring()
