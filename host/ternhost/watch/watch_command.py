@@ -107,19 +107,16 @@ def _showing(args: argparse.Namespace) -> Iterator[Show]:
 
 
 def _as_json() -> Show:
-    last: Snapshot | None = None
+    last: tuple[str, int, str | None] | None = None
 
     def show(shown: Snapshot) -> None:
         nonlocal last
-        if last is None or _new(shown) != _new(last):
-            last = shown
+        now = shown.store, shown.serial, shown.note
+        if now != last:
+            last = now
             print(json.dumps(picture(shown).as_json()), flush=True)
 
     return show
-
-
-def _new(shown: Snapshot) -> tuple[object, ...]:
-    return shown.store, shown.serial, shown.note
 
 
 def _print(shown: Snapshot) -> None:

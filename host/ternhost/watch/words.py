@@ -41,9 +41,7 @@ def quiet(seconds: float) -> str:
 
 def status(now: Snapshot) -> str:
     """The status of the run, for a badge."""
-    if now.run is None:
-        return "waiting"
-    return now.run.status + _when(now)
+    return "waiting" if now.run is None else now.run.status + _when(now)
 
 
 def _when(now: Snapshot) -> str:
@@ -93,7 +91,7 @@ def old(now: Snapshot) -> str | None:
         return None if silent is None else quiet(silent)
     if not now.read:
         return f"{now.note}: nothing has been read yet"
-    return f"{now.note}: the figures are {_since(now.read)} old"
+    return f"{now.note}: the figures are {duration(max(0.0, time.time() - now.read))} old"
 
 
 def time_of(opened: OpenRound, now: float) -> str:
@@ -109,11 +107,7 @@ def time_of(opened: OpenRound, now: float) -> str:
 
 def ago(when: float | None) -> str:
     """The time since a moment (seconds since 1970)."""
-    return "–" if when is None else f"{_since(when)} ago"
-
-
-def _since(when: float) -> str:
-    return duration(max(0.0, time.time() - when))
+    return "–" if when is None else f"{duration(max(0.0, time.time() - when))} ago"
 
 
 def duration(seconds: float) -> str:

@@ -88,7 +88,8 @@ def run_init(args: argparse.Namespace) -> int:
         "sites": sites,
         "new": new,
     }
-    text = f"{server.directory}: the server, {server.host} port {server.port}, with {_sites(len(sites))}\n"
+    sites_in_words = f"{len(sites)} site{'s' * (len(sites) != 1)}"
+    text = f"{server.directory}: the server, {server.host} port {server.port}, with {sites_in_words}\n"
     for site in new:
         text += (
             f"  copy {args.directory}/{site} to the site, and remove it here: it has the site's private key\n"
@@ -130,7 +131,7 @@ def _tell(host: str, port: int, condition: str, sites: dict[str, bool], as_json:
 
 def run_run(args: argparse.Namespace) -> int:
     from ternhost.reach.gateway.flower import serve_site
-    from ternhost.reach.gateway.flower.files import GatewaySite, NodeLog
+    from ternhost.reach.gateway.flower.files import GatewaySite, node_state
 
     site = GatewaySite.load(args.directory)
     directory = Path(args.directory)
@@ -139,13 +140,13 @@ def run_run(args: argparse.Namespace) -> int:
         print(json.dumps({"event": event, "message": message}) if args.json else visible(message), flush=True)
 
     runs = SiteFleet.of(directory, fields.given(args, SiteFleet))
-    log = NodeLog(site)
+    earlier, _ = node_state(site)
     with (
         heeding_interrupts(),
         opened(directory, runs, tell) as gateway,
         serve_site(directory, gateway.handle),
     ):
-        threading.Thread(target=_follow, args=(gateway, site, log, tell), daemon=True).start()
+        threading.Thread(target=_follow, args=(gateway, site, earlier, tell), daemon=True).start()
         try:
             gateway.run()
         except KeyboardInterrupt:
@@ -153,25 +154,31 @@ def run_run(args: argparse.Namespace) -> int:
     return OK
 
 
-def _follow(gateway: Any, site: Any, log: Any, tell: Any) -> None:
-    """Report when the gateway can answer, and from then on the state of its node."""
+def _follow(gateway: Any, site: Any, written: int, tell: Any) -> None:
+    """Report when the gateway can answer, and from then on the state of its node. written: its log, at the start."""
+    from ternhost.reach.gateway.flower.files import node_state
+
+    shown = ""
     if (count := gateway.ready()) is None:
         return
     tell(f"{site.name}: {count:,} devices; the server is {site.host} port {site.port}", "ready")
     while True:
-        if news := log.news():
-            tell(news, "node")
+        now, state = node_state(site)
+        if now != written:
+            if state and state != shown:
+                tell(state, "node")
+            written, shown = now, state
         time.sleep(_CHECK_EVERY)
 
 
 def run_status(args: argparse.Namespace) -> int:
-    from ternhost.reach.gateway.flower.files import GATEWAY, GatewaySite, NodeLog, server_directory
+    from ternhost.reach.gateway.flower.files import GATEWAY, GatewaySite, node_state, server_directory
 
     directory = Path(args.directory)
     if (directory / GATEWAY).exists():
         site = GatewaySite.load(directory)
         runs = served(directory / SOCKET)
-        last = NodeLog(site).last
+        _, last = node_state(site)
         result = {"site": site.name, "host": site.host, "port": site.port, "runs": runs, "node": last}
         text = f"{site.name}: the gateway {'runs' if runs else 'does not run'}"
         print_result(result, text + (f"; its node says: {visible(last)}" if runs and last else ""), args.json)
@@ -196,7 +203,3 @@ def _server_status(directory: Path, as_json: bool) -> int:
     result = {"host": server.host, "port": server.port, "condition": condition, "sites": sites}
     print_result(result, "\n".join(lines), as_json)
     return OK
-
-
-def _sites(count: int) -> str:
-    return f"{count} site" + ("" if count == 1 else "s")

@@ -47,9 +47,6 @@ class Reply:
     payload: bytes | None
     error: str = ""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "error", self.error[:MOST_TEXT])  # it may come from another machine
-
 
 class Post(ABC):
     """The connection of a host to its gateways. One thread sends and receives; any thread may stop it."""

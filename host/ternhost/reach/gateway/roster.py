@@ -129,7 +129,7 @@ class GatewayRoster:
         devices of another one.
         """
         if message := self._not_its_own(gateway, here):
-            self._refuse(gateway, now, message, None)
+            self._ignore(gateway, now, message)
             return
         for other in self.all.values():
             twice = np.intersect1d(other.devices, here.devices, assume_unique=True)
@@ -139,8 +139,9 @@ class GatewayRoster:
                 other.devices = integers(())
                 continue
             message = f"gateways {other.name} and {gateway.name} both have device {twice[0]}"
-            hint = "give the devices of every site ids of their own (--first-id)"
-            self._refuse(gateway, now, message, hint if strict else None)
+            if strict:
+                raise UsageError(message, hint="give the devices of every site ids of their own (--first-id)")
+            self._ignore(gateway, now, message)
             return
         if len(gateway.devices) and gateway.here is not None and len(gateway.devices) != len(here.devices):
             self._warn(
@@ -163,10 +164,7 @@ class GatewayRoster:
                 return f"gateway {gateway.name} has device {wrong[0]}, and {whose} registered for {ids}"
         return ""
 
-    def _refuse(self, gateway: KnownGateway, now: float, message: str, hint: str | None) -> None:
-        # hint: of an error that prevents the run; None: the run goes on without this gateway.
-        if hint is not None:
-            raise UsageError(message, hint=hint)
+    def _ignore(self, gateway: KnownGateway, now: float, message: str) -> None:
         self._warn(f"{message}: {gateway.name} is ignored")
         gateway.next, gateway.refused = now + _UNWANTED, True
 

@@ -37,19 +37,16 @@ AXES = {
 }
 
 
-def _axis(kind: str, name: str, **more: Any) -> Options:
-    centred = {"nameLocation": "middle", "nameGap": 28} if more.pop("below", False) else {"nameGap": 12}
+def _axis(kind: str, name: str, below: bool = False, **more: Any) -> Options:
+    place = {"nameLocation": "middle", "nameGap": 28} if below else {"nameGap": 12}
+    labels = {"hideOverlap": True, "alignMaxLabel": "right"} if below else {}
     return {
         "type": kind,
         "name": name,
-        **centred,
-        "nameTextStyle": {"color": _SOFT, "align": "center" if "nameLocation" in centred else "left"},
-        "axisLabel": {"color": _SOFT, "hideOverlap": True, "alignMaxLabel": "right"}
-        if "nameLocation" in centred
-        else {"color": _SOFT},
-        "axisLine": {"lineStyle": {"color": _GRID}},
-        "axisTick": {"lineStyle": {"color": _GRID}},
-        "splitLine": {"lineStyle": {"color": _GRID}},
+        **place,
+        "nameTextStyle": {"color": _SOFT, "align": "center" if below else "left"},
+        "axisLabel": {"color": _SOFT, **labels},
+        **{part: {"lineStyle": {"color": _GRID}} for part in ("axisLine", "axisTick", "splitLine")},
         **more,
     }
 
@@ -131,26 +128,16 @@ def learning(curve: Curve, floor: str | None) -> Options:
 
 def _band(low: Sequence[Point], high: Sequence[Point]) -> list[Options]:
     # Two stacked lines: the lower end, and the filled area up to the upper end.
+    height = [(x, top - bottom) for (x, top), (_, bottom) in zip(high, low, strict=True)]
     common: Options = {
-        "type": "line",
         "stack": "interval",
         "symbol": "none",
         "lineStyle": {"opacity": 0},
-        "color": COLOURS[0],
         "tooltip": {"show": False},
         "silent": True,
     }
-    height = [(x, top - bottom) for (x, top), (_, bottom) in zip(high, low, strict=True)]
-    return [
-        {**common, "name": "_low", "data": [[_short(x), _short(y)] for x, y in low]},
-        {
-            **common,
-            "name": "95 % interval",
-            "data": [[_short(x), _short(y)] for x, y in height],
-            "areaStyle": {"opacity": 0.25, "color": COLOURS[0]},
-            "itemStyle": {"opacity": 0.4},
-        },
-    ]
+    area = {"areaStyle": {"opacity": 0.25, "color": COLOURS[0]}, "itemStyle": {"opacity": 0.4}}
+    return [_line("_low", low, 0, **common), _line("95 % interval", height, 0, **common, **area)]
 
 
 def compared(named: Mapping[str, Curve], measure: str, by: str) -> Options:

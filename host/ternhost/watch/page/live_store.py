@@ -69,18 +69,15 @@ class Table:
         if boards is self._boards:
             return
         rows: dict[int, tuple[BoardRow, Row, str]] = {}
+        changed = self._boards is None or len(boards) != len(self._boards)
         for board in boards:
             known = self._rows.get(board.first)
             if known is None or known[0] is not board:
                 made = row(board)
                 known = board, made, " ".join(str(made[name] or "") for name in _SEARCHED).lower()
+                changed = True
             rows[board.first] = known
-        if (
-            self._boards is None
-            or any(self._rows.get(first, (None,))[0] is not known[0] for first, known in rows.items())
-            or rows.keys() != self._rows.keys()
-        ):
-            self.changes += 1
+        self.changes += changed
         self._boards, self._rows = boards, rows
 
     def page(

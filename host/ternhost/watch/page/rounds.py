@@ -7,7 +7,7 @@ import time
 from nicegui import ui
 
 from ternhost.errors import UsageError
-from ternhost.store.snapshot import GatewayView, OpenRound, Snapshot
+from ternhost.store.snapshot import OpenRound, Snapshot
 from ternhost.watch import curves, words
 from ternhost.watch.page import charts
 from ternhost.watch.page.elements import Chart, Html, Section, card, cards, empty, table
@@ -145,10 +145,6 @@ def _classes_of(now: Snapshot, data: str) -> str:
     return ", ".join(numbers) or "–"
 
 
-def _of_round(gateway: GatewayView) -> str:
-    return f"{gateway.reports:,} reports" + (", has answered" if gateway.answered else " so far")
-
-
 def _gateways(now: Snapshot) -> str:
     if not now.gateways:
         return empty(_NO_GATEWAY)
@@ -158,7 +154,8 @@ def _gateways(now: Snapshot) -> str:
             "online" if gateway.online else "offline",
             words.ago(gateway.heard),
             gateway.devices,
-            _of_round(gateway) if now.open else "",
+            f"{gateway.reports:,} reports{', has answered' if gateway.answered else ' so far'}"
+            * bool(now.open),
             ", ".join(f"{name} {value}" for name, value in gateway.told.items()),
         ]
         for gateway in now.gateways

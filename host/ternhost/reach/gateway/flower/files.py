@@ -87,34 +87,14 @@ class GatewaySite:
         return cls(directory.absolute(), str(settings["site"]), str(settings["host"]), int(settings["port"]))
 
 
-class NodeLog:
-    """The log of a site's node, whose last line is the state of its connection to the server."""
-
-    def __init__(self, site: GatewaySite) -> None:
-        self._path = site.directory / NODE_LOG
-        self._written, self._shown = self._read()[0], ""
-
-    def _read(self) -> tuple[int, str]:
-        """When it was written (ns), and its last line; 0 and "" where there is none."""
-        try:
-            lines = self._path.read_text(errors="replace").splitlines()
-            return self._path.stat().st_mtime_ns, lines[-1] if lines else ""
-        except OSError:
-            return 0, ""
-
-    @property
-    def last(self) -> str:
-        """The last line; "" where there is none."""
-        return self._read()[1]
-
-    def news(self) -> str:
-        """The last line if it has changed since the last call; else ""."""
-        before = self._written, self._shown
-        written, last = self._read()
-        if written == before[0]:
-            return ""
-        self._written, self._shown = written, last
-        return "" if last == before[1] else last
+def node_state(site: GatewaySite) -> tuple[int, str]:
+    """When the log of a site's node was written (ns), and its last line, the state of its connection; else 0 and ""."""
+    path = site.directory / NODE_LOG
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+        return path.stat().st_mtime_ns, lines[-1] if lines else ""
+    except OSError:
+        return 0, ""
 
 
 def write_gateways(
