@@ -6,27 +6,14 @@ from ternhost.errors import RefusedError
 from ternhost.privacy.accounting import Account, Release
 
 
-def test_releases_add_up_over_rounds_coordinates_attributes_and_results() -> None:
-    account = Account()
-    account.charge([Release("gradient coordinate", 500_000, values=2, times=30)])
-    account.charge([Release("attribute", 250_000, values=4), Release("inference result", 1_000_000, times=3)])
-    assert account.user_level == 30_000_000 + 1_000_000 + 3_000_000
-    assert account.left is None
-
-
 def test_a_plan_beyond_the_budget_is_refused_before_it_starts() -> None:
-    account = Account(budget=5_000_000)
-    plan = [Release("weight", 100_000, values=10, times=3)]
-    account.charge(plan)
-    assert account.left == 2_000_000
+    plan = (Release("weight", 100_000, values=10, times=3), Release("inference result", 1_000_000, times=2))
+    assert Account(plan).user_level == Account(plan, 5_000_000).user_level == 5_000_000
     with pytest.raises(
         RefusedError,
-        match=r"spend epsilon 3, .*has 2 left: 3 reports of 10 weights, each weight at epsilon 0.1",
+        match=r"spend epsilon 5, .*has 4.9 left: 3 reports of 10 weights, each weight at epsilon 0.1, 2 reports of",
     ):
-        account.charge(plan)
-    assert account.user_level == 3_000_000
-    account.charge([Release("weight", 100_000, values=10, times=2)])
-    assert account.left == 0
+        Account(plan, 4_900_000)
 
 
 @pytest.mark.parametrize(
@@ -39,14 +26,14 @@ def test_a_plan_beyond_the_budget_is_refused_before_it_starts() -> None:
     ],
 )
 def test_an_account_is_a_sentence(values: int, times: int, words: str) -> None:
-    account = Account(None, [Release("coordinate", 500_000, values, times)])
+    account = Account((Release("coordinate", 500_000, values, times),))
     total = values * times / 2
     assert account.words() == f"each client spends epsilon {total:g} in total: {words}"
     assert account.words("in every round") == f"each client spends epsilon {total:g} in every round: {words}"
 
 
 def test_summary_names_both_levels() -> None:
-    account = Account(20_000_000, [Release("gradient", 1_500_000, 2, 4)])
+    account = Account((Release("gradient", 1_500_000, 2, 4),), 20_000_000)
     summary = account.summary()
     assert summary["epsilon_user_level"] == 12
     assert summary["epsilon_record_level"] == 12

@@ -258,37 +258,6 @@ def test_classes_may_hash_an_attribute_or_not(table):
     assert np.abs(np.array(entry["frequencies"]) - truth).max() < 0.012
 
 
-def test_means_are_unbiased_over_many_runs(table):
-    of = table(400, 5, ())
-    algorithm = begin("collect", 400, epsilon="1")
-    found = []
-    for seed in range(400):
-        own = begin("collect", 400, epsilon="1")
-        finished(own, fleet_of(algorithm, seed=seed))
-        found.append([entry["mean"] for entry in own.result([])["attributes"]])
-    error = np.std(found, axis=0) / 20
-    assert (np.abs(np.mean(found, axis=0) - of.numeric.mean(axis=0) / 16384) < 4.5 * error).all()
-
-
-def test_numbers_and_categories_together(people):
-    result = run("collect", "simulated:200000", dataset=people, epsilon="20")
-    assert result["clients"] == 200_000
-    assert result["epsilon_per_client"] <= 20
-    assert sum(part["reports"] for part in result["parts"]) == 200_000
-    by_name = {entry["name"]: entry for entry in result["attributes"]}
-    for name in ("AGE", "HRSWORK1"):
-        low, high = by_name[name]["interval"]
-        assert low - 0.01 < by_name[name]["true"] < high + 0.01
-        assert high - low < 0.05
-    for name in ("SEX", "MARST", "REGION"):
-        entry = by_name[name]
-        assert np.abs(np.subtract(entry["frequencies"], entry["true"])).max() < 0.01
-        assert sum(entry["frequencies"]) == pytest.approx(1)
-    assert by_name["SEX"]["categories"] == ["1", "2"]
-    with open(f"{result['directory']}/result.json") as file:
-        assert json.load(file) == result
-
-
 def test_a_data_set_without_a_table_gives_its_features():
     result = run("collect", "simulated:50000", dataset="iris", epsilon="8", mechanism="pm-sub", levels=15)
     assert len(result["attributes"]) == 4  # not the constant

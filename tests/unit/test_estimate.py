@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from simulating import begin, finished, fleet_of
 
 from tern import card as cards
 from tern import collect as device
@@ -194,33 +193,6 @@ def test_a_table_of_flights():
     codes = table.codes[:, table.categorical_names.index("arrival")]
     assert np.mean(codes >= 2) == pytest.approx(0.237, abs=1e-3)  # late
     assert np.abs(table.numeric.mean(axis=0) / 16384).max() < 0.4
-
-
-def _sampled_unary(table, epsilon, rng):
-    """Optimised unary encoding of one of all attributes of each client: the squared error, as of `tern collect`."""
-    n, d = len(table.numeric), len(table.numeric_names) + len(table.categories)
-    q = 1 / (math.exp(epsilon) + 1)
-    errors = []
-    for j, values in enumerate(table.categories):
-        true = np.bincount(table.codes[:, j], minlength=len(values))
-        held = np.bincount(table.codes[rng.random(n) < 1 / d, j], minlength=len(values))
-        said = rng.binomial(held, 0.5) + rng.binomial(held.sum() - held, q)
-        found = (said / held.sum() - q) / (0.5 - q)
-        errors.append(np.mean((found - true / n) ** 2))
-    return np.mean(errors)
-
-
-@pytest.mark.parametrize("epsilon", [1, 4])
-def test_the_error_is_at_most_that_of_sampled_unary_encoding(epsilon):
-    rng = np.random.default_rng(1)
-    own, theirs = [], []
-    for seed in (1, 2):
-        options = {"dataset": "flights-table", "epsilon": str(epsilon), "seed": seed}
-        algorithm = begin("collect", **options)
-        algorithm = finished(algorithm, fleet_of(algorithm))
-        own.append(algorithm.result([])["frequency_squared_error"])
-        theirs.append(_sampled_unary(datasets.flights_table(), epsilon, rng))
-    assert np.mean(own) < 0.95 * np.mean(theirs)
 
 
 @pytest.mark.parametrize("epsilon", ["2", "6"])

@@ -384,11 +384,11 @@ def test_a_level_of_another_number_costs_more(unit: float) -> None:
         "from the top range down"
     )
     most = Fraction(0)
-    for reported, card in enumerate(of.composite.value_cards):  # brute force over both numbers
+    for reported, card in enumerate(of.value_cards):  # brute force over both numbers
         for sign in (0, 1):
             told = [
                 certify.at_knot(level_card, level)[reported] * certify.distribution(card, value)[sign]
-                for level, level_card in enumerate(of.composite.level_cards)
+                for level, level_card in enumerate(of.level_cards)
                 for value in (-ONE, -5000, 0, 77, ONE)
             ]
             most = max(most, Fraction(max(told)) / Fraction(min(told)))

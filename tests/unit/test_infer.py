@@ -5,7 +5,6 @@ import math
 from array import array
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from tern import wire
 from tern.inference import Classifier
 from tern.streams import Replay
 from ternhost.cli import main
-from ternhost.count import estimate
 from ternhost.count.rounds import COMPLETE, RoundResult
 from ternhost.datasets import bundled
 from ternhost.errors import RefusedError, UsageError
@@ -26,7 +24,7 @@ from ternhost.learn.infer import Infer, Options
 from ternhost.learn.schedule import Schedule
 from ternhost.privacy import certify
 from ternhost.run import costs
-from ternhost.vectorised import RandomLanes, ReplayLanes, probabilities, random_bits, sample
+from ternhost.vectorised import ReplayLanes, probabilities, sample
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -65,21 +63,12 @@ def test_clients_hold_records_that_the_classifier_has_not_seen():
 def test_the_question_is_the_classifier():
     algorithm = begin("infer", 75, epsilon="6")
     ((question, devices),) = algorithm.cohorts(range(1, 76))
-    weights = algorithm._weights
-    assert (question.model, question.k, question.exponent) == (wire.SOFTMAX, 3, weights.exponent)
-    assert np.array_equal(question.parameters, weights.mantissas.reshape(-1))
+    assert (question.model, question.k, question.exponent) == (wire.SOFTMAX, 3, algorithm._exponent)
+    assert np.array_equal(question.parameters, algorithm._mantissas.reshape(-1))
     assert question.card == softmax.noise_card(6_000_000)
     assert len(devices) == 75
     assert algorithm.modules == ("inference",)
     assert algorithm.individual
-
-
-def test_a_vector_costs_its_epsilon_once():
-    algorithm = begin("infer", 75, epsilon="6")
-    (account,) = costs.accounts(algorithm, None)
-    assert 5_990_000 < account.user_level <= 6_000_000
-    (policy,) = set(costs.policies(algorithm, np.arange(1, 76), None))
-    assert (policy.largest, policy.budget) == (6_000_000, 6_000_000)
 
 
 @pytest.mark.parametrize(("epsilon", "scale"), [("8", "4"), ("1.5", "0.75")])
@@ -174,11 +163,9 @@ def test_a_served_fleet_is_evaluated_over_and_over():
         ({"epsilon": "21"}, "epsilon"),
         ({"laplace_eval_eps": "11"}, "at most 10, half of the true epsilon"),
         ({"laplace_eval_eps": "much"}, "half of the true epsilon"),
-        ({"laplace_eval_eps": "-1"}, "half of the true epsilon"),
         ({"privacy_eval_type": "RSA"}, "--privacy-eval-type must be NOT_ENCRYPT or LAPLACE"),
         ({"eval_type": "F1"}, "--eval-type must be NOT_EVAL or"),
         ({"cluster_client_num": 1}, "--cluster-client-num must be 2 or more"),
-        ({"cluster_client_num": -3}, "--cluster-client-num must be 2 or more"),
         ({"seed": -1}, "--seed must be 0 or more"),
         ({"epsilon": "1", "privacy_eval_type": "NOT_ENCRYPT"}, "--epsilon says how much noise"),
         ({"epsilons": "1:1", "privacy_eval_type": "NOT_ENCRYPT"}, "--epsilons says how much noise"),
@@ -237,29 +224,6 @@ def _clients(n: int, seed: int = 1) -> tuple[np.ndarray, int, np.ndarray]:
     return (centres * 8 * 4095).astype(np.int16), -12, features
 
 
-def _noised(
-    card: cards.Card, lanes: Any, parameters: np.ndarray, exponent: int, rows: np.ndarray
-) -> np.ndarray:
-    """The symbols that clients send: of each class's probability, one after the other."""
-    return sample(card, lanes, probabilities(parameters, exponent, rows, card.grid_bits))
-
-
-def _evaluate(
-    epsilon: int | None,
-    parameters: np.ndarray,
-    exponent: int,
-    rows: np.ndarray,
-    eval_type: str = softmax.SILHOUETTE_SCORE,
-) -> dict[str, Any]:
-    """An evaluation of simulated clients at a true epsilon (micro), or without noise."""
-    exact = probabilities(parameters, exponent, rows) / 16384
-    if epsilon is None:
-        return softmax.cluster(eval_type, exact, exact)
-    card = cards.decode(softmax.noise_card(epsilon))
-    symbols = _noised(card, RandomLanes(random_bits(1), len(rows)), parameters, exponent, rows)
-    return softmax.cluster(eval_type, estimate.symbol_values(card)[symbols], exact)
-
-
 @pytest.mark.parametrize("grid_bits", [14, 10, 4])
 @pytest.mark.parametrize(("classes", "features"), [(2, 1), (3, 28), (10, 64), (128, 3)])
 def test_probabilities_are_the_devices(classes: int, features: int, grid_bits: int) -> None:
@@ -280,7 +244,7 @@ def test_noised_results_are_the_devices() -> None:
     parameters, exponent, features = _clients(40)
     card = cards.decode(softmax.noise_card(2_000_000))
     streams = np.random.default_rng(2).integers(0, 256, (40, 3000), np.uint8)
-    found = _noised(card, ReplayLanes(streams), parameters, exponent, features)
+    found = sample(card, ReplayLanes(streams), probabilities(parameters, exponent, features, card.grid_bits))
     device = Classifier(array("h", parameters.reshape(-1).tolist()), exponent, 3)
     for i in range(40):
         out = array("H", bytes(6))
@@ -292,6 +256,7 @@ def test_noised_results_are_the_devices() -> None:
 def test_the_card_keeps_its_epsilon_for_whole_vectors(epsilon: int) -> None:
     card = cards.decode(softmax.noise_card(epsilon))
     assert cards.certify(card, epsilon)
+    assert certify.bias(card) == 0
     # no slack worth speaking of: noise of scale 2 / epsilon
     scale = Fraction(card.t, card.s) / (1 << card.grid_bits)
     assert scale == pytest.approx(2e6 / epsilon, rel=0.002)
@@ -299,49 +264,18 @@ def test_the_card_keeps_its_epsilon_for_whole_vectors(epsilon: int) -> None:
         assert not cards.certify(card, math.floor(epsilon * 0.998))
 
 
-def test_the_loss_of_two_opposite_vectors_is_the_epsilon() -> None:
-    # (1, 0) against (0, 1): the worst outputs have probabilities whose ratio is e**epsilon, no more
-    card = cards.decode(softmax.noise_card(8_000_000))
-    zero, one = certify.at_knot(card, 1 << card.grid_bits), certify.at_knot(card, 2 << card.grid_bits)
-    worst = max(p / q for p, q in zip(one, zero, strict=True))
-    assert 2 * math.log(worst) <= 8
-    assert 2 * math.log(worst) == pytest.approx(8, rel=0.002)
-
-
-def test_noise_is_unbiased() -> None:
-    parameters, exponent, features = _clients(1)
-    card = cards.decode(softmax.noise_card(4_000_000))
-    rows = np.repeat(features, 100_000, axis=0)
-    symbols = _noised(card, RandomLanes(random_bits(4), len(rows)), parameters, exponent, rows)
-    values = estimate.symbol_values(card)[symbols]
-    exact = probabilities(parameters, exponent, features, card.grid_bits)[0] / 16384
-    assert abs(values.mean(axis=0) - exact).max() < 5 * math.sqrt(2) * 0.5 / math.sqrt(100_000)
-    assert values.std(axis=0) == pytest.approx(math.sqrt(2) * 0.5, rel=0.02)
-
-
 @pytest.mark.parametrize("eval_type", ["SILHOUETTE_SCORE", "CALINSKI_HARABASZ", "CALINSKI_HARABASZ_SCORE"])
 def test_scores_without_noise_are_scikit_learns(eval_type: str) -> None:
     from sklearn import metrics
 
     parameters, exponent, features = _clients(300)
-    found = _evaluate(None, parameters, exponent, features, eval_type)
     exact = probabilities(parameters, exponent, features) / 16384
+    found = softmax.cluster(eval_type, exact, exact)
     judge = metrics.silhouette_score if eval_type == "SILHOUETTE_SCORE" else metrics.calinski_harabasz_score
     assert found["score"] == found["score_without_noise"] == pytest.approx(judge(exact, exact.argmax(axis=1)))
     assert found["agreement"] == 1
     assert sum(found["clusters"].values()) == 300
     assert len(found["clusters"]) == 3
-
-
-def test_less_noise_scores_better() -> None:
-    parameters, exponent, features = _clients(1000)
-    scores = []
-    for epsilon in (1_000_000, 8_000_000, 20_000_000):
-        found = _evaluate(epsilon, parameters, exponent, features)
-        scores.append((found["score"], found["agreement"]))
-    assert scores == sorted(scores)
-    assert scores[-1][1] > 0.95
-    assert found["score"] < found["score_without_noise"]
 
 
 @pytest.mark.parametrize("eval_type", [softmax.SILHOUETTE_SCORE, softmax.CALINSKI_HARABASZ_SCORE])
@@ -371,10 +305,10 @@ def test_the_classifier_is_as_good_as_it_was_before_it_was_rounded(name: str) ->
     from sklearn.linear_model import LogisticRegression
 
     dataset = bundled.multiclass(name)
-    weights = softmax.train_classifier(dataset)
-    assert np.abs(weights.mantissas.astype(int)).max() <= 32767
+    mantissas, exponent = softmax.train_classifier(dataset)
+    assert np.abs(mantissas.astype(int)).max() <= 32767
     rows = dataset.features[dataset.test]
-    found = probabilities(weights.mantissas, weights.exponent, rows).argmax(axis=1)
+    found = probabilities(mantissas, exponent, rows).argmax(axis=1)
     model = LogisticRegression(C=1.0, fit_intercept=False, max_iter=2000)
     x = dataset.features / 16384
     model.fit(x[dataset.training], dataset.labels[dataset.training])
@@ -383,8 +317,6 @@ def test_the_classifier_is_as_good_as_it_was_before_it_was_rounded(name: str) ->
 
 def test_two_classes_have_a_row_each() -> None:
     dataset = softmax.load("breast-cancer")
-    weights = softmax.train_classifier(dataset)
-    assert weights.mantissas.shape == (2, dataset.dimension)
-    assert (weights.mantissas[0] == 0).all()
-    with pytest.raises(UsageError, match="has no classes"):
-        softmax.load("diabetes")
+    mantissas, _ = softmax.train_classifier(dataset)
+    assert mantissas.shape == (2, dataset.dimension)
+    assert (mantissas[0] == 0).all()

@@ -74,35 +74,6 @@ def test_hybrids_and_laplace_of_255_levels():
     assert hybrid.hm_tp_share(4) == pytest.approx(0.829002731283, rel=1e-11)
 
 
-def test_the_share_of_hm_tp_is_the_best():
-    for epsilon in (0.8, 1.0, 2.0, 3.5):
-        t, share = piecewise.t_sub(epsilon), hybrid.hm_tp_share(epsilon)
-
-        def top(beta, epsilon=epsilon, t=t):
-            return max(
-                beta * piecewise.variance(epsilon, t, i / 500)
-                + (1 - beta) * three_outputs.variance(epsilon, i / 500)
-                for i in range(501)
-            )
-
-        assert top(share) <= min(top(share - 0.02), top(share + 0.02)) + 1e-6
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "at", "within"),
-    [
-        ("pm", "duchi", 1.289785, 0.03),
-        ("duchi", "laplace", 2.324170, 0.002),
-        ("pm-sub", "duchi", 1.193048, 0.01),
-        ("pm-sub", "three-outputs", 2.561089, 0.01),
-        ("pm", "three-outputs", 3.269358, 0.02),
-    ],
-)
-def test_cards_cross_where_the_continuous_mechanisms_do(one, other, at, within):
-    signs = [worst(one, f"{e:.6f}") < worst(other, f"{e:.6f}") for e in (at - within, at + within)]
-    assert signs[0] != signs[1]
-
-
 def test_pdpm_is_the_papers_and_no_better():
     for epsilon in (0.5, 1.0, 2.0, 4.0):
         for x in (-1.0, -0.3, 0.0, 0.8, 1.0):

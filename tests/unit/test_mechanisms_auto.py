@@ -11,7 +11,9 @@ from tern import card as cards
 from ternhost import errors
 from ternhost.cli import main
 from ternhost.errors import UsageError
-from ternhost.privacy import certify, discretise, mechanisms
+from ternhost.experiments import discretisation
+from ternhost.learn.designs import Mechanised
+from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.mechanisms import duchi, hybrid, optimal, piecewise, ship, shipped
 
 
@@ -85,47 +87,29 @@ def test_auto_refuses_what_makes_no_sense(options):
         mechanisms.design("auto", "1", **options)
 
 
-def piecewise_outputs(epsilon, t, xs, rng):
-    """Draw from the continuous piecewise mechanism, in floats."""
-    e = math.exp(epsilon)
-    bound = discretise.piecewise_bound(epsilon, t)
-    half = bound / (t + 1)
-    middle = xs * bound * t / (t + 1)
-    inside = rng.random(xs.shape) < e / (t + e)
-    near = middle + half * (2 * rng.random(xs.shape) - 1)
-    far = -bound + rng.random(xs.shape) * (2 * bound - 2 * half)
-    far += np.where(far >= middle - half, 2 * half, 0)
-    return np.where(inside, near, far)
-
-
-def discretised(outputs, bound, m, rng):
-    """Round outputs in [-bound, bound] to multiples of bound / m, up with the probability that keeps the mean."""
-    steps = outputs * (m / bound)
-    low = np.floor(steps)
-    return (low + (rng.random(steps.shape) < steps - low)) * (bound / m)
-
-
-def test_algorithm_5_is_unbiased_and_its_variance_is_stated():
-    rng = np.random.default_rng(11)
-    for epsilon, m, x in ((1.0, 1, 0.6), (2.0, 3, -0.25), (4.0, 7, 1.0)):
-        t = piecewise.t_sub(epsilon)
-        bound = discretise.piecewise_bound(epsilon, t)
-        n = 400_000
-        outputs = piecewise_outputs(epsilon, t, np.full(n, x), rng)
-        assert np.abs(outputs).max() <= bound * (1 + 1e-12)
-        assert outputs.var() == pytest.approx(piecewise.variance(epsilon, t, x), rel=0.02)
-        rounded = discretised(outputs, bound, m, rng)
-        assert len(np.unique(np.round(rounded * m / bound))) == 2 * m + 1
-        stated = discretise.discretised_variance(epsilon, t, m, x)
-        assert rounded.mean() == pytest.approx(x, abs=5 * math.sqrt(stated / n))
-        assert rounded.var() == pytest.approx(stated, rel=0.02)
+@pytest.mark.parametrize(("epsilon", "m", "x"), [(1.0, 1, 0.6), (2.0, 3, -0.25), (4.0, 7, 1.0)])
+def test_the_variance_of_algorithm_5_is_that_of_its_law(epsilon, m, x):
+    """The continuous mechanism's density and the rounding of its outputs, summed over a fine grid."""
+    e, t = math.exp(epsilon), piecewise.t_sub(epsilon)
+    bound = discretisation.piecewise_bound(epsilon, t)
+    half, middle = bound / (t + 1), x * bound * t / (t + 1)
+    y = ((np.arange(200_000) + 0.5) / 100_000 - 1) * bound
+    density = np.where(np.abs(y - middle) < half, e / half, t / (bound - half)) / (2 * (t + e))
+    f = y * m / bound % 1
+    step = bound / m
+    low = y - f * step
+    p = density / density.sum()
+    assert p @ y == pytest.approx(x, abs=1e-4)
+    assert p @ y**2 - x * x == pytest.approx(piecewise.variance(epsilon, t, x), rel=1e-3)
+    variance = p @ ((1 - f) * low**2 + f * (low + step) ** 2) - x * x
+    assert variance == pytest.approx(discretisation.discretised_variance(epsilon, t, m, x), rel=1e-3)
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0])
 @pytest.mark.parametrize("m", [1, 3, 7])
 def test_a_window_card_has_less_variance_than_algorithm_5_with_as_many_levels(epsilon, m):
     t = piecewise.t_sub(epsilon)
-    paper = max(discretise.discretised_variance(epsilon, t, m, x) for x in np.linspace(0, 1, 101))
+    paper = max(discretisation.discretised_variance(epsilon, t, m, x) for x in np.linspace(0, 1, 101))
     assert worst(mechanisms.design("pm-sub", epsilon, 2 * m + 1, window="best")) < paper
 
 
@@ -218,6 +202,9 @@ def test_a_card_tuned_for_gradients_unless_its_objective_is_named():
     small = optimal.design(1_000_000, 3, objective="mean-second-moment", prior="small")
     tuned = mechanisms.design("optimal", 1, 3, use=mechanisms.GRADIENTS)
     assert tuned.card == small.card
+    for name in ("optimal", "auto"):  # as training asks for it
+        report = Mechanised(mechanism=name, levels=3).design("1", 1, of_gradients=True)
+        assert report.card.data == mechanisms.design(name, 1, 3, use=mechanisms.GRADIENTS).card
     worst = mechanisms.design("optimal", 1, 4, use=mechanisms.GRADIENTS, objective="worst-variance")
     assert worst == mechanisms.design("optimal", 1, 4)
     assert worst.notes == ("a shipped card",)

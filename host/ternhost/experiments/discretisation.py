@@ -7,6 +7,8 @@ consists of levels from the start.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from tern.card import decode
@@ -18,7 +20,6 @@ from ternhost.experiments.statistics import averaged, pick, values_of
 from ternhost.learn.judging import WORDS, measure
 from ternhost.privacy import certify
 from ternhost.privacy.base import MICRO
-from ternhost.privacy.discretise import discretised_variance
 from ternhost.privacy.mechanisms import design, piecewise
 
 SUMMARY = "levels of PM-SUB against variance and accuracy, as cards and by the paper's Algorithm 5"
@@ -59,6 +60,37 @@ def _variances(epsilon: float, levels: int) -> list[Row]:
         {"epsilon": epsilon, "levels": levels, "kind": kind, "over_continuous": value / best}
         for kind, value in worst.items()
     ]
+
+
+def piecewise_bound(epsilon: float, t: float) -> float:
+    """A, the largest output of the continuous piecewise mechanism of parameter t."""
+    e = math.exp(epsilon)
+    return (e + t) * (t + 1) / (t * (e - 1))
+
+
+def discretised_variance(epsilon: float, t: float, m: int, x: float) -> float:
+    """Variance at x of the piecewise mechanism of parameter t after Algorithm 5 (exact but for rounding)."""
+    e = math.exp(epsilon)
+    bound = piecewise_bound(epsilon, t)
+    step = bound / m
+    half = bound / (t + 1)
+    middle = x * bound * t / (t + 1)
+    low, high = middle - half, middle + half
+    near = e / (t + e) / (2 * half)
+    far = t / (t + e) / (2 * bound - 2 * half)
+    total = far * _rounding(-bound, bound, step) + (near - far) * _rounding(low, high, step)
+    return piecewise.variance(epsilon, t, x) + total
+
+
+def _rounding(a: float, b: float, step: float) -> float:
+    """The integral over [a, b] of the variance that rounding adds, step**2 f (1 - f), f the fraction of a step."""
+
+    def primitive(y: float) -> float:
+        whole = math.floor(y / step)
+        f = y / step - whole
+        return step**3 * (whole / 6 + f * f / 2 - f**3 / 3)
+
+    return primitive(b) - primitive(a)
 
 
 def _trained(dataset: str, epsilon: float, levels: int, reports: int, seeds: range) -> list[Row]:

@@ -15,11 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from tern.fixed import ONE
+from tern.lhp import Hierarchy
 from ternhost.datasets import Fixed, Floats, Indices, synthetic
 from ternhost.experiments import baseline
 from ternhost.experiments.base import Options, Outcome, card_of, load
@@ -43,6 +44,7 @@ from ternhost.learn.hiera import HierA
 from ternhost.learn.parameters import MODELS
 from ternhost.privacy import certify
 from ternhost.privacy.base import MICRO
+from ternhost.privacy.mechanisms import lhp
 
 SUMMARY = "HierA's errors beside Laplace, PM and Harmony at its least and at its true epsilon, and against mu"
 
@@ -63,28 +65,28 @@ _OTHERS = ("pm", "harmony")
 _TRAINERS = (_ATTRIBUTE, _LAPLACE, *(f"{name} at {at}" for at in (_LEAST, _TRUE) for name in _OTHERS))
 
 
-def levels(unit: float) -> system.Levels:
+def levels(unit: float) -> lhp.Composite:
     """The paper's five levels, with budgets in this unit."""
-    return system.levels([round(budget * unit * MICRO) for budget in reversed(_BUDGETS)])
+    return lhp.composite([round(budget * unit * MICRO) for budget in reversed(_BUDGETS)])
 
 
-def loss_by_attribute(of: system.Levels) -> float:
+def loss_by_attribute(of: lhp.Composite) -> float:
     """The epsilon of a report whose level comes from one number and whose sign from another, both free."""
-    rows = [certify.at_knot(card, level) for level, card in enumerate(of.composite.level_cards)]
+    rows = [certify.at_knot(card, level) for level, card in enumerate(of.level_cards)]
     ratios = []
-    for reported, card in enumerate(of.composite.value_cards):
+    for reported, card in enumerate(of.value_cards):
         reports = [row[reported] for row in rows]
         signs = [certify.distribution(card, end)[0] for end in (-ONE, ONE)]
         ratios.append(Fraction(max(reports), min(reports)) * Fraction(max(signs), min(signs)))
     return math.log(max(ratios))
 
 
-def _epsilons(of: system.Levels, true: float) -> dict[str, int]:
+def _epsilons(of: lhp.Composite, true: float) -> dict[str, int]:
     """The epsilons (micro) of the other mechanisms."""
     return {_LEAST: min(of.budgets), _TRUE: min(round(true * MICRO), _MOST)}
 
 
-def _options(of: system.Levels) -> dict[str, Any]:
+def _options(of: lhp.Composite) -> dict[str, Any]:
     """The options for these levels."""
     return {"epsilon": str(of.epsilon / MICRO), "budgets": ",".join(map(str, _BUDGETS))}
 
@@ -138,14 +140,15 @@ def _estimated(unit: float, source: str, clients: int, shares: Sequence[float], 
     return rows
 
 
-def _graded(of: system.Levels, x: Floats, levels_of: Floats | None = None) -> Callable[[Any], Floats]:
+def _graded(of: lhp.Composite, x: Floats, levels_of: Floats | None = None) -> Callable[[Any], Floats]:
     """x with Laplace noise at the budget of its own range, or of that of `levels_of`."""
     scales = 2 * MICRO / np.array(of.budgets)[_level(of, x if levels_of is None else levels_of)]
     return lambda rng: x + rng.laplace(0, scales)
 
 
-def _level(of: system.Levels, x: Floats) -> Indices:
-    level: Indices = (x[..., None] * ONE < np.array(of.device.bounds)).sum(axis=-1)
+def _level(of: lhp.Composite, x: Floats) -> Indices:
+    bounds = np.array(cast(Hierarchy, of.card.hierarchy).bounds)
+    level: Indices = (x[..., None] * ONE < bounds).sum(axis=-1)
     return level
 
 
@@ -186,13 +189,13 @@ def _trained(unit: float, who: str, reports: int, seeds: range) -> list[Row]:
     return [{**common, "run": i, "squared_error": error} for i, error in enumerate(errors_by_rate[best])]
 
 
-def _by_attribute(of: system.Levels, values: Floats, attributes: Floats, rng: np.random.Generator) -> Floats:
+def _by_attribute(of: lhp.Composite, values: Floats, attributes: Floats, rng: np.random.Generator) -> Floats:
     """LHP's reports of values at the levels of their attributes, as they are."""
     level = _level(of, attributes)
-    kept = np.array([card.threshold for card in of.composite.level_cards]) / 2**30
-    other = rng.integers(1, of.count, level.shape)
-    reported = np.where(rng.random(level.shape) < kept[level], level, (level + other) % of.count)
-    c = of.values[reported, 1]
+    kept = np.array([card.threshold for card in of.level_cards]) / 2**30
+    other = rng.integers(1, of.ranges, level.shape)
+    reported = np.where(rng.random(level.shape) < kept[level], level, (level + other) % of.ranges)
+    c = of.constants[reported]
     reports: Floats = np.where(rng.random(level.shape) < 0.5 + values / (2 * c), c, -c)
     return reports
 
@@ -254,7 +257,7 @@ def outcome(options: Options, tables: Tables) -> Outcome:
 
 def _losses(unit: float) -> Row:
     of = levels(unit)
-    stated = {"epsilon_stated": of.epsilon_stated / MICRO, "epsilon_true": of.epsilon / MICRO}
+    stated = {"epsilon_stated": max(of.budgets) / MICRO, "epsilon_true": of.epsilon / MICRO}
     return {"unit": unit, **stated, "epsilon_by_attribute": loss_by_attribute(of)}
 
 

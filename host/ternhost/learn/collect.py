@@ -33,6 +33,7 @@ from ternhost.learn.designs import PRIVACY, Mechanised, ReportDesign, by_class, 
 from ternhost.learn.hiera import LevelOptions
 from ternhost.options import option, require
 from ternhost.privacy.base import MICRO, parse_epsilon
+from ternhost.privacy.mechanisms import lhp
 
 ALGORITHM6 = "algorithm6"
 HIERA = "hiera"
@@ -240,7 +241,7 @@ class Collect(Learner):
             ],
         }
         if self.options.method == HIERA:  # what the paper would say
-            stated = max(levels.of_card(design.card).epsilon_stated for design in self.designs)
+            stated = max(max(lhp.from_bytes(design.card.data).budgets) for design in self.designs)
             result["epsilon_stated"] = stated / MICRO
         return result
 
@@ -271,7 +272,7 @@ class Collect(Learner):
         classes = [(parts[0].design.card, of[0]) for parts, of in zip(self.plan, self.counts, strict=True)]
         bounds: list[Any]
         if self.options.method == HIERA:
-            reported = [(levels.of_card(card), counts) for card, counts in classes]
+            reported = [(lhp.from_bytes(card.data), counts) for card, counts in classes]
             means = levels.combine(reported, self.options.mu, seed=self.options.seed)
             bounds = [None] * len(means)
         else:

@@ -22,6 +22,7 @@ from ternhost.learn.fedsgd import FedSGD, GroupOptions
 from ternhost.learn.parameters import Floats
 from ternhost.options import option, require
 from ternhost.privacy.base import MICRO, parse_epsilon
+from ternhost.privacy.mechanisms import lhp
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class LevelOptions(Budgeted):
 
     def _of_class(self, epsilon: int, share: float) -> ReportDesign:
         of = levels.design(epsilon, levels.proportions_of(self.budgets))
-        return ReportDesign(of.card, 1, float(of.values.max()) ** 2, "lhp", epsilon, share)
+        return ReportDesign(of.card, 1, float(of.constants.max()) ** 2, "lhp", epsilon, share)
 
 
 @dataclass(frozen=True)
@@ -70,13 +71,13 @@ class HierA(FedSGD):
         self.modules = ("lhp", *self.modules)
 
     def estimate_of(self, number: int, cohorts: Sequence[CohortCounts], tau: float) -> tuple[Floats, Floats]:
-        parts = [(levels.of_card(cohort.card), cohort.counts) for cohort in cohorts]
+        parts = [(lhp.from_bytes(cohort.card.data), cohort.counts) for cohort in cohorts]
         seed = self.options.seed + self._trainer.round
         return tau * levels.combine(parts, self.options.mu, seed=seed), _reports(cohorts)
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Also what the paper states for a report, beside the true loss."""
-        stated = max(levels.of_card(design.card).epsilon_stated for design in self.designs)
+        stated = max(max(lhp.from_bytes(design.card.data).budgets) for design in self.designs)
         return {**super().result(history), "epsilon_stated": stated / MICRO}
 
 

@@ -164,7 +164,7 @@ class Infer(Learner):
             named = softmax.load(options.dataset)
             data = replace(named, held_out=held_out(len(named.labels), options.held_out))
         self._dataset = data
-        self._weights = softmax.train_classifier(data)
+        self._mantissas, self._exponent = softmax.train_classifier(data)
         self._label = options.answer == LABEL
         self._check_size()
         order = np.random.default_rng(options.seed).permutation(self._dataset.test)
@@ -193,7 +193,7 @@ class Infer(Learner):
             self._round = self.rounds
 
     def _check_size(self) -> None:
-        classes, features = self._weights.mantissas.shape
+        classes, features = self._mantissas.shape
         if classes * features > wire.MAX_VALUES:
             raise UsageError(
                 f"{classes} classes of {features} features are more than the {wire.MAX_VALUES} parameters "
@@ -213,7 +213,7 @@ class Infer(Learner):
 
     def _design(self, epsilon: int, share: float) -> ReportDesign:
         if self._label:
-            levels = len(self._weights.mantissas)
+            levels = len(self._mantissas)
             card = mechanisms.design("grr", levels=levels, epsilon_micro=epsilon).decode()
         else:
             card = cards.decode(softmax.noise_card(epsilon))  # the vector is one value
@@ -228,14 +228,13 @@ class Infer(Learner):
         return [(self._question(design), members) for _, design, members in parts]
 
     def _question(self, design: ReportDesign) -> Question:
-        mantissas = self._weights.mantissas
         return Question(
             wire.SOFTMAX,
-            mantissas.reshape(-1).tolist(),
-            self._weights.exponent,
+            self._mantissas.reshape(-1).tolist(),
+            self._exponent,
             design.card.data,
-            1 if self._label else len(mantissas),
-            classes=len(mantissas),
+            1 if self._label else len(self._mantissas),
+            classes=len(self._mantissas),
         )
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
@@ -262,7 +261,7 @@ class Infer(Learner):
     def _exact(self, clients: Devices) -> Floats:
         assert self.holdings is not None
         rows = self.holdings.rows(clients)[:, 0, :-1]
-        exact: Floats = probabilities(self._weights.mantissas, self._weights.exponent, rows) / ONE
+        exact: Floats = probabilities(self._mantissas, self._exponent, rows) / ONE
         return exact
 
     def _evaluate(self, results: npt.NDArray[Any], clients: Devices) -> dict[str, Any]:
@@ -273,18 +272,15 @@ class Infer(Learner):
 
     def _privacy(self) -> dict[str, Any]:
         """The true epsilon beside MindSpore's setting, of the class that pays most."""
-        account = Account()
-        epsilon = None
-        if self.designs:
-            dearest = max(self.designs, key=lambda design: design.epsilon)
-            epsilon = dearest.epsilon / MICRO
-            account.charge([Release(_RESULT, dearest.epsilon)])
+        dearest = max((design.epsilon for design in self.designs), default=None)
+        epsilon = None if dearest is None else dearest / MICRO
+        releases = () if dearest is None else (Release(_RESULT, dearest),)
         return {
             "privacy_eval_type": self.options.privacy_eval_type,
             "laplace_eval_eps": None if epsilon is None else epsilon / 2,
             "epsilon_true": epsilon,
             "eval_type": self.options.eval_type,
-            "accounting": account.summary(),
+            "accounting": Account(releases).summary(),
         }
 
     def state(self) -> dict[str, Any]:
@@ -294,7 +290,7 @@ class Infer(Learner):
         self._round, self._found = int(state["round"]), state["found"]
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        classes, features = self._weights.mantissas.shape
+        classes, features = self._mantissas.shape
         result = {
             "dataset": self.options.dataset,
             "classes": classes,

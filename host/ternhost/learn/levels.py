@@ -3,7 +3,7 @@
 Source: Hao, Wu, Wan, Sensors 2023, 23, 1115, with these corrections:
 
 - A report tells a level and a sign, and both depend on the value. Their joint loss is larger than the largest of the
-  budgets, which the paper states. `Levels.epsilon` is the true one, computed exactly from the integers of the cards.
+  budgets, which the paper states. `Composite.epsilon` is the true one, computed exactly from the integers of the cards.
 - Step 5 counts reports that were converted to several levels several times, which biases the mean towards the less
   private ranges. Here every report weighs as much as any other whatever its level (`estimate`).
 - Clamping the result biases small samples: nothing is clamped here.
@@ -15,84 +15,23 @@ as they are (`mu` = 0) has the least variance. `mu` is the share of reports reus
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
-from tern import card as cards
-from tern.lhp import Hierarchy
 from ternhost.count.rounds import Counts
 from ternhost.errors import UsageError
 from ternhost.learn.parameters import Floats
 from ternhost.privacy.mechanisms import lhp
-
-
-@dataclass(frozen=True)
-class Levels:
-    """Equal ranges of [-1, 1], from the top one down as a card has them, with a budget each (micro-epsilon)."""
-
-    budgets: tuple[int, ...]
-    composite: lhp.Composite
-    card: cards.Card  # what a device of these levels obeys
-    values: Floats  # m x 2: what each report stands for
-
-    @property
-    def device(self) -> Hierarchy:
-        """The sampler of the reports."""
-        return cast(Hierarchy, self.card.hierarchy)
-
-    @property
-    def epsilon(self) -> int:
-        """The true loss of a report, micro-epsilon: what a client is charged."""
-        claimed: int = self.card.epsilon
-        return claimed
-
-    @property
-    def count(self) -> int:
-        return len(self.budgets)
-
-    @property
-    def epsilon_stated(self) -> int:
-        """The epsilon that the paper states: the largest budget."""
-        return max(self.budgets)
-
-
-def levels(budgets: Sequence[int]) -> Levels:
-    """Levels with these budgets (micro-epsilon), from the top range down.
-
-    Raises UsageError for fewer than 2 or more than 16, and where a report costs more than epsilon 20.
-    """
-    m = len(budgets)
-    if not 2 <= m <= lhp.MAX_RANGES or min(budgets) < 1:
-        raise UsageError(
-            f"levels need 2 to {lhp.MAX_RANGES} budgets, all above 0, not {', '.join(map(str, budgets)) or 'none'}"
-        )
-    try:
-        card = cards.decode(lhp.composite(budgets).to_bytes())
-    except cards.CardError:
-        raise UsageError(
-            "a report of these levels costs more than epsilon 20", hint="use smaller budgets"
-        ) from None
-    return of_card(card)
-
-
-def of_card(card: cards.Card) -> Levels:
-    """The levels of a card of LHP. Raises CardError for another one."""
-    composite = lhp.from_bytes(card.data)
-    budgets = tuple(value.epsilon for value in composite.value_cards)
-    m = len(budgets)
-    values = np.array([float(value) for value in composite.values()]).reshape(m, 2)
-    return Levels(budgets, composite, card, values)
+from ternhost.privacy.mechanisms.lhp import Composite
 
 
 @lru_cache(maxsize=64)
-def design(epsilon: int, proportions: tuple[float, ...] = lhp.BUDGETS) -> Levels:
-    """Levels with budgets in these proportions, from the lowest range up, as large as a report's true loss of `epsilon`
-    (micro) allows."""
-    return of_card(cards.decode(lhp.design(epsilon, None, proportions).card))
+def design(epsilon: int, proportions: tuple[float, ...] = lhp.BUDGETS) -> Composite:
+    """LHP's cards with budgets in these proportions, from the lowest range up: the largest whose report truly costs at
+    most `epsilon` (micro)."""
+    return lhp.from_bytes(lhp.design(epsilon, None, proportions).card)
 
 
 def proportions_of(text: str) -> tuple[float, ...]:
@@ -118,7 +57,7 @@ def convert(counts: Counts, source: float, target: float, rng: np.random.Generat
     return moved
 
 
-def estimate(of: Levels, counts: Counts, mu: float = 0.0, *, seed: int = 1) -> Floats:
+def estimate(of: Composite, counts: Counts, mu: float = 0.0, *, seed: int = 1) -> Floats:
     """Unbiased means from counts (..., m, 2), of all the values together.
 
     Each report is used at its own level and, with probability `mu` each, at every more private one; it then weighs
@@ -126,12 +65,12 @@ def estimate(of: Levels, counts: Counts, mu: float = 0.0, *, seed: int = 1) -> F
     """
     if not 0 <= mu <= 1:
         raise UsageError(f"the share mu must be 0 to 1, not {mu}")
-    values = of.values[:, 1]
+    values = of.constants
     rng = np.random.default_rng(seed)
     total = np.zeros(counts.shape[:-2])
     for source, value in enumerate(values):
         of_level = counts[..., source, :]
-        targets = [i for i in range(of.count) if i != source and values[i] >= value] if mu else []
+        targets = [i for i in range(of.ranges) if i != source and values[i] >= value] if mu else []
         weight = 1 / (1 + mu * len(targets))
         total += weight * value * (of_level[..., 1] - of_level[..., 0])
         for target in targets:
@@ -142,7 +81,7 @@ def estimate(of: Levels, counts: Counts, mu: float = 0.0, *, seed: int = 1) -> F
     return mean
 
 
-def combine(parts: Sequence[tuple[Levels, Counts]], mu: float = 0.0, *, seed: int = 1) -> Floats:
+def combine(parts: Sequence[tuple[Composite, Counts]], mu: float = 0.0, *, seed: int = 1) -> Floats:
     """Unbiased means of d coordinates from the counts (d x 2m) of classes of devices with levels of their own.
 
     The weight of a class at a coordinate is its reports there over the worst variance of one: it depends on no
@@ -151,8 +90,8 @@ def combine(parts: Sequence[tuple[Levels, Counts]], mu: float = 0.0, *, seed: in
     total = np.zeros(len(parts[0][1]))
     weight = np.zeros_like(total)
     for of, counts in parts:
-        share = counts.sum(axis=1) / float(of.values.max()) ** 2
-        means = estimate(of, counts.reshape(len(counts), of.count, 2), mu, seed=seed)
+        share = counts.sum(axis=1) / float(of.constants.max()) ** 2
+        means = estimate(of, counts.reshape(len(counts), of.ranges, 2), mu, seed=seed)
         total += share * np.nan_to_num(means)
         weight += share
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -62,16 +61,8 @@ def load(name: str) -> Dataset:
     return dataset
 
 
-@dataclass(frozen=True)
-class Weights:
-    """The weights of a softmax classifier: classes x features mantissas of 2**exponent."""
-
-    mantissas: Fixed
-    exponent: int
-
-
-def train_classifier(dataset: Dataset) -> Weights:
-    """A softmax classifier of the training records, by scikit-learn."""
+def train_classifier(dataset: Dataset) -> tuple[Fixed, int]:
+    """A softmax classifier of the training records, by scikit-learn: classes x features mantissas, and the exponent."""
     from sklearn.linear_model import LogisticRegression  # takes a second to import
 
     x = dataset.features[dataset.training] / ONE
@@ -83,7 +74,7 @@ def train_classifier(dataset: Dataset) -> Weights:
         weights = np.stack([np.zeros_like(weights[0]), weights[0]])
     largest = float(np.abs(weights).max())
     parameters = quantise((weights * min(1.0, LARGEST_WEIGHT / largest)).reshape(-1))
-    return Weights(np.array(parameters.mantissas, np.int16).reshape(weights.shape), parameters.exponent)
+    return np.array(parameters.mantissas, np.int16).reshape(weights.shape), parameters.exponent
 
 
 # Clusters and scores

@@ -13,8 +13,7 @@ micro-epsilon, as on the device.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tern import ledger
@@ -42,38 +41,33 @@ class Release:
 
 @dataclass
 class Account:
-    """One client's (or, where all are alike, any client's) releases, against its budget if it has one."""
+    """What a client reports in a run (any client, where all are alike), and its budget if it has one.
 
+    Raises RefusedError where the budget does not cover it: an account is made before a run starts.
+    """
+
+    releases: tuple[Release, ...]
     budget: int | None = None
-    releases: list[Release] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.budget is not None and self.user_level > self.budget:
+            raise RefusedError(
+                f"each client would spend epsilon {self.user_level / MICRO:g}, and its budget has "
+                f"{self.budget / MICRO:g} left: {self._listed}",
+                hint="ask for fewer rounds or values, use a smaller epsilon, or raise the budget",
+            )
 
     @property
     def user_level(self) -> int:
         return sum(release.user_level for release in self.releases)
 
     @property
-    def left(self) -> int | None:
-        return None if self.budget is None else max(0, self.budget - self.user_level)
-
-    def check(self, plan: Sequence[Release]) -> None:
-        """Raise RefusedError if `plan` would exceed the budget; call it before a run starts."""
-        cost = sum(release.user_level for release in plan)
-        if self.left is None or cost <= self.left:
-            return
-        raise RefusedError(
-            f"each client would spend epsilon {cost / MICRO:g}, and its budget has "
-            f"{self.left / MICRO:g} left: {_words(plan)}",
-            hint="ask for fewer rounds or values, use a smaller epsilon, or raise the budget",
-        )
-
-    def charge(self, plan: Sequence[Release]) -> None:
-        """Add `plan` to the account, or raise RefusedError and add nothing."""
-        self.check(plan)
-        self.releases.extend(plan)
+    def _listed(self) -> str:
+        return ", ".join(map(_of_release, self.releases))
 
     def words(self, span: str = "in total") -> str:
         """The account as a sentence. span: the time that it covers."""
-        return f"each client spends epsilon {self.user_level / MICRO:g} {span}: {_words(self.releases)}"
+        return f"each client spends epsilon {self.user_level / MICRO:g} {span}: {self._listed}"
 
     def summary(self) -> dict[str, Any]:
         """For JSON and reports: the releases, and both levels by their names."""
@@ -93,10 +87,6 @@ class Account:
             "epsilon_record_level": self.user_level / MICRO,
             "epsilon_budget": None if self.budget is None else self.budget / MICRO,
         }
-
-
-def _words(releases: Iterable[Release]) -> str:
-    return ", ".join(map(_of_release, releases))
 
 
 def _of_release(release: Release) -> str:

@@ -27,10 +27,7 @@ def costs(learner: Learner) -> list[int]:
 
 def accounts(learner: Learner, budget: int | None) -> list[Account]:
     """The account of a device of each class. Raises RefusedError beyond the budget."""
-    of_classes = [Account(budget) for _ in learner.designs]
-    for account, design in zip(of_classes, learner.designs, strict=True):
-        account.charge([design.release(learner.times)])
-    return of_classes
+    return [Account((design.release(learner.times),), budget) for design in learner.designs]
 
 
 def policies(learner: Learner, devices: Devices, budget: int | None) -> list[Policy]:

@@ -17,6 +17,10 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
 
 from tern import card as cards
 from tern.card import Card, CardError
@@ -41,12 +45,23 @@ class Composite:
     value_cards: tuple[Card, ...]
     data: bytes = b""  # of the card that it was decoded from
 
+    @cached_property
+    def card(self) -> Card:
+        """The one card of them all, which a device obeys. Raises CardError if it keeps no epsilon up to 20."""
+        card: Card = cards.decode(self.to_bytes())
+        return card
+
     @property
     def epsilon(self) -> int:
-        """The micro-epsilon that the card of both claims, of the inputs that there are (Q1.14): the least it keeps, as
-        `to_bytes` makes it. That of all real inputs is a little more. Raises CardError."""
-        claimed: int = cards.decode(self.to_bytes()).epsilon
+        """The true loss of level and sign together, in micro-epsilon, for Q1.14 inputs: the least that the card keeps.
+        That of all real inputs is a little more. Raises CardError."""
+        claimed: int = self.card.epsilon
         return claimed
+
+    @property
+    def budgets(self) -> tuple[int, ...]:
+        """The budget of each level, in micro-epsilon. The paper states the largest as the price of a report."""
+        return tuple(card.epsilon for card in self.value_cards)
 
     @property
     def ranges(self) -> int:
@@ -76,6 +91,11 @@ class Composite:
     def values(self) -> list[Fraction]:
         """The unbiased value of every output: whatever level is drawn, its sign has mean x."""
         return [value for card in self.value_cards for value in certify.values(card)]
+
+    @cached_property
+    def constants(self) -> npt.NDArray[np.float64]:
+        """The magnitude that a sign of each level stands for, Duchi's C."""
+        return np.array([float(certify.scale(card)) for card in self.value_cards])
 
     def _moment(self, level: int, x: Fraction, power: int) -> Fraction:
         pairs = zip(self.distribution(level, x), self.values(), strict=True)

@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from tern import card as cards
 from tern.card import T
 from ternhost.errors import UsageError
-from ternhost.options import Option
-from ternhost.privacy.base import MICRO, Design, check_levels, checked, table
+from ternhost.privacy.base import MICRO, table
 from ternhost.privacy.integers import SLACKS
-from ternhost.privacy.mechanism import Mechanism, untried
+from ternhost.privacy.mechanism import fixed, untried
 
 _MOST = 127  # of a level in a table card
 
@@ -80,23 +79,11 @@ def _table(e: float, down: int, up: int) -> bytes:
     return table((-down, 0, up), [[low[i], T - low[i] - top[i], top[i]] for i in (0, 1)])
 
 
-def design(epsilon: int, levels: int | None = None, tau: float = 1.0) -> Design:
-    """`tau` is half of the safe range's length (the paper's L is 2 tau): a value is centre + tau * (level * scale)."""
-    check_levels(levels, 3, 3, 3)
-    if not 0 < tau < math.inf:
-        raise UsageError(f"--tau must be a positive number, not {tau}")
-    notes = ["Duchi's card scaled to tau has less variance: see shared_specs/errata.md"]
-    if tau != 1:
-        notes.append(
-            f"in units of the client's range, multiply values by tau = {tau:g} and variances by {tau * tau:g}"
-        )
-    return checked("pdpm", epsilon, card(epsilon), *notes)
-
-
-PDPM = Mechanism(
+PDPM = fixed(
     "pdpm",
-    design,
-    (Option("tau", "half of the client's safe range", float, "T", default=1.0),),
+    3,
+    card,
+    lambda _: ("Duchi's card scaled to tau has less variance: see shared_specs/errata.md",),
     variance=variance,
     worst_variance=worst_variance,
     tries=untried,
