@@ -158,6 +158,30 @@ def cut_at_every_step_of_a_round():
     return cuts
 
 
+def test_a_round_cut_before_its_write_is_as_if_never_asked():
+    # Nothing left the board: another question may take the number, and one report is paid for.
+    folder = scratch.folder()
+    board = provision(folder)
+    three = small_board.THREE
+    path = folder + "/" + storage.ledger_name(7)
+    before = read(path)
+    client = Client(board)
+    with Disk(0):
+        try:
+            client.answer(round_frame(1, three))
+            raise AssertionError("not cut")
+        except PowerCut:
+            pass
+    assert read(path) == before
+    client = Client(board)
+    report = ask(client, round_frame(1, three, shift=1))
+    assert report[0] == wire.REPORT
+    assert error_of(ask(client, round_frame(1, three))) == (wire.ERR_CHANGED_ROUND, 1)
+    book = Ledger()
+    book.load(path)
+    assert book.spent == 4 * EPSILON and bytes(book.report) == report
+
+
 class Full:
     """Stands in for a CRC: there is no memory."""
 

@@ -188,6 +188,21 @@ def test_publications_are_kept_until_acknowledged_and_sent_again():
     assert one.waiting() == 1
 
 
+def test_a_publication_without_a_connection_goes_out_over_the_next():
+    first = Wire()
+    first.broken = True
+    second = Wire()
+    one = session(first, second, patience_ms=1000)
+    one.publish(b"t", b"early", 5)
+    raises(Lost, one.open)
+    one.close()
+    assert one.open()
+    assert b"early" in second.taken
+    second.broken = True
+    raises(Lost, one.publish, b"t", b"late", 4)
+    assert one.waiting() == 2
+
+
 def test_acknowledgements_are_seen_while_a_message_is_worked_on():
     one, line = opened(patience_ms=1000, window=2)
     line.given = message(b"t", b"question", 1, 9)

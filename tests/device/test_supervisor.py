@@ -1,10 +1,21 @@
 """Whatever a board throws, the program goes on: it closes what is open, counts, waits, each time longer, and serves."""
 
+import sys
+
 import scratch
 import small_board
 
 from tern import client, compat, frames, host_frames, supervisor, wire
 
+try:
+    from tern import tcp  # with the network that there is
+except ImportError:
+    tcp = None  # a board without one
+
+NEEDS = {
+    "test_a_driver_that_throws_does_not_end_it": "sockets",
+    "test_a_socket_that_cannot_be_made_does_not_end_it": "sockets",
+}
 EXCEPTIONS = (RuntimeError, MemoryError, ValueError, OSError, TypeError, ImportError)
 
 
@@ -256,3 +267,77 @@ def test_the_name_of_an_exception_is_at_most_32_characters():
         pass
 
     assert len(run(AnExceptionWhoseNameIsLongerThanWhatHelloHolds, Link([])).last_error) == 32
+
+
+class Network:
+    """Stands in for MicroPython's `network`: a driver that throws."""
+
+    STA_IF = 0
+
+    def __init__(self, *thrown):
+        self.thrown = list(thrown)
+
+    def WLAN(self, interface):
+        return self
+
+    def active(self, on):
+        if self.thrown:
+            raise self.thrown.pop(0)
+
+    def connect(self, ssid, secret):
+        pass
+
+    def isconnected(self):
+        return False
+
+
+def test_a_driver_that_throws_does_not_end_it():
+    network = Network(RuntimeError("Wifi Internal Error"), OSError(5))
+    good = sys.modules.get("network")
+    sys.modules["network"] = network
+    sys.modules.pop("tern.wifi", None)
+    try:
+        from tern import wifi
+
+        class Wireless(Link):
+            def receive(self, timeout_ms=-1):
+                if network.thrown:
+                    wifi.Station("lab", "secret").joined()
+                return super().receive(timeout_ms)
+
+        last = Wireless([round_frame(1)])
+        board = run(Wireless([]), Wireless([]), last)
+    finally:
+        sys.modules.pop("tern.wifi", None)
+        sys.modules.pop("network")
+        if good:
+            sys.modules["network"] = good
+    assert (board.exceptions, board.last_error) == (2, "OSError") and last.sent[0][0] == wire.REPORT
+
+
+def test_a_socket_that_cannot_be_made_does_not_end_it():
+    class Sockets:
+        SOCK_STREAM = 1
+
+        @staticmethod
+        def getaddrinfo(*_):
+            return [(2, 1, 0, "", None)]
+
+        @staticmethod
+        def socket(*_):
+            raise OSError(12)
+
+    class Wired(Link):
+        def receive(self, timeout_ms=-1):
+            if len(clock.pauses) < 3:
+                tcp.Connection("broker", 1883).write(b"x")
+            return super().receive(timeout_ms)
+
+    good = tcp.socket
+    tcp.socket = Sockets
+    try:
+        last = Wired([round_frame(1)])
+        board = run(Wired([]), Wired([]), last)
+    finally:
+        tcp.socket = good
+    assert (board.exceptions, board.last_error) == (2, "OSError") and last.sent[0][0] == wire.REPORT
