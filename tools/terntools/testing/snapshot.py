@@ -7,6 +7,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -39,10 +40,12 @@ def deployed(name: str, processor: str | None = None) -> Snapshot:
     """
     kept = f"flash-{name}-{processor}" if processor else f"flash-{name}"
     recipe = Recipe(kept, tern.__version__, {"of": _fingerprint(name)}, (_FLASH,))
-    entry = cache.build_entry(
-        recipe, lambda work, out: _deploy(name, processor, out / _FLASH), lambda line: None
-    )
-    _forget_older(kept, entry)
+
+    def make(work: Path, out: Path) -> Mapping[str, str]:
+        _forget_older(kept)
+        return _deploy(name, processor, out / _FLASH)
+
+    entry = cache.build_entry(recipe, make, lambda line: None)
     record = json.loads((entry / cache.RECORD).read_text())
     return Snapshot(entry / _FLASH, record["built_with"]["processor"])
 
@@ -95,10 +98,8 @@ def _firmware(name: str) -> Path | None:
     return entry / "firmware.bin" if entry else None
 
 
-def _forget_older(kept: str, newest: Path) -> None:
-    kept_entries = newest.parent.glob(f"{kept}-{tern.__version__}-*")
-    entries = [path for path in kept_entries if path.is_dir() and ".tmp-" not in path.name]
-    entries.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-    for old in entries[_KEPT:]:
-        if old != newest:
-            shutil.rmtree(old, ignore_errors=True)
+def _forget_older(kept: str) -> None:
+    entries = cache.cache_root().glob(f"{kept}-{tern.__version__}-*/{cache.RECORD}")
+    with suppress(FileNotFoundError):  # another process forgets, too
+        for record in sorted(entries, key=lambda path: path.stat().st_mtime, reverse=True)[_KEPT:]:
+            shutil.rmtree(record.parent, ignore_errors=True)
