@@ -164,8 +164,8 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
         tallies: Sequence[Tally] = (),
         began: float | None = None,
     ) -> None:
-        """End a round, and store the state of the run, a row of history, the model and the questions and counts of
-        the cohorts. began: seconds since 1970.
+        """End a round, and store the state of the run, a row of history, the model and the questions and counts of the
+        cohorts. began: seconds since 1970.
         """
         with self.transaction():
             self._end(number, ended)
