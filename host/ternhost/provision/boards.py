@@ -130,7 +130,9 @@ def provision_fleet(
 def provision_from(
     path: Path, directories: Sequence[Path], dataset: Dataset | Table, clients: int, seed: int, policy: Policy
 ) -> None:
-    """Make boards whose clients hold a record each, and a store at `path`. Raises UsageError for too few records."""
+    """Make boards whose clients hold a record each, and a store of their keys. Raises UsageError where the data set has
+    fewer records.
+    """
     if clients > len(dataset.training):
         raise UsageError(
             f"{dataset.name} has {len(dataset.training)} records, one a client, not {clients}",

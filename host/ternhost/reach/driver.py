@@ -41,7 +41,7 @@ Warn = Callable[[str], None]
 class FleetStatus:
     """The state of a fleet."""
 
-    boards: int | None = None  # awake; None where it is not known
+    boards: int | None = None  # awake ones; None where it is not known
     asleep: int = 0
     strangers: int = 0  # boards of another version
     connected: bool = True

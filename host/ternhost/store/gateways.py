@@ -72,7 +72,7 @@ class GatewayTables(Database):
     # At a gateway
 
     def save_question(self, number: int, digest: bytes, message: bytes) -> None:
-        """Store a question before any device hears of it, then its answer in its place; delete those before it."""
+        """Store a question before any device hears of it, then its answer instead; delete those of earlier rounds."""
         with self.transaction():
             self._db.execute("DELETE FROM question WHERE round < ?", (number,))
             self._db.execute("INSERT OR REPLACE INTO question VALUES (?, ?, ?)", (number, digest, message))

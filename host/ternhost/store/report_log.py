@@ -35,7 +35,9 @@ class ReportLog:
         self._reported: dict[int, tuple[Members, Flags]] = {}
 
     def add(self, reports: Iterable[Reports]) -> None:
-        """Add reports; after a rollback, call `forget`. Raises StorageError for a device not asked or with a report."""
+        """Add reports, in a transaction; after a rollback, call `forget`. Raises StorageError for a device that was not
+        asked or has reported.
+        """
         for batch in reports:
             members, reported = self._of_round(batch.round)
             at = members.find(batch.devices)

@@ -123,7 +123,9 @@ class Snapshot:
         return (self.run.reports if self.run else 0) + self.coming
 
     def silent(self, now: float) -> float | None:
-        """Seconds since an unfinished run with an overdue round, open or next, wrote anything; else None."""
+        """Seconds since an unfinished run that is overdue has written anything; else None. It is overdue when a round
+        is past its deadline, or the next one is late by more than the --interval. now: seconds since 1970.
+        """
         if self.run is None or not self.run.unfinished:
             return None
         schedule = self.run.schedule or {}

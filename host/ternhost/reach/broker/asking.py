@@ -24,9 +24,8 @@ from ternhost.store import sleepers
 from ternhost.store.fleet_key import FleetKey
 
 MAX_PATIENCE = 30.0
-_SINGLY = (
-    64  # clients of a board to ask again one by one; for more, a board with the key gets the whole round
-)
+# Most clients of a board to ask again one by one; for more, a board with the key gets the whole round again.
+_SINGLY = 64
 _UNDER_WAY = 64  # unanswered requests to one board
 _AT_ONCE = 2000  # requests before the host reads again
 

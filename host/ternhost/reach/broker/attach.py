@@ -22,7 +22,9 @@ _POLICY = {"pause", "slot", "ahead", "epoch", "records"}  # options of `fleet_fi
 
 
 def attach(directories: Sequence[str | Path], broker: str | Path, store: str | Path, **options: Any) -> None:
-    """Connect boards whose keys are in `store` to a broker (see `host_file`). Raises UsageError and StorageError."""
+    """Connect boards whose keys are in `store` to a broker: a directory of 'tern broker config', or its host.json.
+    options: of `write_network`. Raises UsageError and StorageError.
+    """
     access = Access.load(host_file(broker))
     with Store(store, create=False, beside=True) as keys_store:
         fleet = keys.fleet_key(keys_store)
@@ -50,7 +52,9 @@ def fleet_file(
 
 
 def write_network(directory: str | Path, access: Access, fleet_key: bytes, **options: Any) -> None:
-    """Write a board's mqtt.json and fleet.bin; the options are those of both. Raises UsageError and StorageError."""
+    """Write mqtt.json and fleet.bin into a board's directory. options: of `fleet_file`, and other members of mqtt.json,
+    such as ssid. Raises UsageError and StorageError.
+    """
     directory = Path(directory)
     policy = {name: options.pop(name) for name in _POLICY & options.keys()}
     fleet = fleet_file(fleet_key, **policy)

@@ -199,7 +199,9 @@ class MqttLink:
         return bool(self._frames)
 
     async def take(self, timeout: float) -> list[bytes]:
-        """Unchecked frames of boards, in order, after at most `timeout` seconds, or longer while many come."""
+        """Unchecked frames of boards, in order; none if none come within `timeout` seconds. While many come, it waits a
+        little longer, since one commit serves them all.
+        """
         if await self.wait(timeout):
             before = -_MANY
             for _ in range(_GATHERINGS):

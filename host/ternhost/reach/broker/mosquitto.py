@@ -244,7 +244,9 @@ class Mosquitto:
 
 
 def configure_if_missing(directory: str | Path) -> Access:
-    """Load a broker's access, or configure it, on port 8883 or a free one. Raises StorageError and UsageError."""
+    """Load a broker's access, or configure a new broker for this machine, on port 8883 or a free one. Raises
+    StorageError and UsageError.
+    """
     directory = Path(directory)
     if (directory / HOST).exists():
         return Access.load(directory / HOST)

@@ -115,7 +115,7 @@ def load_all(directory: Path) -> list[BrokerSite]:
 
 
 def ids(directory: Path) -> dict[str, range]:
-    """By site with a broker and ids of its own, these ids. Unreadable sites are left out, so that the host goes on."""
+    """Load the ids of sites that have a broker and own ids, without unreadable sites, so that the host goes on."""
     by_site = {}
     for path in (directory / SITES).glob(f"*/{SITE}"):
         with suppress(StorageError, UsageError):

@@ -128,8 +128,8 @@ def text_of(data: bytes) -> str:
 
 @contextmanager
 def serve_locally(path: str | Path, handler: Handler) -> Iterator[None]:
-    """Answer questions on a socket, for its owner alone, while the context is open; each connection has a thread. Open
-    questions then lose their connection. Raises UsageError if another process serves the socket.
+    """Answer questions on a socket, for its owner alone, while the context is open; each connection has a thread. At
+    its end, open questions lose their connection. Raises UsageError if another process serves the socket.
     """
     path = Path(path)
     if served(path):

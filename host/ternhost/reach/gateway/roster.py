@@ -125,7 +125,7 @@ class GatewayRoster:
             self._warn(f"gateway {gateway.name} does not answer: {why}")
 
     def admit(self, gateway: KnownGateway, here: Here, now: float, strict: bool) -> None:
-        """Accept a HERE, unless its devices are not allowed. strict: raise UsageError for those of another gateway."""
+        """Accept a HERE whose devices are allowed. strict: raise UsageError for devices of another gateway."""
         if message := self._not_its_own(gateway, here):
             self._refuse(gateway, now, message, None)
             return

@@ -19,7 +19,7 @@ _PATIENCE = 5.0  # seconds from SIGTERM to SIGKILL
 
 
 class Child:
-    """A process with its own group, restarted when it ends. Its standard input closes when this process ends."""
+    """A process with its own group, restarted when it ends. Its standard input closes when its parent ends."""
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
         self._command = command

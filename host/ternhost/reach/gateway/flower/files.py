@@ -165,7 +165,9 @@ def sites_of(directory: str | Path) -> list[str]:
 
 
 def registered(directory: str | Path) -> dict[str, range]:
-    """By site with a key, the ids that its devices may have; others may have any. Raises StorageError."""
+    """By site, the ids that its devices may have; others may have any. directory: as of `sites_of`. A site without a
+    key was removed, and has no ids. Raises StorageError.
+    """
     ranges = {}
     for site in sites_of(directory):
         path = server_directory(directory) / SITES / f"{site}.json"
