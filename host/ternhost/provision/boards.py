@@ -59,11 +59,8 @@ def provision_board(
     shapes: int = 0,
     last: int = 0,
 ) -> None:
-    """Write the files of a board whose clients are `first`, `first + 1`, ..., one for each key.
-
-    rows: int16, a record of d features and a label (Q1.14) in each; the clients share them in order, as evenly as
-    possible. policy: for all clients, or one for each. last: the last round that they refuse.
-
+    """Write the files of a board whose clients are `first`, `first + 1`, ..., one for each key. rows: int16, a record
+    of d features and a label (Q1.14) in each, shared as evenly as possible. last: the last round that they refuse.
     Raises UsageError, and StorageError, also where there is a board already: its ledgers must not be reset.
     """
     directory = Path(directory)
@@ -108,9 +105,8 @@ def board_directories(directory: Path, boards: int) -> list[Path]:
 def provision_fleet(
     store: Store, directories: Sequence[Path], rows: Rows, policies: Policy | Sequence[Policy], each: int = 1
 ) -> None:
-    """Make boards with devices from 1 on, `each` of `rows` (records with labels) for a device, and store their keys.
-
-    policies: for all devices, or one for each. Raises UsageError where the store has the keys of other devices.
+    """Make boards with devices from 1 on, and store their keys. rows: records with labels, `each` for a device. Raises
+    UsageError where the store has the keys of other devices.
     """
     devices = len(rows) // each
     made = store.state(_EMULATED) or 0
@@ -134,9 +130,8 @@ def provision_fleet(
 def provision_from(
     path: Path, directories: Sequence[Path], dataset: Dataset | Table, clients: int, seed: int, policy: Policy
 ) -> None:
-    """Make boards whose clients hold a record each of `dataset`, and a store with their keys at `path`.
-
-    Raises UsageError where the data set has fewer records.
+    """Make boards whose clients hold a record each, and a store of their keys. Raises UsageError where the data set has
+    fewer records.
     """
     if clients > len(dataset.training):
         raise UsageError(
@@ -149,16 +144,14 @@ def provision_from(
 
 
 def epsilon_spent(directories: Sequence[Path]) -> list[list[float]]:
-    """[epsilon spent, number of clients] by the ledgers of these boards, the least first.
-
-    A killed board may leave half of a new ledger beside the valid one (NAME.new). A ledger that cannot be read is left
-    out: its client never reports again.
+    """[epsilon spent, number of clients] by the ledgers of these boards, the least first. A ledger that cannot be read
+    is left out: its client never reports again.
     """
     clients_by_spent: Counter[int] = Counter()
     account = ledger.Ledger()
     for directory in directories:
         for path in (directory / storage.LEDGERS).iterdir():
-            if not path.suffix:
+            if not path.suffix:  # a killed board may leave half of a new ledger (NAME.new)
                 with suppress(ledger.LedgerError):
                     account.load(str(path))
                     clients_by_spent[account.spent] += 1

@@ -1,7 +1,5 @@
-"""The keys of a fleet's devices: made, replaced and revoked in its store, also while a host serves the fleet.
-
-The reports of a revoked device no longer verify, and after `tern broker config` the broker refuses its board. The
-fleet's key is replaced at the same time, since the board knows it.
+"""Makes, replaces and revokes the keys of a fleet's devices, also while a host serves it. Reports of a revoked device
+no longer verify, its broker refuses its board after `tern broker config`, and the fleet's key, which it knows, changes.
 """
 
 from __future__ import annotations
@@ -23,15 +21,12 @@ MAX_AT_ONCE = 1_000_000
 
 @dataclass(frozen=True)
 class Device:
-    """A device of the store. revoked: when (seconds since 1970), or None.
-
-    For a device that sleeps: wake, the seconds between two wakes; heard, when it was heard last (seconds since 1970).
-    """
+    """A device of the store; times are in seconds since 1970."""
 
     id: int
     revoked: float | None
-    wake: int | None = None
-    heard: float | None = None
+    wake: int | None = None  # seconds between two wakes of a device that sleeps
+    heard: float | None = None  # when such a device was heard last
 
 
 def add(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
@@ -54,10 +49,8 @@ def rotate(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
 
 
 def revoke(store: Store, devices: Sequence[int]) -> FleetKey:
-    """Revoke the keys of these devices, and make a new key of the fleet for the others.
-
-    In one transaction, so that a serving host sends the new key to no revoked board. Raises UsageError where a device
-    has no key.
+    """Revoke the keys of these devices, and make a new key of the fleet, in one transaction, so that a serving host
+    sends it to no revoked board. Raises UsageError where a device has no key.
     """
     with store.transaction():
         _require(store, devices)

@@ -30,7 +30,6 @@ def check_reached(names: Sequence[str], address: str, port: int) -> None:
 
 
 def is_address(text: str) -> bool:
-    """Whether this is an IP address."""
     try:
         ipaddress.ip_address(text)
     except ValueError:

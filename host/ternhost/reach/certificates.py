@@ -24,10 +24,7 @@ _NOT_AFTER = datetime(2049, 12, 31)
 
 
 def write_certificates(directory: Path, names: Sequence[str], of: str = "broker") -> None:
-    """Write the fleet's own authority, and a certificate: both on P-256, which boards can check.
-
-    of: the kind of server, which names the files of the certificate and of its key.
-    """
+    """Write the fleet's authority and a certificate on P-256, which boards can check. of: names the server's files."""
     if not (directory / _AUTHORITY_KEY).exists():
         key = ec.generate_private_key(ec.SECP256R1())
         authority = _certificate(f"tern {of} authority", key, key, None, ())
@@ -37,10 +34,7 @@ def write_certificates(directory: Path, names: Sequence[str], of: str = "broker"
 
 
 def write_site_certificates(directory: Path, names: Sequence[str], central: Path) -> None:
-    """Write the fleet's authority, whose key stays in `central`, and the certificate of a site's broker.
-
-    Raises StorageError.
-    """
+    """Write the authority, whose key stays in `central`, and a certificate of a site's broker. Raises StorageError."""
     if not (central / _AUTHORITY_KEY).exists():
         raise StorageError(
             f"{central} has no {_AUTHORITY_KEY}", hint=f"make it anew: tern broker config {central}"

@@ -1,7 +1,5 @@
-"""Drivers bring the questions of a round to devices, and return counts and refusals.
-
-A driver knows nothing about learning. It asks again where reports are missing, and stores accepted reports before it
-returns.
+"""Drivers bring the questions of a round to devices, and return counts and refusals. A driver knows nothing about
+learning; it asks again where reports are missing, and stores accepted reports before it returns.
 """
 
 from __future__ import annotations
@@ -41,16 +39,13 @@ Warn = Callable[[str], None]
 
 @dataclass(frozen=True)
 class FleetStatus:
-    """The state of a fleet; on a broker also boards, strangers (boards of another version) and connected.
+    """The state of a fleet."""
 
-    asleep: boards that sleep now, not counted in `boards`. frames: accepted and rejected ones, by outcome.
-    """
-
-    boards: int | None = None
+    boards: int | None = None  # awake ones; None where it is not known
     asleep: int = 0
-    strangers: int = 0
+    strangers: int = 0  # boards of another version
     connected: bool = True
-    frames: Mapping[str, int] = field(default_factory=dict)
+    frames: Mapping[str, int] = field(default_factory=dict)  # accepted and rejected ones, by outcome
 
 
 class Driver(ABC):
@@ -97,10 +92,7 @@ class Driver(ABC):
 
     @abstractmethod
     def collect(self, number: int, tell: Tell) -> RoundResult | None:
-        """Ask until the round ends, and return its result; None after `stop`.
-
-        Raises TernError where no device can be reached any more.
-        """
+        """Ask until the round ends; None after `stop`. Raises TernError where no device can be reached any more."""
 
     def abandon(self, number: int) -> None:
         """Have `collect` of this round return soon, with the reports so far. Safe in any thread."""
@@ -130,8 +122,7 @@ class Refusals:
         self._warned: set[int] = set()
 
     def check(self, result: RoundResult, forged: int) -> None:
-        """Warn of refusals beside reports. Raises AllRefused if there are only refusals, RefusedError if there are only
-        `forged` frames."""
+        """Warn of refusals beside reports. Raises AllRefused for refusals alone, RefusedError for forgeries alone."""
         if result.refusals and not result.reports:
             raise AllRefused(result)
         if result.refusals:
@@ -155,10 +146,7 @@ class Refusals:
 
 
 def later_rounds(result: RoundResult) -> tuple[str, str | None] | None:
-    """A warning of devices that claim rounds which this store has not asked, and a remedy; None without such devices.
-
-    No device is believed. The remedy names their number only where most of them agree.
-    """
+    """A warning of devices that claim unasked rounds, and a remedy, with a number only where most of them agree."""
     claimed = sorted(
         refusal.detail
         for refusal in result.refusals.values()

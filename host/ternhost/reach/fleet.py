@@ -1,7 +1,4 @@
-"""Fleets: the devices of one aggregator, and how the command line names them.
-
-`KIND:REST` names a fleet. Each kind is a class, registered by its word, with its abilities as attributes.
-"""
+"""Fleets: the devices of one aggregator. `KIND:REST` names one; each kind is a class, registered by its word."""
 
 from __future__ import annotations
 
@@ -38,12 +35,7 @@ class Boards(Protocol):
 
 @dataclass(frozen=True)
 class RunContext:
-    """The arguments of a fleet's driver: the name of the run, its store, its directory and its terms.
-
-    first: id of the first simulated client. modules: modules of the device library that boards need in addition.
-    individual: the reports of single devices are wanted. standing: the fleet is served. patience: seconds without news
-    until boards are asked again.
-    """
+    """The arguments of a fleet's driver."""
 
     store: Store
     directory: Path
@@ -53,24 +45,20 @@ class RunContext:
     holdings: Holdings | None = None
     clients: int | None = None
     seed: int = 1
-    first: int = 1
-    modules: Sequence[str] = ()
-    individual: bool = False
-    standing: bool = False
-    patience: float = 2.0
+    first: int = 1  # id of the first simulated client
+    modules: Sequence[str] = ()  # of the device library, that boards need in addition
+    individual: bool = False  # the reports of single devices are wanted
+    standing: bool = False  # the fleet is served
+    patience: float = 2.0  # seconds without news until boards are asked again
 
     @property
     def driver_options(self) -> DriverOptions:
-        """Options of every driver with a store."""
         run, individual, standing, warn = self.run, self.individual, self.standing, self.warn
         return {"run": run, "individual": individual, "standing": standing, "warn": warn}
 
 
 class Fleet:
-    """The base of all kinds of fleets.
-
-    `form` and `about` explain how to name one; `count` is the number of its boards, or of simulated clients.
-    """
+    """The base of all kinds of fleets; `form` and `about` explain how to name one."""
 
     form: ClassVar[str]
     about: ClassVar[str]
@@ -81,7 +69,7 @@ class Fleet:
     may_move: ClassVar[bool] = False  # a run that is resumed may find its boards elsewhere
     word: str  # the kind
     text: str  # the whole name
-    count: int
+    count: int  # of its boards, or of simulated clients
 
     def __init__(self, text: str) -> None:
         """Raises UsageError for a text that names no fleet of this kind."""
@@ -126,10 +114,8 @@ class Fleet:
         return len(store.keys())
 
     def boards(self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False) -> Boards:
-        """Its boards on ports. Raises UsageError where it has none.
-
-        directories: with the files of boards that tern made. modules, whole: the parts of the device library that they
-        need.
+        """Its boards on ports. directories: with the files of boards that tern made. modules, whole: the parts of the
+        device library that they need. Raises UsageError where it has none.
         """
         raise UsageError(
             f"fleet {self.text!r} has no boards on ports", hint="such as emulated:1 or port:/dev/ttyACM0"

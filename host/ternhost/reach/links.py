@@ -1,7 +1,5 @@
-"""Links to boards. A link sends frames, and puts received ones, in batches, on a queue that a driver reads.
-
-A port is a URL, whose scheme names the kind of link; pyserial opens any other port. A new kind is a subclass of Link
-and a line, SCHEMES.register("unix", UnixLink), or an entry point.
+"""Links to boards. A link sends frames, and puts received ones, in batches, on a queue that a driver reads. A port is a
+URL, whose scheme names a subclass of Link in SCHEMES; pyserial opens any other port.
 """
 
 from __future__ import annotations
@@ -93,10 +91,7 @@ class Link(ABC):
 
     @abstractmethod
     def send(self, frame: bytes) -> None:
-        """Send a frame, at once or as soon as the board has room for it. Returns without waiting.
-
-        A lost link shows on the events, not here.
-        """
+        """Send a frame as soon as the board has room for it. Returns at once; a lost link shows on the events."""
 
     @abstractmethod
     def close(self) -> None:
@@ -135,8 +130,7 @@ class Link(ABC):
         self._events.put(Received(self, [], self._lost))
 
     def hello(self, timeout: float = 5.0) -> host_frames.Hello:
-        """Ask the board for its HELLO, repeatedly until `timeout`. Raises DeviceError (no answer) and RefusedError
-        (another schema)."""
+        """Ask for the HELLO repeatedly. Raises DeviceError after `timeout` seconds, RefusedError for another schema."""
         # A fixed number of questions: a delayed host must not give up a board that answers.
         for _ in range(math.ceil(timeout / HELLO_EVERY)):
             self._awaits_hello = True

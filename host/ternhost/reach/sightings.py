@@ -18,10 +18,7 @@ _NOTHING: dict[str, Any] = {}
 
 
 class Sightings:
-    """Changes of boards since the last write, which is one transaction.
-
-    Rounds do not depend on it: after a failed write, the changes wait for the next one.
-    """
+    """Changes of boards since the last write. Rounds do not depend on it: after a failed write, the changes wait."""
 
     def __init__(self, store: Store, warn: Warn = lambda message: None) -> None:
         """warn: gets a sentence when writes begin to fail."""
@@ -74,7 +71,6 @@ class Sightings:
                 self._spent[device] += cost
 
     def write(self) -> None:
-        """Write the changes."""
         if self._seen:
             rows = [replace(row, spent=self._spent[row.first]) for row in self._seen.values()]
             self._try(lambda: self._store.boards_seen(rows))

@@ -76,7 +76,6 @@ class ReportsDriver(StoredDriver):
         self._denied = 0
 
     def take_in(self, batch: list[bytes]) -> Accepted:
-        """Give frames to the aggregator."""
         accepted = self.aggregator.accept(batch, time.monotonic())
         self._denied += sum(refusal.code == wire.ERR_TAG for refusal in accepted.unread)
         self._sightings.answered(accepted.reports, self.aggregator.costs)

@@ -12,22 +12,17 @@ from ternhost.store.database import Database
 
 @dataclass(frozen=True)
 class BoardRow:
-    """A board with `clients` devices, of which `first` identifies it; `name` is its port or its name on a broker.
+    """A board, identified by its first device."""
 
-    heard: when it was heard last (seconds since 1970). told: fields of its HELLO (budget: micro-epsilon, heap: bytes).
-    errors: how often it has failed; error: the last time. spent: cost of the reports of its first device that were
-    accepted since that HELLO, micro-epsilon.
-    """
-
-    name: str
+    name: str  # its port, or its name on a broker
     first: int
     clients: int
     online: bool
-    heard: float
-    told: Mapping[str, Any] = field(default_factory=dict)
-    errors: int = 0
-    error: str | None = None
-    spent: int = 0
+    heard: float  # seconds since 1970
+    told: Mapping[str, Any] = field(default_factory=dict)  # of its HELLO; budget: micro-epsilon, heap: bytes
+    errors: int = 0  # how often it has failed
+    error: str | None = None  # the last one
+    spent: int = 0  # micro-epsilon, by accepted reports of its first device since that HELLO
 
 
 BOARDS = "SELECT name, first, clients, online, heard, told, errors, error, spent FROM board ORDER BY first"
@@ -45,15 +40,11 @@ class BoardTable(Database):
     """The table board."""
 
     def boards_seen(self, boards: Iterable[BoardRow]) -> None:
-        """Update these boards: `errors` are added, and an empty `told` keeps the last one.
-
-        `spent` is added too, but starts again with a new `told`.
-        """
+        """Update boards: `errors` and `spent` are added; an empty `told` keeps the last, a new one restarts `spent`."""
         rows = ({**vars(board), "told": json.dumps(dict(board.told))} for board in boards)
         self._write_rows(_SEEN, rows)
 
     def boards_offline(self) -> None:
-        """Store that all boards are offline."""
         self._write("UPDATE board SET online = 0")
 
     def boards(self) -> list[BoardRow]:

@@ -27,15 +27,11 @@ _HINTS = {
 
 
 class Database:
-    """The file and its transactions; subclasses add the tables. A context manager.
-
-    Every method raises StorageError where the disk fails; what was committed before stays.
-    """
+    """The file and its transactions. Methods raise StorageError where the disk fails; what was committed stays."""
 
     def __init__(self, path: str | Path, create: bool = True, beside: bool = False) -> None:
-        """Open the store at `path`; with `create`, make it if it is missing (mode 0600: it holds the devices' keys).
-
-        beside: allow another process to have it open for writing, such as a host that serves; only to use the keys.
+        """create: make a missing file (mode 0600: it holds the devices' keys). beside: allow another process to have it
+        open for writing, such as a host that serves; only to use the keys.
         """
         self.path = Path(path)
         with self._errors(), ExitStack() as unless_opened:

@@ -1,7 +1,5 @@
-"""The key of a whole fleet (wire.md) and its epoch in a store: each epoch belongs to one key only.
-
-The epoch is the second in which the key was made, so it stays unique after a store is restored from a copy, unless the
-clock is wrong or two copies make a key in the same second.
+"""The key of a whole fleet (wire.md) and its epoch: the second in which the key was made, so that no two keys share one
+after a store is restored from a copy, unless the clock is wrong or two copies make a key in the same second.
 """
 
 from __future__ import annotations
@@ -42,10 +40,7 @@ def fleet_key(store: Store) -> FleetKey:
 
 
 def rotate_fleet(store: Store) -> FleetKey:
-    """Make a new key with a later epoch; the old key is worthless from then on.
-
-    Raises StorageError where no later epoch is left: the clock was wrong by a century.
-    """
+    """Make a new key with a later epoch. Raises StorageError where none is left: the clock was wrong by a century."""
     with store.transaction():
         current = _read(store)
         epoch = max(current.epoch + 1 if current else 1, int(time.time()) - _FIRST_SECOND)

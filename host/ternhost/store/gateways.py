@@ -15,13 +15,13 @@ GATEWAYS = "SELECT name, devices, online, heard, told FROM gateway ORDER BY name
 
 @dataclass(frozen=True)
 class StoredGateway:
-    """A gateway: its devices, ascending, when it was heard last (seconds since 1970), and the fields of its HERE."""
+    """A gateway that has connected to this host."""
 
     name: str
-    devices: Integers
+    devices: Integers  # ascending
     online: bool
-    heard: float
-    told: Mapping[str, Any]
+    heard: float  # seconds since 1970
+    told: Mapping[str, Any]  # the fields of its HERE
 
 
 class GatewayTables(Database):
@@ -30,12 +30,10 @@ class GatewayTables(Database):
     # At the host
 
     def gateway_seen(self, name: str, devices: Integers, heard: float, told: Mapping[str, Any]) -> None:
-        """Store a connected gateway."""
         row = name, pack_ids(devices), heard, json.dumps(told)
         self._write("INSERT OR REPLACE INTO gateway VALUES (?, ?, 1, ?, ?)", *row)
 
     def gateway_gone(self, name: str) -> None:
-        """Store that a gateway is offline."""
         self._write("UPDATE gateway SET online = 0 WHERE name = ?", name)
 
     def gateways(self) -> list[StoredGateway]:
@@ -61,7 +59,6 @@ class GatewayTables(Database):
         self._write(update, reports, number, gateway)
 
     def gateways_offline(self) -> None:
-        """Store that all gateways are offline."""
         self._write("UPDATE gateway SET online = 0")
 
     def exchange(self, number: int) -> dict[str, bytes]:
@@ -75,10 +72,7 @@ class GatewayTables(Database):
     # At a gateway
 
     def save_question(self, number: int, digest: bytes, message: bytes) -> None:
-        """Store the question of a number before any device hears of it; a second call replaces it by the answer.
-
-        Deletes the questions of earlier numbers, which the host may not repeat.
-        """
+        """Store a question before any device hears of it, then its answer instead; delete those of earlier rounds."""
         with self.transaction():
             self._db.execute("DELETE FROM question WHERE round < ?", (number,))
             self._db.execute("INSERT OR REPLACE INTO question VALUES (?, ?, ?)", (number, digest, message))

@@ -1,7 +1,5 @@
-"""Read-only connections to a store, which can read neither keys nor reports.
-
-SQLite asks an authorizer about every column and every action of a statement. Anything not listed here is refused while
-the statement is prepared, before any row is read.
+"""Read-only connections to a store, which can read neither keys nor reports: SQLite asks an authorizer about every
+column and action of a statement, and refuses anything not listed here before any row is read.
 """
 
 from __future__ import annotations
@@ -53,9 +51,8 @@ def at_rest(path: Path) -> bool:
 
 
 def connect(path: Path, still: bool = False) -> sqlite3.Connection:
-    """A connection that can read only `READABLE`. still: no process writes to the store meanwhile.
-
-    Raises StorageError unless the file is a store of this version, and sqlite3.Error where it cannot be read now.
+    """A connection that can read only `READABLE`. still: no process writes to the store meanwhile. Raises StorageError
+    unless the file is a store of this version, and sqlite3.Error where it cannot be read now.
     """
     database = sqlite3.connect(
         f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if still else ''}",

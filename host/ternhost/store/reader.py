@@ -83,10 +83,7 @@ class _Known:
 
 
 class Reader:
-    """Snapshots of a store with the run of that name, else the unfinished or the newest one. A context manager.
-
-    Not thread-safe.
-    """
+    """Snapshots of a store with the run of that name, else the unfinished or the newest one. Not thread-safe."""
 
     def __init__(self, path: str | Path, run: str | None = None) -> None:
         self.path = Path(path)
@@ -111,10 +108,8 @@ class Reader:
         self._db = self._version = None
 
     def snapshot(self) -> Snapshot:
-        """The store as it is now; an unchanged store has the same serial and the same objects as before.
-
-        A store that is locked, gone or damaged gives the last snapshot with a `note`. Before the first snapshot, a
-        damaged file or a store of another version raises StorageError.
+        """The store now; an unchanged one has the same serial and objects as before. A locked, missing or damaged store
+        gives the last snapshot with a `note`; damage or another version raises StorageError before the first.
         """
         try:
             self._open()

@@ -24,10 +24,8 @@ def insert(database: sqlite3.Connection, reports: Reports) -> None:
 
 
 class ReportLog:
-    """The table of reports in the database of a store.
-
-    Who has reported in a round is read once, when its first report is added, and then kept in memory: only one process
-    at a time writes. A round's rows become one for each length of its symbols when it has ended.
+    """The table of reports. Who has reported in a round is kept in memory: only one process at a time writes. When a
+    round has ended, its rows become one for each length of its symbols.
     """
 
     def __init__(self, database: sqlite3.Connection, asked: Callable[[int], Iterable[Devices]]) -> None:
@@ -37,9 +35,8 @@ class ReportLog:
         self._reported: dict[int, tuple[Members, Flags]] = {}
 
     def add(self, reports: Iterable[Reports]) -> None:
-        """Add reports; in a transaction. Raises StorageError for one of a device that was not asked, or has reported.
-
-        Whoever takes the transaction back calls `forget`.
+        """Add reports, in a transaction; after a rollback, call `forget`. Raises StorageError for a device that was not
+        asked or has reported.
         """
         for batch in reports:
             members, reported = self._of_round(batch.round)

@@ -1,7 +1,6 @@
-"""The numbers of a store's rounds, which only grow: a device answers no number twice, and none below its last one.
-
-The host believes no device that claims a later round than the store's last one: a liar would make it use up the
-numbers. After a store was restored from a copy, the user says where to go on (--after-round).
+"""The numbers of a store's rounds, which only grow: a device answers no number twice, and none below its last one. The
+host believes no device that claims a later round: a liar would make it use up the numbers. After a store was restored
+from a copy, the user says where to go on (--after-round).
 """
 
 from __future__ import annotations
@@ -19,10 +18,7 @@ def last_number(store: Store) -> int:
 
 
 def check_skip(store: Store | None, after: int | None) -> int:
-    """The last number after a skip to `after`; None and numbers in the past skip nothing.
-
-    store: None for one that does not exist yet. Raises UsageError for a number that is too far ahead.
-    """
+    """The last number once those up to `after` are skipped. Raises UsageError for a number that is too far ahead."""
     last = 0 if store is None else last_number(store)
     most = min(last + wire.CLIENT_AHEAD, wire.MAX_ROUND) - 1  # the round after it is asked
     if after is not None and after > most:

@@ -18,10 +18,10 @@ ABANDONED = "abandoned"  # replaced by another one; its open rounds end so, too
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run: its options (`asked`), status and state; `began` in seconds since 1970."""
+    """A run with its options (`asked`), status and state."""
 
     name: str
-    began: float
+    began: float  # seconds since 1970
     status: str
     asked: Mapping[str, Any]
     state: Mapping[str, Any]
@@ -55,7 +55,6 @@ class RunTable(Database):
         ]
 
     def run(self, name: str) -> StoredRun | None:
-        """The run of that name."""
         return next(iter(self._runs("WHERE name = ?", name)), None)
 
     def save_run(
@@ -66,7 +65,6 @@ class RunTable(Database):
         asked: Mapping[str, Any] | None = None,
         state: Mapping[str, Any] | None = None,
     ) -> None:
-        """Store the changed fields of a run."""
         with self.transaction():
             for column, value in (
                 ("status", status),

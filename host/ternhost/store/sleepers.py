@@ -1,6 +1,4 @@
-"""Devices that sleep: how often each wakes and when it was heard last, in the fleet's store, and the deadline of rounds
-that are to reach them all.
-"""
+"""Devices that sleep: their wake intervals, when each was heard last, and the least deadline to reach them all."""
 
 from __future__ import annotations
 

@@ -15,24 +15,21 @@ PATIENCE = 300.0  # seconds beyond a deadline: rounds of simulated clients and t
 
 @dataclass(frozen=True)
 class RunView:
-    """A run of a store. began: seconds since 1970; seconds: how long it has taken.
-
-    options, schedule: from its start. references: the figures to compare with (`run.costs.references`).
-    """
+    """A run of a store, with the options and the schedule of its start."""
 
     name: str
-    began: float
+    began: float  # seconds since 1970
     status: str
     algorithm: str
     fleet: str
     options: Mapping[str, Any] = field(default_factory=dict)
     schedule: Mapping[str, Any] | None = None
-    references: Mapping[str, Any] = field(default_factory=dict)
+    references: Mapping[str, Any] = field(default_factory=dict)  # to compare with (`run.costs.references`)
     rounds: int = 0
     reports: int = 0
     asked: int = 0
     refusals: int = 0
-    seconds: float = 0.0
+    seconds: float = 0.0  # that it has taken
     epsilon_before: float = 0.0
 
     @property
@@ -59,18 +56,15 @@ class RunView:
 
 @dataclass(frozen=True)
 class OpenRound:
-    """An open round of `asked` devices: it ends with `wanted` reports, and has `reports` so far.
-
-    began: seconds since 1970, None where it is not known. deadline: seconds after that, None: never.
-    """
+    """An open round."""
 
     number: int
     run: str | None
-    began: float | None
-    deadline: float | None
+    began: float | None  # seconds since 1970; None where it is not known
+    deadline: float | None  # seconds after that; None: never
     asked: int
-    wanted: int
-    reports: int
+    wanted: int  # reports that end it
+    reports: int  # so far
 
 
 @dataclass(frozen=True)
@@ -89,42 +83,34 @@ class GatewayView:
 
 @dataclass(frozen=True)
 class TallyView:
-    """The counts of a cohort in an ended round: how often each symbol was reported, over all coordinates.
+    """How often each symbol was reported in a cohort of an ended round, over all coordinates."""
 
-    card: its card, in hex. what: the meaning of a symbol: VALUE, LABEL, CATEGORY or HASH.
-    """
-
-    card: str
+    card: str  # in hex
     symbols: tuple[int, ...]
-    what: str = VALUE
+    what: str = VALUE  # the meaning of a symbol: VALUE, LABEL, CATEGORY or HASH
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A store at a moment. `serial` changes with its content.
-
-    run: the selected one of `runs` (the oldest first). history: an entry for each ended round of that run, the oldest
-    first: round, began, finished, asked, reports, refusals, reasons, figures, spent (the epsilon of all its reports).
-    paid: by cost (micro-epsilon), the number of reports of ended rounds; demanded: by cost, the number of requests.
-    open: open rounds. tallies: of the last round. devices: the number with a key. read: when it was read (seconds since
-    1970, 0: never). written: the last change of its file or log. note: why it is not up to date.
+    """A store at a moment. An entry of `history` is an ended round of `run`: round, began, finished, asked, reports,
+    refusals, reasons, figures, and spent (the epsilon of all its reports).
     """
 
     store: str
-    serial: int = 0
-    read: float = 0.0
-    written: float = 0.0
-    note: str | None = None
-    run: RunView | None = None
-    runs: tuple[RunView, ...] = ()
-    history: tuple[Mapping[str, Any], ...] = ()
+    serial: int = 0  # changes with the content
+    read: float = 0.0  # seconds since 1970; 0: never
+    written: float = 0.0  # the last change of its file or log, seconds since 1970
+    note: str | None = None  # why it is not up to date
+    run: RunView | None = None  # the selected one
+    runs: tuple[RunView, ...] = ()  # the oldest first
+    history: tuple[Mapping[str, Any], ...] = ()  # the oldest first
     open: tuple[OpenRound, ...] = ()
     boards: tuple[BoardRow, ...] = ()
     gateways: tuple[GatewayView, ...] = ()
-    tallies: tuple[TallyView, ...] = ()
-    paid: Mapping[int, int] = field(default_factory=dict)
-    demanded: Mapping[int, int] = field(default_factory=dict)
-    devices: int = 0
+    tallies: tuple[TallyView, ...] = ()  # of the last round
+    paid: Mapping[int, int] = field(default_factory=dict)  # reports of ended rounds, by cost in micro-epsilon
+    demanded: Mapping[int, int] = field(default_factory=dict)  # requests, by cost in micro-epsilon
+    devices: int = 0  # with a key
 
     @property
     def coming(self) -> int:
@@ -137,9 +123,8 @@ class Snapshot:
         return (self.run.reports if self.run else 0) + self.coming
 
     def silent(self, now: float) -> float | None:
-        """Seconds since an unfinished run that is overdue has written anything; else None. now: seconds since 1970.
-
-        It is overdue when a round is past its deadline, or the next one is late by more than the --interval.
+        """Seconds since an unfinished run that is overdue has written anything; else None. It is overdue when a round
+        is past its deadline, or the next one is late by more than the --interval. now: seconds since 1970.
         """
         if self.run is None or not self.run.unfinished:
             return None

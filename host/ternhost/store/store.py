@@ -1,9 +1,7 @@
-"""The store of a host, one SQLite file: keys, rounds, accepted reports, models, training state.
-
-Accepted means committed: a report counts only after its transaction has reached the disk (WAL with synchronous=FULL, so
-that neither a killed process nor a power cut takes one back). No (round, device) is accepted twice: one process at a
-time adds reports, and it knows who has reported. A round is stored before its first request is sent, with the bytes of
-its frames, so that a request can be repeated byte for byte after a crash.
+"""The store of a host, one SQLite file: keys, rounds, accepted reports, models, training state. Accepted means
+committed: a report counts only after its transaction has reached the disk (WAL with synchronous=FULL). No (round,
+device) is accepted twice: one process at a time adds reports. A round is stored before its first request is sent, with
+the bytes of its frames, so that a request can be repeated byte for byte after a crash.
 """
 
 from __future__ import annotations
@@ -121,10 +119,7 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
     # Reports
 
     def add_reports(self, reports: Iterable[Reports]) -> None:
-        """Commit accepted reports, all of them or none.
-
-        Raises StorageError, and adds none, where a device has already reported in that round or is not part of it.
-        """
+        """Commit all reports or none. Raises StorageError where a device is not part of the round or has reported."""
         if self._lock is None:
             raise StorageError(f"{self.path} was opened beside the process that takes reports")
         try:
@@ -169,9 +164,8 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
         tallies: Sequence[Tally] = (),
         began: float | None = None,
     ) -> None:
-        """End a round and store its result: the state of the run, a row of history and the model.
-
-        tallies: questions and counts of the cohorts. began: seconds since 1970.
+        """End a round, and store the state of the run, a row of history, the model and the questions and counts of the
+        cohorts. began: seconds since 1970.
         """
         with self.transaction():
             self._end(number, ended)

@@ -37,9 +37,7 @@ def _may_be_a_store(path: Path) -> bool:
 
 
 def take_lock(path: Path) -> sqlite3.Connection:
-    """The right to write to the store, until it is closed. Raises sqlite3.Error where another process has it, and
-    StorageError where a lock is impossible.
-    """
+    """Lock the store for writing. Raises sqlite3.Error if another process has it, StorageError if none can."""
     # An open transaction on an empty database beside the store: on every platform only one process can have it, it ends
     # with the process however that dies, and others can read the store meanwhile.
     if not _may_be_a_store(path):  # opening it will raise the error: leave no lock beside it

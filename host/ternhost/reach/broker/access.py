@@ -33,18 +33,15 @@ def check_prefix(prefix: str) -> None:
 
 @dataclass(frozen=True)
 class Access:
-    """How to reach a broker: `authority` is a PEM file, None for a broker without TLS.
-
-    store: the file with the keys of its fleet's devices, where it is known. In host.json both paths are relative to it.
-    """
+    """How to reach a broker. In host.json, the paths are relative to it."""
 
     host: str
     port: int
     user: str
     password: str
-    authority: str | None
+    authority: str | None  # PEM file; None for a broker without TLS
     prefix: str = "tern"
-    store: str | None = None
+    store: str | None = None  # the file with the keys of its fleet's devices, where it is known
 
     @classmethod
     def load(cls, path: str | Path) -> Access:

@@ -1,7 +1,5 @@
-"""A round on a broker: asks devices, lets some of them wait, and asks again.
-
-A sleeping board is asked only when it says hello: if its broker queued other questions, the board would answer, and pay
-for, rounds that have ended.
+"""Asks the devices of a round on a broker, and asks again. A sleeping board is asked only when it says hello: if its
+broker queued other questions, the board would answer, and pay for, rounds that have ended.
 """
 
 from __future__ import annotations
@@ -26,8 +24,7 @@ from ternhost.store import sleepers
 from ternhost.store.fleet_key import FleetKey
 
 MAX_PATIENCE = 30.0
-# Up to so many clients of a board are asked again one by one; above that, a board with the key gets the whole round
-# again.
+# Most clients of a board to ask again one by one; for more, a board with the key gets the whole round again.
 _SINGLY = 64
 _UNDER_WAY = 64  # unanswered requests to one board
 _AT_ONCE = 2000  # requests before the host reads again

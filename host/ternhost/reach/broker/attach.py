@@ -22,8 +22,7 @@ _POLICY = {"pause", "slot", "ahead", "epoch", "records"}  # options of `fleet_fi
 
 
 def attach(directories: Sequence[str | Path], broker: str | Path, store: str | Path, **options: Any) -> None:
-    """Connect boards, whose keys are in `store`, to a broker: a directory of 'tern broker config', or its host.json.
-
+    """Connect boards whose keys are in `store` to a broker: a directory of 'tern broker config', or its host.json.
     options: of `write_network`. Raises UsageError and StorageError.
     """
     access = Access.load(host_file(broker))
@@ -53,10 +52,8 @@ def fleet_file(
 
 
 def write_network(directory: str | Path, access: Access, fleet_key: bytes, **options: Any) -> None:
-    """Write mqtt.json for the broker of `access`, and the fleet's key, into a board's directory.
-
-    options: of `fleet_file`, and other members of mqtt.json, such as keep_alive or ssid. Raises UsageError and
-    StorageError.
+    """Write mqtt.json and fleet.bin into a board's directory. options: of `fleet_file`, and other members of mqtt.json,
+    such as ssid. Raises UsageError and StorageError.
     """
     directory = Path(directory)
     policy = {name: options.pop(name) for name in _POLICY & options.keys()}

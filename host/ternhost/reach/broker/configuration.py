@@ -1,7 +1,5 @@
-"""A Mosquitto broker for a fleet: its configuration with certificates, passwords and an access list.
-
-A board may write only its own topics, and read only its own and the fleet's; the host may write the topics that boards
-read. A client's id is its user name, so that no board can take over another's session.
+"""Configures a Mosquitto broker for a fleet. A board may write only its own topics, and read only its own and the
+fleet's. A client's id is its user name, so that no board can take over another's session.
 """
 
 from __future__ import annotations
@@ -63,12 +61,10 @@ def write_configuration(
     store: str | Path | None = None,
     home_assistant: str | bool | None = None,
 ) -> Access:
-    """Write Mosquitto's files into `directory`, and host.json, with which the host reaches the broker.
+    """Write Mosquitto's files and host.json; an existing authority, host password and store stay.
 
-    keys: by the first client of each board. names: host names and addresses under which boards reach the broker, for
-    its certificate. store: the file with the keys, for host.json. home_assistant: the prefix of discovery topics, to
-    show the fleet in Home Assistant; False: hide it again. An existing authority, host password and store stay. Raises
-    StorageError and UsageError.
+    keys: by the first client of each board. names: host names and addresses under which boards reach the broker.
+    home_assistant: the prefix of discovery topics; False: hide the fleet again. Raises StorageError and UsageError.
     """
     check_reached(names, address, port)
     check_prefix(prefix)
@@ -119,11 +115,8 @@ def configure(
     home_assistant: str | bool | None = None,
     **options: Any,
 ) -> Access:
-    """Configure a broker for the devices of a store; a missing store is made, empty.
-
-    store: by default the one in host.json, or store.sqlite in the directory. home_assistant, options: of
-    `write_configuration`. Without options, an existing configuration changes only in its passwords, its access list and
-    the memory for its boards; `reload` has a running Mosquitto take these. Raises StorageError and UsageError.
+    """Configure a broker for the devices of a store, which is made if it is missing. Without options, an existing
+    configuration changes only in its passwords, its access list and its memory. Raises StorageError and UsageError.
     """
     directory = Path(directory)
     if sites.is_site(directory):
@@ -160,10 +153,7 @@ def configure(
 
 
 def add_site(directory: str | Path, name: str, **options: Any) -> BrokerSite:
-    """Add or change a site of the configured broker in `directory`; its files are in sites/`name`.
-
-    options: of `sites.describe`. Raises StorageError and UsageError.
-    """
+    """Add or change a site with the options of `sites.describe`. Raises StorageError and UsageError."""
     directory = Path(directory)
     with storage_errors():
         site = sites.describe(directory, name, **options)
@@ -172,10 +162,7 @@ def add_site(directory: str | Path, name: str, **options: Any) -> BrokerSite:
 
 
 def write_passwords(directory: str | Path, keys: Mapping[int, bytes]) -> None:
-    """Write the password file anew: for the host, Home Assistant, the sites, and boards by their first clients' `keys`.
-
-    A running broker takes it on SIGHUP. Raises StorageError.
-    """
+    """Write all passwords; a running broker takes them on SIGHUP. keys: by first client. Raises StorageError."""
     directory = Path(directory)
     home = home_access.load(directory)
     users = [Access.load(directory / HOST), *([home.publisher, home.home] if home else [])]

@@ -1,8 +1,6 @@
-"""Asks a fleet on a broker for the reports of a round.
-
-A round with one question for all devices is announced by one retained message, so that late devices take part, too. In
-a round for some devices, or with several questions, the host asks each device. Connected boards that do not answer are
-asked again; a device that has answered sends the same bytes again (ledger.md), which count once.
+"""Asks a fleet on a broker for the reports of a round. One question for all devices is announced by a retained message,
+which late devices get, too; otherwise the host asks each device. Connected boards that do not answer are asked again: a
+device that has answered sends the same bytes again (ledger.md), which count once.
 """
 
 from __future__ import annotations
@@ -46,9 +44,7 @@ class BrokerDriver(ReportsDriver):
         patience: float = PATIENCE,
         **options: Unpack[DriverOptions],
     ) -> None:
-        """A served fleet asks all devices with a key, and waits for the broker; any other one asks the devices of the
-        boards that are connected when the driver is opened. link: makes the link to the broker.
-        """
+        """A fleet that is not served asks only the boards that are connected when the driver is opened."""
         super().__init__(store, terms, **options)
         self._make_link = link
         self._fleet = fleet_key(store)

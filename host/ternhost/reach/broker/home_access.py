@@ -70,18 +70,13 @@ class HomeAccess:
 
 
 def load(directory: str | Path) -> HomeAccess | None:
-    """The two users of a broker's directory; None where Home Assistant may not see the fleet.
-
-    Raises UsageError and StorageError.
-    """
+    """The two users; None where Home Assistant may not see the fleet. Raises UsageError and StorageError."""
     paths = [Path(directory) / name for name in (PUBLISHER, HOME_ASSISTANT)]
     return HomeAccess(*map(Access.load, paths)) if all(path.exists() for path in paths) else None
 
 
 def check(directory: str | Path, discovery: str | bool | None, fleet: str) -> None:
-    """Raise UsageError where no topics can begin with the prefix `discovery`, or where the prefixes of discovery and of
-    the `fleet` overlap, so that one could read the topics of the other. discovery: as of `users`.
-    """
+    """Raise UsageError for an invalid prefix, or if it and the fleet's overlap: one could read the other's topics."""
     discovery = _prefix(directory, discovery)
     if not isinstance(discovery, str):
         return

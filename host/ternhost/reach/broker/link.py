@@ -1,7 +1,5 @@
-"""The host's link to a broker (shared_specs/mqtt.md): one connection for the whole fleet, on asyncio.
-
-gmqtt, because it counts messages fastest: 65,000 a second at QoS 0 (29,000 at QoS 1) where paho-mqtt made 21,000
-(14,000) and aiomqtt 9,000 (7,000), all three one after the other on the same busy machine.
+"""The host's link to a broker (shared_specs/mqtt.md): one connection for the whole fleet, on asyncio. gmqtt counts most
+messages a second: 65,000 at QoS 0 (29,000 at QoS 1), where paho-mqtt makes 21,000 (14,000) and aiomqtt 9,000 (7,000).
 """
 
 from __future__ import annotations
@@ -46,10 +44,7 @@ for _name in ("tern.mqtt", "gmqtt"):  # a lost broker is nothing special: it log
 
 
 class Client(gmqtt.Client):  # type: ignore[misc]  # gmqtt is not typed
-    """gmqtt's client for MQTT 3.1.1, which acknowledges all messages that it reads at once in one write.
-
-    gmqtt writes each PUBACK by itself: for each message a system call and, with TLS, a record.
-    """
+    """gmqtt's client for MQTT 3.1.1, but with one write, and one TLS record, for the PUBACKs of a whole read."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -74,26 +69,18 @@ class _NoAnswer(DeviceError):
 
 
 class Said(NamedTuple):
-    """The unverified HELLO of a board (`hello`).
-
-    epoch: of its fleet key, 0 without one. answers: the epoch of the FLEET_KEY that it answers, else 0. kept: retained
-    by the broker, or by its site's: the board may sleep by now.
-    """
+    """The unverified HELLO of a board."""
 
     clients: range
-    epoch: int = 0
-    answers: int = 0
-    kept: bool = False
+    epoch: int = 0  # of its fleet key; 0 without one
+    answers: int = 0  # the epoch of the FLEET_KEY that it answers, else 0
+    kept: bool = False  # retained by its broker: the board may sleep by now
     hello: Any = None
 
 
 class MqttLink:
-    """Frames from and to all boards of a broker.
-
-    `on_connect` is called after each connection, `on_waiting` with a sentence when `connect` waits.
-
-    Received frames wait until `take`. Frames sent without a connection are lost, so that nothing stale is ever sent:
-    the driver sends them again.
+    """Frames from and to all boards of a broker. `on_connect` is called after each connection, `on_waiting` with a
+    sentence when `connect` waits. Frames sent without a connection are lost, so that nothing stale is ever sent.
     """
 
     def __init__(self, access: Access, *, qos: int = 1, sites: Callable[[], Ids] = dict) -> None:
@@ -136,11 +123,9 @@ class MqttLink:
         self._client.on_disconnect = self._on_disconnect
 
     async def connect(self, patience: float | None = 0.0) -> None:
-        """Connect for the first time; later it reconnects by itself.
-
-        patience: seconds to retry, every second, while no broker answers; None: until one does, or until `close`.
-        `on_waiting` is called once. Raises UsageError, and DeviceError, at once where the broker refuses this host or
-        has the wrong certificate.
+        """Connect for the first time; later it reconnects by itself. patience: seconds to retry while no broker
+        answers; None: until `close`. Raises UsageError, and DeviceError, at once if the broker refuses this host or has
+        the wrong certificate.
         """
         authority = self.access.authority
         try:
@@ -214,9 +199,8 @@ class MqttLink:
         return bool(self._frames)
 
     async def take(self, timeout: float) -> list[bytes]:
-        """Unchecked frames of boards, in order; none if none come within `timeout` seconds.
-
-        While many come, it waits a little longer, since one commit serves them all.
+        """Unchecked frames of boards, in order; none if none come within `timeout` seconds. While many come, it waits a
+        little longer, since one commit serves them all.
         """
         if await self.wait(timeout):
             before = -_MANY
@@ -304,7 +288,6 @@ class MqttLink:
         self._publish(MODEL % self.access.prefix, frame, retain=True)
 
     def ask(self, board: str, frame: bytes) -> None:
-        """Send `frame` to one board."""
         self._publish(device_link.DOWN % (self.access.prefix, board), frame)
 
     def _publish(self, topic: str, payload: bytes, retain: bool = False) -> None:

@@ -59,12 +59,9 @@ def listens(address: str, port: int) -> bool:
 
 
 def reload(directory: str | Path) -> bool:
-    """Have a directory's running Mosquitto read its passwords and its access list again; return whether it could be
-    told.
-
-    So do its sites' brokers on this machine, and before them a site's central broker, if it is still beside it: it
-    would lose messages that the site's bridge passes on too early. A broker can be told on a system with /proc, by its
-    user.
+    """Have a directory's running Mosquitto read passwords and access list again; return whether it could be told. So do
+    the brokers of its sites here, and first a site's central broker, which would otherwise lose messages that the
+    bridge passes on too early. Needs /proc and the user of the brokers.
     """
     directory = Path(directory).resolve()
     if is_site(directory) and (directory.parent.parent / CONFIG).exists():
@@ -110,7 +107,6 @@ class Mosquitto:
 
     @property
     def pid(self) -> int | None:
-        """The process, if there is one."""
         return self._process.pid if self._process else None
 
     def start(self) -> None:
@@ -220,7 +216,6 @@ class Mosquitto:
             started = time.monotonic()
 
     def reload(self) -> None:
-        """Have it read its passwords and its access list again."""
         if self._process:
             self._process.send_signal(signal.SIGHUP)
 
@@ -236,7 +231,6 @@ class Mosquitto:
         self.kill()
 
     def kill(self) -> None:
-        """End it at once."""
         if self._process:
             self._process.kill()
             self._process.wait()
@@ -250,9 +244,8 @@ class Mosquitto:
 
 
 def configure_if_missing(directory: str | Path) -> Access:
-    """How to reach the broker of a directory; a new one is configured for this machine.
-
-    Its port is 8883, or a free one if another program listens there. Raises StorageError and UsageError.
+    """Load a broker's access, or configure a new broker for this machine, on port 8883 or a free one. Raises
+    StorageError and UsageError.
     """
     directory = Path(directory)
     if (directory / HOST).exists():
@@ -264,11 +257,8 @@ def configure_if_missing(directory: str | Path) -> Access:
 def ensure_running(
     directory: str | Path, tell: Callable[[str], None] = lambda message: None
 ) -> Iterator[Access]:
-    """The broker of a directory, for a first try of a fleet without any other command.
-
-    A directory without a configuration gets one. Unless something listens at its port, its Mosquitto runs while the
-    context is open, and is restarted, as `tell` hears, if it ends by itself. Raises DeviceError, StorageError and
-    UsageError.
+    """Configure a directory's broker, if it has none, and run it, unless something listens already, while the context
+    is open. `tell` hears of restarts. Raises DeviceError, StorageError and UsageError.
     """
     directory = Path(directory)
     access = configure_if_missing(directory)

@@ -100,8 +100,7 @@ def write_conf(
     bridge: str = "",
 ) -> None:
     """Write mosquitto.conf. user: the one who runs it there; None: it can be moved, and is run from its directory.
-
-    boards: their number, for its memory. bridge: the section of a site's broker, with its password. Raises OSError.
+    boards: their number, for its memory. bridge: the section of a site's broker. Raises OSError.
     """
     inside = "" if user is None else f"{directory}/"
     text = _MOSQUITTO_CONF.format(

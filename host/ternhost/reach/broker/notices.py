@@ -42,10 +42,7 @@ class _NoticeLink(MqttLink):
 
 
 class Notices:
-    """Keeps the latest message of each topic retained on the broker of `access`, also after a reconnection.
-
-    It waits for a broker that is down. A refusal is reported once, to `warn`.
-    """
+    """Keeps the latest message of each topic retained, also after a reconnection; waits for a broker that is down."""
 
     def __init__(
         self, access: Access, will: tuple[str, bytes], warn: Callable[[str], None] = lambda message: None

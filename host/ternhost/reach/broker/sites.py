@@ -1,7 +1,5 @@
-"""Sites of a fleet: with a broker of their own, bridged to the central one, or with a relay for boards on USB.
-
-A site's directory is written beside the central broker's files, to be copied to the site. It holds neither a device key
-nor the key of the certificate authority.
+"""Sites of a fleet: with a broker bridged to the central one, or with a relay for boards on USB. A site's directory, to
+be copied there, holds neither a device key nor the key of the certificate authority.
 """
 
 from __future__ import annotations
@@ -69,19 +67,16 @@ topic {prefix}/model in 1
 
 @dataclass(frozen=True)
 class BrokerSite:
-    """The options of a site. bridge: it has a broker, with names, address and port. relay: it has `boards.json`.
-
-    first, last: the ids of its devices; messages of others do not pass.
-    """
+    """The options of a site."""
 
     name: str
     password: str
-    bridge: bool = False
-    relay: bool = False
+    bridge: bool = False  # it has a broker, with names, address and port
+    relay: bool = False  # it has `boards.json`
     names: Sequence[str] = ("localhost", "127.0.0.1")
     address: str = "127.0.0.1"
     port: int = mosquitto_files.PORT
-    first: int = 1
+    first: int = 1  # the ids of its devices, up to `last`; messages of others do not pass
     last: int = LAST
 
     @property
@@ -91,12 +86,10 @@ class BrokerSite:
 
     @property
     def ids(self) -> range:
-        """The ids of its devices."""
         return range(self.first, self.last + 1)
 
     @property
     def has_ids(self) -> bool:
-        """Whether its devices have ids of their own."""
         return (self.first, self.last) != (1, LAST)
 
     def keys(self, keys: Mapping[int, bytes]) -> dict[int, bytes]:
@@ -113,7 +106,6 @@ class BrokerSite:
 
 
 def is_site(directory: Path) -> bool:
-    """Whether this is the directory of a site."""
     return (directory / SITE).exists()
 
 
@@ -123,10 +115,7 @@ def load_all(directory: Path) -> list[BrokerSite]:
 
 
 def ids(directory: Path) -> dict[str, range]:
-    """The ids of each site with a broker and with ids of its own, for the directory of a central broker.
-
-    A description that cannot be read is left out, so that the host goes on.
-    """
+    """Load the ids of sites that have a broker and own ids, without unreadable sites, so that the host goes on."""
     by_site = {}
     for path in (directory / SITES).glob(f"*/{SITE}"):
         with suppress(StorageError, UsageError):
@@ -146,9 +135,8 @@ def _load(path: Path) -> BrokerSite:
 
 
 class SiteIds:
-    """The ids of sites, and their latest returns, so that no site's broker speaks for another's boards.
-
-    An access list limits the topics of a site's broker, which name the first client of a board, but not its HELLOs.
+    """The ids of sites and their latest returns, so that no site's broker speaks for another's boards: an access list
+    limits its topics, which name the first client of a board, but not its HELLOs.
     """
 
     def __init__(self, load: Callable[[], Ids] = dict) -> None:
@@ -232,10 +220,7 @@ def describe(
     port: int | None = None,
     boards: range | None = None,
 ) -> BrokerSite:
-    """Store the options of a site; those that are left out stay. `write` then makes its files. Raises UsageError.
-
-    boards: the ids of its devices.
-    """
+    """Store the options of a site; omitted ones stay. boards: the ids of its devices. Raises UsageError."""
     check(directory, name)
     central = Access.load(directory / HOST)
     path = directory / SITES / name / SITE
@@ -266,10 +251,7 @@ def describe(
 
 
 def write(directory: Path, keys: Mapping[int, bytes], anew: bool = False) -> list[BrokerSite]:
-    """Write the directories of all sites of a central broker, for devices with these keys; return the sites.
-
-    anew: replace mosquitto.conf, which may have been edited. Raises OSError, StorageError and UsageError.
-    """
+    """Write the directories of all sites. anew: mosquitto.conf, too. Raises OSError, StorageError and UsageError."""
     sites = load_all(directory)
     for site in sites:
         if anew:

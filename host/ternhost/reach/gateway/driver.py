@@ -1,8 +1,6 @@
-"""Asks gateways for the counts of a round: each asks its own devices, and answers exactly once.
-
-Messages may be lost or arrive twice; gateways, the connection to them and this host may fail at any time. So a round is
-stored before any gateway gets it, a gateway is asked again until it answers, and its answer is stored before it counts
-(shared_specs/gateways.md).
+"""Asks gateways for the counts of a round (shared_specs/gateways.md). Messages may be lost or arrive twice, and any
+part may fail at any time. So a round is stored before any gateway gets it, a gateway is asked again until it answers,
+and its answer is stored before it counts.
 """
 
 from __future__ import annotations
@@ -55,9 +53,7 @@ class GatewaysDriver(StoredDriver):
         registered: Registered = dict,
         **options: Unpack[DriverOptions],
     ) -> None:
-        """registered: by gateway, the ids that its devices may have; others may have any. Results of single devices
-        come without their ids. Gateways can be added to a served fleet.
-        """
+        """registered: by gateway, the ids that its devices may have; others may have any. Single results lack ids."""
         super().__init__(store, terms, **options)
         self._post = post
         self._roster = GatewayRoster(store, post, self._warn, standing=self._standing, registered=registered)

@@ -1,8 +1,6 @@
-"""The messages between a host and its gateways, as bytes (shared_specs/gateways.md).
-
-A message is its protocol and its kind, a byte each, then parts, each after its length (u32, little-endian). The first
-part is an object of JSON, the head. Reading is strict, since anybody may be the sender: an extra member, a missing one,
-a number out of bounds or devices out of order is a MessageError, and nothing is inflated beyond its upper bound.
+"""The messages between a host and its gateways, as bytes (shared_specs/gateways.md). Reading is strict, since anybody
+may be the sender: an extra member, a missing one, a number out of bounds or devices out of order is a MessageError, and
+nothing is inflated beyond its upper bound.
 """
 
 from __future__ import annotations
@@ -54,21 +52,15 @@ class Hello:
 
 @dataclass(frozen=True)
 class Ask:
-    """A round, for the devices of one gateway: ascending ids in each cohort.
-
-    individual: single results are wanted, too; for a cohort of hashed answers, only the number that supports each of
-    its `categories` (one number for each cohort, 0 for others; or empty). quorum: share of the reports that ends it;
-    deadline: s. hold: s until the gateway reports its progress. Two messages that differ only in the last three ask the
-    same question.
-    """
+    """A round for one gateway. Two that differ only in quorum, deadline and hold ask the same question."""
 
     number: int
-    cohorts: Sequence[Cohort]
-    individual: bool = False
-    categories: Sequence[int] = ()
-    quorum: float = 1.0
-    deadline: float | None = None
-    hold: float = 0.0
+    cohorts: Sequence[Cohort]  # with ascending ids
+    individual: bool = False  # single results are wanted, or the supports of hashed answers
+    categories: Sequence[int] = ()  # for each cohort of hashed answers their number, 0 for others; or empty
+    quorum: float = 1.0  # share of the reports that ends it
+    deadline: float | None = None  # seconds
+    hold: float = 0.0  # seconds until the gateway reports its progress
 
     @property
     def asked(self) -> int:
@@ -108,17 +100,14 @@ class Model:
 
 @dataclass(frozen=True)
 class Here:
-    """A gateway's registered devices (ascending ids), the last round number that it has used, and its software.
+    """A gateway's state."""
 
-    budget_left: the smallest budget that a board has reported for its first device, micro-epsilon.
-    """
-
-    devices: Integers
-    last: int
+    devices: Integers  # ascending
+    last: int  # the last round number that it has used
     fleet: str
     version: str
     boards: int | None = None
-    budget_left: int | None = None
+    budget_left: int | None = None  # the smallest reported for the first device of a board, micro-epsilon
     single_results: bool = False
 
     def encode(self) -> bytes:
@@ -139,19 +128,15 @@ class Still:
 
 @dataclass(frozen=True)
 class Answer:
-    """A gateway's result of a round, for the question with that digest; cohorts in the order of the question.
-
-    reports: by cohort. refusals: (code, detail, devices). counts: by cohort, d x symbols int64, little-endian,
-    deflated. results: by cohort, packed in the same way: the wanted single results, or, for hashed answers, the number
-    that supports each category; or empty.
-    """
+    """A gateway's result of a round, with cohorts in the order of the question."""
 
     number: int
-    digest: bytes
+    digest: bytes  # of the question
     ended: str
-    reports: Sequence[int]
-    refusals: Sequence[tuple[int, ...]]
-    counts: Sequence[bytes] = field(repr=False)
+    reports: Sequence[int]  # by cohort
+    refusals: Sequence[tuple[int, ...]]  # (code, detail, devices)
+    counts: Sequence[bytes] = field(repr=False)  # by cohort, d x symbols int64, little-endian, deflated
+    # Packed like counts: the wanted single results, or the number that supports each hashed category; or empty.
     results: Sequence[bytes] = field(default=(), repr=False)
 
     def encode(self) -> bytes:

@@ -1,11 +1,8 @@
 """A Post carries bytes between a host and the gateways of its sites; at a site a Handler turns a question into a reply.
 
-A Post guarantees little: a message may be lost, or be handled twice. Its user asks again, and makes sure that a gateway
-counts once. A Post does authenticate the sender: a reply comes from the site whose name it carries.
-`ternhost.reach.gateway.flower` has the Post over Flower.
-
-On a gateway's socket a question is its length, 4 bytes big-endian, and its bytes; the reply is a byte (0: the answer,
-1: the text of an error), a length and bytes. A connection may carry several, one after the other.
+A message may be lost, or be handled twice, but a reply comes from the site whose name it carries. On a gateway's socket
+a question is its length, 4 bytes big-endian, and its bytes; the reply is a byte (0: the answer, 1: the text of an
+error), a length and bytes. A connection may carry several.
 """
 
 from __future__ import annotations
@@ -103,11 +100,7 @@ def check_site(name: str) -> None:
 
 
 def call(path: str | Path, payload: bytes, timeout: float) -> bytes:
-    """Ask the gateway that serves the socket at `path`.
-
-    Raises DeviceError if nothing serves it, if no answer comes within `timeout` seconds, or with the error of the
-    gateway.
-    """
+    """Ask the gateway at a socket. Raises DeviceError without an answer in `timeout` seconds, or with its error."""
     end = time.monotonic() + timeout
     try:
         with connected(path, timeout) as connection:
@@ -132,10 +125,8 @@ def text_of(data: bytes) -> str:
 
 @contextmanager
 def serve_locally(path: str | Path, handler: Handler) -> Iterator[None]:
-    """Answer questions on a socket at `path`, which is for its owner alone, while the context lasts.
-
-    Each connection has a thread, so several may call `handler` at once. Raises UsageError if another process serves the
-    socket. On leaving, open questions lose their connection; their threads go on until `handler` returns.
+    """Answer questions on a socket, for its owner alone, while the context is open; each connection has a thread. At
+    its end, open questions lose their connection. Raises UsageError if another process serves the socket.
     """
     path = Path(path)
     if served(path):

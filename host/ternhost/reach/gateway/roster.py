@@ -125,9 +125,7 @@ class GatewayRoster:
             self._warn(f"gateway {gateway.name} does not answer: {why}")
 
     def admit(self, gateway: KnownGateway, here: Here, now: float, strict: bool) -> None:
-        """Accept a HERE, unless the gateway has devices that it may not have. strict: raise UsageError where it has
-        devices of another one.
-        """
+        """Accept a HERE whose devices are allowed. strict: raise UsageError for devices of another gateway."""
         if message := self._not_its_own(gateway, here):
             self._ignore(gateway, now, message)
             return
@@ -169,10 +167,8 @@ class GatewayRoster:
         gateway.next, gateway.refused = now + _UNWANTED, True
 
     def believed(self) -> int:
-        """The last round number that credible gateways have used.
-
-        A dishonest gateway must not make the host use up the numbers, or skip those of honest ones. So the host ignores
-        a gateway that is far ahead of all others, and uses only the first number that each reports.
+        """The last round number that credible gateways have used. A dishonest one must not use up the numbers: the host
+        ignores a gateway far ahead of all others, and uses only the first number that each reports.
         """
         ours = last_number(self._store)
         first = {gateway.name: gateway.first for gateway in self.all.values() if gateway.first is not None}

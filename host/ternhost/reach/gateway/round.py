@@ -1,7 +1,5 @@
-"""A round over gateways, each of which asks its own devices: the host checks their answers and adds them up.
-
-A gateway can lie about its own devices: as many reports as it has devices, with any symbols. The checks allow no more
-than that (shared_specs/gateways.md).
+"""A round over gateways: the host checks their answers and adds them up. A gateway can lie about its own devices, but
+the checks allow no more than a report of each, with any symbols (shared_specs/gateways.md).
 """
 
 from __future__ import annotations
@@ -97,12 +95,12 @@ def _reasons(refusals: Mapping[int, Refusal]) -> list[tuple[int, int, int]]:
 
 @dataclass(frozen=True)
 class CohortAnswer:
-    """A gateway's answer for a cohort. results: reports x k, or None. supports: by category, for hashed answers."""
+    """A gateway's answer for a cohort."""
 
     reports: int
     counts: Counts
-    results: Rows | None = None
-    supports: Counts | None = None
+    results: Rows | None = None  # reports x k
+    supports: Counts | None = None  # by category, for hashed answers
 
 
 def check(answer: Answer, ask: Ask) -> list[CohortAnswer]:
@@ -179,9 +177,8 @@ def without_names(number: int, reasons: Sequence[Sequence[int]], first: int) -> 
 def parts(
     round_: Round, gateways: Mapping[str, Integers], terms: Terms, categories: Sequence[int] | None = None
 ) -> dict[str, Ask]:
-    """The question to each gateway with devices in a round. gateways: by name, their devices, ascending.
-
-    categories: where single results are wanted, the number for each cohort of hashed answers, 0 for others.
+    """The question to each gateway. gateways: by name, their devices, ascending. categories: where single results are
+    wanted, the number for each cohort of hashed answers, 0 for others.
     """
     wanted = [np.sort(integers(cohort.devices)) for cohort in round_.cohorts]
     asks = {}
@@ -251,13 +248,11 @@ class RoundAtGateways:
             self.give_up(gateway)
 
     def give_up(self, gateway: str) -> None:
-        """Stop waiting for a gateway."""
         self.outstanding.discard(gateway)
         self.under_way.pop(gateway, None)
 
     @property
     def reports(self) -> int:
-        """The number of reports that count."""
         return sum(answer.reports for by_cohort in self._answers.values() for answer in by_cohort)
 
     @property
@@ -279,7 +274,6 @@ class RoundAtGateways:
         return next((how for how in (DEADLINE, QUORUM) if how in self._ended), COMPLETE)
 
     def result(self, ended: str) -> RoundResult:
-        """The result, from the answers that have come."""
         by_index: list[list[tuple[Cohort, CohortAnswer]]] = [[] for _ in self._cohorts]
         for name, by_cohort in self._answers.items():
             for cohort, answer in zip(self.asks[name].cohorts, by_cohort, strict=True):

@@ -1,8 +1,6 @@
-"""A gateway: passes the questions of a host to the devices of its site, and answers each exactly once.
-
-Its store has the keys, and reports never leave it: a host learns counts, and the number of refusals by reason. A
-question is stored before a device gets it, and an answer before the host does. However often either of them fails or
-asks again, the same question gets the same bytes, and no device pays twice.
+"""A gateway: passes the questions of a host to the devices of its site. Keys and reports never leave its store: a host
+learns counts. A question is stored before a device gets it, and an answer before the host does, so that the same
+question always gets the same bytes, and no device pays twice.
 """
 
 from __future__ import annotations
@@ -43,9 +41,7 @@ class Gateway:
         silence: float = Terms.silence,
         warn: Warn = lambda message: None,
     ) -> None:
-        """fleet: its kind, for the host. single_results: whether the host may have results of single devices, without
-        ids. silence: of Terms. Raises StorageError, and MessageError for a store of another version.
-        """
+        """fleet: its kind, for the host. Raises StorageError, and MessageError for a store of another version."""
         self._store = store
         self._driver = driver
         self._fleet = fleet

@@ -179,10 +179,7 @@ def _read(directory: Path) -> dict[str, Any]:
 
 @contextmanager
 def opened(directory: str | Path, runs: SiteFleet, warn: Warn = lambda message: None) -> Iterator[Gateway]:
-    """The gateway of a directory, with its store open; makes missing boards that are tern's to make.
-
-    Raises TernError.
-    """
+    """The gateway of a directory, with its store open; makes the boards that tern is to make. Raises TernError."""
     directory = Path(directory)
     kind = fleet.parse(runs.fleet)
     made = kind.provisions or kind.simulated

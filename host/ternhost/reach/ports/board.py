@@ -42,7 +42,6 @@ class BoardOnPort:
         self.begin([], 0.0)
 
     def begin(self, devices: Iterable[int], now: float) -> None:
-        """Start on a round's devices."""
         self.to_ask = deque(devices)
         self.under_way: dict[int, int] = {}  # device -> serial number of its latest request
         self.tries: dict[int, int] = {}
@@ -170,10 +169,7 @@ class BoardOnPort:
             self.unsure = True
 
     def hear_out(self, end: float) -> TernError | None:
-        """Wait, until `end` or a little longer, until its model has arrived; return the error if it may not have.
-
-        Its HELLO follows everything that was sent before.
-        """
+        """Wait, until about `end`, for its HELLO, which follows the model; return an error if it may be lost."""
         if not self.link or not self.unsure:
             return None
         while self.link.backlog() and time.monotonic() < end:

@@ -1,11 +1,6 @@
-"""Asks boards on serial links for the reports of a round.
-
-A board answers one request after the other, so only a few are open at a time. If an answer overtakes an earlier
-request, that request or its answer was lost, and is repeated; so is the oldest one when a board falls silent.
-Repetition is harmless: a device that has reported sends the same bytes again (ledger.md).
-
-A board that is lost or silent for too long is left out, so that the round goes on at the others' speed, until it
-answers on its port again.
+"""Asks boards on serial links for the reports of a round. A board answers in order: an overtaken request was lost and
+is repeated, like the oldest one when a board falls silent. Repetition is harmless: a device that has reported sends the
+same bytes again (ledger.md). A board that is silent for too long is left out until it answers on its port again.
 """
 
 from __future__ import annotations
@@ -129,10 +124,7 @@ class BoardsDriver(ReportsDriver):
     # Rounds
 
     def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
-        """Ask the devices of a round in flight until it ends, and return its result.
-
-        Raises DeviceError where no board is left, AllRefused where no device reported and some refused, StorageError.
-        """
+        """Raises DeviceError where no board is left, AllRefused for refusals without reports, and StorageError."""
         self.begin_round()
         wanted = self.aggregator.unanswered(number)
         self._begin(number, wanted, time.monotonic())

@@ -1,8 +1,6 @@
-"""A fleet of up to millions of simulated clients: the vectorised twin of the firmware over a data set.
-
-The clients answer rounds like devices, with the same gradients, cards and coordinates, but without frames, keys or
-ledgers: the result is the counts of symbols. Random bytes come from a seeded generator, so that a run can be repeated.
-They protect nobody: a simulation holds all the data anyway.
+"""A fleet of up to millions of simulated clients: the vectorised twin of the firmware over a data set, without frames,
+keys or ledgers. Random bytes come from a seeded generator, so that a run can be repeated. They protect nobody: a
+simulation holds all the data anyway.
 """
 
 from __future__ import annotations
@@ -87,9 +85,7 @@ class SimulatedDriver(Driver):
         individual: bool = False,
         first: int = 1,
     ) -> None:
-        """clients: None for as many as have their own records. individual: results carry single reports. first: the
-        id of the first client.
-        """
+        """clients: None for as many as have their own records. first: the id of the first client."""
         super().__init__(Terms(), individual=individual)  # a simulated round ends when all have answered
         self.holdings = holdings
         self._clients = holdings.clients if clients is None else clients
@@ -105,12 +101,9 @@ class SimulatedDriver(Driver):
         self._cohorts[number] = cohorts
 
     def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
-        """Have the clients answer the round, and return their counts, as in a real round.
-
-        The draws depend only on the seed, the round and the cohort. Gradients need clients with one record, so that any
-        `batch` is that record; local training uses all of a client's records.
-
-        Raises RefusedError for a card that does not certify, UsageError for a question that no frame can carry.
+        """The draws depend only on the seed, the round and the cohort. Gradients need clients with one record; local
+        training uses all records. Raises RefusedError for a card that does not certify, UsageError for a question that
+        no frame can carry.
         """
         if self._stopped.is_set():
             return None

@@ -19,10 +19,7 @@ _PATIENCE = 5.0  # seconds from SIGTERM to SIGKILL
 
 
 class Child:
-    """A process with its own process group, whose output goes to a file; it is restarted when it ends.
-
-    Its standard input is a pipe, which closes when this process ends in any way: see `end_with_parent`.
-    """
+    """A process with its own group, restarted when it ends. Its standard input closes when its parent ends."""
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
         self._command = command
@@ -42,7 +39,6 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """The id of the running process."""
         return process.pid if (process := self._process) and process.poll() is None else None
 
     def _opened_log(self) -> BinaryIO:

@@ -122,9 +122,8 @@ class Control:
         return {name: nodes[key] for name, key in encoded.items() if key in nodes}
 
     def register(self) -> tuple[dict[str, bool], dict[str, str]]:
-        """Register the sites of the directory. Returns, by site, whether it is connected, or why it is not admitted.
-
-        The guard refuses sites that were removed: Flower never accepts a site again that was unregistered.
+        """Register the sites of the directory; return, by site, whether it is connected, or why it is not admitted. The
+        guard refuses removed sites: Flower never accepts a site again that was unregistered.
         """
         keys, wrong = self.public_keys()
         there = self.sites(keys)
@@ -149,5 +148,4 @@ class Control:
         return int(answer.run_id)
 
     def stop(self, run: int) -> None:
-        """End a run."""
         self._client.StopRun(StopRunRequest(run_id=run))

@@ -104,12 +104,9 @@ def write_gateways(
     address: str | None = None,
     port: int | None = None,
 ) -> Server:
-    """Write the server's directory, if it is missing, and those of new `sites`; existing ones stay.
-
-    sites: NAME, or NAME:FIRST-LAST with the ids that its devices may have, which also changes an existing site's. host:
-    name or address under which sites reach the server (default: localhost). address: to listen on (default: all of
-    IPv4, or of IPv6 where `host` is such an address; for localhost, that alone). port: default 9092. A site's directory
-    gets its private key and the server's certificate authority; the server keeps the site's public key. Raises
+    """Write the server's directory, if it is missing, and those of new `sites`; existing ones stay. sites: NAME, or
+    NAME:FIRST-LAST with the ids that its devices may have, which also changes an existing site's. host: name or address
+    under which sites reach the server. address: to listen on. A site's private key is in its directory only. Raises
     UsageError and StorageError.
     """
     directory = Path(directory)
@@ -148,9 +145,8 @@ def sites_of(directory: str | Path) -> list[str]:
 
 
 def registered(directory: str | Path) -> dict[str, range]:
-    """By site, the ids that its devices may have; others may have any. directory: as of `sites_of`.
-
-    A site without a key was removed, and has no ids. Raises StorageError.
+    """By site, the ids that its devices may have; others may have any. directory: as of `sites_of`. A site without a
+    key was removed, and has no ids. Raises StorageError.
     """
     ranges = {}
     for site in sites_of(directory):

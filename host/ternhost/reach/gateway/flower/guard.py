@@ -1,7 +1,5 @@
-"""A guard before the SuperLink, which authenticates a request before its body is read.
-
-Flower reads and parses a whole request before it checks the sender, so anybody who reaches the port could fill the
-memory. The guard makes Flower's own check first: a site signs the time with its key, in three headers.
+"""A guard before the SuperLink, which authenticates a request before its body is read: Flower parses a whole request
+first, so anybody who reaches the port could fill the memory. A site signs the time with its key, in three headers.
 """
 
 from __future__ import annotations
@@ -38,9 +36,7 @@ _SETTLED = 1_000_000_000  # nanoseconds after which another change of a director
 
 
 class Guard:
-    """An ASGI application before Flower's: unread requests get 403 or 401 for a wrong sender, 413 if they are too long,
-    408 if they take too long.
-    """
+    """An ASGI application before Flower's. Unread requests get 401 or 403 (sender), 413 (too long), 408 (too slow)."""
 
     def __init__(self, app: Any, secret: str, sites: Path, patience: float = _PATIENCE) -> None:
         """secret: of the Control API. sites: the directory with the public keys. patience: seconds for any body."""

@@ -1,7 +1,5 @@
-"""The node of a site: takes questions from the SuperLink to the gateway's socket, and signed answers back.
-
-A process: python -m ternhost.reach.gateway.flower.node DIRECTORY. It speaks Flower's Fleet protocol like a SuperNode,
-but runs no app, takes several questions at a time, and can connect at once after a kill.
+"""The node of a site, a process: takes questions from the SuperLink to the gateway's socket, and signed answers back.
+It speaks Flower's Fleet protocol like a SuperNode, but runs no app, and can connect at once after a kill.
 """
 
 from __future__ import annotations

@@ -37,10 +37,7 @@ _SEND = 5.0  # seconds for the ServerApp to take a question
 
 
 class FlowerPost(Post):
-    """A Post over the SuperLink of a server's directory, which 'tern gateway superlink' runs.
-
-    It starts the ServerApp, and restarts it whenever it ends; open questions are lost then.
-    """
+    """A Post over the SuperLink. It restarts the ServerApp whenever it ends; open questions are lost then."""
 
     def __init__(self, directory: str | Path) -> None:
         """directory: of the server, or the one above it. Raises UsageError and StorageError."""
@@ -89,10 +86,7 @@ class FlowerPost(Post):
         self._drop()
 
     def sites(self) -> Mapping[str, bool]:
-        """As Post's: the sites of 'tern gateway init', and whether their nodes are connected to the SuperLink.
-
-        A killed node still counts as connected for up to 20 s.
-        """
+        """As Post's: the sites of 'tern gateway init'. A killed node still counts as connected for up to 20 s."""
         nodes = self._nodes
         return {name: name in nodes and nodes[name][1] for name in list(self._keys)}
 

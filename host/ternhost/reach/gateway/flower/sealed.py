@@ -1,6 +1,4 @@
-"""The format of questions and answers on their way: a site signs its answers.
-
-Flower authenticates connections, but not the sender of an answer: a site could answer for another one. So a question
+"""Answers signed by sites. Flower authenticates connections, but a site could answer for another one: so a question
 carries a nonce, and the answer a signature over both, which the host checks with the site's registered key.
 """
 

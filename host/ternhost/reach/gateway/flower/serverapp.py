@@ -1,8 +1,6 @@
-"""The ServerApp: passes questions from the host's socket to the sites, and their answers back.
-
-The host sends, after 4 bytes with its length: a node (8 bytes), a number (8 bytes) and a question. The ServerApp first
-sends the number of the run (8 bytes), then, each after its length: the number of a question, a byte (0: the answer, 1:
-the text of an error of Flower's), and the rest.
+"""The ServerApp: passes questions from the host's socket to the sites, and their answers back. Each frame follows its
+length (4 bytes). The host sends a node (8 bytes), a number (8 bytes) and a question; the ServerApp first the number of
+the run (8 bytes), then the number of a question, a byte (0: the answer, 1: the text of an error) and the rest.
 """
 
 from __future__ import annotations

@@ -106,10 +106,8 @@ def _await_port(server: Server) -> None:
 
 @contextmanager
 def serve_site(directory: str | Path, handler: Handler) -> Iterator[Child]:
-    """Answer the server's questions for a site with `handler`, while the context is open.
-
-    Several threads call `handler` at once, also for the owner of the directory, who may use the socket. The node is a
-    separate process: it has the site's key for the server, and no key of a device. Raises UsageError and StorageError.
+    """Answer the server's questions for a site while the context is open. Several threads call `handler` at once. The
+    node is a separate process, which has no key of a device. Raises UsageError and StorageError.
     """
     site = GatewaySite.load(directory)
     command = [sys.executable, "-m", "ternhost.reach.gateway.flower.node", str(site.directory)]

@@ -1,11 +1,7 @@
-"""Flower's SuperLink behind a guard. A process: python -m ternhost.reach.gateway.flower.superlink DIRECTORY
-
-Flower serves three protocols on one port, and requires a key in only one of them: Fleet, for sites. Anybody who reaches
-the port could start programs over Control, or replace the ServerApp over Runtime. So the guard allows sites only Fleet;
-Runtime is for this machine, with a secret of Flower's; Control for this machine, with a secret of ours.
-
-It keeps nothing on disk: with a database, a question takes three times as long with ten sites. After a loss of the
-process, 'tern gateway superlink' registers the sites again, and the host repeats its questions.
+"""Flower's SuperLink behind a guard, a process. Of the protocols on its port, Flower requires a key only for Fleet, for
+sites: anybody could start programs over Control, or replace the ServerApp over Runtime. So the guard allows these only
+from this machine, with a secret. Nothing is on disk: with a database, a question takes three times as long with ten
+sites. After a loss of the process, sites are registered again, and the host repeats its questions.
 """
 
 from __future__ import annotations
@@ -70,10 +66,8 @@ def main() -> None:
 
 
 def _execute(server: Server) -> None:
-    """Run Flower's SuperExec, which starts the ServerApp, once the SuperLink is up; restart it when it ends.
-
-    It is in this process's group, and killed with it: otherwise it would look for a new SuperLink at ever longer
-    intervals.
+    """Run Flower's SuperExec, which starts the ServerApp, and restart it. It is in this process's group, and killed
+    with it: otherwise it would look for a new SuperLink at ever longer intervals.
     """
     host, _, port = server.here.rpartition(":")
     while True:
