@@ -1,6 +1,7 @@
 """Freezes the client, with all its modules on demand: make BOARD=... FROZEN_MANIFEST=.../firmware/manifest.py
 
-A manifest of your own takes some of the pieces (package-<piece>.json beside this file) and your program as main.py:
+A manifest of your own takes some of the pieces (package-<piece>.json beside this file) and your program as main.py. An
+installed package has this file as ternfirmware/manifest.py, and the library beside that folder.
 
     include(".../firmware/manifest.py", pieces="mqtt,app", main=False)
     module("main.py")

@@ -99,7 +99,7 @@ class Client:
         self._symbols = array("H", bytes(2 * k))
 
     def respond(self, frame, send):
-        """Answer `frame` for each client that it asks, by send(reply, n); reports to one ROUND go together in REPORTS."""
+        """Answer `frame` for each client that it asks, by send(reply, n); several reports go together in REPORTS."""
         if len(frame) and frame[0] == wire.MODEL:  # asks for no answer
             return
         if frames.is_for_fleet(frame):
@@ -111,8 +111,7 @@ class Client:
 
     def settle(self):
         """Fill the holes of the heap, once, after the first report."""
-        # MicroPython searches all of the heap for each larger piece while there are holes of one block: 1 ms per
-        # report.
+        # Holes of one block make MicroPython search all of the heap for larger pieces: 1 ms per report on a Pico.
         if self._filler or self.reply[0] != wire.REPORT:
             return
         gc.collect()
@@ -292,9 +291,7 @@ class Client:
         self._at_once = min(self._ahead, left // cost)
 
     def release(self, values=None):
-        """Draw the report, pay for it, and only then return its length. values: array('h') of Q1.14; None: computed
-        here.
-        """
+        """Draw the report, pay for it, and only then return its length. values: Q1.14; None: computed here."""
         k = self._k
         if k > len(self._symbols):
             self._room(k)

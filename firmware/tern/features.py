@@ -77,8 +77,7 @@ def root(n: int) -> int:
 
 
 class Window:
-    """Makes features of samples without allocation. d: number of features, the constant included; lost: samples not
-    taken.
+    """Makes features of samples without allocation. d: number of features, the constant included; lost: dropped ones.
 
     raw: the features of the last window before scaling, array('i').
     """

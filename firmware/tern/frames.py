@@ -274,14 +274,14 @@ def difference(a: ptr8, start: int, b: ptr8, n: int) -> int:
 
 
 def seal(key, out, n, data=None):
-    """Append the tag of out[:n] (bytearray or memoryview); return the frame's length. data: a view of out[:n], if any."""
+    """Write the tag of out[:n] (bytearray or memoryview) behind it; return the frame's length. data: a view of it."""
     data = digest(key, data or out[:n])
     struct.pack_into("8s", out, n, data)
     return n + wire.TAG_BYTES
 
 
 def verify(key, frame):
-    """Return the SHA-256 whose first bytes are the tag of `frame` (bytes or memoryview). Raises FrameError (ERR_TAG)."""
+    """Return the SHA-256 that the tag of `frame` (bytes, memoryview) begins. Raises FrameError (ERR_TAG)."""
     n = len(frame) - wire.TAG_BYTES
     if n > 0:
         whole = digest(key, frame[:n])
@@ -433,9 +433,7 @@ class Round:
         self._length = 0
 
     def decode(self, frame, known=None):
-        """Take the fields of `frame`; verify() checks the tag. known: its device and round, if known. Raises
-        FrameError.
-        """
+        """Take the fields of `frame`, whose tag verify() checks. known: its device and round. Raises FrameError."""
         self.device, self.round = known or address(frame)
         check_address(self.device, self.round)
         n = len(frame)

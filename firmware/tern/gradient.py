@@ -124,7 +124,7 @@ def batch_size(batch, count):
 
 
 class Gradient:
-    """Mean gradient of a batch of records of d features, 1..128, the constant included. Nothing allocates but __init__."""
+    """Mean gradient of a batch of records of d features, 1..128, the constant included. Only __init__ allocates."""
 
     def __init__(self, d):
         if not 1 <= d <= MAX_DIMENSION:

@@ -12,7 +12,7 @@ def encode_round(
     out, key, device, round_number, model, parameters, card, k, exponent=0, range_=0, classes=1, batch=0,
     local=(0, 0, 0),
 ):  # fmt: skip
-    """Write a ROUND; local: (epochs, rate, tau) for local training. Raises FrameError where a field is out of bounds.
+    """Write a ROUND. Raises FrameError where a field is out of bounds. local: (epochs, rate, tau) for local training.
 
     parameters: classes x d int16 mantissas, or d times whether a feature is asked for.
     """
@@ -49,14 +49,14 @@ def _put_parameters(out, n, parameters):
 
 
 def question_of(key, device, frame):
-    """Return the digest of a ROUND (bytes with tag) as the client `device` takes it; that client's tag begins it."""
+    """Return the digest of a ROUND (bytes with tag) as the client `device` takes it; the client's own tag begins it."""
     return frames.question(
         key, struct.pack("<BI", wire.ROUND, device), frame[frames.QUESTION_AT : -wire.TAG_BYTES]
     )
 
 
 def encode_model(out, key, device, round_number, model, parameters, exponent, classes=1):
-    """Write a MODEL: classes x d int16 mantissas; device: a client's, or FLEET with the fleet's key. Raises FrameError."""
+    """Write a MODEL of classes x d int16 mantissas; device: a client's, or FLEET with its key. Raises FrameError."""
     n = len(parameters)
     frames.require(not (device >> 32 or round_number >> 32), "device or round out of bounds")
     frames.require(0 <= model <= 255 and -128 <= exponent <= 127, "model or exponent out of bounds")
@@ -155,7 +155,7 @@ HELLO_NAMES = (
 
 
 class Hello:
-    """A decoded HELLO; release: (major, minor, patch). Another schema sets only the first three fields of HELLO_NAMES."""
+    """A decoded HELLO; release: (major, minor, patch). In another schema, only the first three fields are set."""
 
     nonce: int
     version: int

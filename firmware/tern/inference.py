@@ -49,7 +49,7 @@ class Classifier:
     """A linear softmax classifier; only __init__ allocates."""
 
     def __init__(self, parameters, exponent, classes):
-        """parameters: c x f int16 mantissas of 2**exponent (-30..-12); classes: c, 2..128. Raises ValueError."""
+        """parameters: c x f int16 mantissas, of 2**exponent (-30..-12); classes: c, 2..128. Raises ValueError."""
         features = len(parameters) // classes if classes > 0 else 0
         if not 2 <= classes <= MAX_DIMENSION or not 1 <= features <= MAX_DIMENSION:
             raise ValueError("classes or features out of bounds")
@@ -116,7 +116,7 @@ class Answerer:
         return card.epsilon
 
     def values(self, client, records, card):
-        """Return the class probabilities of the next record on the card's grid, or the first class of the largest one."""
+        """Return the class probabilities of the next record on the card's grid; or its first most probable class."""
         request = self._request
         classifier = Classifier(request.parameters, request.exponent, request.classes)
         row = memoryview(self._row)[: request.d + 1]

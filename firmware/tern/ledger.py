@@ -38,9 +38,7 @@ class Ledger:
     """
 
     def __init__(self, in_place=False):
-        """in_place: LittleFS keeps a file's old content until it is flushed, so that one open file serves for all
-        writes.
-        """
+        """in_place: LittleFS keeps a file's old content until a flush, so that one open file serves for all writes."""
         self._view = memoryview(bytearray(_SIZE))
         self._checked = self._whole = self.report = self._view[:0]
         self._in_place = in_place

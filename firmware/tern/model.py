@@ -19,7 +19,7 @@ _ONE = const(16384)
 _AT = const(7)  # of a MODEL: at this int16 begin the parameters,
 _AT_BYTES = const(14)  # this byte,
 _AFTER = const(4)  # and so many int16 come after them
-# In place of a MODEL's device, the file has this for a ROUND's parameters, else the epoch of the fleet's key.
+# Where a MODEL has its device, the file has the first of these, or the fleet key's epoch, which is at least the second.
 _OF_A_ROUND = const(1)
 _NO_EPOCH = const(2)
 
@@ -135,9 +135,7 @@ class Model:
         return self._out[label]
 
     def predict(self, row: "array[int]") -> int:
-        """Return the label: Q1.14, 16384 or -16384, or of softmax the first class of the largest score. Raises as
-        score().
-        """
+        """Return the label: Q1.14, 16384 or -16384, or the first class of the largest score. Raises as score()."""
         z = self.score(row)
         if self.kind == wire.LINEAR:
             return max(-_ONE, min(_ONE, z))

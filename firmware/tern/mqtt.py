@@ -77,7 +77,7 @@ class Session:
     def open(self):
         """Go on to connect, without waiting; return whether the broker has accepted. Raises Lost and MqttError.
 
-        Unacknowledged messages are then sent again.
+        An accepted connection sends unacknowledged messages again.
         """
         now = ticks_ms()
         if not self._connection:
@@ -137,7 +137,7 @@ class Session:
             sleep_ms(min(timeout_ms, _PAUSE_MS))
 
     def publish(self, topic, payload, n, retain=False):
-        """Publish payload[:n] on `topic` (bytes) as far as the connection takes it, the rest by receive(). Raises Lost."""
+        """Publish payload[:n] on `topic` (bytes) as far as the connection takes it; the rest later. Raises Lost."""
         head = 4 + len(topic)
         length = head + n
         if 3 + length > self._slot:
@@ -242,7 +242,7 @@ class Session:
         return False
 
     def take(self, out):
-        """Copy the payload, cut to fit, into `out` (memoryview); return its length. publish() can then read on."""
+        """Copy the payload, cut to fit, into `out` (memoryview); return its length. Then publish() can read on."""
         n = min(len(self.payload), len(out))
         out[:n] = self.payload[:n]
         self._release()

@@ -25,8 +25,7 @@ _PATH = const(2)
 
 
 class Recorder:
-    """The newest `capacity` records of `d` features (int16 Q1.14, the constant one included) and a label, in 4 KiB of
-    RAM.
+    """The newest `capacity` records of `d` features (int16 Q1.14, the constant one included) and a label. RAM: 4 KiB.
 
     append() writes `hold` records at once: a power cut can lose so many. Where the flash is full, the oldest go early.
     least: with fewer records, a client answers as from one of zeros; flushes: writes since the program began; lost:

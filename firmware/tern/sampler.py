@@ -136,9 +136,12 @@ def noise(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
     | OVER_K | 0    | k       | Bernoulli(1 / k)        | k + 1, OVER_T                        | `failed`   |
     | OVER_K | 1    | k       | Bernoulli(1 / k)        | k + 1, OVER_K                        | `failed`   |
 
-    `failed` with odd k: kept 0: kept = 1, k = 2, OVER_K; kept 1: whole + 1, k = 2, OVER_K. With even k: kept 0: OFFSET;
-    kept 1: a bit for the sign, and y is done, or with a negative zero OFFSET. Bernoulli(exp(-1)) begins with k = 2,
-    since Bernoulli(1 / 1) cannot fail.
+    | `failed` | odd k                    | even k                                                         |
+    |----------|--------------------------|----------------------------------------------------------------|
+    | kept = 0 | kept = 1, k = 2, OVER_K  | OFFSET                                                         |
+    | kept = 1 | whole + 1, k = 2, OVER_K | a bit for the sign: y is done, or, with a negative zero, OFFSET |
+
+    Bernoulli(exp(-1)) begins with k = 2, since Bernoulli(1 / 1) cannot fail.
     """
     i = job[0]
     n = job[1]

@@ -82,9 +82,9 @@ class _File:
 
 
 class Clients(_File):
-    """The clients of a board, ids from `first` on, of which find() makes one current. Raises StorageError.
+    """The clients of a board, of which find() makes one current. most: records used per client, 0: all.
 
-    most: records used per client; 0: all.
+    Opening clients.bin raises StorageError.
     """
 
     def __init__(self, path, most=0):
@@ -115,7 +115,7 @@ class Clients(_File):
             self.records = self._most
 
     def find(self, device):
-        """Return whether `device` is a client here, and if so set its fields, also for its ROUNDs. Raises StorageError."""
+        """Return whether `device` is a client here; if so, set its fields and address. Raises StorageError."""
         index = device - self.first
         if not 0 <= index < self.count:
             return False

@@ -16,7 +16,7 @@ _STEP_MS = const(2000)  # a watchdog may be fed so seldom
 
 
 def run(board):
-    """Serve until the other end has gone or somebody interrupts; a locked board for ever. Counts starts and exceptions."""
+    """Serve until the other end has gone or somebody interrupts; a locked board for ever. Counts its restarts."""
     kept = board.keep()
     board.exceptions = kept >> 16
     board.restarts = kept & _MOST

@@ -1,5 +1,4 @@
-"""Updates in the field (shared_specs/update.md): UPDATE frames bring a package, which firmware/trial/main.py tries
-once.
+"""Updates in the field (shared_specs/update.md): UPDATE frames bring a package, which firmware/trial/main.py starts.
 
 The package is unpacked only once the whole staged file, read back from flash, carries its code under the device's key.
 Nothing of it runs before boot.bin says so.
@@ -36,7 +35,7 @@ _NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./"
 
 
 class Update:
-    """A board's packages. state, number: of the last whole one; restart: whether to reset the board after the answer."""
+    """A board's packages. state, number: of the last whole one; restart: whether to reset the board now."""
 
     def __init__(self, board: "Base") -> None:
         self._directory = board.directory + "/"

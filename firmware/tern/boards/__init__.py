@@ -31,7 +31,7 @@ class Base:
     ticks_diff: "Callable[[int, int], int]" = staticmethod(getattr(time, "ticks_diff", None))
 
     def text(self) -> str:
-        """The board for people: `board; interpreter; tern version`, then `; last_error` and `; temperature` if known."""
+        """`board; interpreter; tern version`, followed by `; last_error` and `; temperature` where known."""
         names = (self.name, sys.implementation.name) + sys.implementation.version[:3] + (__version__,)
         text = "%s; %s %d.%d.%d; tern %s" % names
         if self.last_error:

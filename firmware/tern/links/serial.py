@@ -47,8 +47,7 @@ class Serial:
         self._wait = -1  # the last time-out: 0 in a task
 
     def receive(self, timeout_ms=-1):
-        """Return the next frame, a memoryview until the next call; empty if damaged, None after `timeout_ms`, -1 for
-        ever.
+        """Return the next frame, a memoryview until the next call; empty if damaged; None after `timeout_ms` unless -1.
 
         With 0 neither this nor send() waits. Raises EOFError when the other end has gone, and KeyboardInterrupt for a
         carriage return and Ctrl-C instead of a frame.
@@ -111,9 +110,7 @@ class Serial:
         return self._end - self._at
 
     def send(self, frame, n):
-        """Send frame[:n], in a task by later calls of receive(0); return whether all is sent. A HELLO restarts the
-        credits.
-        """
+        """Send frame[:n], in a task by later receive(0); return whether all is sent. A HELLO restarts the credits."""
         if not self._push():  # the frame before
             return False
         self._frames += 1

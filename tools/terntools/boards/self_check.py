@@ -1,8 +1,7 @@
-"""Checks a board's computations before it is trusted: its compiler on small programs, the library on reports.
+"""Checks a board's computations before it is trusted, since a miscompiled library computes wrong gradients silently.
 
-A miscompiled library computes wrong gradients silently. So compiled programs run beside plain twins on the very board
-(constructs.py), and the deployed library makes reports of fixed records with fixed randomness, which must equal, byte
-for byte, those that it makes here (answers.py).
+Compiled programs run beside plain twins on the board (constructs.py); the deployed library's reports of fixed records
+and randomness must equal those made here (answers.py).
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ _D = 20
 _EXPONENT = -14
 _BUDGET = 1_000_000_000
 _INPUTS = 64
-# The library is checked with a card for each of the sampler's leaves, every model's gradient, and reports of both.
+# A card for each of the sampler's leaves, and every model's gradient.
 _REPORTS = (
     ("three-outputs", wire.LOGISTIC, _D),
     ("pm-sub", wire.SVM, 7),
@@ -76,10 +75,7 @@ class MiscompiledError(TernError):
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a board did: the constructs that were wrong; that in which it stopped, and the exception that it raised.
-
-    "interpreter" is wrong where even the plain twins compute something else than here.
-    """
+    """The wrong constructs ("interpreter": even the plain twins differ), where it stopped, and the exception raised."""
 
     wrong: tuple[str, ...] = ()
     stopped: str | None = None
@@ -87,11 +83,9 @@ class Verdict:
 
     @property
     def is_right(self) -> bool:
-        """Whether every construct is right."""
         return self.stopped is None and not self.wrong
 
     def lines(self) -> list[str]:
-        """For people: a line for each known cause, with the constructs that show it."""
         shown_by: dict[str, list[str]] = {}
         for name in self.wrong:
             shown_by.setdefault(_KNOWN.get(name, "not what its plain twin computes"), []).append(name)
@@ -157,10 +151,7 @@ def _require_crash(silence: SilenceError) -> None:
 
 
 def check_compiler(repl: Repl, processor: str) -> Verdict:
-    """Run on a board what mpy-cross makes of the constructs for `processor`.
-
-    The board is reset, and left as it was unless it crashes. Raises TernError.
-    """
+    """Run the compiled constructs on a board; it is reset, and left as it was unless it crashes. Raises TernError."""
     texts = {_PLAIN: source(plain=True), _NATIVE: source()}
     files = {
         f"{name}.mpy": mpy.compiled(text, processor, f"{name}.py", optimise=True)
@@ -234,7 +225,6 @@ def program(directory: str) -> str:
 
 @cache
 def expected_answers() -> tuple[str, ...]:
-    """The lines that `program` prints here."""
     with tempfile.TemporaryDirectory(prefix="tern-check-") as folder:
         for path, data in board_files().items():
             target = Path(folder, path)
@@ -246,10 +236,7 @@ def expected_answers() -> tuple[str, ...]:
 
 
 def library_answers(repl: Repl) -> tuple[str, ...]:
-    """The lines that `program` prints on a board; an exception comes last.
-
-    The board is reset, and left as it was unless it crashes. Raises TernError.
-    """
+    """The lines that `program` prints on a board, an exception last; the board is left reset. Raises TernError."""
     files = {f"board/{path}": data for path, data in board_files().items()}
     files["answers.py"] = Path(answers.__file__).read_bytes()
     with _on_board(repl, files):

@@ -21,10 +21,7 @@ _FIRST_SECOND = 1_577_836_800  # 2020-01-01 UTC
 
 
 def content(files: Mapping[str, bytes]) -> bytes:
-    """A package of these files without its code; a path is relative to the folder of the program.
-
-    main.py comes last, whatever the order. Raises UsageError for a path or a size that a board does not take.
-    """
+    """A package of these files, without its code; main.py comes last. Raises UsageError for an unfit path or size."""
     if MAIN not in files:
         raise UsageError(f"a package needs a program, {MAIN}")
     made = bytearray()
@@ -49,10 +46,9 @@ def sealed(key: bytes, number: int, content: bytes) -> bytes:
 
 
 def number_for(store: Store, device: int, content: bytes, again: bool = False) -> int:
-    """The number of a package for `device`, written down before the board hears of it.
+    """The number of a package for `device`, stored before the board hears of it. Raises StorageError.
 
-    That of its last one where the content is the same, so that what was cut off goes on; else a larger one, the second
-    in which it is made. again: a larger one in any case. Raises StorageError.
+    The same content keeps its number, so that an interrupted transfer goes on; else, or `again`, it is a larger one.
     """
     digest = hashlib.sha256(content).hexdigest()
     with store.transaction():
