@@ -1,7 +1,7 @@
 # mypy: ignore-errors
-"""Runs on a device and here: the library's results for fixed data and randomness, for self_check.py.
+"""Runs on a device and here: the library's results for fixed data with fixed randomness, for self_check.py.
 
-Constants come from there, since a deployed library has no names of them.
+Constants come from there, since a deployed library has them folded in, and no names of them.
 """
 
 import hashlib
@@ -64,6 +64,7 @@ def of_card(data, n):
 
 
 def of_gradient(model, parameters, exponent, rows):
+    """The mean gradient of some records, each its features and its label."""
     gradient = Gradient(len(parameters))
     gradient.reset()
     for row in rows:
@@ -74,6 +75,7 @@ def of_gradient(model, parameters, exponent, rows):
 
 
 def of_rounds(directory, frames):
+    """The answers to these ROUNDs of the device whose files are in `directory`."""
     client = Client(Fixed(directory))
     lines = []
     for frame in frames:
