@@ -161,8 +161,7 @@ class App:
     def once(self, timeout_ms: int = 20000) -> bool:
         """Connect, answer rounds, take the model, disconnect, all within about `timeout_ms`; Wi-Fi is off then.
 
-        Return whether a report was acknowledged; if not, `error` says why. Raises nothing, since a board must sleep
-        next.
+        Return whether a report was acknowledged; if not, `error` says why. Raises nothing: a board must go to sleep.
         """
         reports = self.reports
         return bool(asyncio.run(self._session(timeout_ms))) and self.reports > reports

@@ -60,7 +60,7 @@ def work_ms(request, card, size, bound):
 
 
 class Client:
-    """Answers the frames of a host into `reply`, for all clients of `board`. Without its files it still says hello."""
+    """Answers the frames of a host into `reply`, for all clients of `board`. A board without files still says hello."""
 
     def __init__(self, board):
         self.reply = bytearray(wire.MAX_FRAME)
@@ -111,7 +111,8 @@ class Client:
 
     def settle(self):
         """Fill the holes of the heap, once, after the first report."""
-        # Holes of one block make MicroPython search all of the heap for larger pieces: 1 ms per report on a Pico.
+        # Holes of one block make MicroPython search all of the heap for larger pieces. Filling them saves 1 ms on a
+        # Pico.
         if self._filler or self.reply[0] != wire.REPORT:
             return
         gc.collect()
@@ -157,8 +158,9 @@ class Client:
 
     def begin(self, frame, member=wire.BOARD):
         """Write the answer to `frame` into `reply`; return its length, or 0 for a new report. Raises REFUSALS."""
-        # MicroPython keeps more than 11 words of variables on the heap, and searches from the last single block. So
-        # that no search goes through the garbage of earlier reports, a single block, the address, comes first.
+        # MicroPython keeps more than 11 words of variables on the heap, and searches from the last single block. So few
+        # functions have so many, and a single block, the address, comes first: no search goes through the garbage of
+        # earlier reports.
         self._key = b""
         self._device = wire.BOARD
         self._number = 0

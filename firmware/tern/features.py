@@ -39,8 +39,7 @@ _G = const(8192)  # 1 g, of the default scale
 def sums(mean: int, out: ptr32, mask: int, ring: ptr16, i: int, n: int, k: int) -> int:
     """Return the sum of v - mean over n samples v of a ring of mask + 1, from i on. `mean` is the mean + 32768.
 
-    out[k:k + 4]: sums of the high bits (from 2**8) and of the low bits of the squares; sum of |v - v'|; changes of v >
-    mean.
+    out[k:k + 4]: sums of the squares' high bits (from 2**8) and low bits; sum of |v - v'|; changes of v > mean.
     """
     last = mean - ring[i]
     total = 0
@@ -77,9 +76,9 @@ def root(n: int) -> int:
 
 
 class Window:
-    """Makes features of samples without allocation. d: number of features, the constant included; lost: dropped ones.
+    """Makes features of samples without allocation. d: number of features, the constant included.
 
-    raw: the features of the last window before scaling, array('i').
+    raw: the features of the last window before scaling, array('i'). lost: samples that came when there was no room.
     """
 
     def __init__(
@@ -92,8 +91,8 @@ class Window:
     ) -> None:
         """n: samples of a window, 2..256; hop: 1..n, by default n // 2; axes: 1..3. Raises ValueError.
 
-        scale: (low, high) of each feature, integers at most 65535 apart, by default for a worn accelerometer of ±4 g (1
-        g is 8192) at 50 Hz.
+        scale: (low, high) of each feature, integers at most 65535 apart. The default is for a worn accelerometer of +-4
+        g at 50 Hz, where 1 g is 8192.
         """
         if hop is None:
             hop = n // 2

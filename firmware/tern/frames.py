@@ -203,8 +203,7 @@ def receiver_state(limit):
 class Receiver:
     """Frames out of a stream of bytes: give() some, then call next() until it returns MORE.
 
-    A frame of length n is frame[:n] until the next call; 0 is an empty frame. After garbage, the next 0x00
-    synchronises.
+    A frame of length n is frame[:n] until the next call; 0 is an empty frame. Any garbage ends at the next 0x00.
     """
 
     def __init__(self, limit=wire.MAX_FRAME):

@@ -226,7 +226,9 @@ if not MICROPYTHON:  # a computer has other users, and other processes that may 
         fcntl = None  # type: ignore[assignment]
 
     def exchange(path, data, held):
-        """Replace `path`, which held `held` (None: no file). Raises LedgerError, also if another process wrote it."""
+        """Replace `path`, which held `held` or None; return `data`. Raises LedgerError, also if another process wrote
+        it.
+        """
         if fcntl is None:
             replace(path, data)
             return data

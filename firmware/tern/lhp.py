@@ -1,8 +1,8 @@
 """LHP: report in which range a value lies, and the value, each range with its own privacy level.
 
 The range is reported by generalised randomised response, the value by a card of the level *reported* (Hao, Wu, Wan,
-Sensors 2023, 23, 1115). Both together cost more than the largest budget, which the paper states: one card (shape 5 of
-cards.md) certifies them exactly.
+Sensors 2023, 23, 1115). The paper states the largest budget as the cost, but both together cost more: they are
+certified exactly, as one card (shape 5 of cards.md).
 """
 
 import struct

@@ -261,7 +261,7 @@ class Session:
             self._handle()
 
     def _packet(self):
-        # Returns whether a whole packet is in _in[:_need], its body from _body on; cut to _in if _long.
+        # Returns whether a packet is whole: _in[:_need], its body from _body on; _long if its end did not fit.
         if self._have == 0:
             self._need = 2
             self._body = self._skip = 0

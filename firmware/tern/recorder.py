@@ -171,7 +171,7 @@ class Recorder:
     def read(self, index: int, row: "array[int]") -> None:
         """Read record `index`, 0 .. count - 1, the oldest first, into the array('h') `row` of d + 1.
 
-        Another record, if the ring has moved on; zeros below `least` records. Raises StorageError and OSError.
+        If the ring has moved on, it is another record; below `least` records, zeros. Raises StorageError and OSError.
         """
         count = self.count
         if count < self.least:

@@ -1,4 +1,4 @@
-"""Draw a card's symbols for a vector of inputs, in the order of shared_specs/cards.md. Each leaf is without allocation:
+"""Draw a card's symbols for a vector of inputs, in the order of shared_specs/cards.md. No leaf allocates:
 
     leaf(xs, out, pool, job)
 
@@ -136,9 +136,9 @@ def noise(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
     | OVER_K | 0    | k       | Bernoulli(1 / k)        | k + 1, OVER_T                        | `failed`   |
     | OVER_K | 1    | k       | Bernoulli(1 / k)        | k + 1, OVER_K                        | `failed`   |
 
-    | `failed` | odd k                    | even k                                                         |
-    |----------|--------------------------|----------------------------------------------------------------|
-    | kept = 0 | kept = 1, k = 2, OVER_K  | OFFSET                                                         |
+    | `failed` | odd k                    | even k                                                          |
+    |----------|--------------------------|-----------------------------------------------------------------|
+    | kept = 0 | kept = 1, k = 2, OVER_K  | OFFSET                                                          |
     | kept = 1 | whole + 1, k = 2, OVER_K | a bit for the sign: y is done, or, with a negative zero, OFFSET |
 
     Bernoulli(exp(-1)) begins with k = 2, since Bernoulli(1 / 1) cannot fail.

@@ -35,8 +35,7 @@ def ledger_name(device):
 def read_fleet(path):
     """Return (key, pause, slot, ahead, epoch, records) of fleet.bin; key None without it. Raises StorageError.
 
-    pause: minimum s between two debits of a client; slot: ms; ahead: reports paid for at once; records: per client (0:
-    all).
+    pause: minimum s between two debits of a client; slot: ms; ahead: reports paid at once; records: per client, 0: all.
     """
     try:
         with open(path, "rb") as file:

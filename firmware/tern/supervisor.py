@@ -1,5 +1,5 @@
-"""Serves the host for main.py, after an exception again in the same interpreter, so that a host keeps its port. After
-the longest pause it resets the board: a driver may hang, or the heap may be fragmented.
+"""Serves the host for main.py. After an exception it serves again in the same interpreter, so that a host keeps its
+port; after the longest pause it resets the board, since a driver may hang or the heap be fragmented.
 """
 
 import gc

@@ -1,6 +1,6 @@
 """A TCP connection, with or without TLS, for MicroPython and CPython. Only wait() waits.
 
-MicroPython may have the C module `tls` without the module `ssl` that wraps it.
+It uses MicroPython's C module `tls`, which is there even where its wrapper `ssl` is not.
 """
 
 import select

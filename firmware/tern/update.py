@@ -64,7 +64,7 @@ class Update:
     def take(self, frame: memoryview, key: bytes, reply: bytearray) -> int:
         """Take an UPDATE under its client's `key`; return the length of the UPDATED in `reply`. Raises FrameError.
 
-        An UPDATE after the last one does the next 10 ms of work.
+        Once the package is complete, each UPDATE does the next 10 ms of work. After FrameError nothing has changed.
         """
         device, number, offset, total = frames.fields_of(frame, wire.UPDATE, wire.UPDATE_FIELDS)
         answer_key = frames.answer_key(frames.verify(key, frame))

@@ -1,8 +1,8 @@
 """Raspberry Pi Pico and its relatives (RP2040, RP2350). Entropy: shared_specs/entropy.md.
 
 On an RP2040, os.urandom looks random even with the ring oscillator stopped, and is only hashed in. The health tests see
-the oscillator itself: 64 samples about 2 µs apart, folded into a byte. On an RP2350, os.urandom mixes the hardware
-TRNG; before MicroPython 1.28 the generator counts as failed.
+the oscillator itself: 64 samples about two microseconds apart, folded into a byte. On an RP2350, os.urandom mixes the
+hardware TRNG; before MicroPython 1.28 its generator counts as failed, and it reports nothing.
 """
 
 import os
