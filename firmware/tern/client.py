@@ -111,8 +111,7 @@ class Client:
 
     def settle(self):
         """Fill the holes of the heap, once, after the first report."""
-        # Holes of one block make MicroPython search all of the heap for larger pieces. Filling them saves 1 ms on a
-        # Pico.
+        # Holes of one block make MicroPython search all of the heap for larger pieces: filling them saves 1 ms.
         if self._filler or self.reply[0] != wire.REPORT:
             return
         gc.collect()
@@ -159,8 +158,7 @@ class Client:
     def begin(self, frame, member=wire.BOARD):
         """Write the answer to `frame` into `reply`; return its length, or 0 for a new report. Raises REFUSALS."""
         # MicroPython keeps more than 11 words of variables on the heap, and searches from the last single block. So few
-        # functions have so many, and a single block, the address, comes first: no search goes through the garbage of
-        # earlier reports.
+        # functions have so many, and a single block, the address, comes first: no search goes through earlier garbage.
         self._key = b""
         self._device = wire.BOARD
         self._number = 0

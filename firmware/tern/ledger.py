@@ -226,8 +226,9 @@ if not MICROPYTHON:  # a computer has other users, and other processes that may 
         fcntl = None  # type: ignore[assignment]
 
     def exchange(path, data, held):
-        """Replace `path`, which held `held` or None; return `data`. Raises LedgerError, also if another process wrote
-        it.
+        """Replace `path`, which held `held` (None: it was not there); return data.
+
+        Raises LedgerError, also where another process has written the ledger meanwhile.
         """
         if fcntl is None:
             replace(path, data)

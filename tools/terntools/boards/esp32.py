@@ -79,10 +79,10 @@ def flash(
     progress: Progress | None = None,
     tell: Tell | None = None,
 ) -> dict[str, Any]:
-    """Write `data` for `chip` to the board on `port` and verify it; a UsageError comes before anything is erased.
+    """Write `data` to the board on `port` and verify it. Raises UsageError for another `chip`, with nothing erased.
 
-    reset: use the reset lines, else the board is in its boot loader already. erase: all of the flash first. attempts:
-    calls of the boot loader. Raises UsageError, DeviceError and TernError.
+    reset: use the reset lines, else the board is in its boot loader already. erase: all of the flash first, files
+    included. attempts: how often the boot loader is called. Raises DeviceError and TernError.
     """
     esptool = _esptool()
     say = tell or (lambda line: None)

@@ -36,7 +36,7 @@ class Held:
 
 @contextmanager
 def opened(port: str) -> Iterator[Repl]:
-    """The board on `port` at its prompt; at the end its program starts again. Raises DeviceError, or RefusedError."""
+    """The board on `port` at its prompt; its program restarts after. Raises DeviceError, RefusedError if locked."""
     with ExitStack() as stack:
         try:
             repl = stack.enter_context(Repl(port))

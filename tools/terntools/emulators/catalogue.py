@@ -29,7 +29,7 @@ def boot(
 ) -> EmulatedMachine:
     """Start an emulated board on a `flash` file; seed: repeatable random bits. Raises DeviceError and UsageError.
 
-    skip_idle: the waiting time of a Pico passes at once; QEMU's machines cannot.
+    skip_idle: a Pico's waiting time passes at once; that of QEMU's machines is this machine's.
     """
     if name == PICO:
         return boot_pico(flash, seed=seed, skip_idle=skip_idle)

@@ -187,7 +187,7 @@ ALL, COMPILED, CHIP = "ALL", "COMPILED", "CHIP"
 class Kind:
     """A kind of target: how to make one, what it lacks and why, and what it runs without --exhaustive.
 
-    That is a `selection` of the tests, on one of so many cases of vectors, without features it is spared.
+    That is a `selection` of the tests, on one of so many cases of vectors, but none for features of which it is spared.
     """
 
     make: Callable[[], Target]
