@@ -1,12 +1,10 @@
-"""Frozen into a firmware: make BOARD=... FROZEN_MANIFEST=.../firmware/manifest.py
+"""Freezes the client, with all its modules on demand: make BOARD=... FROZEN_MANIFEST=.../firmware/manifest.py
 
-That is the client, with all that it has on demand. A manifest of your own takes the pieces that you want, each a
-package-<piece>.json beside this file, and your program in the place of main.py:
+A manifest of your own takes some of the pieces (package-<piece>.json beside this file) and your program as main.py. An
+installed package has this file as ternfirmware/manifest.py, and the library beside that folder.
 
     include(".../firmware/manifest.py", pieces="mqtt,app", main=False)
     module("main.py")
-
-In an installed package it is ternfirmware/manifest.py, and the library lies beside that folder.
 """
 
 import json

@@ -1,7 +1,6 @@
-"""Runs tern beside a user's program: answers rounds from the program's records and gives it the model.
+"""Runs tern beside a user's program: answers rounds from its records and gives it the model.
 
-No step blocks the program's tasks for longer than the work of one record; connections, slots and pauses are awaited.
-docs/guides/application.md lists the single calls of MicroPython that block longer.
+No step blocks for longer than the work of one record, except in the calls that docs/guides/application.md lists.
 """
 
 import asyncio
@@ -48,7 +47,6 @@ class Live(Client):
     """A Client whose records are those of `recorder`; the parameters of questions, and models, go to `model`."""
 
     def __init__(self, board, recorder, model, update=None):
-        """recorder: a Recorder, open; model: a Model, open; update: an Update, or None."""
         super().__init__(board)
         self._recorder = recorder
         self._model = model
@@ -98,7 +96,6 @@ class Live(Client):
             pass
 
     def other(self, frame: memoryview) -> int:
-        """As Client.other(); an UPDATE is taken."""
         if self._update and self._address and frame[0] == wire.UPDATE:
             return self._update.take(frame, self._find(self._address[0]).key, self.reply)
         return super().other(frame)
@@ -108,7 +105,6 @@ class Live(Client):
         return 0
 
     def open_records(self, client: "Clients") -> "Recorder":
-        """As Client.open_records(): the newest of the recorder's."""
         recorder = self._recorder
         if self.round.d != recorder.d:
             raise frames.FrameError(wire.ERR_DATA, "records of another dimension", recorder.d)
@@ -126,10 +122,9 @@ class App:
     def __init__(
         self, board: "Base", recorder: "Recorder", model: "Model", update: "Update | None" = None
     ) -> None:
-        """board: such as this_board(), of one device; update: for a board that takes updates over its link.
+        """Open recorder and model in the directory of `board`, which has one device.
 
-        Opens recorder and model in the board's directory. Raises StorageError and OSError if the files do not fit, or
-        the board has several devices; RuntimeError for a second App of a board.
+        Raises StorageError and OSError for unfit files or several devices, RuntimeError for a second App of a board.
         """
         if board.directory in _in_use:
             raise RuntimeError("one App a board")
@@ -147,10 +142,9 @@ class App:
         _in_use.add(board.directory)
 
     async def run(self, watchdog: "Watchdog | None" = None) -> None:
-        """Answer the host beside other tasks, for ever; on a computer until the other end of the port has gone.
+        """Answer the host beside other tasks, for ever; on a computer until the port closes. watchdog: a machine.WDT.
 
-        watchdog: a machine.WDT, fed while this makes progress. After an exception, kept in `error`, it starts again
-        following a pause, a longer one each time.
+        After an exception, kept in `error`, it starts again; each pause is longer than the last.
         """
         if watchdog:
             compat.feed = watchdog.feed
@@ -167,8 +161,7 @@ class App:
     def once(self, timeout_ms: int = 20000) -> bool:
         """Connect, answer rounds, take the model, disconnect, all within about `timeout_ms`; Wi-Fi is off then.
 
-        Return whether a report was sent and acknowledged; if not, `error` says why. Raises nothing, since a board that
-        sleeps next must not stay awake. See shared_specs/mqtt.md, "Boards that sleep".
+        Return whether a report was acknowledged; if not, `error` says why. Raises nothing: a board must go to sleep.
         """
         reports = self.reports
         return bool(asyncio.run(self._session(timeout_ms))) and self.reports > reports

@@ -23,9 +23,8 @@ _KEY = bytes(32)
 
 
 def run(case, repeats, card_bytes, client):
-    """Run one of CASES `repeats` times, on the board and with the random bytes of `client`, a tern.client.Client.
+    """Run one of CASES; return (units of each run, list of microseconds). Spends none of the clients' budget.
 
-    Return (units of each run, list of microseconds). It spends no budget of the board's clients.
     Raises FrameError where the case needs another card, CardError, EntropyError, LedgerError.
     """
     board = client.board
@@ -171,7 +170,6 @@ class _Bench:
         self.renew()
 
     def renew(self):
-        """Give the client a new ledger."""
         path = self.directory + "/" + ledger_name(1)
         try:
             os.remove(path)

@@ -1,7 +1,4 @@
-"""Cards: decode the integers of a mechanism with every bound checked, and certify their epsilon.
-
-The format and the inequalities are those of shared_specs/cards.md.
-"""
+"""Decode cards with every bound checked, and certify their epsilon (shared_specs/cards.md)."""
 
 import hashlib
 import struct
@@ -45,7 +42,7 @@ def _require(condition, what=""):
 
 
 class Card:
-    """A decoded card: its bytes `data`, its `shape`, and the `epsilon` that it claims (micro-epsilon).
+    """A decoded card: its bytes `data`, its `shape`, and its claimed `epsilon` (micro-epsilon).
 
     `job`: the int32 parameters of its sampler (tern.sampler), not for a mixture or a hierarchy.
     """

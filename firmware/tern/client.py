@@ -1,7 +1,6 @@
-"""The round loop: a round frame in, a report or an error frame out, in the order of shared_specs/ledger.md.
+"""The round loop, in the order of shared_specs/ledger.md: begin(), allow() and release() make a report.
 
-The steps of a report are begin(), allow() and release(). The last one draws and pays, so that nothing of the report
-leaves the board before the ledger is durable. One Client serves all clients of its board, one at a time.
+Only release() draws and pays: nothing of the report leaves the board before the ledger is durable.
 """
 
 import gc
@@ -61,10 +60,7 @@ def work_ms(request, card, size, bound):
 
 
 class Client:
-    """Answers the frames of a host on `board` (tern.boards.Base), into the buffer `reply`.
-
-    Files are opened when they are first needed: a board without them says hello, and refuses rounds.
-    """
+    """Answers the frames of a host into `reply`, for all clients of `board`. A board without files still says hello."""
 
     def __init__(self, board):
         self.reply = bytearray(wire.MAX_FRAME)
@@ -98,16 +94,12 @@ class Client:
             gc.threshold(-1)  # see compat
 
     def _room(self, k):
-        # for a report of k values
         self._chosen = array("H", bytes(2 * k))
         self._inputs = array("h", bytes(2 * k))
         self._symbols = array("H", bytes(2 * k))
 
     def respond(self, frame, send):
-        """Answer `frame` for every client here that it asks: send(reply, n) what `answer` wrote, one after the other.
-
-        Reports to one ROUND go together in REPORTS where there are several.
-        """
+        """Answer `frame` for each client that it asks, by send(reply, n); several reports go together in REPORTS."""
         if len(frame) and frame[0] == wire.MODEL:  # asks for no answer
             return
         if frames.is_for_fleet(frame):
@@ -119,8 +111,7 @@ class Client:
 
     def settle(self):
         """Fill the holes of the heap, once, after the first report."""
-        # MicroPython looks for room behind the last single block that it gave. As long as there are holes of one block,
-        # it searches all of the heap in use for each larger piece. Filling them saves 1 ms per report on a Pico.
+        # Holes of one block make MicroPython search all of the heap for larger pieces: filling them saves 1 ms.
         if self._filler or self.reply[0] != wire.REPORT:
             return
         gc.collect()
@@ -128,7 +119,7 @@ class Client:
             self._filler = (self._filler,)
 
     def members(self, frame):
-        """Return how many clients here `frame`, for the whole fleet, asks: none where its tag does not verify."""
+        """Return how many clients `frame`, a ROUND for the fleet, asks; 0 if its tag does not verify."""
         try:
             clients = self._open_clients()
             if self._fleet_key:
@@ -151,9 +142,9 @@ class Client:
             send(self.reply, self.answer(frame, self._clients.first if count else wire.BOARD))
 
     def answer(self, frame, member=wire.BOARD):
-        """Write the answer to `frame` (memoryview; empty: a damaged one) into `reply` and return its length.
+        """Write the answer to `frame` (memoryview; empty if damaged) into `reply`; return its length.
 
-        member: the client whose answer is wanted to a frame that carries the fleet's tag, verified.
+        member: the client that answers a frame with the fleet's tag, verified.
         """
         try:
             n = self.begin(frame, member)
@@ -165,12 +156,9 @@ class Client:
             return self.refuse(error)
 
     def begin(self, frame, member=wire.BOARD):
-        """Write the answer to `frame` into `reply` and return its length, or 0 if it takes a new report:
-        the next steps of answer() follow. All of them raise REFUSALS, for refuse().
-        """
-        # MicroPython keeps more than 11 words of variables on the heap, and looks for room from where it last freed or
-        # gave a single block. So a report uses few such functions, and a single block, the address, comes first: else
-        # each search goes through the garbage of all earlier reports.
+        """Write the answer to `frame` into `reply`; return its length, or 0 for a new report. Raises REFUSALS."""
+        # MicroPython keeps more than 11 words of variables on the heap, and searches from the last single block. So few
+        # functions have so many, and a single block, the address, comes first: no search goes through earlier garbage.
         self._key = b""
         self._device = wire.BOARD
         self._number = 0
@@ -185,7 +173,7 @@ class Client:
         return self.other(frame)
 
     def other(self, frame):
-        """Answer a frame of another type, as begin(); for a subclass that knows more of them."""
+        """Answer a frame of another type, as begin(); a subclass may know more types."""
         raise FrameError(wire.ERR_FRAME, "no question, or without an address")
 
     def refuse(self, error):
@@ -226,7 +214,6 @@ class Client:
         )  # fmt: skip
 
     def free(self):
-        """Return the bytes of heap that HELLO says are free."""
         return _mem_free()
 
     def _take_fleet_key(self, frame):
@@ -304,10 +291,7 @@ class Client:
         self._at_once = min(self._ahead, left // cost)
 
     def release(self, values=None):
-        """Draw the report, pay for it, and only then return its length: now it may be sent.
-
-        values: those of the client's records, array('h') of Q1.14; None: computed here.
-        """
+        """Draw the report, pay for it, and only then return its length. values: Q1.14; None: computed here."""
         k = self._k
         if k > len(self._symbols):
             self._room(k)
@@ -363,7 +347,6 @@ class Client:
         return self._answerers[model]
 
     def close(self):
-        """Close the ledger and the records; what is durable stays so."""
         self._ledger.close()
         for file in (self._clients, self._records):
             if file:

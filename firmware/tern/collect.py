@@ -1,7 +1,7 @@
-"""Collecting what a record holds: some of its features as they are, for means and frequencies (Algorithm 6).
+"""Collections: reports some features of a record as they are, for means and frequencies (shared_specs/arithmetic.md).
 
-Source: Zhao et al., IEEE IoT J. 8, 2021. The formulas are those of shared_specs/arithmetic.md. With range 1 a category
-is hashed: optimised local hashing (Wang et al., USENIX Security 2017) for attributes of many categories.
+Source: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 6. With range 1 a category is hashed: optimised local hashing (Wang
+et al., USENIX Security 2017).
 """
 
 import hashlib
@@ -19,9 +19,9 @@ PRIME = const(8191)  # as many categories can be told apart by their hashes
 
 
 def hash_of(device, round_number):
-    """Return a and b of the hash (a * category + b) % PRIME % buckets of a client in a round, which are public.
+    """Return a and b of the public hash (a * category + b) % PRIME % buckets of a client in a round.
 
-    Over all clients any two categories have independent hashes (Carter and Wegman, J. Comput. Syst. Sci. 18, 1979).
+    Over all clients, it is pairwise independent (Carter and Wegman, J. Comput. Syst. Sci. 18, 1979).
     """
     a, b = unpack_from("<II", hashlib.sha256(pack("<II", device, round_number)).digest())
     return a % PRIME, b % PRIME
@@ -31,7 +31,6 @@ class Answerer:
     """Computes what a client reports to a ROUND that asks for the record's values or categories."""
 
     def __init__(self, request):
-        """request: the frames.Round, whose fields change from round to round."""
         self._request = request
         self.draw = sample_categories if request.model == CATEGORIES else sample
         self._row = array("h", (0 for _ in range(MAX_DIMENSION + 1)))

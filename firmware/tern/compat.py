@@ -1,12 +1,9 @@
-"""The little that CPython lacks of MicroPython, so that one library runs unchanged on both.
+"""What CPython lacks of MicroPython. On CPython `@micropython.viper` does nothing: the function is its own plain twin.
 
-A leaf function is decorated `@micropython.viper` and compiled to machine code on a device. Here the decorator does
-nothing, so the very same function is its plain twin: it runs on arrays and bytearrays instead of pointers.
-
-Some compilers in MicroPython err, and a leaf does without what they get wrong (firmware/BOARDS.md). It stores at index
-0 or at one in a variable: 1.25 for the Xtensa of an ESP32 stores the wrong register at any other constant. The index of
-a ptr16 or ptr32 is none of its first three variables, parameters counted, which are in registers: 1.26 and 1.27 for
-Thumb and RISC-V spoil it there. It loads at constants below 256 only: 1.26 to 1.29 for Xtensa. It negates no variable.
+Compilers in MicroPython have errors that a leaf avoids (firmware/BOARDS.md). It stores at index 0 or at one in a
+variable: 1.25 for Xtensa stores the wrong register at any other constant. The index of a ptr16 or ptr32 is none of its
+first three variables, parameters counted: 1.26 and 1.27 for Thumb and RISC-V spoil these registers. It loads at
+constants below 256 only: 1.26 to 1.29 for Xtensa. It negates no variable.
 """
 
 import sys

@@ -1,7 +1,4 @@
-"""Look-ups of IPv4 addresses that never wait (RFC 1035), as MicroPython's own do on a board.
-
-A name that ends in .local is asked for on the network itself (RFC 6762, 5.1).
-"""
+"""Look-ups of IPv4 addresses that never wait (RFC 1035); names in .local by multicast (RFC 6762, 5.1)."""
 
 import os
 import socket
@@ -52,7 +49,7 @@ class Query:
         self._since = ticks_ms() - _TRY_MS
 
     def step(self):
-        """Go on; return the address, as "10.0.0.7", once it is known, None before. Raises Lost where there is none."""
+        """Go on; return the address, such as "10.0.0.7", or None before it is known. Raises Lost if there is none."""
         now = ticks_ms()
         packet = self._packet
         try:

@@ -1,9 +1,7 @@
-"""Random bytes: health-tested source -> cryptographic generator -> pool -> exact uniform draws.
+"""Random bytes: health-tested source, cryptographic generator, pool, exact uniform draws (shared_specs/entropy.md).
 
-Every random draw of the device library goes through a `Stream`. A sampler reads the bytes `pool[position:end]` in
-order; if they do not suffice, it undoes the unfinished coordinate and calls `refill`, which keeps the remaining bytes
-before the new ones. So a draw depends only on the stream of bytes, not on how it was cut into pools, and a test can
-replay or enumerate every draw. shared_specs/entropy.md describes the sources, the tests and the generator.
+Samplers read `pool[position:end]` of a `Stream` in order. When it runs out they undo the unfinished coordinate and call
+`refill`, which keeps the rest. So a draw depends only on the stream of bytes, not on how it was cut into pools.
 """
 
 import hashlib
@@ -51,7 +49,6 @@ class Stream:
         raise EntropyError("stream ends")
 
     def byte(self):
-        """Return the next byte."""
         cursor = self.cursor
         if cursor[POSITION] >= cursor[END]:
             self.refill()
@@ -137,7 +134,6 @@ def count_up(counter: ptr8, blocks: ptr8, n: int):
 
 @micropython.viper
 def erase(pool: ptr8, n: int):
-    """Write zeros to pool[:n]."""
     i = 0
     while i < n:
         pool[i] = 0
@@ -199,9 +195,9 @@ def known_answer(drbg):
 class Generator(Stream):
     """The device's random bytes: `source(n)`, health tests, SHA-256 conditioning, CtrDrbg (without AES: hash_drbg).
 
-    `state`: CTR_DRBG or HASH_DRBG (wire.py), or FAILED for good after a failed health test or known answer: then every
-    draw raises EntropyError. Call `end_report` after each report, so that nobody can compute its draws afterwards.
-    `portion`: bytes to ask the source for at once, a divisor of 128; `also(n)`: untested bytes, hashed in as well.
+    `state`: CTR_DRBG, HASH_DRBG or, for good, FAILED: then every draw raises EntropyError. `portion`: bytes per call of
+    the source, a divisor of 128; `also(n)`: untested bytes, hashed in. Call `end_report` after each report, which makes
+    its draws irrecoverable.
     """
 
     def __init__(self, source=os.urandom, drbg=None, portion=_RAW, also=None):
@@ -251,7 +247,6 @@ class Generator(Stream):
         return None if self._seed else seed[:48]
 
     def fail(self):
-        """Give no more random bytes."""
         self.state = FAILED
         self._health.failed = True
         self.discard()
@@ -286,7 +281,6 @@ class Generator(Stream):
         cursor[END] = self._margin + _FRESH
 
     def discard(self):
-        """Forget the bytes not yet drawn, and those drawn."""
         self.cursor[POSITION] = self.cursor[END] = 0
         erase(self.pool, len(self.pool))
         if self._margin > _MARGIN:  # HELLO tells the heap that is free: not how long a draw was

@@ -1,22 +1,19 @@
 """Features of windows of a sensor's samples, in integers.
 
-A window is n samples of one to three axes (int16), and the next one begins `hop` samples later. Of each axis, and if
-one wants of the length of the vector, there are four features:
+A window is n int16 samples of one to three axes; the next one begins `hop` samples later. Each axis, and optionally the
+length of the vector, has four features, all rounded down:
 
-    mean       of the samples, rounded down
-    deviation  the standard deviation (that of all n, not of n - 1), rounded down
-    jerk       the mean absolute difference of a sample from the one before, rounded down
+    mean       of the samples
+    deviation  the standard deviation (of all n, not n - 1)
+    jerk       the mean absolute difference of successive samples
     crossings  how often the samples pass from above the mean to the mean or below it, or back
 
-Two sensors, or more than three axes, share a row: `a.features(row)`, then `b.features(row, a.d - 1)`.
-
-Scaling. Each feature has a (low, high): the values that become -1 and 1; values outside are clipped. They are public
-and the same on all devices; docs/guides/application.md says how to choose them, and why never from the devices' data.
-
-Precision. Every feature is exact except for the rounding named above. The length is that of half the vector, each
-component rounded down, so that it fits int16. A scaled feature is rounded down to 2**-14.
+Several sensors share a row: `a.features(row)`, then `b.features(row, a.d - 1)`. The length is that of half the vector,
+each component rounded down, to fit int16. A feature is scaled from its public (low, high) to -1 and 1, clipped, and
+rounded down to 2**-14; docs/guides/application.md says why no bound may come from the devices' data.
 
 No overflow of 31 bits, with n <= 256 samples v, and w = v - mean, |w| < 2**16 (mean: 0, then that of the window):
+
   |sum v| <= 2**8 * 2**15 = 2**23; jerk: the sum of |v - v'| < 2**16 is below 2**24;
   w w < 2**32: its low 8 bits add up to less than 2**16; the others are below 2**24, whatever sign an int32 shows;
   about 0, and about the mean rounded down, int16 values have sum w w <= n * 2**30, so that these add up to 2**30 at
@@ -40,10 +37,9 @@ _G = const(8192)  # 1 g, of the default scale
 
 @micropython.viper
 def sums(mean: int, out: ptr32, mask: int, ring: ptr16, i: int, n: int, k: int) -> int:
-    """Return the sum of v - mean over n samples v of a ring of mask + 1 from i on, which has mean + 32768 for `mean`.
+    """Return the sum of v - mean over n samples v of a ring of mask + 1, from i on. `mean` is the mean + 32768.
 
-    out[k:k + 4] = the sums of the high bits (from 2**8) and of the low ones of their squares; the sum of |v - v'|; how
-    often v > mean changes.
+    out[k:k + 4]: sums of the squares' high bits (from 2**8) and low bits; sum of |v - v'|; changes of v > mean.
     """
     last = mean - ring[i]
     total = 0
@@ -80,10 +76,9 @@ def root(n: int) -> int:
 
 
 class Window:
-    """Collects samples and makes features of them. The buffers are made once; no call allocates.
+    """Makes features of samples without allocation. d: number of features, the constant included.
 
-    d: number of features, the constant one included. raw: the features of the last window before scaling, array('i').
-    lost: samples that came when there was no room.
+    raw: the features of the last window before scaling, array('i'). lost: samples that came when there was no room.
     """
 
     def __init__(
@@ -94,10 +89,10 @@ class Window:
         length: bool = False,
         scale: "Sequence[tuple[int, int]] | None" = None,
     ) -> None:
-        """n: samples of a window, 2..256; hop: from one to the next, 1..n, by default n // 2; axes: 1..3.
+        """n: samples of a window, 2..256; hop: 1..n, by default n // 2; axes: 1..3. Raises ValueError.
 
-        scale: (low, high) of each feature, integers at most 65535 apart. The default is for an accelerometer of +-4 g
-        that is worn (1 g is 8192), at 50 Hz. Raises ValueError for what is out of bounds.
+        scale: (low, high) of each feature, integers at most 65535 apart. The default is for a worn accelerometer of +-4
+        g at 50 Hz, where 1 g is 8192.
         """
         if hop is None:
             hop = n // 2
@@ -120,8 +115,7 @@ class Window:
         self.d = 4 * rings + 1
         self.raw = array("i", bytes(16 * rings))
         self.lost = 0
-        # Rings of a power of two. push() moves _head alone and features() _tail alone, so that either may interrupt the
-        # other; while a full window waits there is room for another hop.
+        # push() moves only _head and features() only _tail, so that either may interrupt the other.
         size = 2
         while size <= n + hop:
             size *= 2
@@ -150,11 +144,10 @@ class Window:
         return self.full()
 
     def full(self) -> bool:
-        """Return whether there is a window whose features can be had."""
         return (self._head - self._tail & self._mask) >= self.n
 
     def features(self, out: "array[int]", start: int = 0) -> None:
-        """Write the features and the constant, Q1.14, into the array('h') out from `start` on, and move on by a hop.
+        """Write the features and the constant, Q1.14, into out[start:] (array('h')), and move on by a hop.
 
         Raises ValueError where no window is full, IndexError where out is too short.
         """

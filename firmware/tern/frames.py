@@ -1,9 +1,8 @@
 """Frames: COBS, tags, packed symbols, and the encoding and checked decoding of the frames of wire.py.
 
 Encoders write a whole frame, tag included, into the caller's buffer and return its length. Decoders check every bound
-before they use a field, and raise FrameError. COBS: Cheshire and Baker, Consistent Overhead Byte Stuffing, 1999. Tags:
-SHA-256 of key and data, cut to 8 bytes, which is pseudo-random (Bellare, Bernstein, Tessaro, Hash-Function Based PRFs,
-Eurocrypt 2016). The host's half is in host_frames.py.
+before they use a field, and raise FrameError. COBS: Cheshire and Baker, 1999. Tags: SHA-256 of key and data, cut to 8
+bytes, a PRF (Bellare, Bernstein, Tessaro, Hash-Function Based PRFs, Eurocrypt 2016).
 """
 
 import hashlib
@@ -78,10 +77,7 @@ def cobs_encode(source: ptr8, n: int, out: ptr8) -> int:
 
 @micropython.viper
 def cobs_decode(source: ptr8, state: ptr32, out: ptr8) -> int:
-    """Decode from source[state[0]:state[1]] into `out` until a 0x00 or the end, keeping the place in `state`.
-
-    Return the length of the frame that ended, MORE or DAMAGED.
-    """
+    """Decode source[state[0]:state[1]] into `out` up to a 0x00; return the frame's length, MORE or DAMAGED."""
     at = state[_AT]
     end = state[_END]
     length = state[_LENGTH]
@@ -156,10 +152,9 @@ def still_to_come(state: ptr32, frame: ptr8) -> int:
 
 @micropython.viper
 def pack(symbols: ptr16, k: int, base: int, out: ptr8, start: int, end: int) -> int:
-    """Write sum of symbols[i] * base**i, least significant byte first, into out[start:end].
+    """Write sum of symbols[i] * base**i, little-endian, into out[start:end], packed_size(base, k) bytes.
 
-    symbols: array('H'); base: 2..65536; the number has packed_size(base, k) bytes. Return how many of them its value
-    took; -1 where a symbol is not below base.
+    base: 2..65536. Return how many bytes the value takes, or -1 if a symbol is not below base.
     """
     j = end
     while j > start:
@@ -202,15 +197,13 @@ def cobs_size(n):
 
 
 def receiver_state(limit):
-    """Return the state of cobs_decode() at the beginning of a stream."""
     return array("i", (0, 0, 0, 0, 0, 0, limit))
 
 
 class Receiver:
-    """Frames out of a stream of bytes: give() some, then call next() until it says MORE.
+    """Frames out of a stream of bytes: give() some, then call next() until it returns MORE.
 
-    A frame of length n is frame[:n] until the following call; 0 is an empty frame. After garbage, the next 0x00
-    synchronises again.
+    A frame of length n is frame[:n] until the next call; 0 is an empty frame. Any garbage ends at the next 0x00.
     """
 
     def __init__(self, limit=wire.MAX_FRAME):
@@ -229,9 +222,9 @@ class Receiver:
         return cobs_decode(self._source, self._state, self.frame)
 
     def certain(self):
-        """Return how many bytes of a host must still come before the frame under way can end; 1 between two frames.
+        """Return how many bytes of a host must still come before the current frame can end; 1 between two frames.
 
-        0 where the bytes since the last 0x00 are just 0x0D 0x03, which begin no frame of a host: tools interrupt so.
+        0 if the bytes since the last 0x00 are just 0x0D 0x03, by which tools interrupt and no frame of a host begins.
         """
         return still_to_come(self._state, self.frame)
 
@@ -254,25 +247,23 @@ def packed_size(base, k):
 
 
 def digest(key, data):
-    """Return SHA-256(key | data)."""
     state = hashlib.sha256(key)
     state.update(data)
     return state.digest()
 
 
 def tag(key, data):
-    """Return the first 8 bytes of SHA-256(key | data)."""
     return digest(key, data)[: wire.TAG_BYTES]
 
 
 def same(a, b):
-    """Return whether two byte strings are equal, in a time that does not tell where they differ."""
+    """Return whether two byte strings are equal, in constant time."""
     return len(a) == len(b) and not difference(a, 0, b, len(a))
 
 
 @micropython.viper
 def difference(a: ptr8, start: int, b: ptr8, n: int) -> int:
-    """Return 0 if a[start : start + n] and b[:n] are equal; all of them is looked at."""
+    """Return 0 if a[start : start + n] and b[:n] are equal, in constant time."""
     bits = 0
     i = 0
     while i < n:
@@ -282,20 +273,14 @@ def difference(a: ptr8, start: int, b: ptr8, n: int) -> int:
 
 
 def seal(key, out, n, data=None):
-    """Write the tag of out[:n] behind it; return the length of the whole frame. `out`: bytearray or its memoryview.
-
-    data: out[:n], where there is a view of it.
-    """
+    """Write the tag of out[:n] (bytearray or memoryview) behind it; return the frame's length. data: a view of it."""
     data = digest(key, data or out[:n])
     struct.pack_into("8s", out, n, data)
     return n + wire.TAG_BYTES
 
 
 def verify(key, frame):
-    """Raise FrameError (ERR_TAG) unless `frame` (bytes or memoryview, tag included) carries the tag of `key`.
-
-    Return the digest that the tag begins.
-    """
+    """Return the SHA-256 that the tag of `frame` (bytes, memoryview) begins. Raises FrameError (ERR_TAG)."""
     n = len(frame) - wire.TAG_BYTES
     if n > 0:
         whole = digest(key, frame[:n])
@@ -305,10 +290,7 @@ def verify(key, frame):
 
 
 def question(key, address, asked):
-    """Return the digest of a ROUND as the client with `key` takes it.
-
-    address: type and device of a ROUND for it, 5 bytes; asked: what follows them, without the tag.
-    """
+    """Return a client's digest of a ROUND; address: its type and device, 5 bytes; asked: the rest without the tag."""
     state = hashlib.sha256(key)
     state.update(address)
     state.update(asked)
@@ -328,7 +310,6 @@ def mask_fleet_key(key, epoch, fleet_key):
 
 
 def end_of(layout):
-    """Return where the fixed fields of a frame end."""
     return 1 + struct.calcsize(layout)
 
 
@@ -338,7 +319,6 @@ def check_address(device, round_number):
 
 
 def encode_hello_request(out, nonce):
-    """Write a HELLO_REQUEST."""
     struct.pack_into("<BI", out, 0, wire.HELLO_REQUEST, nonce)
     return seal(b"", out, 5)
 
@@ -362,10 +342,7 @@ def encode_hello(
 
 
 def encode_report(out, key, device, round_number, symbols, k, base, size, data=None):
-    """Write a REPORT of symbols[:k] (array('H')), each below base; key: answer_key(); size: packed_size(base, k).
-
-    data: as for seal().
-    """
+    """Write a REPORT of symbols[:k] (array('H')), each below base; key: answer_key(); size: packed_size(base, k)."""
     out[0] = wire.REPORT
     struct.pack_into(wire.REPORT_FIELDS, out, 1, device, round_number)
     end = REPORT_BYTES + size
@@ -399,10 +376,7 @@ def check_length(frame, layout, rest):
 
 
 def check_question(model, range_, exponent, classes, d, k, batch, epochs, rate, tau):
-    """Raise FrameError where these fields of a ROUND are out of bounds or do not fit each other.
-
-    Return how many values a client computes, of which it reports k; for a collection, at most.
-    """
+    """Return how many values a client computes (in a collection, at most), of which it reports k. Raises FrameError."""
     trains = wire.SOFTMAX < model < wire.VALUES
     collects = wire.VALUES <= model <= wire.CATEGORIES
     many = model == wire.SOFTMAX or model == wire.SOFTMAX_GRADIENT
@@ -423,7 +397,6 @@ def check_question(model, range_, exponent, classes, d, k, batch, epochs, rate, 
 
 
 def is_for_fleet(frame):
-    """Return whether `frame` says that it is a ROUND for the whole fleet."""
     return len(frame) > 16 and frame[0] == wire.ROUND and frame[1] & frame[2] & frame[3] & frame[4] == 255
 
 
@@ -435,7 +408,6 @@ def address(frame):
 
 
 def decode_hello_request(frame):
-    """Return the nonce."""
     (nonce,) = fields_of(frame, wire.HELLO_REQUEST, wire.HELLO_REQUEST_FIELDS)
     check_length(frame, wire.HELLO_REQUEST_FIELDS, 0)
     verify(b"", frame)
@@ -443,10 +415,10 @@ def decode_hello_request(frame):
 
 
 class Round:
-    """One decoded ROUND after another: each field of wire.md in the attribute of its name.
+    """One decoded ROUND after another; attributes as in wire.md. Unchanged fields are not checked again.
 
-    parameters: array('h'), classes x d, row by row; asked: in a collection, a byte per feature; values: how many a
-    client computes, of which it reports k; card: bytes. Fields that did not change are not checked again.
+    parameters: array('h'), classes x d, row by row; asked: a byte per feature of a collection; values: how many a
+    client computes, of which it reports k.
     """
 
     def __init__(self):
@@ -455,15 +427,12 @@ class Round:
         self.parameters = array("h")
         self.asked = bytearray(wire.MAX_DIMENSION)
         self.card = b""
-        # Of the last frame: from its model to its parameters; and the length of all of it, where that was in order.
+        # Of the last valid frame: the bytes from its model to its parameters, and its length.
         self._head = bytearray(_ROUND_BYTES - _MODEL_AT)
         self._length = 0
 
     def decode(self, frame, known=None):
-        """Take the fields of `frame`; the tag is verify()'s business. Raises FrameError.
-
-        known: its device and round, for who has them already.
-        """
+        """Take the fields of `frame`, whose tag verify() checks. known: its device and round. Raises FrameError."""
         self.device, self.round = known or address(frame)
         check_address(self.device, self.round)
         n = len(frame)

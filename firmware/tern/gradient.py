@@ -1,12 +1,11 @@
-"""Gradients of small linear models, in integers.
+"""Gradients of small linear models, in integers, as in shared_specs/arithmetic.md.
 
-The formulas are those of shared_specs/arithmetic.md, for the losses (z - y)**2 / 2 (LINEAR), log(1 + exp(-y z))
-(LOGISTIC) and max(0, 1 - y z) (SVM). A record is d features and its label, Q1.14, in an array('h').
-
-Precision: for the linear model and the SVM a coordinate is within 2**-13 of the exact value. The logistic residual
-comes from a table with linear interpolation, which adds at most 2**-12.3; all is within 2**-9.
+The losses are (z - y)**2 / 2 (LINEAR), log(1 + exp(-y z)) (LOGISTIC) and max(0, 1 - y z) (SVM). A record is d features
+and its label, Q1.14, in an array('h'). Coordinates of the linear model and the SVM are within 2**-13 of the exact
+value, those of the logistic model, whose table of residuals is interpolated, within 2**-9.
 
 No overflow, whatever int16 values the arrays hold (features outside Q1.14 included) and d <= 128, batch <= 32:
+
   m = 256 a + b with -128 <= a <= 127 and 0 <= b <= 255; the two sums of products are kept apart:
     |sum a x| <= 128 * 2**7 * 2**15 = 2**29;  |sum b x| <= 128 * 255 * 2**15 < 2**30;
   their carry-joined high part is at most 2**29 + 2**22, and z is that shifted right by at least 4: |z| < 2**26;
@@ -86,7 +85,6 @@ def accumulate(row: ptr16, start: int, residual: int, totals: ptr32, d: int, fin
 
 @micropython.viper
 def clear(totals: ptr32, d: int):
-    """totals[j] = 0."""
     nothing = 0  # see compat: the third variable is no index
     j = 0
     while j < d:
@@ -126,10 +124,9 @@ def batch_size(batch, count):
 
 
 class Gradient:
-    """Mean gradient of a batch of records; the buffers are made once, for dimension d, and no call allocates."""
+    """Mean gradient of a batch of records of d features, 1..128, the constant included. Only __init__ allocates."""
 
     def __init__(self, d):
-        """d: number of features, 1..128, the constant one included. Raises ValueError outside it."""
         if not 1 <= d <= MAX_DIMENSION:
             raise ValueError("d must be 1..128")
         self.d = d
@@ -145,10 +142,10 @@ class Gradient:
         clear(self._totals, self.d)
 
     def add(self, model, params, exponent, row, start=0):
-        """Add one record: array('h') row, its d features from index `start` and the label after them.
+        """Add a record: its d features in `row` (array('h')) from index `start` on, then its label.
 
-        params: array('h') of d mantissas; exponent: -30..-12. Raises ValueError for an unknown model, an
-        exponent or a length out of bounds, or a batch of more than 32 records; nothing is added then.
+        params: array('h') of d mantissas; exponent: -30..-12. Raises ValueError, before anything is added, for values
+        out of bounds or a batch of more than 32 records.
         """
         d = self.d
         if not LINEAR <= model <= SVM:
@@ -186,10 +183,7 @@ class Gradient:
         self.count += 1
 
     def finish(self, out):
-        """Write the batch's mean gradient, scaled and clipped to [-1, 1], into the array('h') out, Q1.14, d values.
-
-        Raises ValueError where nothing was added, or out is shorter than d.
-        """
+        """Write the mean gradient, scaled and clipped to [-1, 1], into out (array('h'), Q1.14). Raises ValueError."""
         if not self.count:
             raise ValueError("no records")
         if len(out) < self.d:
@@ -208,7 +202,6 @@ class Answerer:
         self.result = None  # of the last values() or steps()
 
     def room(self, d):
-        """Make the buffers for dimension d."""
         self._gradient = None  # until there was memory for all
         self._row = array("h", bytes(2 * d + 2))
         self.result = array("h", bytes(2 * d))

@@ -36,7 +36,6 @@ class HashDrbg:
             self._data = (self._data + 1) % _SEED_RANGE
 
     def end_request(self):
-        """Change the state, so that it does not tell what was generated."""
         h = hashlib.sha256(b"\x03" + self._v.to_bytes(55, "big")).digest()
         self._v = (self._v + int.from_bytes(h, "big") + self._c + self._requests) % _SEED_RANGE
         self._data = self._v

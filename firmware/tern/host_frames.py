@@ -1,7 +1,4 @@
-"""The host's half of frames.py, by the same rules: its requests, and the answers of devices.
-
-A board has it for its bench and its tests only.
-"""
+"""The host's half of frames.py: requests, and answers of devices. A board has it only for benches and tests."""
 
 import struct
 
@@ -15,10 +12,9 @@ def encode_round(
     out, key, device, round_number, model, parameters, card, k, exponent=0, range_=0, classes=1, batch=0,
     local=(0, 0, 0),
 ):  # fmt: skip
-    """Write a ROUND; parameters: classes x d int16 mantissas, or d times whether a feature is asked for; card: bytes;
-    local: (epochs, rate, tau) for local training.
+    """Write a ROUND. Raises FrameError where a field is out of bounds. local: (epochs, rate, tau) for local training.
 
-    Raises FrameError where a field is out of bounds.
+    parameters: classes x d int16 mantissas, or d times whether a feature is asked for.
     """
     frames.check_address(device, round_number)
     frames.require(classes >= 1 and len(parameters) % classes == 0, "parameters are not classes x d")
@@ -53,20 +49,14 @@ def _put_parameters(out, n, parameters):
 
 
 def question_of(key, device, frame):
-    """Return the digest of a ROUND as the client `device` with `key` takes it, whoever it was addressed to.
-
-    frame: bytes, the tag included. It begins with the tag of the ROUND for this client alone.
-    """
+    """Return the digest of a ROUND (bytes with tag) as the client `device` takes it; the client's own tag begins it."""
     return frames.question(
         key, struct.pack("<BI", wire.ROUND, device), frame[frames.QUESTION_AT : -wire.TAG_BYTES]
     )
 
 
 def encode_model(out, key, device, round_number, model, parameters, exponent, classes=1):
-    """Write a MODEL: classes x d int16 mantissas; device: a client's, or FLEET with the fleet's key.
-
-    Raises FrameError where a field is out of bounds.
-    """
+    """Write a MODEL of classes x d int16 mantissas; device: a client's, or FLEET with its key. Raises FrameError."""
     n = len(parameters)
     frames.require(not (device >> 32 or round_number >> 32), "device or round out of bounds")
     frames.require(0 <= model <= 255 and -128 <= exponent <= 127, "model or exponent out of bounds")
@@ -116,10 +106,7 @@ def decode_updated(frame, key):
 
 
 def encode_reports(out, reports):
-    """Write a REPORTS of whole REPORT frames (bytes) that answer the same round in the same number of bytes.
-
-    Raises FrameError.
-    """
+    """Write a REPORTS of REPORT frames (bytes) of equal length that answer the same round. Raises FrameError."""
     first = reports[0]
     size = len(first) - 9 - wire.TAG_BYTES
     (number,) = struct.unpack_from("<I", first, 5)
@@ -168,9 +155,7 @@ HELLO_NAMES = (
 
 
 class Hello:
-    """A decoded HELLO; release: (major, minor, patch) of the library. Of another schema only the first three fields of
-    HELLO_NAMES are set, all others are None.
-    """
+    """A decoded HELLO; release: (major, minor, patch). In another schema, only the first three fields are set."""
 
     nonce: int
     version: int
@@ -215,10 +200,7 @@ class Hello:
 
 
 def decode_report(frame, key, k, base, out):
-    """Return (device, round) of a REPORT, its k symbols below base written into the array('H') `out`.
-
-    key: frames.answer_key().
-    """
+    """Write the k symbols of a REPORT into the array('H') `out`; return (device, round). key: frames.answer_key()."""
     device, round_number = frames.fields_of(frame, wire.REPORT, wire.REPORT_FIELDS)
     frames.check_address(device, round_number)
     frames.verify(key, frame)

@@ -1,13 +1,10 @@
-"""Inference results that tell little: a linear softmax classifier in integers, under exact noise.
+"""Inference results under exact noise: a linear softmax classifier in integers, as in shared_specs/arithmetic.md.
 
-A client reports the probabilities of all classes under discrete Laplace noise, or its label, the class of the largest
-one, by randomised response. The formulas are those of shared_specs/arithmetic.md.
+A client reports all class probabilities under discrete Laplace noise, or its label by randomised response.
 
-Sensitivity. Probabilities are rounded *down* to multiples of the card's grid step, so that none is negative and they
-add up to at most 1. Two such vectors differ by at most 2 in L1 norm, whatever the records and parameters: a laplace
-card, certified for that change, keeps its epsilon for the whole vector. The sampler has nothing left to round.
-
-Precision. With up to 16 classes a probability is within 2**-11 of the exact one before it is rounded to the grid.
+Sensitivity. Probabilities are rounded *down* to the card's grid, so that they add up to at most 1, and two such vectors
+differ by at most 2 in L1 norm, whatever the records and parameters. A laplace card is certified for that change: it
+keeps its epsilon for the whole vector. With up to 16 classes a probability is within 2**-11 before that rounding.
 """
 
 from array import array
@@ -49,13 +46,10 @@ def exp_minus(t):
 
 
 class Classifier:
-    """A linear softmax classifier. The buffers are made once, and no call allocates."""
+    """A linear softmax classifier; only __init__ allocates."""
 
     def __init__(self, parameters, exponent, classes):
-        """parameters: c x f int16 mantissas (any sequence), of 2**exponent (-30..-12); classes: c, 2..128.
-
-        Raises ValueError for what is out of bounds.
-        """
+        """parameters: c x f int16 mantissas, of 2**exponent (-30..-12); classes: c, 2..128. Raises ValueError."""
         features = len(parameters) // classes if classes > 0 else 0
         if not 2 <= classes <= MAX_DIMENSION or not 1 <= features <= MAX_DIMENSION:
             raise ValueError("classes or features out of bounds")
@@ -94,10 +88,7 @@ class Classifier:
             out[i] = p - (p & low)
 
     def noised(self, card, stream, row, out):
-        """Draw the symbols of a record's probabilities, c of them, into `out` (array('H')).
-
-        The whole vector costs the card's epsilon once. Raises ValueError unless it is a laplace card, EntropyError.
-        """
+        """Draw the c symbols of a record into `out` (array('H')) for one epsilon. Raises ValueError, EntropyError."""
         if card.shape != LAPLACE:
             raise ValueError("an inference result needs a laplace card")
         self.probabilities(row, self._probabilities, card.grid_bits)
@@ -108,7 +99,6 @@ class Answerer:
     """Computes what a client reports to a ROUND that asks for an inference result."""
 
     def __init__(self, request):
-        """request: the frames.Round, whose fields change from round to round."""
         self._request = request
         self._row = array("h", (0 for _ in range(MAX_DIMENSION + 1)))
         self._probabilities = array("h", (0 for _ in range(MAX_DIMENSION)))
@@ -126,9 +116,7 @@ class Answerer:
         return card.epsilon
 
     def values(self, client, records, card):
-        """Return the class probabilities of the record whose turn it is, on the grid of the laplace card; or its label,
-        the first class of the largest probability.
-        """
+        """Return the class probabilities of the next record on the card's grid; or its first most probable class."""
         request = self._request
         classifier = Classifier(request.parameters, request.exponent, request.classes)
         row = memoryview(self._row)[: request.d + 1]

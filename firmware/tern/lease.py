@@ -13,7 +13,6 @@ class Lease:
     """The board's address and the broker's. Written only when they change, and forgotten once they do not serve."""
 
     def __init__(self, directory, station=None):
-        """station: a wifi.Station, where the board has Wi-Fi."""
         self._path = directory + "/" + LEASE
         self._station = station
         self._fixed = False  # whether the radio has the address from here
@@ -29,7 +28,6 @@ class Lease:
 
     @property
     def broker(self):
-        """The broker's address, or None."""
         return self._known.get("broker")
 
     def take(self):
@@ -43,7 +41,6 @@ class Lease:
             self._fixed = False
 
     def keep(self):
-        """Keep what has led to a connection."""
         address = list(self._station.radio.ifconfig()) if self._station else [""] * 4
         known = {"address": address, "broker": self.connection.host}
         if known != self._known:
@@ -55,7 +52,6 @@ class Lease:
                 pass
 
     def forget(self):
-        """Forget what has not."""
         if self._known:
             self._known = {}
             try:

@@ -33,14 +33,12 @@ class LedgerError(Exception):
 class Ledger:
     """One client's ledger at a time: load() it, then pay() for each report before it is sent.
 
-    budget, spent: micro-epsilon; round, question: of the last round; report: empty unless the state is ANSWERED; both
-    are memoryviews. While `reserved`, the file is ahead of these fields: do not load it again.
+    budget, spent: micro-epsilon; question, report: memoryviews; report: empty unless the state is ANSWERED. While
+    `reserved`, the file is ahead of these fields: do not load it again.
     """
 
     def __init__(self, in_place=False):
-        """in_place: on the board's file system (LittleFS) a file that is written over is the old one until it is
-        flushed, and the new one from then on. So one open file serves for all writes, without a new one and a rename.
-        """
+        """in_place: LittleFS keeps a file's old content until a flush, so that one open file serves for all writes."""
         self._view = memoryview(bytearray(_SIZE))
         self._checked = self._whole = self.report = self._view[:0]
         self._in_place = in_place
@@ -92,15 +90,13 @@ class Ledger:
 
     @property
     def reserved(self):
-        """Whether the file is ahead of what was released."""
         return self._until > 0
 
     def pay(self, round_number, question, cost, report, ahead=1):
-        """Pay `cost` micro-epsilon for `report`, the answer to `question` (32 bytes) of `round_number`; then send it.
+        """Pay `cost` micro-epsilon for `report`, the answer to `question` (32 bytes); then send it. Raises LedgerError.
 
-        report: empty if its draw failed; the round is then over. ahead: for how many reports to pay at once, so that
-        the later ones need no write; after a power cut all of them are spent, and their rounds over. Raises
-        LedgerError; then nothing may be sent, and if the file could not be written, it must be loaded again.
+        report: empty if its draw failed, which ends the round. ahead: how many reports one write pays for; a power cut
+        spends them all. After LedgerError send nothing; if the file could not be written, load it again.
         """
         path = self.path
         spent = self.spent
@@ -136,7 +132,6 @@ class Ledger:
         self.path = path
 
     def _set(self, question, report):
-        # In pieces: a function of more than 11 words of variables has them on the heap.
         if len(report) != len(self.report) or not self._whole:
             self._fit(len(report))
         pack_into("<4sIII", self._view, 0, MAGIC, self.budget, self.spent, self.round)
@@ -163,7 +158,7 @@ class Ledger:
             self._held = exchange(path, bytes(self._whole), self._held)
 
     def _write_over(self, path):
-        # Few variables: what takes more than 11 words lies on the heap.
+        # More than 11 words of variables would lie on the heap.
         try:
             if not self._file:
                 self._file = open(path, "r+b")
@@ -176,7 +171,6 @@ class Ledger:
             raise LedgerError("ledger not writable")
 
     def close(self):
-        """Forget what was loaded."""
         self.path = ""
         self._until = self._paid = 0
         file = self._file
@@ -189,10 +183,7 @@ class Ledger:
 
 
 def create(path, budget, last=0):
-    """Make a fresh ledger with `budget` micro-epsilon for life; only rounds above `last` will be answered.
-
-    Raises LedgerError, also where there is one already.
-    """
+    """Make a ledger of `budget` micro-epsilon for rounds above `last`. Raises LedgerError, also if there is one."""
     if not 0 < budget <= MAX_BUDGET or not 0 <= last <= _MAX_ROUND:
         raise LedgerError("budget or last round out of bounds")
     try:
@@ -208,10 +199,7 @@ def create(path, budget, last=0):
 
 
 def replace(path, data):
-    """Put a file that holds `data` at `path`, replacing it in one step: a power cut leaves the old file or the new one.
-
-    Raises LedgerError; the old file is then still there.
-    """
+    """Put `data` at `path` in one step: a power cut leaves the old file or the new one. Raises LedgerError."""
     new = path + ".new"
     try:
         if not MICROPYTHON:

@@ -1,7 +1,7 @@
-"""LHP: report in which range a value lies, and the value, each range with a privacy level of its own.
+"""LHP: report in which range a value lies, and the value, each range with its own privacy level.
 
-The range is reported by generalised randomised response, the value by a card of the level *reported*. Source: Hao, Wu,
-Wan, Sensors 2023, 23, 1115. Both together cost more than the largest budget, which is what the paper states: they are
+The range is reported by generalised randomised response, the value by a card of the level *reported* (Hao, Wu, Wan,
+Sensors 2023, 23, 1115). The paper states the largest budget as the cost, but both together cost more: they are
 certified exactly, as one card (shape 5 of cards.md).
 """
 
@@ -21,10 +21,10 @@ _MAX_RANGES = const(16)
 
 @micropython.viper
 def extremes(ends: ptr16, inside: ptr32, job: ptr32, found: ptr32):
-    """found[:3] = the least and found[3:] = the largest w of one symbol (cards.md), in words of 30 bits, highest first.
+    """found[:3], found[3:] = the least and largest w of one symbol (cards.md), in 30-bit words, highest first.
 
-    ends: x + 1 at both ends of every range (Q1.14); inside: the P of every range; job: m, the range reported, and the
-    symbol's counts at both knots. A product of more than 32 bits is made of limbs of 15 bits, l0 the lowest.
+    ends: x + 1 at both ends of every range (Q1.14); inside: P of every range; job: m, the range reported, the symbol's
+    counts at both knots. Products beyond 32 bits consist of 15-bit limbs, l0 the lowest.
     """
     m = job[0]
     reported = job[1]
@@ -82,7 +82,7 @@ def extremes(ends: ptr16, inside: ptr32, job: ptr32, found: ptr32):
 
 
 class Hierarchy:
-    """m levels, from the top range down, with two cards each: a level card of m categories (window 1) and a value card.
+    """m levels, from the top range down, each with a level card of m categories (window 1) and a value card.
 
     bounds: m - 1 decreasing Q1.14 values; range i begins at bounds[i], the last one at -1. Raises ValueError.
     """
@@ -128,10 +128,9 @@ class Hierarchy:
         return cls(bounds, levels, values)
 
     def keeps(self, epsilon):
-        """Whether level and value together keep `epsilon` micro-epsilon, by integers, with value cards as of() checks.
+        """Whether level and value together keep `epsilon` micro-epsilon, with value cards as of() checks them.
 
-        A report is drawn from x with the probability of its level, given the range of x, times that of its symbol,
-        which is linear in x: so the ends of the ranges are the extreme inputs.
+        Given the range of x, the probability of a report is linear in x: the ends of the ranges are the extreme inputs.
         """
         bound = exp_lower(epsilon)
         m = len(self.level_cards)

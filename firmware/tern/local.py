@@ -1,11 +1,9 @@
-"""Local training of a small linear model, in integers: the client's part of FedAvg, and of PLDP-FL.
+"""Local training of a small linear model for FedAvg and PLDP-FL, in integers (shared_specs/arithmetic.md).
 
-The recurrence is that of shared_specs/arithmetic.md. Sources: Shen et al., Entropy 2023, 25, 485 (PLDP-FL), with its
-safe range tau; McMahan et al., AISTATS 2017 (FedAvg).
-
-Weights are kept in *fine* units of 2**(exponent - 8), the gradient in Q1.14, the learning rate is 2**-rate, so that a
-step is a shift. For exponents of -16..-12 and rates of 0..16, no step overflows: a gradient of at most 2**14 is shifted
-by at most 10 to the left, and fine weights are held to +-32767 * 256 < 2**23.
+Sources: McMahan et al., AISTATS 2017 (FedAvg); Shen et al., Entropy 2023, 25, 485 (PLDP-FL, with its safe range tau).
+Weights are in *fine* units of 2**(exponent - 8), the gradient in Q1.14; the learning rate is 2**-rate: a step is a
+shift. No step overflows for exponents of -16..-12 and rates of 0..16: a gradient of at most 2**14 is shifted left by at
+most 10, and fine weights are held to +-32767 * 256 < 2**23.
 """
 
 from array import array
@@ -66,10 +64,9 @@ def shares(fine: ptr32, start: ptr16, tau: int, out: ptr16, d: int):
 
 
 class LocalTrainer:
-    """Trains from a round's parameters; the buffers are made once, for dimension d, and no step allocates."""
+    """Trains from a round's parameters, d features, 1..128, the constant included. No step allocates."""
 
     def __init__(self, d):
-        """d: number of features, 1..128, the constant one included. Raises ValueError outside it."""
         self.d = d
         self._gradient = Gradient(d)
         self._mean = array("h", (0 for _ in range(d)))
@@ -79,15 +76,13 @@ class LocalTrainer:
         self._fine = array("i", (0 for _ in range(d)))
 
     def train(self, *settings):
-        """Make all of steps() at once."""
         for _ in self.steps(*settings):
             pass
 
     def steps(self, model, params, exponent, read, count, epochs, batch, rate):
-        """Make `epochs` epochs over `count` records in batches of `batch` (0: all), and yield after each record.
+        """Train for `epochs` over `count` records in batches of `batch` (0: all); yield after each record.
 
-        params: array('h') of d mantissas; exponent: -16..-12; read(i, row) writes record i (d features and its label);
-        the learning rate is 2**-rate. Raises ValueError for values out of bounds.
+        params: array('h') of d mantissas; exponent: -16..-12; read(i, row) writes record i. Raises ValueError.
         """
         d = self.d
         size = batch or count
@@ -131,7 +126,6 @@ class Answerer(Gradients):
         return self.result
 
     def steps(self, client, records):
-        """Compute `result` as values() does, but yield after each record."""
         request = self._request
         d = request.d
         if self._trainer is None or self._trainer.d != d:

@@ -1,7 +1,4 @@
-"""The averaged model that a MODEL frame brings to a device: kept over a restart, and used for predictions, in integers.
-
-Predictions: shared_specs/arithmetic.md; the file: shared_specs/storage.md.
-"""
+"""The averaged model of a MODEL frame, kept over a restart (shared_specs/storage.md), and its predictions."""
 
 from array import array
 from struct import pack_into
@@ -22,7 +19,7 @@ _ONE = const(16384)
 _AT = const(7)  # of a MODEL: at this int16 begin the parameters,
 _AT_BYTES = const(14)  # this byte,
 _AFTER = const(4)  # and so many int16 come after them
-# What is kept where a MODEL has its device: that a ROUND brought it; or the epoch of the fleet's key, at least this.
+# Where a MODEL has its device, the file has the first of these, or the fleet key's epoch, which is at least the second.
 _OF_A_ROUND = const(1)
 _NO_EPOCH = const(2)
 
@@ -40,20 +37,16 @@ def check_model(frame: "Buffer", key: bytes) -> "tuple[int, int, int, int, int, 
 
 
 def decode_model(frame: "Buffer", key: bytes) -> "tuple[int, int, int, int, int, array[int]]":
-    """Return (device, round, model, exponent, classes, parameters as array('h')) of a MODEL under `key`.
-
-    Raises FrameError.
-    """
+    """Return (device, round, model, exponent, classes, parameters) of a MODEL under `key`. Raises FrameError."""
     fields = check_model(frame, key)
     return fields[:5] + (array("h", bytes(frame[_AT_BYTES : -wire.TAG_BYTES])),)
 
 
 class Model:
-    """The model that a device uses: that of the last MODEL; before the first one, the parameters of the last ROUND.
+    """The device's model: that of the last MODEL; before the first one, the parameters of the last ROUND.
 
-    ready: whether there is one; round: after which it was made; kind: LINEAR, LOGISTIC, SVM or SOFTMAX of wire.py;
-    classes: 1 except for softmax; d: features of a row, the constant one included. A prediction allocates nothing
-    after the first call.
+    kind: LINEAR, LOGISTIC, SVM or SOFTMAX of wire.py; round: that it was made after; d: features of a row, the constant
+    included. A prediction allocates nothing after the first call.
     """
 
     def __init__(self, every: int = 8) -> None:
@@ -87,9 +80,9 @@ class Model:
         self._epoch = max(_NO_EPOCH, read_fleet(self._directory + "/" + FLEET)[4])
 
     def take_model(self, frame: "Buffer", key: bytes) -> None:
-        """Use and keep the model of a MODEL (bytes or memoryview) under `key`, unless it is older than the last one.
+        """Use and keep the model of a MODEL under `key`, unless it is older than the last. Raises FrameError.
 
-        Raises FrameError; LedgerError or OSError if it could not be written: it is then used until the next start.
+        Raises LedgerError or OSError if it could not be written: it is then used until the next start.
         """
         fields = check_model(frame, key)
         if self._device == _OF_A_ROUND or fields[1] >= self.round:
@@ -112,10 +105,7 @@ class Model:
             self._put(fields, request.parameters, due)
 
     def score(self, row: "array[int]", label: int = 0) -> int:
-        """Return w.x of a row (array('h')) of d features or more, in 2**-14 units; of softmax that of class `label`.
-
-        Raises RuntimeError where there is no model of such a row and label, or none yet.
-        """
+        """Return w.x of a row (array('h')) in 2**-14 units; of softmax that of class `label`. Raises RuntimeError."""
         d = self.d
         if len(row) < d or not 0 <= label < self.classes:
             raise RuntimeError("no model for this row")
@@ -125,7 +115,7 @@ class Model:
         return sums[0] + (sums[1] >> 8) + (1 << d - 1) >> d
 
     def probability(self, row: "array[int]", label: int = 1) -> int:
-        """Return the probability of a label in Q1.14. The label is 1 or -1 for a logistic model, a class for softmax.
+        """Return the probability, Q1.14, of a label: 1 or -1 for a logistic model, a class for softmax.
 
         Raises as score(); ValueError for a model that has none; ImportError where softmax lacks tern.inference.
         """
@@ -145,9 +135,7 @@ class Model:
         return self._out[label]
 
     def predict(self, row: "array[int]") -> int:
-        """Return what the label of a record would be: a number, Q1.14; 16384 or -16384; of softmax the class, the
-        first of the largest score. Raises as score().
-        """
+        """Return the label: Q1.14, 16384 or -16384, or the first class of the largest score. Raises as score()."""
         z = self.score(row)
         if self.kind == wire.LINEAR:
             return max(-_ONE, min(_ONE, z))

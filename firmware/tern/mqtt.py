@@ -1,8 +1,7 @@
 """An MQTT 3.1.1 session (OASIS, 2014) for a device, at QoS 1.
 
-Why not umqtt or mqtt_as: umqtt's reads block without a limit and it forgets unacknowledged messages; mqtt_as needs
-asyncio and an allocation for each message. Here only wait() waits, all buffers are made once (a message costs at most
-1 KiB of garbage), and a session outlives the connections that carry it.
+umqtt's reads block without a limit and it forgets unacknowledged messages; mqtt_as needs asyncio and allocates for each
+message. Here only wait() waits, a message costs at most 1 KiB of garbage, and a session outlives its connections.
 """
 
 import struct
@@ -36,12 +35,11 @@ class MqttError(Exception):
 
 
 class Session:
-    """A session with a broker. Between `open` and the first Lost or MqttError it has a connection.
+    """A session with a broker, connected from `open` until Lost or MqttError.
 
-    connect(): a fresh tcp.Connection, or None: not yet. largest: bytes of the longest packet that is taken; longer ones
-    are acknowledged and dropped. window: publications, of at most `slot` bytes, that are kept until they are
-    acknowledged, to be sent again over the next connection; of more, the oldest is dropped. will: (topic, payload),
-    retained. patience_ms: how long the broker may take for anything; Lost after that.
+    connect(): a fresh tcp.Connection, or None while there is none. largest: bytes of a packet; longer ones are
+    acknowledged and dropped. window: publications of at most `slot` bytes kept until acknowledged; of more, the oldest
+    is dropped. will: (topic, payload), retained. patience_ms: how long the broker may take for anything before Lost.
     """
 
     def __init__(
@@ -77,10 +75,9 @@ class Session:
         self.connected = False  # whether a broker has accepted, and has not been lost
 
     def open(self):
-        """Go on to connect, without waiting; return whether the broker has accepted. Then what was not acknowledged is
-        sent again.
+        """Go on to connect, without waiting; return whether the broker has accepted. Raises Lost and MqttError.
 
-        Raises Lost, and MqttError where the broker refuses.
+        An accepted connection sends unacknowledged messages again.
         """
         now = ticks_ms()
         if not self._connection:
@@ -140,10 +137,7 @@ class Session:
             sleep_ms(min(timeout_ms, _PAUSE_MS))
 
     def publish(self, topic, payload, n, retain=False):
-        """Publish payload[:n] on `topic` (bytes), as far as the connection takes it; the rest is for receive().
-
-        Without a connection it is sent over the next one. Raises Lost.
-        """
+        """Publish payload[:n] on `topic` (bytes) as far as the connection takes it; the rest later. Raises Lost."""
         head = 4 + len(topic)
         length = head + n
         if 3 + length > self._slot:
@@ -178,7 +172,7 @@ class Session:
             self._pump()
 
     def subscribe(self, topic):
-        """Ask for the messages of `topic` (bytes), with each connection that is opened from now on."""
+        """Subscribe to `topic` (bytes) with each connection that is opened from now on."""
         n = len(topic)
         packet = bytearray(7 + n)
         struct.pack_into(">BBHH", packet, 0, _SUBSCRIBE, 5 + n, 0xFFFF - self._topics, n)
@@ -188,7 +182,7 @@ class Session:
         self._greeting += packet  # who need not wait for the answer to CONNECT: 3.1.4
 
     def waiting(self):
-        """Return how many packets are still to be sent, or to be acknowledged by the broker; 0 where nothing is."""
+        """Return how many packets are still to be sent or acknowledged."""
         return sum(number > 0 for number in self._ids) or bool(self._going or self._owed or self._ack)
 
     def _next_id(self):
@@ -229,11 +223,10 @@ class Session:
         return True
 
     def receive(self):
-        """Take what has come and write what is left, without waiting. Return whether there is a message: `topic` and
-        `payload`, memoryviews.
+        """Read and write without waiting. Return whether there is a message: `topic` and `payload`, memoryviews.
 
-        They stay until take() or the next call, and only that call acknowledges the message. This also keeps the
-        session alive: call it at least twice in `keep_alive` seconds. Raises Lost and MqttError.
+        They stay until take() or the next call, which alone acknowledges the message. This also keeps the session
+        alive: call it at least twice in `keep_alive` seconds. Raises Lost and MqttError.
         """
         self._release()
         if self._owed:
@@ -249,10 +242,7 @@ class Session:
         return False
 
     def take(self, out):
-        """Copy the payload into `out` (memoryview) and return its length, cut to that of `out`.
-
-        While the caller works on it, publish() can then see acknowledgements.
-        """
+        """Copy the payload, cut to fit, into `out` (memoryview); return its length. Then publish() can read on."""
         n = min(len(self.payload), len(out))
         out[:n] = self.payload[:n]
         self._release()
@@ -271,8 +261,7 @@ class Session:
             self._handle()
 
     def _packet(self):
-        # Reads on, without waiting, to the end of a packet. Returns whether it is whole: _in[:_need], its body from
-        # _body on; of one that is longer than _in the end is left out, and _long is set.
+        # Returns whether a packet is whole: _in[:_need], its body from _body on; _long if its end did not fit.
         if self._have == 0:
             self._need = 2
             self._body = self._skip = 0

@@ -25,13 +25,11 @@ _PATH = const(2)
 
 
 class Recorder:
-    """The newest `capacity` records of `d` features (int16 Q1.14, the constant one included) and a label.
+    """The newest `capacity` records of `d` features (int16 Q1.14, the constant one included) and a label. RAM: 4 KiB.
 
-    append() keeps `hold` of them in RAM, then writes them at once; these are what a power cut can lose. Where the
-    flash is full, the oldest go early. It takes 4 KiB of RAM, less with a small capacity.
-
-    least: a client of fewer records answers as if it had one of zeros; flushes: writes since the program began;
-    lost: records since then that the flash did not take, or that went early.
+    append() writes `hold` records at once: a power cut can lose so many. Where the flash is full, the oldest go early.
+    least: with fewer records, a client answers as from one of zeros; flushes: writes since the program began; lost:
+    records since then that went early or that the flash did not take.
     """
 
     def __init__(self, d: int, capacity: int = 256, hold: int = 8, least: "int | None" = None) -> None:
@@ -105,14 +103,10 @@ class Recorder:
 
     @property
     def count(self) -> int:
-        """How many records in flash count, capacity at most."""
         return min(self._total, self.capacity)
 
     def append(self, row: "array[int]", label: int) -> None:
-        """Take a record: array('h') of d features, and a label: Q1.14, or the number of a class.
-
-        Allocates nothing, but where it flushes: with every `hold`th record.
-        """
+        """Take a record of d features (array('h')); label: Q1.14, or a class. Only every `hold`th call allocates."""
         image = self._image
         d = self.d
         at = _START + (self._rows + self._held) * (d + 1)
@@ -149,8 +143,7 @@ class Recorder:
         if segments is None:
             raise StorageError("open() comes first")
         if not segments or (not self._rows and segments[-1][_ROWS]):
-            # The next segment takes the file of the oldest, once none of its records counts any more. LittleFS is
-            # quicker with few names that stay, and puts the new content in the place of the old one in one step.
+            # The next segment takes the file of the oldest one: LittleFS is quicker with few names that stay.
             number = segments[-1][0] + 1 if segments else 1
             path = "%s/%x" % (self._folder, number)
             if segments and self._total - segments[0][_ROWS] >= self.capacity:
@@ -178,8 +171,7 @@ class Recorder:
     def read(self, index: int, row: "array[int]") -> None:
         """Read record `index`, 0 .. count - 1, the oldest first, into the array('h') `row` of d + 1.
 
-        Where the ring has moved on since the caller asked for count: another record. Zeros where there are fewer than
-        `least`. Raises StorageError and OSError.
+        If the ring has moved on, it is another record; below `least` records, zeros. Raises StorageError and OSError.
         """
         count = self.count
         if count < self.least:
@@ -213,7 +205,6 @@ class Recorder:
         self._segments = []
 
     def close(self) -> None:
-        """Write what is held in RAM, and close the file. The next record opens it again."""
         self.flush()
         self._shut()
 

@@ -1,14 +1,10 @@
-"""Draw a card's symbols for a vector of inputs.
-
-Each leaf function handles many coordinates in one call, without allocation, and has the arguments
+"""Draw a card's symbols for a vector of inputs, in the order of shared_specs/cards.md. No leaf allocates:
 
     leaf(xs, out, pool, job)
 
-xs: int16 inputs (Q1.14; saturated here once more), out: uint16 symbols, pool: that of an entropy Stream, job: int32,
+xs: int16 inputs (Q1.14, saturated here once more), out: uint16 symbols, pool: that of an entropy Stream, job: int32,
 [next coordinate, end, position in the pool, its end, the card's parameters...]. A leaf reads up to SLACK bytes past the
-pool's end before it looks; then it undoes the coordinate and returns, to be called again after a refill. The
-order of the draws is that of shared_specs/cards.md. Leaves are viper on a device and plain Python elsewhere
-(tern.compat), and `table` is in assembler on some boards (firmware/thumb): draw for draw the same.
+pool's end before it looks; then it undoes the coordinate and returns, to be called again after a refill.
 
 A comparison with a threshold compares its first 8 bits with the next byte, and goes on while both are equal.
 """
@@ -130,9 +126,8 @@ def grid(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
 def noise(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
     """Add exact discrete Laplace noise to `out` and clamp: second pass. job as for grid.
 
-    Canonne, Kamath, Steinke, The Discrete Gaussian for Differential Privacy (2020), Algorithms 1 and 2; the draws are
-    described in shared_specs/cards.md. All of it is one loop with a single uniform draw u, since a viper function has
-    to be short:
+    Canonne, Kamath, Steinke, The Discrete Gaussian for Differential Privacy (2020), Algorithms 1 and 2, as in
+    shared_specs/cards.md. One loop with one uniform draw u keeps the viper function short:
 
     | step   | kept | u below | does                    | on success                           | on failure |
     |--------|------|---------|-------------------------|--------------------------------------|------------|
@@ -141,12 +136,10 @@ def noise(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
     | OVER_K | 0    | k       | Bernoulli(1 / k)        | k + 1, OVER_T                        | `failed`   |
     | OVER_K | 1    | k       | Bernoulli(1 / k)        | k + 1, OVER_K                        | `failed`   |
 
-    | `failed`, k | kept | follows                                                                          |
-    |-------------|------|----------------------------------------------------------------------------------|
-    | odd         | 0    | the offset is kept: kept = 1, k = 2, OVER_K                                      |
-    | odd         | 1    | whole + 1, k = 2, OVER_K                                                         |
-    | even        | 0    | the offset is not kept: OFFSET                                                   |
-    | even        | 1    | a bit for the sign: y is done, or, with a negative zero, all begins anew: OFFSET |
+    | `failed` | odd k                    | even k                                                          |
+    |----------|--------------------------|-----------------------------------------------------------------|
+    | kept = 0 | kept = 1, k = 2, OVER_K  | OFFSET                                                          |
+    | kept = 1 | whole + 1, k = 2, OVER_K | a bit for the sign: y is done, or, with a negative zero, OFFSET |
 
     Bernoulli(exp(-1)) begins with k = 2, since Bernoulli(1 / 1) cannot fail.
     """
@@ -241,10 +234,7 @@ _LEAVES = {TABLE: (table,), WINDOW: (window,), LAPLACE: (grid, noise)}
 
 
 def sample(card, stream, xs, out, n):
-    """Draw `n` symbols of `card` for the inputs xs[:n] (array 'h', Q1.14) into out[:n] (array 'H').
-
-    Raises EntropyError when `stream` can give no more; then no symbol counts.
-    """
+    """Draw symbols for xs[:n] (array 'h', Q1.14) into out[:n] (array 'H'). After EntropyError no symbol counts."""
     try:
         if card.shape <= LAPLACE:
             _run(card, stream, xs, out, 0, n)

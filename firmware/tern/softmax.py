@@ -1,7 +1,6 @@
-"""Softmax regression: the gradient of classes x features parameters, in integers.
+"""Gradients of softmax regression (classes x features), in integers; row by row as in tern.gradient.
 
-The loss of a record with the label y is -log p_y. The residual of row i, p_i - [y = i], is in Q1.14 and at most 1; all
-else is as in tern.gradient, row by row.
+A record with the label y has the loss -log p_y. The residual of row i, p_i - [y = i], is in Q1.14 and at most 1.
 """
 
 from array import array
@@ -20,13 +19,11 @@ class Answerer(Gradients):
     _totals = array("i")
 
     def values(self, client, records, _):
-        """Return the mean gradient of the batch whose turn it is, scaled and clipped (array('h'), row by row)."""
         for _ in self.steps(client, records):
             pass
         return self.result
 
     def steps(self, client, records):
-        """Compute `result` as values() does, but yield after each record."""
         request = self._request
         d = request.d
         classes = request.classes

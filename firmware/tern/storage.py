@@ -29,15 +29,13 @@ class StorageError(Exception):
 
 
 def ledger_name(device):
-    """Return the file name of a client's ledger."""
     return "%s/%08x" % (LEDGERS, device)
 
 
 def read_fleet(path):
-    """Return (key, pause, slot, ahead, epoch, records) of fleet.bin; without the file, key None and no policy.
+    """Return (key, pause, slot, ahead, epoch, records) of fleet.bin; key None without it. Raises StorageError.
 
-    pause: minimum s between two debits of a client; slot: ms; ahead: reports paid for at once; epoch: of the key;
-    records: used for each client at most (0: all). Raises StorageError.
+    pause: minimum s between two debits of a client; slot: ms; ahead: reports paid at once; records: per client, 0: all.
     """
     try:
         with open(path, "rb") as file:
@@ -83,9 +81,9 @@ class _File:
 
 
 class Clients(_File):
-    """The clients of a board: ids `first` .. `first + count - 1`. find() makes one of them current.
+    """The clients of a board, of which find() makes one current. most: records used per client, 0: all.
 
-    most: records used for each client; 0: all. Opening clients.bin raises StorageError.
+    Opening clients.bin raises StorageError.
     """
 
     def __init__(self, path, most=0):
@@ -116,9 +114,7 @@ class Clients(_File):
             self.records = self._most
 
     def find(self, device):
-        """Return whether `device` is a client here, and if so set device, key, largest, budget, start, records, shapes
-        and address (type and device of a ROUND for it). Raises StorageError.
-        """
+        """Return whether `device` is a client here; if so, set its fields and address. Raises StorageError."""
         index = device - self.first
         if not 0 <= index < self.count:
             return False

@@ -1,5 +1,5 @@
-"""What main.py calls: it serves the host, and after any exception pauses and serves again, in the same interpreter, so
-that a host keeps its port. After the longest pause it resets the board: a driver may hang, the heap be in pieces.
+"""Serves the host for main.py. After an exception it serves again in the same interpreter, so that a host keeps its
+port; after the longest pause it resets the board, since a driver may hang or the heap be fragmented.
 """
 
 import gc
@@ -16,10 +16,7 @@ _STEP_MS = const(2000)  # a watchdog may be fed so seldom
 
 
 def run(board):
-    """Serve until the other end of the board's link has gone, or somebody interrupts; a locked board for ever.
-
-    board.exceptions and board.restarts (starts after the first) count since power on.
-    """
+    """Serve until the other end has gone or somebody interrupts; a locked board for ever. Counts its restarts."""
     kept = board.keep()
     board.exceptions = kept >> 16
     board.restarts = kept & _MOST

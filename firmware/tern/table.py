@@ -7,10 +7,9 @@ from tern.compat import micropython, ptr8, ptr16, ptr32
 def table(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
     """Draw by a table card. job: [next, end, position, end of the pool, p, thresholds a row, the thresholds].
 
-    Between knots i and i + 1, a fraction f out of 2**15 from the first, a threshold is c + d f / 2**15, out of T, with
-    d = c' - c. Let d = 2**15 h + l: its whole part is c + h f + floor(l f / 2**15), and l f mod 2**15 is left. Here
-    |d| < 2**30 and f <= 2**15, so that |h f| and l f are at most 2**30; and without l f, the whole part is less than
-    2**15 too small, which settles most comparisons with a first byte.
+    A fraction f / 2**15 after a knot, a threshold is c + d f / 2**15 out of T, with d = c' - c = 2**15 h + l: the whole
+    part c + h f + floor(l f / 2**15), and l f mod 2**15. With |d| < 2**30 and f <= 2**15, |h f| and l f are at most
+    2**30. Without l f the whole part is less than 2**15 too small, which settles most comparisons with a first byte.
     """
     i = job[0]
     n = job[1]

@@ -1,6 +1,6 @@
 """A TCP connection, with or without TLS, for MicroPython and CPython. Only wait() waits.
 
-MicroPython's `ssl` wraps the C module `tls`, which exists even without `ssl`: so this uses `tls`.
+It uses MicroPython's C module `tls`, which is there even where its wrapper `ssl` is not.
 """
 
 import select
@@ -134,7 +134,6 @@ class Connection:
             sleep_ms(min(timeout_ms, _STEP_MS))
 
     def close(self):
-        """Close the connection, at once."""
         for part in (self._query, self._socket):
             if part:
                 try:

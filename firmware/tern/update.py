@@ -1,8 +1,7 @@
-"""Updates in the field: UPDATE frames bring a package, which is installed in the other one of two folders and started
-once on trial by the loader (firmware/trial/main.py). See shared_specs/update.md.
+"""Updates in the field (shared_specs/update.md): UPDATE frames bring a package, which firmware/trial/main.py starts.
 
-The package is staged in a file, and unpacked only once the whole file, read back from flash, carries its code under the
-device's key. Nothing of it runs before boot.bin says so.
+The package is unpacked only once the whole staged file, read back from flash, carries its code under the device's key.
+Nothing of it runs before boot.bin says so.
 """
 
 import os
@@ -36,9 +35,7 @@ _NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./"
 
 
 class Update:
-    """The packages of a board. state (as in UPDATED) and number: of the last one that was whole, CONFIRMED and 0 where
-    there never was one; restart: whether the board is to be reset, once the answer that says so is sent.
-    """
+    """A board's packages. state, number: of the last whole one; restart: whether to reset the board now."""
 
     def __init__(self, board: "Base") -> None:
         self._directory = board.directory + "/"
@@ -65,9 +62,9 @@ class Update:
         self.restart = False  # what is RESTARTING here has no loader, or none that can write
 
     def take(self, frame: memoryview, key: bytes, reply: bytearray) -> int:
-        """Take an UPDATE under `key`, that of the client which it names; return the length of the UPDATED in `reply`.
+        """Take an UPDATE under its client's `key`; return the length of the UPDATED in `reply`. Raises FrameError.
 
-        Once the package is complete, each UPDATE does the next 10 ms of work. Raises FrameError; then nothing changed.
+        Once the package is complete, each UPDATE does the next 10 ms of work. After FrameError nothing has changed.
         """
         device, number, offset, total = frames.fields_of(frame, wire.UPDATE, wire.UPDATE_FIELDS)
         answer_key = frames.answer_key(frames.verify(key, frame))

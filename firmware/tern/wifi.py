@@ -18,10 +18,7 @@ class Station:
         self._since = None  # when it began to join
 
     def joined(self, lease=None):
-        """Go on to join, without waiting; return whether it has. Raises Lost where it has not within 20 seconds.
-
-        lease: a lease.Lease, which may know the board's address.
-        """
+        """Go on to join, without waiting; return whether it has. lease: a lease.Lease. Raises Lost after 20 seconds."""
         radio = self.radio
         if radio.isconnected():
             self._since = None

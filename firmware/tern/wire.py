@@ -1,6 +1,6 @@
-"""The wire: frame types, field layouts, limits and error codes. The one definition, read by both sides.
+"""Frame types, field layouts, limits and error codes (shared_specs/wire.md), for device and host.
 
-Prose is in shared_specs/wire.md. A frame is `type u8 | fields | what varies | tag`; frames.py builds and reads them.
+A frame is `type u8 | fields | variable part | tag`; frames.py encodes and decodes them.
 """
 
 import hashlib
@@ -119,7 +119,6 @@ FLEET_KEY_LABEL = b"tern fleet key "
 
 
 def error_name(code):
-    """Return the name of an error code."""
     return ERRORS[code - 1] if 1 <= code <= len(ERRORS) else "unknown error %d" % code
 
 

@@ -1,7 +1,4 @@
-"""firmware/tern/table.py for Thumb processors, in assembler: the same draws from the same bytes.
-
-`tern deploy` puts it in the place of the other. Its instructions are those of ARMv6-M.
-"""
+"""firmware/tern/table.py in ARMv6-M assembler, for Thumb processors: the same draws from the same bytes."""
 
 
 @micropython.asm_thumb

@@ -31,7 +31,7 @@ try:
         return b"TBT1", 0, 0, 0
 
     def keep(state):
-        """Return whether boot.bin has this state now: the old one, or the new one, whole."""
+        """Return whether boot.bin now has this state."""
         data = struct.pack(FIELDS, b"TBT1", proven, state, number)
         try:
             with open(root + "/boot.bin.new", "wb") as file:

@@ -19,7 +19,6 @@ class Bar(Progress):
     _leave = "\n"
 
     def update(self, done: int, total: int) -> None:
-        """Show that `done` of `total` is done."""
         percent = 100 * done // max(total, 1)
         bar = "#" * (_WIDTH * percent // 100)
         self.step(f"[{bar:<{_WIDTH}}] {percent:3} %")

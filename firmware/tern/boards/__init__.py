@@ -31,9 +31,7 @@ class Base:
     ticks_diff: "Callable[[int, int], int]" = staticmethod(getattr(time, "ticks_diff", None))
 
     def text(self) -> str:
-        """What the board is, for people: `board; interpreter; tern version`, and where there is one `; last_error` and
-        `; temperature`.
-        """
+        """`board; interpreter; tern version`, followed by `; last_error` and `; temperature` where known."""
         names = (self.name, sys.implementation.name) + sys.implementation.version[:3] + (__version__,)
         text = "%s; %s %d.%d.%d; tern %s" % names
         if self.last_error:
@@ -42,7 +40,6 @@ class Base:
         return text if warmth is None else text + "; %d C" % ((warmth + 500) // 1000)
 
     def generator(self) -> Generator:
-        """A fresh Generator over this board's entropy source."""
         return Generator()
 
     def link(self) -> "Any":
@@ -59,7 +56,6 @@ class Base:
         return link
 
     def open_link(self) -> "Any":
-        """The link itself."""
         return open_link(self)
 
     def begin(self) -> None:
@@ -69,7 +65,6 @@ class Base:
         micropython.kbd_intr(-1)
 
     def end(self) -> None:
-        """Give the console back."""
         import micropython
 
         micropython.kbd_intr(3)

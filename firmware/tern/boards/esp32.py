@@ -1,8 +1,7 @@
-"""ESP32 and its relatives.
+"""ESP32 and its relatives. Entropy: shared_specs/entropy.md.
 
-Entropy (shared_specs/entropy.md). os.urandom is the hardware generator, which is truly random only while a radio runs
-(ESP-IDF, "Random Number Generation"). So a radio is on while seed is taken. The chip mixes its noise before anybody can
-read it: the health tests see MIXED.
+os.urandom is truly random only while a radio runs (ESP-IDF, "Random Number Generation"), so a radio is on for seeding.
+The chip mixes its noise before it can be read: the health tests see MIXED.
 """
 
 import os
@@ -27,7 +26,6 @@ def radio():
 
 
 def urandom(n):
-    """Return n bytes of the hardware generator, with a radio on."""
     try:
         transmitter = radio()
     except ImportError:

@@ -1,9 +1,8 @@
-"""Raspberry Pi Pico and its relatives (RP2040, RP2350).
+"""Raspberry Pi Pico and its relatives (RP2040, RP2350). Entropy: shared_specs/entropy.md.
 
-Entropy (shared_specs/entropy.md). On an RP2040 we read the ring oscillator ourselves, 64 samples about two
-microseconds apart folded into a byte, so that the health tests see the noise itself. os.urandom looks random even with
-the oscillator stopped; it is only hashed in. On an RP2350 os.urandom mixes the hardware TRNG, and we use it; with a
-MicroPython before 1.28 its generator has failed and it reports nothing.
+On an RP2040, os.urandom looks random even with the ring oscillator stopped, and is only hashed in. The health tests see
+the oscillator itself: 64 samples about two microseconds apart, folded into a byte. On an RP2350, os.urandom mixes the
+hardware TRNG; before MicroPython 1.28 its generator counts as failed, and it reports nothing.
 """
 
 import os
@@ -46,7 +45,7 @@ _one = bytearray(1)
 
 
 def oscillator(n):
-    """Return n raw bytes of the ring oscillator; a single one is good until the following call."""
+    """Return n raw bytes of the ring oscillator; a single one is valid until the next call."""
     data = _one if n == 1 else bytearray(n)
     read_oscillator(data, n)
     return data

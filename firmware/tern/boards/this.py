@@ -9,7 +9,6 @@ if TYPE_CHECKING:
 
 
 def this_board() -> "Base":
-    """Return its Board."""
     if sys.platform == "rp2":
         from tern.boards.rp2 import Board
     elif sys.platform == "esp32":

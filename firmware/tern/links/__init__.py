@@ -1,7 +1,5 @@
-"""Links: how a host's frames reach a board, and its answers the host.
-
-Each link is a module with a function open_link(board), which returns an object with the methods of links.serial.Serial,
-and `console`: whether its port is the board's console.
+"""Links: each is a module whose open_link(board) returns an object with the methods of links.serial.Serial, and
+`console`: whether its port is the board's console.
 """
 
 import os
@@ -11,10 +9,7 @@ MODULES = {"mqtt.json": "tern.links.mqtt"}
 
 
 def open_link(board):
-    """Return the link whose configuration file is in board.directory; that of the console where there is none.
-
-    Raises what the link's own open_link raises, and ImportError where the board lacks its module.
-    """
+    """Return the link that a file in board.directory configures, else the console's. Raises as that, or ImportError."""
     module = "tern.links.serial"
     for name in MODULES:
         try:

@@ -1,7 +1,7 @@
 """The MQTT link of a device: rounds from a broker, reports to it. Topics: shared_specs/mqtt.md.
 
-Only receive() waits, for its time-out. A missing broker is the normal case: the link connects again, each time after a
-longer pause, and every connection begins with the board's hello.
+Only receive() waits, for its time-out. Without a broker the link tries again, with growing pauses; each connection
+begins with the board's hello.
 """
 
 import json
@@ -105,7 +105,6 @@ class Mqtt:
     console = False
 
     def __init__(self, session, prefix, board, longest_pause_ms=60000, lease=None, station=None):
-        """prefix: of all topics; board: name(); longest_pause_ms: between two attempts to connect."""
         self._session = session
         self._prefix = prefix
         self._up = (UP % (prefix, board)).encode()
@@ -136,7 +135,7 @@ class Mqtt:
             self._station.radio.active(False)
 
     def receive(self, timeout_ms=-1):
-        """Return the next frame, a memoryview until the following call; None after `timeout_ms`.
+        """Return the next frame, a memoryview until the next call; None after `timeout_ms`.
 
         With 0 it takes one step and never waits: None also if it dropped an unwanted frame.
         """

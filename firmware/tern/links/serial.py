@@ -1,9 +1,8 @@
 """The serial link of a device: frames over a pair of byte streams, such as a board's USB or UART console.
 
-Reading a console blocks until it has all bytes asked for. So the link asks only for bytes that must come: first one,
-then those that COBS announces. After every CREDIT bytes the device sends an empty frame, so that the host never fills
-the port's small buffer. A task calls receive(0): bytes are then read and written one by one, as a poll allows it, and
-none is read before the last frame is out.
+Reading a console blocks until all bytes are there, so the link asks only for bytes that must come: one, then those that
+COBS announces. After every CREDIT bytes the device sends an empty frame, so that the host never fills the port's small
+buffer. receive(0) reads and writes byte by byte, as a poll allows, and reads nothing before the last frame is out.
 """
 
 import gc
@@ -20,7 +19,6 @@ _AT_ONCE = const(64)  # bytes read by one receive(0); a power of two that divide
 
 
 def open_link(board):
-    """Return the link over the console of a board, whichever it is."""
     return Serial(sys.stdin.buffer, sys.stdout.buffer, sys.stdin, sys.stdout, board.locked)
 
 
@@ -49,10 +47,10 @@ class Serial:
         self._wait = -1  # the last time-out: 0 in a task
 
     def receive(self, timeout_ms=-1):
-        """Return the next frame, a memoryview until the following call; empty if damaged, None after `timeout_ms`.
+        """Return the next frame, a memoryview until the next call; empty if damaged; None after `timeout_ms` unless -1.
 
-        timeout_ms: -1: wait for ever; 0: neither this nor send() waits. Raises EOFError when the other end has gone,
-        and KeyboardInterrupt when it sends a carriage return and Ctrl-C instead of a frame, as tools do.
+        With 0 neither this nor send() waits. Raises EOFError when the other end has gone, and KeyboardInterrupt for a
+        carriage return and Ctrl-C instead of a frame.
         """
         self._wait = timeout_ms
         try:
@@ -61,7 +59,7 @@ class Serial:
             raise EOFError
 
     def _receive(self, timeout_ms):
-        # Few variables: what takes more than 11 words lies on the heap.
+        # More than 11 words of variables would lie on the heap.
         state = self._state
         if not self._push() and not timeout_ms:
             return None
@@ -109,13 +107,10 @@ class Serial:
         """Every frame is passed as it is."""
 
     def waiting(self):
-        """Return how many bytes are not sent yet."""
         return self._end - self._at
 
     def send(self, frame, n):
-        """Send frame[:n], in a task by the next calls of receive(0). Return whether the other end took all of it. A
-        HELLO starts the count of credits afresh.
-        """
+        """Send frame[:n], in a task by later receive(0); return whether all is sent. A HELLO restarts the credits."""
         if not self._push():  # the frame before
             return False
         self._frames += 1

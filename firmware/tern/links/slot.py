@@ -24,7 +24,7 @@ _SLEEP_MS = const(2000)  # at most, for the watchdog
 class Slotted:
     """`link`, but REPORT and ERROR leave only at whole multiples of a slot after the last frame or answer.
 
-    The slot must be longer than the work for any report: see "Slot" in shared_specs/storage.md.
+    The slot must be longer than the work for any report (shared_specs/storage.md, "Slot").
     """
 
     def __init__(self, link, slot_ms):
@@ -58,7 +58,6 @@ class Slotted:
         return self._link.send(frame, n)
 
     def waiting(self):
-        """As the link's."""
         return self._n or self._link.waiting()
 
     def _give(self, timeout_ms):

@@ -1,6 +1,4 @@
-"""How long a battery lasts on a board that sleeps and wakes for each round, by the figures of
-shared_specs/currents.json, "wakes". Whatever comes of it is modelled.
-"""
+"""How long a battery lasts on a board that wakes for each round: a model of "wakes" in shared_specs/currents.json."""
 
 from __future__ import annotations
 
@@ -28,7 +26,6 @@ class Phase:
 
     @property
     def charge(self) -> float:
-        """Milliampere seconds."""
         return self.ma * self.ms / 1000
 
 
@@ -46,10 +43,9 @@ class Life:
 
 @dataclass(frozen=True)
 class Wakes:
-    """A board that wakes for a round, and sleeps in between.
+    """A board that wakes for a round, and sleeps in between; sleep: mA; longest: s of one sleep, None: no limit.
 
-    phases: of a wake, in their order. sleep: milliampere out of the battery meanwhile. longest: seconds that it can
-    sleep at a time; None: as long as one likes. volts: of the battery. self_discharge: share of its capacity a month.
+    self_discharge: share of the battery's capacity per month.
     """
 
     name: str
@@ -66,7 +62,6 @@ class Wakes:
 
     @property
     def charge(self) -> float:
-        """Milliampere seconds of a wake."""
         return sum(phase.charge for phase in self.phases.values())
 
     def with_ms(self, times: Mapping[str, float]) -> Wakes:
@@ -80,9 +75,9 @@ class Wakes:
         return replace(self, phases={**self.phases, **changed})
 
     def life(self, capacity: float, interval: float) -> Life:
-        """With a battery of so many milliampere hours and a wake every `interval` seconds. Raises UsageError.
+        """With a battery of `capacity` mAh and a wake every `interval` seconds. Raises UsageError.
 
-        A battery that discharges by itself loses the same charge each month; its years are those until it is empty.
+        Self-discharge takes the same charge each month; the years end when the battery is empty.
         """
         if interval <= self.awake_s:
             raise UsageError(
@@ -99,7 +94,6 @@ class Wakes:
 
 
 def figures() -> dict[str, Any]:
-    """The table of boards and of the battery."""
     wakes: dict[str, Any] = json.loads(current_model.FIGURES.read_text())["wakes"]
     return wakes
 
@@ -107,9 +101,7 @@ def figures() -> dict[str, Any]:
 def load(
     board: str, sleep: str = "deepsleep", *, volts: float | None = None, self_discharge: float | None = None
 ) -> Wakes:
-    """The wakes of "pico-w" or "esp32". sleep: how it sleeps, one of its `sleeps`. volts, self_discharge: of another
-    battery than the table's. Raises UsageError.
-    """
+    """The wakes of "pico-w" or "esp32" with one of its `sleeps`; the table's battery by default. Raises UsageError."""
     table = figures()
     if board not in table["boards"]:
         raise UsageError(

@@ -25,7 +25,6 @@ class Link:
     overhead_bytes: int = 0
 
     def seconds(self, n: int) -> float:
-        """How long a message of n bytes takes."""
         return (n + self.overhead_bytes) * self.bits_per_byte / self.bits_per_second
 
 
@@ -41,7 +40,6 @@ class Model:
     sources: dict[str, str]
 
     def compute_microjoules(self, seconds: float) -> float:
-        """Energy of the processor for a time."""
         return self.volts * self.active_ma * seconds * 1000
 
     def link_microjoules(self, link: str, n: int) -> float:
@@ -63,12 +61,10 @@ class Model:
         )
 
     def sleep_microjoules(self, seconds: float) -> float:
-        """Energy of a sleep."""
         return self.volts * self.sleep_ma * seconds * 1000
 
 
 def chips() -> dict[str, Any]:
-    """The table, by chip."""
     boards: dict[str, Any] = json.loads(FIGURES.read_text())["boards"]
     return boards
 
@@ -90,9 +86,7 @@ def load(chip: str | None) -> Model:
 
 
 def by_link(model: Model, reports: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Microjoules of "computing" and of the "link", by link: of these reports (latency.Bench.figures) over serial, and
-    of sending as many bytes over Wi-Fi.
-    """
+    """Microjoules of "computing" and "link" for reports (latency.Bench.figures) over serial, and to send by Wi-Fi."""
     energies = {
         f"serial: {one['name']}": dict(zip(("computing", "link"), model.report_microjoules(one), strict=True))
         for one in reports

@@ -1,7 +1,6 @@
 """Energy of a report: measured between markers, less the energy of an idle board.
 
-As in MLPerf Tiny, a pin of the board marks each window: it changes where the work begins and goes back where it ends.
-An instrument gives current and the pin over time; the energy of a window is its power over time, integrated.
+As in MLPerf Tiny, a pin of the board marks each window; current and pin come from the same instrument.
 """
 
 from __future__ import annotations
@@ -66,7 +65,6 @@ class Window:
 
 
 def uniform(rate: float, amperes: Floats, volts: float, marker: Bools) -> Trace:
-    """A trace of `rate` samples a second at a constant voltage."""
     n = len(amperes)
     return Trace(np.arange(n) / rate, amperes, np.full(n, volts), marker)
 
@@ -139,10 +137,7 @@ class Result:
 
 
 def measure(trace: Trace, reports_per_window: int, source: str, active_low: bool = False) -> Result:
-    """The energy of a report from a trace of windows of so many reports each: the median over the windows.
-
-    Raises TernError where there are fewer than five windows.
-    """
+    """The energy of a report from a trace: the median over the windows. Raises TernError for fewer than five."""
     if active_low:
         trace = replace(trace, marker=~trace.marker)
     marked = windows(trace)

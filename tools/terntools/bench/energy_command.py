@@ -100,7 +100,6 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def summary(result: dict[str, Any]) -> str:
-    """The result for people."""
     lines = [
         f"{result['microjoules_per_report']:,.1f} uJ a report, {result['microjoules_per_bit']:,.1f} uJ a bit "
         f"({result['bits_per_report']} bits), at {result['volts']:g} V: {result['source']}",
@@ -145,7 +144,6 @@ def _pictures(rows: Mapping[str, Mapping[str, float]], source: str) -> dict[str,
 def _model(
     args: argparse.Namespace, case: latency.Case, bits: int, say: Any
 ) -> tuple[dict[str, Any], dict[str, Any], str | None]:
-    # The result, its pictures, and the chip.
     if not isinstance(fleet.parse(args.fleet), (OnPorts, Pico)):
         raise UsageError(
             f"--meter model needs a board's times, and {args.fleet} has none",
@@ -182,7 +180,6 @@ def _model(
 
 
 def _measure(args: argparse.Namespace, case: latency.Case, say: Any) -> tuple[energy.Result, str | None]:
-    # The result, and the chip, if there is one to ask.
     if args.meter == "csv":
         from terntools.bench.meters import csv
 

@@ -1,9 +1,8 @@
-"""How long a report takes on a device, and where the time goes. By MLPerf Tiny's method.
+"""How long a report takes on a device, and where the time goes, by MLPerf Tiny's method.
 
-Warm-ups come first; a window is ten iterations or more; there are five windows, and the median of their means counts.
-The slowest report is that of 400 in a row, after garbage has been collected.
-On the emulated Pico time is simulated cycles, so that two boots with one seed must agree to the microsecond. On QEMU's
-machines instructions are counted instead of time: they give a lower bound for a chip.
+After warm-ups, the median of five windows of at least ten iterations counts; the slowest report is that of 400 in a
+row. The emulated Pico simulates cycles, so that two boots with one seed must agree to the microsecond. QEMU's machines
+count instructions, a lower bound for a chip.
 """
 
 from __future__ import annotations
@@ -52,7 +51,6 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "sampling": (("sample",), ("refill",)),
     "packing": (("encode",), ("tag",)),
     "ledger": (("ledger load", "ledger pay"), ()),
-    # what Client.answer() does by itself
     "steps": (
         ("answer",),
         ("question", "decode", "ledger load", "certify", "coordinates", "gradient", "sample", "end of report", "encode",
@@ -82,7 +80,6 @@ class Case:
 
     @property
     def label(self) -> str:
-        """For people."""
         return f"{self.mechanism}, {self.k} of {self.d}, {self.model}"
 
     @property
@@ -93,7 +90,6 @@ class Case:
 
     @property
     def card(self) -> bytes:
-        """The card of a coordinate."""
         levels = 255 if self.mechanism.startswith("pm") else None
         micro = mechanisms.parse_epsilon(self.epsilon) // self.k
         return mechanisms.design(self.mechanism, levels=levels, epsilon_micro=micro).card
@@ -106,8 +102,6 @@ _HARDWARE = ("tag", "entropy", "coordinates")
 
 
 class Bench:
-    """Measures on one device."""
-
     def __init__(self, on: Device) -> None:
         self.device = on
         self._key = bytes(range(wire.KEY_BYTES))  # of a device that is none: the same in every run
@@ -121,7 +115,6 @@ class Bench:
         self.device.call(f"answer({self.messages(case, WARM_UP)!r})")
 
     def messages(self, case: Case, n: int) -> list[bytes]:
-        """The next n ROUNDs."""
         rounds = []
         out = bytearray(wire.MAX_FRAME)
         card = case.card
@@ -216,9 +209,9 @@ class Bench:
 
 
 def measure(spec: str, case: Case, say: Tell, names: Sequence[str] = MECHANISMS) -> dict[str, Any]:
-    """All figures of `tern bench latency`. On an emulated board the main ones come from two boots, which must agree:
+    """All figures of `tern bench latency`. On an emulated board the main ones come from two boots, which must agree.
 
-    to the microsecond, or in instructions within `runs_differ_by`, a share.
+    They agree to the microsecond, or in instructions within `runs_differ_by`, a share.
     """
     with device(spec) as on:
         bench = Bench(on)
@@ -279,16 +272,12 @@ def _main_figures(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> 
 
 
 def at_least(report: Mapping[str, Any]) -> dict[str, float]:
-    """Microseconds that a chip takes at least for a report of so many instructions, by its clock.
-
-    What SHA-256 and AES take is left out: an ESP32 has hardware for them.
-    """
+    """Least microseconds for a report's instructions, by clock. SHA-256 and AES, hardware on an ESP32, are left out."""
     counted = sum(value for part, value in report["breakdown"].items() if part not in _HARDWARE)
     return {f"{mhz} MHz": counted / mhz for mhz in CLOCKS_MHZ}
 
 
 def _reports(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> list[dict[str, Any]]:
-    # By mechanism and k; then by d, and by model.
     mechanisms_ = dict.fromkeys((case.mechanism, *names))
     cases = [replace(case, mechanism=name, k=k) for name in mechanisms_ for k in (1, case.d)]
     cases += [replace(case, d=d, k=1) for d in DIMENSIONS]

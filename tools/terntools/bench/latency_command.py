@@ -48,7 +48,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def case_of(args: argparse.Namespace) -> latency.Case:
-    """The case that the options describe."""
     return latency.Case(args.mechanism, args.epsilon, args.d, args.k, args.model)
 
 
@@ -66,7 +65,6 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def summary(result: dict[str, Any]) -> str:
-    """The result for people."""
     unit = result["unit"]
     is_time = unit == subjects.MICROSECONDS
     thousands = "ms" if is_time else "thousand instructions"
@@ -109,7 +107,6 @@ def summary(result: dict[str, Any]) -> str:
 
 
 def pictures(result: dict[str, Any]) -> dict[str, Any]:
-    """The page of a result."""
     from terntools.bench import plots  # takes long to import
 
     reports = result["reports"]

@@ -1,8 +1,5 @@
 # mypy: ignore-errors
-"""Runs on a device (MicroPython): times whole reports and their parts. Started by terntools.bench.latency.
-
-`setup(directory)` first. Times are in ticks of the device's clock: microseconds, or what setup() is told to count.
-"""
+"""Runs on a device (MicroPython): times whole reports and their parts, in microseconds or ticks of setup()'s clock."""
 
 import gc
 import time
@@ -19,9 +16,7 @@ _ticks = time.ticks_us
 
 
 def setup(directory, marker=None, clock="ticks_us"):
-    """Make a client over the files of `directory`, with the board's own entropy; marker: number of the pin, if not the
-    board's own; clock: the function of `time` that counts.
-    """
+    """Make a client over `directory`, with the board's own entropy. marker: a pin; clock: a function of `time`."""
     global _ticks
     gc.collect()
     free = gc.mem_free()
@@ -94,7 +89,6 @@ def overhead():
 
 
 def _keep(reply, n):
-    # what answers a ROUND is not sent
     pass
 
 
@@ -164,7 +158,6 @@ def serve(n):
 
 
 def has_marker():
-    """Whether a pin marks windows."""
     return getattr(_state[0], "_marker", None) is not None
 
 

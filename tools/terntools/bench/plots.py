@@ -24,10 +24,7 @@ Rows = Mapping[str, Mapping[str, float]]  # a bar's name -> part -> value
 
 @dataclass(frozen=True)
 class Panel:
-    """Stacked bars: what they show and its unit, the value of each part of a bar in other units, and their `scale`.
-
-    digits: decimals of a bar's total.
-    """
+    """Stacked bars: the parts of each, in other units, and their `scale` to `unit`; digits: of a bar's total."""
 
     title: str
     unit: str
@@ -37,12 +34,10 @@ class Panel:
 
 
 def energy(rows: Rows, source: str) -> Panel:
-    """Microjoules of each part of reports."""
     return Panel(f"Energy of a report ({source})", "microjoules", rows)
 
 
 def page(panels: Sequence[Panel]) -> Figure:
-    """The panels, one below the other: stacked bars, a bar a row."""
     heights = [1.3 + _ROW * len(panel.rows) for panel in panels]
     figure = blank(_WIDTH, sum(heights))
     for axes, panel in zip(

@@ -27,7 +27,6 @@ class Session:
 
     @cached_property
     def directory(self) -> Path:
-        """The folder. Raises StorageError."""
         name = time.strftime("%Y%m%d-%H%M%S")
         names = (name, *(f"{name}-{i}" for i in range(2, 100)))
         made = next(place for place in map(self._parent.joinpath, names) if not place.exists())

@@ -162,10 +162,7 @@ class UnixDevice(Device):
 
 @contextmanager
 def device(spec: str, marker: int | None = None) -> Iterator[Device]:
-    """The device of a fleet of one: `pico-emulated:1`, `rv32-emulated:1`, `port:PATH`, ...; marker: see BoardDevice.
-
-    Raises UsageError, DeviceError.
-    """
+    """The device of a fleet of one, such as `pico-emulated:1`. Raises UsageError and DeviceError."""
     named = fleet.parse(spec)
     if named.count != 1 or named.simulated:
         raise UsageError(f"--fleet must be one board, not {spec}", hint="such as --fleet pico-emulated:1")

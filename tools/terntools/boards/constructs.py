@@ -1,11 +1,10 @@
 # mypy: ignore-errors
 """Runs on a device, in one file: a small program for each thing that a compiler must get right for the library.
 
-self_check.py compiles this file twice, as it stands and without the decorators, and runs both on equal inputs:
-the plain one is what the other must do. CONSTRUCTS names the programs, in the order in which they run, with the kinds
-of their arguments (i: an int; n: a shift; b, h, w: a pointer to 8, 16 or 32 bits; o: a bytearray as an object). Results
-that may leave 32 bits are cut to 30, which wrapping does not change; a pointer to 16 bits loads unsigned and its twin
-signed, so that only bits that both have are looked at.
+self_check.py compiles this file twice, as it stands and without the decorators; the plain programs are the reference.
+CONSTRUCTS names them in their order, with the kinds of their arguments (i: an int; n: a shift; b, h, w: a pointer to 8,
+16 or 32 bits; o: a bytearray as an object). Results that may leave 32 bits are cut to 30, which wrapping does not
+change; only bits that are the same for signed and unsigned 16 bits count.
 """
 
 from array import array
@@ -333,7 +332,6 @@ def long_way(a: int, p: ptr8) -> int:
     i = 0
     while i < 3:
         if x & 1:
-            # As long as the library's longest: self_check repeats the next line.
             x = (x * 3 + p[i]) & 1023  # repeated by self_check
         else:
             x ^= 0x155
@@ -384,7 +382,7 @@ def _digest(result, arguments, kinds):
 def run(native, plain, say=print):
     """Compare two modules made of this file; say a line before each construct, and one for each that differs.
 
-    The last line has a checksum of what the plain one did, which is the same on every interpreter.
+    The last line has a checksum of what the plain one did, the same on every interpreter.
     """
     state = 1
     blocks = []

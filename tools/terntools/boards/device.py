@@ -29,10 +29,7 @@ _ENTROPY = {wire.FAILED: "failed", wire.CTR_DRBG: "CTR_DRBG AES-256", wire.HASH_
 
 @contextmanager
 def boards(spec: str) -> Iterator[list[str]]:
-    """The ports of a fleet, for a while. Emulated boards are fresh ones, with a client each.
-
-    Raises UsageError and DeviceError.
-    """
+    """The ports of a fleet, for a while. Emulated boards are fresh, with one client. Raises UsageError, DeviceError."""
     named = fleet.parse(spec)
     with tempfile.TemporaryDirectory(prefix="tern-") as scratch:
         directories = board_directories(Path(scratch), named.count) if named.provisions else []
@@ -83,9 +80,6 @@ def ping(port: str, count: int = 5, timeout: float = 5.0) -> dict[str, Any]:
     return {"port": port, "ms": {"n": count, "median": median(times), "min": min(times), "max": max(times)}}
 
 
-# The command
-
-# Input of a board's health tests, as `info` names it.
 _TESTED_ON = {
     "raw noise": "the raw noise itself",
     "mixed output": "what its generator makes of the noise (a dead source may go unnoticed)",

@@ -18,7 +18,6 @@ _STAYS = "the fleet's key stays; a thief of a device's key has it as well: see '
 
 
 def add_actions(actions: Any) -> None:
-    """Add the commands to those of `tern device`."""
     add = add_command(
         actions,
         "add",

@@ -17,7 +17,6 @@ from terntools.terminal import Bar
 
 
 def add_actions(actions: Any) -> None:
-    """Add the command to those of `tern device`."""
     parser = add_command(
         actions,
         "records",

@@ -137,9 +137,8 @@ class Identity:
 def identify(port: str, patience: float = 1.5) -> Identity:
     """Ask the board on `port` for its identity, without interrupting its program. Raises DeviceError and UsageError.
 
-    patience: seconds until tern's hello, which a board that is just starting takes longer for.
-
-    At MicroPython's prompt Ctrl-B prints the version; a running tern answers a hello. Anything else stays silent.
+    MicroPython's prompt prints its version at Ctrl-B, a running tern answers a hello within `patience` seconds;
+    anything else stays silent.
     """
     answer = b""
     try:
@@ -172,8 +171,6 @@ def _identified(device: Device) -> Device:
     board = identity.board or device.board
     return replace(device, board=board, firmware=identity.firmware, tern=identity.tern)
 
-
-# The command
 
 _COLUMNS = ("port", "board", "firmware", "tern", "serial_number", "usb_id")
 

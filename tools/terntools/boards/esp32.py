@@ -1,8 +1,4 @@
-"""Flash an ESP32 through esptool 5: the chip is checked before anything is erased, and what was written is verified.
-
-esptool is GPL-2.0-or-later and an optional extra (`boards`); it is imported when it is needed, and never run by its
-own main().
-"""
+"""Flash an ESP32 through esptool 5 (GPL-2.0-or-later, an optional extra: `boards`), imported only when needed."""
 
 from __future__ import annotations
 
@@ -44,10 +40,9 @@ def _esptool() -> Any:
 
 
 def image_chip(data: bytes, file: str) -> str:
-    """esptool's name of the chip (such as "esp32s3") that a firmware for the whole flash is for. Raises UsageError.
+    """esptool's name of the chip (such as "esp32s3") of a firmware for the whole flash. Raises UsageError.
 
-    MicroPython's .bin holds the boot loader, the partition table at 0x8000 and the program. A file without the
-    table (an .app-bin, for updates over the air) would leave a board that does not start.
+    A .bin without the partition table at 0x8000 (an update over the air) would leave a board that does not start.
     """
     definitions = _esptool().targets.CHIP_DEFS
     if len(data) < _HEADER_BYTES:
@@ -83,11 +78,10 @@ def flash(
     progress: Progress | None = None,
     tell: Tell | None = None,
 ) -> dict[str, Any]:
-    """Write the firmware `data` for `chip` to the board on `port` and verify it. Returns what was done.
+    """Write `data` to the board on `port` and verify it. Raises UsageError for another `chip`, with nothing erased.
 
-    reset: enter and leave the boot loader by the reset lines; without it, the board is in its boot loader already.
-    erase: all of the flash first, files included. attempts: how often the boot loader is called before it is given up.
-    Raises UsageError (another chip: nothing was erased), DeviceError and TernError.
+    reset: use the reset lines, else the board is in its boot loader already. erase: all of the flash first, files
+    included. attempts: how often the boot loader is called. Raises DeviceError and TernError.
     """
     esptool = _esptool()
     say = tell or (lambda line: None)
@@ -154,8 +148,7 @@ def _first_line(error: BaseException) -> str:
 
 @functools.cache
 def _logger() -> Any:
-    # esptool prints what it does, and shows progress through its logger; only its progress is of use here. A logger
-    # can be put in once in a process.
+    # esptool's logger shows its progress; it can be replaced once in a process.
     logger = _esptool().logger
     template: Any = logger.TemplateLogger
 

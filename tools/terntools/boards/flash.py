@@ -81,10 +81,8 @@ def flash(
 ) -> dict[str, Any]:
     """Flash the board on `port`, and return a summary. Raises UsageError, DeviceError and TernError.
 
-    erase: its files too, ledgers included, for a board that becomes another device.
-
-    reset, stub, baud: of an ESP32, see esp32.flash. volume: where the Pico's boot loader shows up, if not where
-    volumes are mounted.
+    erase: files and ledgers too, for another device. reset, stub, baud: see esp32.flash. volume: where a Pico's boot
+    loader shows up, if not where volumes are mounted.
     """
     if firmware.family == devices.ESP32:
         return esp32.flash(
@@ -246,9 +244,6 @@ def _wait_for(look: Callable[[], _T | None], seconds: float) -> _T | None:
     return result
 
 
-# The command
-
-
 def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
@@ -272,7 +267,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_flash(port: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Flash the board on `port` as the options say."""
     firmware = read_firmware(args.firmware)
     with Bar("flashing") as bar:
         return flash(

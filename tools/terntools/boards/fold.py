@@ -1,14 +1,11 @@
-"""Folds the library's constants into the places that use them, so that neither names nor look-ups reach a device; nor
-do the texts of refusals, of which a device sends the code alone; and private names become short ones.
+"""Folds constants into the places that use them, takes out the texts of refusals, and shortens private names.
 
-A constant is a public name in capitals that its module assigns once, on a line of its own, an int, a string or bytes.
-Each use, in its own module and in others, becomes its value; then the assignment goes, and so do imports that nothing
-needs any more, or the compiler alone. Lines keep their numbers. mpy-cross does the same for `_NAME = const(...)` within
-one module only.
+A constant is a public name in capitals that its module assigns once, on a line of its own: an int, a string or bytes.
+Its value replaces each use, in all modules; then the assignment goes, and unneeded imports. Lines keep their numbers.
+mpy-cross does the same for `_NAME = const(...)` within one module only.
 
-A private name begins with one underscore, and the library gives it its meaning. It becomes the same short one in every
-module, and in a program that looks into the folded library (fold_program). A constant keeps its underscore: without it
-the compiler would store it.
+A private name, with one underscore, becomes the same short one in every module and in programs (fold_program). A
+constant keeps its underscore: without it the compiler would store it.
 """
 
 from __future__ import annotations
@@ -26,8 +23,7 @@ from itertools import product
 
 from ternhost.errors import TernError
 
-# What refuses a frame, a card or a file: its text, the last of its arguments or before the detail, is for people at a
-# host.
+# Refusals: their text, the last argument or the one before the detail, is for people at a host.
 _REFUSING = (
     "require", "_require", "FrameError", "CardError", "LedgerError", "StorageError", "EntropyError", "ValueError"
 )  # fmt: skip
@@ -35,7 +31,7 @@ _REFUSING = (
 # Names of tern.compat that the compiler for a device knows by itself: in decorators, annotations and casts of viper.
 COMPILED = {"const", "micropython", "ptr8", "ptr16", "ptr32"}
 
-# Names that a program may well have.
+# Units that a program may use as names.
 _UNITS = ("dB", "kB", "kV", "mA", "mJ", "mS", "mV", "mW", "pH", "uA", "uJ", "uV", "uW")
 
 # Constants of tern.compat that are others on a device.
@@ -56,8 +52,7 @@ class _Module:
 def fold(sources: Mapping[str, str]) -> dict[str, str]:
     """The same modules (name with dots -> source) with their constants folded in. Raises TernError.
 
-    Values are those that the modules have here, so they may not depend on the interpreter. Who wants a constant by its
-    name must take the modules as they are.
+    Values are those on this interpreter. A program that wants a constant by its name needs the unfolded modules.
     """
     modules = {name: _Module(name, text.encode(), ast.parse(text)) for name, text in sources.items()}
     for module in modules.values():
@@ -69,10 +64,7 @@ def fold(sources: Mapping[str, str]) -> dict[str, str]:
 
 @functools.cache
 def without_types(text: str) -> str:
-    """The same module without what only a type checker reads: a name in an annotation is no use of that name.
-
-    Parameters of viper keep their types. MicroPython compiles no other annotation.
-    """
+    """The same module without what only a type checker reads. Parameters of viper keep their types."""
     edits = Edits(text.encode())
     tree = ast.parse(text)
     compiled = {
@@ -204,7 +196,6 @@ def _count_bindings(module: _Module) -> None:
 
 
 def _assigned(statement: ast.stmt) -> str | None:
-    """The name that a statement `NAME = ...` assigns."""
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
         target = statement.targets[0]
         if isinstance(target, ast.Name) and target.id.isupper() and not target.id.startswith("_"):
@@ -287,7 +278,6 @@ def _is_text(argument: ast.expr) -> bool:
 
 
 def _fold_text(call: ast.Call, edits: Edits) -> None:
-    """Take the text out of a call that refuses."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", None)
     if name not in _REFUSING:
         return
@@ -326,7 +316,6 @@ class Edits:
         return sum(map(len, self._lines[: line - 1])) + column
 
     def result(self) -> str:
-        """The text with all of them."""
         out, at = [], 0
         for start, end, text in sorted(self._edits, key=lambda edit: (edit[0], -edit[1])):
             if start >= at:

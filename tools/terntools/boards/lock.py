@@ -23,10 +23,7 @@ def files(network: bool) -> dict[str, bytes]:
 
 
 def check(repl: Repl, network: bool) -> None:
-    """Raise UsageError where the lock would have no effect, or would also shut out the host for good.
-
-    A program of the user's knows nothing of locks, and gives its port back. network: as of `files`.
-    """
+    """Raise UsageError where the lock would have no effect or shut out the host for good. network: as of `files`."""
     there = repl.hashes([deploy.MAIN, deploy.PROGRAM])
     loader = there.get(deploy.MAIN) == deploy.digest(mpy.LOADER.read_bytes())
     starts = deploy.PROGRAM if loader else deploy.MAIN

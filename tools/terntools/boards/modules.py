@@ -1,13 +1,12 @@
-"""Which boards get which modules of the device library. Its own imports say so; nothing is listed anywhere else.
+"""Which boards get which modules of the device library: its own imports decide.
 
-- A client needs the modules that its main.py reaches by its imports, and by names of modules that it has as text.
-- A module that is imported where an ImportError is expected is there on demand: the client works without it.
-- A module that imports `socket` or `network` at its top, or another that does, needs a network; so does one that only
-  such modules import.
-- A module that neither the client nor a module on demand reaches is for a user's program: it goes on a board by its
-  name, or because the program imports it. Its constant BRINGS names modules that belong to it and that it does not
-  import itself, since the program does.
-- Of tern.boards a board gets the module of its platform, and tern.hash_drbg only where MicroPython has no AES.
+- A client needs the modules that its main.py reaches by imports, and by names of modules that it has as text.
+- A module whose import may fail with ImportError is there on demand.
+- A module that imports `socket` or `network` at its top, directly or not, needs a network; so does one that only such
+  modules import.
+- Any other module is for a user's program, and comes by its name or the program's import. Its constant BRINGS names
+  modules that belong to it and that only the program imports.
+- Of tern.boards a board gets its platform's module, and tern.hash_drbg only where MicroPython has no AES.
 """
 
 from __future__ import annotations
@@ -81,7 +80,6 @@ def at_top(sources: Sources, names: Iterable[str]) -> set[str]:
 
 
 def brought(sources: Sources, names: Iterable[str]) -> set[str]:
-    """These modules, and those that they bring."""
     given = set(names) & sources.keys()
     return given | {other for name in given for other in _brought(sources[name])} & sources.keys()
 
@@ -142,7 +140,6 @@ def lacking(sources: Sources, program: str) -> list[str]:
 
 
 def _bound(source: str) -> set[str]:
-    # The names at the top of a module.
     bound = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

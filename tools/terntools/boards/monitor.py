@@ -1,7 +1,6 @@
-"""Watch a board: its frames decoded as they come, their rates, errors, budget, heap and temperature.
+"""Watch a board: its frames, their rates, errors, budget, heap and temperature.
 
-A port has one owner. So the monitor owns the board's port and offers another one, through which programs can talk to
-the board: it shows the frames that pass.
+A port has one owner. So the monitor owns the board's port and offers another one for the host.
 """
 
 from __future__ import annotations
@@ -85,9 +84,9 @@ def describe(frame: bytes) -> str:
 
 
 class Monitor:
-    """A tap between a board and its host: opens the board's port, and offers another one instead.
+    """A tap between a board and its host, on a port of its own. While that is unused, it asks the board for hellos.
 
-    While the other port is unused, the board is asked for a hello now and then. `tell` gets a line for each frame.
+    `tell` gets a line for each frame.
     """
 
     def __init__(
@@ -133,7 +132,6 @@ class Monitor:
             self._decode(self._up, data, "<")
 
     def _take_from_host(self) -> bool:
-        # Whether the tap is open.
         try:
             data = os.read(self._far, 4096)
         except BlockingIOError:
@@ -195,9 +193,6 @@ def error_fields(frame: bytes) -> tuple[int, int, int, int]:
     """Device, round, code and detail of an ERROR; its tag is not checked."""
     fields: tuple[int, int, int, int] = frames.fields_of(frame, wire.ERROR, wire.ERROR_FIELDS)
     return fields
-
-
-# The command
 
 
 def add_parser(subparsers: Any) -> None:

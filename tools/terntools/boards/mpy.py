@@ -1,8 +1,7 @@
-"""The device library as .mpy: for every architecture of the boards, and what each board needs of it.
+"""The device library as .mpy, for every architecture, and each board's set of modules (see modules.py).
 
-A board's set is its client: the modules that main.py reaches by its imports and that the board can use, with constants
-folded in and without unused functions, long names, line numbers and asserts; and more on demand, or for a user's
-program: of these modules the public classes stay whole. The whole library is every module, as it is written.
+A set is folded and shortened, except for public classes of modules on demand or for a program. The whole library is
+every module as it is written.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from ternhost.errors import TernError, UsageError
 from terntools.boards import fold, modules, shorten
 from terntools.boards.modules import Board as Board
 
-# mpy-cross's name -> the boards.
 ARCHITECTURES = {
     "armv6m": "Pico (RP2040)",
     "armv7emsp": "Pico 2 (RP2350)",
@@ -85,10 +83,9 @@ CHOICES = tuple(sorted({*ON_DEMAND, *BEYOND}))
 def sources_for(
     board: Board, whole: bool = False, more: Iterable[str] = (), program: str = ""
 ) -> dict[str, str]:
-    """The sources of a board's set, constants folded in; `more`: with these of CHOICES.
+    """The sources of a board's set, constants folded in, for `more` of CHOICES and the user's `program`.
 
-    whole: of every module that the board can use, as it is. program: of the user, with what it imports. Raises
-    UsageError where it takes what the set does not have.
+    whole: every module that the board can use, as it is. Raises UsageError where the program lacks something.
     """
     sources = library(board.processor)
     if whole:
@@ -172,10 +169,7 @@ def _run(compiler: str, *arguments: str, text: str | None = None) -> subprocess.
 
 
 def compiled(text: str, architecture: str, name: str, optimise: bool = False) -> bytes:
-    """The .mpy of a module's text for `architecture`; `name` is what tracebacks call it.
-
-    optimise: without line numbers and asserts. Raises TernError where it does not compile.
-    """
+    """The .mpy of a module's text; `name`: for tracebacks; optimise: no line numbers and asserts. Raises TernError."""
     return _compiled(_compiler(), text, architecture, name, optimise)
 
 
@@ -201,5 +195,4 @@ def compile_set(
 
 
 def files_of(compiled: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The files of compiled modules: path -> content."""
     return {f"{file_of(module)}.mpy": data for module, data in compiled.items()}

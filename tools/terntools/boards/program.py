@@ -17,10 +17,10 @@ _ALWAYS = ("update",)  # without it a board takes no further package
 def program_files(
     machine: str, main: Path, more: Iterable[str] = (), others: Mapping[str, bytes] | None = None
 ) -> dict[str, bytes]:
-    """The files in the folder of a program on `machine`, one of MACHINES: path -> content.
+    """The files of a program on `machine`, one of MACHINES, by path in its folder. Raises UsageError.
 
-    main: the user's program; more: modules of the library beside those that it names; others: files of the user's.
-    Raises UsageError for a program that does not compile, or does not import tern.update.
+    main: the user's program, which must import tern.update; more: further modules of the library; others: the user's
+    files.
     """
     program = deploy.read_file(main)
     try:

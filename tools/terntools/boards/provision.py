@@ -1,7 +1,7 @@
 """Make a board a member of a fleet: its key, what it may release, its records, and where its host is.
 
-The device's key is in the host's store before it is on the board, and clients.bin, which makes it a member, comes last:
-so an interrupted command continues with the same key. A ledger is made where there is none, and never overwritten.
+The store has the key first, and clients.bin comes last, so that an interrupted command continues with the same key. A
+ledger is never overwritten.
 """
 
 from __future__ import annotations
@@ -218,7 +218,6 @@ def check_fits(rows: Rows) -> None:
 
 
 def policy(largest: str, budget: str) -> Policy:
-    """Read the policy from epsilons in decimal. Raises UsageError."""
     parsed = Policy(parse_epsilon(largest, option="--largest"), parse_epsilon(budget, MAX_BUDGET, "--budget"))
     if Decimal(budget.strip()) * MICRO != parsed.budget:
         raise UsageError(
@@ -295,7 +294,6 @@ def _files(member: Member, key: bytes, fleet: FleetKey, last: int) -> dict[str, 
 
 
 def _device(repl: Repl) -> int | None:
-    # The device whose clients.bin is on the board.
     path = "/" + storage.CLIENTS
     if path not in repl.directory("/"):
         return None

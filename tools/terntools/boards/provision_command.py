@@ -103,7 +103,6 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
 
 
 def member_of(args: argparse.Namespace) -> Member:
-    """The member that the options describe. Raises UsageError."""
     if sum((args.records is not None, args.dataset is not None, args.own_records)) != 1:
         raise UsageError(
             "the device needs records from one place",

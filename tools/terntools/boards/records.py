@@ -36,10 +36,7 @@ class Held:
 
 @contextmanager
 def opened(port: str) -> Iterator[Repl]:
-    """The board on `port` at its prompt; its program is started again, even after an error.
-
-    Raises DeviceError, and RefusedError where it is locked.
-    """
+    """The board on `port` at its prompt; its program restarts after. Raises DeviceError, RefusedError if locked."""
     with ExitStack() as stack:
         try:
             repl = stack.enter_context(Repl(port))
@@ -109,10 +106,7 @@ def segments(rows: Rows, last: int = 0) -> dict[str, bytes]:
 
 
 def csv_of(rows: Rows, *, classes: bool = False) -> str:
-    """The records as `read_csv` takes them: features and label as decimals in [-1, 1], a row a record.
-
-    classes: labels are numbers of classes, and stay as they are.
-    """
+    """The records as `read_csv` takes them: decimals in [-1, 1], but with `classes` the label is a class's number."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for row in rows.tolist():
@@ -124,10 +118,9 @@ def csv_of(rows: Rows, *, classes: bool = False) -> str:
 
 
 def read_csv(path: str | Path, *, classes: bool = False) -> Rows:
-    """Records of a CSV file, as int16, Q1.14: a row is a record, features and then the label, all in [-1, 1].
+    """Records of a CSV file (features, then label, in [-1, 1]) as int16 Q1.14. Raises UsageError, which names the line.
 
-    classes: labels are numbers of classes, from 0, and stay as they are. A first row of names and empty lines are
-    skipped. Raises UsageError, which names the line.
+    classes: labels are numbers of classes, from 0. A first row of names and empty lines are skipped.
     """
     values: list[list[float]] = []
     try:
@@ -154,7 +147,6 @@ def read_csv(path: str | Path, *, classes: bool = False) -> Rows:
 
 
 def _record(row: Sequence[str], where: str, width: int | None, classes: bool) -> list[float]:
-    # `width`: of the rows before. `where`: begins every complaint.
     if len(row) != (width or max(2, len(row))):
         raise UsageError(f"{where} must have {width or '2 or more'} values, not {len(row)}", hint=_ROW)
     if classes and not (row[-1].strip().isdigit() and int(row[-1]) < wire.MAX_DIMENSION):

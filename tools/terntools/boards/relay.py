@@ -1,7 +1,7 @@
 """Connects a board on a port to a broker, under the board's name, as if it spoke MQTT itself.
 
-The broker's side is the device library's link, so that session, hello, will and pauses are those of a board with Wi-Fi.
-Only frames pass, and nothing is stored. The relay has the board's password, not its key.
+It uses the device library's link, for the same session, hello, will and pauses, and has the board's password, not its
+key.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Passwords = Callable[[int], str | None]  # by the id of a board's first client
 
 
 def passwords_of(place: Path, access: Access, store: str | None = None) -> Passwords:
-    """The source of the boards' passwords, read anew each time: `store`, else boards.json, else the broker's store.
+    """The boards' passwords, read anew each time: `store`, else boards.json of `place`, else the broker's store.
 
     place: the directory of a broker or a site. Raises UsageError where there is neither.
     """
@@ -157,7 +157,6 @@ class Relay:
         self._thread.join()
 
     def say(self, text: str) -> None:
-        """Tell the state, if it is another one."""
         if text != self._state:
             self._state = text
             self._tell(f"{self.port}: {text}")
@@ -171,7 +170,6 @@ class Relay:
             self.end.wait(_RETRY)
 
     def _relay(self) -> None:
-        # The board that is there now, until it is gone.
         inbox = _Inbox()
         try:
             link = _Port(devices.resolve(self.port), inbox)

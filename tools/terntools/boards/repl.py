@@ -1,7 +1,6 @@
 """MicroPython's raw REPL over a serial port, a pty or a `socket://`: run code on a board, and move files.
 
-Protocol: "Raw mode and raw-paste mode" of MicroPython's reference manual. Code is sent by raw paste, whose windows keep
-the host from overrunning the board.
+Code goes by raw paste ("Raw mode and raw-paste mode" of MicroPython's manual), which does not overrun the board.
 """
 
 from __future__ import annotations
@@ -57,7 +56,6 @@ class GoneError(SilenceError):
 
 
 def _is_locked(port: str) -> bool:
-    # Whether a board without a prompt still answers a host.
     with contextlib.suppress(TernError), contextlib.closing(open_link(port, SimpleQueue())) as link:
         link.hello(_HELLO_WAIT)
         return True
@@ -128,18 +126,12 @@ class Repl:
         self.at_prompt = False
         self._expect(b"soft reboot\r\n", TIMEOUT, "a soft reset")
 
-    # Code
-
     def execute(self, code: str, timeout: float = TIMEOUT) -> tuple[str, str]:
-        """Run `code`; return its output and its traceback (empty if there was no exception).
-
-        Raises DeviceError where the board falls silent for `timeout` seconds.
-        """
+        """Run `code`; return output and traceback ("" if none). Raises DeviceError after `timeout` silent seconds."""
         self._paste(code.encode() or b"\n")
         return self._ended(timeout)
 
     def _ended(self, timeout: float) -> tuple[str, str]:
-        # Output and traceback of the code that runs.
         output, traceback = (
             self._expect(b"\x04", timeout, "an answer")[:-1].decode(errors="replace") for _ in range(2)
         )
@@ -161,10 +153,9 @@ class Repl:
     def program(
         self, code: str, ready: str, timeout: float = TIMEOUT
     ) -> Iterator[Callable[[bytes, bytes], bytes]]:
-        """Run `code`, which prints the line `ready` and then talks to the port itself, as a with block.
+        """Run `code`, which prints the line `ready` and then talks to the port. Raises ExecutionError, DeviceError.
 
-        The block gets a function that sends bytes and returns the answer up to an ending; an answer that is nothing
-        but the ending is skipped. Raises ExecutionError and DeviceError.
+        The block gets a function that sends bytes and returns the answer up to an ending, skipping empty answers.
         """
         self._paste(code.encode() or b"\n")
         self._expect(ready.encode() + b"\r\n", timeout, "the program to begin")
@@ -207,8 +198,6 @@ class Repl:
             pass
         if sign != b"\x04":
             raise self._silent("the end of the code")
-
-    # Files
 
     def directory(self, path: str) -> dict[str, int]:
         """The files under `path`, with their sizes, at any depth; empty where there is no such directory."""
@@ -275,7 +264,6 @@ class Repl:
         self.run(f"import os\ntry:\n os.remove({path!r})\nexcept OSError:\n pass")
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory with its content; nothing happens where there is none."""
         self.run(
             "import os\n"
             "def _remove(path):\n"
@@ -290,7 +278,6 @@ class Repl:
         )
 
     def make_directory(self, path: str) -> None:
-        """Make a directory and its missing parents."""
         if path not in ("/", ".", ""):
             self.run(
                 "import os\n_p = ''\n"
@@ -302,8 +289,6 @@ class Repl:
                 "  if _e.errno != 17:\n"
                 "   raise\n"
             )
-
-    # Bytes
 
     def _silent(self, wanted: str, output: bytes = b"") -> SilenceError:
         self.at_prompt = False

@@ -1,8 +1,7 @@
-"""`tern scale`: finds the scale of tern.features.Window from public recordings.
+"""`tern scale`: finds the scale of tern.features.Window from public recordings, never from a fleet's measurements.
 
-FILE.csv has a sample a line, one to three columns of numbers; a first line may name them, and an empty line ends a
-recording. The scale of a feature runs from its 2 % quantile over all windows to its 98 % quantile. It is a public part
-of the design: never find it from measurements of the devices of a fleet.
+FILE.csv has a sample per line, one to three columns; a first line may name them, and an empty line ends a recording. A
+scale runs from the 2 % quantile over all windows to the 98 % quantile.
 """
 
 from __future__ import annotations
@@ -78,7 +77,6 @@ def scale_of(
 
 
 def names(count: int, length: bool) -> list[str]:
-    """The names of these features."""
     axes = count // len(KINDS) - length
     return [f"{kind} of {axis}" for axis in (*_AXES[:axes], *(["the length"] * length)) for kind in KINDS]
 

@@ -1,8 +1,7 @@
-"""Checks a board's computations before it is trusted: its compiler on small programs, the library on reports.
+"""Checks a board's computations before it is trusted, since a miscompiled library computes wrong gradients silently.
 
-A miscompiled library computes wrong gradients silently. So compiled programs run beside plain twins on the very board
-(constructs.py), and the deployed library makes reports of fixed records with fixed randomness, which must equal, byte
-for byte, those that it makes here (answers.py).
+Compiled programs run beside plain twins on the board (constructs.py); the deployed library's reports of fixed records
+and randomness must equal those made here (answers.py).
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ _D = 20
 _EXPONENT = -14
 _BUDGET = 1_000_000_000
 _INPUTS = 64
-# The library is checked with a card for each of the sampler's leaves, every model's gradient, and reports of both.
+# A card for each of the sampler's leaves, and every model's gradient.
 _REPORTS = (
     ("three-outputs", wire.LOGISTIC, _D),
     ("pm-sub", wire.SVM, 7),
@@ -198,7 +197,6 @@ def program(directory: str) -> str:
 
 @cache
 def expected_answers() -> tuple[str, ...]:
-    """The lines that `program` prints here."""
     with tempfile.TemporaryDirectory(prefix="tern-check-") as folder:
         for path, data in board_files().items():
             target = Path(folder, path)

@@ -35,7 +35,6 @@ class Image:
 
     @property
     def size(self) -> int:
-        """Bytes of flash that it fills."""
         return sum(len(data) for _, data in self.blocks)
 
 

@@ -33,7 +33,6 @@ class Plan:
         return bool(self.flash or self.library or self.membership)
 
     def lines(self) -> list[str]:
-        """For people, a line each."""
         if self.flash:
             return [f"flash      ({self.flash})", "deploy     the device library", "provision  the device"]
         if not self:
@@ -75,9 +74,6 @@ def _plan_files(repl: Repl, member: Member, store: Path, whole: bool) -> Plan:
         return Plan(None, machine, changes, provision.plan(repl, member, opened))
 
 
-# The command
-
-
 def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
@@ -109,7 +105,6 @@ def _run(args: argparse.Namespace) -> int:
     print("\n".join(f"  {visible(line)}" for line in plan.lines()), file=sys.stderr)
     if plan and not args.yes:
         provision_command.confirm()
-    # Cut off at any point and run again, it completes.
     if plan.flash:
         flash.run_flash(port, args)
     with Bar("writing") as bar, Repl(port) as repl:

@@ -1,6 +1,6 @@
 """Brings packages to boards, over a broker or a port, and sees them started or rolled back (shared_specs/update.md).
 
-One UPDATE at a time: the board says which byte it wants next, so that an interrupted transfer goes on from there.
+The board says which byte it wants next, so that an interrupted transfer goes on from there.
 """
 
 from __future__ import annotations
@@ -189,10 +189,10 @@ Post = BrokerPost | PortPost
 async def bring(
     post: Post, transfer: Transfer, patience: float, trial: float, tell: Callable[[Transfer], None]
 ) -> int | None:
-    """Bring a package to its board; return the state that it ends in, None where the board fell silent.
+    """Bring a package to its board; return its last state, None where the board fell silent.
 
-    patience: seconds without progress until the board has written the package; trial: seconds for it to restart and be
-    confirmed. A board with the whole package reports no progress: up to `work` of its answers count as progress.
+    patience: seconds without progress until the package is written; trial: seconds to restart and be confirmed. A board
+    with the whole package reports no progress: up to `work` of its answers count as progress.
     """
     end = time.monotonic() + patience
     most = -1  # bytes that it has received

@@ -47,10 +47,9 @@ def sealed(key: bytes, number: int, content: bytes) -> bytes:
 
 
 def number_for(store: Store, device: int, content: bytes, again: bool = False) -> int:
-    """The number of a package for `device`, written down before the board hears of it.
+    """The number of a package for `device`, stored before the board hears of it. Raises StorageError.
 
-    That of its last one where the content is the same, so that what was cut off goes on; else a larger one, the second
-    in which it is made. again: a larger one in any case. Raises StorageError.
+    The same content keeps its number, so that an interrupted transfer goes on; else, or `again`, it is a larger one.
     """
     digest = hashlib.sha256(content).hexdigest()
     with store.transaction():

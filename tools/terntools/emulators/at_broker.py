@@ -28,9 +28,9 @@ _MOST = 16  # boards that log in to begin with, of however many there are
 
 
 class AtBroker:
-    """Tells, through `warn`, when the broker of emulated boards refuses them or is gone, and when it is back.
+    """Tells `warn` when the broker of emulated boards refuses them, is gone, or is back.
 
-    boards: their directories. command: runs the broker. refresh: says how the broker gets the keys of the boards.
+    command: runs the broker; refresh: says how the broker gets the keys of the boards.
     """
 
     def __init__(
@@ -95,7 +95,6 @@ class AtBroker:
 
 
 def first_client(board: Path) -> tuple[int, bytes]:
-    """The id of the first client of a board's directory, and its key."""
     with contextlib.closing(storage.Clients(str(board / storage.CLIENTS))) as clients:
         return clients.first, bytes(clients.key)
 

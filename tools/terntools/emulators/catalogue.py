@@ -15,7 +15,6 @@ _PLATFORM = "-emulated"  # in a hardware map
 
 
 def platform_of(name: str) -> str:
-    """The platform of the emulated board `name` in a hardware map."""
     return name + _PLATFORM
 
 
@@ -28,10 +27,9 @@ def name_of(platform: str) -> str | None:
 def boot(
     name: str, flash: Path | None = None, *, seed: int | None = None, skip_idle: bool = False
 ) -> EmulatedMachine:
-    """Start an emulated board. flash: a file that keeps its flash; seed: makes its random bits repeatable.
+    """Start an emulated board on a `flash` file; seed: repeatable random bits. Raises DeviceError and UsageError.
 
-    skip_idle: a Pico's time in which it waits passes at once; that of QEMU's machines is this machine's.
-    Raises DeviceError and UsageError.
+    skip_idle: a Pico's waiting time passes at once; that of QEMU's machines is this machine's.
     """
     if name == PICO:
         return boot_pico(flash, seed=seed, skip_idle=skip_idle)

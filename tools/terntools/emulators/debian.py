@@ -13,8 +13,7 @@ from pathlib import Path
 from ternhost.cache import Progress, cache_root, sha256_of
 from ternhost.errors import TernError, UsageError
 
-# The release whose sources are built, whichever release this machine runs; an older one, whose sources work with older
-# compilers; and the testing release, with the newest versions.
+# The release whose sources are built on any machine; one whose sources fit older compilers; the testing release.
 RELEASE = "trixie"
 OLDER = "bookworm"
 NEXT = "forky"
@@ -118,9 +117,9 @@ def require(requirements: Iterable[Requirement], shell: Shell) -> None:
 def download(
     sources: Sequence[str], binaries: Sequence[str], folder: Path, shell: Shell, release: str = RELEASE
 ) -> None:
-    """Download source packages and binary packages of `release` into `folder`, checked by apt's signatures.
+    """Download source and binary packages of `release` into `folder`, checked by apt's signatures.
 
-    apt keeps its state in a separate folder beside them: this needs no root, and does not change the system's apt.
+    A separate state of apt beside them needs no root and leaves the system's alone.
     """
     state = folder / f"apt-{release}"
     for part in ("lists/partial", "cache/archives/partial"):
@@ -173,14 +172,13 @@ def require_checksums(folder: Path, wanted: Mapping[str, str]) -> None:
 
 
 def _mirror() -> str:
-    """The address of the Debian mirror that this machine's apt uses."""
     if override := os.environ.get("TERN_DEBIAN_MIRROR"):
         return override
     listed = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(REPO_URI) $(LABEL)"], capture_output=True, text=True
     ).stdout.splitlines()
     rows = [line.partition(" ") for line in listed]
-    # The label is known once the lists have been read; before that, the usual path says enough.
+    # Before the lists have been read there is no label.
     labelled = [uri for uri, _, label in rows if label == "Debian"]
     if mirrors := labelled or [uri for uri, _, _ in rows if uri.rstrip("/").endswith("/debian")]:
         return mirrors[0]

@@ -1,8 +1,7 @@
 """A fleet of emulated boards that run a board's firmware: Picos or machines of QEMU, each with its own flash.
 
-A board's directory holds what provisioning made, as that of an emulated board does, and `flash.bin`: made and filled
-when the fleet is first opened, and kept, ledgers included. When the fleet is closed its ledgers are copied back, for
-people and tools to read; those in the flash are the ones that count.
+A board's directory has what provisioning made, and `flash.bin`, made at the first start and kept. Ledgers are copied
+back when the fleet is closed, for people and tools; those in the flash count.
 """
 
 from __future__ import annotations
@@ -39,10 +38,7 @@ class FirmwareFleet:
         more: Sequence[str] = (),
         program: str | Path | None = None,
     ) -> None:
-        """name: of the emulated board (catalogue.NAMES). whole, more: see deploy.library_files.
-
-        program: a program to run instead of tern's main.py.
-        """
+        """name: of catalogue.NAMES. whole, more: see deploy.library_files. program: instead of tern's main.py."""
         self._name = name
         self._directories = [Path(directory) for directory in directories]
         self._whole = whole

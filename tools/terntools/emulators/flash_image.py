@@ -29,10 +29,7 @@ def write(name: str, flash: Path, files: Mapping[str, bytes]) -> None:
 
 
 def fill(name: str, flash: Path, files: Files) -> deploy.Machine:
-    """Boot the board `name` with a new `flash`, ask what it is, and put the files for that there once it is off.
-
-    Raises UsageError and DeviceError.
-    """
+    """Boot the board `name` with a new `flash`, and add its machine's files then. Raises UsageError, DeviceError."""
     with catalogue.boot(name, flash, skip_idle=True) as board, Repl(board.url) as repl:
         machine = deploy.Machine.of(repl)
     add(flash, files(machine))
@@ -54,10 +51,7 @@ def _replace(flash: Path, image: bytes) -> None:
 
 
 def littlefs(files: Mapping[str, bytes], image: bytes | None = None) -> bytes:
-    """A LittleFS that holds `files`, by their paths, and what `image`, an older one, holds.
-
-    Raises UsageError where littlefs-python is not installed.
-    """
+    """A LittleFS of `files` by path, added to those of an older `image`. Raises UsageError without littlefs-python."""
     extras.require("littlefs")
     from littlefs import LittleFS
 

@@ -1,7 +1,6 @@
 """The emulated device's interpreter: a 32-bit MicroPython with single-precision floats, found or built.
 
-Small ints, float precision and viper's 32-bit wrap are those of the boards. Debian's own `micropython` package
-is 64-bit with double precision and will not do, so it is built again from the same source, otherwise.
+Small ints, floats and viper's 32-bit wrap are those of boards. Debian's 64-bit package is built again from its source.
 """
 
 from __future__ import annotations
@@ -45,7 +44,6 @@ _CHECKSUMS = {
     "lwip_2.2.1+dfsg1.orig.tar.xz": "83729c274c499d3348e9fbbe043a3113f3fa8953e7efddc7c21c7fcbb1f2b7b1"
 }
 
-# Packages to unpack and compile any port of MicroPython.
 SOURCE_REQUIREMENTS = (
     Requirement("debian-archive-keyring"),
     Requirement("dpkg-dev", "dpkg-source"),
@@ -134,10 +132,7 @@ def candidates() -> list[Interpreter]:
 
 
 def find_micropython() -> Path:
-    """The interpreter of the emulated device.
-
-    Raises UsageError if $TERN_MICROPYTHON names one that will not do, DeviceError if there is none yet.
-    """
+    """The interpreter of the emulated device. Raises UsageError for an unfit $TERN_MICROPYTHON, else DeviceError."""
     interpreters = candidates()
     for interpreter in interpreters:
         if not interpreter.faults:
@@ -154,10 +149,7 @@ def find_micropython() -> Path:
 
 
 def build_device(progress: Progress) -> Path:
-    """The interpreter of the emulated device, built into the cache if no suitable one is found.
-
-    As root, missing Debian packages are installed; as another user they are named in a UsageError.
-    """
+    """The interpreter, built into the cache if none is found, as root with missing packages. Raises UsageError."""
     try:
         return find_micropython()
     except DeviceError:
@@ -188,10 +180,7 @@ class Source:
         )
 
     def unpack(self, work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
-        """Put the source, ready to build any port, into `work`; it is fetched once, and kept in the cache.
-
-        Returns its folder and the sha256 of every package.
-        """
+        """Unpack the source, fetched once, into `work`. Returns its folder and the sha256 of every package."""
         entry = cache.build_entry(
             self.recipe, lambda within, out: self._fetch(within, out, shell.progress), shell.progress
         )
@@ -214,8 +203,7 @@ class Source:
             debian.download(_LIBRARIES, (), packages, shell)
         debian.require_checksums(packages, _CHECKSUMS)
         shell.run("dpkg-source", "--extract", debian.only(packages, "micropython_*.dsc"), source)
-        # Debian links its own, 64-bit Mbed TLS. A board has the bundled one, and so has the 32-bit build: take
-        # that change back and put the source of Debian's package where the bundled one was.
+        # Debian links its own, 64-bit Mbed TLS: bundle the source of its package instead, as a board does.
         change = debian.only(source / "debian/patches", "*Use-system-mbedtls.patch")
         shell.run("patch", "-R", "-p1", "-i", change, cwd=source)
         for library in _LIBRARIES:
@@ -237,7 +225,6 @@ PINNED = Source(debian.RELEASE, MICROPYTHON_VERSION)
 
 
 def make(shell: Shell, *arguments: str | Path) -> None:
-    """Run make on every core."""
     shell.run("make", "-s", f"-j{os.cpu_count()}", *arguments)
 
 

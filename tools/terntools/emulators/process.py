@@ -38,7 +38,6 @@ class EmulatedMachine:
         self.close()
 
     def close(self) -> None:
-        """End it."""
         self._process.terminate()
         for stream in (self._process.stdin, self._process.stdout):
             if stream:
@@ -78,10 +77,9 @@ def lock_within(lock: int, seconds: float) -> bool:
 
 @contextlib.contextmanager
 def locked(flash: Path | None, size: int) -> Iterator[tuple[int, ...]]:
-    """Lock the flash, of `size` bytes, for a process that inherits the descriptors, until that process has ended.
+    """Lock the flash, of `size` bytes, for a process that inherits the descriptors, until it ends. Raises UsageError.
 
-    Two boards of one flash would have two ledgers of one device, and so spend its budget twice. One that is neither new
-    nor of this size is another kind of board's, and is left alone. Raises UsageError.
+    Two boards on one flash would spend one device's budget twice. A file of another size is another kind of board's.
     """
     if flash is None:
         yield ()

@@ -1,7 +1,6 @@
 """Emulated boards that run a user's program beside tern, on a broker of this machine: for examples and tests.
 
-A program is started as `micropython PROGRAM DIRECTORY SEED ...`, with the heap of a Pico, and keeps its state as a JSON
-object in a file of its directory.
+`micropython PROGRAM DIRECTORY SEED ...` runs with a Pico's heap and keeps its state as JSON in its directory.
 """
 
 from __future__ import annotations
@@ -44,10 +43,7 @@ class ProgramFleet:
         tells: str,
         **network: Any,
     ) -> None:
-        """d: features of a record. tells: the file of a program's state. network: as of `attach.write_network`.
-
-        The boards hold a record of zeros, which the program's records replace. Seeds of the boards count from 1.
-        """
+        """d: features of a record, zeros at first. tells: a program's state file. network: `attach.write_network`'s."""
         self.broker = folder / "broker"
         self.directories = board_directories(folder, boards)
         self._folder = folder

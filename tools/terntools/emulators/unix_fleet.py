@@ -1,8 +1,6 @@
 """A fleet of emulated boards: MicroPython processes on ptys, each with a directory of its own.
 
-A board's process has the far end of a pty as its standard input and output; the host opens the near end by path,
-as it would open a board's port. This process keeps both ends open as well, so that the port outlives a host that
-goes and comes back, and a board that is restarted.
+This process keeps both ends of each pty open, so that a port outlives restarts of its board and of the host.
 """
 
 from __future__ import annotations
@@ -37,10 +35,7 @@ class EmulatedBoard:
         firmware: Path = FIRMWARE,
         program: str | Path | None = None,
     ) -> None:
-        """Start it. firmware: where the device library is; program: a program to run instead of tern's main.py.
-
-        Raises DeviceError.
-        """
+        """Start it. firmware: the device library's folder; program: instead of tern's main.py. Raises DeviceError."""
         self.binary = Path(binary)
         self.program = ("-m", "tern.boards.emulated") if program is None else (Path(program).resolve(),)
         self.directory = Path(directory).resolve()
@@ -57,7 +52,6 @@ class EmulatedBoard:
 
     @property
     def pid(self) -> int | None:
-        """Id of the process, if there is one."""
         return self._process.pid if self._process else None
 
     def start(self) -> None:
@@ -84,8 +78,7 @@ class EmulatedBoard:
             os.close(lock)
 
     def _lock(self) -> int:
-        # Held by the process alone, until it ends: two boards on one ledger could release two reports for a round. A
-        # board whose host was killed finishes the frame that it has, and ends.
+        # The process holds it until it ends: two boards on one ledger could release two reports for a round.
         try:
             lock = os.open(self.directory / _LOCK_NAME, os.O_CREAT | os.O_RDWR, 0o600)
         except OSError as error:
@@ -136,7 +129,6 @@ class EmulatedFleet:
     def __init__(
         self, binary: str | Path, directories: Sequence[str | Path], program: str | Path | None = None
     ) -> None:
-        """program: a program to run instead of tern's main.py."""
         self._binary = binary
         self._directories = directories
         self._program = program

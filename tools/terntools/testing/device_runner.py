@@ -1,6 +1,6 @@
-"""The device's side of a test run: this file runs on MicroPython. Lines that begin with `mark` are for the host.
+"""The device's side of a test run, on MicroPython. Lines that begin with `mark` are for the host.
 
-mark start NAME, then whatever the test prints, then mark pass NAME or mark fail NAME; at the end mark end FAILED.
+`mark start NAME` precedes a test's output, `mark pass NAME` or `mark fail NAME` follows; `mark end FAILED` is the last.
 """
 
 import gc

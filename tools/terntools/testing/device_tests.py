@@ -114,7 +114,6 @@ class BoardTarget(Target):
         return transcript
 
     def close(self) -> None:
-        """Let go of the port."""
         self._repl.close()
 
 
@@ -180,17 +179,15 @@ ENDURANCE = "endurance"
 _NEEDS = (SOCKETS, ENDURANCE)
 
 
-# Which tests of a file run on a target without --exhaustive: all; those that call compiled code, which may differ from
-# processor to processor; those that are worth the time of a whole emulated chip. Tests of vectors always run.
+# Tests that run without --exhaustive: all; those of compiled code; those worth a whole chip. Vectors always run.
 ALL, COMPILED, CHIP = "ALL", "COMPILED", "CHIP"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of target: how to make one, and its missing features with the reasons.
+    """A kind of target: how to make one, what it lacks and why, and what it runs without --exhaustive.
 
-    Without --exhaustive it runs a `selection` of the tests, on one of so many cases of vectors, and not those that need
-    a feature of which it is spared.
+    That is a `selection` of the tests, on one of so many cases of vectors, but none for features of which it is spared.
     """
 
     make: Callable[[], Target]
@@ -234,7 +231,6 @@ def absence(name: str) -> str | None:
 
 
 def test_names(path: Path) -> list[str]:
-    """The names of the test functions of a file, in order, without importing it."""
     return _read_tests(path.read_text())[0]
 
 

@@ -36,8 +36,6 @@ _OFF_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Board:
-    """An entry of the map."""
-
     id: str
     platform: str
     serial: str | None

@@ -1,7 +1,6 @@
 """Hardware in the loop: the device tests and tests/hil on every board of a map, side by side, and one report of all.
 
-Each board has a pytest of its own, whose JUnit XML is gathered. Exit codes of a board: 0 all passed, 1 a test failed,
-2 it is not there or timed out.
+Each board has its own pytest. Exit codes: 0 all passed, 1 a test failed, 2 a board is not there or timed out.
 """
 
 from __future__ import annotations
@@ -101,10 +100,7 @@ def run(
     only: Sequence[str] = (),
     tell: Tell | None = None,
 ) -> list[Result]:
-    """Run the tests on the boards of a map (of these ids only), and write junit.xml and report.html into `directory`.
-
-    Raises UsageError.
-    """
+    """Run the tests on a map's boards; write junit.xml and report.html into `directory`. Raises UsageError."""
     say = tell or (lambda line: None)
     boards = boards_of(hardware_map, only)
     require_tests(tests)
@@ -199,7 +195,6 @@ def _write_junit(results: Sequence[Result], path: Path) -> None:
 
 
 def page(results: Sequence[Result]) -> str:
-    """The report as one HTML page."""
     rows = "".join(_row(result) for result in results)
     details = "".join(_details(result) for result in results)
     return f"""<!doctype html>
@@ -238,9 +233,6 @@ def _details(result: Result) -> str:
     notes = f"<p>{html.escape(result.board.notes)}</p>" if result.board.notes else ""
     lost = f'<p class="failed">{html.escape(result.lost)}</p>' if result.lost else ""
     return f"<h2>{html.escape(result.board.id)}: {result.word}</h2>{notes}{lost}<table>{rows}</table>\n"
-
-
-# The command
 
 
 def add_parser(subparsers: Any) -> None:

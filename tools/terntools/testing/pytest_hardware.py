@@ -1,7 +1,6 @@
-"""Fixtures for tests with boards in the loop: `dut`, one board after the other, and `fleet`, all of them.
+"""Fixtures for tests with boards in the loop, of `--hardware-map FILE`, `--port PORT` or (emulated) `--target`.
 
-Boards come from `--hardware-map FILE` (hardware.py), from `--port PORT`, or from `--target`, emulated ones.
-Without any, what needs one is skipped. `@pytest.mark.hardware(fixture="ppk2")` asks for a board with that fixture.
+`dut` is one board after the other, `fleet` all. `@pytest.mark.hardware(fixture="ppk2")` asks for a fixture.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ class Dut:
             return machine
 
     def start(self) -> host_frames.Hello:
-        """Start tern on the board."""
         with self.repl() as repl:
             repl.start_main()
         return deploy.wait_for_hello(self.port)

@@ -1,7 +1,6 @@
-"""The pytest plugin `tern`: each device test is collected once more for every target with MicroPython on it.
+"""The pytest plugin `tern`: collects each device test of `tern_device_tests` (ini) once more for every target.
 
-The folders of device tests are those of the ini option `tern_device_tests`. Options are named as
-pytest-embedded's. With pytest-xdist it takes `--dist loadgroup`: then each file runs once on each target.
+Options are named as pytest-embedded's. With pytest-xdist `--dist loadgroup` runs each file once on each target.
 """
 
 from __future__ import annotations
@@ -54,13 +53,11 @@ class Targets:
         self._results: dict[tuple[str, Path], Future[dict[str, Outcome]]] = {}
 
     def lacks(self, name: str) -> Mapping[str, str]:
-        """The features that a target lacks, or is spared, with the reasons."""
         if name == _BOARD:
             return device_tests.BOARD_LACKS
         return {**KINDS[name].lacks, **({} if self._exhaustive else KINDS[name].spared)}
 
     def selection(self, name: str) -> str:
-        """Which tests of a file a target runs."""
         return device_tests.ALL if name == _BOARD or self._exhaustive else KINDS[name].selection
 
     def outcomes(self, name: str, path: Path) -> dict[str, Outcome]:
@@ -81,7 +78,6 @@ class Targets:
         return target
 
     def close(self) -> None:
-        """Let go of the board, if there is one."""
         board = self._made.pop(_BOARD, None)
         if board and not board.exception():
             target = board.result()

@@ -32,11 +32,10 @@ class Snapshot:
 
 
 def deployed(name: str, processor: str | None = None) -> Snapshot:
-    """The flash of the emulated board `name` once the whole library was deployed to it, and found right there.
+    """The flash of the emulated board `name` with the whole library, found right there; made again for changed inputs.
 
-    processor: whose code it gets instead of its own, of which it must be a superset. The flash is made again where the
-    library, the compiler, the checks of both or the board's firmware are others; several processes may ask at once.
-    Raises TernError: DeviceError where the board is not built, MiscompiledError.
+    processor: whose code it gets, of which its own is a superset. Raises TernError: DeviceError if not built,
+    MiscompiledError.
     """
     kept = f"flash-{name}-{processor}" if processor else f"flash-{name}"
     recipe = Recipe(kept, tern.__version__, {"of": _fingerprint(name)}, (_FLASH,))

@@ -1,7 +1,6 @@
-"""Any instrument's export: a CSV file with columns of time and current, and if there are any of voltage and marker.
+"""Any instrument's export: a CSV file with columns of time and current, and optionally of voltage and marker.
 
-A first row of names tells the columns and units, such as `Timestamp(ms),Current(uA),D0` or
-`time_s,current_a,voltage_v,marker`.
+Its header names columns and units, such as `Timestamp(ms),Current(uA),D0` or `time_s,current_a,voltage_v,marker`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""INA226 and INA228 (Texas Instruments) on a second Pico, which runs our logger (ina_logger.py) over their I2C bus.
+"""INA226 and INA228 (Texas Instruments) on the I2C bus of a second Pico, which runs ina_logger.py.
 
-The logger sends rows of 12 bytes, COBS-encoded, several to a frame: microseconds u32, bus voltage i32, shunt voltage
-i32, as in the chip's registers, the marker in bit 30 of the bus voltage. Conversion is done here.
+Rows of 12 bytes, several per COBS frame, hold registers: microseconds u32, bus voltage i32, shunt voltage i32. Bit 30
+of the bus voltage is the marker.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ class Ina:
         self._port = port
 
     def record(self, seconds: float) -> Trace:
-        """See energy.Meter."""
         with Repl(self._port) as repl:
             repl.run(LOGGER.read_text())
             data = bytearray()

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
-"""Runs on a second Pico (MicroPython): reads an INA226 or INA228 as fast as it converts, and a marker pin.
+"""Runs on a second Pico (MicroPython): sends rows of an INA226 or INA228 and a marker pin, see ina.py.
 
-SDA is GP4, SCL is GP5, the marker GP2. See ina.py for what it sends.
+SDA is GP4, SCL is GP5, the marker GP2.
 """
 
 import struct
@@ -55,7 +55,6 @@ def _read(bus, address, register, buffer):
 
 
 def log(kind, address, milliseconds):
-    """Send rows for so long, then an empty frame twice."""
     bus = I2C(0, sda=Pin(4), scl=Pin(5), freq=400_000)  # the fastest that both chips take
     marker = Pin(2, Pin.IN, Pin.PULL_DOWN)
     volts, shunt = _start(bus, kind, address)

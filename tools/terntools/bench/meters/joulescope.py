@@ -1,7 +1,6 @@
 """Joulescope JS110 and JS220, through the joulescope package (Apache-2.0, an optional extra: `energy`).
 
-Current and voltage are both measured. The marker is the general-purpose input IN0, which the JS110 carries in the
-lowest bit of the current's raw samples.
+The marker is the input IN0, the lowest bit of the JS110's raw current samples.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ class Joulescope:
             raise DeviceError(f"no Joulescope is found: {error}", hint="plug in exactly one") from error
 
     def record(self, seconds: float) -> Trace:
-        """See energy.Meter."""
         with self._device as device:
             device.parameter_set("current_lsb", "gpi0")
             data = device.read(

@@ -1,7 +1,6 @@
-"""Nordic's Power Profiler Kit II, through ppk2-api (GPL-2.0, an optional extra: `energy`).
+"""Nordic's Power Profiler Kit II, through ppk2-api (GPL-2.0, an optional extra: `energy`); marker: input D0.
 
-100,000 samples a second; digital input D0 is the marker. The kit measures current: the voltage is what it supplies
-(source mode) or what the board has (ampere mode), as the user says.
+It takes 100,000 current samples per second; the voltage is what it supplies, or in ampere mode what the user says.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ _POLL = 0.01
 
 
 class Ppk2:
-    """The kit on a port."""
-
     source = "measured with a Power Profiler Kit II"
 
     def __init__(self, port: str, volts: float = 3.3, supply: bool = True) -> None:
@@ -53,7 +50,6 @@ class Ppk2:
         self._kit.toggle_DUT_power("ON")
 
     def record(self, seconds: float) -> Trace:
-        """See energy.Meter."""
         amperes: list[float] = []
         marker: list[int] = []
         self._kit.start_measuring()

@@ -1,7 +1,4 @@
-"""The sampler in C as a native .mpy for the Pico, through MicroPython's dynruntime: how fast it could be.
-
-`tern bench latency` measures it beside the library's own. It is put on a board for that alone.
-"""
+"""The sampler in C as a native .mpy for the Pico, for `tern bench latency` alone: how fast it could be."""
 
 from __future__ import annotations
 
@@ -40,16 +37,12 @@ _REQUIREMENTS = (
 
 
 def find() -> Path | None:
-    """The built .mpy, or None."""
     entry = cache.find_entry(RECIPE)
     return entry / RECIPE.products[0] if entry else None
 
 
 def build_native(progress: Progress) -> Path:
-    """The .mpy, built into the cache if it is not there. As root, missing Debian packages are installed.
-
-    Raises UsageError where something is missing, BuildError.
-    """
+    """The .mpy, built into the cache if needed, as root with missing Debian packages. Raises UsageError, BuildError."""
     if (module := find()) is None:
         extras.require("elftools")  # MicroPython's linker of native modules reads object files with it
         with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,6 @@
 """The emulated Pico: the stock RPI_PICO firmware of MicroPython, built from Debian's sources, in rp2040js.
 
-Its time is simulated cycles, so what it measures is the same on every machine. The timing of floats is that of our
-boot ROM, that of flash and of its cache is not modelled, and core 1 is not there.
+Its time is simulated cycles. Floats take our boot ROM's time; flash timing, its cache and core 1 are not modelled.
 """
 
 from __future__ import annotations
@@ -56,10 +55,9 @@ _FLASH_BYTES = 2 << 20  # as runner.mjs has it
 
 
 def build_pico(progress: Progress) -> Path:
-    """The emulated Pico: firmware, machine and sampler in C, built into the cache if they are not there.
+    """The firmware's image; firmware, machine and sampler in C are built into the cache if needed.
 
-    As root, missing Debian packages are installed; as another user they are named in a UsageError. Returns the
-    firmware's image.
+    As root, missing Debian packages are installed; as another user they are named in a UsageError.
     """
     native.build_native(progress)
     needed = {_NODE}  # to run it
@@ -135,12 +133,10 @@ def boot_pico(
     volume: Path | None = None,
     blank: bool = False,
 ) -> EmulatedMachine:
-    """Boot an emulated Pico.
+    """Boot an emulated Pico. Raises DeviceError if it is not built or does not start, UsageError for a flash in use.
 
-    flash: a file that keeps its flash; made if it is not there. seed: makes the hardware's random bits, and so the
-    whole run, repeatable. skip_idle: time in which it waits passes at once. volume: the folder where its USB boot
-    loader shows up. blank: a new flash holds no firmware, so that the boot loader waits for one.
-    Raises DeviceError if it is not built or does not start, UsageError where another one has this flash.
+    flash: a file that keeps its flash. seed: makes the whole run repeatable. skip_idle: waiting passes at once. volume:
+    the folder of its USB boot loader. blank: a new flash holds no firmware, so that the boot loader waits for one.
     """
     firmware, machine = cache.find_entry(FIRMWARE), cache.find_entry(MACHINE)
     if firmware is None or machine is None:

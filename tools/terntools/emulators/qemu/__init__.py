@@ -1,8 +1,8 @@
 """Machines of QEMU that execute a board's instruction set: MicroPython with a port of our own, and a flash that stays.
 
-rv32 is what an ESP32-C3 or C6 executes, xtensa (windowed) an ESP32, S2 or S3, m33 (Armv8-M) an RP2350. Real are the
-instructions, the interpreter, LittleFS, the console, and on the first two TCP, TLS and the shape of ESP-IDF's network.
-Not emulated is the chip around the core: caches, flash timing, memory that wants 32-bit access, radio, crypto hardware.
+rv32 is that of an ESP32-C3 or C6, xtensa (windowed) of an ESP32, S2 or S3, m33 (Armv8-M) of an RP2350. The interpreter,
+LittleFS and console are real, on the first two TCP and TLS too. Caches, flash timing, memory that wants 32-bit access,
+radio and crypto hardware are not emulated.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ _LOG = "qemu.log"
 _PID = "qemu.pid"
 _PORT = "port"
 
-# QEMU ends when its input closes or it is asked to, even if this process was killed; at once, like a board that loses
-# power. Its folder is removed with it, in case no other process is left to do so.
+# QEMU ends at once when its input closes, even if this process was killed, and its folder goes with it.
 _SUPERVISED = """
 exec 9<&0 </dev/null
 "$@" 9<&- &
@@ -59,7 +58,6 @@ class Machine:
     counts: bool = False  # whether its clock can count instructions
 
     def firmware(self) -> Path | None:
-        """The firmware that was built, or None."""
         return self.build.find(self.instruction_set)
 
 
@@ -91,11 +89,10 @@ class QemuMachine(EmulatedMachine):
 def boot(
     name: str, flash: Path | None = None, *, seed: int | None = None, count_instructions: bool = False
 ) -> QemuMachine:
-    """Start a machine.
+    """Start a machine. Raises DeviceError if it is not built or does not start, UsageError for a flash in use.
 
-    flash: a file that keeps its flash; made if it is not there. seed: makes os.urandom repeatable, for measurements.
-    count_instructions: its clock counts an instruction as a nanosecond.
-    Raises DeviceError if it is not built or does not start, UsageError where another one has this flash.
+    flash: a file that keeps its flash. seed: makes os.urandom repeatable. count_instructions: its clock counts an
+    instruction as a nanosecond.
     """
     machine = MACHINES[name]
     firmware = machine.firmware()
@@ -172,7 +169,6 @@ def _wait_until_started(machine: QemuMachine, folder: Path, name: str) -> None:
 
 
 def build_command(name: str) -> str:
-    """The command that builds a machine's firmware."""
     what = next(what for what, build in BUILDS.items() if build == MACHINES[name].build)
     return f"tern emulator build --what {what}"
 

@@ -18,8 +18,7 @@ _HERE = Path(__file__).parent
 _PORT = _HERE / "port"
 _TOOLCHAIN = _HERE / "toolchain"
 
-# From debian.OLDER: the configuration of QEMU's Xtensa core, and GCC's arithmetic for its ABI. They also fit later
-# compilers.
+# From debian.OLDER, but fit for later compilers: QEMU's Xtensa core, and GCC's arithmetic for its ABI.
 _XTENSA_SOURCES = ("qemu",)
 _XTENSA_BINARIES = ("binutils-source=2.40-2", "gcc-12-source=12.2.0-14+deb12u1")
 
@@ -66,15 +65,11 @@ class Build:
         )
 
     def find(self, instruction_set: str) -> Path | None:
-        """The firmware that was built, or None."""
         entry = cache.find_entry(self.recipe)
         return entry / f"{instruction_set}.elf" if entry else None
 
     def make(self, progress: Progress) -> Path:
-        """The entry's folder, built if it is not there. Raises UsageError where packages are missing, BuildError.
-
-        As root, missing Debian packages are installed; as another user they are named.
-        """
+        """The entry's folder, built if needed, as root with missing packages. Raises UsageError and BuildError."""
         needed = {Requirement(_EMULATORS[name], _EMULATORS[name]) for name in self.sets}
         if not cache.find_entry(self.recipe):
             needed.update(micropython.SOURCE_REQUIREMENTS)
