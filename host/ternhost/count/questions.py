@@ -17,11 +17,10 @@ _BODY_AT = 5  # a ROUND frame is `type u8 | device u32 | body | tag`
 
 @dataclass(frozen=True)
 class Question:
-    """The question to a cohort: the fields of a ROUND (wire.md) but for the device and the round.
+    """The question to a cohort: a ROUND (wire.md) without device and round.
 
-    `parameters` are classes x d int16 mantissas of `2**exponent`; for a collection, d flags that select features.
-    `batch` 0 means all records; `local` is (epochs, rate, tau) for local training; values are multiplied by 2**`range`.
-    `categories`: the number that a hashed answer may stand for; only the host uses it, and no frame holds it.
+    `parameters`: classes x d int16 mantissas; for a collection, d flags that select features. `local`: (epochs, rate,
+    tau). `categories`: the number that a hashed answer may stand for, known to the host only.
     """
 
     model: int
@@ -86,7 +85,6 @@ def decode_body(body: bytes) -> frames.Round:
 
 
 def question_of(request: frames.Round) -> Question:
-    """The question of a decoded ROUND."""
     collects = wire.VALUES <= request.model <= wire.CATEGORIES
     return Question(
         request.model,

@@ -1,15 +1,13 @@
-"""HierA: hierarchical aggregation of values whose ranges have privacy levels of their own.
+"""HierA (Hao, Wu, Wan, Sensors 2023, 23, 1115): ranges of values have privacy levels of their own. Corrections:
 
-Source: Hao, Wu, Wan, Sensors 2023, 23, 1115, with these corrections:
-
-- A report tells a level and a sign, and both depend on the value. Their joint loss is larger than the largest of the
-  budgets, which the paper states. `Levels.epsilon` is the true one, computed exactly from the integers of the cards.
+- Level and sign of a report both depend on the value, so that their joint loss exceeds the largest budget, which the
+  paper states. `Levels.epsilon` is the true loss, exact from the integers of the cards.
 - Step 5 counts reports that were converted to several levels several times, which biases the mean towards the less
-  private ranges. Here every report weighs as much as any other whatever its level (`estimate`).
-- Clamping the result biases small samples: nothing is clamped here.
+  private ranges. Here every report has the same weight (`estimate`).
+- Nothing is clamped, since that biases small samples.
 
-Converting a report to a more private level (PLC) adds noise to what is known already, so that the mean of the reports
-as they are (`mu` = 0) has the least variance. `mu` is the share of reports reused that way.
+Converting a report to a more private level (PLC) adds noise, so that the variance is least for `mu` = 0, the share of
+reports that are reused that way.
 """
 
 from __future__ import annotations
@@ -61,10 +59,8 @@ class Levels:
 
 
 def levels(budgets: Sequence[int]) -> Levels:
-    """Levels with these budgets (micro-epsilon), from the top range down.
-
-    Raises UsageError for fewer than 2 or more than 16, and where a report costs more than epsilon 20.
-    """
+    """Levels with these budgets (micro-epsilon), from the top range down. Raises UsageError unless there are 2 to 16,
+    and for a report that costs more than epsilon 20."""
     m = len(budgets)
     if not 2 <= m <= lhp.MAX_RANGES or min(budgets) < 1:
         raise UsageError(
@@ -90,8 +86,7 @@ def of_card(card: cards.Card) -> Levels:
 
 @lru_cache(maxsize=64)
 def design(epsilon: int, proportions: tuple[float, ...] = lhp.BUDGETS) -> Levels:
-    """Levels with budgets in these proportions, from the lowest range up, as large as a report's true loss of `epsilon`
-    (micro) allows."""
+    """The largest budgets in these proportions, lowest range first, for a true loss of `epsilon` (micro)."""
     return of_card(cards.decode(lhp.design(epsilon, None, proportions).card))
 
 
@@ -107,11 +102,8 @@ def proportions_of(text: str) -> tuple[float, ...]:
 
 
 def convert(counts: Counts, source: float, target: float, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """PLC: make reports (..., 2) of a level into such of a more private one, by flipping signs.
-
-    A level is given by the value of its sign (Duchi's C = 1 / (2p - 1)); target >= source. The paper's flip
-    probability 1 - q is (p_i - p_j) / (2 p_i - 1).
-    """
+    """PLC: turn reports (..., 2) of a level into those of a more private one by flipping signs. A level is the value of
+    its sign (Duchi's C = 1 / (2p - 1)); target >= source. The paper's flip probability is (p_i - p_j) / (2 p_i - 1)."""
     flip = (1 - source / target) / 2
     flipped = rng.binomial(counts, flip)
     moved: npt.NDArray[np.int64] = counts - flipped + flipped[..., ::-1]
@@ -119,11 +111,9 @@ def convert(counts: Counts, source: float, target: float, rng: np.random.Generat
 
 
 def estimate(of: Levels, counts: Counts, mu: float = 0.0, *, seed: int = 1) -> Floats:
-    """Unbiased means from counts (..., m, 2), of all the values together.
-
-    Each report is used at its own level and, with probability `mu` each, at every more private one; it then weighs
-    1 / (1 + mu * such levels), so that every value has the same weight. nan where there are no reports.
-    """
+    """Unbiased means of all values together, from counts (..., m, 2); nan without reports. A report is used at its
+    level and, with probability `mu` each, at every more private one, and weighs 1 / (1 + mu * such levels), so that
+    every value has the same weight."""
     if not 0 <= mu <= 1:
         raise UsageError(f"the share mu must be 0 to 1, not {mu}")
     values = of.values[:, 1]
@@ -143,11 +133,8 @@ def estimate(of: Levels, counts: Counts, mu: float = 0.0, *, seed: int = 1) -> F
 
 
 def combine(parts: Sequence[tuple[Levels, Counts]], mu: float = 0.0, *, seed: int = 1) -> Floats:
-    """Unbiased means of d coordinates from the counts (d x 2m) of classes of devices with levels of their own.
-
-    The weight of a class at a coordinate is its reports there over the worst variance of one: it depends on no
-    report's content, so that the combination stays unbiased. nan where there are no reports.
-    """
+    """Unbiased means from the counts (d x 2m) of classes of devices; nan without reports. A class weighs its reports at
+    a coordinate over the worst variance of one, whatever their content, so that the result stays unbiased."""
     total = np.zeros(len(parts[0][1]))
     weight = np.zeros_like(total)
     for of, counts in parts:
