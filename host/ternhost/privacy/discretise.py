@@ -1,9 +1,6 @@
-"""Algorithm 5 of Zhao et al.: a continuous output is rounded at random to one of 2 m + 1 values.
-
-Source: Zhao et al., IEEE IoT J. 8, 2021 (arXiv 2004.08856), Algorithm 5. The rounding is unbiased and post-processing,
-so it keeps epsilon; it adds variance. Cards need no such step: a window card is discrete already, and the best one of
-as many levels has less variance. Here is only what it costs, to compare with.
-"""
+"""The cost of Algorithm 5 of Zhao et al. (IEEE IoT J. 8, 2021, arXiv 2004.08856), for comparison only: it rounds a
+continuous output at random to one of 2 m + 1 values. Rounding is unbiased and keeps epsilon, but adds variance. A
+window card is discrete already, and the best one of as many levels has less variance."""
 
 from __future__ import annotations
 
