@@ -17,22 +17,20 @@ _BODY_AT = 5  # a ROUND frame is `type u8 | device u32 | body | tag`
 
 @dataclass(frozen=True)
 class Question:
-    """The question to a cohort: a ROUND (wire.md) without device and round.
-
-    `parameters`: classes x d int16 mantissas; for a collection, d flags that select features. `local`: (epochs, rate,
-    tau). `categories`: the number that a hashed answer may stand for, known to the host only.
-    """
+    """The question to a cohort: the fields of a ROUND (wire.md) but for the device and the round."""
 
     model: int
-    parameters: Sequence[int]
+    parameters: Sequence[
+        int
+    ]  # classes x d int16 mantissas of 2**exponent; to collect, d flags that select features
     exponent: int
     card: bytes
     k: int
-    batch: int = 0
-    local: tuple[int, ...] = (0, 0, 0)
+    batch: int = 0  # 0: all records
+    local: tuple[int, ...] = (0, 0, 0)  # epochs, rate and tau of local training
     classes: int = 1
-    range: int = 0
-    categories: int = 0
+    range: int = 0  # values are multiplied by 2**range
+    categories: int = 0  # that a hashed answer may stand for; no frame holds the number
 
 
 @dataclass(frozen=True)

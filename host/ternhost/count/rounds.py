@@ -74,19 +74,16 @@ class Answers:
 
 @dataclass(frozen=True)
 class CohortCounts:
-    """How often each symbol was reported for each coordinate: `counts` is d x card.symbols.
-
-    Hashed answers have only the number of reports that support each category (`supports`).
-    """
+    """How often each symbol was reported for each coordinate: `counts` is d x card.symbols."""
 
     card: cards.Card
     k: int
     counts: Counts
     reports: int
     question: Question
-    answers: Answers | None = None
+    answers: Answers | None = None  # where the reports of single devices are needed
     asked: int = 0
-    supports: Counts | None = None
+    supports: Counts | None = None  # of hashed answers: the reports that support each category
 
 
 @dataclass(frozen=True)

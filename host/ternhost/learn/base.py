@@ -122,9 +122,8 @@ Cohort = tuple[Question, Sequence[int] | Devices]
 
 
 class Learner:
-    """A subclass declares its `name`, the `command` that runs it, and its `Options` (a dataclass of `option` fields
-    with a `seed`). Its `__init__` sets the attributes below; the run makes costs, policies and boards from
-    `designs`."""
+    """A subclass declares its `name`, the `command` that runs it, and `Options`, a dataclass of `option` fields with a
+    `seed`. Its `__init__` sets the attributes below; the run makes costs, policies and boards from `designs`."""
 
     name: ClassVar[str]
     command: ClassVar[str]

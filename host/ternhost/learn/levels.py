@@ -112,7 +112,7 @@ def convert(counts: Counts, source: float, target: float, rng: np.random.Generat
 
 def estimate(of: Levels, counts: Counts, mu: float = 0.0, *, seed: int = 1) -> Floats:
     """Unbiased means of all values together, from counts (..., m, 2); nan without reports. A report is used at its
-    level and, with probability `mu` each, at every more private one, and weighs 1 / (1 + mu * such levels), so that
+    level and, with probability `mu` each, at every more private one. It then weighs 1 / (1 + mu * such levels), so that
     every value has the same weight."""
     if not 0 <= mu <= 1:
         raise UsageError(f"the share mu must be 0 to 1, not {mu}")

@@ -58,8 +58,7 @@ class Optimiser(Protocol):
 
 
 class Averaging:
-    """Projected gradient descent with polynomial-decay averaging (Shamir and Zhang, ICML 2013), weights of about
-    t**3."""
+    """Projected gradient descent whose iterate t weighs about t**3 in the average (Shamir and Zhang, ICML 2013)."""
 
     _POWER = 3.0
 
@@ -95,10 +94,9 @@ class Averaging:
 
     @staticmethod
     def automatic_rate(noise: Noise) -> float:
-        """After T steps of rate r the noise in w.x has a standard deviation of at most r sqrt(T d variance), for |x|**2
-        <= d. The rate lets it grow to a set share of the loss's scale: with n reports the path r T grows as sqrt(n),
-        and the size of a group hardly matters. It is capped where gradient descent without noise would begin to
-        overshoot."""
+        """After T steps of rate r, noise in w.x has a standard deviation of up to r sqrt(T d variance), if |x|**2 <= d.
+        The rate lets it grow to a set share of the loss's scale: with n reports the path r T grows as sqrt(n), and the
+        size of a group hardly matters. It is capped where gradient descent without noise would overshoot."""
         largest = 4 / (_CURVATURE[noise.model] * noise.dimension * noise.kept)
         if noise.variance <= 0:
             return largest

@@ -21,10 +21,10 @@ SLACKS = tuple(1e-8 * 2**k for k in range(29))
 def certified_table(
     levels: Sequence[int], rows: Callable[[float], Rows], epsilon: int, slacks: Sequence[float] = SLACKS
 ) -> bytes:
-    """Return the table card of `rows(target)`, the real rows at epsilon `target`, which keeps `epsilon` (micro).
+    """Return the table card of `rows(target)`, the real rows at epsilon `target`, that keeps `epsilon` (micro).
 
-    `levels` and rows are symmetric about 0: row i from the end is row i mirrored. Raises CardError if no slack
-    suffices.
+    `levels` and rows are symmetric about 0: row i from the end is row i mirrored. The first of `slacks` that suffices is
+    given up. Raises CardError if none does.
     """
     for slack in slacks:
         target = epsilon / MICRO - slack

@@ -88,7 +88,7 @@ _DEST = "mechanism_option_"  # prefix in a command's namespace, where an option 
 
 
 def add_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add the options of all mechanisms to `parser`, each once, after the command's own, which keep their names."""
+    """Add the options of all mechanisms to `parser`, each once. Call it after the command's own, which win."""
     known: dict[str, list[tuple[str, Option]]] = {}
     for name, mechanism in REGISTRY.items():
         for option in mechanism.options:

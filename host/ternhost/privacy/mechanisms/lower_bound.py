@@ -70,8 +70,7 @@ def _bound(epsilon: float, inputs: Array, dual: Array) -> tuple[float, Array]:
 
 
 def _programme(epsilon: float, inputs: Array, outputs: Array) -> tuple[float, Array, Array]:
-    """Solve for these inputs and outputs >= 0 and their mirror images: v, the outputs in use, and the dual rows w, a,
-    b."""
+    """Solve for inputs and outputs >= 0 and their mirror images: v, the outputs in use, and the dual rows w, a, b."""
     e = math.exp(epsilon)
     values = np.concatenate([-outputs, outputs])
     size, levels, count = len(outputs), len(values), len(inputs)
