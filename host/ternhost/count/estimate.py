@@ -152,8 +152,8 @@ def share_interval(share: float, n: int) -> tuple[float, float]:
 def frequency_law(card: Card, hashed: bool = False) -> tuple[float, float]:
     """The probabilities that a report supports the category of its sender, and any other category.
 
-    Both protocols are pure (Wang et al., USENIX Security 2017): generalised randomised response (a window card of window
-    1) and, with hashed categories (arithmetic.md), optimised local hashing. Raises ValueError for any other card.
+    Both protocols are pure (Wang et al., USENIX Security 2017): generalised randomised response (a window card with
+    W = 1) and, with hashed categories (arithmetic.md), optimised local hashing. Raises ValueError for any other card.
     """
     if card.shape != cards.WINDOW or card.window != 1:
         raise ValueError("frequencies need a window card of window 1")

@@ -39,8 +39,8 @@ PRIVACY = "privacy"
 def coordinates_by_rule(
     rule: str, epsilon: int, d: int, variance: Callable[[int], float] | None = None
 ) -> int:
-    """k in 1..d for an epsilon (micro): floor(epsilon / 2.5 + 0.6), the paper's floor(epsilon / 2.5), or that of the
-    least variance(k) / k, where variance(k) is that of one value. An estimate rests on about n k / d of n reports: its
+    """k in 1..d for an epsilon (micro): floor(epsilon / 2.5 + 0.6), the paper's floor(epsilon / 2.5), or the k of the
+    least variance(k) / k, with variance(k) of one of k values. An estimate rests on about n k / d of n reports: its
     variance, noise and sampling together, is d / (k n) times that of a value. Raises UsageError for another rule."""
     if rule not in K_RULES:
         raise UsageError(f"there is no rule {rule!r} for k", hint=f"one of: {', '.join(K_RULES)}")
@@ -219,12 +219,12 @@ class ReportDesign:
 
     card: cards.Card
     k: int
-    variance: float
+    variance: float  # of a value at 0
     mechanism: str
     epsilon: int
-    share: float = 1.0
-    tau: float | None = None
-    what: str = "coordinate"
+    share: float = 1.0  # of the devices
+    tau: float | None = None  # the safe range, in local training only
+    what: str = "coordinate"  # one value of the report
 
     @property
     def cost(self) -> int:

@@ -3,8 +3,8 @@
 Source: Shen et al., Entropy 2023, 25, 485; FedAvg: McMahan et al., AISTATS 2017. In a round a share gamma of the
 clients trains E epochs in batches of B (tern.local) and reports how far k of d weights have moved, as shares of tau. A
 card that is unbiased on [-1, 1] is unbiased on the scaled range, whichever mechanism it is; the paper's own is PDPM.
-The costs of a client's rounds add up (user level). Clients take shuffled turns, so that all take part equally often
-to within a round, and the cost is known before the run starts.
+A report costs a client k times its card's epsilon, and its reports add up (user level). Clients take shuffled turns, so
+that all take part equally often to within a round, and the cost is known before the run starts.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Parameters:
 
 
 def quantise(weights: npt.ArrayLike) -> Parameters:
-    """The parameters nearest to `weights`, cut to +-LARGEST_WEIGHT. Raises ValueError for one that is not finite."""
+    """The nearest to `weights`, cut to +-LARGEST_WEIGHT, at the finest exponent. Raises ValueError unless finite."""
     real = np.asarray(weights, np.float64)
     if not np.isfinite(real).all():
         raise ValueError("not a finite number")

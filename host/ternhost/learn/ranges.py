@@ -11,7 +11,8 @@ values and a card of variance V at 0, the error has these parts:
   mean m: a share exp(-tau / m) of them is clipped, and shrinks the signal together with the noise.
 - clipping: m exp(-tau / m) of a value, which cancels among records but for a share `_UNBALANCED` of it.
 - unequal classes: with a share p of positive labels, residuals of logistic and softmax regression are about p or 1 - p,
-  and are clipped unequally. `_class_error` is the square of the bias; it weighs `_FEATURE`, a feature's mean square.
+  and are clipped unequally. `_class_error` is the square of the bias. It weighs `_FEATURE`, the mean square of a
+  feature (a prior).
 
 A card's estimate of |x| tells m (`estimate.magnitude`); where it has none, each `SCOUTED`-th round is asked with a card
 that has. For LHP and any card of an epsilon of 1/4 or less, m is a prior. The constant feature's gradient tells p: its

@@ -153,7 +153,7 @@ class Trainer:
         self, mean: npt.ArrayLike, reports: npt.ArrayLike, tau: float = 1.0, kept: float = 1.0
     ) -> None:
         """End a round with its mean gradient (d; anything, nan included, where nobody reported) and the reports of each
-        coordinate. Every report moves the model equally: half of the expected ones make half a step. kept: see `Noise`."""
+        coordinate. Every report moves the model equally: half of those expected make half a step. kept: see `Noise`."""
         counts = np.asarray(reports, np.float64)
         gradient = np.where(counts > 0, np.asarray(mean, np.float64), 0.0)
         if not np.isfinite(gradient).all():

@@ -23,8 +23,8 @@ def certified_table(
 ) -> bytes:
     """Return the table card of `rows(target)`, the real rows at epsilon `target`, that keeps `epsilon` (micro).
 
-    `levels` and rows are symmetric about 0: row i from the end is row i mirrored. The first of `slacks` that suffices is
-    given up. Raises CardError if none does.
+    `levels` and rows are symmetric about 0: row i from the end is row i mirrored. The first of `slacks` that suffices
+    is given up. Raises CardError if none does.
     """
     for slack in slacks:
         target = epsilon / MICRO - slack
