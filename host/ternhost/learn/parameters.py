@@ -51,7 +51,7 @@ class Parameters:
 
 
 def quantise(weights: npt.ArrayLike) -> Parameters:
-    """The nearest to `weights`, cut to +-LARGEST_WEIGHT, at the finest exponent. Raises ValueError unless finite."""
+    """Quantise `weights`, cut to +-LARGEST_WEIGHT, at the finest exponent. Raises ValueError unless all are finite."""
     real = np.asarray(weights, np.float64)
     if not np.isfinite(real).all():
         raise ValueError("not a finite number")

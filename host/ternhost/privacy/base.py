@@ -75,7 +75,7 @@ def check_levels(levels: int | None, default: int, least: int, most: int) -> int
 
 
 def table(levels: Sequence[int], rows: Sequence[Sequence[int]]) -> bytes:
-    """Encode a table card: a row of counts a knot, each adding up to T. Raises CardError outside the format."""
+    """Encode a table card: a row of counts a knot, each adding up to T. Raises CardError out of the format's bounds."""
     knot_bits = (len(rows) - 2).bit_length()
     if len(rows) != (1 << knot_bits) + 1 or any(sum(row) != T or min(row) < 1 for row in rows):
         raise cards.CardError("rows are not 2**p + 1 rows of positive counts that add up to T")

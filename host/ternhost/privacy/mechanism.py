@@ -58,7 +58,7 @@ class Mechanism:
         raise UsageError(f"{self.name} has no option {flag(name)}", hint=f"it has {flags}")
 
     def chosen(self, options: Mapping[str, Any], use: str | None = None) -> dict[str, Any]:
-        """The `options` that change a design, plus those for `use` if it has none of these. Raises UsageError."""
+        """The `options` that change a design, and those for `use` if they replace none of these. Raises UsageError."""
         given = {name: value for name, value in options.items() if not self.option(name).means_nothing(value)}
         tuned = self.tuned.get(use, {}) if use is not None else {}
         named = {name for name, value in options.items() if value is not None}

@@ -15,7 +15,8 @@ A shuffler passes on the reports of n clients in random order, and nothing else.
 All X here have the mean 1 - e**epsilon, and the bound grows in convex order, that is with pi(t) = E[max(0, X - t)] at
 any t. So the largest pi over all pairs of inputs is that of an X which covers all of them, and reports of one of
 several coordinates, drawn at random, too. A pair of ratio at most p = e**e0 has b >= max(P, Q) / p. Splitting a symbol
-of ratio 1 to p into ratios 1 and p raises pi, so randomised response between two values is the worst mechanism.
+of ratio 1 to p into ratios 1 and p raises pi, and what is left, ratio 1 mixed with randomised response between two
+values, has the greatest pi where all is randomised response: this is the worst mechanism.
 
 Rounding is towards more: pi is computed in integers on a grid and interpolated, which is not below a convex function.
 A Fourier transform gives the law of the sum, tilted to mean 0 so that errors are relative to the result; it is raised

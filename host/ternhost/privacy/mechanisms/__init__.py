@@ -62,8 +62,8 @@ def design(
 ) -> Design:
     """Design the card of mechanism `name` at `epsilon` (or `epsilon_micro`), with `levels` outputs where it can choose.
 
-    `options` are the mechanism's own. Unless one is given, a mechanism that is tuned for `use` (GRADIENTS or VALUES)
-    takes the best for it. A shipped card replaces a slow design. Raises UsageError.
+    `options` are the mechanism's own. A mechanism that is tuned for `use` (GRADIENTS or VALUES) takes the best ones for
+    it, unless one of these is given. A shipped card replaces a slow design. Raises UsageError.
     """
     mechanism = REGISTRY.named(name)
     if (epsilon is None) == (epsilon_micro is None):
@@ -88,7 +88,7 @@ _DEST = "mechanism_option_"  # prefix in a command's namespace, where an option 
 
 
 def add_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add the options of all mechanisms to `parser`, each once. Call it after the command's own, which win."""
+    """Add the options of all mechanisms to `parser`, each once. Names that it has already stay the command's."""
     known: dict[str, list[tuple[str, Option]]] = {}
     for name, mechanism in REGISTRY.items():
         for option in mechanism.options:

@@ -40,7 +40,7 @@ class Composite:
 
     @property
     def epsilon(self) -> int:
-        """The least micro-epsilon that the card keeps for Q1.14 inputs; reals cost a little more. Raises CardError."""
+        """The least micro-epsilon that the card keeps for Q1.14 inputs; real ones cost more. Raises CardError."""
         claimed: int = cards.decode(self.to_bytes()).epsilon
         return claimed
 
