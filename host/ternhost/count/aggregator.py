@@ -1,9 +1,4 @@
-"""The aggregator: checks and counts the frames of devices.
-
-Its only input and output is the store: a driver passes it batches of frames with the time, and sends the frames that
-it returns. So one core serves serial ports and brokers, and is tested without either. A report is counted only after
-the store has committed it.
-"""
+"""Check and count the frames of devices. The store is the only input and output, so that any link can drive this."""
 
 from __future__ import annotations
 
@@ -106,7 +101,6 @@ class Aggregator:
         return self._keyring.by_device.keys()
 
     def key(self, device: int) -> bytes | None:
-        """The key of a device; None where it has none."""
         return self._keyring.by_device.get(device)
 
     def in_flight(self) -> list[int]:
@@ -122,10 +116,9 @@ class Aggregator:
         deadline: float | None = None,
         run: str | None = None,
     ) -> None:
-        """Open a round with a question to the devices of each cohort, and store it before a request is sent.
+        """Store and open a round, which `quorum` reports (default: all) or `deadline` seconds from `now` end.
 
-        `number` must be larger than any before. `quorum` reports (default: all) or `deadline` seconds from `now` end
-        it. Raises UsageError for a question that no frame can carry, and StorageError.
+        Numbers must ascend. Raises UsageError for a question that no frame can carry, and StorageError.
         """
         if number <= self._last:
             raise UsageError(f"round {number} is not after round {self._last}", hint="count rounds upwards")
@@ -149,11 +142,8 @@ class Aggregator:
         self._last = number
 
     def resume(self, now: float, run: str | None = None) -> list[int]:
-        """Continue the open rounds of the store with the reports accepted so far; return their numbers.
-
-        run: only the rounds of this run and those without a run. Deadlines start anew, since the duration of the
-        interruption is not known.
-        """
+        """Continue the stored open rounds (only those of `run` and of no run) and return their numbers. Deadlines start
+        anew, since the length of the interruption is unknown."""
         self._keyring = Keyring(self._store.keys())
         for stored in self._store.open_rounds():
             if run is not None and stored.run not in (None, run):
@@ -180,11 +170,9 @@ class Aggregator:
         return waiting
 
     def reports(self, number: int) -> int:
-        """The number of reports of an open round so far."""
         return self._rounds[number].reports
 
     def asked(self, number: int) -> int:
-        """The number of devices of an open round."""
         return len(self._rounds[number].members)
 
     def for_all(self, number: int) -> bool:
@@ -219,11 +207,8 @@ class Aggregator:
             round_.give_up(np.flatnonzero(round_.revoked))
 
     def accept(self, batch: Iterable[bytes], now: float) -> Accepted:
-        """Accept frames of devices in any order: commit the new reports, then count them.
-
-        Raises StorageError, and then has counted nothing of the batch: the devices send the same bytes again when they
-        are asked again. A report after the deadline of its round is late even before the call of `tick`.
-        """
+        """Commit the new reports among frames in any order, then count them. A report after its deadline is late even
+        before `tick`. Raises StorageError and then has counted nothing: devices repeat their bytes when asked again."""
         result = Accepted()
         # Rows of REPORTS frames, by round and by bytes of symbols.
         rows: dict[tuple[int, int], list[bytes]] = {}
@@ -335,10 +320,8 @@ class Aggregator:
         round_.give_up(places[places >= 0])
 
     def tick(self, now: float) -> list[RoundResult]:
-        """Close the rounds that have ended by now and return their results; further reports for them are late.
-
-        They stay open in the store until `Store.end_run_round`, so that a host that dies before resumes them.
-        """
+        """Close the rounds that have ended by now and return their results. In the store they stay open until
+        `Store.end_run_round`, so that a host that dies first resumes them."""
         ended = [(round_, how) for round_ in self._rounds.values() if (how := round_.ended(now))]
         for round_, _ in ended:
             del self._rounds[round_.number]

@@ -1,8 +1,4 @@
-"""Tags, coordinates and symbols of whole batches of reports.
-
-Each function equals its twin in the device library (frames.verify, coordinates.choose, host_frames.unpack) byte for
-byte, and is fast enough for hundreds of thousands of reports a second.
-"""
+"""Tags, coordinates and symbols of whole batches of reports, byte for byte equal to those of the device library."""
 
 from __future__ import annotations
 
@@ -55,10 +51,7 @@ def verify(questions: Bytes, number: int, devices: Bytes, packed: Bytes, tags: B
 
 
 def choose(questions: Bytes, d: int, k: int) -> vectorised.Array:
-    """The k of d coordinates that each device reports, ascending (n x k), by the digests of their questions (n x 32).
-
-    uint8 for d <= 256, else uint16.
-    """
+    """k of d coordinates (n x k, ascending) by the digests of questions (n x 32); uint8 for d <= 256, else uint16."""
     lanes = len(questions)
     kind = np.dtype("u1" if d <= 256 else "<u2")
     if k == d:

@@ -1,8 +1,7 @@
 """Counts of symbols -> unbiased means with confidence intervals.
 
-A round yields a count matrix for each card: `counts[i, j]` is how often symbol j was reported for coordinate i. Count
-matrices of one card merge by addition. A mean is over the reporters of its coordinate. The choice of coordinates
-depends on no data, so it estimates the mean of all devices without bias.
+`counts[i, j]` is how often symbol j was reported for coordinate i; matrices of one card merge by addition. The choice
+of coordinates depends on no data, so the mean over the reporters of one is unbiased for all devices.
 """
 
 from __future__ import annotations
@@ -40,11 +39,8 @@ _AT_ONCE = 1 << 21  # hashes in memory at a time
 
 @dataclass(frozen=True)
 class Estimate:
-    """Means of d coordinates in units of [-1, 1]; `nan` where there are no reports.
-
-    `low` and `high` bound a normal confidence interval (CONFIDENCE) from `standard_error`; `reports` is the number of
-    reports behind each mean. Means are not clamped, since that would bias them.
-    """
+    """Means of d coordinates in units of [-1, 1], nan without reports, with normal intervals (CONFIDENCE). They are not
+    clamped, since that would bias them."""
 
     mean: Floats
     standard_error: Floats
@@ -54,7 +50,6 @@ class Estimate:
 
     @classmethod
     def of(cls, mean: Floats, error: Floats, reports: Counts) -> Self:
-        """From the means, their standard errors and their reports."""
         return cls(mean, error, mean - _Z * error, mean + _Z * error, reports)
 
     def summary(self) -> dict[str, Any]:
@@ -85,13 +80,10 @@ def symbol_values(card: Card) -> Floats:
 
 @dataclass(frozen=True)
 class Magnitude:
-    """Estimates |x| from the reports of a card: the mean of `scores` over reported symbols is about the mean of |x|.
-
-    deviation: the largest standard deviation of the score of one report, over all x.
-    """
+    """Estimates |x| from reports: the mean of `scores` over reported symbols is about the mean of |x|."""
 
     scores: Floats
-    deviation: float
+    deviation: float  # the largest standard deviation of one report's score, over all x
 
 
 @lru_cache(maxsize=256)
@@ -117,12 +109,11 @@ def combine(
 ) -> Estimate:
     """Combine count matrices (d x card.symbols) of one or several cards by inverse variance (personalised budgets).
 
-    The weight of a cohort at a coordinate is its reports there over the card's worst-case variance: it depends on
-    no report's content, so the combination stays unbiased (for one population: cohorts must differ in
-    their budgets, not in their data). The interval covers the mean of the population that the reporters were drawn
-    from. Its variance is that of the sample; of fewer than 30 reports, or with `bound`, the card's worst-case second
-    moment (Var = V(x) + Var(x), at most that). tau: what the reporters' values were divided by, before they were
-    clipped to [-1, 1]; the means are multiplied by it. Raises ValueError for counts of another shape.
+    A cohort's weight at a coordinate is its reports there over the card's worst-case variance. It does not depend on
+    the content of reports, so the result is unbiased if cohorts differ in their budgets only. The interval covers the
+    mean of the population that the reporters were drawn from. Its variance is the sample's; below 30 reports, or with
+    `bound`, the card's worst-case second moment, which V(x) + Var(x) does not exceed. tau: the divisor of values before
+    they were clipped; means are multiplied by it. Raises ValueError for counts of another shape.
     """
     weights, means, variances, reports = [], [], [], []
     for card, counts in cohorts:
@@ -161,9 +152,8 @@ def share_interval(share: float, n: int) -> tuple[float, float]:
 def frequency_law(card: Card, hashed: bool = False) -> tuple[float, float]:
     """The probabilities that a report supports the category of its sender, and any other category.
 
-    In generalised randomised response (a window card with W = 1) a report supports the category that it names; with
-    hashed categories (arithmetic.md), all categories whose hash it names: optimised local hashing. Both are pure
-    protocols (Wang et al., USENIX Security 2017). Raises ValueError for any other card.
+    Both protocols are pure (Wang et al., USENIX Security 2017): generalised randomised response (a window card with
+    W = 1) and, with hashed categories (arithmetic.md), optimised local hashing. Raises ValueError for any other card.
     """
     if card.shape != cards.WINDOW or card.window != 1:
         raise ValueError("frequencies need a window card of window 1")
@@ -195,11 +185,10 @@ def supports(devices: npt.ArrayLike, symbols: Counts, number: int, buckets: int,
 
 
 def combine_frequencies(classes: Sequence[tuple[Card, npt.ArrayLike, int | None]]) -> Estimate:
-    """Unbiased frequencies of c categories from the reports of several classes of devices (personalised budgets).
+    """Unbiased frequencies of c categories from classes of devices (personalised budgets); nan without reports.
 
-    A class: its card, the number of reports that support each category, and the number of reports where categories were
-    hashed (None: they were not). Its weight is its reports over the variance of one report at a frequency of 0. nan
-    where there are no reports.
+    A class: its card, the reports that support each category, and the number of hashed reports (None: not hashed). Its
+    weight is its reports over the variance of one report at a frequency of 0.
     """
     mean, variance = np.zeros((2, len(np.asarray(classes[0][1]))))
     weight, reports = np.float64(0), 0

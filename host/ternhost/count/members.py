@@ -72,11 +72,7 @@ class Keyring:
 
 
 def pack_ids(devices: Devices) -> bytes:
-    """Pack device ids in their order into few bytes: consecutive ids take some hundred bytes, however many they are.
-
-    Format: their differences (modulo 2**32, the first to 0), all lowest bytes first, then the next ones, and so on,
-    deflated.
-    """
+    """Pack ids in order: differences modulo 2**32 (the first to 0), all lowest bytes first, and so on, deflated."""
     differences = np.diff(integers(devices), prepend=0).astype("<u4")
     planes = differences.view(np.uint8).reshape(-1, 4).T.tobytes()
     deflate = zlib.compressobj(1, strategy=zlib.Z_RLE)

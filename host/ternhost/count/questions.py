@@ -17,23 +17,20 @@ _BODY_AT = 5  # a ROUND frame is `type u8 | device u32 | body | tag`
 
 @dataclass(frozen=True)
 class Question:
-    """The question to a cohort: the fields of a ROUND (wire.md) but for the device and the round.
-
-    `parameters` are classes x d int16 mantissas of `2**exponent`; for a collection, d flags that select features.
-    `batch` 0 means all records; `local` is (epochs, rate, tau) for local training; values are multiplied by 2**`range`.
-    `categories`: the number that a hashed answer may stand for; only the host uses it, and no frame holds it.
-    """
+    """The question to a cohort: the fields of a ROUND (wire.md) but for the device and the round."""
 
     model: int
-    parameters: Sequence[int]
+    parameters: Sequence[
+        int
+    ]  # classes x d int16 mantissas of 2**exponent; to collect, d flags that select features
     exponent: int
     card: bytes
     k: int
-    batch: int = 0
-    local: tuple[int, ...] = (0, 0, 0)
+    batch: int = 0  # 0: all records
+    local: tuple[int, ...] = (0, 0, 0)  # epochs, rate and tau of local training
     classes: int = 1
-    range: int = 0
-    categories: int = 0
+    range: int = 0  # values are multiplied by 2**range
+    categories: int = 0  # that a hashed answer may stand for; no frame holds the number
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,6 @@ def decode_body(body: bytes) -> frames.Round:
 
 
 def question_of(request: frames.Round) -> Question:
-    """The question of a decoded ROUND."""
     collects = wire.VALUES <= request.model <= wire.CATEGORIES
     return Question(
         request.model,

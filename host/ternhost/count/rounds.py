@@ -28,10 +28,7 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Cohort:
-    """The devices of a round that get the same question.
-
-    `body` is the part of the ROUND frame between the device and the tag, from which the frames are built.
-    """
+    """Devices of a round with the same question; `body` is its ROUND frame between the device and the tag."""
 
     body: bytes
     devices: Sequence[int] | Integers
@@ -77,29 +74,21 @@ class Answers:
 
 @dataclass(frozen=True)
 class CohortCounts:
-    """How often each symbol was reported for each coordinate: `counts` is d x card.symbols, from `reports` reports of
-    `asked` devices.
-
-    `answers`: the reports of single devices, where they are needed; of hashed answers only the number that supports
-    each category (`supports`).
-    """
+    """How often each symbol was reported for each coordinate: `counts` is d x card.symbols."""
 
     card: cards.Card
     k: int
     counts: Counts
     reports: int
     question: Question
-    answers: Answers | None = None
+    answers: Answers | None = None  # where the reports of single devices are needed
     asked: int = 0
-    supports: Counts | None = None
+    supports: Counts | None = None  # of hashed answers: the reports that support each category
 
 
 @dataclass(frozen=True)
 class Tally:
-    """The stored counts of a cohort with `asked` devices and `reports` reports.
-
-    body: the part of its ROUND frame between the device and the tag. counts: d x symbols, as in CohortCounts.
-    """
+    """The stored counts (d x symbols) of a cohort; `body` is that of `Cohort`."""
 
     body: bytes
     asked: int
@@ -199,23 +188,15 @@ class CohortInFlight:
         self.reports += len(cells)
 
     def result(self) -> CohortCounts:
-        """The counts so far."""
         counts = self.counts.reshape(self.d, self.card.symbols).copy()
         return CohortCounts(self.card, self.k, counts, self.reports, self.question, asked=self._devices)
 
 
 class RoundInFlight:
-    """An open round: its devices, their questions, and who has answered.
-
-    The place of a device is its index in `members`. By place, `answers` is the state of its request and `cohort_at` its
-    cohort.
-    """
+    """An open round. A device's place is its index in `members`; `answers` and `cohort_at` are ordered by place."""
 
     def __init__(self, stored: Round, now: float, keyring: Keyring) -> None:
-        """keyring: the current one; a new key of a device is valid from the next round on.
-
-        Raises ValueError where a device is named twice.
-        """
+        """A new key of a device is valid from the next round on. Raises ValueError where a device is named twice."""
         self.number = stored.number
         self.quorum = stored.quorum
         self.ends = None if stored.deadline is None else now + stored.deadline
@@ -271,7 +252,6 @@ class RoundInFlight:
         return None
 
     def result(self, ended: str) -> RoundResult:
-        """The result of the round."""
         return RoundResult(
             self.number,
             ended,

@@ -1,13 +1,10 @@
-"""Questions for the attributes of a client: Algorithm 6 (Zhao et al., IEEE IoT J. 8, 2021), k of d at epsilon / k each.
+"""Algorithm 6 (Zhao et al., IEEE IoT J. 8, 2021): a client reports k of its d attributes, each at epsilon / k.
 
-A question is for attributes of one kind: numbers, or categories of one card. So the clients are divided among the
-kinds, each in proportion to the attributes that it has, by public randomness; a client tells k of those of its kind,
-with the whole budget. With k = 1 that is what the paper does: one of the d attributes, each as likely as any other.
-With k > 1 the k attributes of a client are of one kind, where the paper's are of any; each attribute has as many
-reports as there. A kind of fewer than k attributes asks for those, each at more of the budget.
-
-Categories are perturbed by generalised randomised response, or, where there are many, by optimised local hashing (Wang
-et al., USENIX Security 2017): whichever has less variance for categories that are equally frequent.
+A question covers one kind of attribute: numbers, or categories of one card. Public randomness divides the clients among
+the kinds in proportion to their attributes. So for k > 1 the attributes of a client are of one kind, where the paper
+mixes kinds; each attribute has as many reports. A kind of fewer than k attributes gives each more of the budget.
+Categories are perturbed by generalised randomised response or optimised local hashing (Wang et al., USENIX Security
+2017), whichever has less variance where categories are equally frequent.
 """
 
 from __future__ import annotations
@@ -30,9 +27,7 @@ from ternhost.privacy.base import MICRO
 
 @dataclass(frozen=True)
 class Part:
-    """Attributes of one question: their columns in a record, the number of categories of each (0: they are numbers),
-    whether these are hashed, and the design of a report.
-    """
+    """Attributes of one question: their columns in a record, and the number of categories of each (0: numbers)."""
 
     name: str
     columns: tuple[int, ...]

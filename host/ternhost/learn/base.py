@@ -1,8 +1,6 @@
-"""A learner: it asks devices a question in each round, and learns from the counts of their answers.
-
-It is pure: no clock, no input or output. Its state fits in a small JSON object, so that a run can stop at any line and
-go on. Devices fall into classes, each with a card of its own: those are the cohorts of a round.
-"""
+"""A learner asks devices a question in each round and learns from the counts of their answers. It is pure (no clock, no
+input or output), and its state is a small JSON object, so that a run can stop at any line and go on. Devices fall into
+classes, each with a card of its own: the cohorts of a round."""
 
 from __future__ import annotations
 
@@ -39,18 +37,13 @@ def take(devices: Sequence[int] | Devices, clients: Indices) -> Devices:
 
 @dataclass(frozen=True)
 class Population:
-    """The clients that a learner can ask.
+    """The clients that a learner can ask."""
 
-    clients: how many there are (None: as many as it needs). most: how many it makes where nobody names a number.
-    schedule: of a fleet that is served. devices: how many there are when it begins. knows_records: the host knows what
-    they hold.
-    """
-
-    clients: int | None = None
-    most: int | None = None
-    schedule: Schedule | None = None
-    devices: int = 0
-    knows_records: bool = True
+    clients: int | None = None  # None: as many as the learner needs
+    most: int | None = None  # how many a learner makes where nobody names a number
+    schedule: Schedule | None = None  # of a fleet that is served
+    devices: int = 0  # at the beginning
+    knows_records: bool = True  # the host knows what clients hold
 
     def require_enough(self, wanted: int | None, there: int, what: str, hint: str) -> None:
         """Raise UsageError where a learner wants more than the clients that are `there`."""
@@ -129,11 +122,8 @@ Cohort = tuple[Question, Sequence[int] | Devices]
 
 
 class Learner:
-    """Asks devices a question in each round, and learns from the counts of their answers.
-
-    A subclass declares its `name`, the `command` that runs it, and its `Options` (a dataclass of `option` fields with a
-    `seed`). Its `__init__` sets the attributes below; the run makes costs, policies and boards from `designs`.
-    """
+    """A subclass declares its `name`, the `command` that runs it, and `Options`, a dataclass of `option` fields with a
+    `seed`. Its `__init__` sets the attributes below; the run makes costs, policies and boards from `designs`."""
 
     name: ClassVar[str]
     command: ClassVar[str]
@@ -158,10 +148,7 @@ class Learner:
         raise NotImplementedError
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
-        """The questions of the next round, and the devices that each is for.
-
-        devices: of the run; client i is the i-th of them.
-        """
+        """The next round's questions, each with its devices. Client i is the i-th of `devices`, those of the run."""
         raise NotImplementedError
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
@@ -177,10 +164,7 @@ class Learner:
         raise NotImplementedError
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """The result of the run, for JSON, beside what every run says.
-
-        history: an entry a round, to which more may be added.
-        """
+        """The learner's part of a run's result, for JSON. history: an entry a round, to which more may be added."""
         raise NotImplementedError
 
     @classmethod

@@ -1,9 +1,5 @@
-"""Means and frequencies of what the clients of a fleet hold, by Algorithm 6 or by HierA.
-
-Algorithm 6 (Zhao et al., IEEE IoT J. 8, 2021): every client reports k of its attributes, chosen at random, each at
-epsilon / k (attributes.py). Where the paper scales a sum by d / k, the means here divide by the number of reports that
-an attribute really had. HierA (levels.py): every client reports level and sign of one attribute.
-"""
+"""Means and frequencies of what clients hold, by Algorithm 6 (attributes.py) or HierA (levels.py). Means divide by the
+number of reports that an attribute really had; the paper of Algorithm 6 scales a sum by d / k."""
 
 from __future__ import annotations
 
@@ -48,8 +44,6 @@ _COMMON = 5  # and categories of each
 
 @dataclass(frozen=True)
 class Options(Mechanised, LevelOptions):
-    """Options of collecting."""
-
     ONLY_WITH: ClassVar[Mapping[str, tuple[str, str]]] = {
         **dict.fromkeys(("budgets", "mu"), ("method", HIERA)),
         **dict.fromkeys(
@@ -77,10 +71,8 @@ class Options(Mechanised, LevelOptions):
 
 
 def load(name: str) -> tuple[Table, int]:
-    """The attributes of a data set: those of its table if it has one, else its features but for the constant.
-
-    Also how many features are before them in the records that `tern up --dataset` makes: the constant one, or none.
-    """
+    """The attributes of a data set (its table, else its features without the constant), and the number of features
+    before them in the records of `tern up --dataset`: the constant one, or none."""
     kind, _, path = name.partition(":")
     if name in datasets.TABLES:
         return datasets.TABLES[name](), 0

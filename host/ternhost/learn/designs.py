@@ -21,8 +21,7 @@ from ternhost.privacy.base import MICRO, parse_epsilon, single_valued
 from ternhost.privacy.cards import load
 
 # How many of d coordinates a device reports, each at epsilon / k. "variance" takes values that are spread evenly over
-# [-1, 1], a prior where nothing is known, and the card that is used. Gradients are small, but once they are scaled to
-# their range they are spread, too. `tern experiment coordinates` measures the rules.
+# [-1, 1], as gradients are once they are scaled to their range. `tern experiment coordinates` measures the rules.
 VARIANCE = "variance"
 K_RULES = (VARIANCE, "wide", "paper")
 K_RULE_HELP = (
@@ -40,12 +39,9 @@ PRIVACY = "privacy"
 def coordinates_by_rule(
     rule: str, epsilon: int, d: int, variance: Callable[[int], float] | None = None
 ) -> int:
-    """k in 1..d for an epsilon in micro-epsilon: floor(epsilon / 2.5 + 0.6), the paper's floor(epsilon / 2.5), or what
-    has the least variance(k) / k, where variance(k) is that of one of k values.
-
-    An estimate rests on the reports that a coordinate really had, about n k / d of n: its variance is d / (k n) times
-    that of a value, noise and sampling together. Raises UsageError for another rule.
-    """
+    """k in 1..d for an epsilon (micro): floor(epsilon / 2.5 + 0.6), the paper's floor(epsilon / 2.5), or the k of the
+    least variance(k) / k, with variance(k) of one of k values. An estimate rests on about n k / d of n reports: its
+    variance, noise and sampling together, is d / (k n) times that of a value. Raises UsageError for another rule."""
     if rule not in K_RULES:
         raise UsageError(f"there is no rule {rule!r} for k", hint=f"one of: {', '.join(K_RULES)}")
     if rule == VARIANCE:
@@ -219,18 +215,16 @@ def shares(text: str) -> list[tuple[str, float]]:
 
 @dataclass(frozen=True)
 class ReportDesign:
-    """A report of a class of devices: k symbols of `card`, which may cost `epsilon` (micro); the variance of a value at
-    0; the class's share of the devices, and its safe range `tau` (None but for local training). what: one value of it.
-    """
+    """A report of a class of devices: k symbols of `card`, which may cost `epsilon` (micro)."""
 
     card: cards.Card
     k: int
-    variance: float
+    variance: float  # of a value at 0
     mechanism: str
     epsilon: int
-    share: float = 1.0
-    tau: float | None = None
-    what: str = "coordinate"
+    share: float = 1.0  # of the devices
+    tau: float | None = None  # the safe range, in local training only
+    what: str = "coordinate"  # one value of the report
 
     @property
     def cost(self) -> int:
@@ -264,8 +258,8 @@ class ReportDesign:
 
 
 def class_of(devices: npt.ArrayLike, parts: Sequence[float], seed: int) -> Indices:
-    """The class of each device, in these shares: by its id and the seed alone, so that it is the same in every round
-    and every run, whoever else joins. (The finaliser of SplitMix64, as a hash.)"""
+    """The class of each device, in these shares, by a hash (the finaliser of SplitMix64) of its id and the seed alone:
+    it is the same in every round and every run, whoever else joins."""
     ids = np.asarray(devices, np.uint64)
     if len(parts) == 1:
         return np.zeros(len(ids), np.int64)

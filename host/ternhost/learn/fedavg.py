@@ -1,13 +1,10 @@
-"""PLDP-FL: federated averaging of perturbed models, each client with a safe range and an epsilon of its own.
+"""PLDP-FL: federated averaging of perturbed models, each client with a safe range tau and an epsilon of its own.
 
 Source: Shen et al., Entropy 2023, 25, 485; FedAvg: McMahan et al., AISTATS 2017. In a round a share gamma of the
-clients starts at the model, trains E local epochs in batches of B (tern.local), and reports k of its d weights: how
-far each has moved, as a share of the client's safe range tau, through a card at the client's epsilon. A card unbiased
-on [-1, 1] is unbiased on the range scaled by tau, whichever mechanism it is; the paper's own is PDPM.
-
-What composes: a report costs a client k times its card's epsilon, and the rounds that it takes part in add up (user
-level). Clients are dealt in shuffled turns, so that none takes part more often than any other by more than a round,
-and the cost is known before the run starts.
+clients trains E epochs in batches of B (tern.local) and reports how far k of d weights have moved, as shares of tau. A
+card that is unbiased on [-1, 1] is unbiased on the scaled range, whichever mechanism it is; the paper's own is PDPM.
+A report costs a client k times its card's epsilon, and its reports add up (user level). Clients take shuffled turns, so
+that all take part equally often to within a round, and the cost is known before the run starts.
 """
 
 from __future__ import annotations
@@ -64,8 +61,6 @@ MODES: dict[str, tuple[Choice, ...]] = {
 
 @dataclass(frozen=True)
 class Options(Mechanised, LearningOptions):
-    """Options of FedAvg."""
-
     clients: int = option(
         0, "clients altogether", group=_AVERAGE, metavar="N", shown="all, on boards at most 1000"
     )

@@ -1,8 +1,4 @@
-"""LDP-FedSGD: groups of devices, a gradient of each device, one step of the model a group.
-
-Source: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7. A planned run asks every client once; a fleet that is served is
-asked round after round.
-"""
+"""LDP-FedSGD (Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7): each group of devices makes one step of the model."""
 
 from __future__ import annotations
 

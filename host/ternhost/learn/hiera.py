@@ -1,8 +1,7 @@
-"""HierA in training: FedSGD whose gradients are reported by LHP, as level and sign, and estimated by HierA.
+"""HierA in training (levels.py): FedSGD whose gradients are reported by LHP, as level and sign.
 
-Source: Hao, Wu, Wan, Sensors 2023, 23, 1115; see levels.py. In the paper the level is that of the attribute that a
-coordinate belongs to. A device takes it from what it reports, the gradient there, since its card is certified for level
-and sign of one number; `tern experiment hiera` has the paper's, which costs more, beside it.
+In the paper (Hao, Wu, Wan, Sensors 2023, 23, 1115) the level is that of a coordinate's attribute, which costs more.
+Here it is that of the gradient, since the card is certified for level and sign of one number.
 """
 
 from __future__ import annotations
@@ -57,8 +56,6 @@ class Options(LevelOptions, GroupOptions):
 
 
 class HierA(FedSGD):
-    """FedSGD by LHP's reports."""
-
     name = "hiera"
     Options = Options
 

@@ -1,10 +1,8 @@
 """Protected inference over a fleet: every client classifies a record of its own and reports once, under exact noise.
 
-What it reports is the vector of its class probabilities under Laplace noise, which shows clusters and how sure they
-are; or, by randomised response, its label, the class of the largest one, which is far more accurate for its epsilon.
-
-The host trains the classifier on training records; clients that tern fills hold the held-out ones, so that their
-results can be compared with those without noise. What other boards hold, the host does not know.
+It reports either its class probabilities under Laplace noise, which show clusters and certainty, or its label by
+randomised response, which is far more accurate for its epsilon. Clients that tern fills hold the held-out records, so
+that their results can be compared with those without noise.
 """
 
 from __future__ import annotations
@@ -53,10 +51,7 @@ _CLIENTS = 1000  # by default, as in MindSpore
 
 @dataclass(frozen=True)
 class Options:
-    """Options of protected inference: `epsilon` is the true one and replaces `laplace_eval_eps`, which is MindSpore's;
-    so are those of `cluster_client_num` (0: 1000, or all clients where they are fewer), `eval_type` and
-    `privacy_eval_type`.
-    """
+    """Options of protected inference. The true `epsilon` replaces MindSpore's `laplace_eval_eps`."""
 
     dataset: str = option(
         "iris",
@@ -129,8 +124,7 @@ class Options:
     def classes(self) -> list[tuple[int, float]]:
         """(true epsilon of a result in micro-epsilon, share) of each class of clients. Raises UsageError.
 
-        MindSpore adds noise of scale 1 / laplace_eval_eps as if a vector could change by 1; in L1 norm it can change by
-        2, so that the true epsilon is twice that.
+        MindSpore's noise of scale 1 / laplace_eval_eps assumes a change of 1 in L1 norm. It can be 2: epsilon doubles.
         """
         if self.epsilons is not None:
             return [(parse_epsilon(epsilon), share) for epsilon, share in shares(self.epsilons)]

@@ -1,9 +1,4 @@
-"""Judges models: figures on held-out records, their intervals, and those of the answer that knows no features.
-
-Two classes are judged by accuracy, AUC (the probability that a record of the one class has a higher score than one of
-the other) and, of models whose scores are probabilities, log-loss; more classes by accuracy and log-loss; numbers by
-the mean squared error.
-"""
+"""Judge models by figures on held-out records, with intervals, beside the answer that knows no features."""
 
 from __future__ import annotations
 
@@ -89,10 +84,8 @@ def _each(name: str, z: Floats, labels: Floats) -> npt.NDArray[Any]:
 
 
 def _auc(z: Floats, positive: npt.NDArray[np.bool_]) -> float:
-    """The share of pairs of a positive and a negative record whose scores are in that order; ties count half.
-
-    Scores are told apart in _STEPS steps of their range: counting takes a fifth of the time that sorting takes.
-    """
+    """The share of pairs of a positive and a negative record whose scores are in that order; ties count half. Scores
+    are rounded to _STEPS steps of their range, since counting takes a fifth of the time of sorting."""
     least = z.min()
     step = ((z - least) * ((_STEPS - 1) / ((z.max() - least) or 1))).astype(np.int64)
     low, high = np.bincount(step + _STEPS * positive, minlength=2 * _STEPS).reshape(2, _STEPS)
@@ -101,11 +94,8 @@ def _auc(z: Floats, positive: npt.NDArray[np.bool_]) -> float:
 
 
 def intervals(dataset: Dataset, model: int, weights: Floats) -> dict[str, list[float]]:
-    """The 95 % confidence intervals of `figures`, for records like the held-out ones: they tell how far their number
-    lets the model be judged, not what another run would give.
-
-    Wilson's for accuracy, Newcombe's for AUC, and the normal one for means of losses.
-    """
+    """The 95 % confidence intervals of `figures`, for records like the held-out ones and not for other runs: Wilson's
+    for accuracy, Newcombe's for AUC, and the normal one for mean losses."""
     features, labels = dataset.judged
     z = scores(features, weights)
     return {name: list(_interval(name, z, labels)) for name in measures(dataset, model)}
@@ -135,11 +125,8 @@ def _interval(name: str, z: Floats, labels: Floats) -> tuple[float, float]:
 
 
 def auc_interval(auc: float, positive: int, negative: int) -> tuple[float, float]:
-    """The 95 % confidence interval of an AUC that was seen on so many records of the two classes.
-
-    It inverts Hanley and McNeil's variance, as Wilson's does that of a share, so that it stays right for few records
-    and within [0, 1]. Source: Newcombe, Statistics in Medicine 25, 2006, method 5.
-    """
+    """The 95 % confidence interval of an AUC on these numbers of records (Newcombe, Statistics in Medicine 25, 2006,
+    method 5). It inverts Hanley and McNeil's variance, so that it stays valid for few records and within [0, 1]."""
     n = (positive + negative) / 2 - 1
 
     def bound(far: float) -> float:

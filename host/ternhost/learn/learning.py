@@ -176,10 +176,8 @@ class Learning(Learner):
         }
 
     def optimum(self) -> Floats:
-        """The same kind of model without privacy: fitted to all training records, with the same regularisation.
-
-        Local training has none; some is needed, or records that a line separates have no optimum.
-        """
+        """The same kind of model without privacy, fitted to all training records with the same regularisation. Local
+        training has none, but without any, records that a line separates have no optimum."""
         assert self.dataset is not None
         regularisation = getattr(self.options, "regularisation", TrainingPlan.regularisation)
         return optimum(self._trainer.plan.model, self.dataset, regularisation)

@@ -1,15 +1,15 @@
-"""HierA: hierarchical aggregation of values whose ranges have privacy levels of their own.
+"""HierA (Hao, Wu, Wan, Sensors 2023, 23, 1115): ranges of values have privacy levels of their own. Corrections:
 
 Source: Hao, Wu, Wan, Sensors 2023, 23, 1115, with these corrections:
 
 - A report tells a level and a sign, and both depend on the value. Their joint loss is larger than the largest of the
   budgets, which the paper states. `Composite.epsilon` is the true one, computed exactly from the integers of the cards.
 - Step 5 counts reports that were converted to several levels several times, which biases the mean towards the less
-  private ranges. Here every report weighs as much as any other whatever its level (`estimate`).
-- Clamping the result biases small samples: nothing is clamped here.
+  private ranges. Here every report has the same weight (`estimate`).
+- Nothing is clamped, since that biases small samples.
 
-Converting a report to a more private level (PLC) adds noise to what is known already, so that the mean of the reports
-as they are (`mu` = 0) has the least variance. `mu` is the share of reports reused that way.
+Converting a report to a more private level (PLC) adds noise, so that the variance is least for `mu` = 0, the share of
+reports that are reused that way.
 """
 
 from __future__ import annotations
@@ -46,11 +46,8 @@ def proportions_of(text: str) -> tuple[float, ...]:
 
 
 def convert(counts: Counts, source: float, target: float, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """PLC: make reports (..., 2) of a level into such of a more private one, by flipping signs.
-
-    A level is given by the value of its sign (Duchi's C = 1 / (2p - 1)); target >= source. The paper's flip
-    probability 1 - q is (p_i - p_j) / (2 p_i - 1).
-    """
+    """PLC: turn reports (..., 2) of a level into those of a more private one by flipping signs. A level is the value of
+    its sign (Duchi's C = 1 / (2p - 1)); target >= source. The paper's flip probability is (p_i - p_j) / (2 p_i - 1)."""
     flip = (1 - source / target) / 2
     flipped = rng.binomial(counts, flip)
     moved: npt.NDArray[np.int64] = counts - flipped + flipped[..., ::-1]

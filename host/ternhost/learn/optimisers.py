@@ -1,8 +1,4 @@
-"""Optimisers: how a model moves along an estimated gradient, and which model counts in the end.
-
-An optimiser has `weights`, where the next gradient is taken, and `model`, what has been learnt. Each says what
-learning rate suits the noise of a run (`Noise`) where nobody names one.
-"""
+"""Optimisers: how `weights`, where the next gradient is taken, move, and which `model` counts in the end."""
 
 from __future__ import annotations
 
@@ -28,16 +24,13 @@ _NOISE = {LINEAR: 0.2, LOGISTIC: 2.0, SVM: 2.0, SOFTMAX_GRADIENT: 2.0}
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise of a run: its model, d, rounds, and the variance of a coordinate of a gradient.
-
-    kept: the share of the loss's curvature that is left where devices clip their gradients.
-    """
+    """The noise of a run."""
 
     model: int
     dimension: int
     rounds: int
-    variance: float
-    kept: float = 1.0
+    variance: float  # of a coordinate of a gradient
+    kept: float = 1.0  # the share of the loss's curvature that is left where devices clip their gradients
 
 
 class Optimiser(Protocol):
@@ -65,8 +58,7 @@ class Optimiser(Protocol):
 
 
 class Averaging:
-    """Projected gradient descent with polynomial-decay averaging (Shamir and Zhang, ICML 2013): the model that counts
-    is an average of all iterates in which the later ones weigh more, iterate t about t**3."""
+    """Projected gradient descent whose iterate t weighs about t**3 in the average (Shamir and Zhang, ICML 2013)."""
 
     _POWER = 3.0
 
@@ -102,11 +94,9 @@ class Averaging:
 
     @staticmethod
     def automatic_rate(noise: Noise) -> float:
-        """After T steps of rate r the noise in w.x has a standard deviation of at most r sqrt(T d variance), for
-        |x|**2 <= d. The rate lets that grow to a set share of the loss's own scale, so that with n reports altogether
-        the length of the path, r T, grows as sqrt(n), the noise against it shrinks, and the size of a group hardly
-        matters. It is capped where gradient descent without noise would begin to overshoot.
-        """
+        """After T steps of rate r, noise in w.x has a standard deviation of up to r sqrt(T d variance), if |x|**2 <= d.
+        The rate lets it grow to a set share of the loss's scale: with n reports the path r T grows as sqrt(n), and the
+        size of a group hardly matters. It is capped where gradient descent without noise would overshoot."""
         largest = 4 / (_CURVATURE[noise.model] * noise.dimension * noise.kept)
         if noise.variance <= 0:
             return largest

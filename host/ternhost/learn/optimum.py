@@ -17,10 +17,7 @@ _VERSION = 1  # of losses.py: count up to fit anew what is in the cache
 
 
 def optimum(model: int, dataset: Dataset, regularisation: float) -> Floats:
-    """The weights (d, or classes * d) of the least mean loss over the training records, from the cache if it has them.
-
-    regularisation: half of it times the sum of the squared weights is added, as in training.
-    """
+    """The weights (d, or classes * d) of the least mean loss plus regularisation / 2 times their squares, cached."""
     fitted = f"{_VERSION} {model} {regularisation!r} {dataset.features.shape} {len(dataset.classes)}".encode()
     key = hashlib.sha256(fitted)
     for part in (dataset.features, dataset.labels, dataset.held_out):

@@ -51,10 +51,7 @@ class Parameters:
 
 
 def quantise(weights: npt.ArrayLike) -> Parameters:
-    """The parameters nearest to `weights` with the finest exponent that holds them all.
-
-    Weights beyond +-LARGEST_WEIGHT are cut to it. Raises ValueError for one that is not finite.
-    """
+    """Quantise `weights`, cut to +-LARGEST_WEIGHT, at the finest exponent. Raises ValueError unless all are finite."""
     real = np.asarray(weights, np.float64)
     if not np.isfinite(real).all():
         raise ValueError("not a finite number")

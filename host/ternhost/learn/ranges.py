@@ -1,25 +1,23 @@
-"""The range of a round, tau: how much of [-1, 1] the values need that devices report, chosen by what the reports tell.
+"""The range of a round, tau: how much of [-1, 1] the reported values need, chosen by what the reports tell.
 
-A card spans [-1, 1], and most gradients are small. A round of range tau = 2**-r has each device multiply its values by
-2**r and clip them before they go through the card; the host divides the estimate by 2**r. The noise's variance falls by
-4**r. What is clipped is lost, and leaves a bias that more reports do not remove. Privacy is that of the card,
-whatever the range: it is certified for every input in [-1, 1], and the range depends only on what was reported before.
+With tau = 2**-r each device multiplies its values by 2**r and clips them before the card; the host divides the estimate
+by 2**r. The noise's variance falls by 4**r, but clipping leaves a bias that more reports do not remove. Privacy is that
+of the card: it is certified for every input in [-1, 1], and the range depends only on earlier reports.
 
-Chosen is the largest tau whose expected squared error, noise and bias, is within a fifth of the least. Of n reports
-of k of d values, with a card of variance V at 0:
+The choice is the largest tau whose expected squared error is within a fifth of the least. With n reports of k of d
+values and a card of variance V at 0, the error has these parts:
 
-- noise: (d**2 V / (k n)) (tau / (1 - exp(-tau / m)))**2, summed over the values. m is their mean size, and sizes are
-  taken to be exponential: a share exp(-tau / m) of them is clipped, and shrinks the signal together with the noise.
-- what is clipped of one value, m exp(-tau / m), cancels among records but for a share `_UNBALANCED` of it.
-- logistic and softmax regression have residuals of two sizes: with a share p of positive labels, about p for the
-  others and 1 - p for them. Clipping treats the classes unequally; `_class_error` is the square of what the bias
-  then moves. It counts less than the noise by `_FEATURE`, the mean square of a feature (a prior).
+- noise: (d**2 V / (k n)) (tau / (1 - exp(-tau / m)))**2, summed over the values. Sizes are taken to be exponential with
+  mean m: a share exp(-tau / m) of them is clipped, and shrinks the signal together with the noise.
+- clipping: m exp(-tau / m) of a value, which cancels among records but for a share `_UNBALANCED` of it.
+- unequal classes: with a share p of positive labels, residuals of logistic and softmax regression are about p or 1 - p,
+  and are clipped unequally. `_class_error` is the square of the bias. It weighs `_FEATURE`, the mean square of a
+  feature (a prior).
 
-Most cards have an estimate of |x|, which tells m (`estimate.magnitude`); of one that has none, as of two outputs, each
-`SCOUTED`-th round is asked with a card that has. LHP's levels tell nothing of it, nor does any card of an epsilon of
-1/4 or less: there m is a prior. The constant
-feature's gradient tells p: at a model of 0 its mean is 1/2 - p, and where both sizes are clipped tau (1 - 2 p). Else
-the features' means blur it, so that early rounds are believed beside all of them.
+A card's estimate of |x| tells m (`estimate.magnitude`); where it has none, each `SCOUTED`-th round is asked with a card
+that has. For LHP and any card of an epsilon of 1/4 or less, m is a prior. The constant feature's gradient tells p: its
+mean is 1/2 - p at a model of 0, and tau (1 - 2 p) where both sizes are clipped. Otherwise the features' means blur it,
+so that early rounds are believed beside all of them.
 """
 
 from __future__ import annotations
@@ -84,10 +82,8 @@ class Ranges:
         variance: float,
         fixed: int | None = None,
     ) -> None:
-        """For a run of so many rounds that brings so many reported values of a card of this variance at 0.
-
-        values: how many a device computes, those of all `classes`. fixed: the range of all rounds.
-        """
+        """For a run of so many reported values of a card of this variance at 0. values: how many a device computes,
+        those of all `classes`. fixed: the range of all rounds."""
         self._fixed = fixed
         self._noise = values**2 * variance / values_reported
         self._variance = variance
@@ -151,8 +147,7 @@ class Ranges:
         share = (negative - mean) / (negative + positive) - 0.5
         noise = self._variance / reports * (tau / (negative + positive)) ** 2
         self._always.add(share, noise)
-        # What the means of the features change of that is unknown, and alike in all rounds: with weights, a round tells
-        # little more than those before.
+        # The unknown effect of the features' means is alike in all rounds; with weights, later rounds tell little more.
         unknown = min(float(np.square(weights[1:]).sum()) / 64, 1 / 16)
         self._rounds += 1
         self._early.add(share, noise + self._rounds * unknown)
@@ -218,10 +213,8 @@ def _mean_size(clipped: float, tau: float) -> float:
 
 
 def _class_error(positives: float, taus: Floats) -> Floats:
-    """The square of the bias of the constant's gradient, over the share of the loss's curvature that clipping leaves.
-
-    A size beyond tau leaves a part of its curvature, since residuals are not all of these two sizes.
-    """
+    """The square of the bias of the constant's gradient over the share of the loss's curvature that clipping leaves. A
+    size beyond tau leaves a part of its curvature, since residuals are not all of these two sizes."""
     p = positives
     bias = (1 - p) * np.maximum(p - taus, 0) - p * np.maximum(1 - p - taus, 0)
     kept = (1 - p) * np.minimum(1, taus / p) ** 2 + p * np.minimum(1, taus / (1 - p)) ** 2

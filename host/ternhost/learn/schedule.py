@@ -68,10 +68,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Terms:
-    """How a round ends: by a quorum (share of the devices asked) or a deadline (s, None: never).
-
-    silence: seconds without a frame of a board that has been asked, after which the round goes on without it.
-    """
+    """How a round ends. After `silence` seconds without a frame of a board it goes on without that board."""
 
     quorum: float = option(1.0, "share of a round's reports that ends it", group=HOW, metavar="SHARE")
     deadline: float | None = option(

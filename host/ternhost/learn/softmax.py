@@ -1,9 +1,5 @@
-"""Protected inference: noisy class probabilities of many clients, clustered and scored without labels.
-
-Each client classifies a record of its own on the device (tern.inference) and sends the probability vector under exact
-discrete Laplace noise. The host takes the largest entry for the cluster and judges the clusters by a score that needs
-no truth.
-"""
+"""Protected inference: class probabilities of clients (tern.inference) under exact discrete Laplace noise, clustered by
+their largest entry and scored without labels."""
 
 from __future__ import annotations
 
@@ -39,10 +35,7 @@ _MOST_LEVELS = 65535
 
 
 def noise_card(epsilon: int) -> bytes:
-    """A laplace card for probability vectors: certified at `epsilon` (micro) for a change of 2 in L1 norm.
-
-    Raises UsageError for an epsilon too small or too large for one.
-    """
+    """A laplace card for probability vectors, at `epsilon` (micro) for a change of 2 in L1 norm. Raises UsageError."""
     reach = math.ceil((1 + _REACH * 2 * MICRO / epsilon) * (1 << _GRID_BITS))
     levels = min(2 * reach + 1, _MOST_LEVELS)
     return mechanisms.design("laplace", levels=levels, grid=_GRID_BITS, epsilon_micro=epsilon).card
@@ -98,11 +91,8 @@ def labelled(labels: Labels, exact: Floats | None = None) -> dict[str, Any]:
 
 
 def cluster(eval_type: str, vectors: Floats, exact: Floats | None = None) -> dict[str, Any]:
-    """Cluster vectors (n x c) by their largest entry and score them, for JSON.
-
-    exact: the noiseless vectors. Where nobody knows them, their score is None, and so is the agreement: the share of
-    clients that fall into the same cluster with and without noise.
-    """
+    """Cluster vectors (n x c) by their largest entry and score them, for JSON. exact: the noiseless vectors; without
+    them their score and the agreement (the share of clients in the same cluster without noise) are None."""
     labels = vectors.argmax(axis=1)
     true = None if exact is None else exact.argmax(axis=1)
     without_noise = None if exact is None or true is None else score(eval_type, exact, true)

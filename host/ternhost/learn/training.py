@@ -1,8 +1,4 @@
-"""Training by rounds: one step of an optimiser a round, and when to stop.
-
-In each round devices report at the current parameters; the caller estimates the mean of their reports. Source of the
-protocol: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7.
-"""
+"""Training by rounds (Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7): one optimiser step a round, and when to stop."""
 
 from __future__ import annotations
 
@@ -45,10 +41,7 @@ class TrainingPlan:
     noise: Noise | None = None  # that the rate follows from; None where it was named
 
     def rate(self, tau: float, kept: float = 1.0, caution: float = 1.0) -> float:
-        """The learning rate of a round whose reports reach to tau: the less noise, the larger.
-
-        kept: as of `Noise`. caution: a part of the noise that is aimed at, less than 1 where a model is mostly noise.
-        """
+        """The learning rate at range tau: the less noise, the larger. kept: see `Noise`; caution: see `Drift`."""
         if self.noise is None:
             return self.learning_rate
         noise = replace(self.noise, variance=self.noise.variance * (tau / caution) ** 2, kept=kept)
@@ -76,12 +69,10 @@ def plan(
     gives_up: bool = True,
     classes: int = 1,
 ) -> TrainingPlan:
-    """The plan of a run of `rounds` rounds (None: no end), each of `group` reports of k coordinates.
+    """The plan of `rounds` rounds (None: no end), each of `group` reports of k coordinates. Raises UsageError.
 
-    variance: of one reported value at input 0, from the card. horizon: the rounds for which the learning rate is
-    chosen, by default all. The learning rate follows unless it is given. gives_up: it stops before its last round where
-    the model stands still, or nobody reports. classes: those of softmax regression share the coordinates. Raises
-    UsageError for a learning rate or a regularisation that makes no sense.
+    variance: of one reported value at input 0. horizon: the rounds that the learning rate is chosen for (all).
+    gives_up: stop early where the model stands still or nobody reports. classes: they share the coordinates.
     """
     expected = group * k / dimension
     noise = None
@@ -108,18 +99,13 @@ def plan(
 
 @dataclass
 class Drift:
-    """The part of an averaged model that is the noise of its steps, as if no later step took any of it back.
+    """The part of an averaged model that is the noise of its steps, as if no later step took any of it back."""
 
-    walked: the variance of the weights, summed, that all steps have brought. spread: of the average (that of
-    `optimisers.Averaging`). shared: their covariance. caution: at least `_LEAST_CAUTION`, and 1 where a fifth of the
-    model's length, squared, is more than noise; 1 in the first quarter of a run, too.
-    """
-
-    walked: float = 0.0
-    spread: float = 0.0
-    shared: float = 0.0
+    walked: float = 0.0  # the variance of the weights, summed
+    spread: float = 0.0  # the variance of their average (`optimisers.Averaging`)
+    shared: float = 0.0  # their covariance
     steps: int = 0
-    caution: float = 1.0
+    caution: float = 1.0  # less, to _LEAST_CAUTION, where a model is mostly noise; 1 in the first quarter
 
     def add(self, variance: float, model: Floats, late: bool) -> None:
         """Take a step whose noise has this variance, summed over the weights; model: the average after it."""
@@ -166,13 +152,8 @@ class Trainer:
     def update(
         self, mean: npt.ArrayLike, reports: npt.ArrayLike, tau: float = 1.0, kept: float = 1.0
     ) -> None:
-        """End a round with its estimated mean gradient (d values) and how many reports each coordinate rests on.
-
-        tau: the range of the round. kept: as of `Noise`.
-
-        A coordinate that nobody reported has 0 reports and any mean, nan included. Every report moves the model by
-        the same amount: a coordinate with half of the expected reports makes half a step.
-        """
+        """End a round with its mean gradient (d; anything, nan included, where nobody reported) and the reports of each
+        coordinate. Every report moves the model equally: half of those expected make half a step. kept: see `Noise`."""
         counts = np.asarray(reports, np.float64)
         gradient = np.where(counts > 0, np.asarray(mean, np.float64), 0.0)
         if not np.isfinite(gradient).all():

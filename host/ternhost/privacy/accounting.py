@@ -1,14 +1,9 @@
 """The privacy cost of a client's reports, by sequential composition, and whether its budget covers a plan.
 
-Two levels of protection, and they are not the same:
-
-- *user level*: an attacker who sees all the reports of a client cannot tell its whole data from any other data. This is
-  what local differential privacy gives report by report; the losses of all of the client's reports add up.
-- *record level*: the attacker cannot tell one record of the client from another one, the rest being known. Only the
-  reports that were computed from that record add up. It is never more than the user level, which bounds it here.
-
-A person with several clients (devices, trips) is protected at the sum of their user levels. Amounts are integers in
-micro-epsilon, as on the device.
+*User level*: an attacker who sees all reports of a client cannot tell its whole data from any other data. The losses
+of all its reports add up. *Record level*: the attacker cannot tell one record of the client from another one, the
+rest being known. Only reports computed from that record add up, so the user level bounds it. A person with several
+clients is protected at the sum of their user levels. Amounts are integers in micro-epsilon, as on the device.
 """
 
 from __future__ import annotations
@@ -23,11 +18,8 @@ from ternhost.privacy.base import MICRO
 
 @dataclass(frozen=True)
 class Release:
-    """Something that a client reports several times.
-
-    `what` names one value; its first word takes the plural. A report costs `epsilon` (micro) for each of its `values`;
-    a vector that is protected as a whole (an inference result) is one value.
-    """
+    """Something that a client reports several times, at `epsilon` (micro) for each of its `values`. A vector that is
+    protected as a whole is one value. `what` names one value; its first word takes the plural."""
 
     what: str
     epsilon: int

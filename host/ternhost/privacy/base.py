@@ -1,7 +1,4 @@
-"""The common base of mechanisms: epsilon in integers, the design that a mechanism returns, and the card encoders.
-
-The decoder and the inequalities are the device's own (tern.card); nothing here repeats them.
-"""
+"""The base of mechanisms: epsilon in integers, designs, and card encoders. tern.card decodes and certifies."""
 
 from __future__ import annotations
 
@@ -22,10 +19,7 @@ MICRO = 1_000_000
 
 @dataclass(frozen=True)
 class Design:
-    """A card, and how it came about.
-
-    `epsilon` is the requested one, in micro-epsilon; the card claims the smallest epsilon that its integers keep.
-    """
+    """A card, and how it came about. `epsilon` is the requested one (micro); the card claims the least it keeps."""
 
     mechanism: str
     epsilon: int
@@ -50,11 +44,8 @@ def single_valued(card: Card, name: str) -> Card:
 def parse_epsilon(
     text: str | int | float | Decimal, most: int = MAX_EPSILON, option: str = "--epsilon"
 ) -> int:
-    """Return the micro-epsilon of an epsilon written in decimal, exactly; further digits are dropped (rounded down).
-
-    option: its name on the command line. Raises UsageError if it is not a number above 0 and at most `most`
-    (micro-epsilon; by default the largest epsilon of a card, 20).
-    """
+    """Return an epsilon written in decimal as micro-epsilon, rounded down. Raises UsageError if it is not a number
+    above 0 and at most `most` (micro-epsilon). option: its name on the command line."""
     try:
         value = Decimal(str(text).strip())
         micro = int(value * MICRO) if value.is_finite() else 0
@@ -84,10 +75,7 @@ def check_levels(levels: int | None, default: int, least: int, most: int) -> int
 
 
 def table(levels: Sequence[int], rows: Sequence[Sequence[int]]) -> bytes:
-    """Encode a table card from integer levels and a row of counts a knot, each row adding up to T.
-
-    Raises CardError if the integers are out of the format's bounds.
-    """
+    """Encode a table card: a row of counts a knot, each adding up to T. Raises CardError out of the format's bounds."""
     knot_bits = (len(rows) - 2).bit_length()
     if len(rows) != (1 << knot_bits) + 1 or any(sum(row) != T or min(row) < 1 for row in rows):
         raise cards.CardError("rows are not 2**p + 1 rows of positive counts that add up to T")

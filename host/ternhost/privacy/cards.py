@@ -156,10 +156,7 @@ def output_values(card: Card | Composite) -> list[float]:
 
 
 def distribution(card: Card | Composite, v: int) -> list[float]:
-    """The probability of every output for an input (Q1.14).
-
-    From the exact fractions; of a laplace card, which may have 65536 outputs, from the same law in floats.
-    """
+    """The probability of every output for an input (Q1.14), from exact fractions or, for a laplace card, in floats."""
     if isinstance(card, Composite):
         x = Fraction(v, ONE)
         return [float(p) for p in card.distribution(card.level(x), x)]

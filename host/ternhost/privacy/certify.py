@@ -1,10 +1,7 @@
-"""The exact properties of a card's integers: privacy loss, bias, variance, and the distribution of its outputs.
+"""The exact properties of a card's integers, as `Fraction`s: privacy loss, bias, variance, distribution of outputs.
 
-Everything is a `Fraction` computed from the card alone. The inequalities of the certificate are the device's own
-(tern.card.certify). A test compares the distributions with those of the firmware's sampler, which it runs down every
-branch of its random draws.
-
-Laplace cards have irrational probabilities: for them g = exp(-s/t) is replaced by a rational within 2**-200.
+The inequalities are the device's own (tern.card.certify). For laplace cards, whose probabilities are irrational,
+g = exp(-s/t) is replaced by a rational within 2**-200.
 """
 
 from __future__ import annotations
@@ -51,10 +48,8 @@ class Moments:
         return float(sum((b - a) * (low + high) for (a, b), (low, high) in pieces) / 4)
 
     def worst_variance(self, share: Fraction = Fraction(1)) -> tuple[Fraction, Fraction]:
-        """The largest variance over all x in [-1, 1], and an x that has it. (The mean must be x itself.)
-
-        With `share` = d/k, of the estimate from reports of k of d coordinates: share E[y**2] - x**2.
-        """
+        """The largest variance over all x in [-1, 1], and an x that has it; the mean must be x. With `share` = d/k, of
+        the estimate from reports of k of d coordinates: share E[y**2] - x**2."""
         return max(self._segment_tops(share))
 
     def _segment_tops(self, share: Fraction) -> Iterator[tuple[Fraction, Fraction]]:
@@ -92,10 +87,7 @@ def bisected(low: int, high: int, holds: Callable[[int], bool]) -> int:
 
 
 def scale(card: Card) -> Fraction:
-    """The rational that turns a level into a value. Raises Biased where no scale makes the card unbiased.
-
-    A mixture has the scales of its two cards: see `values`.
-    """
+    """The rational that turns a level into a value; a mixture has two (`scales`). Raises Biased where there is none."""
     if card.shape == TABLE:
         means = [sum(n * level for n, level in zip(row, card.levels, strict=True)) for row in _counts(card)]
         last = len(means) - 1
@@ -212,10 +204,7 @@ def _laplace_seconds(card: Card) -> list[Fraction]:
 
 
 def bias(card: Card) -> Fraction:
-    """The largest distance of the mean from the input: exactly 0 for every card that has unbiased values.
-
-    Raises Biased for others. For laplace cards it is 0 by the memorylessness of the tails (cards.md).
-    """
+    """The largest |mean - input|, 0 for every unbiased card (laplace: by memoryless tails, cards.md). Raises Biased."""
     m = moments(card)
     return max(abs(mean - x) for mean, x in zip(m.means, m.knots, strict=True))
 

@@ -21,10 +21,10 @@ SLACKS = tuple(1e-8 * 2**k for k in range(29))
 def certified_table(
     levels: Sequence[int], rows: Callable[[float], Rows], epsilon: int, slacks: Sequence[float] = SLACKS
 ) -> bytes:
-    """Return the table card of `rows(target)`, the real rows at epsilon `target`, which keeps `epsilon` (micro).
+    """Return the table card of `rows(target)`, the real rows at epsilon `target`, that keeps `epsilon` (micro).
 
-    The first of `slacks` that suffices is given up. `levels` are symmetric about 0, and so are the rows: row i from the
-    end is row i mirrored. Raises CardError if no rounding keeps epsilon.
+    `levels` and rows are symmetric about 0: row i from the end is row i mirrored. The first of `slacks` that suffices
+    is given up. Raises CardError if none does.
     """
     for slack in slacks:
         target = epsilon / MICRO - slack
@@ -40,10 +40,7 @@ def certified_table(
 
 
 def integer_rows(levels: Sequence[int], rows: Rows) -> list[list[int]]:
-    """Round each row to counts that add up to T, with means exactly proportional to the knots.
-
-    Source of the condition: shared_specs/cards.md, *Unbiased*. Raises CardError where that cannot be done.
-    """
+    """Round rows to counts that add up to T, means exactly proportional to the knots (cards.md). Raises CardError."""
     last = len(rows) - 1
     top = sum(p * level for p, level in zip(rows[last], levels, strict=True)) * T / last
     step = math.floor(top)  # B of cards.md
@@ -79,10 +76,8 @@ def _round_row(levels: Sequence[int], row: Sequence[float], mean: int, symmetric
 
 
 def _moves(levels: Sequence[int], counts: Sequence[int], error: int) -> list[tuple[int, int, int]]:
-    """(lower, upper, units to move up, negative to move down): few in all, changing the sum by `error`.
-
-    They are between levels of large counts, which a unit changes least, if these suffice.
-    """
+    """Few moves (lower, upper, units up or, if negative, down) that change the sum by `error`: between levels of large
+    counts, which a unit changes least, if these suffice."""
     large = [j for j, n in enumerate(counts) if n >= max(counts) >> 8]
     for usable in (large, range(len(levels))):
         gaps = {levels[b] - levels[a]: (a, b) for a, b in combinations(usable, 2)}
@@ -92,10 +87,8 @@ def _moves(levels: Sequence[int], counts: Sequence[int], error: int) -> list[tup
 
 
 def _sum_of_gaps(gaps: Sequence[int], error: int) -> dict[int, int]:
-    """Write `error`, a multiple of the gaps' common divisor, as a sum of few gaps: how often each is added.
-
-    Breadth first over the residues modulo the widest gap; the rest is moves across that gap.
-    """
+    """How often to add each gap for a sum of `error`, a multiple of their common divisor. It searches the residues
+    modulo the widest gap breadth first; the rest is moves across that gap."""
     widest = gaps[-1]
     seen: dict[int, dict[int, int]] = {0: {}}
     frontier = [0]

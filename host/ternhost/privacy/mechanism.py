@@ -28,16 +28,13 @@ def untried(most: int) -> Iterable[Mapping[str, Any]]:
 class Mechanism:
     """A family of cards, one for each epsilon.
 
-    `design(epsilon, levels, **options)` takes epsilon in millionths, the number of outputs (None: the mechanism's own
-    choice) and the mechanism's own `options`; it returns a Design whose card keeps epsilon and is unbiased (`checked`
-    makes sure of both), and raises UsageError for a number of levels or an option that makes no sense.
-
-    `variance(epsilon, x)` and `worst_variance(epsilon)` are those that the source states of the continuous mechanism,
-    for a real epsilon. `levels` is the default number of outputs, where there is a choice; `drawn` are the numbers at
-    which experiments draw the worst-case variance (empty: the default). `tuned` gives the best options for a use
-    (GRADIENTS, VALUES). `tries(most)` yields keywords of `design`, an item for each card of at most `most` outputs that
-    `auto` compares with others. A mechanism is `single_valued` if a symbol stands for one value, so that reports can be
-    averaged, and `slow` if a design takes so long that a shipped card is used instead.
+    `design(epsilon, levels, **options)` takes epsilon (micro), the number of outputs (None: its own choice) and the
+    mechanism's `options`. It returns a Design whose card keeps epsilon and is unbiased (`checked` makes sure of both),
+    or raises UsageError. `variance(epsilon, x)` and `worst_variance(epsilon)` are the source's, for the continuous
+    mechanism at a real epsilon. Experiments draw the worst variance at the numbers of outputs in `drawn`, or at the
+    default `levels`. `tuned` gives the best options for a use (GRADIENTS, VALUES). `tries(most)` yields keywords of
+    `design` for each card of at most `most` outputs that `auto` compares. `single_valued`: a symbol stands for one
+    value, so that reports can be averaged. `slow`: a shipped card is used instead of a design.
     """
 
     name: str
@@ -61,10 +58,7 @@ class Mechanism:
         raise UsageError(f"{self.name} has no option {flag(name)}", hint=f"it has {flags}")
 
     def chosen(self, options: Mapping[str, Any], use: str | None = None) -> dict[str, Any]:
-        """The `options` that change a design, added to those for `use` if they replace none of these.
-
-        Raises UsageError for an option that the mechanism does not have.
-        """
+        """The `options` that change a design, and those for `use` if they replace none of these. Raises UsageError."""
         given = {name: value for name, value in options.items() if not self.option(name).means_nothing(value)}
         tuned = self.tuned.get(use, {}) if use is not None else {}
         named = {name for name, value in options.items() if value is not None}
@@ -78,10 +72,7 @@ def fixed(
     notes: Callable[[int], Sequence[str]] = lambda epsilon: (),
     **stated: Any,
 ) -> Mechanism:
-    """A mechanism without options and with a fixed number of outputs.
-
-    card: the card at an epsilon (micro). notes: of its design. stated: further fields of the Mechanism.
-    """
+    """A mechanism without options. card, notes: those of a design at an epsilon (micro). stated: further fields."""
 
     def design(epsilon: int, levels: int | None = None) -> Design:
         check_levels(levels, outputs, outputs, outputs)

@@ -1,27 +1,26 @@
 """The central privacy cost of reports where an anonymous shuffler stands between the clients and the reader.
 
-A shuffler passes on the reports of n clients in random order, and nothing else: the reader does not learn who sent
-what. Then a report of local epsilon e0 is (epsilon, delta)-private with a far smaller epsilon. Two bounds:
+A shuffler passes on the reports of n clients in random order, and nothing else. Then a report of local epsilon e0 is
+(epsilon, delta)-private with a far smaller epsilon. Two bounds:
 
-- closed, for any mechanism: Feldman, McMillan and Talwar, "Hiding among the clones", FOCS 2021, Theorem 3.1. (The
-  sharper closed form of their paper of SODA 2023 is not used: by its errata it does not hold for all mechanisms.)
-- numerical, for a card from its integers, or for any mechanism of local epsilon e0. Balle, Bell, Gascon and Nissim,
-  "The privacy blanket of the shuffle model", CRYPTO 2019: whatever a client holds, symbol y has at least the
-  probability b(y), the least over all inputs. So each of the others sends a report that does not depend on its data
-  with probability sum b. For two inputs of a client, of laws P and Q,
+- closed, for any mechanism: Feldman, McMillan and Talwar, "Hiding among the clones", FOCS 2021, Theorem 3.1. (By its
+  errata the sharper form of their SODA paper of 2023 does not hold for all mechanisms.)
+- numerical, for a card's integers or any mechanism: Balle, Bell, Gascon and Nissim, "The privacy blanket of the
+  shuffle model", CRYPTO 2019. Symbol y has at least the probability b(y), the least over all inputs, so each other
+  client sends a report that does not depend on its data with probability sum b. For inputs of laws P and Q,
 
       delta(epsilon) <= E[max(0, X_1 + ... + X_n)] / n,  X independent: (P(y) - e**epsilon Q(y)) / b(y) with
       probability b(y), else 0
 
 All X here have the mean 1 - e**epsilon, and the bound grows in convex order, that is with pi(t) = E[max(0, X - t)] at
 any t. So the largest pi over all pairs of inputs is that of an X which covers all of them, and reports of one of
-several coordinates, drawn at random, too. A pair of ratio at most p = e**e0 has b >= max(P, Q) / p; splitting a symbol
-of ratio 1 to p into one of ratio 1 and one of ratio p raises pi, and what is left, a X of ratio 1 and the X of
-randomised response between two values, is greatest where all is randomised response: so this is the worst mechanism.
+several coordinates, drawn at random, too. A pair of ratio at most p = e**e0 has b >= max(P, Q) / p. Splitting a symbol
+of ratio 1 to p into ratios 1 and p raises pi, and what is left, ratio 1 mixed with randomised response between two
+values, has the greatest pi where all is randomised response: this is the worst mechanism.
 
-Rounding is towards more: pi is computed in integers at points of a grid, with a straight line in between, which is not
-below a convex function; the sum's law is found by a Fourier transform after tilting it to mean 0, so that errors are
-relative to the result, and it is raised by more than they can be; the epsilon returned is the upper end of a bisection.
+Rounding is towards more: pi is computed in integers on a grid and interpolated, which is not below a convex function.
+A Fourier transform gives the law of the sum, tilted to mean 0 so that errors are relative to the result; it is raised
+by more than they can be. The epsilon returned is the upper end of a bisection.
 """
 
 from __future__ import annotations
@@ -56,18 +55,14 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Shuffled:
-    """The central epsilons of a report of local epsilon `local`, one of `reports`, at `delta`: each is an upper bound.
-
-    closed is None where its theorem does not apply; card is None where no card is known, or its probabilities are not
-    rational (laplace).
-    """
+    """Upper bounds of the central epsilon of a report of local epsilon `local`, one of `reports`, at `delta`."""
 
     local: float
     reports: int
     delta: float
-    closed: float | None
+    closed: float | None  # None where its theorem does not apply
     any_mechanism: float
-    card: float | None
+    card: float | None  # None where no card is known, or its probabilities are irrational (laplace)
 
     @property
     def epsilon(self) -> float:
@@ -80,9 +75,7 @@ def account(
     local: int, reports: int, delta: float, card: Card | Composite | None = None, values: int = 1
 ) -> Shuffled:
     """Account for one report of each of `reports` honest clients, in which `values` values cost `local` (micro) each.
-
-    card: of all the clients; with several values a report the bound for any mechanism is used. Raises UsageError.
-    """
+    Several values a report take the bound for any mechanism, whatever the `card`. Raises UsageError."""
     if not 1 <= reports <= MOST_REPORTS:
         raise UsageError(f"--reports must be from 1 to {MOST_REPORTS:,}, not {reports:,}")
     if not 0 < delta < 1:
@@ -150,10 +143,8 @@ def randomised_response(epsilon: float) -> list[Part]:
 
 def parts(card: Card | Composite, share: Fraction = Fraction(1)) -> list[Part]:
     """The laws of a card at the ends between which it is linear; a mixture has those of its two cards, in their shares.
-
-    Of a window card, the first and the last window: those of any other two starts overlap more, and where a symbol of
-    both and one of neither become one of each, X spreads.
-    """
+    A window card has its first and last window: others overlap more, and X spreads where a symbol of both and one of
+    neither become one of each."""
     if isinstance(card, Composite):
         return [Part.of(share, card.extremes())]
     if card.shape == MIXTURE:

@@ -38,10 +38,8 @@ def _sigmoid_tails() -> npt.NDArray[np.int64]:
 def residuals(
     model: int, parameters: Array, exponent: int, records: npt.NDArray[np.int16], fine: int = 0
 ) -> npt.NDArray[np.int64]:
-    """The residual r of each record (d features and a label a row), as tern.gradient computes it, in 2**-14 units.
-
-    parameters: d mantissas, or as many rows of d as there are records.
-    """
+    """The residual r of each record (d features and a label a row), exactly tern.gradient's, in 2**-14 units.
+    parameters: d mantissas, or as many rows of d as there are records."""
     if not LINEAR <= model <= SVM or not MIN_EXPONENT <= exponent <= MAX_EXPONENT:
         raise ValueError("unknown model, or exponent not in -30..-12")
     d = records.shape[1] - 1
@@ -78,11 +76,8 @@ def gradients(
     batch: int = 1,
     range_: int = 0,
 ) -> npt.NDArray[np.int16]:
-    """Clients' clipped mean gradients, exactly those of tern.gradient: clients x d, or only each one's `chosen` k.
-
-    `records` holds `batch` rows a client, one client after the other; `parameters` are d mantissas, or a row of them a
-    client; means are multiplied by 2**range_. Raises ValueError where tern.gradient does.
-    """
+    """Clients' clipped mean gradients times 2**range_, exactly tern.gradient's: clients x d, or only the `chosen` k. A
+    client has `batch` rows of `records`; `parameters` are d mantissas, or a row of them a client. Raises ValueError."""
     n = len(records) // batch
     d = records.shape[1] - 1
     individual = np.ndim(parameters) == 2
@@ -115,11 +110,8 @@ def softmax_gradients(
     range_: int = 0,
     chosen: Array | None = None,
 ) -> npt.NDArray[np.int16]:
-    """Clients' clipped mean gradients of softmax regression, exactly those of tern.softmax: clients x (c d), or only
-    each one's `chosen` k.
-
-    parameters: c x d mantissas; `records` as of `gradients`, the label a class. Raises ValueError as the device.
-    """
+    """Clients' clipped mean gradients of softmax regression, exactly tern.softmax's: clients x (c d), or the `chosen`
+    k. parameters: c x d mantissas; `records` as of `gradients`, the label a class. Raises ValueError."""
     if not 1 <= batch <= MAX_BATCH or len(records) % batch:
         raise ValueError("records do not fit")
     p = probabilities(parameters, exponent, records[:, :-1]).astype(np.int64)
@@ -148,10 +140,8 @@ def train_locally(
     batch: int,
     rate: int,
 ) -> npt.NDArray[np.int64]:
-    """How far each client's weights move, n x d in units of 2**(exponent - 8): exactly tern.local.
-
-    records: n clients x their records x (d + 1). Raises ValueError where tern.local does.
-    """
+    """How far weights move (n x d in units of 2**(exponent - 8)), exactly tern.local's. records: n clients x their
+    records x (d + 1). Raises ValueError where tern.local does."""
     n, count, width = records.shape
     size = batch or count
     if not 1 <= size <= MAX_BATCH or count < 1 or epochs < 1 or not 0 <= rate <= MAX_RATE:
@@ -206,10 +196,7 @@ def hashed(hashes: npt.NDArray[np.int64], categories: npt.ArrayLike, buckets: in
 
 
 def scores(parameters: npt.ArrayLike, exponent: int, features: Array) -> npt.NDArray[np.int64]:
-    """w.x (n x c, in 2**-14 units) of rows of features (n x d), exactly those of tern.model.
-
-    parameters: c x d int16 mantissas of 2**exponent. Raises ValueError where the device does.
-    """
+    """w.x (n x c, in 2**-14 units) of features (n x d) and c x d mantissas, exactly tern.model's. Raises ValueError."""
     weights = np.asarray(parameters, np.float64)
     if weights.ndim != 2 or not 1 <= min(weights.shape) <= max(weights.shape) <= MAX_DIMENSION:
         raise ValueError("classes or features out of bounds")
@@ -228,10 +215,7 @@ def sigmoids(z: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def probabilities(parameters: npt.ArrayLike, exponent: int, features: Array, grid_bits: int = 14) -> Array:
-    """Class probabilities (n x c, Q1.14) of rows of features (n x f), exactly those of tern.inference.
-
-    parameters: c x f int16 mantissas of 2**exponent. Raises ValueError where the device does.
-    """
+    """Class probabilities (n x c, Q1.14) by c x f mantissas, exactly those of tern.inference. Raises ValueError."""
     return class_probabilities(scores(parameters, exponent, features), grid_bits)
 
 

@@ -18,10 +18,7 @@ _BUCKET = 7  # bits of an input: 256 buckets
 
 
 def sample(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Array:
-    """Draw a symbol of `card` for every input (int16, Q1.14, saturated): a lane a row of `xs` (n, or n x k).
-
-    Returns uint8, or uint16 for a laplace card, of the shape of `xs`.
-    """
+    """Draw a symbol (uint8; laplace: uint16) for every input (int16, Q1.14, saturated): `xs` has a row a lane."""
     if xs.ndim == 1:
         return _column(card, lanes, xs)
     if isinstance(lanes, RandomLanes):

@@ -1,7 +1,6 @@
 """Every mechanism, through one interface: `design(name, epsilon)` returns a certified, exactly unbiased card.
 
-A mechanism is one file with a `Mechanism` (mechanism.py) and one line that registers it: here for tern's own, an entry
-point of the group `tern.mechanisms` for another package's, `REGISTRY.register(name, mechanism)` for a program's.
+A `Mechanism` is registered here, by an entry point of the group `tern.mechanisms`, or by `REGISTRY.register`.
 """
 
 from __future__ import annotations
@@ -61,12 +60,10 @@ def design(
     use: str | None = None,
     **options: Any,
 ) -> Design:
-    """Design the card of mechanism `name` at `epsilon` (or `epsilon_micro`), with so many levels where it has a choice.
+    """Design the card of mechanism `name` at `epsilon` (or `epsilon_micro`), with `levels` outputs where it can choose.
 
-    `options` are the mechanism's own: see `tern card design --help`. `use` says what is reported (GRADIENTS or VALUES);
-    a mechanism that is tuned for it takes the options that are best for it, unless one of these is given.
-    A shipped card replaces a slow design. Raises UsageError for a name, epsilon, number of levels or
-    option that makes no sense.
+    `options` are the mechanism's own. A mechanism that is tuned for `use` (GRADIENTS or VALUES) takes the best ones for
+    it, unless one of these is given. A shipped card replaces a slow design. Raises UsageError.
     """
     mechanism = REGISTRY.named(name)
     if (epsilon is None) == (epsilon_micro is None):
@@ -91,10 +88,7 @@ _DEST = "mechanism_option_"  # prefix in a command's namespace, where an option 
 
 
 def add_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add the own options of all mechanisms to `parser`, each once; the help names the mechanisms that have it.
-
-    To be called after the command's own options: where the command has an option of that name, it stays the command's.
-    """
+    """Add the options of all mechanisms to `parser`, each once. Names that it has already stay the command's."""
     known: dict[str, list[tuple[str, Option]]] = {}
     for name, mechanism in REGISTRY.items():
         for option in mechanism.options:
@@ -113,10 +107,7 @@ def add_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> No
 
 
 def options_given(args: argparse.Namespace, name: str) -> dict[str, Any]:
-    """Those options of `add_options` that the command line gives, as keywords of `design(name, ...)`.
-
-    Raises UsageError for one that mechanism `name` does not have, with the mechanisms that have it.
-    """
+    """The given options of `add_options`, as keywords of `design`. Raises UsageError for those of other mechanisms."""
     known = {option.name: option for option in REGISTRY.named(name).options}
     values = {}
     for option, text in _given(args).items():

@@ -1,8 +1,5 @@
-"""`auto`: the best card for an epsilon, a number of bits and an objective, and why.
-
-With k of d coordinates sampled, a coordinate's estimate has the variance (d/k) m(x) - x**2 a report, m(x) being the
-card's second moment: for k = d it is the card's variance, and for k far below d the second moment decides.
-"""
+"""`auto`: the best card for an epsilon, a number of bits and an objective, and why. An estimate of k of d coordinates
+has the variance (d/k) m(x) - x**2 a report, with the card's second moment m(x), which decides where k << d."""
 
 from __future__ import annotations
 
@@ -37,9 +34,7 @@ def design(
     prior: str | None = None,
 ) -> Design:
     """The card of the least objective among all mechanisms, at most `bits` bits (and `levels` outputs) a value.
-
-    `epsilon` (micro) is that of one value; k of d coordinates are reported (default: all). Raises UsageError.
-    """
+    `epsilon` (micro) is that of one value; k of d coordinates are reported (default: all). Raises UsageError."""
     if not 1 <= (k := d if k is None else k) <= d:
         raise UsageError(f"--k must be 1 to d, which is {d}, not {k}")
     if not 1 <= bits <= 16:

@@ -1,7 +1,4 @@
-"""Duchi's mechanism, and Harmony, which has the same distribution.
-
-Sources: Duchi, Jordan and Wainwright, JASA 2018; Nguyen et al., arXiv 1606.05053.
-"""
+"""Duchi's mechanism (Duchi et al., JASA 2018) and Harmony (Nguyen et al., arXiv 1606.05053): one distribution."""
 
 from __future__ import annotations
 

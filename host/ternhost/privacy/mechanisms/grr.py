@@ -1,8 +1,5 @@
-"""Generalised randomised response over k categories: a window card of width 1, whose window start is the category.
-
-Source: Kairouz, Bonawitz and Ramage, ICML 2016. A caller draws with `tern.sampler.sample_categories` and estimates with
-`estimate.combine_frequencies`. Used on numbers, a category is a level, and the card is unbiased as any window card is.
-"""
+"""Generalised randomised response over k categories (Kairouz, Bonawitz and Ramage, ICML 2016): a window card of width
+1, whose window start is the category. On numbers a category is a level."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""The hybrids HM and HM-TP: a piecewise mechanism or a discrete one, by the throw of a coin.
-
-Sources: HM: Wang et al., ICDE 2019. HM-TP: Zhao et al., IEEE IoT J. 8, 2021, as corrected in shared_specs/errata.md.
-Rounding the coin's probability changes the variance, never the privacy.
-"""
+"""HM (Wang et al., ICDE 2019) and HM-TP (Zhao et al., IEEE IoT J. 8, 2021; shared_specs/errata.md): a coin chooses a
+piecewise mechanism or a discrete one. Rounding its probability changes the variance, never the privacy."""
 
 from __future__ import annotations
 
@@ -68,10 +65,7 @@ def _hybrid(
     other_variance: Callable[[float, float], float],
     without: str,
 ) -> Mechanism:
-    """A piecewise mechanism of parameter t with probability `share`, else the other one.
-
-    without: the note of the design where the share is 0.
-    """
+    """A piecewise mechanism of parameter t with probability `share`, else the other. without: the note at share 0."""
 
     def variance(epsilon: float, x: float) -> float:
         piecewise_share = share(epsilon)

@@ -1,8 +1,5 @@
-"""The Laplace mechanism, drawn exactly as a discrete Laplace variable on a grid.
-
-Source: Dwork et al., TCC 2006; Canonne, Kamath and Steinke 2020 for the exact draw. Epsilon is that of a change of 2
-in L1 norm: one coordinate from -1 to 1, or a whole probability vector (protected inference).
-"""
+"""The Laplace mechanism (Dwork et al., TCC 2006), drawn exactly on a grid (Canonne, Kamath and Steinke 2020). Epsilon
+is for a change of 2 in L1 norm: one coordinate from -1 to 1, or a whole probability vector."""
 
 from __future__ import annotations
 
@@ -48,10 +45,8 @@ def rational_scale(epsilon: int, grid_bits: int) -> tuple[int, int]:
 
 
 def design(epsilon: int, levels: int | None = None, grid: int | None = None) -> Design:
-    """Grid step 2**-grid, outputs clamped so that there are `levels` of them, as many below as above.
-
-    By default the finest grid on which clamping begins some 8 noise scales outside [-1, 1], if there is one.
-    """
+    """Grid step 2**-grid, outputs clamped to `levels`, symmetric about 0. By default the finest grid on which clamping
+    begins some 8 noise scales outside [-1, 1], if there is one."""
     count = LEVELS if levels is None else levels
     if not 3 <= count <= _MOST_LEVELS or count % 2 == 0:
         raise UsageError(f"this mechanism has an odd number of levels from 3 to {_MOST_LEVELS}, not {count}")

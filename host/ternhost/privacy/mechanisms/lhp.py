@@ -1,13 +1,10 @@
 """LHP, the local part of HierA: the privacy level of a value is perturbed first, then the value at the level drawn.
 
-Source: Hao, Wu and Wan, Sensors 2023, 23, 1115. [-1, 1] is cut into m equal ranges, and level t, the range that x lies
-in, has its own budget epsilon_t. Budgets are named as in the paper, from the lowest range up; a card has them from the
-top range down. Generalised randomised response at epsilon_t draws the level
-t* that is reported; Duchi's mechanism at epsilon_t* draws the sign v*. Both are released. The paper states
-max(epsilon_t) as the price; the true one is more, since (t*, v*) tells of both.
-
-So LHP is a composite of 2 m cards: a level card for each level, then a value card for each. Together they are one card
-of shape 5 (cards.md), whose epsilon is that of level and sign together.
+Source: Hao, Wu and Wan, Sensors 2023, 23, 1115. [-1, 1] is cut into m equal ranges; level t, the range of x, has its
+own budget epsilon_t. Generalised randomised response at epsilon_t draws the level t*, Duchi's mechanism at epsilon_t*
+the sign v*; both are released. The paper states max(epsilon_t) as the price; the true one is more, since both tell
+of x. The 2 m cards (a level card for each level, then a value card for each) are one card of shape 5 (cards.md) with
+the epsilon of both. Budgets are named from the lowest range up, as in the paper; a card has them from the top down.
 """
 
 from __future__ import annotations
@@ -149,8 +146,7 @@ def from_bytes(data: bytes) -> Composite:
 
 
 def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = BUDGETS) -> Design:
-    """LHP whose *joint* loss is at most epsilon: budgets in these proportions (the lowest range's first), as large as
-    that allows."""
+    """LHP whose *joint* loss is at most epsilon, with the largest budgets in these proportions, lowest range first."""
     if levels is not None and levels != 2 * len(budgets):
         raise UsageError(f"LHP has two levels for each budget, here {2 * len(budgets)}, not {levels}")
     if not 2 <= len(budgets) <= MAX_RANGES or not all(0 < budget < math.inf for budget in budgets):

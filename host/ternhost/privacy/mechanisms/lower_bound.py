@@ -1,17 +1,15 @@
 """A lower bound of the worst-case variance of every unbiased mechanism that keeps epsilon, whatever its outputs.
 
-Any such mechanism, seen at finitely many inputs x_i, is a feasible point of a linear programme over measures: densities
-p_i(y) with p_i(y) <= E p_j(y), total 1, mean x_i and second moment at most v + x_i**2. Its dual gives bounds of v: for
-numbers a_i, b_i and w_i >= 0 with sum(w) = 1,
+Seen at finitely many inputs x_i, such a mechanism is a feasible point of a linear programme over measures: densities
+p_i(y) with p_i(y) <= E p_j(y), total 1, mean x_i and second moment at most v + x_i**2. Its dual bounds v: for numbers
+a_i, b_i and w_i >= 0 with sum(w) = 1,
 
     v >= sum(a_i + b_i x_i - w_i x_i**2) + min(0, min over all real y of D(y)),
-
     D(y) = sum of h(w_i y**2 - b_i y - a_i),  h(g) = g where g >= 0, E g where g < 0.
 
-(Lowering every a_i by t/n raises D by at least t everywhere, and costs t.) D is piecewise quadratic, so its minimum
-is found over the whole line, piece by piece, and not on a grid. *Certified* means this: the numbers come from a linear
-programme that may be as inexact as it likes; the inequality above holds for them, evaluated in double precision with
-`_MARGIN` taken off for rounding.
+(Lowering every a_i by t/n raises D by at least t everywhere, and costs t.) D is piecewise quadratic, so its minimum is
+found over the whole line and not on a grid. The bound is *certified*: the inequality holds for any numbers, however
+inexact the solver, and is evaluated in double precision with `_MARGIN` taken off for rounding.
 """
 
 from __future__ import annotations
@@ -62,10 +60,7 @@ def worst_variance(epsilon: float, steps: int = STEPS) -> float:
 
 
 def _bound(epsilon: float, inputs: Array, dual: Array) -> tuple[float, Array]:
-    """The bound that the dual numbers (rows w, a, b) give, and the outputs where D falls below 0.
-
-    Those outputs are the ones that the programme lacks.
-    """
+    """The bound from the dual numbers (rows w, a, b), and the outputs where D < 0, which the programme lacks."""
     weights, sums, means = dual
     at, lowest = _minima(math.exp(epsilon), weights, sums, means)
     bound = float(sums.sum() + means @ inputs - weights @ inputs**2 + min(0.0, lowest.min()))
@@ -75,10 +70,7 @@ def _bound(epsilon: float, inputs: Array, dual: Array) -> tuple[float, Array]:
 
 
 def _programme(epsilon: float, inputs: Array, outputs: Array) -> tuple[float, Array, Array]:
-    """Solve the programme for these inputs >= 0 and outputs >= 0, both with their mirror images.
-
-    Gives v, the outputs of more than no probability, and the dual solution, rows w, a and b.
-    """
+    """Solve for inputs and outputs >= 0 and their mirror images: v, the outputs in use, and the dual rows w, a, b."""
     e = math.exp(epsilon)
     values = np.concatenate([-outputs, outputs])
     size, levels, count = len(outputs), len(values), len(inputs)
@@ -120,10 +112,8 @@ def _programme(epsilon: float, inputs: Array, outputs: Array) -> tuple[float, Ar
 
 
 def _minima(e: float, weights: Array, sums: Array, means: Array) -> tuple[Array, Array]:
-    """Where each quadratic piece of D has its minimum (y >= 0, D is even), and the minima.
-
-    An input and its mirror image have half of the weight each.
-    """
+    """Where each quadratic piece of D has its minimum (y >= 0, D is even), and the minima. An input and its mirror
+    image have half of the weight each."""
     a, b, c = np.tile(weights, 2), np.concatenate([-means, means]), -np.tile(sums, 2)
     with np.errstate(divide="ignore", invalid="ignore"):
         root = np.sqrt(b * b - 4 * a * c)

@@ -1,14 +1,10 @@
 """Optimised tables: the best mechanism of M levels and K knots for an objective, by linear programming.
 
-For given values of the levels the best probabilities solve a linear programme (programme.py): the objective is linear
-(or the largest of linear functions) in them, and so are the sums, the means and the privacy ratio. The values are
-found by successive linear programmes: probabilities and values move together, the products of their changes left
-out, within a region of trust. Starts are many, since there are several local optima. Then the values are brought to
-a ratio of small integers, and the rows to counts (integers.py). Everything is symmetric about 0 and deterministic.
-
-Objectives, over x in [-1, 1]: the worst variance (of one value reported by itself), the worst second moment, and the
-mean second moment under a prior on x. With k of d coordinates sampled the variance of the estimate is
-(d/k) (V(x) + x**2) - x**2, so there it is the second moment that counts.
+For given values of the levels the best probabilities solve a linear programme (programme.py). Successive linear
+programmes find the values: they and the probabilities move together within a trust region, without the products of
+their changes, from many starts, since there are several local optima. Then the values become a ratio of small
+integers, and the rows counts (integers.py). Everything is symmetric about 0 and deterministic. The objective is the
+worst variance, the worst second moment, which counts where coordinates are sampled, or its mean under a prior on x.
 """
 
 from __future__ import annotations
@@ -65,13 +61,11 @@ def design(
     prior: str | tuple[float, ...] | None = None,
     share: float | Fraction = 1,
 ) -> Design:
-    """Design the best table card of at most so many levels for `objective` at `epsilon` (micro-epsilon).
+    """Design the best table card of at most so many levels for `objective` at `epsilon` (micro). Raises UsageError.
 
-    `share` (for "worst-variance" only) is d/k where k of d coordinates are sampled: the worst of share E[y**2] - x**2.
-
-    `prior` (for "mean-second-moment" only; "uniform" if None): a name of PRIORS, or the weights of a histogram of equal
-    bins over [-1, 1], as a tuple or as a text with commas. A symmetric card has the same second moment at x and -x,
-    so only the prior of |x| counts. Fewer levels are used where more do not help. Raises UsageError.
+    share: for "worst-variance", d/k where k of d coordinates are sampled: the worst of share E[y**2] - x**2. prior: for
+    "mean-second-moment", a name of PRIORS (default: "uniform"), or a histogram's weights over [-1, 1] as a tuple or a
+    text with commas; only the prior of |x| counts. Fewer levels are used where more do not help.
     """
     most = check_levels(levels, LEVELS, 2, MAX_LEVELS)
     problem = programme.problem(epsilon / MICRO, objective, knots, prior, share)

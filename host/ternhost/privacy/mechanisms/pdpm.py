@@ -1,9 +1,8 @@
-"""PDPM: a client's own safe range tau and epsilon, three outputs.
+"""PDPM (Shen et al., Entropy 2023, 25, 485, Algorithm 2): a client's own safe range tau and epsilon, three outputs.
 
-Source: Shen et al., Entropy 2023, 25, 485, Algorithm 2. With the centre taken off and the range scaled to [-1, 1] the
-outputs are -2 (E + 1) / (E - 1), 0 and (E + 3) / (E - 1). It is right (sums, mean, ratio), but two of its outputs have
-the same probability at every input and use only half of the ratio that epsilon allows: its worst-case variance is 1.6
-to 2.6 times that of Duchi's mechanism. Any card can be scaled to tau instead.
+Scaled to [-1, 1], the outputs are -2 (E + 1) / (E - 1), 0 and (E + 3) / (E - 1). It is right (sums, mean, ratio), but
+two outputs have equal probabilities at every input and use only half of the ratio that epsilon allows: its worst-case
+variance is 1.6 to 2.6 times that of Duchi's mechanism. Any card can be scaled to tau instead.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""The piecewise mechanisms PM, PM-SUB and PM-OPT, as windows over N levels.
-
-Sources: PM: Wang et al., ICDE 2019. PM-SUB, PM-OPT: Zhao et al., IEEE IoT J. 8, 2021. They differ in t, that is in how
-wide the window is. As a window card they are discrete already: there is no separate discretisation step.
-"""
+"""PM (Wang et al., ICDE 2019), PM-SUB and PM-OPT (Zhao et al., IEEE IoT J. 8, 2021), the piecewise mechanisms, as
+windows over N levels, which are discrete already. They differ in t, which sets the width of the window."""
 
 from __future__ import annotations
 

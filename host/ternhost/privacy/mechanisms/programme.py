@@ -1,8 +1,4 @@
-"""The linear programme of an optimal table: the best probabilities for given values of the levels, and an objective.
-
-The programme is written out above `solve`. An objective is the largest of some linear functions of the second moments
-at the knots (`Problem`).
-"""
+"""The linear programme of an optimal table: the best probabilities for given values of the levels, and an objective."""
 
 from __future__ import annotations
 

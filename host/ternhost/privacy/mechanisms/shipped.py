@@ -29,10 +29,7 @@ def entries() -> list[dict[str, Any]]:
 
 
 def load(mechanism: str, epsilon: int, levels: int | None = None) -> bytes | None:
-    """Return the shipped card of `mechanism` at `epsilon` (micro), of so many levels if given; None if there is none.
-
-    Raises UsageError if the file is not the one that the manifest names.
-    """
+    """Return the shipped card at `epsilon` (micro), or None. Raises UsageError if the file is not the manifest's."""
     for entry in _manifest():
         fits = levels in (None, entry["levels"])
         if fits and (entry["mechanism"], entry["epsilon_micro"]) == (mechanism, epsilon):

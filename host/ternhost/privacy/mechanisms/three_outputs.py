@@ -1,8 +1,5 @@
-"""Three outputs, -C, 0 and C: Three-Outputs, 3-ary randomised response (rr3), and 3R.
-
-Sources: Three-Outputs: Zhao et al., IEEE IoT J. 8, 2021 (arXiv 2004.08856), as corrected in shared_specs/errata.md.
-rr3 is randomised response over {-1, 0, 1} after rounding at random. 3R is the best mechanism of three outputs.
-"""
+"""Three outputs, -C, 0 and C: Three-Outputs (Zhao et al., IEEE IoT J. 8, 2021, arXiv 2004.08856, as corrected in
+shared_specs/errata.md), rr3 (randomised response over {-1, 0, 1} after random rounding) and 3R, the best one."""
 
 from __future__ import annotations
 
