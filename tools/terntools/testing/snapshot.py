@@ -100,5 +100,5 @@ def _firmware(name: str) -> Path | None:
 def _forget_older(kept: str) -> None:
     entries = cache.cache_root().glob(f"{kept}-{tern.__version__}-*/{cache.RECORD}")
     with suppress(FileNotFoundError):  # another process forgets, too
-        for record in sorted(entries, key=lambda path: path.stat().st_mtime, reverse=True)[_KEPT:]:
+        for record in sorted(entries, key=lambda path: path.stat().st_mtime, reverse=True)[_KEPT - 1 :]:
             shutil.rmtree(record.parent, ignore_errors=True)
