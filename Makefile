@@ -29,12 +29,12 @@ docs: setup  ## the site of the documentation, into build/site; a broken link fa
 	@$(python) -c "import mkdocs, mkdocstrings" 2>/dev/null || $(python) -m pip install --quiet --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build
 
-check:  ## before a commit, 85 s on 4 cores: style, types, quick unit tests, device tests on MicroPython for unix
+check:  ## before a commit, 2 minutes on 2 cores: style, types, quick unit tests, device tests on MicroPython for unix
 	$(beside) quick-tests
 quick-tests: setup
 	$(pytest) -m "not slow" tests/unit tests/device
 
-test:  ## what a change can break, 25 minutes on 2 cores: all tests, with samples of long enumerations
+test:  ## what a change can break, 15 minutes on 2 cores: all tests, with samples of long enumerations
 	$(beside) tests
 tests: emulators
 	$(pytest) --target $(targets)

@@ -25,7 +25,7 @@ def pytest_configure(config):
     for line in (
         "exhaustive: runs with --exhaustive alone",
         "sampled(n): without --exhaustive, n of the test's parameters run",
-        "slow: takes some three seconds or more; begins early, and `make check` leaves it out",
+        "slow: takes some two seconds or more; begins early, and `make check` leaves it out",
     ):
         config.addinivalue_line("markers", line)
 

@@ -33,6 +33,7 @@ def test_everything_that_is_exported_is_there_and_described():
     assert ternhost.reach.fleet  # modules below it are found as ever
 
 
+@pytest.mark.slow
 def test_a_run_from_python_is_that_of_the_command_line(tmp_path):
     heard = []
     result = small(epsilon=4, k=2, group=250, name="mine", on_status=heard.append)
@@ -117,6 +118,7 @@ def test_attributes_as_a_frame(tmp_path):
     assert result.weights is None
 
 
+@pytest.mark.slow
 def test_inference_says_its_score():
     result = ternhost.infer(fleet="simulated:75", epsilon=8)
     assert {"score", "score_without_noise", "agreement"} <= result.figures.keys()

@@ -146,6 +146,7 @@ def test_show_draws_in_ascii_where_there_is_nothing_else():
     assert "##" in found.stdout
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_no_part_of_a_file_and_what_was_there_stays(tmp_path):
     """Files are limited to a size that the card and the picture exceed: the write ends in the middle."""
     path = tmp_path / "p.png"
@@ -202,6 +203,7 @@ def test_a_shipped_card_needs_no_scipy():
     assert json.loads(found.stdout)["notes"] == ["a shipped card"]
 
 
+@pytest.mark.slow
 def test_account_names_a_card_in_every_way_and_says_that_it_needs_a_shuffler(capsys, tmp_path, coarse):
     path, plot = str(tmp_path / "c"), tmp_path / "shuffled.png"
     main(["card", "design", "three-outputs", "--epsilon", "4", "-o", path])

@@ -122,6 +122,7 @@ def test_designed_cards_of_full_precision(name, levels, inputs):
         assert sampler_walk.outputs(card, v) == certify.distribution(card, v)
 
 
+@pytest.mark.slow
 def test_window_starts_between_the_ends():
     # A window start is drawn from the input alone (above); here each start is given, as a category is.
     card = cards.decode(base.window(7, 2, 160 * SMALL))
@@ -160,6 +161,7 @@ def test_inputs_beyond_the_ends_are_saturated_by_the_sampler():
         certify.distribution(card, ONE + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "levels"),
     [("duchi", None), ("three-outputs", None), pytest.param("pm-sub", None, marks=pytest.mark.exhaustive)],

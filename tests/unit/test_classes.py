@@ -200,6 +200,7 @@ def toy(monkeypatch, tmp_path):
     return data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_classes_are_asked_in_cohorts_of_their_own_cards(name):
     algorithm = begin(name, 1000, epsilons=EPSILONS, **SMALL[name])
@@ -225,6 +226,7 @@ def test_classes_are_asked_in_cohorts_of_their_own_cards(name):
     assert [account.user_level for account in costs.accounts(algorithm, None)] == costs.costs(algorithm)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_each_class_pays_its_own_epsilon(name):
     algorithm = begin(name, 1000, epsilons=EPSILONS, **SMALL[name])

@@ -165,6 +165,7 @@ def test_clients_are_divided_among_the_parts(people):
     assert 0.3 < np.isin(asked[0][1], again[0][1]).mean() < 0.5
 
 
+@pytest.mark.slow
 def test_who_is_asked_what_does_not_follow_from_the_class():
     algorithm = begin("collect", 9000, dataset="flights-table", epsilons="1:0.5,4:0.5", seed=3)
     asked = algorithm.cohorts(range(1, 9001))
@@ -340,6 +341,7 @@ def test_the_command(capsys):
     assert "keeps its options" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_categories_are_told_and_drawn(capsys):
     told = [
         "collect", "--dataset", "flights-table", "--fleet", "simulated:50000", "--epsilon", "2", "--name",

@@ -125,6 +125,7 @@ def test_with_a_damaged_package(damage, tmp_path, monkeypatch):
     assert "--force-reinstall" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_planned_flights_are_the_same_without_what_is_known_at_departure(flights, cache):
     """UA 1545 of a Tuesday again."""
     planned = datasets.load("flights-planned")

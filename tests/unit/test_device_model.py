@@ -52,6 +52,7 @@ def assert_the_same(device: Model, own: DeviceModel, rows: np.ndarray) -> None:
             assert device.probability(row) == probabilities[i] == ONE - device.probability(row, -1)
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_it_predicts_what_a_device_predicts(tmp_path_factory, data):
     model = data.draw(st.sampled_from(KINDS))

@@ -147,6 +147,7 @@ def _answered(client, number, row, buckets):
     return list(answerer.values(holder, records, SimpleNamespace(symbols=buckets))[: len(row)])
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("one", "other"), [(17, 8190), (0, 1)])
 def test_any_two_categories_collide_as_often_as_the_law_says(one, other):

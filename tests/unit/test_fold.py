@@ -257,6 +257,7 @@ def test_a_board_gets_what_its_client_needs():
     assert more == {"bench": {"tern.bench", "tern.host_frames", "tern.model"}, "lhp": {"tern.lhp"}}
 
 
+@pytest.mark.slow
 def test_the_library_folds_to_modules_of_the_same_lines_that_ask_for_nothing_that_is_gone(tmp_path):
     before = mpy.library()
     folded = fold.fold(before)

@@ -240,6 +240,7 @@ def until(driver, condition):
         driver.wait(0.1)
 
 
+@pytest.mark.slow
 def test_a_gateway_that_is_gone_is_waited_for_left_out_in_the_end_and_comes_back(host, clock):
     with ExitStack() as later, gateways(host.sites, {"north": TWO["north"]}), host.driver() as driver:
         with gateways(host.sites, {"south": TWO["south"]}):

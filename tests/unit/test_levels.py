@@ -43,6 +43,7 @@ def test_the_true_joint_loss(e: float, loss: float) -> None:
     assert found > 5 * e
 
 
+@pytest.mark.slow
 def test_every_pair_of_inputs_keeps_the_joint_loss() -> None:
     # every 8th value and the neighbours of all bounds, by brute force over what the device's cards do
     of = _levels(1)

@@ -70,6 +70,7 @@ def test_a_card_that_is_shipped_is_designed_again(epsilon, levels):
     assert worst(designed(epsilon, levels)) == pytest.approx(worst(shipped.decode()), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_lower_bound_is_that_found_apart():
     assert lower_bound.worst_variance(1.0, steps=24) == pytest.approx(3.9905405, rel=5e-4)
 

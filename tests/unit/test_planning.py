@@ -44,6 +44,7 @@ def test_more_devices_give_a_better_model_up_to_the_one_without_privacy(plain):
     )
 
 
+@pytest.mark.slow
 def test_a_smaller_epsilon_needs_more_devices_and_the_number_of_processes_changes_nothing(plain):
     less = planning.plan(planning.Planned("1", reports=(300, 3000, 30_000), runs=4, workers=1))
     assert less["curve"][-1]["mean"] < plain["curve"][-1]["mean"]

@@ -136,6 +136,7 @@ def test_the_sum_is_right_where_it_can_be_written_out():
     assert total / n < found < total / n * 1.01
 
 
+@pytest.mark.slow
 def test_more_reports_or_a_larger_delta_or_a_smaller_local_epsilon_tell_less():
     by_reports = [account(3, n).epsilon for n in (1, 10, 100, 1000, 10_000, 100_000)]
     assert by_reports == sorted(by_reports, reverse=True)

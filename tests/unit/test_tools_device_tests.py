@@ -67,6 +67,7 @@ def test_a_file_that_cannot_be_imported_fails_every_test(tmp_path):
     assert "ImportError: no module named 'no_such_module'" in outcomes[0].output
 
 
+@pytest.mark.slow
 def test_a_hang_is_a_time_out(tmp_path):
     hangs = "def test_b():\n    print('before')\n    time.sleep(60)\n"
     text = f"import time\ndef test_a(): pass\n{hangs}def test_c(): pass\n"
