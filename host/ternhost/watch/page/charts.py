@@ -1,4 +1,4 @@
-"""Pictures of the page, as options of ECharts, in the palette of Okabe and Ito, which is safe for colour-blind readers."""
+"""Pictures of the page, as options of ECharts, in the palette of Okabe and Ito, which is safe for colour blindness."""
 
 from __future__ import annotations
 
