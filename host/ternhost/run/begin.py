@@ -32,11 +32,8 @@ from ternhost.store.store import Store
 def written(
     options: RunOptions, store: str | Path | None, name: str | None, anew: bool, parent: Path
 ) -> tuple[Store, RunFiles, Learner]:
-    """Make the directory of a run and write the run into its store, which is open then. For `Run.begin`.
-
-    Also returns the learner that was made to check the options: a card may take a minute to design. Raises TernError,
-    and leaves no directory and no run then.
-    """
+    """Make the directory of a run and write the run into its store. Return the open store, the files, and the learner
+    that checked the options: designing its card may take a minute. After TernError no directory and no run are left."""
     kind = fleet.parse(options.fleet)
     path = kind.default_store  # read in any case: it says what a fleet lacks
     path = path if store is None else store_path(store)
@@ -88,11 +85,8 @@ def _remove(directory: Path) -> None:
 def population(
     kind: Fleet, schedule: Schedule | None, store: Store | None, devices: int | None = None
 ) -> Population:
-    """The clients that an algorithm can ask.
-
-    devices: how many there were when the run began; None: as many as have a key, where tern does not make them or they
-    are served.
-    """
+    """The clients that an algorithm can ask. devices: how many there were when the run began; None: as many as have a
+    key, where tern does not make them or they are served."""
     made = kind.provisions or kind.simulated
     if devices is None:
         counted = store is not None and (schedule is not None or not made)
@@ -111,10 +105,8 @@ def made_clients(kind: Fleet, algorithm: Learner) -> int:
 def make_boards(
     store: Store, boards: Sequence[Path], algorithm: Learner, dealt: Devices, budget: int | None
 ) -> None:
-    """Make the emulated boards of a run, and anew what is there of them. dealt: the device that each client is.
-
-    budget: of a device for its life, micro-epsilon; None: what the run costs.
-    """
+    """Make or remake the emulated boards of a run. dealt: the device that each client is. budget: of a device for its
+    life, micro-epsilon; None: the cost of the run."""
     for board in boards:
         shutil.rmtree(board, ignore_errors=True)
     holdings = algorithm.holdings
@@ -166,11 +158,8 @@ def store_path(text: str | Path) -> Path:
 
 
 def require_no_run(store: Store, anew: bool = False) -> None:
-    """Make sure that no other run is under way in a store; one that has asked nobody is forgotten.
-
-    The rounds of a store are one run's at a time. anew: end what is under way; its open rounds are lost. Raises
-    UsageError.
-    """
+    """Make sure that no other run is under way in a store; one that has asked nobody is forgotten. anew: end what is
+    under way, and lose its open rounds. Raises UsageError."""
     for run in store.runs():
         if not run.unfinished:
             continue

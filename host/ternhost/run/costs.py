@@ -52,11 +52,9 @@ def references(learner: Learner) -> dict[str, Any]:
 
 
 def tell(watcher: Watcher, accounts: Sequence[Account], before: int, left: int | None, endless: bool) -> None:
-    """Say, before the first question, what a run costs a device of each class.
-
-    before, left: the most that a device has spent, and the least that a board says it may still spend, micro-epsilon.
-    endless: the accounts are of a round. Raises RefusedError where a budget that was named does not cover it.
-    """
+    """Say, before the first question, what a run costs a device of each class. before, left: the most that a device has
+    spent, and the least that a board reports as left, micro-epsilon. endless: the accounts are of a round. Raises
+    RefusedError where a named budget does not cover the run."""
     for account in accounts:
         words = account.words("in every round") if endless else account.words()
         if before:
@@ -78,11 +76,8 @@ def tell(watcher: Watcher, accounts: Sequence[Account], before: int, left: int |
 
 
 def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64], run: str) -> int:
-    """The most that any of these devices has spent in other runs of this store, micro-epsilon.
-
-    By the reports that the host has accepted: a device may have spent more on reports that were lost. The store has no
-    reports of rounds by gateways; there every device counts as having answered.
-    """
+    """The most that any of these devices has spent in other runs of this store, micro-epsilon, by accepted reports:
+    lost reports may have cost more. In rounds by gateways every device counts as having answered."""
     wanted = Members(np.unique(np.asarray(devices, np.int64)))
     spent = np.zeros(len(wanted), np.int64)
     for other in store.rounds():
@@ -97,10 +92,8 @@ def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64], r
 
 
 def most_asked(store: Store, run: str, rounds: int, group: int, devices: int) -> int:
-    """The largest number of rounds of a run that have asked the same device.
-
-    By the store; where the run's rounds are not in it, by how many there were, of a group of so many devices each.
-    """
+    """The largest number of rounds of a run that asked the same device: by the store, or, where the store lacks the
+    run's rounds, by the number of rounds and the size of a group."""
     times: Counter[int] = Counter()
     for each in store.rounds():
         if each.run == run:

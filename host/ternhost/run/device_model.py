@@ -33,11 +33,9 @@ Integers = npt.NDArray[np.int64]
 @dataclass(frozen=True, eq=False)
 class DeviceModel:
     """A model of a MODEL frame (wire.md): `model` 1, 2, 3 (linear, logistic, SVM) or 4 (softmax), classes x d mantissas
-    of `2**exponent`, made after round `number`. features, labels: their names, where they are known.
+    of `2**exponent`, made after round `number`.
 
-    Rows of features, n x d, are given in Q1.14 where they are integers; other numbers are brought to it as those of a
-    data set are (rounded, and cut to [-1, 1]).
-    """
+    Rows of features, n x d, are in Q1.14 if they are integers; other numbers are rounded to it and cut to [-1, 1]."""
 
     model: int
     mantissas: npt.NDArray[np.int16]
@@ -75,10 +73,8 @@ class DeviceModel:
 
     @classmethod
     def of_store(cls, path: str | Path, run: str | None = None) -> Self:
-        """The last that a store's host has sent to devices; run: while this one went on, or since.
-
-        Raises UsageError where there is none, StorageError.
-        """
+        """The last model that a store's host sent to devices; run: since this one began. Raises UsageError,
+        StorageError."""
         with Store(path, create=False, beside=True) as store:
             kept = kept_model.kept(store)
             stored = None if run is None else store.run(run)
@@ -91,11 +87,8 @@ class DeviceModel:
 
     @classmethod
     def of_run(cls, run: str | Path, parent: str | Path = places.RUNS) -> Self:
-        """The model of a run: its result's, or, of one that has not finished, the last that was sent to devices.
-
-        run: its name in `parent` (a directory or a store), its own directory, or its result.json. Raises UsageError,
-        StorageError.
-        """
+        """The model of a run's result, or the last one sent to devices if the run has not finished. run: its name in
+        `parent` (a directory or a store), its own directory, or its result.json. Raises UsageError, StorageError."""
         try:
             result = results.load(run, Path(parent))
         except UsageError:
@@ -139,10 +132,8 @@ class DeviceModel:
         return z if self.classes > 1 else z[:, 0]
 
     def probability(self, rows: npt.ArrayLike) -> Integers:
-        """The probability (Q1.14) of label 1 of each row: n; of softmax of every class: n x classes.
-
-        Raises UsageError for a model that has none, and as `score`.
-        """
+        """The probability (Q1.14) of label 1 of each row: n; for softmax of every class: n x classes. Raises UsageError
+        for a model that has none, and as `score`."""
         z = self.score(rows)
         if self.model == wire.LOGISTIC:
             return vectorised.sigmoids(z)
@@ -151,9 +142,8 @@ class DeviceModel:
         return vectorised.class_probabilities(z).astype(np.int64)
 
     def predict(self, rows: npt.ArrayLike) -> Integers:
-        """The predicted label of each row: a number in Q1.14; 16384 or -16384; for softmax the class, from 0, the
-        first of the largest score. Raises as `score`.
-        """
+        """The predicted label of each row: a number in Q1.14; 16384 or -16384; for softmax the class, from 0, the first
+        of the largest score. Raises as `score`."""
         z = self.score(rows)
         if self.model == wire.LINEAR:
             return np.clip(z, -ONE, ONE)

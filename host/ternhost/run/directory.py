@@ -37,10 +37,7 @@ def check_name(name: str | None) -> None:
 
 
 def new_directory(name: str | None = None, parent: Path = RUNS, taken: Collection[str] = ()) -> Path:
-    """Make a directory for a run, named by the time unless a name is given; not one of those that are `taken`.
-
-    Raises StorageError, UsageError.
-    """
+    """Make a directory for a run, by default named by the time; never one of `taken`. Raises StorageError, UsageError."""
     check_name(name)
     stem = name or time.strftime("%Y%m%d-%H%M%S")
     hint = "change to a directory that you may write to"
@@ -159,10 +156,8 @@ def existing(place: str | Path) -> Path:
 
 
 def listed(parent: Path = RUNS) -> list[dict[str, Any]]:
-    """A line for each run of a store (a file), of a run's directory, or below a directory: `tern runs`.
-
-    The oldest comes first. Raises StorageError for a file that is no store.
-    """
+    """A line for each run of a store (a file), of a run's directory, or below a directory, the oldest first. Raises
+    StorageError for a file that is no store."""
     if parent.is_file():
         return _by_age(_of_store(parent))
     lines = {}

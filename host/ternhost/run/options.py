@@ -18,11 +18,8 @@ from ternhost.reach import fleet
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a run learns, on which fleet, and how its rounds end.
-
-    learning: an instance of the algorithm's `Options`. schedule: of a fleet that is served; None: the run ends by
-    itself.
-    """
+    """What a run learns, on which fleet, and how its rounds end. learning: the algorithm's `Options`. schedule: of a
+    served fleet; None: the run ends by itself."""
 
     algorithm: str
     learning: Any
@@ -73,10 +70,8 @@ class RunOptions:
         algorithms: Mapping[str, type[Learner]],
         served: bool = False,
     ) -> Self:
-        """From the options that were named, of any of its parts; `served` makes those of a schedule the schedule's.
-
-        Raises UsageError for one that belongs to another of `algorithms`, and for some that do not go together.
-        """
+        """From the named options of any part; `served` gives those of a schedule to the schedule. Raises UsageError for
+        one that belongs to another of `algorithms`, and for options that do not go together."""
         learner = algorithms[algorithm]
         learning = dict(named)
 

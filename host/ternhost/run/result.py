@@ -51,11 +51,8 @@ def whole(
 
 
 def load(run: str | Path, parent: Path) -> dict[str, Any]:
-    """The result of a run that has finished: its name in `parent`, or its own directory, or its result.json.
-
-    parent: a directory or a store, as of `listed`. Raises UsageError where there is none, StorageError where it cannot
-    be read.
-    """
+    """The result of a finished run: its name in `parent` (a directory or a store), its own directory, or its
+    result.json. Raises UsageError where there is none, StorageError where it cannot be read."""
     for place in _places(str(run), parent):
         path = place if place.suffix == ".json" else place / places.RESULT_NAME
         if path.is_file():

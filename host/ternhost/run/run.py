@@ -1,8 +1,6 @@
-"""A run from beginning to end: one algorithm on one fleet, in a store; and how to go on after a crash at any line.
+"""A run from beginning to end: one algorithm on one fleet.
 
-All that it needs to go on is in its store: its options, the state of its algorithm, the round under way and its
-reports. The boards that tern makes for it lie in its directory.
-"""
+Its store holds all that it needs to go on after a crash at any line; emulated boards lie in its directory."""
 
 from __future__ import annotations
 
@@ -93,11 +91,8 @@ class Run:
         anew: bool = False,
         parent: Path = places.RUNS,
     ) -> Run:
-        """Begin a run in a directory of its own, in `parent`.
-
-        store: with the keys and rounds of the fleet; else the fleet's own, or one in the run's directory. anew: give up
-        a run of that store that has not finished. Raises TernError.
-        """
+        """Begin a run in a directory of its own, in `parent`. store: default the fleet's own, or one in the run's
+        directory. anew: give up a run of that store that has not finished. Raises TernError."""
         opened, files, learner = begin.written(options, store, name, anew, parent)
         return cls(opened, files, watcher or Watcher(), learner)
 
@@ -110,11 +105,8 @@ class Run:
         after: int | None = None,
         parent: Path = places.RUNS,
     ) -> Run:
-        """Take up the run that `text` names: its name in `parent`, directory, or store.
-
-        fleet_now: its fleet, if the boards are elsewhere by now. after: as `after_round` of RunOptions. Raises
-        TernError.
-        """
+        """Take up the run that `text` names: its name in `parent`, directory, or store. fleet_now: its fleet, if the
+        boards are elsewhere by now. after: as `after_round` of RunOptions. Raises TernError."""
         files = places.find(text, parent)
         store = Store(files.store, create=False)
         try:
@@ -187,10 +179,8 @@ class Run:
             self._driver.stop()
 
     def run(self) -> dict[str, Any]:
-        """Go on until the algorithm is done or `stop` is called, and return the result.
-
-        Also written to result.json, unless the run was stopped. Raises TernError; after Ctrl-C, InterruptedByUser.
-        """
+        """Go on until the algorithm is done or `stop` is called, and return the result, which result.json gets too
+        unless the run was stopped. Raises TernError; after Ctrl-C, InterruptedByUser."""
         self._started = time.monotonic() - self._state["seconds"]
         try:
             self.files.make()

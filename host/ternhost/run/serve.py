@@ -30,12 +30,9 @@ def serve(
     new_model: bool = False,
     named: Collection[str] | None = None,
 ) -> Run:
-    """The run of a served fleet: the one in its store goes on, with the fleet, terms and schedule of this start.
-
-    Where there is none, one begins. new_model: give up the one in the store; its keys, rounds and models stay. named:
-    the options that somebody asked for (None: all). A run that goes on keeps its own: UsageError is raised where
-    another value is asked for.
-    """
+    """The run of a served fleet: the one in its store goes on, with the fleet, terms and schedule of this start, or
+    else one begins. new_model: give up the one in the store, but keep its keys, rounds and models. named: the options
+    given explicitly (None: all); UsageError is raised where one differs from those of the run that goes on."""
     watcher = watcher or Watcher()
     path = fleet.parse(options.fleet).default_store if store is None else store_path(store)
     if path is not None and path.is_file():
@@ -90,10 +87,7 @@ def _last(store: Store) -> StoredRun | None:
 def _check_the_same(
     store: Store, last: StoredRun, options: RunOptions, named: Collection[str] | None
 ) -> None:
-    """Raise UsageError where the run that goes on would be another one, or is not the only one under way.
-
-    Its counts and its costs are by its own options, which stay.
-    """
+    """Raise UsageError where the run that goes on would be another one, or is not the only one under way."""
     hint = "go on with that, or begin another one with --new-model"
     stored = last.asked
     if stored["algorithm"] != options.algorithm and (named is None or "algorithm" in named):

@@ -23,10 +23,8 @@ _interval_of = lru_cache(maxsize=1 << 16)(judging.interval_of)
 
 @dataclass(frozen=True)
 class Curve:
-    """A figure (`measure`) against an axis (`by`); low, high: its 95 % interval, where the figure determines it.
-
-    optimum: the value without privacy, baseline: the value without features; None where it is not known.
-    """
+    """A figure (`measure`) against an axis (`by`). low, high: 95 % interval. optimum: the value without privacy,
+    baseline: the value without features. None where unknown."""
 
     measure: str
     by: str
@@ -57,11 +55,10 @@ def cost_of_report(run: RunView | None) -> float:
 
 
 def spent(now: Snapshot) -> float | None:
-    """Mean epsilon spent per device in the run, by accepted reports, those of open rounds included.
+    """Mean epsilon spent per device in the run by accepted reports, or None where unknown.
 
-    A report of an open round counts with the mean cost of the last round, or else of all classes. Reports that were
-    lost or refused may have cost as much. None where it is not known.
-    """
+    A report of an open round counts with the mean cost of the last round, or else of all classes. Lost or refused
+    reports may have cost as much."""
     report_cost, devices = cost_of_report(now.run), devices_of(now.run, now.devices)
     if now.run is None or not report_cost or not devices:
         return None
@@ -72,11 +69,8 @@ def spent(now: Snapshot) -> float | None:
 
 
 def spent_by_class(now: Snapshot) -> list[float | None]:
-    """Mean epsilon spent per device of each class in the run, by ended rounds; None where it is not known.
-
-    The share of a class among the requests estimates its share of the devices. Classes with the same cost of a report
-    are counted together.
-    """
+    """Mean epsilon spent per device of each class, by ended rounds, or None where unknown. The share of a class among
+    the requests estimates its share of the devices. Classes with equal costs are counted together."""
     costs = [float(each["epsilon_per_report"]) for each in now.run.classes] if now.run else []
     devices, requests = devices_of(now.run, now.devices), sum(now.demanded.values())
     if now.run is None or not devices:

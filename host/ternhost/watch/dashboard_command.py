@@ -63,10 +63,8 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def shown_beside(run: Path, port: int | None = None, quiet: bool = False) -> Iterator[None]:
-    """Serve the page of a run's directory in another process. quiet: print its address on standard error.
-
-    In any case, the end of this process closes the other one's standard input, which ends it too.
-    """
+    """Serve the page of a run in another process, which ends when this one closes its standard input, even by crashing.
+    quiet: print its address on standard error."""
     options = ["--while-stdin", *([] if port is None else ["--port", str(port)])]
     child = subprocess.Popen(
         [sys.executable, "-m", "ternhost", "dashboard", str(run), *options],

@@ -24,10 +24,8 @@ _LONGEST_VALUE = 60
 @dataclass(frozen=True)
 class FleetView:
     """Numbers of boards by time since their last message, connection state, release, random generator ("failed": a
-    health test of its source has failed) and last error.
-
-    least_budget: the least epsilon left (`budget`) on a board heard within a day.
-    """
+    health test of its source has failed) and last error. least_budget: least epsilon left on a board heard within a
+    day."""
 
     ages: Mapping[str, int]
     states: Mapping[str, int]
@@ -76,9 +74,8 @@ def failed(board: BoardRow) -> bool:
 
 
 def budget(board: BoardRow) -> float | None:
-    """The epsilon left to the first device of a board: the budget that it reported when it connected, less the cost of
-    its accepted reports since; less is left after lost reports. None where it reports no budget.
-    """
+    """The epsilon left to a board's first device: the budget reported on connecting, less the accepted reports since.
+    Lost reports leave less. None where it reports no budget."""
     micro = board.told.get("budget")
     return None if micro is None else max(0, micro - board.spent) / MICRO
 

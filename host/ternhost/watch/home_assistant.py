@@ -1,8 +1,6 @@
-"""Publishes a fleet to Home Assistant: retained messages of MQTT discovery on the fleet's broker.
+"""Publishes a fleet's figures, and no data of a board, to Home Assistant by retained messages of MQTT discovery.
 
-The fleet is one device with a sensor for each figure; no message holds data of a board or of a report. Format:
-https://www.home-assistant.io/integrations/mqtt/#device-discovery-payload
-"""
+Format: https://www.home-assistant.io/integrations/mqtt/#device-discovery-payload"""
 
 from __future__ import annotations
 

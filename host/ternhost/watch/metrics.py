@@ -1,8 +1,6 @@
 """Figures of a run and of its store for Prometheus, on a loopback port.
 
-A run reports its rounds with `Metrics.update`. The store is read when Prometheus scrapes, so that ingest pays nothing.
-Boards report figures about themselves; nothing proves them.
-"""
+The store is read when Prometheus scrapes, so that ingest pays nothing. Nothing proves the boards' own figures."""
 
 from __future__ import annotations
 

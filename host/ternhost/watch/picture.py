@@ -22,12 +22,10 @@ _OF_RUN = ("name", "began", "status", "algorithm", "fleet", "rounds", "reports",
 class Picture:
     """A run at a time (seconds since 1970), its fleet and its cost.
 
-    rounds: planned, None without an end. round: the open one; last: the history entry of the last ended one. curve: of
-    the most important figure. interval: 95 %, of its last value. reasons: of all refusals. epsilon, None where it is
-    not known: the largest cost of a report (`report`), the mean spent per device in this run by accepted reports
-    (`spent`), the most spent before it (`before`), and the least left on a board (`left`). waiting: gateways that the
-    open round waits for; offline: disconnected gateways.
-    """
+    round: the open one; last: the history entry of the last ended one. interval: 95 %, of the last value of `curve`.
+    epsilon, None where unknown: the largest cost of a report (`report`), the mean spent per device in this run by
+    accepted reports (`spent`), the most spent before it (`before`), and the least left on a board (`left`). waiting:
+    gateways that the open round waits for; offline: disconnected gateways."""
 
     at: float
     store: str

@@ -12,10 +12,8 @@ Shown = tuple[Path, str | None]  # a store, and the name of a run in it where th
 
 
 def chosen(text: str | Path | None = None, parent: Path = RUNS) -> Shown:
-    """The store of a file, a run's directory or name, a directory with a store, or of the newest run in a directory.
-
-    None stands for `parent`. Raises UsageError, StorageError.
-    """
+    """Find the store of a file, of a run's directory or name, or of the newest run in a directory (default: `parent`).
+    Raises UsageError, StorageError."""
     path = parent if text is None else Path(text)
     for directory in (path, parent / path):
         if (directory / RUN_NAME).is_file():

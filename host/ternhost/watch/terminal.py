@@ -218,10 +218,7 @@ def _cells(board: BoardRow, now: float) -> list[str | Text]:
 
 
 def plot(points: Sequence[tuple[float, float]], width: int, height: int) -> list[str]:
-    """Draw a curve of Braille characters, eight dots each, as `height` lines of `width` characters.
-
-    The x of the points ascend. The extreme values lie on the extreme rows of dots, a constant curve in the middle.
-    """
+    """Draw a curve in Braille characters, scaled to the extreme values. The x of the points must ascend."""
     cells = [[0] * width for _ in range(height)]
     if points:
         columns, rows = 2 * width, 4 * height

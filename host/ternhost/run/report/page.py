@@ -1,7 +1,4 @@
-"""The report of a run: one HTML file with everything in it, and its pictures as PNG beside it.
-
-Each command has a module beside this one that says what its page shows; this one says how it looks.
-"""
+"""The look of a run's report: one HTML file with everything in it, and its pictures as PNG beside it."""
 
 from __future__ import annotations
 
@@ -25,8 +22,7 @@ Row = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Page:
-    """The content of a report: pictures by file name, each with its caption; rows of (name, value, what it means); and
-    more sections as HTML."""
+    """A report's pictures by file name, each with a caption; rows of (name, value, meaning); and more sections as HTML."""
 
     title: str
     lead: str
@@ -37,10 +33,7 @@ class Page:
 
 
 def write(page: Page, directory: str | Path) -> Path:
-    """Write report.html and its pictures, and return the report's path.
-
-    Raises StorageError if the directory cannot be written.
-    """
+    """Write report.html and its pictures, and return the report's path. Raises StorageError."""
     directory = Path(directory)
     pictures = {name: plots.png(figure) for name, (figure, _) in page.pictures.items()}
     files = {f"{name}.png": data for name, data in pictures.items()}

@@ -1,7 +1,4 @@
-"""Pictures of a run, of its cost and of its card. Each function returns a matplotlib Figure; `save` writes it.
-
-Everything can be told apart without colour: by line style, marker, hatching or a label.
-"""
+"""Pictures of a run, its cost and its card, as matplotlib Figures. Everything can be told apart without colour."""
 
 from __future__ import annotations
 
@@ -55,11 +52,9 @@ def judged(
     measure: str,
     floor: str,
 ) -> Figure:
-    """The measure of the model after every round, between the optimum without privacy and the answer without features.
-
-    reports: the number of reports by the end of each round, which labels a second axis. label, floor: names of the
-    model and of that answer.
-    """
+    """The model's measure after every round, between the optimum without privacy and the answer without features.
+    reports: their number by the end of each round, for a second axis. label, floor: names of the model and of that
+    answer."""
     figure, axes = _figure(4.2)
     axes.axhline(optimum, linestyle="--", color=_MIDDLE, label="without privacy")
     axes.plot(
@@ -310,10 +305,7 @@ def clusters(sizes: Mapping[str, int]) -> Figure:
 
 
 def check_place(path: Path) -> None:
-    """Look, before the work that a picture shows, whether it can be written there.
-
-    Raises UsageError for a format that there is not, StorageError for a folder that cannot be written to.
-    """
+    """Check beforehand that a picture can be written. Raises UsageError for an unknown format, StorageError otherwise."""
     formats = blank(1, 1).canvas.get_supported_filetypes()
     if path.suffix[1:].lower() not in ("", *formats):
         raise UsageError(

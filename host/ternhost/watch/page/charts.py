@@ -1,7 +1,4 @@
-"""Pictures of the page, as options of ECharts. Colours are variables of the page's style, for light and dark.
-
-They are the palette of Okabe and Ito, which is safe for colour-blind readers; lines also differ in their dashes.
-"""
+"""Pictures of the page, as options of ECharts, in the palette of Okabe and Ito, which is safe for colour blindness."""
 
 from __future__ import annotations
 
@@ -111,9 +108,8 @@ def _short(value: float) -> float:
 
 
 def learning(curve: Curve, floor: str | None) -> Options:
-    """The learning curve with its interval, the optimum without privacy and the baseline.
-
-    floor: the baseline in words; None leaves it out, for more room."""
+    """The learning curve with its interval, the optimum and the baseline. floor: the baseline in words, None to omit
+    it."""
     name = curves.word(curve.measure)
     series = [_line(name, curve.points, 0, z=5)]
     if len(curve.low) > 1:
@@ -210,8 +206,7 @@ def _laws(data: bytes, what: str) -> dict[str, list[float]]:
 
 
 def card(data: bytes, what: str = VALUE) -> Options:
-    """The exact distribution of a card's outputs for five inputs, from its integers. what: as in TallyView. Raises
-    UsageError."""
+    """The exact distribution of a card's outputs for five inputs. what: as in TallyView. Raises UsageError."""
     order, names = outputs(data, what)
     every = max(1, math.ceil(len(names) / _MOST_BARS))
     few = len(names) <= 16

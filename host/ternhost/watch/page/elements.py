@@ -67,10 +67,8 @@ class Chart:
         return bool(self._element.is_deleted)
 
     def set(self, key: Any, make: Callable[[], dict[str, Any] | None], otherwise: str) -> bool:
-        """Draw the options from `make`, or show the text `otherwise`; return whether there is a picture.
-
-        A picture with the same `key` is not made again.
-        """
+        """Draw the options from `make` unless `key` is unchanged, or show `otherwise`. Return whether there is a
+        picture."""
         if key != self._key:
             self._key = key
             options = make()

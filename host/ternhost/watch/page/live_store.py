@@ -83,10 +83,8 @@ class Table:
     def page(
         self, first: int, last: int, search: str = "", sort: str = "", descending: bool = False
     ) -> tuple[int, list[Row]]:
-        """The number of boards that match all words of `search`, and their rows `first` to `last` (excluded).
-
-        Sorted by a column, missing values last.
-        """
+        """Return how many boards match all words of `search`, and their rows `first` to `last` (excluded), missing
+        values last."""
         words = search.lower().split()
         rows = [row for _, row, text in self._rows.values() if all(word in text for word in words)]
         if sort in COLUMNS:

@@ -27,10 +27,8 @@ Scope = dict[str, Any]
 class OnlyHere:
     """Accepts only requests for this address, from its own page.
 
-    A website whose name points to loopback (DNS rebinding) sends that name as Host; one that opens a websocket to
-    loopback sends its own Origin. Both are refused, and so are fetches and frames of other sites, which browsers mark
-    by Sec-Fetch-Site: other sites may only link here.
-    """
+    Refuses DNS rebinding (a website's name as Host), websockets with another Origin, and fetches and frames of other
+    sites, which browsers mark by Sec-Fetch-Site: other sites may only link here."""
 
     def __init__(self, app: Any, port: int) -> None:
         self._app = app
@@ -94,8 +92,7 @@ def listening(port: int | None) -> socket.socket:
 def serve(
     made: socket.socket, add: Callable[[Any], None], ready: Callable[[str], None], until: Any = None
 ) -> None:
-    """Serve until SIGINT, SIGTERM, or until the file `until` ends. add: puts pages and paths on the app; ready: called
-    with the URL when the server answers."""
+    """Serve until SIGINT, SIGTERM, or the end of the file `until`. `ready` gets the URL when the server answers."""
     import uvicorn
     from fastapi import FastAPI
     from nicegui import ui
