@@ -37,7 +37,7 @@ def check_name(name: str | None) -> None:
 
 
 def new_directory(name: str | None = None, parent: Path = RUNS, taken: Collection[str] = ()) -> Path:
-    """Make a directory for a run, by default named by the time; never one of `taken`. Raises StorageError, UsageError."""
+    """Make a run's directory, by default named by the time, not one of `taken`. Raises StorageError, UsageError."""
     check_name(name)
     stem = name or time.strftime("%Y%m%d-%H%M%S")
     hint = "change to a directory that you may write to"

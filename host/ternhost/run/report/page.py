@@ -22,7 +22,7 @@ Row = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Page:
-    """A report's pictures by file name, each with a caption; rows of (name, value, meaning); and more sections as HTML."""
+    """Pictures by file name, each with a caption; rows of (name, value, meaning); and more sections as HTML."""
 
     title: str
     lead: str

@@ -305,7 +305,7 @@ def clusters(sizes: Mapping[str, int]) -> Figure:
 
 
 def check_place(path: Path) -> None:
-    """Check beforehand that a picture can be written. Raises UsageError for an unknown format, StorageError otherwise."""
+    """Check that a picture can be written. Raises UsageError for an unknown format, StorageError otherwise."""
     formats = blank(1, 1).canvas.get_supported_filetypes()
     if path.suffix[1:].lower() not in ("", *formats):
         raise UsageError(
