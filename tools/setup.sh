@@ -27,19 +27,27 @@ make_venv() {
         fail "Python 3.11 or later is needed, and this is $("$python" --version)" "  PYTHON=... make setup names another"
     "$python" -c 'import ensurepip, venv' 2>/dev/null || install python3-venv
     echo "setup: making .venv with $("$python" --version)"
+    # The first emulator needs no package of .venv: it is compiled while those come. Below tern says what failed.
+    PYTHONPATH=host:tools:firmware "$python" -c '
+from contextlib import suppress
+from ternhost.errors import TernError
+from ternhost.terminal import Progress, heeding_interrupts
+from terntools.emulators.micropython import build_device
+with suppress(TernError, KeyboardInterrupt), heeding_interrupts(), Progress() as progress:
+    build_device(progress.say)' &
+    beside=$!
     "$python" -m venv .venv
     # MicroPython's modules for the type checker, which must not mix with those of CPython or of each other.
-    installing=
     for port in rp2 esp32; do
         rm -rf ".venv/stubs/$port"
         .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-user --no-compile \
             --target ".venv/stubs/$port" "micropython-$port-stubs>=1.29,<1.30" &
-        installing="$installing $!"
+        beside="$beside $!"
     done
     # Half of the time goes into compiling, which pip does on one core.
     .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
     .venv/bin/python -m compileall -q -j 0 .venv/lib >/dev/null 2>&1 || true  # some packages hold what is no Python
-    for one in $installing; do wait "$one"; done
+    for one in $beside; do wait "$one"; done
     pwd >"$ready"
 }
 
