@@ -17,7 +17,7 @@ from terntools.boards import mpy
 
 KEPT = mpy.FIRMWARE / "figures.json"
 COUNTING = ("rv32", "xtensa")  # instructions, on QEMU
-_NO_PART = ("bench", "host_frames", "streams")  # of any board's
+_NO_PART = ("bench", "host_frames")  # of any board's
 
 
 def sizes_by_board() -> dict[str, dict[str, int]]:

@@ -19,7 +19,7 @@ PACKAGE = mpy.FIRMWARE / "package.json"
 _SERIAL = (modules.Board("", "rp2", False, aes=False), modules.Board("", "esp32", False, aes=False))
 _BOARDS = (modules.Board("", "rp2", True, aes=False), modules.Board("", "esp32", True, aes=False))
 # model comes with app; a board has no use for the others
-_NO_PIECE = ("bench", "host_frames", "model", "streams")
+_NO_PIECE = ("bench", "host_frames", "model")
 
 
 def pieces(sources: modules.Sources) -> dict[str, set[str]]:

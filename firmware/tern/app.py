@@ -63,6 +63,7 @@ class Live(Client):
             return
         epoch = self._epoch
         member = self._clients.first if frames.is_for_fleet(frame) and self.members(frame) else wire.BOARD
+        self.take(frame)
         try:
             n = self.begin(frame, member)
             if not n:
@@ -70,11 +71,11 @@ class Live(Client):
                 self.allow()
                 yield
                 answerer = self.answerer
+                values = None
                 if hasattr(answerer, "steps"):
                     yield from answerer.steps(self._clients, self.records)
-                    n = self.release(answerer.result)
-                else:
-                    n = self.release()
+                    values = answerer.result
+                n = self.release(values)
         except REFUSALS as error:
             n = self.refuse(error)
         send(self.reply, n)

@@ -146,6 +146,12 @@ class Client:
 
         member: the client that answers a frame with the fleet's tag, verified.
         """
+        # MicroPython keeps more than 11 words of variables on the heap, and searches from the last single block. So few
+        # functions have so many, and a single block, the address, comes first: no search goes through earlier garbage.
+        self.take(frame)
+        return self._answer(frame, member)
+
+    def _answer(self, frame, member):
         try:
             n = self.begin(frame, member)
             if not n:
@@ -155,17 +161,21 @@ class Client:
         except REFUSALS as error:
             return self.refuse(error)
 
-    def begin(self, frame, member=wire.BOARD):
-        """Write the answer to `frame` into `reply`; return its length, or 0 for a new report. Raises REFUSALS."""
-        # MicroPython keeps more than 11 words of variables on the heap, and searches from the last single block. So few
-        # functions have so many, and a single block, the address, comes first: no search goes through earlier garbage.
+    def take(self, frame):
+        """Take the address of `frame`, before anything else is done about it."""
         self._key = b""
         self._device = wire.BOARD
         self._number = 0
         self._address = unpack_from("<II", frame, 1) if len(frame) > _ADDRESS_END else None
-        kind = frames.kind(frame)
-        if kind == wire.ROUND and self._address:
+
+    def begin(self, frame, member=wire.BOARD):
+        """Write the answer to the `frame` taken into `reply`; return its length, or 0 for a new report.
+
+        Raises REFUSALS.
+        """
+        if self._address and frame[0] == wire.ROUND:
             return self._begin_round(frame, member)
+        kind = frames.kind(frame)
         if kind == wire.HELLO_REQUEST:
             return self._hello(frames.decode_hello_request(frame))
         if kind == wire.FLEET_KEY:

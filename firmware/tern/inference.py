@@ -61,7 +61,6 @@ class Classifier:
         self._shift = -8 - exponent
         self._sums = array("i", (0, 0))
         self._z = array("i", (0 for _ in range(classes)))
-        self._probabilities = array("h", (0 for _ in range(classes)))
 
     def probabilities(self, row, out, grid_bits=14):
         """Write the class probabilities of a record (array('h'), f features) into out[:c] (array('h'), Q1.14).
@@ -86,13 +85,6 @@ class Classifier:
         for i in range(self.classes):
             p = (z[i] << 14) // total
             out[i] = p - (p & low)
-
-    def noised(self, card, stream, row, out):
-        """Draw the c symbols of a record into `out` (array('H')) for one epsilon. Raises ValueError, EntropyError."""
-        if card.shape != LAPLACE:
-            raise ValueError("an inference result needs a laplace card")
-        self.probabilities(row, self._probabilities, card.grid_bits)
-        sample(card, stream, self._probabilities, out, self.classes)
 
 
 class Answerer:

@@ -41,7 +41,8 @@ class Ledger:
         """in_place: LittleFS keeps a file's old content until a flush, so that one open file serves for all writes."""
         self._view = memoryview(bytearray(_SIZE))
         self._checked = self._whole = self.report = self._view[:0]
-        self._in_place = in_place
+        # Whatever goes wrong in a write, the file is the old one or the new one, whole.
+        self._write = self._write_over if in_place else self._replace
         self._file = None
         self._until = self._paid = 0  # what is reserved: rounds up to this one, and spending up to this
         self.path = ""
@@ -137,6 +138,7 @@ class Ledger:
         pack_into("<4sIII", self._view, 0, MAGIC, self.budget, self.spent, self.round)
         pack_into("<32sHH", self._view, _QUESTION, question, self.state, len(report))
         pack_into(self._layout, self._view, _HEADER, report if MICROPYTHON else bytes(report))
+        pack_into("<I", self._view, len(self._checked), crc32(self._checked))
 
     def _fit(self, n):
         # Views for a report of n bytes: nothing is allocated while all reports are as long.
@@ -147,12 +149,8 @@ class Ledger:
         self._layout = "%ds" % n
         self.report = report  # last: now there was memory for all
 
-    def _write(self, path):
-        # Whatever goes wrong, the file at `path` is the old one or the new one, whole.
-        pack_into("<I", self._view, len(self._checked), crc32(self._checked))
-        if self._in_place:
-            self._write_over(path)
-        elif MICROPYTHON:
+    def _replace(self, path):
+        if MICROPYTHON:
             replace(path, self._whole)
         else:
             self._held = exchange(path, bytes(self._whole), self._held)

@@ -3,11 +3,12 @@
 import os
 import struct
 
+from streams import Replay
+
 from tern import wire
 from tern.boards.emulated import Board
 from tern.client import Client
 from tern.entropy import EntropyError
-from tern.streams import Replay
 
 HELLO_NAMES = (
     "nonce", "version", "schema", "first", "clients", "largest", "credit", "budget", "epoch", "heap", "records",

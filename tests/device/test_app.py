@@ -9,6 +9,7 @@ import small_board
 from known_board import HELLO_NAMES
 from raising import raises
 from small_board import THREE, ask, error_of, key_of, provision, put_fleet, round_frame
+from streams import Keyed
 
 from tern import app, frames, host_frames, storage, wire
 from tern.app import App, Live
@@ -16,7 +17,6 @@ from tern.client import Client
 from tern.compat import ticks_diff, ticks_ms
 from tern.ledger import LedgerError
 from tern.recorder import Recorder
-from tern.streams import Keyed
 
 D = 4
 MODELS = ((wire.LINEAR, 0), (wire.LOGISTIC, 1), (wire.LOGISTIC, 0), (wire.SVM, 7))

@@ -4,12 +4,12 @@ import sys
 import vectors
 from memory import without_heap
 from raising import raises
+from streams import Keyed, Replay
 
 from tern import entropy
 from tern.compat import MICROPYTHON
 from tern.entropy import END, POSITION, EntropyError, Generator, Health
 from tern.hash_drbg import HashDrbg
-from tern.streams import Keyed, Replay
 
 COMPILED = True
 

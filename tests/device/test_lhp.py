@@ -2,9 +2,10 @@
 
 from array import array
 
+from streams import Keyed
+
 from tern.card import T
 from tern.lhp import extremes
-from tern.streams import Keyed
 
 COMPILED = True
 

@@ -4,10 +4,10 @@ from array import array
 
 from memory import without_heap
 from raising import raises
+from streams import Keyed
 
 from tern import wire
 from tern.local import LocalTrainer
-from tern.streams import Keyed
 
 COMPILED = True
 ONE = 16384

@@ -3,13 +3,13 @@ from array import array
 
 from memory import without_heap
 from spec.cards import table, window
+from streams import Keyed, Replay
 from vectors import load
 
 from tern import sampler
 from tern.card import T, count, decode
 from tern.compat import MICROPYTHON
 from tern.entropy import END, POSITION, EntropyError, Generator, Stream
-from tern.streams import Keyed, Replay
 
 COMPILED = True
 

@@ -12,13 +12,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from spec import answers
+from streams import Replay
 
 from harness import verdicts
 from tern import card, frames, host_frames, ledger, sampler, storage, wire
 from tern.fixed import exp_lower
 from tern.model import decode_model
 from tern.mqtt import MqttError, Session
-from tern.streams import Replay
 from tern.tcp import Lost
 
 _FRAME_ERRORS = frames.FrameError

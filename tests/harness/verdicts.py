@@ -9,11 +9,12 @@ import struct
 import sys
 from array import array
 
+from streams import Keyed
+
 from tern import card, frames, host_frames, ledger, sampler, storage, wire
 from tern.boards.emulated import Board
 from tern.client import Client
 from tern.model import decode_model
-from tern.streams import Keyed
 
 KEY = bytes(range(32))
 FLEET_KEY = bytes(range(100, 132))

@@ -14,7 +14,7 @@ def test_figures_summary_and_page_of_an_emulated_device():
     assert said
     report = result["us_per_report"]
     assert 0 < report["median"] <= report["slowest"]
-    assert set(report["breakdown"]) == {*latency.PARTS, "rest"}
+    assert set(report["breakdown"]) == {*latency.PARTS, "steps"}
     assert result["us_per_coordinate"]["duchi"] < result["us_per_coordinate_plain_float"]["duchi"]
     assert result["us_per_coordinate_native_c"] is None  # it is for the Pico
     assert result["identical_runs"] is None

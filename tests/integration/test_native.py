@@ -5,12 +5,12 @@ from array import array
 from pathlib import Path
 
 import pytest
+from streams import Replay
 
 import ternspecs
 from tern import sampler
 from tern.card import LAPLACE, MIXTURE, decode
 from tern.fixed import ONE
-from tern.streams import Replay
 from terntools.bench import subjects
 from terntools.boards import fold, mpy
 

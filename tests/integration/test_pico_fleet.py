@@ -33,7 +33,7 @@ def test_its_figures_are_those_of_the_file():
     assert 0 < measured["us_per_coordinate"] < 1.5 * in_c
     report = whole["us_per_report"]
     assert sum(report["breakdown"].values()) == pytest.approx(report["median"], rel=0.01)
-    assert set(report["breakdown"]) == {*latency.PARTS, "link", "rest"}
+    assert set(report["breakdown"]) == {*latency.PARTS, "steps", "link"}
     assert whole["heap"]["free"] > 150 * 1024
 
 

@@ -17,7 +17,8 @@ def report(case, **more):
     return {
         "name": case.label, "mechanism": case.mechanism, "d": case.d, "k": case.k, "model": case.model,
         "bytes_in": 120, "bytes_out": case.report_bytes, "bytes_float32": latency.OVERHEAD + 4 * case.d,
-        "median": 9000.0, "receive": 1300.0, "send": 200.0, "breakdown": {"tag": 7000.0, "link": 1500.0, "rest": 500.0},
+        "median": 9000.0, "receive": 1300.0, "send": 200.0,
+        "breakdown": {"tag": 7000.0, "link": 1500.0, "steps": 500.0},
         **more,
     }  # fmt: skip
 
@@ -45,7 +46,7 @@ def test_energy_is_time_by_current_and_what_the_link_adds():
 def test_the_page_shows_latency_energy_and_bytes():
     main = latency.Case()
     cases = [main, latency.Case(k=28), latency.Case("duchi"), latency.Case(d=100), latency.Case(model="svm")]
-    parts = dict.fromkeys((*latency.PARTS, "link", "rest"), 800.0)
+    parts = dict.fromkeys((*latency.PARTS, "steps", "link"), 800.0)
     result = {
         "chip": "rp2040", "unit": "us", "case": {"mechanism": main.mechanism, "model": main.model},
         "reports": [report(case, breakdown=parts) for case in cases],

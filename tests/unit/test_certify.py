@@ -9,12 +9,12 @@ import pytest
 import sampler_walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from streams import Replay
 
 from tern import card as cards
 from tern.card import CardError, T
 from tern.fixed import ONE
 from tern.sampler import sample, sample_categories
-from tern.streams import Replay
 from ternhost.privacy import base, certify, mechanisms
 
 SMALL = 1 << 22  # thresholds in multiples of this are decided by one byte: T reduced to 256

@@ -9,11 +9,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from simulating import ask, begin, finished, fleet_of, run
+from streams import Replay
 
 from tern import card as cards
 from tern import wire
 from tern.inference import Classifier
-from tern.streams import Replay
+from tern.sampler import sample as draw
 from ternhost.cli import main
 from ternhost.count.rounds import COMPLETE, RoundResult
 from ternhost.datasets import bundled
@@ -247,8 +248,9 @@ def test_noised_results_are_the_devices() -> None:
     found = sample(card, ReplayLanes(streams), probabilities(parameters, exponent, features, card.grid_bits))
     device = Classifier(array("h", parameters.reshape(-1).tolist()), exponent, 3)
     for i in range(40):
-        out = array("H", bytes(6))
-        device.noised(card, Replay(streams[i].tobytes()), array("h", features[i].tolist()), out)
+        p, out = array("h", bytes(6)), array("H", bytes(6))
+        device.probabilities(array("h", features[i].tolist()), p, card.grid_bits)
+        draw(card, Replay(streams[i].tobytes()), p, out, 3)
         assert found[i].tolist() == list(out)
 
 

@@ -7,12 +7,12 @@ from itertools import product
 import numpy as np
 import pytest
 import sampler_walk
+from streams import Replay
 
 from tern.card import Card, CardError, decode
 from tern.card import certify as certify_on_device
 from tern.fixed import exp_lower
 from tern.lhp import Hierarchy
-from tern.streams import Replay
 from ternhost import datasets
 from ternhost.errors import UsageError
 from ternhost.learn import levels as hiera

@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from simulating import begin, fleet_of, rounds
+from streams import Replay
 
 from tern import card as cards
 from tern import wire
 from tern.fixed import ONE
 from tern.gradient import Gradient
 from tern.sampler import sample
-from tern.streams import Replay
 from ternhost import datasets, vectorised
 from ternhost.count import estimate
 from ternhost.datasets import REGRESSION, synthetic

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from streams import Keyed, Replay
 
 from tern import sampler, softmax, wire
 from tern.card import LAPLACE, MIXTURE, TABLE, T, decode
@@ -13,7 +14,6 @@ from tern.coordinates import choose
 from tern.entropy import EntropyError
 from tern.gradient import Gradient
 from tern.local import LocalTrainer
-from tern.streams import Keyed, Replay
 from ternhost import vectorised
 from ternhost.privacy import base
 from ternhost.privacy.certify import distribution

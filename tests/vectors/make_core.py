@@ -14,12 +14,12 @@ from pathlib import Path
 from parts import stream, write
 from spec import cards
 from spec.cards import laplace, mixture, two_levels, window
+from streams import Replay
 
 from tern import sampler
 from tern.card import TABLE, CardError, T, card_hash, certify, decode
 from tern.entropy import POSITION
 from tern.fixed import EXP_BITS, MAX_EPSILON, exp_lower
-from tern.streams import Replay
 
 VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 

@@ -50,7 +50,6 @@ def watch():
     """From now on, time the parts of a report too, which makes the whole slower."""
     client = _state[1]
     entropy = client.entropy
-    _timed(client, "answer", "answer")
     _timed(client, "_load", "ledger load")
     _timed(client._ledger, "pay", "ledger pay")
     _timed(client, "_decode", "certify")

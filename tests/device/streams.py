@@ -1,4 +1,4 @@
-"""Known byte streams for tests, vectors and the self-check. No deployed board has them."""
+"""Known byte streams for tests and vectors."""
 
 import hashlib
 
