@@ -79,7 +79,7 @@ def describe(card: Card | Composite) -> dict[str, Any]:
     try:
         if isinstance(card, Composite):
             (worst, at), bias, at_zero = (
-                card.worst_variance(), card.bias(), card.variance(card.ranges // 2, Fraction(0))
+                card.worst_variance(), card.bias(), card.variance(card.level(Fraction(0)), Fraction(0))
             )  # fmt: skip
             second = max(card.variance(t, x) + x * x for t in range(card.ranges) for x in card.bounds(t))
             scales = [certify.scale(value_card) for value_card in card.value_cards]
