@@ -29,9 +29,8 @@ K_RULE_HELP = (
     "paper, floor(epsilon / 2.5); wide, floor(epsilon / 2.5 + 0.6)"
 )
 
-_LEAST_OF_SEVERAL = (
-    1_500_000  # micro-epsilon: less for each of several values is worse than all for one, by any card
-)
+# Micro-epsilon: less for each of several values is worse than all for one, by any card.
+_LEAST_OF_SEVERAL = 1_500_000
 
 PRIVACY = "privacy"
 
@@ -46,10 +45,8 @@ def coordinates_by_rule(
         raise UsageError(f"there is no rule {rule!r} for k", hint=f"one of: {', '.join(K_RULES)}")
     if rule == VARIANCE:
         assert variance is not None
-        k = 1
-        while (
-            k < d and epsilon >= _LEAST_OF_SEVERAL * (k + 1) and variance(k + 1) / (k + 1) < variance(k) / k
-        ):
+        k, most = 1, min(d, epsilon // _LEAST_OF_SEVERAL)
+        while k < most and variance(k + 1) / (k + 1) < variance(k) / k:
             k += 1
         return k
     return max(1, min(d, (epsilon + (1_500_000 if rule == "wide" else 0)) // 2_500_000))

@@ -70,14 +70,10 @@ class HierA(FedSGD):
     def estimate_of(self, number: int, cohorts: Sequence[CohortCounts], tau: float) -> tuple[Floats, Floats]:
         parts = [(cohort.card, cohort.counts) for cohort in cohorts]
         seed = self.options.seed + self._trainer.round
-        return tau * levels.combine(parts, self.options.mu, seed=seed), _reports(cohorts)
+        reports: Floats = np.sum([cohort.counts.sum(axis=1) for cohort in cohorts], axis=0).astype(np.float64)
+        return tau * levels.combine(parts, self.options.mu, seed=seed), reports
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Also what the paper states for a report, beside the true loss."""
         stated = max(max(lhp.budgets_of(design.card)) for design in self.designs)
         return {**super().result(history), "epsilon_stated": stated / MICRO}
-
-
-def _reports(cohorts: Sequence[CohortCounts]) -> Floats:
-    total: Floats = np.sum([cohort.counts.sum(axis=1) for cohort in cohorts], axis=0).astype(np.float64)
-    return total

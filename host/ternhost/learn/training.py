@@ -79,22 +79,13 @@ def plan(
     if learning_rate is None:
         noise = Noise(model, dimension // classes, horizon or rounds or 1, variance / expected)
         learning_rate = OPTIMISERS.named(optimiser).automatic_rate(noise)
-    tolerance = (
-        0.0 if variance else TrainingPlan.tolerance
-    )  # an estimate of 0 is then no sign of a gradient of 0
+    # With noise, an estimate of 0 is no sign of a gradient of 0.
+    tolerance = 0.0 if variance else TrainingPlan.tolerance
     limits: dict[str, Any] = {} if rounds and gives_up else {"patience": None, "failures": None}
     return TrainingPlan(
-        model,
-        dimension,
-        rounds,
-        expected,
-        learning_rate,
-        regularisation,
-        tolerance,
-        optimiser=optimiser,
-        noise=noise,
-        **limits,
-    )
+        model, dimension, rounds, expected, learning_rate, regularisation, tolerance,
+        optimiser=optimiser, noise=noise, **limits,
+    )  # fmt: skip
 
 
 @dataclass
