@@ -14,7 +14,7 @@ import numpy.typing as npt
 from tern import card as cards
 from ternhost.datasets import Indices
 from ternhost.errors import UsageError
-from ternhost.options import option
+from ternhost.options import option, require
 from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.accounting import Release
 from ternhost.privacy.base import MICRO, parse_epsilon, single_valued
@@ -135,8 +135,7 @@ class Mechanised:
             k = min(d, micro // _given_card(self.card, 1, micro).epsilon)
         else:
             k = coordinates_by_rule(self.k_rule, micro, d, variance)
-        if not 1 <= k <= d:
-            raise UsageError(f"--k must be 1 to {d}, the number of coordinates, not {k}")
+        require(1 <= k <= d, "k", f"1 to {d}, the number of coordinates", k)
         return k
 
     def design(
