@@ -1,4 +1,4 @@
-"""HierA (Hao, Wu, Wan, Sensors 2023, 23, 1115): ranges of values have privacy levels of their own. Corrections:
+"""HierA: ranges of values have privacy levels of their own.
 
 Source: Hao, Wu, Wan, Sensors 2023, 23, 1115, with these corrections:
 
