@@ -14,7 +14,6 @@ from tern import sampler
 from tern.card import LAPLACE, TABLE, WINDOW, Card
 from tern.entropy import SLACK, Stream
 from ternhost.privacy import shuffling
-from ternhost.privacy.mechanisms.lhp import Composite
 
 UNDECIDED = -1
 _LONGEST = 24  # bytes of a branch; every card shape that can be enumerated decides far earlier
@@ -145,8 +144,8 @@ class _Walk:
         return self._loops[answers]
 
 
-def likelihood_ratio(card: Card | Composite) -> Fraction:
-    """e**epsilon of the integers of a card (not laplace), exactly; of a Composite, that of level and sign together."""
+def likelihood_ratio(card: Card) -> Fraction:
+    """e**epsilon of the integers of a card (not laplace), exactly; of a hierarchy, that of level and value together."""
     return max(ratio_of(part.rows.tolist()) for part in shuffling.parts(card))
 
 

@@ -2,14 +2,18 @@
 
 import json
 import math
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
 from ternhost.cli import main as tern
+from ternhost.errors import StorageError
 from terntools.bench import current_model, latency, latency_command
 from terntools.bench import plots as bench_plots
+from terntools.bench.sessions import Session
 
 
 def report(case, **more):
@@ -72,6 +76,21 @@ def test_times_of_this_machine_have_no_energy():
     assert len(page.axes) == 2
 
 
+def test_sessions_that_begin_in_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(time, "strftime", lambda layout: "20261124-120000")
+    monkeypatch.setattr(Path, "exists", lambda path: False)  # each looks before another makes its folder
+    folders = [Session(tmp_path / "sessions").directory for _ in range(3)]
+    assert [folder.name for folder in folders] == [f"20261124-120000{suffix}" for suffix in ("", "-2", "-3")]
+    assert all((folder / "log.txt").is_file() for folder in folders)
+
+
+def test_a_folder_of_sessions_that_cannot_be_made_is_told(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"cannot make a directory in .*file") as error:
+        _ = Session(tmp_path / "file").directory
+    assert "--sessions" in error.value.hint
+
+
 def test_parts_can_be_told_apart_without_colour():
     styles = bench_plots._STYLES
     assert len(styles) >= len(latency.PARTS) + 2
@@ -117,6 +136,9 @@ def test_energy_of_an_export_with_the_life_of_a_battery(export, tmp_path, capsys
     [
         (["energy", "--meter", "csv"], "reads a file"),
         (["energy", "--meter", "model", "--battery", "-5"], "--battery must be a number above 0, not -5"),
+        (["energy", "--meter", "ina226", "--shunt", "0"], "--shunt must be a number above 0, not 0"),
+        (["energy", "--meter", "ina228", "--shunt", "nan"], "--shunt must be a number above 0, not nan"),
+        (["energy", "--meter", "ina228", "--shunt=-0.1"], "--shunt must be a number above 0, not -0.1"),
         (["energy", "--meter", "model", "--every", "nan"], "--every must be a number above 0, not nan"),
         (
             ["energy", "--meter", "model", "--sleep-milliwatts", "inf"],

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from tern import card as cards
+from tern.card import T
 from ternhost import errors
 from ternhost.cli import main
 from ternhost.privacy import shuffling
@@ -43,6 +44,17 @@ def test_design_prints_the_contract_and_writes_the_card(capsys, tmp_path):
     assert cards.card_hash(data).hex() == result["card_hash"]
     numerator, denominator = result["scale"].split("/")
     assert int(numerator) / int(denominator) == pytest.approx(1.46955, abs=1e-5)
+
+
+def test_the_variance_of_lhp_at_zero_is_that_of_the_range_that_devices_take_it_for(capsys):
+    """With an even number of ranges, 0 is a bound: a device counts it to the range above."""
+    code, result = run_json(capsys, "card", "design", "lhp", "--epsilon", "1", "--budgets", "2,1")
+    card = cards.decode(design("lhp", 1, budgets=(2, 1)).card)
+    assert (code, card.hierarchy.level(0)) == (errors.OK, 0)
+    value = T / (T - 2 * card.hierarchy.value_cards[0].thresholds[1])
+    other = T / (T - 2 * card.hierarchy.value_cards[1].thresholds[1])
+    p = card.hierarchy.level_cards[0].threshold / T
+    assert result["variance_at_zero"] == pytest.approx(p * value**2 + (1 - p) * other**2)
 
 
 def test_certify_says_yes_and_no(capsys, tmp_path):

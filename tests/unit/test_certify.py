@@ -240,6 +240,16 @@ def test_a_biased_card_has_no_values():
         certify.scale(cards.decode(base.window(4, 2, T // 3)))
 
 
+def test_a_mixture_at_its_knots_is_that_of_its_cards():
+    card = cards.decode(base.mixture(T // 4, REDUCED[1].data, REDUCED[-2].data))
+    assert certify.knots(card)[2:4] == [Fraction(-1, 3), 0]
+    third = certify.at_knot(card, 2)
+    left, right = (certify.at_knot(card.first, i) for i in (0, 1))
+    assert third[:3] == [(a + 2 * b) / 12 for a, b in zip(left, right, strict=True)]
+    assert third[3:] == [3 * p / 4 for p in certify.at_knot(card.second, 2)]
+    assert certify.at_knot(card, 3) == certify.distribution(card, 0)
+
+
 # The laplace sampler has no finite depth. Its exactness is shown in two steps:
 #
 # 1. `reference` states the algorithm (Canonne, Kamath, Steinke 2020, Algorithms 1 and 2) in terms of uniform(n) alone.

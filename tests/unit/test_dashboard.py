@@ -445,7 +445,7 @@ def test_what_is_reported_is_in_the_order_of_its_values():
         drawn = charts.card(data)
         shown = [float(name) for name in drawn["xAxis"]["data"]]
         assert shown == sorted(shown)
-        own = cards.decode_any(data)
+        own = cards.decode(data)
         law = dict.fromkeys(range(len(order)), 0.0) | dict(enumerate(cards.distribution(own, 0)))
         assert sum(drawn["series"][2]["data"]) == pytest.approx(1, abs=1e-3)
         if len(shown) == len(order):

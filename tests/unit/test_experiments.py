@@ -36,7 +36,7 @@ from ternhost.learn.fedavg import FedAvg
 from ternhost.learn.fedsgd import FedSGD
 from ternhost.learn.optimisers import OPTIMISERS
 from ternhost.privacy import certify, mechanisms
-from ternhost.privacy.mechanisms import lower_bound
+from ternhost.privacy.mechanisms import lhp, lower_bound
 from ternhost.run import costs
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
@@ -380,15 +380,15 @@ def test_draws_are_other_ones_than_those_of_synthetic_records() -> None:
 @pytest.mark.parametrize("unit", [0.1, 1.0])
 def test_a_level_of_another_number_costs_more(unit: float) -> None:
     of = hiera.levels(unit)
-    assert of.budgets == tuple(round(budget * unit * 1e6) for budget in (1, 2, 3, 4, 5)), (
+    assert lhp.budgets_of(of) == tuple(round(budget * unit * 1e6) for budget in (1, 2, 3, 4, 5)), (
         "from the top range down"
     )
     most = Fraction(0)
-    for reported, card in enumerate(of.value_cards):  # brute force over both numbers
+    for reported, card in enumerate(of.hierarchy.value_cards):  # brute force over both numbers
         for sign in (0, 1):
             told = [
                 certify.at_knot(level_card, level)[reported] * certify.distribution(card, value)[sign]
-                for level, level_card in enumerate(of.level_cards)
+                for level, level_card in enumerate(of.hierarchy.level_cards)
                 for value in (-ONE, -5000, 0, 77, ONE)
             ]
             most = max(most, Fraction(max(told)) / Fraction(min(told)))

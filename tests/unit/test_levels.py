@@ -2,33 +2,35 @@
 
 import math
 from fractions import Fraction
+from functools import partial
 from itertools import product
 
 import numpy as np
 import pytest
 import sampler_walk
+from spec import cards as spec
 from streams import Replay
 
-from tern.card import Card, CardError, decode
+from tern.card import Card, CardError, T, decode
 from tern.card import certify as certify_on_device
 from tern.fixed import exp_lower
 from tern.lhp import Hierarchy
 from ternhost import datasets
 from ternhost.errors import UsageError
 from ternhost.learn import levels as hiera
-from ternhost.privacy import certify
-from ternhost.privacy.mechanisms.lhp import Composite, composite
+from ternhost.privacy import cards, certify
+from ternhost.privacy.mechanisms import lhp
 from ternhost.vectorised import RandomLanes, ReplayLanes, random_bits, sample
 
 
-def _levels(e: float) -> Composite:
-    return composite([round(budget * e * 1_000_000) for budget in (5, 4, 3, 2, 1)])
+def _levels(e: float) -> Card:
+    return decode(lhp.card([round(budget * e * 1_000_000) for budget in (5, 4, 3, 2, 1)]))
 
 
-def _collect(of: Composite, values: np.ndarray, seed: int) -> np.ndarray:
+def _collect(of: Card, values: np.ndarray, seed: int) -> np.ndarray:
     """The counts (levels x 2) of a report of each value."""
-    drawn = sample(of.card, RandomLanes(random_bits(seed), len(values)), values)
-    return np.bincount(drawn, minlength=2 * of.ranges).reshape(of.ranges, 2)
+    drawn = sample(of, RandomLanes(random_bits(seed), len(values)), values)
+    return np.bincount(drawn, minlength=of.symbols).reshape(-1, 2)
 
 
 @pytest.mark.parametrize(("e", "loss"), [(0.1, 0.899), (0.5, 3.95), (1, 8.07)])
@@ -39,7 +41,7 @@ def test_the_true_joint_loss(e: float, loss: float) -> None:
     found = math.log(ratio)
     assert float(f"{found:.3g}") == loss
     assert of.epsilon == pytest.approx(found * 1e6, rel=1e-3)  # of Q1.14 inputs, where bounds are rounded
-    assert max(of.budgets) == round(5e6 * e)
+    assert max(lhp.budgets_of(of)) == round(5e6 * e)
     assert found > 5 * e
 
 
@@ -47,14 +49,14 @@ def test_the_true_joint_loss(e: float, loss: float) -> None:
 def test_every_pair_of_inputs_keeps_the_joint_loss() -> None:
     # every 8th value and the neighbours of all bounds, by brute force over what the device's cards do
     of = _levels(1)
-    bounds = [16384, *of.card.hierarchy.bounds, -16384]
+    bounds = [16384, *of.hierarchy.bounds, -16384]
     grid = sorted(
         {*range(-16384, 16385, 8), *(v + o for v in bounds for o in (-1, 0, 1) if abs(v + o) <= 16384)}
     )
-    levels = [of.card.hierarchy.level(v) for v in grid]
+    levels = [of.hierarchy.level(v) for v in grid]
     worst = Fraction(1)
-    for reported, card in enumerate(of.card.hierarchy.value_cards):
-        told = [certify.at_knot(of.card.hierarchy.level_cards[level], level)[reported] for level in range(5)]
+    for reported, card in enumerate(of.hierarchy.value_cards):
+        told = [certify.at_knot(of.hierarchy.level_cards[level], level)[reported] for level in range(5)]
         for symbol in (0, 1):
             joint = [
                 told[level] * certify.distribution(card, v)[symbol]
@@ -69,10 +71,10 @@ def test_reports_are_the_devices() -> None:
     rng = np.random.default_rng(1)
     of = _levels(0.5)
     xs = rng.integers(-17000, 17000, 400).astype(np.int16)
-    xs[:10] = [*of.card.hierarchy.bounds, *(b - 1 for b in of.card.hierarchy.bounds), 32767, -32768]
+    xs[:10] = [*of.hierarchy.bounds, *(b - 1 for b in of.hierarchy.bounds), 32767, -32768]
     streams = rng.integers(0, 256, (400, 64), np.uint8)
-    found = sample(of.card, ReplayLanes(streams), xs)
-    expected = [of.card.hierarchy.draw(Replay(streams[i].tobytes()), int(xs[i])) for i in range(400)]
+    found = sample(of, ReplayLanes(streams), xs)
+    expected = [of.hierarchy.draw(Replay(streams[i].tobytes()), int(xs[i])) for i in range(400)]
     assert found.tolist() == expected
 
 
@@ -93,31 +95,67 @@ def test_unbiased_by_exact_expectation() -> None:
     # E[counts] of one value, put through the (linear) estimator without reuse, is the value itself
     of = _levels(1)
     for v in (-16384, -9830, -3277, 0, 12345, 16384):
-        told = certify.at_knot(
-            of.card.hierarchy.level_cards[of.card.hierarchy.level(v)], of.card.hierarchy.level(v)
-        )
+        told = certify.at_knot(of.hierarchy.level_cards[of.hierarchy.level(v)], of.hierarchy.level(v))
         mean = Fraction(0)
-        for level, card in enumerate(of.card.hierarchy.value_cards):
+        for level, card in enumerate(of.hierarchy.value_cards):
             row, values = certify.distribution(card, v), certify.values(card)
             mean += told[level] * sum(p * y for p, y in zip(row, values, strict=True))
         assert mean == Fraction(v, 16384)
 
 
-def _law(of: Composite, v: int) -> list[Fraction]:
+def _law(of: Card, v: int) -> list[Fraction]:
     """The exact probability of every symbol, level and sign, at an input."""
-    told = certify.at_knot(
-        of.card.hierarchy.level_cards[of.card.hierarchy.level(v)], of.card.hierarchy.level(v)
-    )
+    told = certify.at_knot(of.hierarchy.level_cards[of.hierarchy.level(v)], of.hierarchy.level(v))
     return [
-        p * q
-        for p, c in zip(told, of.card.hierarchy.value_cards, strict=True)
-        for q in certify.distribution(c, v)
+        p * q for p, c in zip(told, of.hierarchy.value_cards, strict=True) for q in certify.distribution(c, v)
     ]
+
+
+@pytest.mark.parametrize("budgets", [(1, 2, 3, 4, 5), (1, 2), (3, 3, 1), (1, 7, 2, 2)])
+def test_figures_of_the_card_are_those_of_its_reports(budgets: tuple[int, ...]) -> None:
+    of = decode(lhp.card([budget * 300_000 for budget in budgets]))
+    moments, values = certify.moments(of), certify.values(of)
+    bounds = of.hierarchy.bounds
+    for v in (-16384, -3277, 0, 1, 12345, 16384, *bounds, *(bound - 1 for bound in bounds)):
+        law, x = _law(of, v), Fraction(v, 16384)
+        assert certify.distribution(of, v) == law
+        assert sum(p * y for p, y in zip(law, values, strict=True)) == x
+        assert sum(p * y * y for p, y in zip(law, values, strict=True)) == moments.second_moment(x)
+    for x, row in zip(moments.knots, map(partial(certify.at_knot, of), range(2 * len(budgets))), strict=True):
+        assert sum(p * y for p, y in zip(row, values, strict=True)) == x
+
+
+def _hierarchy(bounds: tuple[int, ...], low: int, high: int) -> bytes:
+    """A card of ranges with these bounds; in `low` and `high` of T draws, inputs of -1 and of 1 give -1."""
+    m = len(bounds) + 1
+    levels = [spec.window(1_000_000, m, 1, T // m + T // 8)] * m
+    return spec.hierarchy(20_000_000, bounds, levels, [spec.two_levels(1_000_000, low, high)] * m)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (_hierarchy((5462, -5461), T // 2 + 9, T // 2 - 9), None),
+        (_hierarchy((5462, -5462), T // 2 + 9, T // 2 - 9), "not a card of LHP: its ranges are not equal"),
+        (_hierarchy((1,), T // 2 + 9, T // 2 - 9), "not a card of LHP: its ranges are not equal"),
+        (_hierarchy((5462, -5461), T // 2 + 9, T // 2 - 8), "not a card of LHP: biased"),
+        (_hierarchy((0,), T // 2 - 9, T // 2 + 9), "not a card of LHP: biased"),
+    ],
+)
+def test_a_hierarchy_that_is_not_of_lhp_is_refused(data: bytes, reason: str | None) -> None:
+    assert certify_on_device(decode(data)), "devices do not mind"
+    checked = cards.check(data, 20_000_000)
+    if reason is None:
+        assert (cards.decode(data).symbols, checked["bias"]) == (6, 0)
+        return
+    assert (checked["certified"], checked["reason"]) == (False, f"it is no card: {reason}")
+    with pytest.raises(UsageError, match=f"x.card is no card: {reason}"):
+        cards.decode(data, "x.card")
 
 
 def test_combined_classes_are_unbiased_by_enumeration() -> None:
     # every outcome of three devices, two of one class and one of another, with its exact probability
-    classes = [composite([2_000_000, 1_000_000]), composite([3_000_000, 1_500_000])]
+    classes = [decode(lhp.card(budgets)) for budgets in ([2_000_000, 1_000_000], [3_000_000, 1_500_000])]
     inputs = [(0, (-9000, 12_000)), (1, (3000,))]  # the class of each device, and what it holds
     laws = [(c, _law(classes[c], v)) for c, values in inputs for v in values]
     mean = total = Fraction(0)
@@ -130,7 +168,7 @@ def test_combined_classes_are_unbiased_by_enumeration() -> None:
         total += p
         mean += p * Fraction(float(hiera.combine(list(zip(classes, counts, strict=True)))[0]))
     assert total == 1
-    weights = [len(values) / float(classes[c].constants.max()) ** 2 for c, values in inputs]
+    weights = [len(values) / float(lhp.magnitudes(classes[c]).max()) ** 2 for c, values in inputs]
     of_class = [sum(values) / len(values) / 16384 for _, values in inputs]
     assert float(mean) == pytest.approx(np.average(of_class, weights=weights), abs=1e-9)
 
@@ -164,8 +202,10 @@ def test_a_coordinate_that_one_class_did_not_report_is_that_of_the_other() -> No
 def test_levels_of_an_epsilon() -> None:
     of = hiera.design(4_000_000, (3, 1))
     assert 3_999_000 < of.epsilon <= 4_000_000
-    assert of.budgets[1] == pytest.approx(3 * of.budgets[0], rel=1e-3), "named from the lowest range up"
-    assert of.variance(1, Fraction(-1, 2)) < of.variance(0, Fraction(1, 2))
+    budgets = lhp.budgets_of(of)
+    assert budgets[1] == pytest.approx(3 * budgets[0], rel=1e-3), "named from the lowest range up"
+    moments = certify.moments(of)
+    assert moments.variance(Fraction(-1, 2)) < moments.variance(Fraction(1, 2))
 
 
 def test_no_reports_make_no_mean() -> None:
@@ -194,7 +234,7 @@ def _true_ratio(card: Card) -> Fraction:
 
 
 def test_a_card_altered_in_any_bit_is_refused_or_keeps_what_it_claims() -> None:
-    good = composite([1_200_000, 600_000, 900_000]).card
+    good = decode(lhp.card([1_200_000, 600_000, 900_000]))
     kept = 0
     for bit in range(8 * len(good.data)):
         data = bytearray(good.data)

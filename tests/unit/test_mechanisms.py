@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 
@@ -9,7 +10,7 @@ from tern import card as cards
 from ternhost.errors import UsageError
 from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.cards import describe_design
-from ternhost.privacy.mechanisms import duchi, grr, hybrid, laplace, lhp, pdpm, piecewise, three_outputs
+from ternhost.privacy.mechanisms import duchi, grr, hybrid, laplace, pdpm, piecewise, three_outputs
 
 # Worst-case variance at epsilon 0.5, 1, 2, 3 and 4.
 EPSILONS = ("0.5", "1", "2", "3", "4")
@@ -91,18 +92,20 @@ def test_pdpm_is_the_papers_and_no_better():
 
 def test_lhp_keeps_the_joint_epsilon_that_was_asked():
     design = mechanisms.design("lhp", "2", budgets=(3, 1, 2))
-    composite = lhp.from_bytes(design.card)
-    assert composite.ranges == 3
-    assert 1_999_990 <= composite.epsilon <= 2_000_000
-    assert composite.bias() == 0
-    worst_variance, at = composite.worst_variance()
+    card = cards.decode(design.card)
+    assert card.symbols == 6
+    assert 1_999_990 <= card.epsilon <= 2_000_000
+    assert certify.bias(card) == 0
+    moments = certify.moments(card)
+    worst_variance, at = moments.worst_variance()
     for i in range(-300, 301):
-        x = Fraction(i, 300)
-        assert composite.variance(composite.level(x), x) <= worst_variance
-    bounds = [(t, *composite.bounds(t)) for t in range(composite.ranges)]
-    assert any(composite.variance(t, at) == worst_variance for t, low, high in bounds if low <= at <= high)
+        assert moments.variance(Fraction(i, 300)) <= worst_variance
+    ranges = pairwise(zip(moments.knots, moments.seconds, strict=True))
+    assert any(
+        low <= at <= high and worst_variance == second - at * at for (low, second), (high, _) in ranges
+    )
     with pytest.raises(cards.CardError):
-        lhp.from_bytes(design.card[:-1])
+        cards.decode(design.card[:-1])
     with pytest.raises(UsageError, match="budgets"):
         mechanisms.design("lhp", "2", budgets=(1,))
 

@@ -13,7 +13,6 @@ import ternhost.privacy.cards
 from tern import card as cards
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.privacy import base, certify, mechanisms
-from ternhost.privacy.mechanisms import lhp
 from ternhost.run.report import plots
 
 
@@ -34,7 +33,7 @@ FIGURES = {
     "spent": lambda: plots.epsilon_spent({0.0: 5, 2.0: 100}, 2.0),
     "three levels": lambda: plots.card_distribution(decoded("three-outputs"), "three"),
     "fifteen levels": lambda: plots.card_distribution(decoded("pm-sub", levels=15)),
-    "a composite": lambda: plots.card_distribution(lhp.from_bytes(mechanisms.design("lhp", 2).card)),
+    "a hierarchy": lambda: plots.card_distribution(cards.decode(mechanisms.design("lhp", 2).card)),
     "laplace": lambda: plots.card_distribution(cards.decode(base.laplace(3, 160, 8, -200, 200))),
 }
 

@@ -19,7 +19,7 @@ SEED = 11
 def account(epsilon, reports, delta=1e-6, name=None, **options):
     if name is None:
         return shuffling.account(round(epsilon * MICRO), reports, delta, **options)
-    card = cards.decode_any(mechanisms.design(name, epsilon).card)
+    card = cards.decode(mechanisms.design(name, epsilon).card)
     return shuffling.account(cards.describe(card)["epsilon_certified"] * MICRO // 1, reports, delta, card)
 
 
@@ -103,7 +103,7 @@ def test_a_cards_own_bound_is_below_that_of_any_mechanism_and_that_below_the_clo
 
 @pytest.mark.parametrize("name", ["three-outputs", "rr3", "grr"])
 def test_the_stated_epsilon_of_a_card_keeps_delta_in_a_tiny_crowd(name):
-    card = cards.decode_any(mechanisms.design(name, 1).card)
+    card = cards.decode(mechanisms.design(name, 1).card)
     rows = [certify.at_knot(card, i) for i in range(len(certify.knots(card)))]
     for delta in (0.02, 0.1):
         found = account(1, 4, delta, name)
@@ -112,7 +112,7 @@ def test_the_stated_epsilon_of_a_card_keeps_delta_in_a_tiny_crowd(name):
 
 
 def test_a_window_cards_two_ends_are_its_worst_pair():
-    card = cards.decode_any(mechanisms.design("pm-sub", 1, 7).card)
+    card = cards.decode(mechanisms.design("pm-sub", 1, 7).card)
     rows = [certify.at_knot(card, i) for i in range(len(certify.knots(card)))]
     for epsilon in (0.05, 0.4):
         ends = shuffling.delta_at(shuffling.parts(card), 1.0, epsilon, 50)

@@ -42,6 +42,20 @@ def test_weights_are_projected():
     assert list(t.question().mantissas) == [32767, -32767, 0]
 
 
+@pytest.mark.parametrize(
+    ("mean", "reports"),
+    [
+        ([0, 0], [1, 1]), ([0], [1, 1, 1]), (0.0, [1, 1, 1]), ([[0, 0, 0]], 1), ([0, 0, 0], [1, 1]),
+        ([0, 0, 0], [1]), ([0, 0, 0], [[1, 1, 1]]),
+    ],
+)  # fmt: skip
+def test_a_gradient_of_another_shape_is_refused(mean, reports):
+    t = Trainer(settings())
+    with pytest.raises(ValueError, match="mean and reports need 3 coordinates, not shapes"):
+        t.update(mean, reports)
+    assert (t.round, t.weights.tolist()) == (0, [0, 0, 0])
+
+
 def test_a_gradient_that_is_not_finite_is_refused():
     t = Trainer(settings())
     for wrong in (np.nan, np.inf):
@@ -59,6 +73,11 @@ def test_stops_when_the_rounds_are_used_up():
         assert t.stopped is None
         t.update([1, 1, 1], 100)
     assert t.stopped == training.ROUNDS
+    before = t.weights.tolist()
+    for end_round in (lambda: t.update([1, 1, 1], 100), t.fail):
+        with pytest.raises(ValueError, match=r"training has stopped \(rounds\)"):
+            end_round()
+    assert (t.round, t.weights.tolist()) == (3, before)
 
 
 def test_stops_when_nothing_moves():
@@ -148,13 +167,35 @@ def test_plan():
     "change",
     [
         {"learning_rate": -1.0}, {"learning_rate": 0.0}, {"learning_rate": np.nan}, {"regularisation": -1.0},
-        {"optimiser": "none"},
+        {"optimiser": "none"}, {"rounds": 0}, {"group": 0}, {"group": np.nan}, {"group": np.inf}, {"k": 0},
+        {"k": 29}, {"variance": -1.0}, {"variance": np.nan},
     ],
 )  # fmt: skip
 def test_plans_that_make_no_sense(change):
     sizes = {"rounds": 10, "group": 10, "k": 1, "variance": 1.0} | change
     with pytest.raises(UsageError):
         training.plan(wire.LOGISTIC, 28, **sizes)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": 9}, "--model must be one of .*, not 9"),
+        ({"dimension": 0}, f"1 to {wire.MAX_DIMENSION} weights, not of 0"),
+        ({"dimension": wire.MAX_DIMENSION + 1}, f"1 to {wire.MAX_DIMENSION} weights, not of 129"),
+        (
+            {"model": wire.SOFTMAX_GRADIENT, "dimension": wire.MAX_VALUES + 1},
+            "1 to 1,024 weights, not of 1,025",
+        ),
+        ({"rounds": 0}, "--rounds must be 1 or more, not 0"),
+        ({"expected": 0.0}, "more than 0 reports of a coordinate, not 0"),
+        ({"expected": np.nan}, "more than 0 reports of a coordinate, not nan"),
+    ],
+)
+def test_plans_of_a_learner_that_make_no_sense(change, message):
+    with pytest.raises(UsageError, match=message):
+        settings(**change)
+    settings(model=wire.SOFTMAX_GRADIENT, dimension=wire.MAX_VALUES)
 
 
 def test_without_noise_a_still_model_has_converged_and_with_noise_it_has_not():

@@ -14,7 +14,6 @@ from ternhost.files import replacing
 from ternhost.privacy import cards, mechanisms
 from ternhost.privacy.base import MICRO, Design, parse_epsilon
 from ternhost.privacy.mechanisms import shipped
-from ternhost.privacy.mechanisms.lhp import Composite
 from ternhost.terminal import Progress
 
 if TYPE_CHECKING:
@@ -125,13 +124,13 @@ def run_show(args: argparse.Namespace) -> int:
     return OK
 
 
-def _card(args: argparse.Namespace) -> tuple[Card | Composite, dict[str, Any]]:
+def _card(args: argparse.Namespace) -> tuple[Card, dict[str, Any]]:
     """The card that is named, of a mechanism with --epsilon or in a file, and what it is worth. Raises UsageError."""
     if args.epsilon is None:
-        card = cards.decode_any(_card_file(args), args.name)
+        card = cards.decode(_card_file(args), args.name)
         return card, cards.describe(card)
     design = _design(args)
-    return cards.decode_any(design.card), cards.describe_design(design)
+    return cards.decode(design.card), cards.describe_design(design)
 
 
 def _card_file(args: argparse.Namespace) -> bytes:
@@ -147,7 +146,7 @@ def _card_file(args: argparse.Namespace) -> bytes:
     return cards.load(args.name)
 
 
-def _plot(card: Card | Composite, worth: dict[str, Any], path: Path) -> None:
+def _plot(card: Card, worth: dict[str, Any], path: Path) -> None:
     from ternhost.run.report import plots  # loads matplotlib
 
     title = f"{worth['shape']} card, epsilon {worth['epsilon_certified']}, {worth['levels']} outputs"
@@ -191,7 +190,7 @@ def run_account(args: argparse.Namespace) -> int:
     return OK
 
 
-def _accounted(args: argparse.Namespace) -> tuple[str, Card | Composite | None, int]:
+def _accounted(args: argparse.Namespace) -> tuple[str, Card | None, int]:
     """The name and card (None: any) of a mechanism, and the local epsilon of one value (micro). Raises UsageError."""
     if args.name is not None:
         card, worth = _card(args)

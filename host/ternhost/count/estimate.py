@@ -21,8 +21,8 @@ from tern.card import Card
 from tern.collect import PRIME
 from tern.fixed import ONE
 from ternhost import vectorised
-from ternhost.privacy import cards as any_cards
 from ternhost.privacy import certify
+from ternhost.privacy.cards import distribution
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -90,8 +90,8 @@ class Magnitude:
 def magnitude(card: bytes) -> Magnitude | None:
     """The estimator of the mean of |x| from reports of a card; None where it is poor or impossible, as for Duchi's."""
     inputs = np.arange(-ONE, ONE + 1, ONE // _SIZES)
-    decoded = any_cards.decode_any(card)
-    rows = np.array([any_cards.distribution(decoded, int(x)) for x in inputs])
+    decoded = cards.decode(card)
+    rows = np.array([distribution(decoded, int(x)) for x in inputs])
     sizes = np.abs(inputs) / ONE
     # Least squares for scores whose mean is |x|, with a little weight on their variance: solved in the inputs, which
     # are few, and not in the outputs, of which a laplace card may have 65,535.

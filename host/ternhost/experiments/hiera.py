@@ -15,12 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
+from tern.card import Card
 from tern.fixed import ONE
-from tern.lhp import Hierarchy
 from ternhost.datasets import Fixed, Floats, Indices, synthetic
 from ternhost.experiments import baseline
 from ternhost.experiments.base import Options, Outcome, card_of, load
@@ -42,7 +42,7 @@ from ternhost.learn.base import Population
 from ternhost.learn.collect import HIERA
 from ternhost.learn.hiera import HierA
 from ternhost.learn.parameters import MODELS
-from ternhost.privacy import certify
+from ternhost.privacy import cards, certify
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.mechanisms import lhp
 
@@ -65,30 +65,30 @@ _OTHERS = ("pm", "harmony")
 _TRAINERS = (_ATTRIBUTE, _LAPLACE, *(f"{name} at {at}" for at in (_LEAST, _TRUE) for name in _OTHERS))
 
 
-def levels(unit: float) -> lhp.Composite:
-    """The paper's five levels, with budgets in this unit."""
-    return lhp.composite([round(budget * unit * MICRO) for budget in reversed(_BUDGETS)])
+def levels(unit: float) -> Card:
+    """The card of the paper's five levels, with budgets in this unit."""
+    return cards.decode(lhp.card([round(budget * unit * MICRO) for budget in reversed(_BUDGETS)]))
 
 
-def loss_by_attribute(of: lhp.Composite) -> float:
+def loss_by_attribute(card: Card) -> float:
     """The epsilon of a report whose level comes from one number and whose sign from another, both free."""
-    rows = [certify.at_knot(card, level) for level, card in enumerate(of.level_cards)]
+    hierarchy = certify.hierarchy(card)
+    rows = [certify.at_knot(level_card, level) for level, level_card in enumerate(hierarchy.level_cards)]
     ratios = []
-    for reported, card in enumerate(of.value_cards):
-        reports = [row[reported] for row in rows]
-        signs = [certify.distribution(card, end)[0] for end in (-ONE, ONE)]
+    for reports, value_card in zip(zip(*rows, strict=True), hierarchy.value_cards, strict=True):
+        signs = [certify.distribution(value_card, end)[0] for end in (-ONE, ONE)]
         ratios.append(Fraction(max(reports), min(reports)) * Fraction(max(signs), min(signs)))
     return math.log(max(ratios))
 
 
-def _epsilons(of: lhp.Composite, true: float) -> dict[str, int]:
+def _epsilons(card: Card, true: float) -> dict[str, int]:
     """The epsilons (micro) of the other mechanisms."""
-    return {_LEAST: min(of.budgets), _TRUE: min(round(true * MICRO), _MOST)}
+    return {_LEAST: min(lhp.budgets_of(card)), _TRUE: min(round(true * MICRO), _MOST)}
 
 
-def _options(of: lhp.Composite) -> dict[str, Any]:
+def _options(card: Card) -> dict[str, Any]:
     """The options for these levels."""
-    return {"epsilon": str(of.epsilon / MICRO), "budgets": ",".join(map(str, _BUDGETS))}
+    return {"epsilon": str(card.epsilon / MICRO), "budgets": ",".join(map(str, _BUDGETS))}
 
 
 def cells(options: Options) -> list[Cell]:
@@ -113,7 +113,7 @@ def _values(source: str, clients: int, seed: int) -> Fixed:
 
 
 def _estimated(unit: float, source: str, clients: int, shares: Sequence[float], seeds: range) -> list[Row]:
-    of = levels(unit)
+    card = levels(unit)
     values = _values(source, clients, seeds[0])
     truth = float(values.mean()) / ONE
     rows: list[Row] = []
@@ -123,31 +123,31 @@ def _estimated(unit: float, source: str, clients: int, shares: Sequence[float], 
         errors = [mean - truth for mean in means]
         rows.extend({**common, "run": i, "bias": e, "absolute_error": abs(e)} for i, e in enumerate(errors))
 
-    collecting = collection(values[:, None], method=HIERA, **_options(of))
+    collecting = collection(values[:, None], method=HIERA, **_options(card))
     counts = [collected.counts[0][0] for collected in repeated(collecting, seeds)]
     for mu in shares:
         pairs = zip(counts, seeds, strict=True)
-        means = [float(system.combine([(of, reports)], mu, seed=seed)[0]) for reports, seed in pairs]
-        add(f"HierA, mu {mu:g}", mu, of.epsilon / MICRO, means)
-    noisy = _graded(of, values / ONE)
+        means = [float(system.combine([(card, reports)], mu, seed=seed)[0]) for reports, seed in pairs]
+        add(f"HierA, mu {mu:g}", mu, card.epsilon / MICRO, means)
+    noisy = _graded(card, values / ONE)
     add(_LAPLACE, None, None, [float(noisy(baseline.generator(seed)).mean()) for seed in seeds])
-    for at, epsilon in _epsilons(of, of.epsilon / MICRO).items():
+    for at, epsilon in _epsilons(card, card.epsilon / MICRO).items():
         for name in _OTHERS:
-            card = card_of(name, epsilon).data.hex()
-            collecting = collection(values[:, None], epsilon=f"{epsilon / MICRO:f}", card=card)
+            other = card_of(name, epsilon).data.hex()
+            collecting = collection(values[:, None], epsilon=f"{epsilon / MICRO:f}", card=other)
             means = [one.result([])["attributes"][0]["mean"] for one in repeated(collecting, seeds)]
             add(f"{name} at {at}", None, epsilon / MICRO, means)
     return rows
 
 
-def _graded(of: lhp.Composite, x: Floats, levels_of: Floats | None = None) -> Callable[[Any], Floats]:
+def _graded(card: Card, x: Floats, levels_of: Floats | None = None) -> Callable[[Any], Floats]:
     """x with Laplace noise at the budget of its own range, or of that of `levels_of`."""
-    scales = 2 * MICRO / np.array(of.budgets)[_level(of, x if levels_of is None else levels_of)]
+    scales = 2 * MICRO / np.array(lhp.budgets_of(card))[_level(card, x if levels_of is None else levels_of)]
     return lambda rng: x + rng.laplace(0, scales)
 
 
-def _level(of: lhp.Composite, x: Floats) -> Indices:
-    bounds = np.array(cast(Hierarchy, of.card.hierarchy).bounds)
+def _level(card: Card, x: Floats) -> Indices:
+    bounds = np.array(certify.hierarchy(card).bounds)
     level: Indices = (x[..., None] * ONE < bounds).sum(axis=-1)
     return level
 
@@ -157,12 +157,12 @@ def _level(of: lhp.Composite, x: Floats) -> Indices:
 
 def _trained(unit: float, who: str, reports: int, seeds: range) -> list[Row]:
     """Linear regression by mini-batches in floats; the best of some learning rates, by its mean error."""
-    of, dataset = levels(unit), load("synthetic-linear")
-    true = loss_by_attribute(of)
+    card, dataset = levels(unit), load("synthetic-linear")
+    true = loss_by_attribute(card)
     epsilon = None if who == _LAPLACE else true
     name, _, at = who.partition(" at ")
     if at:
-        epsilon = _epsilons(of, true)[at] / MICRO
+        epsilon = _epsilons(card, true)[at] / MICRO
         perturb = baseline.MECHANISMS["duchi" if name == "harmony" else name](epsilon)
     errors_by_rate: dict[tuple[float, bool], list[float]] = {}
     for rate, decays in ((rate, decays) for rate in _RATES for decays in (False, True)):
@@ -174,9 +174,9 @@ def _trained(unit: float, who: str, reports: int, seeds: range) -> list[Row]:
             def mean(x: Floats, y: Floats, weights: Floats, rng: np.random.Generator = rng) -> Floats:
                 chosen, values = baseline.gradients("linear", x, y, weights, 1, rng)
                 if who == _LAPLACE:
-                    noisy = _graded(of, values, np.take_along_axis(x, chosen, axis=1))(rng)
+                    noisy = _graded(card, values, np.take_along_axis(x, chosen, axis=1))(rng)
                 elif who == _ATTRIBUTE:
-                    noisy = _by_attribute(of, values, np.take_along_axis(x, chosen, axis=1), rng)
+                    noisy = _by_attribute(card, values, np.take_along_axis(x, chosen, axis=1), rng)
                 else:
                     noisy = perturb(values, rng)
                 return baseline.mean_of(chosen, noisy, x.shape)
@@ -189,23 +189,23 @@ def _trained(unit: float, who: str, reports: int, seeds: range) -> list[Row]:
     return [{**common, "run": i, "squared_error": error} for i, error in enumerate(errors_by_rate[best])]
 
 
-def _by_attribute(of: lhp.Composite, values: Floats, attributes: Floats, rng: np.random.Generator) -> Floats:
+def _by_attribute(card: Card, values: Floats, attributes: Floats, rng: np.random.Generator) -> Floats:
     """LHP's reports of values at the levels of their attributes, as they are."""
-    level = _level(of, attributes)
-    kept = np.array([card.threshold for card in of.level_cards]) / 2**30
-    other = rng.integers(1, of.ranges, level.shape)
-    reported = np.where(rng.random(level.shape) < kept[level], level, (level + other) % of.ranges)
-    c = of.constants[reported]
+    level, level_cards = _level(card, attributes), certify.hierarchy(card).level_cards
+    kept = np.array([level_card.threshold for level_card in level_cards]) / 2**30
+    other = rng.integers(1, len(kept), level.shape)
+    reported = np.where(rng.random(level.shape) < kept[level], level, (level + other) % len(kept))
+    c = lhp.magnitudes(card)[reported]
     reports: Floats = np.where(rng.random(level.shape) < 0.5 + values / (2 * c), c, -c)
     return reports
 
 
 def _on_devices(unit: float, reports: int, seeds: range) -> list[Row]:
     """HierA as devices run it: the level is that of the gradient."""
-    of, dataset = levels(unit), load("synthetic-linear")
-    epsilon = of.epsilon / MICRO
+    card, dataset = levels(unit), load("synthetic-linear")
+    epsilon = card.epsilon / MICRO
     common = {"unit": unit, "trainer": _GRADIENT, "epsilon": epsilon, "reports": reports, "rate": None}
-    training = {"model": "linear", "reports": reports, "group": group_of(reports), **_options(of)}
+    training = {"model": "linear", "reports": reports, "group": group_of(reports), **_options(card)}
     rows = []
     for i, seed in enumerate(seeds):
         learner = HierA(HierA.Options(seed=seed, **training), Population(clients=reports), dataset)
@@ -256,9 +256,9 @@ def outcome(options: Options, tables: Tables) -> Outcome:
 
 
 def _losses(unit: float) -> Row:
-    of = levels(unit)
-    stated = {"epsilon_stated": max(of.budgets) / MICRO, "epsilon_true": of.epsilon / MICRO}
-    return {"unit": unit, **stated, "epsilon_by_attribute": loss_by_attribute(of)}
+    card = levels(unit)
+    stated = {"epsilon_stated": max(lhp.budgets_of(card)) / MICRO, "epsilon_true": card.epsilon / MICRO}
+    return {"unit": unit, **stated, "epsilon_by_attribute": loss_by_attribute(card)}
 
 
 def _against_epsilon(rows: list[Row], name: str) -> Panel:

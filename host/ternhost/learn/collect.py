@@ -233,7 +233,7 @@ class Collect(Learner):
             ],
         }
         if self.options.method == HIERA:  # what the paper would say
-            stated = max(max(lhp.from_bytes(design.card.data).budgets) for design in self.designs)
+            stated = max(max(lhp.budgets_of(design.card)) for design in self.designs)
             result["epsilon_stated"] = stated / MICRO
         return result
 
@@ -264,8 +264,7 @@ class Collect(Learner):
         classes = [(parts[0].design.card, of[0]) for parts, of in zip(self.plan, self.counts, strict=True)]
         bounds: list[Any]
         if self.options.method == HIERA:
-            reported = [(lhp.from_bytes(card.data), counts) for card, counts in classes]
-            means = levels.combine(reported, self.options.mu, seed=self.options.seed)
+            means = levels.combine(classes, self.options.mu, seed=self.options.seed)
             bounds = [None] * len(means)
         else:
             combined = estimate.combine(classes)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from tern import card as cards
 from ternhost.datasets import Indices
 from ternhost.errors import UsageError
-from ternhost.options import option
+from ternhost.options import option, require
 from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.accounting import Release
 from ternhost.privacy.base import MICRO, parse_epsilon, single_valued
@@ -29,9 +29,8 @@ K_RULE_HELP = (
     "paper, floor(epsilon / 2.5); wide, floor(epsilon / 2.5 + 0.6)"
 )
 
-_LEAST_OF_SEVERAL = (
-    1_500_000  # micro-epsilon: less for each of several values is worse than all for one, by any card
-)
+# Micro-epsilon: less for each of several values is worse than all for one, by any card.
+_LEAST_OF_SEVERAL = 1_500_000
 
 PRIVACY = "privacy"
 
@@ -46,10 +45,8 @@ def coordinates_by_rule(
         raise UsageError(f"there is no rule {rule!r} for k", hint=f"one of: {', '.join(K_RULES)}")
     if rule == VARIANCE:
         assert variance is not None
-        k = 1
-        while (
-            k < d and epsilon >= _LEAST_OF_SEVERAL * (k + 1) and variance(k + 1) / (k + 1) < variance(k) / k
-        ):
+        k, most = 1, min(d, epsilon // _LEAST_OF_SEVERAL)
+        while k < most and variance(k + 1) / (k + 1) < variance(k) / k:
             k += 1
         return k
     return max(1, min(d, (epsilon + (1_500_000 if rule == "wide" else 0)) // 2_500_000))
@@ -138,8 +135,7 @@ class Mechanised:
             k = min(d, micro // _given_card(self.card, 1, micro).epsilon)
         else:
             k = coordinates_by_rule(self.k_rule, micro, d, variance)
-        if not 1 <= k <= d:
-            raise UsageError(f"--k must be 1 to {d}, the number of coordinates, not {k}")
+        require(1 <= k <= d, "k", f"1 to {d}, the number of coordinates", k)
         return k
 
     def design(

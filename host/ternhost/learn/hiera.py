@@ -46,8 +46,8 @@ class LevelOptions(Budgeted):
         return [self._of_class(parse_epsilon(epsilon), share) for epsilon, share in self.classes()]
 
     def _of_class(self, epsilon: int, share: float) -> ReportDesign:
-        of = levels.design(epsilon, levels.proportions_of(self.budgets))
-        return ReportDesign(of.card, 1, float(of.constants.max()) ** 2, "lhp", epsilon, share)
+        card = levels.design(epsilon, levels.proportions_of(self.budgets))
+        return ReportDesign(card, 1, float(lhp.magnitudes(card).max()) ** 2, "lhp", epsilon, share)
 
 
 @dataclass(frozen=True)
@@ -68,16 +68,12 @@ class HierA(FedSGD):
         self.modules = ("lhp", *self.modules)
 
     def estimate_of(self, number: int, cohorts: Sequence[CohortCounts], tau: float) -> tuple[Floats, Floats]:
-        parts = [(lhp.from_bytes(cohort.card.data), cohort.counts) for cohort in cohorts]
+        parts = [(cohort.card, cohort.counts) for cohort in cohorts]
         seed = self.options.seed + self._trainer.round
-        return tau * levels.combine(parts, self.options.mu, seed=seed), _reports(cohorts)
+        reports: Floats = np.sum([cohort.counts.sum(axis=1) for cohort in cohorts], axis=0).astype(np.float64)
+        return tau * levels.combine(parts, self.options.mu, seed=seed), reports
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Also what the paper states for a report, beside the true loss."""
-        stated = max(max(lhp.from_bytes(design.card.data).budgets) for design in self.designs)
+        stated = max(max(lhp.budgets_of(design.card)) for design in self.designs)
         return {**super().result(history), "epsilon_stated": stated / MICRO}
-
-
-def _reports(cohorts: Sequence[CohortCounts]) -> Floats:
-    total: Floats = np.sum([cohort.counts.sum(axis=1) for cohort in cohorts], axis=0).astype(np.float64)
-    return total

@@ -181,9 +181,8 @@ class Infer(Learner):
             exact = self._exact(everyone)
             labels = exact.argmax(axis=1)
             sums = np.bincount(labels, minlength=exact.shape[1]) if self._label else exact.sum(axis=0)
-            self._found = self._evaluate(labels if self._label else exact, everyone) | _shares(
-                sums / len(exact)
-            )
+            shares = _shares(sums / len(exact))
+            self._found = self._evaluate(labels if self._label else exact, everyone) | shares
             self._round = self.rounds
 
     def _check_size(self) -> None:
@@ -207,8 +206,7 @@ class Infer(Learner):
 
     def _design(self, epsilon: int, share: float) -> ReportDesign:
         if self._label:
-            levels = len(self._mantissas)
-            card = mechanisms.design("grr", levels=levels, epsilon_micro=epsilon).decode()
+            card = mechanisms.design("grr", levels=len(self._mantissas), epsilon_micro=epsilon).decode()
         else:
             card = cards.decode(softmax.noise_card(epsilon))  # the vector is one value
         return ReportDesign(card, 1, 0.0, "grr" if self._label else "laplace", epsilon, share, what=_RESULT)

@@ -1,9 +1,9 @@
-"""HierA (Hao, Wu, Wan, Sensors 2023, 23, 1115): ranges of values have privacy levels of their own. Corrections:
+"""HierA: ranges of values have privacy levels of their own.
 
 Source: Hao, Wu, Wan, Sensors 2023, 23, 1115, with these corrections:
 
 - A report tells a level and a sign, and both depend on the value. Their joint loss is larger than the largest of the
-  budgets, which the paper states. `Composite.epsilon` is the true one, computed exactly from the integers of the cards.
+  budgets, which the paper states. The card's epsilon is the true one, computed exactly from its integers.
 - Step 5 counts reports that were converted to several levels several times, which biases the mean towards the less
   private ranges. Here every report has the same weight (`estimate`).
 - Nothing is clamped, since that biases small samples.
@@ -20,18 +20,19 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from tern.card import Card
 from ternhost.count.rounds import Counts
 from ternhost.errors import UsageError
 from ternhost.learn.parameters import Floats
+from ternhost.privacy import cards
 from ternhost.privacy.mechanisms import lhp
-from ternhost.privacy.mechanisms.lhp import Composite
 
 
 @lru_cache(maxsize=64)
-def design(epsilon: int, proportions: tuple[float, ...] = lhp.BUDGETS) -> Composite:
-    """LHP's cards with budgets in these proportions, from the lowest range up: the largest whose report truly costs at
+def design(epsilon: int, proportions: tuple[float, ...] = lhp.BUDGETS) -> Card:
+    """LHP's card with budgets in these proportions, from the lowest range up: the largest whose report truly costs at
     most `epsilon` (micro)."""
-    return lhp.from_bytes(lhp.design(epsilon, None, proportions).card)
+    return cards.decode(lhp.design(epsilon, None, proportions).card)
 
 
 def proportions_of(text: str) -> tuple[float, ...]:
@@ -54,7 +55,7 @@ def convert(counts: Counts, source: float, target: float, rng: np.random.Generat
     return moved
 
 
-def estimate(of: Composite, counts: Counts, mu: float = 0.0, *, seed: int = 1) -> Floats:
+def estimate(card: Card, counts: Counts, mu: float = 0.0, *, seed: int = 1) -> Floats:
     """Unbiased means from counts (..., m, 2), of all the values together.
 
     Each report is used at its own level and, with probability `mu` each, at every more private one; it then weighs
@@ -62,12 +63,12 @@ def estimate(of: Composite, counts: Counts, mu: float = 0.0, *, seed: int = 1) -
     """
     if not 0 <= mu <= 1:
         raise UsageError(f"the share mu must be 0 to 1, not {mu}")
-    values = of.constants
+    values = lhp.magnitudes(card)
     rng = np.random.default_rng(seed)
     total = np.zeros(counts.shape[:-2])
     for source, value in enumerate(values):
         of_level = counts[..., source, :]
-        targets = [i for i in range(of.ranges) if i != source and values[i] >= value] if mu else []
+        targets = [i for i in range(len(values)) if i != source and values[i] >= value] if mu else []
         weight = 1 / (1 + mu * len(targets))
         total += weight * value * (of_level[..., 1] - of_level[..., 0])
         for target in targets:
@@ -78,7 +79,7 @@ def estimate(of: Composite, counts: Counts, mu: float = 0.0, *, seed: int = 1) -
     return mean
 
 
-def combine(parts: Sequence[tuple[Composite, Counts]], mu: float = 0.0, *, seed: int = 1) -> Floats:
+def combine(parts: Sequence[tuple[Card, Counts]], mu: float = 0.0, *, seed: int = 1) -> Floats:
     """Unbiased means of d coordinates from the counts (d x 2m) of classes of devices with levels of their own.
 
     The weight of a class at a coordinate is its reports there over the worst variance of one: it depends on no
@@ -86,9 +87,9 @@ def combine(parts: Sequence[tuple[Composite, Counts]], mu: float = 0.0, *, seed:
     """
     total = np.zeros(len(parts[0][1]))
     weight = np.zeros_like(total)
-    for of, counts in parts:
-        share = counts.sum(axis=1) / float(of.constants.max()) ** 2
-        means = estimate(of, counts.reshape(len(counts), of.ranges, 2), mu, seed=seed)
+    for card, counts in parts:
+        share = counts.sum(axis=1) / float(lhp.magnitudes(card).max()) ** 2
+        means = estimate(card, counts.reshape(len(counts), card.symbols // 2, 2), mu, seed=seed)
         total += share * np.nan_to_num(means)
         weight += share
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -42,9 +42,8 @@ def fit(model: int, dataset: Dataset, regularisation: float) -> Floats:
         z = x @ rows.T
         each, slopes = loss(z if classes > 1 else z[:, 0], y)
         gradient = (slopes.reshape(n, classes).T @ x / n).reshape(-1)
-        return float(
-            each.mean() + regularisation / 2 * weights @ weights
-        ), gradient + regularisation * weights
+        penalised = float(each.mean() + regularisation / 2 * weights @ weights)
+        return penalised, gradient + regularisation * weights
 
     options = {"maxiter": 5000, "ftol": 1e-13, "gtol": 1e-7}
     weights: Floats = minimize(

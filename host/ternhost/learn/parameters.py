@@ -19,11 +19,8 @@ Floats = npt.NDArray[np.float64]
 
 LINEAR_MODELS = {"linear": LINEAR, "logistic": LOGISTIC, "svm": SVM}  # a weight a feature
 MODELS = {**LINEAR_MODELS, "softmax": SOFTMAX_GRADIENT}
-SUITED = {
-    CLASSIFICATION: "logistic",
-    MULTICLASS: "softmax",
-    REGRESSION: "linear",
-}  # by the task of a data set
+# By the task of a data set.
+SUITED = {CLASSIFICATION: "logistic", MULTICLASS: "softmax", REGRESSION: "linear"}
 
 _MANTISSA = 32767
 LARGEST_WEIGHT = _MANTISSA * 2.0**MAX_EXPONENT  # just under 8

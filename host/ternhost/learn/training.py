@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tern.wire import MAX_DIMENSION, MAX_VALUES, SOFTMAX_GRADIENT
 from ternhost.errors import UsageError
 from ternhost.learn.optimisers import OPTIMISERS, Averaging, Noise, Optimiser
-from ternhost.learn.parameters import Floats, Parameters, quantise, reading_state
+from ternhost.learn.parameters import MODELS, Floats, Parameters, quantise, reading_state
+from ternhost.options import require
 
 # How a model that is mostly noise moves on: see `Drift`.
 _LEAST_CAUTION = 0.4
@@ -26,7 +28,8 @@ QUORUM = "quorum"  # too many rounds in a row without a report
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A run, fixed before it starts. `expected` is the number of reports that a full round brings a coordinate."""
+    """A run, fixed before it starts. `expected` is the number of reports that a full round brings a coordinate. Raises
+    UsageError for what no run can have."""
 
     model: int
     dimension: int
@@ -48,10 +51,15 @@ class TrainingPlan:
         return OPTIMISERS.named(self.optimiser).automatic_rate(noise)
 
     def __post_init__(self) -> None:
-        if not 0 < self.learning_rate < math.inf:
-            raise UsageError(f"--learning-rate must be above 0, not {self.learning_rate}")
-        if not 0 <= self.regularisation < math.inf:
-            raise UsageError(f"--regularisation must be 0 or more, not {self.regularisation}")
+        require(self.model in MODELS.values(), "model", f"one of {MODELS}", self.model)
+        most = MAX_VALUES if self.model == SOFTMAX_GRADIENT else MAX_DIMENSION
+        if not 1 <= self.dimension <= most:
+            raise UsageError(f"devices compute models of 1 to {most:,} weights, not of {self.dimension:,}")
+        require(self.rounds is None or self.rounds >= 1, "rounds", "1 or more", self.rounds)
+        if not 0 < self.expected < math.inf:
+            raise UsageError(f"a round must bring more than 0 reports of a coordinate, not {self.expected:g}")
+        require(0 < self.learning_rate < math.inf, "learning_rate", "above 0", self.learning_rate)
+        require(0 <= self.regularisation < math.inf, "regularisation", "0 or more", self.regularisation)
 
 
 def plan(
@@ -74,27 +82,22 @@ def plan(
     variance: of one reported value at input 0. horizon: the rounds that the learning rate is chosen for (all).
     gives_up: stop early where the model stands still or nobody reports. classes: they share the coordinates.
     """
+    require(1 <= group < math.inf, "group", "1 or more", group)
+    require(1 <= k <= dimension, "k", f"1 to {dimension}, the number of coordinates", k)
+    if not 0 <= variance < math.inf:
+        raise UsageError(f"a reported value must have a variance of 0 or more, not {variance:g}")
     expected = group * k / dimension
     noise = None
     if learning_rate is None:
         noise = Noise(model, dimension // classes, horizon or rounds or 1, variance / expected)
         learning_rate = OPTIMISERS.named(optimiser).automatic_rate(noise)
-    tolerance = (
-        0.0 if variance else TrainingPlan.tolerance
-    )  # an estimate of 0 is then no sign of a gradient of 0
+    # With noise, an estimate of 0 is no sign of a gradient of 0.
+    tolerance = 0.0 if variance else TrainingPlan.tolerance
     limits: dict[str, Any] = {} if rounds and gives_up else {"patience": None, "failures": None}
     return TrainingPlan(
-        model,
-        dimension,
-        rounds,
-        expected,
-        learning_rate,
-        regularisation,
-        tolerance,
-        optimiser=optimiser,
-        noise=noise,
-        **limits,
-    )
+        model, dimension, rounds, expected, learning_rate, regularisation, tolerance,
+        optimiser=optimiser, noise=noise, **limits,
+    )  # fmt: skip
 
 
 @dataclass
@@ -153,9 +156,14 @@ class Trainer:
         self, mean: npt.ArrayLike, reports: npt.ArrayLike, tau: float = 1.0, kept: float = 1.0
     ) -> None:
         """End a round with its mean gradient (d; anything, nan included, where nobody reported) and the reports of each
-        coordinate. Every report moves the model equally: half of those expected make half a step. kept: see `Noise`."""
-        counts = np.asarray(reports, np.float64)
-        gradient = np.where(counts > 0, np.asarray(mean, np.float64), 0.0)
+        coordinate (d, or one number for all). Every report moves the model equally: half of those expected make half a
+        step. kept: see `Noise`. Raises ValueError for other shapes, a mean that is not finite, or a stopped run."""
+        self._check_open()
+        counts, gradient = np.asarray(reports, np.float64), np.asarray(mean, np.float64)
+        if gradient.shape != self.weights.shape or counts.shape not in (gradient.shape, ()):
+            shapes = f"{gradient.shape} and {counts.shape}"
+            raise ValueError(f"mean and reports need {self.plan.dimension} coordinates, not shapes {shapes}")
+        gradient = np.where(counts > 0, gradient, 0.0)
         if not np.isfinite(gradient).all():
             raise ValueError("the gradient is not finite")
         plan = self.plan
@@ -173,9 +181,15 @@ class Trainer:
         self._end_round()
 
     def fail(self) -> None:
-        """End a round that had no report: the model stays as it is. Each one that came is unbiased, so few will do."""
+        """End a round that had no report: the model stays as it is. Each one that came is unbiased, so few will do.
+        Raises ValueError where the run has stopped."""
+        self._check_open()
         self._failed += 1
         self._end_round()
+
+    def _check_open(self) -> None:
+        if self.stopped:
+            raise ValueError(f"training has stopped ({self.stopped}): its learner must be `done`")
 
     def _end_round(self) -> None:
         self.round += 1

@@ -27,7 +27,7 @@ class Design:
     notes: tuple[str, ...] = ()
 
     def decode(self) -> Card:
-        """The decoded card. Raises UsageError for a composite, which is more than a card."""
+        """The decoded card. Raises UsageError for a hierarchy: its symbols do not stand for values."""
         return single_valued(cards.decode(self.card), self.mechanism)
 
 

@@ -16,8 +16,6 @@ from ternhost.errors import UsageError
 from ternhost.privacy import certify
 from ternhost.privacy.base import MICRO, Design
 from ternhost.privacy.certify import Biased
-from ternhost.privacy.mechanisms import lhp
-from ternhost.privacy.mechanisms.lhp import Composite
 
 SHAPES = {TABLE: "table", WINDOW: "window", LAPLACE: "laplace", MIXTURE: "mixture", HIERARCHY: "hierarchy"}
 
@@ -32,24 +30,23 @@ def load(path: str | Path) -> bytes:
 
 
 def decode(data: bytes, name: str = "the card") -> Card:
-    """Return the decoded card. Raises UsageError where tern.card raises CardError."""
+    """Return the decoded card. Raises UsageError where tern.card raises CardError, and for a hierarchy that is biased
+    or whose ranges are not equal."""
     try:
-        card: Card = cards.decode(data)
+        return _decoded(data)
     except CardError as error:
         hint = "make one with: tern card design NAME --epsilon E -o FILE"
         raise UsageError(f"{name} is no card: {error}", hint) from None
+
+
+def _decoded(data: bytes) -> Card:
+    card: Card = cards.decode(data)
+    if card.shape == HIERARCHY:
+        try:
+            certify.moments(card)
+        except Biased:
+            raise CardError("not a card of LHP: biased") from None
     return card
-
-
-def decode_any(data: bytes, name: str = "the card") -> Card | Composite:
-    """The same, with the card of LHP as its Composite."""
-    card = decode(data, name)
-    if card.shape != HIERARCHY:
-        return card
-    try:
-        return lhp.from_bytes(data)
-    except CardError as error:
-        raise UsageError(f"{name} cannot be described: {error}") from None
 
 
 def fraction(value: Fraction) -> str:
@@ -57,49 +54,38 @@ def fraction(value: Fraction) -> str:
     return f"{value.numerator}/{value.denominator}"
 
 
-def describe(card: Card | Composite) -> dict[str, Any]:
+def describe(card: Card) -> dict[str, Any]:
     """The properties of a card, from its integers, ready for JSON. A card that is not unbiased has null moments."""
-    encoded = cards.decode(card.to_bytes()) if isinstance(card, Composite) else card
-    certified = certify.epsilon_certified(encoded)
+    certified = certify.epsilon_certified(card)
     description: dict[str, Any] = {
-        "shape": SHAPES[encoded.shape],
-        "epsilon_claimed": encoded.epsilon / MICRO,
+        "shape": SHAPES[card.shape],
+        "epsilon_claimed": card.epsilon / MICRO,
         "epsilon_certified": None if certified is None else certified / MICRO,
         "worst_case_variance": None,
         "worst_case_at": None,
         "variance_at_zero": None,
         "worst_case_second_moment": None,
         "bias": None,
-        "levels": encoded.symbols,
-        "bits_per_value": math.log2(encoded.symbols),
-        "card_bytes": len(encoded.data),
-        "card_hash": cards.card_hash(encoded.data).hex(),
+        "levels": card.symbols,
+        "bits_per_value": math.log2(card.symbols),
+        "card_bytes": len(card.data),
+        "card_hash": cards.card_hash(card.data).hex(),
         "scale": None,
     }
     try:
-        if isinstance(card, Composite):
-            (worst, at), bias, at_zero = (
-                card.worst_variance(), card.bias(), card.variance(card.ranges // 2, Fraction(0))
-            )  # fmt: skip
-            second = max(card.variance(t, x) + x * x for t in range(card.ranges) for x in card.bounds(t))
-            scales = [certify.scale(value_card) for value_card in card.value_cards]
-        else:
-            moments = certify.moments(card)
-            (worst, at), bias, at_zero = (
-                moments.worst_variance(), certify.bias(card), moments.variance(Fraction(0))
-            )  # fmt: skip
-            second, scales = moments.worst_second_moment(), certify.scales(card)
+        moments, bias, scales = certify.moments(card), certify.bias(card), certify.scales(card)
     except Biased:
         return description
+    worst, at = moments.worst_variance()
     description.update(
         worst_case_variance=float(worst),
         worst_case_at=abs(float(at)),
-        variance_at_zero=float(at_zero),
-        worst_case_second_moment=float(second),
+        variance_at_zero=float(moments.variance(Fraction(0))),
+        worst_case_second_moment=float(moments.worst_second_moment()),
         bias=0 if bias == 0 else fraction(bias),
         scale=fraction(scales[0]),
     )
-    if encoded.shape in (MIXTURE, HIERARCHY):
+    if len(scales) > 1:
         description["scales"] = [fraction(scale) for scale in scales]
     return description
 
@@ -109,7 +95,7 @@ def describe_design(design: Design) -> dict[str, Any]:
     return {
         "mechanism": design.mechanism,
         "epsilon": design.epsilon / MICRO,
-        **describe(decode_any(design.card)),
+        **describe(decode(design.card)),
         "notes": list(design.notes),
     }
 
@@ -117,11 +103,10 @@ def describe_design(design: Design) -> dict[str, Any]:
 def check(data: bytes, epsilon: int) -> dict[str, Any]:
     """Certify the bytes of a card at `epsilon` (micro). Gives `certified`, `epsilon_certified`, `reason`."""
     try:
-        card = cards.decode(data)
-        worth = describe(lhp.from_bytes(data) if card.shape == HIERARCHY else card)
+        card = _decoded(data)
     except CardError as error:
         return {"certified": False, "epsilon_certified": None, "reason": f"it is no card: {error}"}
-    wanted = epsilon / MICRO
+    wanted, worth = epsilon / MICRO, describe(card)
     if worth["epsilon_certified"] is None:
         reason = "it keeps no epsilon up to 20"
     elif not cards.certify(card, epsilon):
@@ -145,21 +130,16 @@ _WIDTH = 64
 _INPUTS = range(-ONE, ONE + 1, ONE // 2)
 
 
-def output_values(card: Card | Composite) -> list[float]:
+def output_values(card: Card) -> list[float]:
     """The value of every output; of a card that is not unbiased, its level."""
-    if isinstance(card, Composite):
-        return [float(value) for value in card.values()]
     try:
         return [float(value) for value in certify.values(card)]
     except Biased:
         return [float(level) for level in certify.levels(card)]
 
 
-def distribution(card: Card | Composite, v: int) -> list[float]:
+def distribution(card: Card, v: int) -> list[float]:
     """The probability of every output for an input (Q1.14), from exact fractions or, for a laplace card, in floats."""
-    if isinstance(card, Composite):
-        x = Fraction(v, ONE)
-        return [float(p) for p in card.distribution(card.level(x), x)]
     if card.shape == LAPLACE:
         return _laplace(card, v / ONE * (1 << card.grid_bits))
     return [float(p) for p in certify.distribution(card, v)]
@@ -179,7 +159,7 @@ def _laplace(card: Card, at: float) -> list[float]:
     return result
 
 
-def picture(card: Card | Composite, encoding: str = "utf-8") -> str:
+def picture(card: Card, encoding: str = "utf-8") -> str:
     """The distribution of the card's outputs at five inputs, as text; in plain ASCII if `encoding` has no blocks."""
     blocks = _BLOCKS
     try:

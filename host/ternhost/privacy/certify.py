@@ -6,16 +6,19 @@ g = exp(-s/t) is replaced by a rational within 2**-200.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate, pairwise
+from typing import cast
 
 from tern import card as cards
-from tern.card import LAPLACE, MIXTURE, TABLE, WINDOW, Card, T
+from tern.card import HIERARCHY, LAPLACE, MIXTURE, TABLE, WINDOW, Card, CardError, T
 from tern.fixed import MAX_EPSILON, ONE
+from tern.lhp import Hierarchy
 
 Row = list[Fraction]
 _EXP_BITS = 200
@@ -27,7 +30,8 @@ class Biased(ValueError):
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean and second moment of a card's value at its knots: linear in x between them."""
+    """Mean and second moment of a card's value at its knots: linear in x between them, with a jump where a knot comes
+    twice. The second of its values is that of the knot itself."""
 
     knots: list[Fraction]
     means: list[Fraction]
@@ -54,6 +58,8 @@ class Moments:
 
     def _segment_tops(self, share: Fraction) -> Iterator[tuple[Fraction, Fraction]]:
         for (a, second), (b, next_second) in pairwise(zip(self.knots, self.seconds, strict=True)):
+            if a == b:
+                continue
             slope = share * (next_second - second) / (b - a)
             x = min(max(slope / 2, a), b)  # share second + slope (x - a) - x**2 is concave
             yield share * second + slope * (x - a) - x * x, x
@@ -86,8 +92,21 @@ def bisected(low: int, high: int, holds: Callable[[int], bool]) -> int:
 # --- values, bias, variance ---------------------------------------------------------------------------------
 
 
+def hierarchy(card: Card) -> Hierarchy:
+    """The ranges and cards of a card of shape HIERARCHY."""
+    return cast(Hierarchy, card.hierarchy)
+
+
+def _parts(card: Card) -> list[Card]:
+    """The cards whose symbols are those of `card`, in their order."""
+    if card.shape == MIXTURE:
+        return [card.first, card.second]
+    return list(hierarchy(card).value_cards) if card.shape == HIERARCHY else [card]
+
+
 def scale(card: Card) -> Fraction:
-    """The rational that turns a level into a value; a mixture has two (`scales`). Raises Biased where there is none."""
+    """The rational that turns a level into a value (of a mixture or a hierarchy: `scales`). Raises Biased where there
+    is none."""
     if card.shape == TABLE:
         means = [sum(n * level for n, level in zip(row, card.levels, strict=True)) for row in _counts(card)]
         last = len(means) - 1
@@ -102,12 +121,12 @@ def scale(card: Card) -> Fraction:
         return 2 / gain
     if card.shape == LAPLACE:
         return Fraction(1, 1 << card.grid_bits)
-    raise ValueError("a mixture has two scales")
+    raise ValueError("a card that consists of others has several scales: see scales()")
 
 
 def scales(card: Card) -> list[Fraction]:
-    """The scale of the card, or the two of a mixture. Raises Biased."""
-    return [scale(card.first), scale(card.second)] if card.shape == MIXTURE else [scale(card)]
+    """The scale of the card, or those of the two of a mixture or of a hierarchy's value cards. Raises Biased."""
+    return [scale(part) for part in _parts(card)]
 
 
 def levels(card: Card) -> list[Fraction]:
@@ -122,32 +141,39 @@ def levels(card: Card) -> list[Fraction]:
         result[0] -= g / (1 - g)
         result[-1] += g / (1 - g)
         return result
-    return levels(card.first) + levels(card.second)
+    return [level for part in _parts(card) for level in levels(part)]
 
 
 def values(card: Card) -> list[Fraction]:
     """The value that each symbol stands for: unbiased for the input. Raises Biased."""
-    if card.shape == MIXTURE:
-        return values(card.first) + values(card.second)
-    factor = scale(card)
-    return [factor * level for level in levels(card)]
+    parts = zip(_parts(card), scales(card), strict=True)
+    return [factor * level for part, factor in parts for level in levels(part)]
 
 
 def knots(card: Card) -> list[Fraction]:
-    """The inputs between which the card rounds at random."""
+    """The inputs between which the card rounds at random, in order. Those of a hierarchy are both ends of each of LHP's
+    equal ranges, so that a bound comes twice. Raises CardError for a hierarchy of other ranges."""
     if card.shape == MIXTURE:
         return sorted({*knots(card.first), *knots(card.second)})
     if card.shape == TABLE:
         count = 1 << card.knot_bits
     elif card.shape == WINDOW:
         count = card.symbols - card.window
+    elif card.shape == HIERARCHY:
+        count = len(hierarchy(card).level_cards)
     else:
         count = 2 << card.grid_bits
-    return [Fraction(2 * i, count) - 1 for i in range(count + 1)]
+    even = [Fraction(2 * i, count) - 1 for i in range(count + 1)]
+    if card.shape != HIERARCHY:
+        return even
+    if [math.ceil(x * ONE) for x in even[-2:0:-1]] != list(hierarchy(card).bounds):
+        raise CardError("not a card of LHP: its ranges are not equal")
+    return [x for ends in pairwise(even) for x in ends]
 
 
 def moments(card: Card) -> Moments:
-    """Means and second moments at the knots. Raises Biased where the card has no unbiased values."""
+    """Means and second moments at the knots. Raises Biased where the card has no unbiased values, and CardError as
+    `knots` does."""
     return _moments(bytes(card.data))
 
 
@@ -168,6 +194,15 @@ def _moments(data: bytes) -> Moments:
         return Moments(at, mixed(first.means, second.means), mixed(first.seconds, second.seconds))
     if card.shape == LAPLACE:
         return Moments(at, at, _laplace_seconds(card))
+    if card.shape == HIERARCHY:
+        outputs, rows = values(card), [at_knot(card, i) for i in range(len(at))]
+
+        def expected(power: int) -> list[Fraction]:
+            return [
+                sum((p * y**power for p, y in zip(row, outputs, strict=True)), Fraction(0)) for row in rows
+            ]
+
+        return Moments(at, expected(1), expected(2))
     factor = scale(card)
     if card.shape == WINDOW:
         return Moments(at, _window_sums(card, factor, 1), _window_sums(card, factor, 2))
@@ -216,29 +251,39 @@ def distribution(card: Card, v: int) -> Row:
     """The probability of every symbol for the Q1.14 input `v`, as cards.md defines it."""
     if not -ONE <= v <= ONE:
         raise ValueError("input outside [-16384, 16384]")
+    return _at(card, Fraction(v, ONE))
+
+
+def _at(card: Card, x: Fraction) -> Row:
     if card.shape == MIXTURE:
         share = Fraction(card.threshold, T)
-        return [share * p for p in distribution(card.first, v)] + [
-            (1 - share) * p for p in distribution(card.second, v)
-        ]
-    steps = len(knots(card)) - 1
-    low, rest = divmod((v + ONE) * steps, 2 * ONE)
-    if rest == 0:
+        return [share * p for p in _at(card.first, x)] + [(1 - share) * p for p in _at(card.second, x)]
+    if card.shape == HIERARCHY:
+        return _level_and_value(card, hierarchy(card).level(x * ONE), x)
+    low, up = divmod((x + 1) / 2 * (len(knots(card)) - 1), 1)
+    if up == 0:
         return at_knot(card, low)
-    up = Fraction(rest, 2 * ONE)
     return [(1 - up) * p + up * q for p, q in zip(at_knot(card, low), at_knot(card, low + 1), strict=True)]
 
 
+def _level_and_value(card: Card, level: int, x: Fraction) -> Row:
+    """The probability of every level and value for an x in the range of `level`, its ends included."""
+    reported = at_knot(hierarchy(card).level_cards[level], level)
+    return [p * q for p, value_card in zip(reported, _parts(card), strict=True) for q in _at(value_card, x)]
+
+
 def at_knot(card: Card, i: int) -> Row:
-    """The probability of every symbol at knot `i` (not for mixtures). For a window card: at window start i."""
+    """The probability of every symbol at knot `i`. For a window card: at window start i."""
+    if card.shape == MIXTURE:
+        return _at(card, knots(card)[i])
+    if card.shape == HIERARCHY:  # its knots are from the lowest range up, its levels from the top down
+        return _level_and_value(card, len(_parts(card)) - 1 - i // 2, knots(card)[i])
     if card.shape == TABLE:
         return [Fraction(n, T) for n in _row(card, i)]
     if card.shape == WINDOW:
         inside = Fraction(card.threshold, T * card.window)
         outside = Fraction(T - card.threshold, T * (card.symbols - card.window))
         return [inside if i <= j < i + card.window else outside for j in range(card.symbols)]
-    if card.shape != LAPLACE:
-        raise ValueError("a mixture has no knots of its own")
     g = _geometric(card)
     centre = i - (1 << card.grid_bits)
     weights = [_power(g, abs(y - centre)) for y in range(card.lowest, card.highest + 1)]

@@ -38,7 +38,6 @@ from tern.card import LAPLACE, MIXTURE, WINDOW, Card, T
 from ternhost.errors import UsageError
 from ternhost.privacy import certify
 from ternhost.privacy.base import MICRO
-from ternhost.privacy.mechanisms.lhp import Composite
 
 MOST_REPORTS = 10**9
 _LEAST_DELTA = 1e-300  # its inverse is a number
@@ -71,9 +70,7 @@ class Shuffled:
         return min(bound for bound in bounds if bound is not None)
 
 
-def account(
-    local: int, reports: int, delta: float, card: Card | Composite | None = None, values: int = 1
-) -> Shuffled:
+def account(local: int, reports: int, delta: float, card: Card | None = None, values: int = 1) -> Shuffled:
     """Account for one report of each of `reports` honest clients, in which `values` values cost `local` (micro) each.
     Several values a report take the bound for any mechanism, whatever the `card`. Raises UsageError."""
     if not 1 <= reports <= MOST_REPORTS:
@@ -94,7 +91,7 @@ def account(
             f" {_MOST_LOCAL} nothing is hidden",
             hint="fewer --values, or a smaller epsilon",
         )
-    known = card is not None and values == 1 and (isinstance(card, Composite) or _is_rational(card))
+    known = card is not None and values == 1 and _is_rational(card)
     return Shuffled(
         epsilon,
         reports,
@@ -141,12 +138,10 @@ def randomised_response(epsilon: float) -> list[Part]:
     return [Part.of(Fraction(1), [[1 - low, low], [low, 1 - low]])]
 
 
-def parts(card: Card | Composite, share: Fraction = Fraction(1)) -> list[Part]:
+def parts(card: Card, share: Fraction = Fraction(1)) -> list[Part]:
     """The laws of a card at the ends between which it is linear; a mixture has those of its two cards, in their shares.
     A window card has its first and last window: others overlap more, and X spreads where a symbol of both and one of
     neither become one of each."""
-    if isinstance(card, Composite):
-        return [Part.of(share, card.extremes())]
     if card.shape == MIXTURE:
         first = Fraction(card.threshold, T)
         return [*parts(card.first, share * first), *parts(card.second, share * (1 - first))]

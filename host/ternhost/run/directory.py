@@ -36,11 +36,16 @@ def check_name(name: str | None) -> None:
         raise UsageError(f"--name must be a name for a directory, not {name!r}")
 
 
-def new_directory(name: str | None = None, parent: Path = RUNS, taken: Collection[str] = ()) -> Path:
-    """Make a run's directory, by default named by the time, not one of `taken`. Raises StorageError, UsageError."""
+def new_directory(
+    name: str | None = None,
+    parent: Path = RUNS,
+    taken: Collection[str] = (),
+    hint: str = "change to a directory that you may write to",
+) -> Path:
+    """Make a run's directory, by default named by the time, not one of `taken`. Raises StorageError, which gives the
+    hint, and UsageError."""
     check_name(name)
     stem = name or time.strftime("%Y%m%d-%H%M%S")
-    hint = "change to a directory that you may write to"
     with storage_errors(hint, f"cannot make a directory in {parent.absolute()}"):
         parent.mkdir(parents=True, exist_ok=True)
         for suffix in ("",) if name else ("", *(f"-{i}" for i in range(2, 100))):

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ternhost.errors import StorageError
+from ternhost.run.directory import new_directory
 from ternhost.terminal import Progress
 
 if TYPE_CHECKING:
@@ -27,16 +27,7 @@ class Session:
 
     @cached_property
     def directory(self) -> Path:
-        name = time.strftime("%Y%m%d-%H%M%S")
-        names = (name, *(f"{name}-{i}" for i in range(2, 100)))
-        made = next(place for place in map(self._parent.joinpath, names) if not place.exists())
-        try:
-            made.mkdir(parents=True)
-        except OSError as error:
-            raise StorageError(
-                f"cannot make a folder in {self._parent}: {error.strerror}",
-                hint="name another place with --sessions",
-            ) from error
+        made = new_directory(parent=self._parent, hint="name another place with --sessions")
         about = f"tern {version('tern-ldp')}, {platform.platform()}, Python {platform.python_version()}"
         _log(made, about)
         return made

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,8 @@ from tern import card as cards
 from tern.card import LAPLACE, CardError
 from ternhost.privacy import certify
 from ternhost.privacy.base import MICRO
-from ternhost.privacy.cards import decode_any, describe, fraction
+from ternhost.privacy.cards import decode, describe, fraction
 from ternhost.privacy.mechanisms import REGISTRY, shipped
-from ternhost.privacy.mechanisms.lhp import Composite
 
 # Mechanisms of the papers, with their default number of levels or another one, and tern's own; the epsilons of each.
 _PAPERS = (
@@ -63,20 +61,15 @@ def ship(
 
 def _is_good(file: Path, epsilon: int) -> bool:
     try:
-        card = decode_any(file.read_bytes())
+        return bool(cards.certify(cards.decode(file.read_bytes()), epsilon))
     except (OSError, CardError):
         return False
-    return isinstance(card, Composite) or cards.certify(card, epsilon)
 
 
 def _entry(name: str, epsilon: int, levels: int | None, file: Path) -> dict[str, Any]:
-    card = decode_any(file.read_bytes())
+    card = decode(file.read_bytes(), str(file))
     worth = describe(card)
-    exact: Fraction | None = None
-    if isinstance(card, Composite):
-        exact = card.worst_variance()[0]
-    elif card.shape != LAPLACE:
-        exact = certify.moments(card).worst_variance()[0]
+    exact = None if card.shape == LAPLACE else certify.moments(card).worst_variance()[0]
     return {
         "file": file.name,
         "mechanism": name,

@@ -12,7 +12,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from ternhost.files import storage_errors, write_whole
-from ternhost.privacy.cards import decode_any
+from ternhost.privacy.cards import decode
 from ternhost.run.report import plots
 
 NAME = "report.html"
@@ -99,7 +99,7 @@ def common_pictures(
     """The mechanism, of a card in hexadecimal digits, and what clients have spent; note: ends the caption of that."""
     return {
         "card": (
-            plots.card_distribution(decode_any(bytes.fromhex(card)), title),
+            plots.card_distribution(decode(bytes.fromhex(card)), title),
             "The mechanism itself, computed from the integers that the clients obeyed, not from a formula. Above: "
             "the probability of each reported value for some inputs. Below: how far any output can move the odds "
             "between two inputs; no output may pass the dashed line, and each client checked that itself.",

@@ -21,7 +21,6 @@ from tern.fixed import ONE
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import replacing, storage_errors
 from ternhost.privacy import cards, certify
-from ternhost.privacy.mechanisms.lhp import Composite
 
 if TYPE_CHECKING:
     from ternhost.privacy.shuffling import Shuffled
@@ -104,9 +103,7 @@ def frame_bytes(contents: Mapping[str, int], overhead: int) -> Figure:
     return figure
 
 
-def card_distribution(
-    card: Card | Composite, title: str = "", inputs: Sequence[float] = (-1, -0.5, 0, 0.5, 1)
-) -> Figure:
+def card_distribution(card: Card, title: str = "", inputs: Sequence[float] = (-1, -0.5, 0, 0.5, 1)) -> Figure:
     """The exact distribution of a card's outputs for some inputs, and how much each output can tell about the input."""
     values = np.array(cards.output_values(card))
     rows = np.array([cards.distribution(card, round(x * ONE)) for x in inputs])
@@ -121,7 +118,7 @@ def card_distribution(
         _bars(upper, values, rows, inputs)
     else:
         # of a mixture a few outputs are far more likely than the others
-        _rows(upper, values, rows, inputs, log=not isinstance(card, Composite) and card.shape == MIXTURE)
+        _rows(upper, values, rows, inputs, log=card.shape == MIXTURE)
     axes = lower.subplots()
     dress(axes)
     if few:
@@ -180,17 +177,14 @@ def _stems(axes: Axes, values: Floats, heights: Floats, label: str = "") -> None
     axes.vlines(values, np.finfo(float).tiny, heights, color=_DARK, linewidth=width, label=label)
 
 
-def _losses(card: Card | Composite) -> Floats:
+def _losses(card: Card) -> Floats:
     """The largest log-likelihood ratio of each output over all inputs."""
-    if isinstance(card, Composite):
-        every = np.array(card.extremes(), np.float64)
-    elif card.shape == LAPLACE:
+    if card.shape == LAPLACE:
         one, outputs = 1 << card.grid_bits, np.abs(np.arange(card.lowest, card.highest + 1))
         # The farthest less the nearest input, in steps.
         reach: Floats = outputs + one - np.maximum(outputs - one, 0.0)
         return reach * (card.s / card.t)
-    else:
-        every = np.array([cards.distribution(card, round(x * ONE)) for x in certify.knots(card)])
+    every = np.array([certify.at_knot(card, i) for i in range(len(certify.knots(card)))], np.float64)
     losses: Floats = np.log(every.max(axis=0) / every.min(axis=0))
     return losses
 

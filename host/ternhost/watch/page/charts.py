@@ -190,19 +190,18 @@ def outputs(data: bytes, what: str = VALUE) -> tuple[list[int], list[str]]:
     if what != VALUE:
         symbols = list(range(cards.decode(data).symbols))
         return symbols, [f"{what} {i}" for i in symbols]
-    values = cards.output_values(cards.decode_any(data))
+    values = cards.output_values(cards.decode(data))
     order = sorted(range(len(values)), key=values.__getitem__)
     return order, [f"{values[i]:.4g}" for i in order]
 
 
 def _laws(data: bytes, what: str) -> dict[str, list[float]]:
     # By input, the probability of each symbol; labels and categories are the windows of randomised response.
+    decoded = cards.decode(data)
     if what == VALUE:
-        decoded = cards.decode_any(data)
         return {f"x = {x:g}": cards.distribution(decoded, round(x * ONE)) for x in _INPUTS}
-    window = cards.decode(data)
-    few = range(min(window.symbols, len(_INPUTS)))
-    return {f"{what} {i}": [float(p) for p in certify.at_knot(window, i)] for i in few}
+    few = range(min(decoded.symbols, len(_INPUTS)))
+    return {f"{what} {i}": [float(p) for p in certify.at_knot(decoded, i)] for i in few}
 
 
 def card(data: bytes, what: str = VALUE) -> Options:
