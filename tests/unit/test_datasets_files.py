@@ -424,6 +424,15 @@ def test_other_shapes():
     assert (power <= -0.9).mean() == pytest.approx((1 - 1.1**-9) / (1 - 3**-9), abs=0.01)
     with pytest.raises(UsageError, match="beside the constant"):
         synthetic.linear(10, 1)
+    with pytest.raises(UsageError, match="no distribution 'triangular'") as caught:
+        synthetic.attributes(10, shape="triangular")
+    assert "gaussian, uniform, power" in caught.value.hint
+
+
+@pytest.mark.parametrize("mean", [1.3, -5, float("inf"), float("nan")])
+def test_a_gaussian_with_hardly_any_value_in_the_domain_is_refused(mean):
+    with pytest.raises(UsageError, match=f"must be -1.25 to 1.25, not {mean}"):
+        synthetic.attributes(10, 4, mean=mean)
 
 
 def test_the_data_folder(monkeypatch, tmp_path):

@@ -14,16 +14,15 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
-from unittest import mock
 
 from ternhost.errors import StorageError, TernError, UsageError
 
@@ -216,7 +215,7 @@ def _beside(cells: Sequence[Cell], workers: int) -> _Ended:
     ended: SimpleQueue[Future[tuple[list[Row], float]]] = SimpleQueue()
     waiting = {}
     try:
-        with mock.patch.dict(os.environ, dict.fromkeys(_LIBRARIES, "1")):
+        with _one_thread_each():
             for cell in sorted(cells, key=lambda cell: -cell.cost):
                 future = pool.submit(_timed, cell)
                 waiting[future] = cell
@@ -235,6 +234,22 @@ def _beside(cells: Sequence[Cell], workers: int) -> _Ended:
         for process in set(multiprocessing.active_children()) - before:
             process.terminate()
             process.join()
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Processes that are started within this have one thread for linear algebra.
+
+    A library reads its variable when a process loads it, which is before the pool's initializer runs there.
+    """
+    before = {name: os.environ[name] for name in _LIBRARIES if name in os.environ}
+    os.environ.update(dict.fromkeys(_LIBRARIES, "1"))
+    try:
+        yield
+    finally:
+        for name in _LIBRARIES:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def _begin() -> None:
