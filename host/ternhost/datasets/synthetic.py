@@ -1,4 +1,4 @@
-"""Made-up records with a known truth, the same for the same seed."""
+"""Synthetic records with a known truth, the same for the same seed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from ternhost.datasets.base import (
 )
 from ternhost.errors import UsageError
 
-_DEVIATION = 0.25  # of a Gaussian
+_DEVIATION = 0.25  # of Gaussian attributes
+_NOISE = 0.05
 
 
 def attributes(n: int, d: int = 16, *, shape: str = "gaussian", mean: float = 0.0, seed: int = 0) -> Table:
@@ -44,25 +45,26 @@ def attributes(n: int, d: int = 16, *, shape: str = "gaussian", mean: float = 0.
     return Table(shape, tuple(f"x{j}" for j in range(d)), to_fixed(values.reshape(n, d)))
 
 
-def linear(n: int = 100_000, d: int = 16, *, noise: float = 0.05, seed: int = 0) -> Dataset:
-    """Uniform features; the label is w.x for hidden w of L1 norm 1, plus Gaussian noise."""
+def linear(n: int = 100_000, d: int = 16, *, seed: int = 0) -> Dataset:
+    """n records of d features: the constant and uniform ones. The label is w.x for a hidden w of L1 norm 1, plus
+    Gaussian noise. Raises UsageError for a d below 2."""
     rng = np.random.default_rng(seed)
     names, features, score = _scores(n, d, rng)
-    labels = to_fixed(score + rng.normal(0, noise, n))
+    labels = to_fixed(score + rng.normal(0, _NOISE, n))
     return with_constant("synthetic-linear", REGRESSION, names, features, labels)
 
 
-def logistic(n: int = 100_000, d: int = 16, *, noise: float = 0.05, seed: int = 0) -> Dataset:
-    """Uniform features; the label is the sign of w.x for hidden w of L1 norm 1, plus logistic noise."""
+def logistic(n: int = 100_000, d: int = 16, *, seed: int = 0) -> Dataset:
+    """The same with the sign of w.x plus logistic noise as the label. Raises UsageError for a d below 2."""
     rng = np.random.default_rng(seed)
     names, features, score = _scores(n, d, rng)
-    labels = to_fixed(np.where(score + rng.logistic(0, noise, n) > 0, 1, -1))
+    labels = to_fixed(np.where(score + rng.logistic(0, _NOISE, n) > 0, 1, -1))
     return with_constant("synthetic-logistic", CLASSIFICATION, names, features, labels)
 
 
 def _scores(n: int, d: int, rng: np.random.Generator) -> tuple[list[str], Fixed, Floats]:
     if d < 2:
-        raise UsageError("a data set needs a feature beside the constant")
+        raise UsageError(f"a data set needs a feature beside the constant: 2 features or more, not {d}")
     features = rng.uniform(-1, 1, (n, d - 1))
     weights = rng.uniform(-1, 1, d - 1)
     score = features @ (weights / np.abs(weights).sum())
