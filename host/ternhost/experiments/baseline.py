@@ -16,6 +16,7 @@ import numpy as np
 from tern.fixed import ONE
 from tern.wire import LINEAR, SVM
 from ternhost.datasets import Dataset, Floats, Indices
+from ternhost.experiments.rounds import GROUPS
 from ternhost.learn.designs import coordinates_by_rule
 from ternhost.learn.parameters import MODELS
 from ternhost.privacy.base import MICRO
@@ -92,7 +93,7 @@ class Run:
     reports: int
     rate: float
     decays: bool = False
-    rounds: int = 100
+    rounds: int = GROUPS
     regularisation: float = 1e-4
 
 

@@ -56,39 +56,36 @@ def fold(name: str, index: int, seed: int) -> Dataset:
 
 
 def cells(options: Options) -> list[Cell]:
-    epsilons = [0.5, 2.0] if options.quick else [0.5, 1.0, 2.0, 4.0]
     sets = {name: load(name) for name in options.sets(*BUNDLED)}
     for name in _FILES if options.dataset is None else ():
         with contextlib.suppress(UsageError):  # the file is missing
             sets[name] = load(name)
-    cells: list[Cell] = []
-    for name, dataset in sets.items():
-        small = len(dataset.labels) < SMALL
-        folds = options.runs_or(2 * _FOLDS if small else _FOLDS, 2)
-        reports = CLIENTS if small else min(_MOST, len(dataset.labels) * (_FOLDS - 1) // _FOLDS)
-        common = {"name": name, "folds": folds, "reports": min(reports, 10_000) if options.quick else reports}
-        cells += Cell.each(
-            "optima",
-            _optimal,
-            {"name": name, "folds": folds, "seed": options.seed},
-            cost=folds * len(dataset.labels) / 1e4,
-            model=_MODELS[dataset.task],
-        )
-        cells += [
-            Cell(
-                "folds",
-                _trained,
-                {
-                    **common, "model": model, "epsilon": epsilon, "label": label, "contender": contender,
-                    "seed": options.seed,
-                },
-                cost=folds * (1 + reports / 1e5) + (20 if label == "optimal" else 0),
-            )
-            for model in _MODELS[dataset.task]
-            for epsilon in epsilons
-            for label, contender in [*options.compared(*_COMPARED).items(), (_TERN, None)]
-        ]  # fmt: skip
-    return cells
+    return [cell for name, dataset in sets.items() for cell in _cells(name, dataset, options)]
+
+
+def _cells(name: str, dataset: Dataset, options: Options) -> list[Cell]:
+    records = len(dataset.labels)
+    reports = CLIENTS if records < SMALL else min(_MOST, records * (_FOLDS - 1) // _FOLDS)
+    reports = min(reports, 10_000) if options.quick else reports
+    folds = options.runs_or(2 * _FOLDS if records < SMALL else _FOLDS, 2)
+    common = {"name": name, "folds": folds, "seed": options.seed}
+    models = _MODELS[dataset.task]
+
+    def cost(contender: Contender | None, **_: object) -> float:
+        return folds * (1 + reports / 1e5) + (20 if contender and contender.label == "optimal" else 0)
+
+    return [
+        *Cell.each("optima", _optimal, common, folds * records / 1e4, model=models),
+        *Cell.each(
+            "folds",
+            _trained,
+            {**common, "reports": reports},
+            cost,
+            model=models,
+            epsilon=[0.5, 2.0] if options.quick else [0.5, 1.0, 2.0, 4.0],
+            contender=[*options.compared(*_COMPARED).values(), None],
+        ),
+    ]
 
 
 def _optimal(name: str, model: str, folds: int, seed: int) -> list[Row]:
@@ -102,7 +99,6 @@ def _trained(
     name: str,
     model: str,
     epsilon: float,
-    label: str,
     contender: Contender | None,
     folds: int,
     reports: int,
@@ -127,7 +123,7 @@ def _trained(
                 "d": part.dimension,
                 "epsilon": epsilon,
                 "k": learner.designs[0].k,
-                "mechanism": label,
+                "mechanism": contender.label if contender else _TERN,
                 "run": i,
                 "figure": figure_of(simulate(learner, seed + i)),
             }

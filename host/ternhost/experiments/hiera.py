@@ -27,15 +27,7 @@ from ternhost.experiments import baseline
 from ternhost.experiments.base import Contender, Options, Outcome, load
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
-from ternhost.experiments.rounds import (
-    GROUPS,
-    collection,
-    figure_of,
-    group_of,
-    optimal_figures,
-    repeated,
-    simulate,
-)
+from ternhost.experiments.rounds import collection, figure_of, group_of, optimal_figures, repeated, simulate
 from ternhost.experiments.statistics import beyond_noise, grouped, pick, summaries, values_of
 from ternhost.learn import judging
 from ternhost.learn import levels as system
@@ -167,7 +159,7 @@ def _trained(unit: float, trainer: str, reports: int, seeds: range) -> list[Row]
         perturb = baseline.MECHANISMS["duchi" if name == "harmony" else name](epsilon)
     errors_by_rate: dict[tuple[float, bool], list[float]] = {}
     for rate, decays in product(_RATES, (False, True)):
-        run = baseline.Run("linear", cost, reports, rate, decays, GROUPS)
+        run = baseline.Run("linear", cost, reports, rate, decays)
         errors = []
         for seed in seeds:
             rng = baseline.generator(seed)

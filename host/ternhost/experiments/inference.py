@@ -20,8 +20,9 @@ _SCORES = (SILHOUETTE_SCORE, CALINSKI_HARABASZ)
 
 def cells(options: Options) -> list[Cell]:
     epsilons = ("0.5", "2", "8") if options.quick else ("0.25", "0.5", "1", "2", "3", "4", "6", "8", "10")
-    common = {"name": options.dataset or "digits", "seeds": options.seeds(10, 2)}
-    softmax.load(str(common["name"]))  # raises if it cannot be loaded
+    name = options.dataset or "digits"
+    softmax.load(name)  # raises if it cannot be loaded
+    common = {"name": name, "seeds": options.seeds(10, 2)}
     return Cell.each("inference", _inferred, common, eval_type=_SCORES, eps=epsilons)
 
 

@@ -25,7 +25,7 @@ _ENOUGH = 3  # points for a line
 class Curve:
     """A curve of points. error: one standard error of each y, drawn as a bar.
 
-    A line joins the points if y is continuous in x: a point of nan breaks it, joined=False leaves it out.
+    A line joins the points. A point of nan breaks it, where y is not continuous in x.
     everywhere: if a panel with too many curves is divided, show this one in every part.
     """
 
@@ -33,7 +33,6 @@ class Curve:
     x: Sequence[float]
     y: Sequence[float]
     error: Sequence[float] | None = None
-    joined: bool = True
     everywhere: bool = False
 
     @classmethod
@@ -53,7 +52,7 @@ class Curve:
     def has_line(self) -> bool:
         """Whether a line joins the points. Two points say nothing about values between them, unless they are equal."""
         points = sum(map(math.isfinite, self.y))
-        return self.joined and (points >= _ENOUGH or len(set(self.y)) == 1)
+        return points >= _ENOUGH or len(set(self.y)) == 1
 
 
 @dataclass(frozen=True)

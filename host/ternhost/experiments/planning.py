@@ -138,30 +138,30 @@ def _needed(curve: Sequence[Row], goal: float, sign: int, column: str) -> int | 
     return math.ceil(n / unit - 1e-9) * unit
 
 
-def words(planned: dict[str, Any]) -> list[str]:
+def words(result: dict[str, Any]) -> list[str]:
     """The result of `plan` as lines of text."""
-    name, curve = planned["measure"], planned["curve"]
+    name, curve = result["measure"], result["curve"]
     figure, trivial = judging.WORDS[name], judging.TRIVIAL[name]
     data = (
-        f"{planned['dataset']} ({planned['d']} features)"
-        if planned["dataset"]
-        else f"synthetic records of {planned['d']} features (yours may need more devices, or fewer)"
+        f"{result['dataset']} ({result['d']} features)"
+        if result["dataset"]
+        else f"synthetic records of {result['d']} features (yours may need more devices, or fewer)"
     )
     lines = [
-        f"{planned['model']} model of {data}, epsilon {planned['epsilon']:g} for each device, which reports once:",
-        f"  {'devices':>10}  {figure}, mean of {planned['runs']} runs and its 95 % interval",
+        f"{result['model']} model of {data}, epsilon {result['epsilon']:g} for each device, which reports once:",
+        f"  {'devices':>10}  {figure}, mean of {result['runs']} runs and its 95 % interval",
         *(
             f"  {row['reports']:>10,}  {row['mean']:.4f}   {row['low']:.4f} to {row['high']:.4f}"
             for row in curve
         ),
-        f"  {trivial} {planned['baseline']:.4f}; without privacy {planned['optimum']:.4f}",
+        f"  {trivial} {result['baseline']:.4f}; without privacy {result['optimum']:.4f}",
     ]
     first, last = curve[0]["reports"], curve[-1]["reports"]
-    if goal := planned["goal"]:
-        return [*lines, _answer(goal, figure, name, planned["optimum"], first, last)]
+    if goal := result["goal"]:
+        return [*lines, _answer(goal, figure, name, result["optimum"], first, last)]
     article = "" if trivial == "guessing" else "the "
-    beats = _from(planned["beats_baseline"], first, last)
-    way = planned["most_of_the_way"]
+    beats = _from(result["beats_baseline"], first, last)
+    way = result["most_of_the_way"]
     percent = f"{100 * MOST_OF_THE_WAY:.0f} %"
     return [
         *lines,

@@ -51,25 +51,24 @@ def cells(options: Options) -> list[Cell]:
         "k": 1,
     }
     taus = (0.0625, 0.25, 1.0) if options.quick else (0.015625, 0.03125, 0.0625, 0.125, 0.25, 0.5, 1.0)
-    compared, all_weights = options.compared(*_MECHANISMS), options.compared(*_ALL_WEIGHTS)
-    settings: list[tuple[str, dict[str, Any]]] = [("modes", {"choices": mode}) for mode in MODES]
     pairs = [("eps1", "tau1"), ("eps3", "tau3")] if options.quick else product(_EPSILONS, _TAUS)
-    settings += [("combinations", {"choices": _choices(*pair)}) for pair in pairs]
-    settings += [("taus", {"tau": tau, "epsilon": "8"}) for tau in taus]
+    settings: dict[str, list[dict[str, Any]]] = {
+        "modes": [{"choices": mode} for mode in MODES],
+        "combinations": [{"choices": _choices(*pair)} for pair in pairs],
+        "taus": [{"tau": tau, "epsilon": "8"} for tau in taus],
+    }
     return [
-        Cell(
+        cell
+        for table in settings
+        for cell in Cell.each(
             table,
             _trained,
-            {
-                "table": table,
-                "dataset": dataset.name, "label": label, "contender": contender, "training": {**common, **setting},
-                "seed": seed,
-            },
+            {"table": table, "dataset": dataset.name},
+            training=[{**common, **setting} for setting in settings[table]],
+            contender=options.compared(*(_ALL_WEIGHTS if table == "combinations" else _MECHANISMS)).values(),
+            seed=options.seeds(5, 1),
         )
-        for table, setting in settings
-        for label, contender in (all_weights if table == "combinations" else compared).items()
-        for seed in options.seeds(5, 1)
-    ]  # fmt: skip
+    ]
 
 
 def _choices(epsilons: str, taus: str) -> str:
@@ -89,13 +88,13 @@ class _AllWeights(FedAvg):
 
 
 def _trained(
-    table: str, dataset: str, label: str, contender: Contender, training: dict[str, Any], seed: int
+    table: str, dataset: str, training: dict[str, Any], contender: Contender, seed: int
 ) -> list[Row]:
     mechanism = {"mechanism": contender.name, "levels": contender.levels}
     options = {**training, **mechanism, "mechanism_options": dict(contender.options)}
     setting = {"tau": training["tau"]} if table == "taus" else {"mode": training["choices"]}
     result = _train(load(dataset), seed, options, _AllWeights if table == "combinations" else FedAvg)
-    return [{**setting, "mechanism": label, "run": seed, **result}]
+    return [{**setting, "mechanism": contender.label, "run": seed, **result}]
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:

@@ -39,20 +39,20 @@ def half_interval(error: float, runs: int, level: float = _LEVEL) -> float:
     return error * float(stdtrit(runs - 1, 1 - level / 2)) if runs > 1 else 0.0
 
 
-def enough(numbers: Sequence[int], short: Sequence[float]) -> float | None:
+def enough(reports: Sequence[int], short: Sequence[float]) -> float | None:
     """The number of reports from which on a figure reaches a goal.
 
-    numbers: of reports, increasing. short: by how much the figure misses the goal at each; 0 or less is enough.
-    The result is interpolated over the logarithm: the first of the numbers if the figure never misses the goal, None if
-    it does so at the last.
+    reports: increasing numbers. short: by how much the figure misses the goal at each; 0 or less is enough.
+    The result is interpolated over the logarithm: the first number if the figure never misses the goal, None if it does
+    so at the last.
     """
     last = max((i for i, missing in enumerate(short) if missing > 0), default=-1)
     if last == len(short) - 1:
         return None
     if last < 0:
-        return float(numbers[0])
+        return float(reports[0])
     share = short[last] / (short[last] - short[last + 1])
-    return float(np.exp(np.interp(share, (0, 1), np.log(numbers[last : last + 2]))))
+    return float(np.exp(np.interp(share, (0, 1), np.log(reports[last : last + 2]))))
 
 
 def pick(rows: Sequence[Row], **values: Any) -> list[Row]:
