@@ -429,7 +429,7 @@ def test_other_shapes():
     assert "gaussian, uniform, power" in caught.value.hint
 
 
-@pytest.mark.parametrize("mean", [1.3, -5, float("inf"), float("nan")])
+@pytest.mark.parametrize("mean", [1.3, -1.3, float("nan")])
 def test_a_gaussian_with_hardly_any_value_in_the_domain_is_refused(mean):
     with pytest.raises(UsageError, match=f"must be -1.25 to 1.25, not {mean}"):
         synthetic.attributes(10, 4, mean=mean)
