@@ -102,7 +102,7 @@ class Progress:
             with self._lock:
                 now = time.monotonic()
                 if now - self._wrote >= 0.75 * self._every:
-                    self.write(f"{self._head}{self._latest} ({_duration(now - self._start)})\n")
+                    self.write(f"{self._head}{self._latest} ({duration(now - self._start)})\n")
 
     def _write_line(self, text: str) -> None:
         self.write(f"{self._leave * self._drawn}{text}\n")
@@ -116,7 +116,7 @@ class Progress:
             self._stream.flush()
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 

@@ -28,7 +28,11 @@ def quiet(message: str) -> None:
     pass
 
 
-def test_the_order_of_the_rows_is_that_of_the_cells_whatever_process_runs_them() -> None:
+def test_the_order_of_the_rows_is_that_of_the_cells_whatever_process_runs_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    before = dict(os.environ)
     here, beside = (tables(sums(9), Kept(None, ASKED), quiet, workers) for workers in (1, 2))
     expected = {"table0": [0.5, 2.5, 4.5, 6.5, 8.5], "table1": [1.5, 3.5, 5.5, 7.5]}
     for found in (here, beside):
@@ -36,6 +40,7 @@ def test_the_order_of_the_rows_is_that_of_the_cells_whatever_process_runs_them()
     assert {row["process"] for rows in here.values() for row in rows} == {os.getpid()}
     assert os.getpid() not in {row["process"] for rows in beside.values() for row in rows}
     assert {row["threads"] for rows in beside.values() for row in rows} == {"1"}  # of linear algebra in each
+    assert dict(os.environ) == before
     assert not multiprocessing.active_children()
 
 
@@ -150,7 +155,7 @@ def test_an_interrupted_experiment_goes_on_and_leaves_no_process(tmp_path: Path)
 
     code, told = interrupted(signal.SIGINT, 3)
     assert code == 130
-    assert f"--output {path.parent} goes on" in told
+    assert f"--output {path.parent} continues" in told
     assert "Traceback" not in told
     first = path.read_bytes()
     first = first[: first.rindex(b"\n") + 1]

@@ -65,9 +65,7 @@ def test_the_split_is_fixed_and_a_tenth(flights):
 
 
 def test_the_cache_gives_the_same(flights, cache, monkeypatch):
-    monkeypatch.setattr(
-        nycflights, "from_package", lambda *_: pytest.fail("made although it is in the cache")
-    )
+    monkeypatch.setattr(nycflights, "from_tables", lambda _: pytest.fail("made although it is in the cache"))
     again = datasets.flights()
     assert (again.features == flights.features).all()
     assert again.feature_names == flights.feature_names
@@ -91,7 +89,7 @@ def test_no_damage_to_a_cache_is_an_error(tmp_path, monkeypatch):
 def test_a_cache_that_cannot_be_written_is_no_error(flights, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TERN_CACHE", str(tmp_path / "file"))
-    monkeypatch.setattr(nycflights, "from_package", lambda *_: flights)
+    monkeypatch.setattr(nycflights, "from_tables", lambda _: flights)
     assert datasets.flights() is flights
 
 

@@ -46,7 +46,7 @@ def test_a_missing_file_says_where_to_get_it(name, tmp_path):
         assert "https://" in caught.value.hint
         assert "TERN_DATA" in caught.value.hint
         assert f"{name}:FILE" in caught.value.hint
-    assert "is not there" in str(caught.value)
+    assert "does not exist" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["wisdm", "ipums", "vehicle", "basic-motions"])
@@ -63,11 +63,11 @@ def test_a_file_that_is_something_else(name, content, tmp_path):
     ("name", "content", "problem"),
     [
         ("wisdm", "33,Jogging,49105962326000,-0.69,12.68,0.5;\n1600,A,252207666810782,-0.36,8.79,1.05;\n",
-         "1 of 2 records make no sense"),
+         "1 of 2 records are malformed"),
         ("wisdm", "33,Jogging,49105962326000,-0.69,12.68,0.5;\n", "not one window"),
         ("ipums", "SEX,MARST\n1,2\n", "no records with a numeric variable"),
         ("ipums", "AGE,SEX\n", "no records"),
-        ("ipums", "AGE,SEX\nold,1\n", "AGE holds something that is no number"),
+        ("ipums", "AGE,SEX\nold,1\n", "AGE has values that are not numbers"),
         ("ipums", "AGE,SEX\n999,1\n", "no record has all"),
         ("ipums", "AGE,DIST\n" + "".join(f"9,{i}\n" for i in range(100)), "DIST has 100 different values"),
         *(("vehicle", line, "file") for line in (
@@ -352,8 +352,8 @@ def test_idx_needs_a_folder(folder):
 @pytest.mark.parametrize(
     ("which", "damage", "problem"),
     [
-        ("images-idx3", lambda data: data[:-1], "are announced"),
-        ("images-idx3", lambda data: data + b"x", "are announced"),
+        ("images-idx3", lambda data: data[:-1], "the header announces"),
+        ("images-idx3", lambda data: data + b"x", "the header announces"),
         ("images-idx3", lambda data: data[:10], "cut short"),
         ("images-idx3", lambda data: b"", "not an idx file"),
         ("images-idx3", lambda data: b"\0\0\x0d" + data[3:], "not an idx file"),
@@ -424,6 +424,15 @@ def test_other_shapes():
     assert (power <= -0.9).mean() == pytest.approx((1 - 1.1**-9) / (1 - 3**-9), abs=0.01)
     with pytest.raises(UsageError, match="beside the constant"):
         synthetic.linear(10, 1)
+    with pytest.raises(UsageError, match="no distribution 'triangular'") as caught:
+        synthetic.attributes(10, shape="triangular")
+    assert "gaussian, uniform, power" in caught.value.hint
+
+
+@pytest.mark.parametrize("mean", [1.3, -1.3, float("nan")])
+def test_a_gaussian_with_hardly_any_value_in_the_domain_is_refused(mean):
+    with pytest.raises(UsageError, match=f"must be -1.25 to 1.25, not {mean}"):
+        synthetic.attributes(10, 4, mean=mean)
 
 
 def test_the_data_folder(monkeypatch, tmp_path):

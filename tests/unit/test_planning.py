@@ -60,7 +60,7 @@ def test_the_command_answers_a_goal_draws_and_prints_json(capsys, tmp_path):
     ]  # fmt: skip
     assert main([*own, "--goal", "0.75", "--plot", str(plot)]) == errors.OK
     told = capsys.readouterr().out
-    assert "made-up records of 5 features (yours may need more devices, or fewer)" in told
+    assert "synthetic records of 5 features (yours may need more devices, or fewer)" in told
     assert "devices for accuracy 0.75" in told
     assert plot.read_bytes().startswith(b"\x89PNG")
     assert main([*own, "--goal", "0.999"]) == errors.OK

@@ -126,7 +126,6 @@ def test_a_line_joins_points_only_where_it_says_something():
         "two points": (Curve("", x[:2], [1.0, 3.0]), False),
         "two points that were found": (Curve("", x, [1.0, math.nan, 2.0]), False),
         "a height": (Curve("", x[:2], [1.0, 1.0]), True),
-        "categories": (Curve("", x, [1.0, 3.0, 2.0], joined=False), False),
     }
     for curve, wanted in cases.values():
         (axes,) = draw([Panel("title", "x", "y", [curve])]).axes

@@ -76,7 +76,7 @@ def test_elsewhere_quick_steps_are_not_told_and_lines_are_told_once():
 
 
 def test_durations():
-    assert [terminal._duration(s) for s in (9.6, 60, 754)] == ["10 s", "1 min 0 s", "12 min 34 s"]
+    assert [terminal.duration(s) for s in (9.6, 60, 754)] == ["10 s", "1 min 0 s", "12 min 34 s"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`tern experiment`: do again what the papers report."""
+"""`tern experiment`: reproduce an experiment of the papers."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "experiment",
-        "do again what the papers report, as CSV, JSON and PNG",
+        "reproduce an experiment of the papers, as CSV, JSON and PNG",
         "tern experiment variance --output variance\ntern experiment erm --dataset digits --quick --output erm-digits",
         run,
     )
-    parser.add_argument("name", metavar="NAME", choices=experiments.NAMES, help=", ".join(experiments.NAMES))
-    add_option(parser, "--dataset D", "use this instead of the experiment's own choice; see 'tern train'")
-    add_option(parser, "--runs R", "repeat it R times (folds, for erm)", type=int)
-    add_option(parser, "--quick", "run a small version, to look at")
-    add_option(parser, "--seed S", "seed of all that is random", 1)
-    output = "write the files to DIR (default: runs/<time>); the same command with the same DIR goes on where it ended"
-    add_option(parser, "--output DIR", output)
-    add_option(parser, "--workers N", "how many processes to use (default: one a core)", type=int)
-    compared = f"compare this mechanism, too, with the options below ({', '.join(experiments.COMPARING)})"
+    names = "; ".join(f"{name}: {summary}" for name, summary in experiments.EXPERIMENTS.items())
+    parser.add_argument("name", metavar="NAME", choices=experiments.EXPERIMENTS, help=names)
+    add_option(parser, "--dataset D", "use this data set instead of the experiment's own; see 'tern train'")
+    add_option(parser, "--runs R", "repeat it R times (erm: use R folds)", type=int)
+    add_option(parser, "--quick", "run a small version for a first look")
+    add_option(parser, "--seed S", "seed of everything random", 1)
+    add_option(parser, "--output DIR", "write the files to DIR, or continue there (default: runs/<time>)")
+    add_option(parser, "--workers N", "number of processes (default: one for each core)", type=int)
+    compared = f"also compare this mechanism, with its options below (for {', '.join(experiments.COMPARING)})"
     add_option(parser, "--mechanism NAME", compared)
-    add_option(parser, "--levels N", "how many outputs it has, where it has a choice", type=int)
+    add_option(parser, "--levels N", "number of outputs of this mechanism, if it can be chosen", type=int)
     mechanisms.add_options(parser)
 
 
@@ -46,13 +46,13 @@ def run(args: argparse.Namespace) -> int:
         options = Options(
             args.dataset, args.runs, args.quick, args.seed, contender, progress.step, args.workers
         )
-        with _place(args.output) as directory:  # made first: it may be that it cannot be
+        with _place(args.output) as directory:  # first, since it may fail
             try:
                 outcome = experiments.run(args.name, options, directory)
             except KeyboardInterrupt:
                 raise InterruptedByUser(
-                    f"interrupted: what is finished is kept in {directory}",
-                    hint=f"the same command with --output {directory} goes on",
+                    f"interrupted; the finished cells are in {directory}",
+                    hint=f"the same command with --output {directory} continues",
                 ) from None
             paths = [str(path) for path in experiments.write(outcome, directory)]
     result = {"experiment": args.name, "files": paths, "lines": list(outcome.lines)}
@@ -65,7 +65,7 @@ def _contender(args: argparse.Namespace) -> Contender | None:
     if args.mechanism is None:
         extra = mechanisms.options_named(args) + (["--levels"] if args.levels is not None else [])
         if extra:
-            raise UsageError(f"{extra[0]} is of a mechanism", hint="say of which with --mechanism")
+            raise UsageError(f"{extra[0]} is of a mechanism", hint="name the mechanism with --mechanism")
         return None
     named = mechanisms.options_given(args, args.mechanism)
     return Contender(args.mechanism, args.levels, tuple(sorted(named.items())))
@@ -73,8 +73,8 @@ def _contender(args: argparse.Namespace) -> Contender | None:
 
 @contextlib.contextmanager
 def _place(named: str | None) -> Iterator[Path]:
-    """The directory of the results; one that is made here and stays empty goes again. Raises StorageError."""
-    hint = "name another place with --output"
+    """The directory of the results, made if necessary and removed again if it stays empty. Raises StorageError."""
+    hint = "name another directory with --output"
     made = not named or not Path(named).exists()
     try:
         directory = Path(named) if named else new_directory()

@@ -1,4 +1,4 @@
-"""`tern plan`: how many devices a model needs, before there is one."""
+"""`tern plan`: how many devices a model needs, by simulation."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "plan",
-        "say how many devices are needed for how good a model, by simulation",
+        "estimate by simulation how many devices a model needs",
         "tern plan --dataset flights-planned --epsilon 1 --plot plan.png\n"
         "tern plan --dimension 20 --epsilon 2 --goal 0.8",
         run,
     )
-    what = parser.add_mutually_exclusive_group()
-    like = "records like those that the devices hold (default synthetic-logistic): "
-    add_option(what, "--dataset D", like + ", ".join(datasets.DATASETS))
-    add_option(what, "--dimension N", "made-up records of N features, with the constant one", type=int)
-    add_option(parser, "--epsilon E", "of all that a device reports", "2")
-    add_option(parser, "--model", "what is learnt (default: what suits the data)", choices=tuple(MODELS))
-    add_option(parser, "--goal X", "how good it should be: accuracy, AUC or mean squared error", type=float)
+    records = parser.add_mutually_exclusive_group()
+    like = "records that resemble those of the devices (default synthetic-logistic): "
+    add_option(records, "--dataset D", like + ", ".join(datasets.DATASETS))
+    add_option(records, "--dimension N", "synthetic records of N features, the constant included", type=int)
+    add_option(parser, "--epsilon E", "epsilon of a device, which reports once", "2")
+    add_option(parser, "--model", "model to train (default: by the labels)", choices=tuple(MODELS))
+    add_option(parser, "--goal X", "figure to reach: an accuracy, AUC or mean squared error", type=float)
     numbers = f"numbers of devices to try, as N,N,... (default {LADDER[0]} to {LADDER[-1]})"
     add_option(parser, "--reports LIST", numbers)
-    add_option(parser, "--runs R", "of each number", RUNS)
-    add_option(parser, "--seed S", "seed of all that is random", 1)
-    add_option(parser, "--workers N", "how many processes to use (default: one a core)", type=int)
+    add_option(parser, "--runs R", "runs for each number of devices", RUNS)
+    add_option(parser, "--seed S", "seed of everything random", 1)
+    add_option(parser, "--workers N", "number of processes (default: one for each core)", type=int)
     add_option(parser, "--plot FILE.png", "also draw the curve")
 
 
@@ -83,7 +83,7 @@ def _plot(result: dict[str, Any], path: Path) -> None:
     lines = {"without privacy": result["optimum"], TRIVIAL[name]: result["baseline"]}
     if result["goal"]:
         lines["goal"] = result["goal"]["figure"]
-    data = result["dataset"] or "made-up records"
+    data = result["dataset"] or "synthetic records"
     title = f"{data}, d = {result['d']}, {result['model']}, epsilon {result['epsilon']:g}"
     panel = Panel(
         title, "devices, each of which reports once", WORDS[name], [private], log_x=True, lines=lines

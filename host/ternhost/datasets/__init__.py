@@ -1,7 +1,7 @@
-"""Data sets: what each device of a fleet holds, and what is held out to judge a model by.
+"""Data sets: the records that devices hold, and the held-out records that judge a model.
 
-Every feature lies in [-1, 1] and is kept as the device keeps it, Q1.14 in an int16; the first one is constantly 1 (the
-bias). Domains are fixed beforehand or published: in use, nothing may be learnt from the records without noise.
+Every feature lies in [-1, 1] and is stored as on a device, Q1.14 in an int16. The first feature is always 1 (the bias).
+Domains are fixed beforehand or published, since a domain learnt from the records would be a release without noise.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
     "planned_flights", "task_of", "to_fixed",
 ]  # fmt: skip
 
-# Sets to train on without a file, by name.
+# Data sets for training that need no file, by name.
 _WITHOUT_FILES: dict[str, Callable[[], Dataset]] = {
     "flights": flights,
     "flights-planned": planned_flights,
@@ -44,14 +44,14 @@ _WITHOUT_FILES: dict[str, Callable[[], Dataset]] = {
     "synthetic-linear": synthetic.linear,
     "synthetic-logistic": synthetic.logistic,
 }
-# Sets of several classes, and the classes that two-class models tell from the rest.
+# Data sets of several classes, with the classes that a two-class model tells from the rest.
 _CLASSES: dict[str, tuple[str, ...]] = {
     "breast-cancer": ("benign",),
     "digits": ("1", "3", "5", "7", "9"),
     "iris": ("virginica",),
     "wine": ("class_0",),
 }
-# The same for files that a person has to get: each reader takes its path, or None to look for it.
+# The same for files that users must get themselves. A reader takes the path of the file, or None to search for it.
 _CLASSES_OF_FILES: dict[str, tuple[Callable[[Path | None], Dataset], tuple[str, ...]]] = {
     "basic-motions": (motions.motions, ("Running", "Badminton")),
     "wisdm": (wisdm.wisdm, ("Walking",)),
@@ -60,37 +60,37 @@ _CLASSES_OF_FILES: dict[str, tuple[Callable[[Path | None], Dataset], tuple[str, 
     "fashion-mnist": (partial(images.load, "fashion-mnist"), ("sandal", "sneaker", "ankle boot")),
 }
 FILES = (*_CLASSES_OF_FILES, "ipums", "ipums-regression")
-_OF_NUMBERS = ("diabetes", "synthetic-linear", "ipums-regression")  # their labels are numbers
+_REGRESSION = ("diabetes", "synthetic-linear", "ipums-regression")
 DATASETS = (*_WITHOUT_FILES, *_CLASSES, *FILES)
-# Tables to collect from, but not to train on, by name.
+# Tables for collecting, not for training, by name.
 TABLES: dict[str, Callable[[], Table]] = {"flights-table": flights_table}
 HELD = (*DATASETS, *TABLES)
 
 
 def task_of(name: str) -> str:
-    """The task of the data set of that name (or `NAME:PATH`) as `load` gives it, without loading it."""
-    return REGRESSION if name.partition(":")[0] in _OF_NUMBERS else CLASSIFICATION
+    """The task of the data set that `load` returns for this name or `NAME:PATH`, without loading it."""
+    return REGRESSION if name.partition(":")[0] in _REGRESSION else CLASSIFICATION
 
 
 def held(name: str, *, classes: bool = False) -> Dataset | Table:
-    """Records for a trial: the data set of that name (`load`), or one of TABLES."""
+    """The records that a device may hold: one of TABLES, or a data set (see `load`)."""
     return TABLES[name]() if name in TABLES else load(name, classes=classes)
 
 
 def load(name: str, *, classes: bool = False) -> Dataset:
-    """The data set of that name, or `NAME:PATH` with the place of its file.
+    """The data set of that name; `NAME:PATH` also says where its file is.
 
-    Where it has several classes, its labels tell some from the rest; with `classes` they count them from 0. Raises
-    UsageError if there is none of that name, it has no such classes, or its file is missing or not in its format.
+    classes: count the classes from 0 in the labels. Without it, the labels tell some classes (1) from the rest (-1).
+    Raises UsageError if there is no such data set, it has no classes to count, or its file is missing or malformed.
     """
     kind, colon, path = name.partition(":")
     if kind not in DATASETS:
         raise UsageError(f"there is no data set {name!r}", hint=f"one of: {', '.join(DATASETS)}")
     if colon and kind not in FILES:
-        raise UsageError(f"the data set {kind} has no file to name", hint=f"ask for {kind}")
+        raise UsageError(f"the data set {kind} has no file to name", hint=f"use the name alone: {kind}")
     if classes and kind not in (*_CLASSES, *_CLASSES_OF_FILES):
         several = ", ".join((*_CLASSES, *_CLASSES_OF_FILES))
-        raise UsageError(f"the data set {kind} does not say which classes it has", hint=f"one of: {several}")
+        raise UsageError(f"the data set {kind} does not name its classes", hint=f"one of: {several}")
     file = Path(path).expanduser() if colon else None
     if kind == "ipums":
         return ipums.ipums(file).above_mean(ipums.INCOME)
@@ -99,8 +99,8 @@ def load(name: str, *, classes: bool = False) -> Dataset:
     if kind in _WITHOUT_FILES:
         return _WITHOUT_FILES[kind]()
     if kind in _CLASSES:
-        whole, positive = bundled.multiclass(kind), _CLASSES[kind]
+        dataset, positive = bundled.multiclass(kind), _CLASSES[kind]
     else:
         read, positive = _CLASSES_OF_FILES[kind]
-        whole = read(file)
-    return whole if classes else whole.against_rest(*positive)
+        dataset = read(file)
+    return dataset if classes else dataset.against_rest(*positive)

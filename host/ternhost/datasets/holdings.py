@@ -12,9 +12,10 @@ from ternhost.datasets.base import Fixed, Indices
 
 @dataclass(frozen=True)
 class Holdings:
-    """The records of a fleet's clients: client i (from 0) holds the i-th `each` rows of `order`, cyclically.
+    """The records of a fleet's clients.
 
-    records: m x (d + 1) int16, Q1.14, the label last. order: positions in `records`.
+    records: m x (d + 1), Q1.14, the label last. order: positions in `records`. Client i (from 0) holds the i-th group
+    of `each` positions in `order`, cyclically.
     """
 
     records: Fixed
@@ -27,14 +28,14 @@ class Holdings:
 
     @property
     def clients(self) -> int:
-        """How many clients hold records that nobody else holds."""
+        """The number of clients with positions of their own; further clients repeat them."""
         return len(self.order) // self.each
 
     def positions(self, clients: npt.ArrayLike) -> Indices:
-        """The positions that these clients hold: n x each."""
-        by_client: Indices = self.order[: self.clients * self.each].reshape(-1, self.each)
-        return by_client[np.asarray(clients, np.int64) % self.clients]
+        """The positions of these clients (n) in `records`: n x each."""
+        groups: Indices = self.order[: self.clients * self.each].reshape(-1, self.each)
+        return groups[np.asarray(clients, np.int64) % self.clients]
 
     def rows(self, clients: npt.ArrayLike) -> Fixed:
-        """The records that these clients hold: n x each x (d + 1)."""
+        """The records of these clients (n): n x each x (d + 1)."""
         return self.records[self.positions(clients)]

@@ -1,6 +1,6 @@
 """MNIST (LeCun et al. 1998) and Fashion-MNIST (Xiao et al. 2017), in idx format.
 
-A device's model has at most 128 features, so that images of 28 x 28 pixels are averaged to 7 x 7.
+A device's model has at most 128 features, so images of 28 x 28 pixels are averaged to 7 x 7.
 """
 
 from __future__ import annotations
@@ -42,19 +42,21 @@ _LABELS = "train-labels-idx1-ubyte"
 _UBYTE = 0x08
 _SIDE = 7
 _WHITE = 255
-_LARGEST = 1 << 32
 
 
 def load(name: str, path: Path | None = None) -> Dataset:
-    """Handwritten digits ("mnist") or pieces of clothing ("fashion-mnist").
+    """Handwritten digits ("mnist") or pieces of clothing ("fashion-mnist"): 49 features, ten classes.
 
-    path: the folder of the two files, packed or not (default: the folder of that name in `data_folder()`).
+    path: the folder of the two files, packed with gzip or not (default: the folder of that name in `data_folder()`).
+    Raises UsageError if a file is missing or not in its format.
     """
     source = SOURCES[name]
     if path is None:
         path = data_folder() / name  # both sets have files of the same names
     if path.is_file():
-        raise UsageError(f"{name} is two files, and {path} is one", hint=f"name their folder: {name}:FOLDER")
+        raise UsageError(
+            f"{name} is two files, and {path} is one", hint=f"name the folder of both: {name}:FOLDER"
+        )
     images_file = find_file(name, path, (_IMAGES, f"{_IMAGES}.gz", _IMAGES.replace("-idx3", ".idx3")), source)
     labels_file = find_file(name, path, (_LABELS, f"{_LABELS}.gz", _LABELS.replace("-idx1", ".idx1")), source)
     images, labels = read_idx(images_file, source), read_idx(labels_file, source)
@@ -70,7 +72,7 @@ def load(name: str, path: Path | None = None) -> Dataset:
 
 
 def read_idx(path: Path, source: str) -> npt.NDArray[Any]:
-    """The array of unsigned bytes in an idx file, packed with gzip or not. Raises UsageError if it is not one."""
+    """The array of unsigned bytes in an idx file, packed with gzip or not. Raises UsageError for any other file."""
     try:
         raw = path.read_bytes()
         if raw[:2] == b"\x1f\x8b":
@@ -86,6 +88,6 @@ def read_idx(path: Path, source: str) -> npt.NDArray[Any]:
     shape = struct.unpack(f">{dimensions}I", raw[4:start])
     if math.prod(shape) != len(raw) - start:
         raise bad_file(
-            path, f"{len(raw) - start} bytes of data, where {math.prod(shape)} are announced", source
+            path, f"the header announces {math.prod(shape)} bytes of data, not {len(raw) - start}", source
         )
     return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)

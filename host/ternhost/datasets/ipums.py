@@ -1,7 +1,7 @@
-"""IPUMS International extracts: CSV files of census records, a column a variable, named in the first line.
+"""Extracts of IPUMS International: CSV files of census records, whose first line names the variables.
 
-The papers use extracts of Brazil and Mexico and predict total income. Anyone may have an extract made, with variables
-of their choice; it may not be passed on, so none comes with tern.
+The papers use extracts for Brazil and Mexico and predict the total income. Anyone can order an extract with variables
+of their choice. Extracts may not be passed on, so tern brings none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ternhost.datasets.base import Fixed, Table, bad_file, find_file, normalised
+from ternhost.datasets.base import Table, bad_file, find_file, normalised
 from ternhost.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ _MOST_CATEGORIES = 64
 
 @dataclass(frozen=True)
 class Numeric:
-    """The domain of a numeric variable (values outside are clipped to it), and the codes that are no numbers.
+    """The domain of a numeric variable (values outside are clipped), and its codes for missing values.
 
-    `high` None: the largest value of the extract, for amounts in a currency that had other values every year.
+    `high` None: the largest value of the extract, for amounts of money, since the value of a currency changes.
     """
 
     low: float
@@ -59,11 +59,11 @@ TECHNICAL = {"COUNTRY", "YEAR", "SAMPLE", "SERIAL", "PERNUM", "HHWT", "PERWT", "
 
 
 def ipums(path: Path | None = None, *, dataset: str = "ipums") -> Table:
-    """All variables of an extract but the technical ones, as a table with the name `dataset`.
+    """All variables of an extract but the technical ones, as a table of the name `dataset`.
 
-    The CSV may be packed with gzip. Variables of NUMERIC are numeric; all others are categorical, and their values
-    those that occur. Records in which a numeric variable is missing are skipped.
-    Raises UsageError if the file is missing or no such extract, or a categorical variable has more than 64 values.
+    The CSV may be packed with gzip. Variables of NUMERIC are numeric. All others are categorical, with the categories
+    that occur. Records without a numeric variable are skipped.
+    Raises UsageError if the file is missing or no such extract, or a categorical variable has more than 64 categories.
     """
     import pandas
 
@@ -74,46 +74,44 @@ def ipums(path: Path | None = None, *, dataset: str = "ipums") -> Table:
         raise bad_file(file, f"not a CSV file ({str(error).strip()})", SOURCE) from error
     frame.columns = [str(name).strip().upper() for name in frame.columns]
     names = [name for name in frame.columns if name not in TECHNICAL]
-    numbers = [name for name in names if name in NUMERIC]
-    groups = [name for name in names if name not in NUMERIC]
-    if not numbers or not len(frame):
+    numeric = [name for name in names if name in NUMERIC]
+    categorical = [name for name in names if name not in NUMERIC]
+    if not numeric or not len(frame):
         raise bad_file(file, f"no records with a numeric variable such as AGE or {INCOME}", SOURCE)
-    whole = _present(frame, numbers, file)
-    kept = frame[whole]
-    if not len(kept):
+    frame = frame[_complete(frame, numeric, file)]
+    if not len(frame):
         raise bad_file(file, "no record has all of its numeric variables", SOURCE)
-    columns = [_normalised(kept[name], NUMERIC[name]) for name in numbers]
-    codes, categories = [], []
-    for name in groups:
-        values, distinct = pandas.factorize(kept[name].fillna("missing").astype(str), sort=True)
+    columns, codes, categories = [], [], []
+    for name in numeric:
+        low, high = NUMERIC[name].low, NUMERIC[name].high
+        columns.append(normalised(frame[name], low, frame[name].max() if high is None else high))
+    for name in categorical:
+        positions, distinct = pandas.factorize(frame[name].fillna("missing").astype(str), sort=True)
         if len(distinct) > _MOST_CATEGORIES:
             raise UsageError(
                 f"{file}: {name} has {len(distinct)} different values, too many for a categorical variable",
-                hint="leave it out of the extract",
+                hint=f"leave {name} out of the extract",
             )
-        codes.append(values.astype(np.int16))
+        codes.append(positions.astype(np.int16))
         categories.append(tuple(str(value) for value in distinct))
     return Table(
         dataset,
-        tuple(numbers),
+        tuple(numeric),
         np.stack(columns, axis=1),
-        tuple(groups),
+        tuple(categorical),
         np.stack(codes, axis=1) if codes else None,
         tuple(categories),
     )
 
 
-def _normalised(values: pandas.Series, domain: Numeric) -> Fixed:
-    return normalised(values, domain.low, values.max() if domain.high is None else domain.high)
-
-
-def _present(frame: pandas.DataFrame, names: list[str], file: Path) -> pandas.Series:
+def _complete(frame: pandas.DataFrame, names: list[str], file: Path) -> pandas.Series:
+    """Which records have all of these numeric variables. Raises UsageError for a value that is not a number."""
     import pandas
 
-    whole = pandas.Series(True, index=frame.index)
+    complete = pandas.Series(True, index=frame.index)
     for name in names:
         values = pandas.to_numeric(frame[name], errors="coerce")
         if (values.isna() & frame[name].notna()).any():
-            raise bad_file(file, f"{name} holds something that is no number", SOURCE)
-        whole &= values.notna() & ~values.isin(NUMERIC[name].missing)
-    return whole
+            raise bad_file(file, f"{name} has values that are not numbers", SOURCE)
+        complete &= values.notna() & ~values.isin(NUMERIC[name].missing)
+    return complete

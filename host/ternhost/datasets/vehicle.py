@@ -1,4 +1,4 @@
-"""SensIT Vehicle (Duarte and Hu 2004), in libsvm format: which of three kinds of vehicle passed a field of sensors."""
+"""SensIT Vehicle (Duarte and Hu 2004), in libsvm format: which of three kinds of vehicle passed the sensors."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ FILES = ("combined_scale", "combined_scale.bz2", "combined_scale.gz", "vehicle",
 SOURCE = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass.html (combined_scale)"
 _FEATURES = 100
 _CLASSES = ("1", "2", "3")
-_SLACK = 1e-6  # of the scaled values' last printed digit
+_SLACK = 1e-6  # rounding of the last printed digit
 
 
 def vehicle(path: Path | None = None) -> Dataset:
-    """Records of 100 features, scaled to [-1, 1] by their publishers, and a class of three. The file may be packed.
+    """Records of 100 features, scaled to [-1, 1] by their publishers, and one of three classes.
 
-    Raises UsageError if the file is missing or not in libsvm format with 100 scaled features.
+    The file may be packed with bzip2 or gzip. Raises UsageError if it is missing, or not in libsvm format with 100
+    scaled features.
     """
     from sklearn.datasets import load_svmlight_file
 
@@ -31,6 +32,6 @@ def vehicle(path: Path | None = None) -> Dataset:
     if not len(features) or not np.isin(classes, [1, 2, 3]).all():
         raise bad_file(file, "the classes must be 1, 2 and 3", SOURCE)
     if not np.isfinite(features).all() or np.abs(features).max() > 1 + _SLACK:
-        raise bad_file(file, "features outside [-1, 1]: the scaled file is needed", SOURCE)
+        raise bad_file(file, "features outside [-1, 1], so this is not the scaled file", SOURCE)
     names = [f"sensor{j}" for j in range(1, _FEATURES + 1)]
     return with_constant("vehicle", MULTICLASS, names, to_fixed(features), classes - 1, _CLASSES)

@@ -1,4 +1,4 @@
-"""Features of windows of a sensor's samples, shared by the sets that hold motion."""
+"""Features of windows of a motion sensor's samples."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ KINDS = ("mean", "deviation", "difference")
 
 
 def statistics(windows: Floats, reach: npt.ArrayLike) -> Fixed:
-    """The KINDS for each window (n x samples x axes) and axis: n x (3 axes), all means first.
+    """Features of windows (n x samples x axes): n x (3 axes), Q1.14, in the order of KINDS.
 
-    They are the mean, the standard deviation and the mean absolute difference from the mean. reach: the sensors' range
-    is -reach..reach.
+    For each axis they are the mean, the standard deviation and the mean absolute difference from the mean. reach: the
+    largest value that the sensor measures, for all axes or for each.
     """
     top = np.asarray(reach, np.float64)
     mean = windows.mean(axis=1)
@@ -30,7 +30,7 @@ def statistics(windows: Floats, reach: npt.ArrayLike) -> Fixed:
 
 
 def lengths(windows: Floats, reach: float) -> Fixed:
-    """The mean length of each window's vectors (n x samples x axes), n x 1."""
+    """The mean length of the vectors of each window (n x samples x axes): n x 1, Q1.14."""
     return normalised(
         np.linalg.norm(windows, axis=2).mean(axis=1)[:, None], 0, reach * windows.shape[2] ** 0.5
     )

@@ -1,7 +1,7 @@
 """WISDM activity prediction v1.1 (Kwapisz, Weiss and Moore 2010): phones' accelerometers at 20 Hz.
 
-The raw file has lines `user,activity,timestamp,x,y,z;`, and a few others: with a comma too many, without a z, empty, or
-two in one. Only whole records are read.
+The raw file has lines `user,activity,timestamp,x,y,z;`. A few are malformed: a comma too many, no z, no record, or two
+records. Only complete records are read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ternhost.datasets.windows import KINDS, lengths, statistics
 FILES = ("WISDM_ar_v1.1_raw.txt", "WISDM_ar_v1.1/WISDM_ar_v1.1_raw.txt")
 SOURCE = "https://www.cis.fordham.edu/wisdm/dataset.php (Activity Prediction, WISDM_ar_v1.1)"
 ACTIVITIES = ("Downstairs", "Jogging", "Sitting", "Standing", "Upstairs", "Walking")
-_RANGE = 20.0  # m/s**2: what the phones' sensors reach
+_RANGE = 20.0  # m/s**2: range of the sensors
 _WINDOW = 200  # samples: 10 s
 _BINS = 10
 _MOST_SKIPPED = 0.05
@@ -37,9 +37,9 @@ _RECORD = re.compile(rf"\s*(\d+),({'|'.join(ACTIVITIES)}),(\d+),({_NUMBER}),({_N
 
 
 def read(file: Path) -> tuple[Indices, Indices, Floats]:
-    """The users, activities (positions in ACTIVITIES) and accelerations (n x 3) of a raw file, in its order.
+    """The users (n), activities (n positions in ACTIVITIES) and accelerations (n x 3, m/s**2) of a raw file.
 
-    Raises UsageError if it cannot be read, or more than a twentieth of it makes no sense.
+    Raises UsageError if it cannot be read, or more than a twentieth of its records are malformed.
     """
     users, activities, values = [], [], []
     skipped = 0
@@ -57,16 +57,17 @@ def read(file: Path) -> tuple[Indices, Indices, Floats]:
     except (OSError, UnicodeDecodeError) as error:
         raise bad_file(file, f"cannot be read ({error})", SOURCE) from error
     if not values or skipped > _MOST_SKIPPED * (len(values) + skipped):
-        raise bad_file(file, f"{skipped} of {len(values) + skipped} records make no sense", SOURCE)
+        raise bad_file(file, f"{skipped} of {len(values) + skipped} records are malformed", SOURCE)
     return np.array(users), np.array(activities), np.array(values)
 
 
 def wisdm(path: Path | None = None) -> Dataset:
     """Windows of 10 seconds of one user and activity, with 40 of the paper's 43 features; label: the activity.
 
-    Of each axis the mean, the standard deviation, the mean absolute difference from the mean, and the shares of ten
-    equal bins; and the mean length of the acceleration. The other three, the times between peaks, are left out: the
-    paper does not say where its search for peaks begins, and has no value where a window has fewer than three of them.
+    They are the mean, the standard deviation, the mean absolute difference from the mean and the shares of ten equal
+    bins of each axis, and the mean length of the acceleration. The times between peaks are left out, since the paper
+    does not define them where a window has fewer than three peaks, nor where the search for peaks begins.
+    Raises UsageError if the file is missing or not in its format.
     """
     file = find_file("wisdm", path, FILES, SOURCE)
     users, activities, acceleration = read(file)
@@ -74,7 +75,7 @@ def wisdm(path: Path | None = None) -> Dataset:
     bounds = [0, *(np.flatnonzero(change) + 1).tolist(), len(users)]
     starts = [start for first, end in pairwise(bounds) for start in range(first, end - _WINDOW + 1, _WINDOW)]
     if not starts:
-        raise bad_file(file, "not one window of 200 samples", SOURCE)
+        raise bad_file(file, f"not one window of {_WINDOW} samples", SOURCE)
     windows = np.stack([acceleration[start : start + _WINDOW] for start in starts])
     columns = [statistics(windows, _RANGE), normalised(_shares(windows), 0, 1), lengths(windows, _RANGE)]
     names = [

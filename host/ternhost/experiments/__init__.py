@@ -1,7 +1,7 @@
 """Experiments that reproduce the results of the papers: `tern experiment NAME` writes CSV, JSON and pictures.
 
-Each module has `SUMMARY`, one line; `cells(options)`, the units of work; and `outcome(options, tables)`, the evaluation
-of the rows of these cells.
+The module of an experiment has `cells(options)`, the units of work, and `outcome(options, tables)`, which evaluates the
+rows of these cells.
 """
 
 from __future__ import annotations
@@ -16,37 +16,41 @@ from ternhost.errors import UsageError
 from ternhost.experiments.base import Contender, Options, Outcome, write
 from ternhost.experiments.cells import Kept, tables
 
-__all__ = ["COMPARING", "NAMES", "Contender", "Options", "Outcome", "run", "summary", "write"]
+__all__ = ["COMPARING", "EXPERIMENTS", "Contender", "Options", "Outcome", "run", "write"]
 
-NAMES = (
-    "variance", "mean", "erm", "discretisation", "hiera", "pldp", "inference", "coordinates", "frequencies",
-    "reports-needed", "rates",
-)  # fmt: skip
-COMPARING = ("variance", "mean", "erm", "pldp")  # those that compare mechanisms
+EXPERIMENTS = {
+    "variance": "worst-case variance of every mechanism, with a lower bound",
+    "mean": "errors of estimated means",
+    "erm": "models trained with every mechanism, cross-validated",
+    "discretisation": "loss of PM-SUB with few outputs",
+    "hiera": "HierA compared with Laplace, PM and Harmony",
+    "pldp": "PLDP-FL by round, mode and tau",
+    "inference": "clusters of protected inference results",
+    "coordinates": "how many coordinates a report should contain",
+    "frequencies": "frequencies of categories, compared with other protocols",
+    "reports-needed": "reports that tern needs for the loss of the papers' learner",
+    "rates": "loss by learning rate",
+}
+COMPARING = ("variance", "mean", "erm", "pldp")  # these compare mechanisms
 
 
 def _module(name: str) -> Any:
-    if name not in NAMES:
-        raise UsageError(f"there is no experiment {name!r}", hint=f"one of: {', '.join(NAMES)}")
+    if name not in EXPERIMENTS:
+        raise UsageError(f"there is no experiment {name!r}", hint=f"one of: {', '.join(EXPERIMENTS)}")
     return importlib.import_module(f"ternhost.experiments.{name.replace('-', '_')}")
 
 
-def summary(name: str) -> str:
-    """The summary of an experiment in one line."""
-    text: str = _module(name).SUMMARY
-    return text
-
-
 def run(name: str, options: Options, directory: Path | None = None) -> Outcome:
-    """Run an experiment on all cores. directory: stores finished cells, from which the next call continues.
+    """Run an experiment on all cores. directory: stores the finished cells, and the next call continues from there.
 
-    Raises UsageError for an invalid name or option, and for a directory with cells of other options.
+    Raises UsageError for an invalid name or option, or a directory with cells of other options; StorageError if the
+    directory cannot be read or written.
     """
     module = _module(name)
     if options.contender is not None and name not in COMPARING:
         raise UsageError(
             f"the experiment {name!r} compares no mechanisms",
-            hint=f"leave --mechanism out; it is for {', '.join(COMPARING)}",
+            hint=f"leave out --mechanism, or run one of: {', '.join(COMPARING)}",
         )
     cells = module.cells(options)
     kept = Kept(directory, {"experiment": name, "tern": tern.__version__, **options.decisive})

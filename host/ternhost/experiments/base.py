@@ -19,17 +19,17 @@ from ternhost.privacy import mechanisms
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DATASET = "flights-planned"  # the default
+DATASET = "flights-planned"  # the default for training
 BUNDLED = (
     DATASET, "synthetic-logistic", "breast-cancer", "digits", "iris", "wine", "synthetic-linear", "diabetes",
 )  # fmt: skip
-SMALL = 2000  # records: a set with fewer is small
-CLIENTS = 20_000  # of a small set: many hold the same record
+SMALL = 2000  # a data set with fewer records is small
+CLIENTS = 20_000  # of a small data set: many hold the same record
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A mechanism to compare, with its options. Raises UsageError where its reports cannot be averaged."""
+    """A mechanism to compare, with its options. Raises UsageError if its reports cannot be averaged."""
 
     name: str
     levels: int | None = None
@@ -45,21 +45,22 @@ class Contender:
 
     @property
     def label(self) -> str:
-        """The label of its curve."""
+        """Its name in tables and pictures."""
         levels = [] if self.levels is None else [f"{self.levels} levels"]
         return ", ".join([self.name, *levels, *(f"{name} {value}" for name, value in self.options)])
 
     def card(self, epsilon: int, use: str | None = None) -> Card:
-        """Its card at `epsilon` (micro), designed once; tuned for `use` where that is possible."""
+        """Its card at `epsilon` (micro), designed once and, if the mechanism can be, tuned for `use`."""
         return _card(self, epsilon, use)
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options of an experiment; None means its own default. `quick`: a small version, for a first look.
+    """Options of an experiment; None means the default of the experiment.
 
-    `contender`: a mechanism to compare with those of the experiment. `progress`: called with messages. `workers`:
-    processes, by default one for each core; their number changes no result.
+    quick: run a small version. contender: a mechanism to compare with those of the experiment. progress: called with
+    messages. workers: number of processes (default: one for each core), which does not change the results.
+    Raises UsageError for a number that is too small.
     """
 
     dataset: str | None = None
@@ -81,21 +82,21 @@ class Options:
     @property
     def decisive(self) -> dict[str, Any]:
         """The options that determine the results, for the file of finished cells."""
-        plain = {name: getattr(self, name) for name in ("dataset", "runs", "quick", "seed")}
-        return {**plain, "mechanism": self.contender and self.contender.label}
+        options = {name: getattr(self, name) for name in ("dataset", "runs", "quick", "seed")}
+        return {**options, "mechanism": self.contender and self.contender.label}
 
     def runs_or(self, full: int, quick: int) -> int:
-        """The number of runs, or a default."""
+        """The number of runs: --runs, or the default of the full or the quick version."""
         if self.runs is not None:
             return self.runs
         return quick if self.quick else full
 
     def seeds(self, full: int, quick: int, step: int = 1) -> range:
-        """A seed for each run: `step` apart, where a run uses several."""
+        """A seed for each run. step: the number of seeds that a run uses."""
         return range(self.seed, self.seed + step * self.runs_or(full, quick), step)
 
     def sets(self, *names: str) -> tuple[str, ...]:
-        """The data set of the options, or these. Raises UsageError where the former cannot be loaded."""
+        """The names of the data sets: --dataset alone, or these. Raises UsageError if --dataset cannot be loaded."""
         if self.dataset is None:
             return names
         load(self.dataset)
@@ -104,7 +105,7 @@ class Options:
     def compared(self, *names: str) -> dict[str, Contender]:
         """The mechanisms to compare, by label: these, those of other packages, and the contender.
 
-        A quick version leaves out mechanisms with slow designs.
+        The quick version leaves out mechanisms whose design is slow.
         """
         slow = {name for name in names if self.quick and mechanisms.REGISTRY.named(name).slow}
         contenders = [Contender(name) for name in (*names, *mechanisms.added()) if name not in slow]
@@ -115,7 +116,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result: tables by name (lists of rows with the same columns), figures by name, and a few lines of text."""
+    """The result: tables (rows with the same columns) and figures by name, and lines of text."""
 
     settings: Mapping[str, Any]
     tables: Mapping[str, Sequence[Row]]
@@ -125,7 +126,7 @@ class Outcome:
 
 
 def write(outcome: Outcome, directory: Path) -> list[Path]:
-    """Write a CSV for each table, a PNG for each figure and one JSON; return their paths. Raises StorageError."""
+    """Write a CSV for each table, a PNG for each figure and one JSON; returns their paths. Raises StorageError."""
     from ternhost.run.report import plots  # takes long to import
 
     paths = []
@@ -144,7 +145,7 @@ def write(outcome: Outcome, directory: Path) -> list[Path]:
         paths.append(path)
     except OSError as error:
         raise StorageError(
-            f"{directory}: {error.strerror}", hint="name another place with --output"
+            f"{directory}: {error.strerror}", hint="name another directory with --output"
         ) from error
     for name, figure in outcome.figures.items():
         path = directory / f"{name}.png"
@@ -163,16 +164,14 @@ def two_classes(name: str) -> datasets.Dataset:
     """The data set of that name. Raises UsageError unless it has two classes."""
     dataset = load(name)
     if dataset.task != datasets.CLASSIFICATION:
-        raise UsageError(f"{name} is not for telling two classes apart", hint="name another --dataset")
+        raise UsageError(f"the labels of {name} are not two classes", hint="name another --dataset")
     return dataset
 
 
 @lru_cache(maxsize=512)
-def _card(of: Contender, epsilon: int, use: str | None) -> Card:
-    design = mechanisms.design(of.name, levels=of.levels, epsilon_micro=epsilon, use=use, **dict(of.options))
+def _card(contender: Contender, epsilon: int, use: str | None) -> Card:
+    options = dict(contender.options)
+    design = mechanisms.design(
+        contender.name, levels=contender.levels, epsilon_micro=epsilon, use=use, **options
+    )
     return design.decode()
-
-
-def card_of(name: str, epsilon: int, levels: int | None = None) -> Card:
-    """The card of a mechanism at `epsilon` (micro), designed once."""
-    return Contender(name, levels).card(epsilon)

@@ -1,8 +1,8 @@
-"""LDP-FedSGD in floats, as the papers describe it: the baseline of tern's learner. For simulations only.
+"""LDP-FedSGD in floats, as the papers describe it: the baseline for tern's learner. For simulations only.
 
-Source: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7; mechanisms of Duchi et al. (2018), Wang et al. (2019) and of
-Zhao et al. Each client reports once, k of d coordinates of its gradient clipped to [-1, 1], at epsilon / k each; the
-mean of a group of clients, the coordinates that were not reported counted as 0 and all multiplied by d / k, is a step.
+Source: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7; mechanisms of Duchi et al. (2018), Wang et al. (2019) and Zhao et
+al. Each client reports once: k of the d coordinates of its gradient, clipped to [-1, 1], at epsilon / k each. The other
+coordinates count as 0. A step follows the mean of a group of clients, multiplied by d / k.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ import numpy as np
 from tern.fixed import ONE
 from tern.wire import LINEAR, SVM
 from ternhost.datasets import Dataset, Floats, Indices
+from ternhost.experiments.rounds import GROUPS
+from ternhost.learn.designs import coordinates_by_rule
 from ternhost.learn.parameters import MODELS
+from ternhost.privacy.base import MICRO
 from ternhost.privacy.mechanisms import duchi, piecewise, three_outputs
 
-# Values in [-1, 1] and a generator: the unbiased reports of them.
+# (values in [-1, 1], generator) -> unbiased reports of the values
 Perturb = Callable[[Floats, np.random.Generator], Floats]
 
-_DRAWS = 1
+_DRAWS = 1  # distinguishes the draws of runs from those of synthetic records
 
 
 def by_duchi(epsilon: float) -> Perturb:
-    """Duchi's mechanism (and Harmony's) for one value: C or -C."""
+    """Duchi's mechanism for one value, which is also Harmony's: reports C or -C."""
     c = duchi.constant(epsilon)
     return lambda x, rng: np.where(rng.random(x.shape) < 0.5 + x / (2 * c), c, -c)
 
@@ -48,24 +51,24 @@ def by_three_outputs(epsilon: float) -> Perturb:
 
 
 def by_piecewise(t: Callable[[float], float]) -> Callable[[float], Perturb]:
-    """PM or PM-SUB, by their t: a window of the outputs around x with probability E / (t + E), else one outside."""
+    """PM or PM-SUB by their t: reports a point of a window around x with probability E / (t + E), else one outside."""
 
-    def of(epsilon: float) -> Perturb:
+    def mechanism(epsilon: float) -> Perturb:
         e, parameter = math.exp(epsilon), t(epsilon)
         scale = (e + parameter) / (parameter * (e - 1))
-        top = scale * (parameter + 1)
+        bound = scale * (parameter + 1)
         width = 2 * scale
 
         def perturb(x: Floats, rng: np.random.Generator) -> Floats:
             low = scale * (x * parameter - 1)
             u, inside = rng.random(x.shape), rng.random(x.shape) < e / (parameter + e)
-            outside = u * (2 * top - width) - top
+            outside = u * (2 * bound - width) - bound
             outside += np.where(outside > low, width, 0.0)
             return np.where(inside, low + u * width, outside)
 
         return perturb
 
-    return of
+    return mechanism
 
 
 MECHANISMS: dict[str, Callable[[float], Perturb]] = {
@@ -77,34 +80,30 @@ MECHANISMS: dict[str, Callable[[float], Perturb]] = {
 
 
 def generator(seed: int) -> np.random.Generator:
-    """For the draws of a run: independent of the synthetic records of this seed."""
+    """The generator for the draws of a run, which are independent of the synthetic records of this seed."""
     return np.random.default_rng([seed, _DRAWS])
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run of LDP-FedSGD: `rate`, or rate / sqrt(t) in round t where it `decays`."""
+    """A run of LDP-FedSGD with one report from each client, at `rate`, or rate / sqrt(t) in round t if it `decays`."""
 
     model: str
     epsilon: float
     reports: int
     rate: float
     decays: bool = False
-    rounds: int = 100
+    rounds: int = GROUPS
     regularisation: float = 1e-4
-
-    def coordinates(self, d: int) -> int:
-        """The paper's k: max(1, min(d, floor(epsilon / 2.5)))."""
-        return max(1, min(d, math.floor(self.epsilon / 2.5)))
 
 
 def train(run: Run, dataset: Dataset, perturb: Callable[[float], Perturb], seed: int) -> Floats:
-    """The model after all rounds; clients hold the training records in random order, cyclically.
+    """The weights (d) after all rounds. The clients hold the training records in random order, cyclically.
 
-    perturb: for the epsilon of a coordinate.
+    perturb: the mechanism at the epsilon of a coordinate.
     """
     rng = generator(seed)
-    k = run.coordinates(dataset.dimension)
+    k = coordinates_by_rule("paper", round(run.epsilon * MICRO), dataset.dimension)
     report = perturb(run.epsilon / k)
 
     def mean(x: Floats, y: Floats, weights: Floats) -> Floats:
@@ -115,7 +114,10 @@ def train(run: Run, dataset: Dataset, perturb: Callable[[float], Perturb], seed:
 
 
 def mean_of(chosen: Indices, reports: Floats, shape: tuple[int, ...]) -> Floats:
-    """The mean of n x d values of which k of each row were reported (n x k), the others counted as 0."""
+    """The estimated mean (d) of n x d values, from k reports of each row (n x k) at the `chosen` coordinates (n x k).
+
+    shape: (n, d).
+    """
     total = np.bincount(chosen.ravel(), reports.ravel(), shape[1])
     mean: Floats = (total * (shape[1] / chosen.size)).astype(np.float64)
     return mean
@@ -127,7 +129,7 @@ def descend(
     mean: Callable[[Floats, Floats, Floats], Floats],
     rng: np.random.Generator,
 ) -> Floats:
-    """The model after all rounds; mean(x, y, weights) estimates the mean gradient of a group's records."""
+    """The weights (d) after all rounds. mean: estimates the mean gradient (d) of a group from x, y and the weights."""
     training = rng.permutation(dataset.training)
     order = training[np.arange(run.reports) % len(training)]
     weights = np.zeros(dataset.dimension)
@@ -141,18 +143,15 @@ def descend(
 def gradients(
     model: str, x: Floats, y: Floats, weights: Floats, k: int, rng: np.random.Generator
 ) -> tuple[Indices, Floats]:
-    """k different random coordinates of each record, and the gradient there, clipped to [-1, 1]: both n x k."""
+    """k different random coordinates of each record, and its gradient there, clipped to [-1, 1]: both n x k."""
     n, d = x.shape
     chosen = rng.integers(d, size=(n, 1)) if k == 1 else rng.random((n, d)).argpartition(k - 1, axis=1)[:, :k]
     z = np.einsum("ij,j->i", x, weights)
-    of = MODELS[model]
-    if of == LINEAR:
+    sign = np.where(y > 0, 1.0, -1.0)
+    if MODELS[model] == LINEAR:
         slope = z - y
+    elif MODELS[model] == SVM:
+        slope = np.where(sign * z < 1, -sign, 0.0)
     else:
-        sign = np.where(y > 0, 1.0, -1.0)
-        slope = (
-            np.where(sign * z < 1, -sign, 0.0)
-            if of == SVM
-            else -sign / (1 + np.exp(np.minimum(sign * z, 700)))
-        )
+        slope = -sign / (1 + np.exp(np.minimum(sign * z, 700)))
     return chosen, np.clip(slope[:, None] * np.take_along_axis(x, chosen, axis=1), -1, 1)

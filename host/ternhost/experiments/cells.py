@@ -1,8 +1,8 @@
-"""Runs experiments on all cores as cells, which are functions of plain arguments, and stores the finished ones.
+"""Runs an experiment on all cores as cells (calls of functions with plain arguments), and stores the finished ones.
 
 A finished cell is a line of cells.jsonl in the directory of the results, on the disk before the next one is counted.
-The same experiment in the same directory continues from there. Each cell has its own seeds, so that neither the order
-of the cells nor the number of cores changes a result.
+The same experiment in the same directory continues from there. Each cell has its own seeds, so neither the order of the
+cells nor the number of cores changes a result.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
-from unittest import mock
 
 from ternhost.errors import StorageError, TernError, UsageError
+from ternhost.terminal import duration
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
 
 KEPT = "cells.jsonl"
-# Libraries of linear algebra take the number of their threads from these.
-_LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-_FEW = 4  # cells for which other processes take longer to start than they save
+# Libraries of linear algebra read their number of threads from these variables.
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+_FEW = 4  # cells: starting other processes would cost more than it saves
 
 
 @dataclass(frozen=True)
 class Cell:
     """A unit of work: `work(**arguments)` returns rows of `table`, in any process.
 
-    work: a function of a module. arguments: plain values, or dataclasses of them; their repr identifies the cell.
-    cost: relative duration; the longest cells begin first.
+    work: a function at the top level of a module. arguments: plain values, or dataclasses of them; their repr is the
+    identity of the cell. cost: relative duration; the longest cells begin first.
     """
 
     table: str
@@ -64,23 +64,25 @@ class Cell:
         cost: float | Callable[..., float] = 1.0,
         **choices: Iterable[Any],
     ) -> list[Cell]:
-        """A cell for each combination of the choices, the last one varying fastest. cost: or a function of a choice."""
-        chosen = [dict(zip(choices, values, strict=True)) for values in product(*choices.values())]
+        """A cell for each combination of the choices, the last one varying fastest.
+
+        common: the other arguments, the same for all. cost: of every cell, or a function of the combination.
+        """
+        combinations = [dict(zip(choices, values, strict=True)) for values in product(*choices.values())]
         return [
-            cls(table, work, {**common, **own}, cost(**own) if callable(cost) else cost) for own in chosen
+            cls(table, work, {**common, **choice}, cost(**choice) if callable(cost) else cost)
+            for choice in combinations
         ]
 
     def run(self) -> list[Row]:
-        """Its rows as JSON stores them: no nan, no tuples."""
-        plain = json.dumps(
-            finite(self.work(**self.arguments)), default=lambda number: number.item()
-        )  # of NumPy
-        rows: list[Row] = json.loads(plain)
-        return rows
+        """Its rows as JSON stores them, without nan, tuples and numbers of NumPy."""
+        rows = finite(self.work(**self.arguments))
+        plain: list[Row] = json.loads(json.dumps(rows, default=lambda number: number.item()))
+        return plain
 
 
 def finite(value: Any) -> Any:
-    """The same with None for nan and infinity, which JSON lacks."""
+    """The value with None for nan and infinity, which JSON lacks."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -96,9 +98,9 @@ def finite(value: Any) -> Any:
 class Kept:
     """The finished cells, in a file of `directory`, or only in memory where it is None."""
 
-    def __init__(self, directory: Path | None, asked: Mapping[str, Any]) -> None:
-        """asked: the options that determine all results. Raises UsageError where the directory has cells of other
-        options, StorageError where it cannot be read or written."""
+    def __init__(self, directory: Path | None, options: Mapping[str, Any]) -> None:
+        """options: what determines the results. Raises UsageError if the directory has cells of other options,
+        StorageError if it cannot be read or written."""
         self.rows: dict[str, list[Row]] = {}
         self._path = directory and directory / KEPT
         if self._path is None:
@@ -108,32 +110,32 @@ class Kept:
             lines = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
         except OSError as error:
             raise self._unwritable(error) from error
-        whole = [line for line in lines if line.endswith(b"\n")]
-        if whole:
-            self._take(whole, asked)
-            if len(whole) < len(lines):  # a line was cut off
-                os.truncate(self._path, sum(map(len, whole)))
+        complete = [line for line in lines if line.endswith(b"\n")]
+        if complete:
+            self._read(complete, options)
+            if len(complete) < len(lines):  # the last line was cut off
+                os.truncate(self._path, sum(map(len, complete)))
         else:
             self._path.unlink(missing_ok=True)
-            self._write({"asked": asked})
+            self._write({"asked": options})
 
-    def _take(self, lines: Sequence[bytes], asked: Mapping[str, Any]) -> None:
+    def _read(self, lines: Sequence[bytes], options: Mapping[str, Any]) -> None:
         try:
             first, *rest = map(json.loads, lines)
             before = dict(first["asked"])
             self.rows = {line["cell"]: [dict(row) for row in line["rows"]] for line in rest}
         except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{self._path} is no record of an experiment", hint=_ELSEWHERE) from error
-        if before != json.loads(json.dumps(asked)):
-            named = [name for name in {**asked, **before} if before.get(name) != asked.get(name)]
+            raise UsageError(f"{self._path} is no record of an experiment", hint=_OTHER_PLACE) from error
+        if before != json.loads(json.dumps(options)):
+            different = [name for name in {**options, **before} if before.get(name) != options.get(name)]
             raise UsageError(
                 f"{self._path} is of an experiment with another "
-                + ", ".join(f"{name} ({before.get(name)}, not {asked.get(name)})" for name in named),
-                hint=_ELSEWHERE,
+                + ", ".join(f"{name} ({before.get(name)}, not {options.get(name)})" for name in different),
+                hint=_OTHER_PLACE,
             )
 
     def add(self, cell: Cell, rows: list[Row], seconds: float) -> None:
-        """Store the rows of a cell; they are on the disk when this returns. Raises StorageError."""
+        """Store the rows of a cell, on the disk before this returns. Raises StorageError."""
         self.rows[cell.key] = rows
         self._write({"cell": cell.key, "seconds": round(seconds, 3), "rows": rows})
 
@@ -149,10 +151,10 @@ class Kept:
             raise self._unwritable(error) from error
 
     def _unwritable(self, error: OSError) -> StorageError:
-        return StorageError(f"{self._path}: {error.strerror}", hint="name another place with --output")
+        return StorageError(f"{self._path}: {error.strerror}", hint="name another directory with --output")
 
 
-_ELSEWHERE = "name another place with --output, or run it with the same options to go on"
+_OTHER_PLACE = "name another directory with --output, or continue with the same options"
 
 
 # Running them
@@ -165,21 +167,21 @@ def cores() -> int:
 
 
 def tables(cells: Sequence[Cell], kept: Kept, progress: Callable[[str], None], workers: int | None) -> Tables:
-    """The rows of all cells, by table and in the order of the cells; finished cells are not run again.
+    """The rows of all cells by table, in the order of the cells; finished cells are not run again.
 
-    workers: processes, 1 for this one alone; None for one for each core. Raises the exceptions of cells.
+    workers: number of processes (1: only this one; None: one for each core). Raises what a cell raises, StorageError if
+    rows cannot be stored, and TernError if a process was ended from outside.
     """
     left = [cell for cell in cells if cell.key not in kept.rows]
     finished, begun = len(cells) - len(left), time.monotonic()
     cost, done = sum(cell.cost for cell in left), 0.0
     progress(f"{finished} of {len(cells)} cells")
     workers = min(workers or (1 if len(left) <= _FEW else cores()), max(1, len(left)))
-    runner = _here(left) if workers == 1 else _beside(left, workers)
-    with closing(runner):
-        for number, (cell, rows, seconds) in enumerate(runner, finished + 1):
+    with closing(_here(left) if workers == 1 else _in_processes(left, workers)) as results:
+        for number, (cell, rows, seconds) in enumerate(results, finished + 1):
             kept.add(cell, rows, seconds)
             done += cell.cost
-            time_left = _for_people((time.monotonic() - begun) * max(0.0, cost / done - 1))
+            time_left = duration((time.monotonic() - begun) * max(0.0, cost / done - 1))
             progress(f"{number} of {len(cells)} cells, about {time_left} left")
     rows_by_table: Tables = {}
     for cell in cells:
@@ -187,12 +189,7 @@ def tables(cells: Sequence[Cell], kept: Kept, progress: Callable[[str], None], w
     return rows_by_table
 
 
-def _for_people(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-_Ended = Generator[tuple[Cell, list[Row], float], None, None]
+_Results = Generator[tuple[Cell, list[Row], float], None, None]
 
 
 def _timed(cell: Cell) -> tuple[list[Row], float]:
@@ -200,23 +197,20 @@ def _timed(cell: Cell) -> tuple[list[Row], float]:
     return cell.run(), time.monotonic() - began
 
 
-def _here(cells: Sequence[Cell]) -> _Ended:
+def _here(cells: Sequence[Cell]) -> _Results:
     for cell in cells:
         yield cell, *_timed(cell)
 
 
-def _beside(cells: Sequence[Cell], workers: int) -> _Ended:
-    """Run cells in spawned processes (a fork of a process with threads may hang), each with one thread for algebra.
-
-    However this ends, the processes end with it.
-    """
+def _in_processes(cells: Sequence[Cell], workers: int) -> _Results:
+    """Run cells in spawned processes (a fork of a process with threads may hang), which end when this ends."""
     before = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin)
-    # Not concurrent.futures.wait: Ctrl-C within it leaves locks behind that the pool needs to end.
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_follow_parent)
+    # Ctrl-C within concurrent.futures.wait would leave locks behind, and the pool could not end.
     ended: SimpleQueue[Future[tuple[list[Row], float]]] = SimpleQueue()
     waiting = {}
     try:
-        with mock.patch.dict(os.environ, dict.fromkeys(_LIBRARIES, "1")):
+        with _one_thread_each():
             for cell in sorted(cells, key=lambda cell: -cell.cost):
                 future = pool.submit(_timed, cell)
                 waiting[future] = cell
@@ -228,7 +222,7 @@ def _beside(cells: Sequence[Cell], workers: int) -> _Ended:
     except BrokenProcessPool as error:
         raise TernError(
             "a process of the experiment was ended from outside",
-            hint="it may have needed too much memory; the same command with --output goes on",
+            hint="if memory was short, use fewer --workers; the same command with the same --output continues",
         ) from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -237,14 +231,30 @@ def _beside(cells: Sequence[Cell], workers: int) -> _Ended:
             process.join()
 
 
-def _begin() -> None:
-    """Leave Ctrl-C to the parent process, and end when it is gone."""
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Give the processes that start within this one thread each for linear algebra.
+
+    A library reads its variable when it is loaded: before the pool's initializer runs.
+    """
+    before = {name: os.environ[name] for name in _THREADS if name in os.environ}
+    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name in _THREADS:
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def _follow_parent() -> None:
+    """Leave Ctrl-C to the parent process, and end when it has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
 
-    def end_with_it() -> None:
+    def end_with_parent() -> None:
         parent.join()
         os._exit(1)
 
-    threading.Thread(target=end_with_it, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()

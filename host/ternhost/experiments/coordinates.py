@@ -1,10 +1,10 @@
-"""How many coordinates to report: rules for k, and one alone, against the best k at every epsilon.
+"""How many coordinates to report: the rules for k, and k = 1, compared with the best k at every epsilon.
 
-With k of d coordinates at epsilon / k each, a mean rests on the n k / d reports that its coordinate really had: its
-variance is d / (k n) times V(x) + (x - mean)**2, the noise of a card of epsilon / k and the sampling of clients. (A sum
-over all n clients, as the papers scale it, has d / (k n) (V(x) + x**2) - x**2 / n: more where values are not balanced.)
-Without noise more coordinates are better, and where values are alike one is; so the rules are compared for values that
-are spread evenly over [-1, 1], and measured on others, and on a model trained on gradients, scaled to their range.
+A client reports k of d coordinates at epsilon / k each, so the mean of a coordinate rests on n k / d of n reports. Its
+variance is d / (k n) times V(x) + (x - mean)**2: the noise of a card of epsilon / k, and the sampling of clients. (The
+papers divide by all n clients, which gives d / (k n) (V(x) + x**2) - x**2 / n: more if the mean is far from 0.)
+A larger k means less sampling and more noise, so the best k depends on the values. For values spread evenly over
+[-1, 1], the losses of the rules are computed. For other values and for training, the errors are measured.
 """
 
 from __future__ import annotations
@@ -15,25 +15,23 @@ from collections.abc import Callable
 import numpy as np
 
 from ternhost.datasets import Fixed, synthetic, to_fixed
-from ternhost.experiments.base import DATASET, Options, Outcome, card_of, load, two_classes
+from ternhost.experiments.base import DATASET, Contender, Options, Outcome, load, two_classes
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import collection, figure_of, learned, repeated, squared_error
-from ternhost.experiments.statistics import averaged, grouped, pick
+from ternhost.experiments.statistics import averaged, grouped, pick, values_of
 from ternhost.learn import judging
 from ternhost.learn.designs import K_RULES, coordinates_by_rule
 from ternhost.learn.judging import WORDS
 from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.base import MICRO
 
-SUMMARY = "what the rules for k cost, against the best k"
-
 _DIMENSIONS = (2, 16)
-_D = 16  # coordinates of the measured values
+_D = 16  # of the measured values
 _MOST_K = 8
 _MECHANISM = "hm-tp"
 _POINTS = np.linspace(0, 1, 41)
-_ONE = "one"  # k = 1, whatever epsilon is
+_ONE = "one"  # k = 1 at every epsilon
 RULES = (*K_RULES, _ONE)
 _KINDS = ("spread evenly", "around 1/3", "-1 or 1", "nearly all 0.9")
 VARIANCES: dict[str, Callable[[float, float], float]] = {
@@ -44,7 +42,7 @@ VARIANCES: dict[str, Callable[[float, float], float]] = {
 
 
 def even(variance: Callable[[float, float], float], epsilon: float) -> float:
-    """The mean of V(x) + x**2 over values that are spread evenly."""
+    """The mean of V(x) + x**2 over x spread evenly over [-1, 1]."""
     return float(np.trapezoid([variance(epsilon, x) + x * x for x in _POINTS], _POINTS))
 
 
@@ -55,8 +53,7 @@ def _k(rule: str, epsilon: float, d: int, variance: Callable[[int], float]) -> i
 def cells(options: Options) -> list[Cell]:
     count, step = (16, 0.5) if options.quick else (151, 0.05)
     grid = {"count": count, "step": step}
-    laws = Cell.each("coordinates", _by_law, grid, cost=0.01 * count, d=_DIMENSIONS, name=VARIANCES)
-    values = {"clients": 10_000 if options.quick else 50_000, "seeds": options.seeds(40, 4, 1000)}
+    measuring = {"clients": 10_000 if options.quick else 50_000, "seeds": options.seeds(40, 4, 1000)}
     training = {
         "dataset": two_classes(options.dataset or DATASET).name,
         "reports": 10_000 if options.quick else 30_000,
@@ -64,44 +61,46 @@ def cells(options: Options) -> list[Cell]:
     }
     epsilons = (2.0, 4.9) if options.quick else (1.0, 2.0, 3.0, 4.0, 4.9, 6.0, 7.4, 8.0)
     return [
-        *laws,
-        *Cell.each("measured", _measured, values, cost=2, epsilon=epsilons, kind=_KINDS),
+        *Cell.each("coordinates", _by_law, grid, cost=0.01 * count, d=_DIMENSIONS, name=VARIANCES),
+        *Cell.each("measured", _measured, measuring, cost=2, epsilon=epsilons, kind=_KINDS),
         *Cell.each("trained", _trained, training, cost=10, epsilon=epsilons),
     ]
 
 
 def _by_law(name: str, d: int, count: int, step: float) -> list[Row]:
     epsilons = [round(0.5 + i * step, 2) for i in range(count)]
-    losses = [(epsilon, _losses(VARIANCES[name], epsilon, d)) for epsilon in epsilons]
-    return [{"mechanism": name, "d": d, "epsilon": epsilon, **row} for epsilon, row in losses]
+    return [
+        {"mechanism": name, "d": d, "epsilon": epsilon, **_losses(VARIANCES[name], epsilon, d)}
+        for epsilon in epsilons
+    ]
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
     rows, measured, trained = (tables[name] for name in ("coordinates", "measured", "trained"))
     lines = [
-        f"{name}, d {d}: the {rule} rule loses up to {max(row[f'{rule}_loss'] for row in own):.1%}"
-        for (d, name), own in grouped(rows, "d", "mechanism").items()
+        f"{name}, d {d}: {_named(rule)} loses up to {max(row[f'{rule}_loss'] for row in group):.1%}"
+        for (d, name), group in grouped(rows, "d", "mechanism").items()
         for rule in RULES
     ]
     lines += [
-        f"measured, values {row['values']}, epsilon {row['epsilon']:g}, {row['rule']} rule (k = {row['k']}): "
+        f"measured, values {row['values']}, epsilon {row['epsilon']:g}, {_named(row['rule'], row['k'])}: "
         f"squared error {row['squared_error']:.3g}"
         for row in measured
     ]
     lines += [
-        f"trained on {row['data']}, epsilon {row['epsilon']:g}, {row['rule']} rule (k = {row['k']}): "
+        f"trained on {row['data']}, epsilon {row['epsilon']:g}, {_named(row['rule'], row['k'])}: "
         f"{WORDS[row['measure']]} {row['figure']:.4f}"
         for row in trained
     ]
-    across = "epsilon of a client's report"
-    thinned = max(1, len({row["epsilon"] for row in rows}) // 50)  # points of a curve
+    x_label = "epsilon of a client's report"
+    every = max(1, len(values_of(rows, "epsilon")) // 50)  # at most about 50 points of a curve
     panels = [
         Panel(
-            f"{name}, d = {d}: loss against the best k",
-            across,
-            "more variance, in %",
+            f"{name}, d = {d}: loss compared with the best k",
+            x_label,
+            "additional variance, in %",
             [
-                _curve(rule, pick(rows, mechanism=name, d=d)[::thinned], f"{rule}_k", f"{rule}_loss", 100)
+                _curve(rule, pick(rows, mechanism=name, d=d)[::every], f"{rule}_k", f"{rule}_loss", 100)
                 for rule in RULES
             ],
         )
@@ -112,17 +111,17 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     panels += [
         *(
             Panel(
-                f"Measured: values {kind}, {own[0]['clients']:,} clients, {_MECHANISM}",
-                across,
+                f"Measured: values {kind}, {group[0]['clients']:,} clients, {_MECHANISM}",
+                x_label,
                 "mean squared error of a mean",
-                [_curve(rule, pick(own, rule=rule), "k", "squared_error") for rule in RULES],
+                [_curve(rule, pick(group, rule=rule), "k", "squared_error") for rule in RULES],
                 log_y=True,
             )
-            for (kind,), own in grouped(measured, "values").items()
+            for (kind,), group in grouped(measured, "values").items()
         ),
         Panel(
             f"Measured: {trained[0]['data']}, {trained[0]['reports']:,} reports",
-            across,
+            x_label,
             f"{WORDS[trained[0]['measure']]} on held-out records",
             [_curve(rule, pick(trained, rule=rule), "k", "figure") for rule in RULES],
         ),
@@ -135,22 +134,28 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     )
 
 
+def _named(rule: str, k: int | None = None) -> str:
+    return "k = 1" if rule == _ONE else f"the {rule} rule" + (f" (k = {k})" if k else "")
+
+
 def _losses(variance: Callable[[float, float], float], epsilon: float, d: int) -> Row:
-    def of(k: int) -> float:
+    """The best k, the k of each rule, and the variance that the rule loses, relative to the best."""
+
+    def of_one(k: int) -> float:
         return even(variance, epsilon / k)
 
-    cost = {k: of(k) / k for k in range(1, min(d, math.ceil(epsilon)) + 1)}
-    best = min(cost, key=lambda k: cost[k])
-    row: Row = {"best_k": best, "best_variance": cost[best]}
+    variances = {k: of_one(k) / k for k in range(1, min(d, math.ceil(epsilon)) + 1)}
+    best = min(variances, key=lambda k: variances[k])
+    row: Row = {"best_k": best, "best_variance": variances[best]}
     for rule in RULES:
-        k = _k(rule, epsilon, d, of)
+        k = _k(rule, epsilon, d, of_one)
         row[f"{rule}_k"] = k
-        row[f"{rule}_loss"] = of(k) / k / cost[best] - 1
+        row[f"{rule}_loss"] = of_one(k) / k / variances[best] - 1
     return row
 
 
-def _curve(rule: str, rows: list[Row], k: str, what: str, unit: float = 1) -> Curve:
-    """A rule's figure by epsilon; its line is broken where the rule's k changes, since the figure jumps there."""
+def _curve(rule: str, rows: list[Row], k: str, figure: str, factor: float = 1) -> Curve:
+    """A rule's figure by epsilon. The line is broken where the rule's k changes, since the figure jumps there."""
     x, y, error = [], [], []
     for i, row in enumerate(rows):
         if i and row[k] != rows[i - 1][k]:
@@ -158,9 +163,9 @@ def _curve(rule: str, rows: list[Row], k: str, what: str, unit: float = 1) -> Cu
             y.append(math.nan)
             error.append(0.0)
         x.append(row["epsilon"])
-        y.append(unit * row[what])
+        y.append(factor * row[figure])
         error.append(row.get("standard_error", 0.0))
-    return Curve("k = 1" if rule == _ONE else f"the {rule} rule", x, y, error)
+    return Curve(_named(rule), x, y, error)
 
 
 def _values(kind: str, clients: int, seed: int) -> Fixed:
@@ -178,8 +183,8 @@ def _measured(kind: str, epsilon: float, clients: int, seeds: range) -> list[Row
     values = _values(kind, clients, seeds[0])
 
     def errors(k: int, card: str) -> list[float]:
-        collecting = collection(values, epsilon=f"{epsilon:g}", k=k, card=card)
-        return [squared_error(collected) for collected in repeated(collecting, seeds)]
+        algorithm = collection(values, epsilon=f"{epsilon:g}", k=k, card=card)
+        return [squared_error(collected) for collected in repeated(algorithm, seeds)]
 
     return _by_rule(epsilon, _D, {"values": kind, "clients": clients}, "squared_error", errors)
 
@@ -189,9 +194,8 @@ def _trained(dataset: str, epsilon: float, reports: int, seeds: range) -> list[R
     reports = min(len(data.training), reports)
 
     def figures(k: int, card: str) -> list[float]:
-        return [
-            figure_of(one) for one in learned(data, reports, seeds, epsilon=f"{epsilon:g}", k=k, card=card)
-        ]
+        learners = learned(data, reports, seeds, epsilon=f"{epsilon:g}", k=k, card=card)
+        return [figure_of(learner) for learner in learners]
 
     common = {"data": dataset, "reports": reports, "measure": judging.measure(data)}
     return _by_rule(epsilon, data.dimension, common, "figure", figures)
@@ -200,12 +204,13 @@ def _trained(dataset: str, epsilon: float, reports: int, seeds: range) -> list[R
 def _by_rule(
     epsilon: float, d: int, common: Row, figure: str, measure: Callable[[int, str], list[float]]
 ) -> list[Row]:
-    """A row for each rule; the figure depends on the rule's k alone."""
-    rows, of_k = [], {}
-    cards = {k: card_of(_MECHANISM, round(epsilon * MICRO) // k) for k in range(1, d + 1)[:_MOST_K]}
+    """A row for each rule. The figure is measured once for each k."""
+    rows, figures = [], {}
+    mechanism = Contender(_MECHANISM)
+    cards = {k: mechanism.card(round(epsilon * MICRO) // k) for k in range(1, min(d, _MOST_K) + 1)}
     for rule in RULES:
         k = _k(rule, epsilon, d, lambda k: certify.moments(cards[k]).even_second_moment())
-        if k not in of_k:
-            of_k[k] = averaged(figure, measure(k, cards[k].data.hex()))
-        rows.append({"rule": rule, **common, "epsilon": epsilon, "k": k, **of_k[k]})
+        if k not in figures:
+            figures[k] = averaged(figure, measure(k, cards[k].data.hex()))
+        rows.append({"rule": rule, **common, "epsilon": epsilon, "k": k, **figures[k]})
     return rows

@@ -1,18 +1,19 @@
-"""How many levels are enough: PM-SUB as a card of N levels, and as the paper discretises it (Algorithm 5).
+"""How many levels are enough: PM-SUB as a card of N levels, and discretised by the paper's Algorithm 5.
 
-Algorithm 5 of Zhao et al. (2021) draws the continuous output and rounds it at random to one of 2m + 1 equal steps of
-[-A, A]. That is unbiased, and adds variance; in floating point it is also not exactly private. The window of a card
-consists of levels from the start.
+Algorithm 5 of Zhao et al. (2021) draws the continuous output in [-A, A] and rounds it at random to one of the two
+multiples of A / m beside it. That is unbiased and adds variance, and in floating point it is not exactly private. A
+card needs no rounding, since its window consists of levels.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from tern.card import decode
-from ternhost.experiments.base import DATASET, Options, Outcome, card_of, load, two_classes
+from ternhost.experiments.base import DATASET, Contender, Options, Outcome, load, two_classes
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import figure_of, learned, optimal_figures
@@ -22,8 +23,6 @@ from ternhost.privacy import certify
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.mechanisms import design, piecewise
 
-SUMMARY = "levels of PM-SUB against variance and accuracy, as cards and by the paper's Algorithm 5"
-
 _KINDS = {"card, paper's window": "paper", "card, best window": "best"}
 _ROUNDED = "Algorithm 5"
 _EPSILONS = (1.0, 4.0)
@@ -31,34 +30,30 @@ _EPSILONS = (1.0, 4.0)
 
 def cells(options: Options) -> list[Cell]:
     levels = [3, 7, 15, 63, 255] if options.quick else [3, 5, 7, 11, 15, 31, 63, 127, 255]
-    name = two_classes(options.dataset or DATASET).name
     training = {
-        "dataset": name,
+        "dataset": two_classes(options.dataset or DATASET).name,
         "reports": 20_000 if options.quick else 80_000,
         "seeds": options.seeds(10, 2),
     }
+    choices: dict[str, Any] = {"epsilon": _EPSILONS, "levels": levels}
     return [
-        *Cell.each("discretisation", _variances, {}, _cost, epsilon=_EPSILONS, levels=levels),
-        *Cell.each("trained", _trained, training, epsilon=_EPSILONS, levels=levels),
+        *Cell.each("discretisation", _variances, {}, cost=lambda levels, **_: levels / 255, **choices),
+        *Cell.each("trained", _trained, training, **choices),
     ]
-
-
-def _cost(levels: int, **_: object) -> float:
-    return levels / 255
 
 
 def _variances(epsilon: float, levels: int) -> list[Row]:
     t = piecewise.t_sub(epsilon)
-    best = piecewise.worst_variance(epsilon, t)
-    worst = {}
+    continuous = piecewise.worst_variance(epsilon, t)
+    variances = {}
     for kind, window in _KINDS.items():
         card = decode(design("pm-sub", str(epsilon), levels, window=window).card)
-        worst[kind] = float(certify.moments(card).worst_variance()[0])
+        variances[kind] = float(certify.moments(card).worst_variance()[0])
     points = np.linspace(0, 1, 101)
-    worst[_ROUNDED] = max(discretised_variance(epsilon, t, levels // 2, x) for x in points)
+    variances[_ROUNDED] = max(discretised_variance(epsilon, t, levels // 2, x) for x in points)
     return [
-        {"epsilon": epsilon, "levels": levels, "kind": kind, "over_continuous": value / best}
-        for kind, value in worst.items()
+        {"epsilon": epsilon, "levels": levels, "kind": kind, "over_continuous": variance / continuous}
+        for kind, variance in variances.items()
     ]
 
 
@@ -69,7 +64,7 @@ def piecewise_bound(epsilon: float, t: float) -> float:
 
 
 def discretised_variance(epsilon: float, t: float, m: int, x: float) -> float:
-    """Variance at x of the piecewise mechanism of parameter t after Algorithm 5 (exact but for rounding)."""
+    """Variance at x of the piecewise mechanism of parameter t, rounded to steps of A / m by Algorithm 5."""
     e = math.exp(epsilon)
     bound = piecewise_bound(epsilon, t)
     step = bound / m
@@ -78,24 +73,24 @@ def discretised_variance(epsilon: float, t: float, m: int, x: float) -> float:
     low, high = middle - half, middle + half
     near = e / (t + e) / (2 * half)
     far = t / (t + e) / (2 * bound - 2 * half)
-    total = far * _rounding(-bound, bound, step) + (near - far) * _rounding(low, high, step)
-    return piecewise.variance(epsilon, t, x) + total
+    added = far * _rounding(-bound, bound, step) + (near - far) * _rounding(low, high, step)
+    return piecewise.variance(epsilon, t, x) + added
 
 
 def _rounding(a: float, b: float, step: float) -> float:
-    """The integral over [a, b] of the variance that rounding adds, step**2 f (1 - f), f the fraction of a step."""
+    """The integral over [a, b] of the variance that rounding adds: step**2 f (1 - f), f the fraction of a step."""
 
-    def primitive(y: float) -> float:
+    def antiderivative(y: float) -> float:
         whole = math.floor(y / step)
         f = y / step - whole
         return step**3 * (whole / 6 + f * f / 2 - f**3 / 3)
 
-    return primitive(b) - primitive(a)
+    return antiderivative(b) - antiderivative(a)
 
 
 def _trained(dataset: str, epsilon: float, levels: int, reports: int, seeds: range) -> list[Row]:
     data = load(dataset)
-    card = card_of("pm-sub", round(epsilon * MICRO), levels).data.hex()
+    card = Contender("pm-sub", levels).card(round(epsilon * MICRO)).data.hex()
     reports = min(len(data.training), reports)
     learners = learned(data, reports, seeds, epsilon=f"{epsilon:g}", k=1, card=card)
     return [
@@ -139,7 +134,8 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         )
     )
     lines = [
-        f"epsilon {row['epsilon']:g}, {row['levels']} levels, {row['kind']}: {row['over_continuous']:.4f} of continuous"
+        f"epsilon {row['epsilon']:g}, {row['levels']} levels, {row['kind']}: {row['over_continuous']:.4f} times the "
+        "variance of the continuous mechanism"
         for row in rows
         if row["levels"] in (15, 255)
     ]

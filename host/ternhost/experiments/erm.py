@@ -1,16 +1,16 @@
-"""Empirical risk minimisation against epsilon: linear and logistic regression and SVM, every mechanism, every data set.
+"""Empirical risk minimisation by epsilon: linear and logistic regression and SVM, every mechanism, every data set.
 
-LDP-FedSGD (Zhao et al. 2021, Algorithm 7; their figures of trained models): every client reports once, k coordinates of
-its gradient by the paper's rule, on a range of 1. Beside it is tern with its defaults in as many rounds: its own
-mechanism, and ranges that follow the reports. Each of ten folds is held out in turn; small sets are divided anew, ten
-folds again, and many clients hold each of their records. The optimal card is one for gradients: it has the least mean
-second moment where small values are likely.
+LDP-FedSGD (Zhao et al. 2021, Algorithm 7, and their figures of trained models): every client reports once, k
+coordinates of its gradient by the paper's rule, on a range of 1. It is compared with tern in as many rounds, with its
+default mechanism and automatic ranges. Each of ten folds is held out in turn. Small data sets are divided into ten
+folds twice, and many clients hold each of their records. The optimal card has the least mean second moment for values
+that, like those of gradients, are mostly small.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ternhost import datasets
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset
 from ternhost.errors import UsageError
 from ternhost.experiments.base import BUNDLED, CLIENTS, SMALL, Contender, Options, Outcome, load
@@ -31,74 +30,62 @@ from ternhost.learn.judging import SQUARED_ERROR, WORDS, measure
 from ternhost.privacy import mechanisms
 from ternhost.privacy.base import MICRO
 
-SUMMARY = "trained models of every mechanism, kind and data set against epsilon, cross-validated"
-
 _COMPARED = (
     "laplace", "duchi", "pm", "pm-sub", "pm-opt", "hm", "three-outputs", "hm-tp", "3r", "rr3", "pdpm", "optimal",
 )  # fmt: skip
 _TERN = "tern"
-_LIKE_TERN = "three-outputs"  # on a range of 1
+_LIKE_TERN = "three-outputs"  # tern's default mechanism, on a range of 1
 _FOLDS = 10
-_MOST = 90_000
-_SHARED = 1 / (_FOLDS - 1)
+_MOST = 90_000  # reports
+_SHARED = 1 / (_FOLDS - 1)  # held-out records over training records
 _BY = ("data", "model", "epsilon")
 _MODELS = {CLASSIFICATION: ("logistic", "svm"), REGRESSION: ("linear",)}
-# Used where the publishers' files are on this machine.
+# Used if the publishers' files are on this machine.
 _FILES = ("ipums", "ipums-regression", "wisdm", "vehicle", "basic-motions")
 
 
 @lru_cache(maxsize=_FOLDS)
 def fold(name: str, index: int, seed: int) -> Dataset:
-    """The data set with the `index`-th of ten random parts held out; from the tenth on, of another division."""
+    """The data set with a fold held out: index 0 to 9 for ten random folds, 10 to 19 for ten others, and so on."""
     dataset = load(name)
     division, part = divmod(index, _FOLDS)
     order = np.random.default_rng([seed, division]).permutation(len(dataset.labels))
-    held = np.zeros(len(order), bool)
-    held[order[part::_FOLDS]] = True
-    return replace(dataset, held_out=held)
-
-
-def _sets(options: Options) -> Iterator[tuple[str, Dataset]]:
-    if options.dataset is not None:
-        yield options.dataset, load(options.dataset)
-        return
-    for name in BUNDLED:
-        yield name, datasets.load(name)
-    for name in _FILES:
-        with contextlib.suppress(UsageError):  # its file is not here
-            yield name, datasets.load(name)
+    held_out = np.zeros(len(order), bool)
+    held_out[order[part::_FOLDS]] = True
+    return replace(dataset, held_out=held_out)
 
 
 def cells(options: Options) -> list[Cell]:
-    epsilons = [0.5, 2.0] if options.quick else [0.5, 1.0, 2.0, 4.0]
-    cells: list[Cell] = []
-    for name, dataset in _sets(options):
-        small = len(dataset.labels) < SMALL
-        folds = options.runs_or(2 * _FOLDS if small else _FOLDS, 2)
-        reports = CLIENTS if small else min(_MOST, len(dataset.labels) * (_FOLDS - 1) // _FOLDS)
-        common = {"name": name, "folds": folds, "reports": min(reports, 10_000) if options.quick else reports}
-        cells += Cell.each(
-            "optima",
-            _optimal,
-            {"name": name, "folds": folds, "seed": options.seed},
-            cost=folds * len(dataset.labels) / 1e4,
-            model=_MODELS[dataset.task],
-        )
-        cells += [
-            Cell(
-                "folds",
-                _trained,
-                {
-                    **common, "model": model, "epsilon": epsilon, "label": label, "of": contender,
-                    "seed": options.seed,
-                },
-                cost=folds * (1 + reports / 1e5) + (20 if label == "optimal" else 0),
-            )
-            for model in _MODELS[dataset.task]
-            for epsilon in epsilons
-            for label, contender in [*options.compared(*_COMPARED).items(), (_TERN, None)]
-        ]  # fmt: skip
-    return cells
+    sets = {name: load(name) for name in options.sets(*BUNDLED)}
+    for name in _FILES if options.dataset is None else ():
+        with contextlib.suppress(UsageError):  # the file is missing
+            sets[name] = load(name)
+    return [cell for name, dataset in sets.items() for cell in _cells(name, dataset, options)]
+
+
+def _cells(name: str, dataset: Dataset, options: Options) -> list[Cell]:
+    records = len(dataset.labels)
+    reports = CLIENTS if records < SMALL else min(_MOST, records * (_FOLDS - 1) // _FOLDS)
+    reports = min(reports, 10_000) if options.quick else reports
+    folds = options.runs_or(2 * _FOLDS if records < SMALL else _FOLDS, 2)
+    common = {"name": name, "folds": folds, "seed": options.seed}
+    models = _MODELS[dataset.task]
+
+    def cost(contender: Contender | None, **_: object) -> float:
+        return folds * (1 + reports / 1e5) + (20 if contender and contender.label == "optimal" else 0)
+
+    return [
+        *Cell.each("optima", _optimal, common, folds * records / 1e4, model=models),
+        *Cell.each(
+            "folds",
+            _trained,
+            {**common, "reports": reports},
+            cost,
+            model=models,
+            epsilon=[0.5, 2.0] if options.quick else [0.5, 1.0, 2.0, 4.0],
+            contender=[*options.compared(*_COMPARED).values(), None],
+        ),
+    ]
 
 
 def _optimal(name: str, model: str, folds: int, seed: int) -> list[Row]:
@@ -112,20 +99,19 @@ def _trained(
     name: str,
     model: str,
     epsilon: float,
-    label: str,
-    of: Contender | None,
+    contender: Contender | None,
     folds: int,
     reports: int,
     seed: int,
 ) -> list[Row]:
-    """of: None for tern with its defaults."""
+    """contender: None for tern with its defaults."""
     rows = []
     for i in range(folds):
         part = fold(name, i, seed)
         k = coordinates_by_rule("paper", round(epsilon * MICRO), part.dimension)
         training: dict[str, Any] = {"model": model, "epsilon": f"{epsilon:g}"}
-        if of:
-            card = of.card(round(epsilon * MICRO) // k, mechanisms.GRADIENTS)
+        if contender:
+            card = contender.card(round(epsilon * MICRO) // k, mechanisms.GRADIENTS)
             training |= {"k": k, "card": card.data.hex(), "range": "0"}
         learner = sgd(part, reports, seed + i, **training)
         rows.append(
@@ -137,7 +123,7 @@ def _trained(
                 "d": part.dimension,
                 "epsilon": epsilon,
                 "k": learner.designs[0].k,
-                "mechanism": label,
+                "mechanism": contender.label if contender else _TERN,
                 "run": i,
                 "figure": figure_of(simulate(learner, seed + i)),
             }
@@ -150,7 +136,7 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     rows = _summaries(folds)
     for row in rows:
         optima = pick(tables["optima"], data=row["data"], model=row["model"])
-        row["optimum"] = float(np.mean([one["optimum"] for one in optima]))
+        row["optimum"] = float(np.mean([run["optimum"] for run in optima]))
     papers = [row for row in folds if row["mechanism"] != _TERN]
     best = winners(_summaries(papers), _BY, "mechanism", "figure")
     ranges = _ranges(folds)
@@ -168,9 +154,9 @@ def outcome(options: Options, tables: Tables) -> Outcome:
                 )
                 for row in best
             ),
-            f"tern's ranges, beside {_LIKE_TERN} on a range of 1, beyond two standard errors: "
-            f"better in {sum(row['verdict'] == 'better' for row in ranges)} of {len(ranges)} cases, "
-            f"worse in {sum(row['verdict'] == 'worse' for row in ranges)}",
+            f"tern's ranges, compared with {_LIKE_TERN} on a range of 1, are better beyond two standard errors in "
+            f"{len(pick(ranges, verdict='better'))} of {len(ranges)} cases, worse in "
+            f"{len(pick(ranges, verdict='worse'))}",
         ],
     )
 
@@ -184,15 +170,16 @@ def _larger(row: Row) -> bool:
 
 
 def _ranges(folds: Sequence[Row]) -> list[Row]:
-    """How much better tern is than its mechanism on a range of 1, fold by fold."""
+    """How much better tern is than its default mechanism on a range of 1, by paired folds."""
     rows = []
-    for group, own in grouped(folds, *_BY).items():
-        tern, plain = (
-            np.array([row["figure"] for row in pick(own, mechanism=name)]) for name in (_TERN, _LIKE_TERN)
+    for group in grouped(folds, *_BY).values():
+        automatic, fixed = (
+            np.array([row["figure"] for row in pick(group, mechanism=name)]) for name in (_TERN, _LIKE_TERN)
         )
-        mean, error = mean_and_error(((tern - plain) * (1 if _larger(own[0]) else -1)).tolist(), _SHARED)
-        verdict = "tied" if abs(mean) <= 2 * error or len(tern) < 2 else "better" if mean > 0 else "worse"
-        common = dict(zip(_BY, group, strict=True))
+        gains = (automatic - fixed) * (1 if _larger(group[0]) else -1)
+        mean, error = mean_and_error(gains.tolist(), _SHARED)
+        verdict = "tied" if abs(mean) <= 2 * error or len(gains) < 2 else "better" if mean > 0 else "worse"
+        common = {name: group[0][name] for name in _BY}
         rows.append({**common, "better_by": mean, "standard_error": error, "verdict": verdict})
     return rows
 
@@ -201,15 +188,14 @@ def _figure(rows: list[Row]) -> Figure:
     """A panel for each model of one data set."""
     panels = []
     for model in values_of(rows, "model"):
-        own = pick(rows, model=model)
-        curves = Curve.each(own, "mechanism", "epsilon", "figure")
-        first = own[0]
+        of_model = pick(rows, model=model)
+        first = of_model[0]
         panels.append(
             Panel(
                 f"{model} on {first['data']}: {first['reports']:,} reports, d = {first['d']}",
                 "epsilon of a client's report",
-                f"{WORDS[first['measure']]} on the fold held out",
-                curves,
+                f"{WORDS[first['measure']]} on the held-out fold",
+                Curve.each(of_model, "mechanism", "epsilon", "figure"),
                 lines={"without privacy": first["optimum"]},
             )
         )

@@ -1,10 +1,10 @@
-"""Frequencies of a table of numbers and categories: collecting as it is, beside other ways to spend epsilon.
+"""Frequencies of a table of numbers and categories: tern's collecting, compared with other ways to spend epsilon.
 
-Every client holds a line of the table. `collecting` is `tern collect` at its defaults. The others are laws of published
+Every client holds a line of the table. `collecting` is `tern collect` with its defaults. The other ways are published
 protocols in floats, whose counts are drawn at once: one random attribute by optimised unary encoding or by generalised
 randomised response (Wang et al., USENIX Security 2017), and every attribute at epsilon / d by the better of these two.
-The error is the mean squared error of a frequency, averaged over the categorical attributes. No estimate is clipped at
-0: all are unbiased.
+The error is the mean squared error of a frequency, averaged over the categorical attributes. Estimates are not clipped
+at 0, so they are unbiased.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -26,14 +27,10 @@ from ternhost.learn.base import Population
 from ternhost.learn.collect import Collect, load
 from ternhost.privacy.mechanisms.grr import frequency_variance
 
-SUMMARY = (
-    "squared error of estimated frequencies against epsilon, beside sampled unary encoding and a split budget"
-)
-
 _TABLE = "flights-table"
-_OWN = "collecting"
+_TERN = "collecting"
 
-# How many hold each category -> frequencies.
+# (how many clients hold each category, epsilon, generator) -> estimated frequencies
 Protocol = Callable[[Indices, float, np.random.Generator], Floats]
 
 
@@ -52,10 +49,10 @@ def _run(name: str, most: int, epsilon: float, seed: int) -> list[Row]:
     options = Collect.Options(dataset=name, epsilon=f"{epsilon:g}", clients=clients, seed=seed)
     collected = simulate(Collect(options, Population(clients=len(table.numeric)), table), seed)
     attributes = [entry for entry in collected.result([])["attributes"] if "frequencies" in entry]
-    held = [np.rint(clients * np.array(entry["true"])).astype(np.int64) for entry in attributes]
-    frequencies = {_OWN: [np.array(entry["frequencies"], np.float64) for entry in attributes]}
+    holders = [np.rint(clients * np.array(entry["true"])).astype(np.int64) for entry in attributes]
+    frequencies = {_TERN: [np.array(entry["frequencies"], np.float64) for entry in attributes]}
     d = len(table.numeric_names) + len(table.categories)
-    frequencies |= {name: way(held, d, epsilon, rng) for name, way in _WAYS.items()}
+    frequencies |= {name: way(holders, d, epsilon, rng) for name, way in _WAYS.items()}
     return [
         {
             "data": name,
@@ -64,44 +61,44 @@ def _run(name: str, most: int, epsilon: float, seed: int) -> list[Row]:
             "run": seed,
             "way": way,
             "attribute": entry["name"],
-            "categories": len(holders),
-            "squared_error": float(np.mean((share - holders / clients) ** 2)),
+            "categories": len(counts),
+            "squared_error": float(np.mean((estimate - counts / clients) ** 2)),
         }
-        for way, shares in frequencies.items()
-        for entry, holders, share in zip(attributes, held, shares, strict=True)
+        for way, estimates in frequencies.items()
+        for entry, counts, estimate in zip(attributes, holders, estimates, strict=True)
     ]
 
 
-def _unary(held: Indices, epsilon: float, rng: np.random.Generator) -> Floats:
-    n, q = held.sum(), 1 / (math.exp(epsilon) + 1)
-    bits = rng.binomial(held, 0.5) + rng.binomial(n - held, q)
-    shares: Floats = (bits / n - q) / (0.5 - q)
-    return shares
+def _unary(holders: Indices, epsilon: float, rng: np.random.Generator) -> Floats:
+    n, q = holders.sum(), 1 / (math.exp(epsilon) + 1)
+    bits = rng.binomial(holders, 0.5) + rng.binomial(n - holders, q)
+    frequencies: Floats = (bits / n - q) / (0.5 - q)
+    return frequencies
 
 
-def _response(held: Indices, epsilon: float, rng: np.random.Generator) -> Floats:
-    size, e = len(held), math.exp(epsilon)
+def _response(holders: Indices, epsilon: float, rng: np.random.Generator) -> Floats:
+    size, e = len(holders), math.exp(epsilon)
     q = 1 / (e + size - 1)
-    laws = np.full((size, size), q) + (e - 1) * q * np.eye(size)
-    reports = sum(rng.multinomial(n, law) for n, law in zip(held, laws, strict=True))
-    shares: Floats = (reports / held.sum() - q) / ((e - 1) * q)
-    return shares
+    probabilities = np.full((size, size), q) + (e - 1) * q * np.eye(size)
+    reports = sum(rng.multinomial(n, row) for n, row in zip(holders, probabilities, strict=True))
+    frequencies: Floats = (reports / holders.sum() - q) / ((e - 1) * q)
+    return frequencies
 
 
 def _sampled(
-    protocol: Protocol, held: list[Indices], d: int, epsilon: float, rng: np.random.Generator
+    protocol: Protocol, holders: list[Indices], d: int, epsilon: float, rng: np.random.Generator
 ) -> list[Floats]:
-    """One of the d attributes of each client, chosen at random."""
-    return [protocol(rng.binomial(own, 1 / d), epsilon, rng) for own in held]
+    """Each client reports one of its d attributes, chosen at random."""
+    return [protocol(rng.binomial(counts, 1 / d), epsilon, rng) for counts in holders]
 
 
-def _split(held: list[Indices], d: int, epsilon: float, rng: np.random.Generator) -> list[Floats]:
-    """All d attributes of each client, each at its share of epsilon."""
-    share = epsilon / d
-    unary_variance = 4 * math.exp(share) / math.expm1(share) ** 2
+def _split(holders: list[Indices], d: int, epsilon: float, rng: np.random.Generator) -> list[Floats]:
+    """Each client reports all d attributes, each at epsilon / d."""
+    part = epsilon / d
+    unary_variance = 4 * math.exp(part) / math.expm1(part) ** 2
     return [
-        (_response if frequency_variance(share, len(one)) < unary_variance else _unary)(one, share, rng)
-        for one in held
+        (_response if frequency_variance(part, len(counts)) < unary_variance else _unary)(counts, part, rng)
+        for counts in holders
     ]
 
 
@@ -115,28 +112,26 @@ _WAYS: dict[str, Callable[[list[Indices], int, float, np.random.Generator], list
 def outcome(options: Options, tables: Tables) -> Outcome:
     by_attribute = tables["runs"]
     means = [
-        {**own[0], "attribute": "all", "squared_error": float(np.mean([row["squared_error"] for row in own]))}
-        for own in grouped(by_attribute, "epsilon", "run", "way").values()
+        {**group[0], "attribute": "all", "squared_error": _mean_error(group)}
+        for group in grouped(by_attribute, "epsilon", "run", "way").values()
     ]
     rows = summaries(means, ("data", "epsilon"), "way", "squared_error")
     best = winners(rows, ("data", "epsilon"), "way", "squared_error")
-    ways, epsilons = values_of(rows, "way"), values_of(rows, "epsilon")
-    middle = 1.0 if 1.0 in epsilons else epsilons[0]
-    sizes = grouped(pick(by_attribute, epsilon=middle), "way", "categories")
-    up = "mean squared error of a frequency"
+    by_size = grouped(pick(by_attribute, epsilon=1.0), "way", "categories")
+    y_label = "mean squared error of a frequency"
     panels = [
         Panel(
             f"{rows[0]['data']}: {by_attribute[0]['clients']:,} clients",
             "epsilon of a client's report",
-            up,
+            y_label,
             Curve.each(rows, "way", "epsilon", "squared_error"),
             log_y=True,
         ),
         Panel(
-            f"Attribute by attribute, epsilon {middle:g}",
+            "Each attribute, epsilon 1",
             "categories of an attribute",
-            up,
-            [_by_size(way, sizes) for way in ways],
+            y_label,
+            [_by_size(way, by_size) for way in values_of(rows, "way")],
             log_x=True,
             log_y=True,
         ),
@@ -152,10 +147,10 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     )
 
 
-def _by_size(way: str, sizes: dict[tuple[object, ...], list[Row]]) -> Curve:
-    points = sorted(
-        (own[0]["categories"], float(np.mean([row["squared_error"] for row in own])))
-        for (name, _), own in sizes.items()
-        if name == way
-    )
+def _by_size(way: str, groups: dict[tuple[Any, ...], list[Row]]) -> Curve:
+    points = sorted((size, _mean_error(rows)) for (name, size), rows in groups.items() if name == way)
     return Curve(way, [size for size, _ in points], [error for _, error in points])
+
+
+def _mean_error(rows: list[Row]) -> float:
+    return float(np.mean([row["squared_error"] for row in rows]))

@@ -1,20 +1,21 @@
-"""HierA: its errors of means and regression beside other mechanisms, the effect of reusing reports, a report's cost.
+"""HierA: errors of means and regression, compared with other mechanisms; reuse of reports; the true cost of a report.
 
-Five ranges with budgets (5, 4, 3, 2, 1) e, from the lowest one up (Hao, Wu, Wan 2023). Beside it: Laplace noise at the
-budget of each value's own range, which keeps no epsilon at all, since the scale of the noise tells the range; PM and
-Harmony at the least of the budgets, and at what a report of HierA truly costs.
+HierA has five ranges with budgets (5, 4, 3, 2, 1) e, from the lowest one up (Hao, Wu, Wan 2023). It is compared with PM
+and Harmony at the least of the budgets and at the true cost of a report of HierA, and with Laplace noise at the budget
+of each value's own range. The latter keeps no epsilon, since the scale of the noise reveals the range.
 
-In training the paper takes the level from the attribute that a coordinate of the gradient belongs to, and the sign from
-the gradient, which may have any sign whatever the attribute. That costs more than level and sign of one value:
-`loss_by_attribute`. Devices certify a card for one value and take the level from the gradient itself (learn/hiera.py):
-the experiment compares that too, at its own cost.
+In training, the paper takes the level from an attribute and the sign from the coordinate of the gradient that belongs
+to it. Either may have any value, so a report costs more than level and sign of one value: `loss_by_attribute`. Devices
+certify a card for one value and take the level from the gradient itself (learn/hiera.py). The experiment includes that
+variant, at its own cost.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,18 +24,10 @@ from tern.card import Card
 from tern.fixed import ONE
 from ternhost.datasets import Fixed, Floats, Indices, synthetic
 from ternhost.experiments import baseline
-from ternhost.experiments.base import Options, Outcome, card_of, load
+from ternhost.experiments.base import Contender, Options, Outcome, load
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
-from ternhost.experiments.rounds import (
-    GROUPS,
-    collection,
-    figure_of,
-    group_of,
-    optimal_figures,
-    repeated,
-    simulate,
-)
+from ternhost.experiments.rounds import collection, figure_of, group_of, optimal_figures, repeated, simulate
 from ternhost.experiments.statistics import beyond_noise, grouped, pick, summaries, values_of
 from ternhost.learn import judging
 from ternhost.learn import levels as system
@@ -46,11 +39,10 @@ from ternhost.privacy import cards, certify
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.mechanisms import lhp
 
-SUMMARY = "HierA's errors beside Laplace, PM and Harmony at its least and at its true epsilon, and against mu"
-
 _BUDGETS = (5, 4, 3, 2, 1)
+_X_LABEL = "unit e of the budgets (5, 4, 3, 2, 1) e"
 _UNITS = (0.1, 0.2, 0.5, 1.0)
-_MOST = 20 * MICRO
+_MOST = 20 * MICRO  # epsilon of the other mechanisms
 _SHAPES: dict[str, dict[str, Any]] = {
     "uniform": {"shape": "uniform"},
     "Gaussian, mean -0.5": {"mean": -0.5},
@@ -58,7 +50,7 @@ _SHAPES: dict[str, dict[str, Any]] = {
     "Gaussian, mean 0.5": {"mean": 0.5},
     "power law": {"shape": "power"},
 }
-_RATES = (0.01, 0.03, 0.1, 0.3, 1.0)  # each trainer gets its best, constant or decaying
+_RATES = (0.01, 0.03, 0.1, 0.3, 1.0)  # of each trainer the best one counts, constant or decaying
 _LAPLACE, _ATTRIBUTE, _GRADIENT = "graded Laplace", "HierA", "HierA, level of the gradient"
 _LEAST, _TRUE = "the least epsilon", "the true epsilon"
 _OTHERS = ("pm", "harmony")
@@ -66,28 +58,28 @@ _TRAINERS = (_ATTRIBUTE, _LAPLACE, *(f"{name} at {at}" for at in (_LEAST, _TRUE)
 
 
 def levels(unit: float) -> Card:
-    """The card of the paper's five levels, with budgets in this unit."""
+    """The card of the paper's five levels, with budgets of 5 to 1 times this unit."""
     return cards.decode(lhp.card([round(budget * unit * MICRO) for budget in reversed(_BUDGETS)]))
 
 
 def loss_by_attribute(card: Card) -> float:
-    """The epsilon of a report whose level comes from one number and whose sign from another, both free."""
+    """The epsilon of a report whose level comes from one number and whose sign from another, independent one."""
     hierarchy = certify.hierarchy(card)
-    rows = [certify.at_knot(level_card, level) for level, level_card in enumerate(hierarchy.level_cards)]
+    by_level = [certify.at_knot(level_card, level) for level, level_card in enumerate(hierarchy.level_cards)]
     ratios = []
-    for reports, value_card in zip(zip(*rows, strict=True), hierarchy.value_cards, strict=True):
-        signs = [certify.distribution(value_card, end)[0] for end in (-ONE, ONE)]
-        ratios.append(Fraction(max(reports), min(reports)) * Fraction(max(signs), min(signs)))
+    for of_level, value_card in zip(zip(*by_level, strict=True), hierarchy.value_cards, strict=True):
+        of_sign = [certify.distribution(value_card, end)[0] for end in (-ONE, ONE)]
+        ratios.append(Fraction(max(of_level), min(of_level)) * Fraction(max(of_sign), min(of_sign)))
     return math.log(max(ratios))
 
 
-def _epsilons(card: Card, true: float) -> dict[str, int]:
-    """The epsilons (micro) of the other mechanisms."""
-    return {_LEAST: min(lhp.budgets_of(card)), _TRUE: min(round(true * MICRO), _MOST)}
+def _epsilons(card: Card, cost: float) -> dict[str, int]:
+    """The epsilons (micro) of the other mechanisms. cost: the true epsilon of a report of HierA."""
+    return {_LEAST: min(lhp.budgets_of(card)), _TRUE: min(round(cost * MICRO), _MOST)}
 
 
 def _options(card: Card) -> dict[str, Any]:
-    """The options for these levels."""
+    """The options of an algorithm for these levels."""
     return {"epsilon": str(card.epsilon / MICRO), "budgets": ",".join(map(str, _BUDGETS))}
 
 
@@ -101,7 +93,7 @@ def cells(options: Options) -> list[Cell]:
     units = _UNITS[1::2] if options.quick else _UNITS
     return [
         *Cell.each("means", _estimated, common, cost=8, unit=units, source=options.sets(*_SHAPES)),
-        *Cell.each("regression", _trained, training, unit=units, who=_TRAINERS),
+        *Cell.each("regression", _trained, training, unit=units, trainer=_TRAINERS),
         *Cell.each("regression", _on_devices, training, unit=units),
     ]
 
@@ -123,27 +115,28 @@ def _estimated(unit: float, source: str, clients: int, shares: Sequence[float], 
         errors = [mean - truth for mean in means]
         rows.extend({**common, "run": i, "bias": e, "absolute_error": abs(e)} for i, e in enumerate(errors))
 
-    collecting = collection(values[:, None], method=HIERA, **_options(card))
-    counts = [collected.counts[0][0] for collected in repeated(collecting, seeds)]
+    algorithm = collection(values[:, None], method=HIERA, **_options(card))
+    counts = [collected.counts[0][0] for collected in repeated(algorithm, seeds)]
     for mu in shares:
         pairs = zip(counts, seeds, strict=True)
         means = [float(system.combine([(card, reports)], mu, seed=seed)[0]) for reports, seed in pairs]
         add(f"HierA, mu {mu:g}", mu, card.epsilon / MICRO, means)
-    noisy = _graded(card, values / ONE)
-    add(_LAPLACE, None, None, [float(noisy(baseline.generator(seed)).mean()) for seed in seeds])
+    x = values / ONE
+    noisy = (_graded(card, x, x, baseline.generator(seed)) for seed in seeds)
+    add(_LAPLACE, None, None, [float(reports.mean()) for reports in noisy])
     for at, epsilon in _epsilons(card, card.epsilon / MICRO).items():
         for name in _OTHERS:
-            other = card_of(name, epsilon).data.hex()
-            collecting = collection(values[:, None], epsilon=f"{epsilon / MICRO:f}", card=other)
-            means = [one.result([])["attributes"][0]["mean"] for one in repeated(collecting, seeds)]
+            other = Contender(name).card(epsilon).data.hex()
+            algorithm = collection(values[:, None], epsilon=f"{epsilon / MICRO:f}", card=other)
+            results = (collected.result([]) for collected in repeated(algorithm, seeds))
+            means = [result["attributes"][0]["mean"] for result in results]
             add(f"{name} at {at}", None, epsilon / MICRO, means)
     return rows
 
 
-def _graded(card: Card, x: Floats, levels_of: Floats | None = None) -> Callable[[Any], Floats]:
-    """x with Laplace noise at the budget of its own range, or of that of `levels_of`."""
-    scales = 2 * MICRO / np.array(lhp.budgets_of(card))[_level(card, x if levels_of is None else levels_of)]
-    return lambda rng: x + rng.laplace(0, scales)
+def _graded(card: Card, x: Floats, attributes: Floats, rng: np.random.Generator) -> Floats:
+    """x with Laplace noise at the budgets of the ranges of their attributes."""
+    return x + rng.laplace(0, 2 * MICRO / np.array(lhp.budgets_of(card))[_level(card, attributes)])
 
 
 def _level(card: Card, x: Floats) -> Indices:
@@ -155,28 +148,29 @@ def _level(card: Card, x: Floats) -> Indices:
 # Training
 
 
-def _trained(unit: float, who: str, reports: int, seeds: range) -> list[Row]:
-    """Linear regression by mini-batches in floats; the best of some learning rates, by its mean error."""
+def _trained(unit: float, trainer: str, reports: int, seeds: range) -> list[Row]:
+    """Linear regression by mini-batches in floats, at the learning rate with the least mean error."""
     card, dataset = levels(unit), load("synthetic-linear")
-    true = loss_by_attribute(card)
-    epsilon = None if who == _LAPLACE else true
-    name, _, at = who.partition(" at ")
+    cost = loss_by_attribute(card)
+    epsilon = None if trainer == _LAPLACE else cost
+    name, _, at = trainer.partition(" at ")
     if at:
-        epsilon = _epsilons(card, true)[at] / MICRO
+        epsilon = _epsilons(card, cost)[at] / MICRO
         perturb = baseline.MECHANISMS["duchi" if name == "harmony" else name](epsilon)
     errors_by_rate: dict[tuple[float, bool], list[float]] = {}
-    for rate, decays in ((rate, decays) for rate in _RATES for decays in (False, True)):
-        run = baseline.Run("linear", true, reports, rate, decays, GROUPS)
+    for rate, decays in product(_RATES, (False, True)):
+        run = baseline.Run("linear", cost, reports, rate, decays)
         errors = []
         for seed in seeds:
             rng = baseline.generator(seed)
 
             def mean(x: Floats, y: Floats, weights: Floats, rng: np.random.Generator = rng) -> Floats:
                 chosen, values = baseline.gradients("linear", x, y, weights, 1, rng)
-                if who == _LAPLACE:
-                    noisy = _graded(card, values, np.take_along_axis(x, chosen, axis=1))(rng)
-                elif who == _ATTRIBUTE:
-                    noisy = _by_attribute(card, values, np.take_along_axis(x, chosen, axis=1), rng)
+                attributes = np.take_along_axis(x, chosen, axis=1)
+                if trainer == _LAPLACE:
+                    noisy = _graded(card, values, attributes, rng)
+                elif trainer == _ATTRIBUTE:
+                    noisy = _by_attribute(card, values, attributes, rng)
                 else:
                     noisy = perturb(values, rng)
                 return baseline.mean_of(chosen, noisy, x.shape)
@@ -185,12 +179,12 @@ def _trained(unit: float, who: str, reports: int, seeds: range) -> list[Row]:
             errors.append(judging.figures(dataset, MODELS["linear"], weights)["squared_error"])
         errors_by_rate[rate, decays] = errors
     best = min(errors_by_rate, key=lambda key: float(np.mean(errors_by_rate[key])))
-    common = {"unit": unit, "trainer": who, "epsilon": epsilon, "reports": reports, "rate": best[0]}
+    common = {"unit": unit, "trainer": trainer, "epsilon": epsilon, "reports": reports, "rate": best[0]}
     return [{**common, "run": i, "squared_error": error} for i, error in enumerate(errors_by_rate[best])]
 
 
 def _by_attribute(card: Card, values: Floats, attributes: Floats, rng: np.random.Generator) -> Floats:
-    """LHP's reports of values at the levels of their attributes, as they are."""
+    """LHP's reports of values at the levels of their attributes, without conversion."""
     level, level_cards = _level(card, attributes), certify.hierarchy(card).level_cards
     kept = np.array([level_card.threshold for level_card in level_cards]) / 2**30
     other = rng.integers(1, len(kept), level.shape)
@@ -201,7 +195,7 @@ def _by_attribute(card: Card, values: Floats, attributes: Floats, rng: np.random
 
 
 def _on_devices(unit: float, reports: int, seeds: range) -> list[Row]:
-    """HierA as devices run it: the level is that of the gradient."""
+    """HierA as devices run it, with the level of the gradient."""
     card, dataset = levels(unit), load("synthetic-linear")
     epsilon = card.epsilon / MICRO
     common = {"unit": unit, "trainer": _GRADIENT, "epsilon": epsilon, "reports": reports, "rate": None}
@@ -219,23 +213,26 @@ def _on_devices(unit: float, reports: int, seeds: range) -> list[Row]:
 def outcome(options: Options, tables: Tables) -> Outcome:
     rows = summaries(tables["means"], ("data", "unit"), "estimate", "absolute_error")
     for row in rows:
-        own = pick(tables["means"], data=row["data"], unit=row["unit"], estimate=row["estimate"])
-        row["bias"] = float(np.mean([one["bias"] for one in own]))
+        runs = pick(tables["means"], data=row["data"], unit=row["unit"], estimate=row["estimate"])
+        row["bias"] = float(np.mean([run["bias"] for run in runs]))
     regression = summaries(tables["regression"], ("unit",), "trainer", "squared_error")
     losses = [_losses(unit) for unit in values_of(rows, "unit")]
     reused = [row for row in rows if row["mu"] is not None]
     lines = [
         f"unit {row['unit']:g}: the paper states epsilon {row['epsilon_stated']:g}; a report costs "
-        f"{row['epsilon_true']:.3f}, in training by the level of the attribute {row['epsilon_by_attribute']:.3f}"
+        f"{row['epsilon_true']:.3f}, in training with the level of the attribute {row['epsilon_by_attribute']:.3f}"
         for row in losses
     ]
-    more = []
-    for own in grouped(tables["means"], "data", "unit").values():
-        none, every = (np.array([row["absolute_error"] for row in pick(own, mu=mu)]) for mu in (0.0, 1.0))
-        more.append((beyond_noise(every - none), beyond_noise(none - every)))
+    larger, smaller = [], []
+    for group in grouped(tables["means"], "data", "unit").values():
+        none, all_reports = (
+            np.array([row["absolute_error"] for row in pick(group, mu=mu)]) for mu in (0.0, 1.0)
+        )
+        larger.append(beyond_noise(all_reports - none))
+        smaller.append(beyond_noise(none - all_reports))
     lines.append(
-        f"reusing all reports (mu 1) had a larger error than reusing none (mu 0) beyond noise in "
-        f"{sum(worse for worse, _ in more)} of {len(more)} cases, a smaller one in {sum(less for _, less in more)}"
+        f"reusing all reports (mu 1) had a larger error than reusing none (mu 0) beyond noise in {sum(larger)} of "
+        f"{len(larger)} cases, a smaller one in {sum(smaller)}"
     )
     for row in regression:
         lines.append(
@@ -247,8 +244,8 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         {"budgets": _BUDGETS},
         {"hiera": rows, "losses": losses, "regression": regression},
         {
-            "hiera": draw([_against_epsilon(rows, name) for name in values_of(rows, "data")], 2),
-            "hiera-mu": draw([_against_mu(reused, name) for name in values_of(rows, "data")], 2),
+            "hiera": draw([_by_unit(rows, name) for name in values_of(rows, "data")], 2),
+            "hiera-mu": draw([_by_mu(reused, name) for name in values_of(rows, "data")], 2),
             "hiera-regression": draw([_regression_panel(regression, best)]),
         },
         lines,
@@ -261,28 +258,27 @@ def _losses(unit: float) -> Row:
     return {"unit": unit, **stated, "epsilon_by_attribute": loss_by_attribute(card)}
 
 
-def _against_epsilon(rows: list[Row], name: str) -> Panel:
-    own = [row for row in pick(rows, data=name) if row["mu"] in (None, 0, 1)]
-    curves = Curve.each(own, "estimate", "unit", "absolute_error")
+def _by_unit(rows: list[Row], name: str) -> Panel:
+    extremes = [row for row in pick(rows, data=name) if row["mu"] in (None, 0, 1)]
+    curves = Curve.each(extremes, "estimate", "unit", "absolute_error")
     title = f"Mean of 1 attribute: {name}"
-    return Panel(title, _ACROSS, "mean absolute error", curves, log_x=True, log_y=True)
+    return Panel(title, _X_LABEL, "mean absolute error", curves, log_x=True, log_y=True)
 
 
-_ACROSS = "unit e of the budgets (5, 4, 3, 2, 1) e"
-
-
-def _against_mu(rows: list[Row], name: str) -> Panel:
+def _by_mu(rows: list[Row], name: str) -> Panel:
     curves = [
         Curve.of(f"e = {unit:g}", pick(rows, data=name, unit=unit), "mu", "absolute_error")
         for unit in values_of(rows, "unit")
     ]
-    return Panel(f"HierA: {name}", "mu, share of reports reused", "mean absolute error", curves, log_y=True)
+    return Panel(
+        f"HierA: {name}", "mu, share of reports that are reused", "mean absolute error", curves, log_y=True
+    )
 
 
 def _regression_panel(rows: list[Row], best: float) -> Panel:
     return Panel(
         f"Linear regression by mini-batches, {rows[0]['reports']:,} reports",
-        _ACROSS,
+        _X_LABEL,
         "squared error on held-out records",
         Curve.each(rows, "trainer", "unit", "squared_error"),
         log_x=True,

@@ -1,6 +1,6 @@
-"""Protected inference: scores of clusters of noisy class probabilities against the true epsilon of a result.
+"""Protected inference: scores of clusters of noisy class probabilities by the true epsilon of a result.
 
-Each client classifies a record by a public softmax classifier, which was trained beforehand on the training records.
+Each client classifies a record with a public softmax classifier, trained beforehand on the training records.
 """
 
 from __future__ import annotations
@@ -15,21 +15,20 @@ from ternhost.learn.base import Population
 from ternhost.learn.infer import Infer
 from ternhost.learn.softmax import CALINSKI_HARABASZ, SILHOUETTE_SCORE
 
-SUMMARY = "cluster scores of protected inference results against the true epsilon"
-
 _SCORES = (SILHOUETTE_SCORE, CALINSKI_HARABASZ)
 
 
 def cells(options: Options) -> list[Cell]:
     epsilons = ("0.5", "2", "8") if options.quick else ("0.25", "0.5", "1", "2", "3", "4", "6", "8", "10")
-    common = {"name": options.dataset or "digits", "seeds": options.seeds(10, 2)}
-    softmax.load(str(common["name"]))  # raises where it cannot be loaded
+    name = options.dataset or "digits"
+    softmax.load(name)  # raises if it cannot be loaded
+    common = {"name": name, "seeds": options.seeds(10, 2)}
     return Cell.each("inference", _inferred, common, eval_type=_SCORES, eps=epsilons)
 
 
 def _inferred(name: str, eval_type: str, eps: str, seeds: range) -> list[Row]:
     options = Infer.Options(dataset=name, laplace_eval_eps=eps, eval_type=eval_type, seed=seeds[0])
-    results = [inferred.result([]) for inferred in repeated(Infer(options, Population()), seeds)]
+    results = [algorithm.result([]) for algorithm in repeated(Infer(options, Population()), seeds)]
     agreement, agreement_error = mean_and_error([result["agreement"] or 0.0 for result in results])
     return [
         {
@@ -46,26 +45,26 @@ def _inferred(name: str, eval_type: str, eps: str, seeds: range) -> list[Row]:
 
 def outcome(options: Options, tables: Tables) -> Outcome:
     rows = tables["inference"]
-    name = rows[0]["data"]
+    x_label = "true epsilon of a result (twice laplace_eval_eps)"
     panels = [
         Panel(
-            f"{eval_type}: {rows[0]['clients']:,} clients of {name}",
-            "true epsilon of a result (twice laplace_eval_eps)",
+            f"{eval_type}: {rows[0]['clients']:,} clients of {rows[0]['data']}",
+            x_label,
             "score",
-            [Curve.of("under noise", pick(rows, eval_type=eval_type), "epsilon_true", "score")],
+            [Curve.of("with noise", pick(rows, eval_type=eval_type), "epsilon_true", "score")],
             log_x=True,
             log_y=eval_type == CALINSKI_HARABASZ,
             lines={"without noise": pick(rows, eval_type=eval_type)[0]["score_without_noise"]},
         )
         for eval_type in _SCORES
     ]
-    first = pick(rows, eval_type=SILHOUETTE_SCORE)
+    silhouettes = pick(rows, eval_type=SILHOUETTE_SCORE)
     panels.append(
         Panel(
-            "Clients that keep the cluster of their noiseless result",
-            "true epsilon of a result (twice laplace_eval_eps)",
+            "Clients in the same cluster as without noise",
+            x_label,
             "share of clients",
-            [Curve.of("under noise", first, "epsilon_true", "agreement", "agreement_standard_error")],
+            [Curve.of("with noise", silhouettes, "epsilon_true", "agreement", "agreement_standard_error")],
             log_x=True,
         )
     )

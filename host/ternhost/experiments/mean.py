@@ -1,8 +1,8 @@
-"""Error of estimated means against epsilon: Gaussian attributes, and the features of a data set.
+"""Error of estimated means by epsilon: Gaussian attributes, and the features of a data set.
 
-The paper has 16 dimensions and Gaussians of means 0, 1/3, 2/3 and 1, cut at -1 and 1. Every client reports k of its d
-attributes (Algorithm 6 of Zhao et al. 2021). The error is the mean of the squared errors of the d means, over the runs.
-The optimal card has the least mean second moment for equally likely values.
+The paper has 16 dimensions and Gaussians of means 0, 1/3, 2/3 and 1, truncated to [-1, 1]. Every client reports k of
+its d attributes (Algorithm 6 of Zhao et al. 2021). The error is the squared error of a mean, averaged over the d means
+and the runs. The optimal card has the least mean second moment for equally likely values.
 """
 
 from __future__ import annotations
@@ -22,11 +22,9 @@ from ternhost.learn.designs import coordinates_by_rule
 from ternhost.privacy import mechanisms
 from ternhost.privacy.base import MICRO
 
-SUMMARY = "squared error of estimated means against epsilon, synthetic and real"
-
 _COMPARED = ("laplace", "duchi", "pm", "hm", "three-outputs", "pm-sub", "hm-tp", "rr3", "optimal")
 _D = 16
-_BESIDE = "duchi"
+_REFERENCE = "duchi"
 _REAL = "flights"
 _GAUSSIANS = {f"Gaussian, mean {mean:.2g}": mean for mean in (0.0, 1 / 3, 2 / 3, 1.0)}
 
@@ -35,7 +33,7 @@ _GAUSSIANS = {f"Gaussian, mean {mean:.2g}": mean for mean in (0.0, 1 / 3, 2 / 3,
 def _values(source: str, clients: int, seed: int) -> datasets.Fixed:
     if source in _GAUSSIANS:
         return synthetic.attributes(clients, _D, mean=_GAUSSIANS[source], seed=seed).numeric
-    return load(source).features[:clients, 1:]  # the constant is known
+    return load(source).features[:clients, 1:]  # without the constant
 
 
 def cells(options: Options) -> list[Cell]:
@@ -55,11 +53,11 @@ def _collected(source: str, clients: int, epsilon: float, contender: Contender, 
     values = _values(source, clients, seeds[0])
     k = coordinates_by_rule("wide", round(epsilon * MICRO), values.shape[1])
     card = contender.card(round(epsilon * MICRO) // k, mechanisms.VALUES)
-    collecting = collection(values, epsilon=f"{epsilon:g}", k=k, card=card.data.hex())
+    algorithm = collection(values, epsilon=f"{epsilon:g}", k=k, card=card.data.hex())
     common = {"data": source, "clients": len(values), "d": values.shape[1], "epsilon": epsilon, "k": k}
     return [
         {**common, "mechanism": contender.label, "run": i, "squared_error": squared_error(collected)}
-        for i, collected in enumerate(repeated(collecting, seeds))
+        for i, collected in enumerate(repeated(algorithm, seeds))
     ]
 
 
@@ -80,22 +78,21 @@ def outcome(options: Options, tables: Tables) -> Outcome:
 
 
 def _figure(rows: list[Row], relative: bool = False) -> Figure:
-    """The errors, a panel for each source; `relative` to Duchi's mechanism, where the curves lie apart."""
-    up = "mean squared error of a mean" + (f", over {_BESIDE}'s" if relative else "")
-    lines = {_BESIDE: 1.0} if relative else {}
+    """A panel of errors for each data set. relative: as ratios to the error of Duchi's mechanism."""
+    y_label = "mean squared error of a mean" + (f", relative to {_REFERENCE}" if relative else "")
+    lines = {_REFERENCE: 1.0} if relative else {}
     panels = []
     for source in values_of(rows, "data"):
         of_source = pick(rows, data=source)
-        unit = {row["epsilon"]: row["squared_error"] for row in pick(of_source, mechanism=_BESIDE)}
-        scaled = [
-            {
-                **row,
-                **{name: row[name] / unit[row["epsilon"]] for name in ("squared_error", "standard_error")},
-            }
-            for row in of_source
-            if row["mechanism"] != _BESIDE
-        ]
-        curves = Curve.each(scaled if relative else of_source, "mechanism", "epsilon", "squared_error")
         title = f"{source}: {of_source[0]['clients']:,} clients, d = {of_source[0]['d']}"
-        panels.append(Panel(title, "epsilon of a client's report", up, curves, log_y=True, lines=lines))
+        if relative:
+            units = {row["epsilon"]: row["squared_error"] for row in pick(of_source, mechanism=_REFERENCE)}
+            columns = ("squared_error", "standard_error")
+            of_source = [
+                {**row, **{column: row[column] / units[row["epsilon"]] for column in columns}}
+                for row in of_source
+                if row["mechanism"] != _REFERENCE
+            ]
+        curves = Curve.each(of_source, "mechanism", "epsilon", "squared_error")
+        panels.append(Panel(title, "epsilon of a client's report", y_label, curves, log_y=True, lines=lines))
     return draw(panels, 2 if len(panels) > 1 else 1)

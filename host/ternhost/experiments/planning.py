@@ -1,9 +1,7 @@
-"""How many devices a model needs: FedSGD on the simulated fleet, several times at each of a ladder of numbers of
-reports.
+"""How many devices a model needs: several runs of FedSGD on simulated fleets of increasing size.
 
-Every device reports once. It is `tern train` itself with its defaults, on the records of a data set, or on made-up ones
-of a dimension. So the curve says what a run gives, and its spread how much one run differs from the next; both depend
-on the data.
+Every device reports once. The training is that of `tern train` with its defaults, on the records of a data set or on
+synthetic ones. The curve shows the figure of a run and how much it varies between runs; both depend on the data.
 """
 
 from __future__ import annotations
@@ -28,14 +26,15 @@ from ternhost.reach.simulated.fleet import Simulated
 
 LADDER = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000)
 RUNS = 8
-MOST_OF_THE_WAY = 0.9  # from the answer that knows no features to the optimum
+MOST_OF_THE_WAY = 0.9  # from the answer that ignores the features to the optimum
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan: a data set, or `dimension` features of made-up records; the model and the epsilon of a report.
+    """What to simulate: a data set, or synthetic records of `dimension` features; the model and epsilon of a report.
 
-    model: None for the one that suits the data. goal: for the figure that judges the data set. Raises UsageError.
+    model: None for the one that suits the labels. goal: for the most telling figure of the data set. reports: numbers
+    of devices to try. runs: for each of them. Raises UsageError for an option that makes no sense.
     """
 
     epsilon: str
@@ -52,7 +51,9 @@ class Planned:
         parse_epsilon(self.epsilon)
         require(self.runs >= 2, "runs", "2 or more", self.runs)
         if self.dimension is not None and self.model == "softmax":
-            raise UsageError("made-up records have two classes", hint="name a --dataset for --model softmax")
+            raise UsageError(
+                "synthetic records have two classes", hint="name a --dataset for --model softmax"
+            )
         require(self.seed >= 0, "seed", "0 or more", self.seed)
         least = min(self.reports, default=0)
         require(least >= 1, "reports", "numbers of 1 or more", least)
@@ -60,7 +61,6 @@ class Planned:
         require(most <= Simulated.MOST, "reports", f"numbers of {Simulated.MOST:,} or less", f"{most:,}")
         if self.goal is not None:
             require(math.isfinite(self.goal), "goal", "a number", self.goal)
-        object.__setattr__(self, "reports", tuple(sorted(set(self.reports))))
 
 
 @lru_cache(maxsize=2)
@@ -79,20 +79,16 @@ def _learned(
 
 
 def plan(planned: Planned, progress: Callable[[str], None] = lambda message: None) -> dict[str, Any]:
-    """The curve of the figure against the number of devices, and how many are needed for what. Raises UsageError."""
+    """The figure of the model by number of devices, and how many devices reach which figure. Raises UsageError."""
     data = _data(planned.dataset, planned.dimension, planned.model)
-    model = planned.model or SUITED[data.task]
+    model, ladder = planned.model or SUITED[data.task], sorted(set(planned.reports))
+    common = {name: getattr(planned, name) for name in ("dataset", "dimension", "epsilon")}
     cells = Cell.each(
         "curve",
         _learned,
-        {
-            "dataset": planned.dataset,
-            "dimension": planned.dimension,
-            "model": model,
-            "epsilon": planned.epsilon,
-        },
+        {**common, "model": model},
         cost=lambda reports, **_: 10_000 + reports,
-        reports=planned.reports,
+        reports=ladder,
         seed=range(planned.seed, planned.seed + planned.runs),
     )
     rows = tables(cells, Kept(None, {}), progress, planned.workers)["curve"]
@@ -100,12 +96,12 @@ def plan(planned: Planned, progress: Callable[[str], None] = lambda message: Non
     baseline = judging.baselines(data, MODELS[model])[name]
     optimum = optimal_figures(data, model)[name]
     curve = []
-    for n in planned.reports:
+    for n in ladder:
         mean, error = mean_and_error([row["figure"] for row in rows if row["reports"] == n])
         half = half_interval(error, planned.runs)
         curve.append({"reports": n, "mean": mean, "low": mean - half, "high": mean + half})
     sign = 1 if judging.better(name, 1, 0) else -1
-    wanted = baseline + MOST_OF_THE_WAY * (optimum - baseline)
+    most_of_the_way = baseline + MOST_OF_THE_WAY * (optimum - baseline)
     return {
         "dataset": None if planned.dimension else planned.dataset,
         "d": data.dimension,
@@ -117,87 +113,86 @@ def plan(planned: Planned, progress: Callable[[str], None] = lambda message: Non
         "runs": planned.runs,
         "curve": curve,
         "beats_baseline": _needed(curve, baseline, sign, "low" if sign > 0 else "high"),
-        "most_of_the_way": reached(curve, wanted, sign),
+        "most_of_the_way": reached(curve, most_of_the_way, sign),
         "goal": None if planned.goal is None else reached(curve, planned.goal, sign),
     }
 
 
 def reached(curve: Sequence[Row], goal: float, sign: int) -> dict[str, Any]:
-    """How many reports the mean needs for a goal, with the bounds of its interval; None: more than were tried.
+    """How many reports the mean of the curve needs for a goal, and how many its better and its worse bound need.
 
-    sign: 1 where more of the figure is better, else -1.
+    sign: 1 if a larger figure is better, else -1. None stands for more reports than were tried.
     """
-    ends = ("high", "low") if sign > 0 else ("low", "high")
-    least, most = (_needed(curve, goal, sign, end) for end in ends)
+    bounds = ("high", "low") if sign > 0 else ("low", "high")
+    least, most = (_needed(curve, goal, sign, bound) for bound in bounds)
     return {"figure": goal, "reports": _needed(curve, goal, sign, "mean"), "least": least, "most": most}
 
 
-def _needed(curve: Sequence[Row], goal: float, sign: int, of: str) -> int | None:
-    """From how many reports on this end of the curve is as good as the goal, rounded up to two digits."""
+def _needed(curve: Sequence[Row], goal: float, sign: int, column: str) -> int | None:
+    """The number of reports from which on a column of the curve reaches the goal, rounded up to two digits."""
     first = curve[0]["reports"]
-    n = enough([row["reports"] for row in curve], [sign * (goal - row[of]) for row in curve])
+    n = enough([row["reports"] for row in curve], [sign * (goal - row[column]) for row in curve])
     if n is None or n <= first:
         return None if n is None else int(first)
     unit = int(10 ** max(0, math.floor(math.log10(n)) - 1))
     return math.ceil(n / unit - 1e-9) * unit
 
 
-def words(found: dict[str, Any]) -> list[str]:
-    """The plan in sentences."""
-    name, curve = found["measure"], found["curve"]
-    what, trivial = judging.WORDS[name], judging.TRIVIAL[name]
-    of = (
-        f"{found['dataset']} ({found['d']} features)"
-        if found["dataset"]
-        else f"made-up records of {found['d']} features (yours may need more devices, or fewer)"
+def words(result: dict[str, Any]) -> list[str]:
+    """The result of `plan` as lines of text."""
+    name, curve = result["measure"], result["curve"]
+    figure, trivial = judging.WORDS[name], judging.TRIVIAL[name]
+    data = (
+        f"{result['dataset']} ({result['d']} features)"
+        if result["dataset"]
+        else f"synthetic records of {result['d']} features (yours may need more devices, or fewer)"
     )
     lines = [
-        f"{found['model']} model of {of}, epsilon {found['epsilon']:g} a device, which reports once:",
-        f"  {'devices':>10}  {what}, mean of {found['runs']} runs and its 95 % interval",
+        f"{result['model']} model of {data}, epsilon {result['epsilon']:g} for each device, which reports once:",
+        f"  {'devices':>10}  {figure}, mean of {result['runs']} runs and its 95 % interval",
         *(
             f"  {row['reports']:>10,}  {row['mean']:.4f}   {row['low']:.4f} to {row['high']:.4f}"
             for row in curve
         ),
-        f"  {trivial} {found['baseline']:.4f}; without privacy {found['optimum']:.4f}",
+        f"  {trivial} {result['baseline']:.4f}; without privacy {result['optimum']:.4f}",
     ]
     first, last = curve[0]["reports"], curve[-1]["reports"]
-    if found["goal"]:
-        return [
-            *lines,
-            _answer(found["goal"], what, found["optimum"], judging.better(name, 1, 0), first, last),
-        ]
-    beats = found["beats_baseline"]
+    if goal := result["goal"]:
+        return [*lines, _answer(goal, figure, name, result["optimum"], first, last)]
     article = "" if trivial == "guessing" else "the "
-    lines.append(f"It beats {article}{trivial} by more than noise {_from(beats, first, last)}.")
-    way = found["most_of_the_way"]
-    far = (
-        f"{what} {way['figure']:.4f}, {100 * MOST_OF_THE_WAY:.0f} % of the way to the model without privacy,"
-    )
-    return [*lines, f"It reaches {far} {_from(way['reports'], first, last)}{_between(way, first, last)}."]
+    beats = _from(result["beats_baseline"], first, last)
+    way = result["most_of_the_way"]
+    percent = f"{100 * MOST_OF_THE_WAY:.0f} %"
+    return [
+        *lines,
+        f"It beats {article}{trivial} by more than noise {beats}.",
+        f"It reaches {figure} {way['figure']:.4f}, {percent} of the way to the model without privacy, "
+        f"{_from(way['reports'], first, last)}{_between(way, first, last)}.",
+    ]
 
 
-def _answer(goal: dict[str, Any], what: str, optimum: float, more: bool, first: int, last: int) -> str:
-    if (goal["figure"] > optimum) if more else (goal["figure"] < optimum):
+def _answer(goal: Row, figure: str, name: str, optimum: float, first: int, last: int) -> str:
+    if judging.better(name, goal["figure"], optimum):
         return (
-            f"No number of devices is known to give {what} {goal['figure']:g}: without privacy, and with all records, "
-            f"this model has {optimum:.4f}."
+            f"No number of devices is known to give {figure} {goal['figure']:g}: without privacy, "
+            f"and with all records, this model has {optimum:.4f}."
         )
     n = goal["reports"]
     if n is None:
-        return f"You need more than {last:,} devices for {what} {goal['figure']:g}."
-    many = f"at most {n:,}" if n <= first else f"about {n:,}"
-    return f"You need {many} devices for {what} {goal['figure']:g}{_between(goal, first, last)}."
+        return f"You need more than {last:,} devices for {figure} {goal['figure']:g}."
+    number = f"at most {n:,}" if n <= first else f"about {n:,}"
+    return f"You need {number} devices for {figure} {goal['figure']:g}{_between(goal, first, last)}."
 
 
 def _from(n: int | None, first: int, last: int) -> str:
     if n is None:
         return f"with more than {last:,} devices, if at all"
-    return f"with {n:,} devices or fewer" if n <= first else f"from about {n:,} devices on"
+    return f"with {n:,} devices or fewer" if n <= first else f"with about {n:,} devices or more"
 
 
-def _between(found: dict[str, Any], first: int, last: int) -> str:
-    least, most = found["least"], found["most"]
-    if found["reports"] is None or found["reports"] <= first:
+def _between(needed: Row, first: int, last: int) -> str:
+    """The bounds of `reached` in words; nothing if the first number is enough or the last is not."""
+    if needed["reports"] is None or needed["reports"] <= first:
         return ""
-    upper = f"more than {last:,}" if most is None else f"{most:,}"
-    return f" (between {least:,} and {upper}, as far as these runs tell)"
+    most = f"more than {last:,}" if needed["most"] is None else f"{needed['most']:,}"
+    return f" (between {needed['least']:,} and {most}, by the 95 % interval of the mean)"

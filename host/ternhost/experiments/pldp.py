@@ -1,10 +1,9 @@
-"""PLDP-FL: models by round for nine combinations of epsilon and tau, in each mode of choosing them, and against tau.
+"""PLDP-FL: models by round for nine combinations of epsilon and tau and for each mode of choosing them, and by tau.
 
-Shen et al. (2023) have clients choose an epsilon from one of three sets and a safe range tau from one of three, and
-report all of their d weights, each at that epsilon: what a client spends is d times it in every round that it takes
-part in, and is told as the user-level epsilon. The values in the sets are tern's choice. The modes are: all clients
-alike, each with an epsilon of its own, each with a tau of its own, or both; there, and against tau, a client reports
-one weight, which is what a device would do.
+In Shen et al. (2023), clients choose an epsilon from one of three sets and a safe range tau from one of three. They
+report all d weights, each at that epsilon, so a client spends d times its epsilon in each of its rounds; the sum is the
+user-level epsilon. The values in the sets are tern's choice. In the four modes, clients choose nothing, epsilon, tau or
+both. For the modes, and for the figures by tau, a client reports one weight, as a device does.
 """
 
 from __future__ import annotations
@@ -31,12 +30,10 @@ from ternhost.reach.driver import Cohorts
 from ternhost.reach.simulated.driver import SimulatedDriver
 from ternhost.run.costs import costs
 
-SUMMARY = "PLDP-FL for nine combinations of epsilon and tau, in its modes, by round and by tau"
-
 _MECHANISMS = ("pdpm", "duchi", "rr3")
 _RECORDS = 8  # of a client
-_ALL_WEIGHTS = ("pdpm", "duchi")  # compared where all weights are reported
-# Values that clients choose, a third of them each: the epsilon of one weight, and tau.
+_ALL_WEIGHTS = ("pdpm", "duchi")  # compared if clients report all weights
+# A third of the clients chooses each value of a set: the epsilon of one weight, and tau.
 _EPSILONS = {"eps1": (0.5, 0.75, 1.0), "eps2": (1.0, 2.0, 3.0), "eps3": (3.0, 4.0, 5.0)}
 _TAUS = {"tau1": (1 / 32, 1 / 16, 1 / 8), "tau2": (1 / 16, 1 / 8, 1 / 4), "tau3": (1 / 8, 1 / 4, 1 / 2)}
 
@@ -47,54 +44,57 @@ def cells(options: Options) -> list[Cell]:
     common = {
         "rounds": 10 if options.quick else 40,
         "records": records,
-        "clients": len(dataset.training) // records // 10 * 10,  # so that each takes part equally often
+        "clients": len(dataset.training) // records // 10 * 10,  # so that all take part equally often
         "share": 0.1,
         "batch": 4,
         "local_rate": 1,
         "k": 1,
     }
     taus = (0.0625, 0.25, 1.0) if options.quick else (0.015625, 0.03125, 0.0625, 0.125, 0.25, 0.5, 1.0)
-    compared = options.compared(*_MECHANISMS)
-    settings: list[tuple[str, dict[str, Any]]] = [("modes", {"choices": mode}) for mode in MODES]
     pairs = [("eps1", "tau1"), ("eps3", "tau3")] if options.quick else product(_EPSILONS, _TAUS)
-    settings += [("combinations", {"choices": _choices(*pair)}) for pair in pairs]
-    settings += [("taus", {"tau": tau, "epsilon": "8"}) for tau in taus]
+    settings: dict[str, list[dict[str, Any]]] = {
+        "modes": [{"choices": mode} for mode in MODES],
+        "combinations": [{"choices": _choices(*pair)} for pair in pairs],
+        "taus": [{"tau": tau, "epsilon": "8"} for tau in taus],
+    }
     return [
-        Cell(
+        cell
+        for table in settings
+        for cell in Cell.each(
             table,
             _trained,
-            {
-                "table": table,
-                "dataset": dataset.name, "label": label, "of": of, "chosen": {**common, **own}, "seed": seed,
-            },
+            {"table": table, "dataset": dataset.name},
+            training=[{**common, **setting} for setting in settings[table]],
+            contender=options.compared(*(_ALL_WEIGHTS if table == "combinations" else _MECHANISMS)).values(),
+            seed=options.seeds(5, 1),
         )
-        for table, own in settings
-        for label, of in (options.compared(*_ALL_WEIGHTS) if table == "combinations" else compared).items()
-        for seed in options.seeds(5, 1)
-    ]  # fmt: skip
+    ]
 
 
 def _choices(epsilons: str, taus: str) -> str:
-    """A combination as an option: a third of the clients each pair of values."""
+    """A combination as the option --choices: a third of the clients has each pair of values."""
     pairs = zip(_TAUS[taus], _EPSILONS[epsilons], strict=True)
     return ",".join(f"{tau:g}:{epsilon:g}:{1 / 3:.7f}" for tau, epsilon in pairs)
 
 
 class _AllWeights(FedAvg):
-    """Clients that report all weights, each at the epsilon chosen, as the paper has it: more than a device allows."""
+    """Clients that report all weights, each at the chosen epsilon, as in the paper. A device reports fewer."""
 
     def __init__(self, options: Any, population: Population, data: datasets.Dataset | None = None) -> None:
         super().__init__(options, population, data)
-        self.designs = [replace(own, k=self.d, epsilon=self.d * own.card.epsilon) for own in self.designs]
+        self.designs = [
+            replace(design, k=self.d, epsilon=self.d * design.card.epsilon) for design in self.designs
+        ]
 
 
 def _trained(
-    table: str, dataset: str, label: str, of: Contender, chosen: dict[str, Any], seed: int
+    table: str, dataset: str, training: dict[str, Any], contender: Contender, seed: int
 ) -> list[Row]:
-    options = {**chosen, "mechanism": of.name, "levels": of.levels, "mechanism_options": dict(of.options)}
-    choice = {"tau": chosen["tau"]} if table == "taus" else {"mode": chosen["choices"]}
-    learned = _train(load(dataset), seed, options, _AllWeights if table == "combinations" else FedAvg)
-    return [{**choice, "mechanism": label, "run": seed, **learned}]
+    mechanism = {"mechanism": contender.name, "levels": contender.levels}
+    options = {**training, **mechanism, "mechanism_options": dict(contender.options)}
+    setting = {"tau": training["tau"]} if table == "taus" else {"mode": training["choices"]}
+    result = _train(load(dataset), seed, options, _AllWeights if table == "combinations" else FedAvg)
+    return [{**setting, "mechanism": contender.label, "run": seed, **result}]
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
@@ -102,47 +102,53 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     names = {_choices(e, tau): f"{e}, {tau}" for e in _EPSILONS for tau in _TAUS}
     combined = [{**row, "mode": names[row["mode"]]} for row in tables["combinations"]]
     word = WORDS[measure(data)]
-    best = optimal_figures(data, "logistic")[measure(data)]
-    modes, nine, taus = (
-        _ends(tables["modes"], "mode"), _ends(combined, "mode"), _ends(tables["taus"], "tau")
-    )  # fmt: skip
-    rounds_of = {"rounds": _by_round(tables["modes"]), "combination-rounds": _by_round(combined)}
+    optimum = optimal_figures(data, "logistic")[measure(data)]
+    modes, combinations = _final(tables["modes"], "mode"), _final(combined, "mode")
+    taus = _final(tables["taus"], "tau")
+    mode_rounds, combination_rounds = _by_round(tables["modes"]), _by_round(combined)
     titles = {
-        row["mode"]: f"{row['mode']}: user-level epsilon {row['epsilon_user_level']:.0f}" for row in nine
+        row["mode"]: f"{row['mode']}: user-level epsilon {row['epsilon_user_level']:.0f}"
+        for row in combinations
     }
     lines = [
-        f"{row['mode']}, {row['mechanism']}: {word} {row['figure']:.4f} ({best:.4f} without privacy), "
-        f"at most epsilon {row['epsilon_user_level']:g} a client (user level)"
-        for row in (*nine, *modes)
+        f"{row['mode']}, {row['mechanism']}: {word} {row['figure']:.4f} ({optimum:.4f} without privacy), user-level "
+        f"epsilon of a client at most {row['epsilon_user_level']:g}"
+        for row in (*combinations, *modes)
     ]
     return Outcome(
         {"dataset": data.name, "epsilons": _EPSILONS, "taus": _TAUS, "weights": data.dimension},
-        {"pldp": modes, "combinations": nine, **rounds_of, "tau": taus},
         {
-            "pldp": draw(_round_panels(rounds_of["rounds"], _TITLES, word, best), 2),
-            "pldp-combinations": draw(_round_panels(rounds_of["combination-rounds"], titles, word, best), 3),
-            "pldp-tau": draw([_tau_panel(taus, word, best)]),
+            "pldp": modes,
+            "combinations": combinations,
+            "rounds": mode_rounds,
+            "combination-rounds": combination_rounds,
+            "tau": taus,
+        },
+        {
+            "pldp": draw(_round_panels(mode_rounds, _TITLES, word, optimum), 2),
+            "pldp-combinations": draw(_round_panels(combination_rounds, titles, word, optimum), 3),
+            "pldp-tau": draw([_tau_panel(taus, word, optimum)]),
         },
         lines,
     )
 
 
-def _ends(rows: Sequence[Row], by: str) -> list[Row]:
-    """The figures after the last round."""
-    ends = [{key: value for key, value in row.items() if key != "history"} for row in rows]
-    return summaries(ends, (by,), "mechanism", "figure", larger=lambda row: True)
+def _final(rows: Sequence[Row], by: str) -> list[Row]:
+    """Summaries of the figures after the last round."""
+    final = [{key: value for key, value in row.items() if key != "history"} for row in rows]
+    return summaries(final, (by,), "mechanism", "figure", larger=lambda row: True)
 
 
 def _by_round(rows: Sequence[Row]) -> list[Row]:
     return [
-        {"mode": mode, "mechanism": mechanism, "round": i + 1, "figure": float(value)}
-        for (mode, mechanism), own in grouped(rows, "mode", "mechanism").items()
-        for i, value in enumerate(np.mean([row["history"] for row in own], axis=0))
+        {"mode": mode, "mechanism": mechanism, "round": number, "figure": float(figure)}
+        for (mode, mechanism), runs in grouped(rows, "mode", "mechanism").items()
+        for number, figure in enumerate(np.mean([run["history"] for run in runs], axis=0), start=1)
     ]
 
 
-class _Watched(SimulatedDriver):
-    """Simulated clients that count the moves beyond their safe range."""
+class _CountingDriver(SimulatedDriver):
+    """Simulated clients that count how many moves of their weights exceed the safe range."""
 
     moves = clipped = 0
 
@@ -160,12 +166,12 @@ class _Watched(SimulatedDriver):
 
 
 def _train(
-    dataset: datasets.Dataset, seed: int, options: Mapping[str, Any], of: type[FedAvg] = FedAvg
+    dataset: datasets.Dataset, seed: int, options: Mapping[str, Any], algorithm: type[FedAvg] = FedAvg
 ) -> dict[str, Any]:
-    """The result of a run: its figure, also after every round, and the share of moves that were clipped."""
-    learner = of(FedAvg.Options(seed=seed, **options), Population(), dataset)
+    """The result of a run: its final figure, the figure after every round, and the share of moves that were clipped."""
+    learner = algorithm(FedAvg.Options(seed=seed, **options), Population(), dataset)
     assert learner.holdings is not None
-    clients = _Watched(learner.holdings, learner.clients, seed)
+    clients = _CountingDriver(learner.holdings, learner.clients, seed)
     history = [figure_of(learner) for _ in rounds(learner, clients)]
     return {
         "figure": history[-1],
@@ -177,29 +183,32 @@ def _train(
 
 
 _TITLES = {
-    "same": "the same tau and epsilon",
-    "epsilon": "each its own epsilon: 2, 8, 16",
-    "tau": "each its own tau: 1/8, 1/4, 1/2",
-    "both": "each its own tau and epsilon",
+    "same": "the same tau and epsilon for all",
+    "epsilon": "clients choose epsilon: 2, 8, 16",
+    "tau": "clients choose tau: 1/8, 1/4, 1/2",
+    "both": "clients choose tau and epsilon",
 }
 
 
-def _round_panels(rows: list[Row], titles: Mapping[str, str], word: str, best: float) -> list[Panel]:
-    panels = []
-    for mode in values_of(rows, "mode"):
-        own = pick(rows, mode=mode)
-        curves = Curve.each(own, "mechanism", "round", "figure")
-        up = f"{word} on held-out records"
-        panels.append(Panel(titles[mode], "round", up, curves, lines={"without privacy": best}))
-    return panels
+def _round_panels(rows: list[Row], titles: Mapping[str, str], word: str, optimum: float) -> list[Panel]:
+    return [
+        Panel(
+            titles[mode],
+            "round",
+            f"{word} on held-out records",
+            Curve.each(pick(rows, mode=mode), "mechanism", "round", "figure"),
+            lines={"without privacy": optimum},
+        )
+        for mode in values_of(rows, "mode")
+    ]
 
 
-def _tau_panel(rows: list[Row], word: str, best: float) -> Panel:
+def _tau_panel(rows: list[Row], word: str, optimum: float) -> Panel:
     return Panel(
-        "Safe range: too small clips the moves, too large adds noise (epsilon 8)",
+        "Safe range: a small one clips moves, a large one adds noise (epsilon 8)",
         "tau, in units of a weight",
         f"{word} on held-out records",
         Curve.each(rows, "mechanism", "tau", "figure"),
         log_x=True,
-        lines={"without privacy": best},
+        lines={"without privacy": optimum},
     )

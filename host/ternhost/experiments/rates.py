@@ -1,8 +1,8 @@
-"""Which learning rate is best: the rate that follows from the noise of a run, and parts and multiples of it.
+"""Which learning rate is best: the automatic one, which follows from the noise of a run, and multiples of it.
 
-It justifies the constant of the automatic rate (optimisers.py) by the loss at rates from a quarter of it to four times
-it, over the best of them, on every bundled set and at every usual epsilon, in 100 rounds. One constant serves all sets
-of a model.
+The experiment justifies the constant of the automatic rate (optimisers.py), which is the same for all data sets of a
+model. It compares the loss at rates from a quarter of the automatic one to four times it with the loss at the best of
+them, on every bundled data set at four values of epsilon, in 100 rounds.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ from ternhost.experiments.rounds import learned
 from ternhost.experiments.statistics import averaged, grouped, pick, values_of
 from ternhost.learn.optimisers import OPTIMISERS, Averaging, Noise
 
-SUMMARY = "the loss against the learning rate, in units of the automatic one, on every bundled set"
-
 _FACTORS = tuple(round(2 ** (i / 2), 3) for i in range(-4, 5))
-_MEAN = "mean of all sets"
+_MEAN = "mean of all data sets"
 
 
 def cells(options: Options) -> list[Cell]:
@@ -39,8 +37,8 @@ def cells(options: Options) -> list[Cell]:
 
 
 @contextmanager
-def _at(factor: float) -> Iterator[str]:
-    """The name of an optimiser whose automatic rate, in every round, is so many times the default's."""
+def _scaled(factor: float) -> Iterator[str]:
+    """Registers an optimiser whose automatic rate is this multiple of the default's; yields its name."""
 
     class Scaled(Averaging):
         @staticmethod
@@ -55,7 +53,7 @@ def _at(factor: float) -> Iterator[str]:
 def _trained(name: str, epsilon: float, factor: float, reports: int, seeds: range) -> list[Row]:
     dataset = load(name)
     model, loss = trained_by(dataset)
-    with _at(factor) as optimiser:
+    with _scaled(factor) as optimiser:
         training = {"model": model, "epsilon": f"{epsilon:g}", "optimiser": optimiser}
         losses = [learner.figures()[loss] for learner in learned(dataset, reports, seeds, **training)]
     return [
@@ -73,15 +71,15 @@ def _trained(name: str, epsilon: float, factor: float, reports: int, seeds: rang
 
 def outcome(options: Options, tables: Tables) -> Outcome:
     rows = tables["losses"]
-    for own in grouped(rows, "data", "epsilon").values():
-        best = min(row["loss"] for row in own)
-        for row in own:
+    for group in grouped(rows, "data", "epsilon").values():
+        best = min(row["loss"] for row in group)
+        for row in group:
             row["over_best"] = row["loss"] / best
             row["over_best_error"] = row["standard_error"] / best
     summary = []
-    for (model, factor), own in grouped(rows, "model", "factor").items():
-        ratios = [float(row["over_best"]) for row in own]
-        worst = max(own, key=lambda row: float(row["over_best"]))
+    for (model, factor), group in grouped(rows, "model", "factor").items():
+        ratios = [float(row["over_best"]) for row in group]
+        worst = max(group, key=lambda row: float(row["over_best"]))
         summary.append(
             {
                 "model": model,
@@ -97,8 +95,8 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         {"rates": rows, "summary": summary},
         {"rates": draw([_panel(pick(rows, epsilon=epsilon)) for epsilon in values_of(rows, "epsilon")], 2)},
         [
-            f"{row['model']}, {row['factor']:.3g} times the automatic rate: more loss than the best rate of each set "
-            f"by {row['median_over_best'] - 1:.1%} in the median, {row['mean_over_best'] - 1:.1%} on average, "
+            f"{row['model']}, {row['factor']:.3g} times the automatic rate: the loss exceeds that of the best rate by "
+            f"{row['median_over_best'] - 1:.1%} in the median, {row['mean_over_best'] - 1:.1%} on average, "
             f"{row['worst_over_best'] - 1:.1%} at worst ({row['worst_on']})"
             for row in summary
         ],
@@ -112,8 +110,8 @@ def _panel(rows: list[Row]) -> Panel:
     curves.append(Curve(_MEAN, factors, means, everywhere=True))
     return Panel(
         f"epsilon {rows[0]['epsilon']:g}, {rows[0]['reports']:,} reports",
-        "learning rate, over the automatic one",
-        "held-out loss, over that of the best rate",
+        "learning rate, relative to the automatic one",
+        "held-out loss, relative to that of the best rate",
         curves,
         log_x=True,
     )

@@ -1,10 +1,10 @@
-"""How many reports tern needs for a loss that the papers' LDP-FedSGD reaches with more.
+"""How many reports tern needs for the loss that the papers' LDP-FedSGD reaches.
 
-The papers' learner is that of baseline.py: floats, a range of 1, the paper's rule for k. As it is described it has a
-learning rate of 1 / sqrt(t) (Wang et al., ICDE 2019) and 100 groups; it is given the best of four mechanisms. A second
-one is tuned as nobody can tune in practice: at each number of reports it has the best of these mechanisms, two sizes of
-groups and ten rates, constant or falling, by the held-out loss itself. Each run takes the setting that was best in the
-other runs, so that luck is not taken for merit. tern's learner trains as it does by default.
+The papers' learner is that of baseline.py: floats, a range of 1, the paper's rule for k. The first version is as
+described, with a learning rate of 1 / sqrt(t) (Wang et al., ICDE 2019) and 100 groups, and the best of four mechanisms.
+The second is tuned on the held-out loss itself, which nobody can do in practice: at each number of reports it has the
+best of these mechanisms, two numbers of groups and five learning rates, constant or decaying. Each run uses the setting
+that is best in the other runs, so that luck does not count. tern's learner trains with its defaults.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ from ternhost.learn import judging
 from ternhost.learn.judging import LOG_LOSS, SQUARED_ERROR, WORDS
 from ternhost.learn.parameters import MODELS, SUITED
 
-SUMMARY = "reports that tern needs for the loss of the papers' float LDP-FedSGD"
-
 _SETS = (DATASET, "synthetic-logistic", "synthetic-linear")
 _RATES = (0.03, 0.1, 0.3, 1.0, 3.0)
 _ROUNDS = (25, 100)
@@ -46,14 +44,14 @@ def cells(options: Options) -> list[Cell]:
     counts = (1000, 4000, 16_000) if options.quick else (1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
     common = {"seeds": options.seeds(16, 2)}
     choices: dict[str, Any] = {"name": options.sets(*_SETS), "epsilon": epsilons, "reports": counts}
+
+    def cost(reports: int, **_: object) -> float:
+        return 2 + reports / 2e4
+
     return [
         *Cell.each("losses", _by_tern, common, **choices),
-        *Cell.each("losses", _by_papers, common, _cost, **choices, mechanism=baseline.MECHANISMS),
+        *Cell.each("losses", _by_papers, common, cost, **choices, mechanism=baseline.MECHANISMS),
     ]
-
-
-def _cost(reports: int, **_: object) -> float:
-    return 2 + reports / 2e4
 
 
 def _by_tern(name: str, epsilon: float, reports: int, seeds: range) -> list[Row]:
@@ -87,35 +85,32 @@ def _row(name: str, epsilon: float, reports: int, learner: str, run: int, loss: 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
     rows: list[Row] = []
-    for (name, epsilon, reports), own in grouped(tables["losses"], "data", "epsilon", "reports").items():
-        papers = [row for row in own if row["learner"] != _TERN]
-        described = _best([row for row in papers if row["learner"].endswith(_DESCRIBED)])
-        tern = "", [row["loss"] for row in pick(own, learner=_TERN)]
+    for (name, epsilon, reports), runs in grouped(tables["losses"], "data", "epsilon", "reports").items():
+        papers = [run for run in runs if run["learner"] != _TERN]
+        described = _best([run for run in papers if run["learner"].endswith(_DESCRIBED)])
+        tern = "", [run["loss"] for run in pick(runs, learner=_TERN)]
         for learner, (setting, losses) in ((_TERN, tern), (_PAPERS, described), (_TUNED, _best(papers))):
-            group = {"data": name, "epsilon": epsilon, "reports": reports, "learner": learner}
-            rows.append({**group, "setting": setting, **averaged("loss", losses)})
-    table = [
-        _needed(own, learner)
-        for own in grouped(rows, "data", "epsilon").values()
-        for learner in (_PAPERS, _TUNED)
-    ]
+            common = {"data": name, "epsilon": epsilon, "reports": reports, "learner": learner}
+            rows.append({**common, "setting": setting, **averaged("loss", losses)})
+    groups = grouped(rows, "data", "epsilon").values()
+    table = [_needed(group, learner) for group in groups for learner in (_PAPERS, _TUNED)]
     return Outcome(
         {"rates": _RATES, "rounds": _ROUNDS},
         {"reports-needed": table, "losses": rows},
-        {"reports-needed": draw([_panel(own) for own in grouped(rows, "data", "epsilon").values()], 2)},
+        {"reports-needed": draw([_panel(group) for group in groups], 2)},
         [
-            f"{row['data']}, epsilon {row['epsilon']:g}: the loss {row['loss']:.4f} that {row['learner']} reaches "
-            f"with {row['papers_reports']:,} reports ({row['setting']}) takes tern {_words(row)}"
+            f"{row['data']}, epsilon {row['epsilon']:g}: {row['learner']} ({row['setting']}) reaches a loss of "
+            f"{row['loss']:.4f} with {row['papers_reports']:,} reports; tern needs {_words(row)}"
             for row in table
         ],
     )
 
 
 def _best(rows: Sequence[Row]) -> tuple[str, list[float]]:
-    """The loss of each run under the setting that is best in all others, and the setting that is so most often."""
+    """The setting that is chosen most often, and the loss of each run in the setting that is best in the other runs."""
     settings = grouped(rows, "learner")
-    by_run = (sorted(own, key=itemgetter("run")) for own in settings.values())
-    losses = np.array([[row["loss"] for row in own] for own in by_run])
+    by_run = (sorted(group, key=itemgetter("run")) for group in settings.values())
+    losses = np.array([[row["loss"] for row in group] for group in by_run])
     runs = losses.shape[1]
     others = (losses.sum(axis=1, keepdims=True) - losses) if runs > 1 else losses
     chosen = others.argmin(axis=0).tolist()
@@ -132,34 +127,30 @@ def _words(row: Row) -> str:
 
 
 def _needed(rows: Sequence[Row], papers: str) -> Row:
-    """How many of tern's reports give the loss of the papers' learner with the most reports, and the 95 % interval
-    that follows from both losses' errors."""
-    last = pick(rows, learner=papers)[-1]
-    own = pick(rows, learner=_TERN)
-    counts = [row["reports"] for row in own]
-    needed_by_sign = []
-    for sign in (0, -1, 1):
-        short = [
-            row["loss"]
-            + sign * half_interval(np.hypot(row["standard_error"], last["standard_error"]), row["runs"])
-            - last["loss"]
-            for row in own
-        ]
-        reports = enough(counts, short)
-        needed_by_sign.append(None if reports is None else round(reports))
-    middle, low, high = needed_by_sign
+    """How many reports tern needs for the loss of the papers' learner with the most reports, and the 95 % interval from
+    the standard errors of both."""
+    target = pick(rows, learner=papers)[-1]
+    tern = pick(rows, learner=_TERN)
+    counts = [row["reports"] for row in tern]
+    gaps = np.array([row["loss"] - target["loss"] for row in tern])
+    errors = [np.hypot(row["standard_error"], target["standard_error"]) for row in tern]
+    halves = np.array([half_interval(error, target["runs"]) for error in errors])
+    middle, low, high = (
+        None if (reports := enough(counts, short.tolist())) is None else round(reports)
+        for short in (gaps, gaps - halves, gaps + halves)
+    )
     needed = {"tern_reports": middle, "low": low, "high": high, "at_most": middle == counts[0]}
-    common = {name: last[name] for name in ("data", "epsilon", "learner", "loss", "setting", "runs")}
-    return {**common, "papers_reports": last["reports"], **needed}
+    common = {name: target[name] for name in ("data", "epsilon", "learner", "loss", "setting", "runs")}
+    return {**common, "papers_reports": target["reports"], **needed}
 
 
 def _panel(rows: Sequence[Row]) -> Panel:
-    first, last = rows[0], pick(rows, learner=_PAPERS)[-1]
-    dataset = load(first["data"])
+    target = pick(rows, learner=_PAPERS)[-1]
+    dataset = load(target["data"])
     model, loss = trained_by(dataset)
     return Panel(
-        f"{model} on {first['data']}, epsilon {first['epsilon']:g}",
-        "reports, one a device",
+        f"{model} on {target['data']}, epsilon {target['epsilon']:g}",
+        "reports, one from each device",
         f"{WORDS[loss]} on held-out records",
         [
             Curve.of(learner, pick(rows, learner=learner), "reports", "loss")
@@ -168,7 +159,7 @@ def _panel(rows: Sequence[Row]) -> Panel:
         log_x=True,
         log_y=True,
         lines={
-            f"LDP-FedSGD with {last['reports']:,} reports": last["loss"],
+            f"LDP-FedSGD with {target['reports']:,} reports": target["loss"],
             "without privacy": optimal_figures(dataset, model)[loss],
         },
     )

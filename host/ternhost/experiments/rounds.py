@@ -1,4 +1,4 @@
-"""An algorithm on simulated clients, in memory: the loop of a run without its store, schedule and interruptions."""
+"""Algorithms on simulated clients, in memory: the loop of a run without store, schedule and interruptions."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from ternhost.reach.simulated.driver import SimulatedDriver
 
 A = TypeVar("A", bound=Learner)
 
-GROUPS = 100  # rounds of a run that learns from single reports
+GROUPS = 100  # of clients: rounds of a run in which each client reports once
 
 
 def fleet_of(algorithm: Learner, seed: int) -> SimulatedDriver:
-    """The simulated clients of an algorithm with known holdings; `seed` is that of their draws."""
+    """The simulated clients of an algorithm that knows their records. seed: of their random draws."""
     assert algorithm.holdings is not None
     return SimulatedDriver(algorithm.holdings, algorithm.clients, seed, individual=algorithm.individual)
 
 
 def rounds(algorithm: Learner, driver: SimulatedDriver) -> Iterator[RoundResult]:
-    """Run rounds until the algorithm is done; yields each result after the algorithm has learned from it."""
+    """Run rounds until the algorithm is done; yields each result once the algorithm has learned from it."""
     number = 0
     while not algorithm.done:
         number = driver.next_round(number + 1)
         driver.open(number, algorithm.cohorts(driver.devices))
         result = driver.collect(number)
-        assert result is not None  # nobody stops it
+        assert result is not None  # only a stopped driver returns None
         algorithm.learn(result, driver.devices)
         yield result
 
@@ -53,41 +53,39 @@ def group_of(reports: int) -> int:
 
 
 def repeated(algorithm: A, seeds: Iterable[int]) -> Iterator[A]:
-    """The algorithm after all its rounds, started again for each of these seeds: the same clients, other draws."""
-    begun = algorithm.state()
+    """The algorithm after all its rounds, restarted for each of these seeds: the same clients with other draws."""
+    initial = algorithm.state()
     for seed in seeds:
-        algorithm.restore(begun)
+        algorithm.restore(initial)
         yield simulate(algorithm, seed)
 
 
 def figure_of(learner: Learning) -> float:
-    """The main figure of a learner's model (`judging.measure`), on the held-out records."""
+    """The most telling figure of a learner's model (`judging.measure`), on the held-out records."""
     return next(iter(learner.figures().values()))
 
 
 def optimal_figures(dataset: Dataset, model: str) -> dict[str, float]:
-    """The figures of the optimum of a model without privacy."""
-    of = MODELS[model]
-    return judging.figures(dataset, of, optimum(of, dataset, TrainingPlan.regularisation))
+    """The figures of the optimal model without privacy."""
+    weights = optimum(MODELS[model], dataset, TrainingPlan.regularisation)
+    return judging.figures(dataset, MODELS[model], weights)
 
 
 def sgd(dataset: Dataset, reports: int, seed: int, **options: Any) -> FedSGD:
-    """FedSGD with these options, for so many clients of a data set, in GROUPS groups (`group` 0: tern's choice)."""
+    """FedSGD with these options and one report of each client, by default in GROUPS groups (group=0: tern's choice)."""
     training = FedSGD.Options(reports=reports, seed=seed, **{"group": group_of(reports), **options})
     return FedSGD(training, Population(clients=reports), dataset)
 
 
 def learned(dataset: Dataset, reports: int, seeds: Iterable[int], **options: Any) -> Iterator[FedSGD]:
-    """`sgd` after all its rounds, once for each of these seeds, which also draw the groups."""
+    """`sgd` after all its rounds, for each of these seeds, which also determine the groups."""
     return (simulate(sgd(dataset, reports, seed, **options), seed) for seed in seeds)
 
 
 def collection(values: Fixed, **options: Any) -> Collect:
-    """Collecting the means of values (clients x d, Q1.14), with these options."""
-    names = tuple(f"x{i}" for i in range(values.shape[1]))
-    return Collect(
-        Collect.Options(**options), Population(clients=len(values)), Table("values", names, values)
-    )
+    """An algorithm that collects the means of values (clients x d, Q1.14), with these options."""
+    table = Table("values", tuple(f"x{i}" for i in range(values.shape[1])), values)
+    return Collect(Collect.Options(**options), Population(clients=len(values)), table)
 
 
 def squared_error(collected: Collect) -> float:

@@ -1,7 +1,7 @@
-"""Worst-case variance against epsilon: of every mechanism as stated and of its card, and which one is least where.
+"""Worst-case variance by epsilon of every mechanism: as stated in the papers, and of its card.
 
-Tables I and II of Zhao et al. (2021) say which of two mechanisms has the smaller worst-case variance on which side of
-an epsilon; these crossings are solved for here.
+Tables I and II of Zhao et al. (2021) state at which epsilons the worst-case variances of two mechanisms cross; here the
+equations are solved.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.mechanisms import lower_bound, parse_epsilon, shipped
 
 _BOUND = "lower bound, any mechanism"
-SUMMARY = "worst-case variance of every mechanism against epsilon, and the crossings of Tables I and II"
-
-# Tables I and II; the crossing is between these epsilons.
+# Two mechanisms of Tables I and II, and an interval of epsilon that contains their crossing.
 CROSSINGS = (
     ("pm", "duchi", 1, 1.6),
     ("duchi", "laplace", 2, 3),
@@ -46,7 +44,7 @@ def _stated(name: str, epsilon: float) -> float:
 
 
 def _drawn(options: Options, epsilons: Sequence[float]) -> dict[str, Contender]:
-    """The curves by label; a quick look leaves out those whose cards would have to be searched for."""
+    """The mechanisms by label. The quick version leaves out those whose cards would have to be searched for."""
     curves: dict[str, Contender] = {}
     for name, mechanism in mechanisms.REGISTRY.items():
         if not (mechanism.worst_variance or mechanism.drawn or name in mechanisms.added()):
@@ -61,19 +59,15 @@ def _drawn(options: Options, epsilons: Sequence[float]) -> dict[str, Contender]:
     return curves
 
 
-def of_card(of: Contender, epsilon: str) -> float:
+def of_card(contender: Contender, epsilon: str) -> float:
     """The worst-case variance of a mechanism's card: exact, from its integers."""
-    return float(certify.moments(of.card(parse_epsilon(epsilon))).worst_variance()[0])
-
-
-def _grid(options: Options) -> list[float]:
-    return [1.0, 2.0] if options.quick else [0.25 * i for i in range(2, 25)]
+    return float(certify.moments(contender.card(parse_epsilon(epsilon))).worst_variance()[0])
 
 
 def cells(options: Options) -> list[Cell]:
     if options.dataset is not None:
         raise UsageError("the experiment 'variance' uses no data set", hint="leave --dataset out")
-    epsilons = _grid(options)
+    epsilons = [1.0, 2.0] if options.quick else [0.25 * i for i in range(2, 25)]
     drawn = _drawn(options, epsilons)
     steps = lower_bound.STEPS // 2 if options.quick else lower_bound.STEPS
     bounds = [
@@ -82,9 +76,9 @@ def cells(options: Options) -> list[Cell]:
         if (2 * epsilon).is_integer()
     ]
     return bounds + [
-        Cell("variance", _measured, {"epsilon": epsilon, "label": label, "of": of}, cost=0.2)
+        Cell("variance", _measured, {"epsilon": epsilon, "label": label, "contender": contender}, cost=0.2)
         for epsilon in epsilons
-        for label, of in drawn.items()
+        for label, contender in drawn.items()
     ]
 
 
@@ -93,49 +87,49 @@ def _bounded(epsilon: float, steps: int) -> list[Row]:
     return [{"epsilon": epsilon, "mechanism": _BOUND, "card": None, "stated": bound}]
 
 
-def _measured(epsilon: float, label: str, of: Contender) -> list[Row]:
-    formula = mechanisms.REGISTRY.named(of.name).worst_variance
-    card, stated = of_card(of, str(epsilon)), formula and formula(epsilon)
+def _measured(epsilon: float, label: str, contender: Contender) -> list[Row]:
+    formula = mechanisms.REGISTRY.named(contender.name).worst_variance
+    card, stated = of_card(contender, str(epsilon)), formula and formula(epsilon)
     return [{"epsilon": epsilon, "mechanism": label, "card": card, "stated": stated}]
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
     rows = sorted(tables["variance"], key=lambda row: float(row["epsilon"]))
-    names = [name for name in values_of(rows, "mechanism") if name != _BOUND]
     crossings = [
         {"first": first, "second": second, "epsilon": crossing(first, second, low, high)}
         for first, second, low, high in CROSSINGS
     ]
     lines = [f"{row['first']} and {row['second']} cross at epsilon {row['epsilon']:.6f}" for row in crossings]
     for bound in pick(rows, mechanism=_BOUND):
-        own = [row for row in pick(rows, epsilon=bound["epsilon"]) if row["card"]]
-        best = min(own, key=lambda row: float(row["card"]))
+        certified = [row for row in pick(rows, epsilon=bound["epsilon"]) if row["card"]]
+        best = min(certified, key=lambda row: float(row["card"]))
         lines.append(
-            f"epsilon {bound['epsilon']:g}: least is {best['mechanism']} with {best['card']:.5g}; "
-            f"none is below {bound['stated']:.5g}"
+            f"epsilon {bound['epsilon']:g}: {best['mechanism']} has the least variance, {best['card']:.5g}; "
+            f"no mechanism has less than {bound['stated']:.5g}"
         )
     return Outcome(
-        {"epsilons": _grid(options)},
+        {"epsilons": values_of(rows, "epsilon")},
         {"variance": rows, "crossings": crossings},
-        {"variance": _figure(rows, names)},
+        {"variance": _figure(rows)},
         lines,
     )
 
 
-def _figure(rows: list[Row], names: list[str]) -> Figure:
+def _figure(rows: list[Row]) -> Figure:
     bound = {row["epsilon"]: row["stated"] for row in pick(rows, mechanism=_BOUND)}
-    absolute, relative = [], []
-    for name in names:
-        own = pick(rows, mechanism=name)
-        absolute.append(Curve.of(name, own, "epsilon", "card"))
-        ratios = [row["card"] / bound[row["epsilon"]] for row in own if row["epsilon"] in bound]
-        relative.append(Curve(name, list(bound), ratios))
-    absolute.append(Curve(_BOUND, list(bound), list(bound.values()), everywhere=True))
+    absolute = [Curve(_BOUND, list(bound), list(bound.values()), everywhere=True)]
+    relative = []
+    for name in values_of(rows, "mechanism"):
+        if name != _BOUND:
+            of_name = pick(rows, mechanism=name)
+            absolute.append(Curve.of(name, of_name, "epsilon", "card"))
+            ratios = [row["card"] / bound[row["epsilon"]] for row in of_name if row["epsilon"] in bound]
+            relative.append(Curve(name, list(bound), ratios))
     variance = "variance of a report of x in [-1, 1]"
     return draw(
         [
             Panel("Worst-case variance of one report", "epsilon", variance, absolute, log_y=True),
-            Panel("The same, over the lower bound", "epsilon", "ratio", relative, log_y=True),
-            Panel("The same, close up", "epsilon", "ratio", relative, limits=(0.99, 1.5)),
+            Panel("The same, relative to the lower bound", "epsilon", "ratio", relative, log_y=True),
+            Panel("The same, enlarged", "epsilon", "ratio", relative, limits=(0.99, 1.5)),
         ]
     )
