@@ -134,7 +134,7 @@ def test_a_card_is_a_design_or_bytes_or_a_file(tmp_path):
     assert small(mechanism="pm", mechanism_options={"window": "best"})["mechanism"] == "pm"
     with pytest.raises(ternhost.UsageError, match="no mechanism 'none'"):
         ternhost.design("none", 1)
-    with pytest.raises(ternhost.UsageError, match="--card and --mechanism say the same"):
+    with pytest.raises(ternhost.UsageError, match="--card and --mechanism exclude each other"):
         small(card=design, mechanism="pm")
 
 
