@@ -57,9 +57,10 @@ class Option:
         form: dict[str, Any] = {"type": self.type, "metavar": self.metavar, "choices": self.values or None}
         if self.type is bool:
             form = {"action": argparse.BooleanOptionalAction}
-        parser.add_argument(flag(self.name), help=self._help(), default=None, **form)
+        parser.add_argument(flag(self.name), help=self.help_text(), default=None, **form)
 
-    def _help(self) -> str:
+    def help_text(self) -> str:
+        """The help with the default, for argparse."""
         shown = self.shown
         if shown is None and self.default is not None:
             shown = f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
@@ -103,10 +104,8 @@ def flag(name: str) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser, *classes: Any, leave_out: Iterable[str] = ()) -> None:
-    """Add the options of these dataclasses under their headings, each name once, except those in `leave_out`.
-
-    The parser gets no defaults, so that `given` can tell which options the command line names.
-    """
+    """Add the options of these dataclasses under their headings, each name once, except those in `leave_out`. The
+    parser gets no defaults, so that `given` can tell which options the command line names."""
     groups = {group.title: group for group in parser._action_groups}
     done = set(leave_out)
     for cls in classes:
