@@ -184,7 +184,7 @@ def test_an_option_of_another_algorithm_is_refused(tmp_path, monkeypatch, capsys
             "--optimiser belongs to fedsgd and hiera",
         ),
         (["train", "--mechanism", "duchi", "--window", "best"], "duchi has no option --window"),
-        (["train", "--algorithm", "hiera", "--window", "best"], "--window is of a mechanism"),
+        (["train", "--algorithm", "hiera", "--window", "best"], "--window is an option of a mechanism"),
         (["train", "--dimension", "3"], "--dimension is for devices with records of their own"),
         (["train", "--dimension", "3", "--dataset", "iris"], "--dimension and --dataset exclude each other"),
         (

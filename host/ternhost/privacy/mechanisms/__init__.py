@@ -115,9 +115,10 @@ def options_given(args: argparse.Namespace, name: str) -> dict[str, Any]:
     return values
 
 
-def options_named(args: argparse.Namespace) -> list[str]:
-    """The options of `add_options` that the command line gives, as they are written there: "--window"."""
-    return [flag(option) for option in _given(args)]
+def options_named(args: argparse.Namespace, *others: str) -> list[str]:
+    """The options of `add_options`, and those of `others`, that the command line gives, as flags: "--window"."""
+    given = [*_given(args), *(name for name in others if getattr(args, name) is not None)]
+    return [flag(name) for name in given]
 
 
 def _given(args: argparse.Namespace) -> dict[str, str]:
