@@ -10,20 +10,19 @@ from ternhost.command import add_command, add_option
 
 _BOARDS = 8
 _REPORTS = 20_000
-_EPSILON = "2"
 
 
 def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "demo",
-        f"train a model on {_REPORTS:,} real flights through {_BOARDS} emulated boards at epsilon {_EPSILON}",
+        f"train a model on {_REPORTS:,} real flights with {_BOARDS} emulated boards, and write a report",
         "tern demo",
         run,
     )
     add_option(parser, "--boards N", "number of emulated boards", _BOARDS)
     add_option(parser, "--reports R", "number of reports, one per client", _REPORTS)
-    add_option(parser, "--epsilon E", "epsilon of a report", _EPSILON)
+    add_option(parser, "--epsilon E", "epsilon of a report", "2")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -30,7 +30,7 @@ def add_parser(subparsers: Any) -> None:
     add_option(what, "--dataset D", f"{like} (default: synthetic-logistic)")
     add_option(what, "--dimension N", "synthetic records of N features, the constant included", type=int)
     add_option(parser, "--epsilon E", "epsilon of all that a device reports", "2")
-    add_option(parser, "--model", "model to train (default: the one for the data)", choices=tuple(MODELS))
+    add_option(parser, "--model", "model to train (default: suited to the data)", choices=tuple(MODELS))
     add_option(parser, "--goal X", "wanted accuracy, AUC or mean squared error", type=float)
     numbers = f"numbers of devices to try, as N,N,... (default: {LADDER[0]} to {LADDER[-1]})"
     add_option(parser, "--reports LIST", numbers)

@@ -22,19 +22,19 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "relay",
-        "put boards on USB onto a broker, as if they had Wi-Fi, until Ctrl-C",
+        "connect boards on USB to a broker, as if they had Wi-Fi, until Ctrl-C",
         """tern relay a0 --broker my-broker
         tern broker config my-broker --relay desk --boards 20-29
         tern relay a0,a1 --broker my-broker/sites/desk""",
         _run,
     )
     parser.add_argument("ports", metavar="PORT[,PORT...]", help=devices.NAMES)
-    place = (
-        "folder of the broker ('tern broker config'), or of a site with its boards' passwords (--relay SITE)"
-    )
+    place = "directory of the broker, or of a site, from 'tern broker config' (for a site, with --relay SITE)"
     add_option(parser, "--broker DIR", place, required=True)
     add_option(
-        parser, "--store FILE", "with the boards' keys (default: DIR/boards.json, or the broker's store)"
+        parser,
+        "--store FILE",
+        "file with the devices' keys (default: DIR/boards.json, or the broker's store)",
     )
 
 

@@ -85,7 +85,7 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "scale",
-        "find the scale of the features of a program's sensor, from public recordings",
+        "compute the ranges of a sensor's features from public recordings, as SCALE of a program",
         "tern scale recordings.csv --times 8192 --length",
         _run,
     )
@@ -93,11 +93,11 @@ def add_parser(subparsers: Any) -> None:
         "file",
         type=Path,
         metavar="FILE.csv",
-        help="a sample in each line: one to three columns of numbers; an empty line ends a recording",
+        help="one sample per line, in one to three columns of numbers; an empty line ends a recording",
     )
-    add_option(parser, "--window N", "samples", 128)
-    add_option(parser, "--hop N", "samples between windows (default: half a window)", type=int)
-    add_option(parser, "--length", "also features of the vector's length")
+    add_option(parser, "--window N", "samples in a window", 128)
+    add_option(parser, "--hop N", "samples from window to window (default: half a window)", type=int)
+    add_option(parser, "--length", "also compute features of the vector's length")
     add_option(parser, "--times X", "factor from the file's unit to the sensor's integers", 1.0)
 
 
