@@ -129,7 +129,7 @@ def read_program(path: str | Path) -> bytes:
         ast.parse(data)
     except (SyntaxError, ValueError) as error:
         raise UsageError(
-            f"{path} is no Python: {error}", hint="name the program with --main FILE.py"
+            f"{path} is not a Python program: {error}", hint="name the program with --main FILE.py"
         ) from error
     return data
 

@@ -90,7 +90,7 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "device",
-        "identify boards; read or write their records; make, list, renew and revoke the keys of devices",
+        "identify boards; read or write their records; make, list, rotate and revoke the keys of devices",
         "tern device info a0",
     )
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)

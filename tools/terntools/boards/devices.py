@@ -42,7 +42,7 @@ _USB = {
 }
 _SHORT = {"a": "/dev/ttyACM", "u": "/dev/ttyUSB", "c": "COM"}
 _BANNER = re.compile(rb"MicroPython (\S+) on [^;]*; ([^\r\n]+)\r?\n")
-NAMES = "auto (the only board), a0 (/dev/ttyACM0), u0 (/dev/ttyUSB0), c0 (COM0), id:SERIAL, a path, or socket://HOST:PORT"
+NAMES = "auto (the only board), a0 (/dev/ttyACM0), u0 (/dev/ttyUSB0), c0 (COM0), id:SERIAL, a path or a socket:// URL"
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def member_of(args: argparse.Namespace) -> Member:
         raise UsageError(
             f"--own-records and {'--classes' if args.count is None else '--count'} are at odds: the board is given no "
             "records",
-            hint="how many there are, and what their labels are, is for its program (tern.recorder)",
+            hint="leave it out: the board's program decides on its records (tern.recorder)",
         )
     if args.own_records:
         rows = np.zeros((1, 2), np.int16)  # they are elsewhere: storage.md, "samples/"

@@ -41,7 +41,7 @@ def add_parser(subparsers: Any) -> None:
 def _run(args: argparse.Namespace) -> int:
     ports = [port.strip() for port in args.ports.split(",")]
     if not all(ports) or len(set(ports)) < len(ports):
-        raise UsageError(f"{args.ports!r} names no ports, or one twice", hint="such as a0,a1")
+        raise UsageError(f"PORT must be different ports, not {args.ports!r}", hint="such as a0,a1")
     path = host_file(args.broker)
     access = Access.load(path)
     passwords = passwords_of(path.parent, access, args.store)

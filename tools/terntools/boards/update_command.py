@@ -172,11 +172,14 @@ class _Update:
                 self.asleep = [device for device in known if device in self._asleep]
             if not self.devices:
                 raise DeviceError(
-                    "no board of this store is there" + " except boards that sleep" * bool(known),
+                    "no board of this store is connected" + " except boards that sleep" * bool(known),
                     hint="see 'tern device list'",
                 )
             if not access and self.devices != there:
-                raise UsageError(f"the board on {self._args.port} is device {(*there, 'of nobody')[0]}")
+                board = f"device {there[0]}" if there else "no device yet"
+                raise UsageError(
+                    f"the board on {self._args.port} is {board}", hint="name that device, or all"
+                )
             self.check(self.devices)
             if self._args.machine:
                 self._store.save_state({_MACHINE % device: self._args.machine for device in self.devices})

@@ -239,17 +239,16 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "hil",
-        "run the board tests on all boards of a hardware map at once (exit code 0: all passed, 1: a test failed, "
-        "2: a board is missing or timed out)",
+        "run the board tests on all boards of a hardware map at once",
         "tern hil --hardware-map boards.yaml\ntern hil --hardware-map boards.yaml --board pico-1 --json",
         _run,
     )
-    add_option(
-        parser, "--hardware-map FILE", "the boards, as a hardware map of Zephyr's twister", required=True
-    )
+    codes = "Exit code: 0 if all tests passed, 1 if one failed, 2 if a board is missing or timed out."
+    parser.description = f"{parser.description}\n{codes}"
+    add_option(parser, "--hardware-map FILE", "a hardware map of Zephyr's twister", required=True)
     add_option(parser, "--board ID...", "run on this board only")
     add_option(parser, "--tests PATH...", "tests to run (default: those of tern)", type=Path)
-    add_option(parser, "--timeout S", "most seconds for a board", TIMEOUT)
+    add_option(parser, "--timeout S", "time limit of a board in seconds", TIMEOUT)
     add_option(parser, "--sessions DIR", "write the report to a folder in DIR", "sessions")
 
 
