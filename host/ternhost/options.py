@@ -45,7 +45,7 @@ class Option:
         try:
             return self.type(text)
         except ValueError:
-            wanted = _KINDS.get(self.type) or self.metavar or "something else"
+            wanted = _KINDS.get(self.type) or self.metavar or "another value"
             raise UsageError(f"{flag(self.name)} must be {wanted}, not {text!r}") from None
 
     def is_default(self, value: Any) -> bool:

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from ternhost.watch.metrics import Metrics
 
 NAME = "name of the run and of its directory in runs (default: the time)"
-METRICS = (
-    "serve metrics for Prometheus on this loopback port; 'tern watch' writes a dashboard and alert rules"
-)
+METRICS = "serve metrics for Prometheus on this loopback port ('tern watch' writes a dashboard and alerts)"
 
 
 @dataclass(frozen=True)
@@ -147,10 +145,10 @@ def run(args: argparse.Namespace) -> int:
     if figures is not None:
         watcher = watcher.also(figures.update)
     try:
-        with begun(args, watcher) as going:
+        with begun(args, watcher) as active_run:
             if figures is not None:
-                figures.add_store(going.files.store, going.files.name)
-            result = going.run()
+                figures.add_store(active_run.files.store, active_run.files.name)
+            result = active_run.run()
         if not args.no_report:
             printer.say("drawing the report")
             result |= results.draw(result)

@@ -53,10 +53,7 @@ def add_parser(subparsers: Any) -> None:
     add_option(fleet, "--broker DIR", "the same as --fleet mqtt:DIR")
     add_option(fleet, "--name NAME", running.NAME)
     add_option(fleet, "--store FILE", "file with keys, rounds, reports and models (default: the fleet's own)")
-    text = (
-        "begin a new model instead of continuing that of the store, which keeps its keys, rounds and models"
-    )
-    add_option(fleet, "--new-model", text)
+    add_option(fleet, "--new-model", "begin a new model; the store keeps its keys, rounds and earlier models")
     add_option(parser, "--metrics PORT", running.METRICS, type=int)
     text = "show the fleet in Home Assistant, through a broker made by 'tern broker config --home-assistant'"
     add_option(parser, "--home-assistant", text)
@@ -81,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     for other in (metrics, home):
         if other is not None:
             watcher = watcher.also(other.update)
-    going = serve(
+    served = serve(
         options,
         store=args.store,
         name=args.name,
@@ -90,19 +87,19 @@ def run(args: argparse.Namespace) -> int:
         named=running.named(args).keys() - _OF_EACH_START,
     )
     if metrics is not None:
-        metrics.add_store(going.files.store, going.files.name)
+        metrics.add_store(served.files.store, served.files.name)
     previous = {
-        number: signal.signal(number, lambda *_: going.stop()) for number in (signal.SIGINT, signal.SIGTERM)
+        number: signal.signal(number, lambda *_: served.stop()) for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
-        with going, _shown(args, going.directory), shown(home, going, watcher.warn):
-            result = going.run()
+        with served, _shown(args, served.directory), shown(home, served, watcher.warn):
+            result = served.run()
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
     result["event"] = "result"
-    if not going.algorithm.done:
-        print_result(result, "\n".join(going.algorithm.summary(result)), args.json)
+    if not served.algorithm.done:
+        print_result(result, "\n".join(served.algorithm.summary(result)), args.json)
         return OK
     if not args.no_report:
         result |= results.draw(result)
@@ -116,16 +113,16 @@ def _shown(args: argparse.Namespace, run: Path) -> contextlib.AbstractContextMan
 
 
 def _print_json() -> Callable[[Status], None]:
-    printed = -_PROGRESS_EVERY
+    progress_at = -_PROGRESS_EVERY  # time of the last printed progress of a round
 
     def show(status: Status) -> None:
-        nonlocal printed
+        nonlocal progress_at
         if status.event != PROGRESS:
-            printed = -_PROGRESS_EVERY
-        elif time.monotonic() - printed < _PROGRESS_EVERY:
+            progress_at = -_PROGRESS_EVERY
+        elif time.monotonic() - progress_at < _PROGRESS_EVERY:
             return
         else:
-            printed = time.monotonic()
+            progress_at = time.monotonic()
         print(json.dumps(asdict(status)), flush=True)
 
     return show
