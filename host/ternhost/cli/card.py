@@ -228,8 +228,8 @@ def _shuffled_words(what: str, account: Shuffled) -> str:
         + (", no better than the local one." if account.epsilon > 0.999 * account.local else ".")
     )
     lines.append(
-        "This holds only behind a shuffler that hides who sent what. tern's transport has none, and its reports are\n"
-        f"authenticated: a report to tern's host costs its sender the local {account.local:g}."
+        "This holds only behind a shuffler that hides who sent what. tern's transport has none, and its authenticated\n"
+        f"reports are not anonymous: to tern's host a report costs its sender the local {account.local:g}."
     )
     return "\n".join(lines)
 
