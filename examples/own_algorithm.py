@@ -34,7 +34,7 @@ class Options(Mechanised, Budgeted):
     width: float = option(0.1, "of the interval, which ends the run", group=GROUP, metavar="W")
     group: int = option(100, "clients asked in a round", group=GROUP, metavar="G")
     most: int = option(100, "rounds at most", group=GROUP, metavar="N")
-    seed: int = option(1, "deals the records", group=GROUP, metavar="S")
+    seed: int = option(1, "seed that assigns records to clients", group=GROUP, metavar="S")
 
     def __post_init__(self) -> None:
         super().__post_init__()

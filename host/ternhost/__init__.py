@@ -5,7 +5,7 @@
     result = ternhost.train(fleet="simulated:20000", reports=20_000, epsilon=2)
     result.figures["accuracy"], result.weights, result.history
 
-Nothing is imported before it is used, so that `import ternhost` costs nothing.
+Each part is imported when it is first used, so that `import ternhost` is fast.
 """
 
 from __future__ import annotations
@@ -38,19 +38,14 @@ __all__ = [
     "train",
 ]
 
-_ELSEWHERE = {
-    "DeviceModel": "ternhost.run.device_model",
-    "Status": "ternhost.run.status",
-    "Store": "ternhost.store.store",
-}
-
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    value = getattr(importlib.import_module(_ELSEWHERE.get(name, "ternhost.api")), name)
+    module = "ternhost.store.store" if name == "Store" else "ternhost.api"
+    value = getattr(importlib.import_module(module), name)
     globals()[name] = value
     return value
 

@@ -1,4 +1,4 @@
-"""The public Python API: runs from beginning to end, their results, and cards. `ternhost` exports it."""
+"""The public Python API, which `ternhost` exports: runs from beginning to end, their results, and cards."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _LOG = logging.getLogger("ternhost")
-# Numbers that algorithms find at the end, beside those of every round.
+# Figures that exist only at the end of a run.
 _AT_THE_END = ("mean_squared_error", "score", "score_without_noise", "agreement")
 
 OnStatus = Callable[[Status], None]
@@ -40,17 +40,15 @@ Card = str | Path | bytes | Design
 
 
 class Result(Mapping[str, Any]):
-    """The result of a run: a mapping of its result.json, with the most wanted parts as attributes."""
+    """The result of a run: a mapping with the content of its result.json, and the most used parts as attributes."""
 
     def __init__(self, result: Mapping[str, Any]) -> None:
         self._result = dict(result)
 
     @classmethod
     def load(cls, run: str | Path, directory: str | Path = places.RUNS) -> Result:
-        """The result of a run that has finished: its name in `directory`, or its own directory, or its result.json.
-
-        Raises UsageError where there is none, StorageError where it cannot be read.
-        """
+        """Load the result of a finished run. run: its name in `directory`, its own directory, or its result.json.
+        Raises UsageError if there is no such result, StorageError if it cannot be read."""
         return cls(results.load(run, Path(directory)))
 
     def __getitem__(self, name: str) -> Any:
@@ -75,12 +73,12 @@ class Result(Mapping[str, Any]):
 
     @property
     def directory(self) -> Path:
-        """The run's directory, with result.json."""
+        """The run's directory, which contains result.json."""
         return Path(self["directory"])
 
     @property
     def figures(self) -> dict[str, float]:
-        """The figures by name, such as `accuracy`, `accuracy_baseline` and `accuracy_optimum`."""
+        """Figures by name, such as `accuracy`, `accuracy_baseline` and `accuracy_optimum`."""
         figures = places.figures_of(self["history"][-1] if self["history"] else None)
         for measure in self.get("measures", ()):
             figures |= {
@@ -90,8 +88,8 @@ class Result(Mapping[str, Any]):
 
     @property
     def weights(self) -> npt.NDArray[np.float64] | None:
-        """The model: weights in the order of `result["features"]`, of softmax regression a row for each of
-        `result["labels"]`; None where the run learnt none."""
+        """The model's weights in the order of `result["features"]`, shape (features,). Softmax regression has a row for
+        each of `result["labels"]`: shape (labels, features). None if the run learned no model."""
         if "weights" not in self:
             return None
         weights = np.array(self["weights"], np.float64)
@@ -99,29 +97,28 @@ class Result(Mapping[str, Any]):
 
     @property
     def device_model(self) -> DeviceModel | None:
-        """The model as devices have it, with their predictions; None where the run learnt none."""
+        """The model as devices use it, with the predictions that they make. None if the run learned no model."""
         return DeviceModel.of_result(self) if "weights" in self else None
 
     @property
     def history(self) -> pd.DataFrame:
-        """A row a round: its number, how it ended, asked, reports, refusals, and its figures. Wants pandas."""
+        """A row for each round: `round`, `ended` (how), `asked`, `reports`, `refusals`, figures, ... Needs pandas."""
         return _frame(self["history"])
 
     @property
     def attributes(self) -> pd.DataFrame:
-        """A row for each attribute that was collected: name, mean, low, high, reports, and `true` where it is known.
-
-        A categorical attribute has a row for each category: name, category, frequency, low, high. Wants pandas.
-        """
+        """A row for each collected attribute: `name`, `mean`, its 95 % interval `low` to `high`, `reports`, and `true`,
+        the true mean, if it is known. A categorical attribute has a row for each `category`, with its `frequency`
+        instead of a mean. Needs pandas."""
         return _frame([row for entry in self.get("attributes", []) for row in _rows(entry)])
 
     @property
     def missing(self) -> str | None:
-        """How many reports are missing, and why; None where all came."""
+        """How many reports are missing, and why. None if all arrived."""
         return results.missing_words(self)
 
     def report(self) -> Path:
-        """Write report.html and its pictures into the run's directory; returns its path. Raises StorageError."""
+        """Write report.html and its pictures into the run's directory, and return its path. Raises StorageError."""
         return Path(results.draw(self)["report"])
 
 
@@ -160,30 +157,52 @@ def train(
     on_status: OnStatus | None = None,
     **options: Any,
 ) -> Result:
-    """Train a model on a fleet under local differential privacy: `tern train`.
+    """Train a model on a fleet under local differential privacy, as `tern train` does.
 
-    algorithm: fedsgd, fedavg, hiera, or another that is registered. fleet: the devices, as `tern fleet kinds` lists
-    them; by default emulated boards. directory: where the run gets a directory of its own, named `name`, or by the
-    time. store: keys and rounds of the fleet, of many runs. anew: give up a run of that store that has not finished.
-    on_status: hears of every round as it begins, goes on and ends.
+    algorithm: fedsgd, fedavg, hiera, or another that is registered. fleet: the devices, in a form that
+    `tern fleet kinds` lists; default: emulated boards. directory: the run gets its own directory there, called `name`
+    (default: the time). store: file with the fleet's keys and rounds, which its runs share; default: the fleet's own,
+    or one in the run's directory. anew: abandon an unfinished run of that store. on_status: called with a `Status` as
+    each round begins, progresses and ends.
 
-    options: those of the command line, as keywords (`epsilon=2, reports=20_000, local_rate=3, silence=10`); `card` may
-    also be bytes or a `Design`. Raises TypeError for an option that there is not or a value of another type, UsageError
-    for one that makes no sense, and what else `TernError` stands for. What is worth telling goes to the logger
-    `ternhost`.
+    options: those of the command line as keywords, such as `epsilon=2, reports=20_000, silence=10`; `card` may also be
+    bytes or a `Design`. Raises TypeError for an unknown option or a value of the wrong type, UsageError for a value
+    that makes no sense, and other kinds of `TernError`. Warnings and notes go to the logger `ternhost`.
     """
-    place: dict[str, Any] = {"directory": directory, "name": name, "store": store, "anew": anew}
-    return _run("train", algorithm, fleet=fleet, on_status=on_status, **place, **options)
+    place = {"parent": Path(directory), "name": name, "store": store, "anew": anew}
+    return _run("train", algorithm, fleet, on_status, options, place)
 
 
-def collect(algorithm: str = "collect", **arguments: Any) -> Result:
-    """Estimate means and frequencies of what the devices hold: `tern collect`. Arguments and errors as of `train`."""
-    return _run("collect", algorithm, **arguments)
+def collect(
+    algorithm: str = "collect",
+    *,
+    fleet: str | None = None,
+    directory: str | Path = places.RUNS,
+    name: str | None = None,
+    store: str | Path | None = None,
+    anew: bool = False,
+    on_status: OnStatus | None = None,
+    **options: Any,
+) -> Result:
+    """Estimate means and frequencies of attributes, as `tern collect` does. Arguments and errors: as for `train`."""
+    place = {"parent": Path(directory), "name": name, "store": store, "anew": anew}
+    return _run("collect", algorithm, fleet, on_status, options, place)
 
 
-def infer(algorithm: str = "infer", **arguments: Any) -> Result:
-    """Classify on the devices, and cluster what they send: `tern infer`. Arguments and errors as of `train`."""
-    return _run("infer", algorithm, **arguments)
+def infer(
+    algorithm: str = "infer",
+    *,
+    fleet: str | None = None,
+    directory: str | Path = places.RUNS,
+    name: str | None = None,
+    store: str | Path | None = None,
+    anew: bool = False,
+    on_status: OnStatus | None = None,
+    **options: Any,
+) -> Result:
+    """Classify records on the devices, as `tern infer` does. Arguments and errors: as for `train`."""
+    place = {"parent": Path(directory), "name": name, "store": store, "anew": anew}
+    return _run("infer", algorithm, fleet, on_status, options, place)
 
 
 def resume(
@@ -194,48 +213,41 @@ def resume(
     directory: str | Path = places.RUNS,
     on_status: OnStatus | None = None,
 ) -> Result:
-    """Go on with a run that was interrupted: its name in `directory`, its own directory, or its store.
+    """Resume an interrupted run, and run it to its end. run: its name in `directory`, its own directory, or its store.
 
-    fleet: where its boards are, if elsewhere by now. after_round: ask no round up to this number, where its store was
-    restored from a copy and boards know later rounds. Raises TernError.
+    fleet: the new place of its boards, if they have moved. after_round: continue after this round number, if the store
+    was restored from a backup and boards have already seen later rounds. Raises TernError.
     """
-    with Run.resume(str(run), _watcher(on_status), fleet, after_round, Path(directory)) as going:
-        return _finished(going)
+    with Run.resume(str(run), _watcher(on_status), fleet, after_round, Path(directory)) as resumed:
+        return _finished(resumed)
 
 
 def list_runs(place: str | Path = places.RUNS) -> list[dict[str, Any]]:
-    """The runs below a directory, or of a store (a file), the oldest first: `tern runs`. `pandas.DataFrame` takes it.
-
-    Raises UsageError where there is no such place.
-    """
+    """List the runs in a directory or in a store (a file), oldest first, as `tern runs` does. `pandas.DataFrame` turns
+    the list into a table. Raises UsageError if `place` does not exist."""
     return places.listed(places.existing(place))
 
 
 def _run(
     command: str,
     algorithm: str,
-    *,
-    fleet: str | None = None,
-    directory: str | Path = places.RUNS,
-    name: str | None = None,
-    store: str | Path | None = None,
-    anew: bool = False,
-    on_status: OnStatus | None = None,
-    **options: Any,
+    fleet: str | None,
+    on_status: OnStatus | None,
+    options: Mapping[str, Any],
+    place: Mapping[str, Any],
 ) -> Result:
     cls = ALGORITHMS.named(algorithm)
     if cls.command != command:
-        raise UsageError(f"{algorithm} is not for ternhost.{command}", hint=f"call ternhost.{cls.command}")
+        raise UsageError(f"ternhost.{command} does not run {algorithm}", hint=f"call ternhost.{cls.command}")
     algorithms = algorithms_of(command)
     named = _typed(command, algorithms, options if fleet is None else {**options, "fleet": fleet})
     run_options = RunOptions.parse(algorithm, named, algorithms)
-    place: dict[str, Any] = {"parent": Path(directory), "name": name, "store": store, "anew": anew}
-    with Run.begin(run_options, watcher=_watcher(on_status), **place) as going:
-        return _finished(going)
+    with Run.begin(run_options, watcher=_watcher(on_status), **place) as begun:
+        return _finished(begun)
 
 
-def _finished(going: Run) -> Result:
-    result = Result(going.run())
+def _finished(run: Run) -> Result:
+    result = Result(run.run())
     if result.missing:
         _LOG.warning(result.missing)
     return result
@@ -251,7 +263,7 @@ def _watcher(on_status: OnStatus | None) -> Watcher:
 def _typed(
     function: str, algorithms: Mapping[str, type[Learner]], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The options with values of their types. Raises TypeError for others, and for options that there are not."""
+    """The options, each with a value of its type. Raises TypeError for other values and for unknown options."""
     parts = (*(cls.Options for cls in algorithms.values()), Terms, RunOptions)
     known = {option.name: option for part in parts for option in options_of(part)}
     values = {}
@@ -263,9 +275,9 @@ def _typed(
         elif name == "mechanism_options":
             values[name] = value
         else:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"; is {near[0]!r} meant?" if near else ""
-            raise TypeError(f"{function}() has no option {name!r}{hint}")
+            similar = difflib.get_close_matches(name, known, 1)
+            question = f"; did you mean {similar[0]!r}?" if similar else ""
+            raise TypeError(f"{function}() has no option {name!r}{question}")
     return values
 
 
@@ -279,7 +291,7 @@ def _value(option: Option, value: Any) -> Any:
         if kind is int:
             return operator.index(value)
         if kind is float:
-            return float(value + 0)  # of a number: a text is refused
+            return float(value + 0)  # the sum raises TypeError for a text
         if kind is str and isinstance(value, int | float | Decimal | np.number):
             return str(value)
         if not isinstance(value, kind):
@@ -298,7 +310,7 @@ def _card(card: Card) -> str:
     try:
         return cards.load(str(card)).hex()
     except OSError as error:
-        raise UsageError(f"{card}: {error.strerror}") from error
+        raise UsageError(f"{card}: {error.strerror}", hint="give a card file, bytes or a Design") from error
 
 
 # Cards
@@ -307,9 +319,9 @@ def _card(card: Card) -> str:
 def design(
     mechanism: str, epsilon: str | int | float | Decimal, levels: int | None = None, **options: Any
 ) -> Design:
-    """Design a certified, exactly unbiased card: `tern card design`. Its bytes are `.card`, its table `.decode()`.
+    """Design a certified, exactly unbiased card, as `tern card design` does: its bytes are `.card`.
 
-    mechanism: three-outputs, pm-sub, optimal, auto, ... as `tern card list` has them. levels: how many outputs, where
-    the mechanism has a choice. options: the mechanism's own. Raises UsageError.
+    mechanism: three-outputs, pm-sub, auto or another that `tern card list` shows. levels: number of outputs, if the
+    mechanism leaves a choice. options: the mechanism's own. Raises UsageError.
     """
     return mechanisms.design(mechanism, epsilon, levels, **options)

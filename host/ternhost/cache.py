@@ -1,4 +1,4 @@
-"""The cache of what tern builds for itself: each entry is a folder that is complete or absent."""
+"""The cache of tern's builds and computed files: each entry is a folder or file that is complete or absent."""
 
 from __future__ import annotations
 
@@ -33,25 +33,23 @@ def cache_root() -> Path:
 def kept_file(
     path: Path, read: Callable[[Path], T], make: Callable[[], T], write: Callable[[Path, T], None]
 ) -> T:
-    """The content of a file of the cache; where there is none, `make` makes it and `write` keeps it.
-
-    What is damaged is made again, and a cache that cannot be written is no error.
-    """
+    """The content of a file in the cache. If it is absent or damaged, `make` computes it and `write` keeps it, unless
+    the cache is not writable."""
     with suppress(Exception):
         return read(path)
-    made = make()
+    content = make()
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as new:
-            write(new, made)
-    return made
+        with replacing(path) as temporary:
+            write(temporary, content)
+    return content
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The key of a build: the same version and options are the same entry.
+    """The key of a build: builds of the same name, version and options share an entry.
 
-    `products` are the files that an entry must hold, relative to its folder.
+    products: the files that an entry must contain, relative to its folder.
     """
 
     name: str
@@ -70,13 +68,13 @@ def sha256_of(path: Path) -> str:
 
 
 def sha256_of_tree(folder: Path) -> dict[str, str]:
-    """The sha256 of every file under `folder`, by its path there."""
+    """The sha256 of every file under `folder`, by its relative path."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
 
 
 def read_record(recipe: Recipe) -> dict[str, Any] | None:
-    """The record of the entry of `recipe`, or None where it is absent or not what was built."""
+    """The record of the entry of `recipe`; None if the entry is absent, damaged or changed since its build."""
     entry = cache_root() / recipe.key
     try:
         record: dict[str, Any] = json.loads((entry / RECORD).read_text())
@@ -87,25 +85,25 @@ def read_record(recipe: Recipe) -> dict[str, Any] | None:
 
 
 def find_entry(recipe: Recipe) -> Path | None:
-    """The folder of the entry of `recipe`, or None where it is absent or damaged."""
+    """The folder of the entry of `recipe`; None if it is absent, damaged or changed since its build."""
     return cache_root() / recipe.key if read_record(recipe) else None
 
 
 def build_entry(recipe: Recipe, make: Callable[[Path, Path], Mapping[str, str]], progress: Progress) -> Path:
-    """Return the entry of `recipe`, built by `make(work, out)` if it is absent.
+    """Return the folder of the entry of `recipe`, built by `make(work, out)` if it is absent. Raises StorageError.
 
-    `make` works in the folder `work`, leaves the products in the folder `out` and returns what it was built
-    with, for the record. Several processes may ask at once: one builds, the others wait. A build that fails
-    or is killed leaves no entry.
+    `make` works in the folder `work`, leaves the products in the folder `out` and returns the version or sha256 of
+    each input by name, for the record. If several processes need an entry, one builds it and the others wait. A build
+    that fails or is killed leaves no entry.
     """
     root = cache_root()
-    with storage_errors("set TERN_CACHE to a folder that can be written", f"the cache {root} cannot be made"):
+    with storage_errors("set TERN_CACHE to a writable folder", f"cannot create the cache {root}"):
         root.mkdir(parents=True, exist_ok=True)
     with _lock(root / f"{recipe.key}.lock", progress):
         if entry := find_entry(recipe):
             return entry
-        for left_over in root.glob(f"{recipe.key}.tmp-*"):  # of a killed build: nobody else holds the lock
-            shutil.rmtree(left_over, ignore_errors=True)
+        for abandoned in root.glob(f"{recipe.key}.tmp-*"):  # by a killed build: this process holds the lock
+            shutil.rmtree(abandoned, ignore_errors=True)
         temporary = Path(tempfile.mkdtemp(prefix=f"{recipe.key}.tmp-", dir=root))
         try:
             work, out = temporary / "work", temporary / "out"
@@ -133,6 +131,6 @@ def _lock(path: Path, progress: Progress) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            progress("waiting for another build of the same")
+            progress("waiting for another process that builds the same")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,4 +1,4 @@
-"""What commands share: adding a command and its options to the parser, and printing the result."""
+"""Shared by all commands: add a command and its options to the parser, and print the result."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ def add_command(
     run: Callable[[argparse.Namespace], int] | None = None,
     as_json: str = "print one JSON object",
 ) -> argparse.ArgumentParser:
-    """Add a (sub)command whose `--help` ends with `example`, one command or more, a line each.
+    """Add a (sub)command to `subparsers`, and return its parser.
 
-    With `run`, which carries it out, it has --json, whose help is `as_json`.
+    summary: its line in the list of commands. example: command lines with which its `--help` ends. run: executes the
+    command and returns the exit code; without it, the command only groups others. as_json: the help of --json.
     """
     lines = "\n".join("  " + line.strip() for line in example.strip().splitlines())
     parser: argparse.ArgumentParser = subparsers.add_parser(
@@ -37,22 +38,22 @@ def add_option(
 ) -> None:
     """Add an option: `words` are "--name METAVAR", "--name" for a switch, or "--name METAVAR..." for a list.
 
-    A number as default gives the type; the help ends with the default. more: as of `add_argument`.
+    The help `text` ends with the default. A number as default sets the type. more: keywords of `add_argument`.
     """
     name, _, metavar = words.partition(" ")
     if metavar.endswith("..."):
         more = {"action": "append", "default": [], "metavar": metavar[:-3], **more}
-        text += "; may be given several times"
+        text += "; may be repeated"
     elif metavar or "choices" in more:
         kind = type(default) if isinstance(default, int | float) else str
         more = {"metavar": metavar or None, "default": default, "type": kind, **more}
     else:
         more["action"] = "store_true"
     if default is not None:
-        text += f" (default {default:g})" if isinstance(default, float) else f" (default {default})"
+        text += f" (default: {default:g})" if isinstance(default, float) else f" (default: {default})"
     parser.add_argument(name, help=text, **more)
 
 
 def print_result(result: dict[str, Any], text: str, as_json: bool) -> None:
-    """Print a command's result: one JSON object, or the text for people."""
+    """Print a command's result: one JSON object, or `text` for people."""
     print(json.dumps(result) if as_json else visible(text, lines=True))

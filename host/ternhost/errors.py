@@ -1,4 +1,4 @@
-"""The errors that a user can act on, and the exit codes of the `tern` command."""
+"""Errors that a user can act on, and the exit codes of the `tern` command."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 TERMINATED = 143
 
-# What `tern --help` says about them.
+# For `tern --help`.
 EXIT_CODES = {
-    OK: "done",
-    FAILED: "tried, and it is not so or did not work (a card that is not certified, a failed test)",
+    OK: "success",
+    FAILED: "failure, or a negative result (a card is not certified, a test failed)",
     USAGE: "wrong usage or bad input",
     NO_DEVICE: "no such device or port, or it does not answer",
     REFUSED: "the device refused (budget, policy, schema)",
-    STORAGE: "storage: disk full, not readable or not writable",
-    SHORT: "a run has ended with fewer reports than were asked for",
-    FAULT: "a fault in tern itself",
+    STORAGE: "storage: a disk is full, or a file is not readable or not writable",
+    SHORT: "a run ended with fewer reports than it asked for",
+    FAULT: "a bug in tern",
     INTERRUPTED: "interrupted by Ctrl-C",
 }
 
 
 class TernError(Exception):
-    """Root of every error that tern reports: what happened, and what to do next (`hint`)."""
+    """Base class of the errors that tern reports: what happened (`message`), and what to do next (`hint`)."""
 
     exit_code = FAILED
 
     def __init__(self, message: str, hint: str | None = None) -> None:
-        self.message = visible(message, lines=True)  # a board, a broker or a file may have a part in it
+        self.message = visible(message, lines=True)  # it may quote a board, a broker or a file
         self.hint = hint and visible(hint, lines=True)
         super().__init__(self.message)
 
@@ -54,18 +54,18 @@ class DeviceError(TernError):
 
 
 class RefusedError(TernError):
-    """The device understood and refused: budget, policy or schema."""
+    """The device understood the request and refused it: budget, policy or schema."""
 
     exit_code = REFUSED
 
 
 class StorageError(TernError):
-    """A disk is full, or a file can be neither read nor written."""
+    """A disk is full, or a file cannot be read or written."""
 
     exit_code = STORAGE
 
 
 class InterruptedByUser(TernError):
-    """Ctrl-C, where a command has more to say than "interrupted" (for example how to resume)."""
+    """Ctrl-C in a command whose message says more than "interrupted", such as how to resume."""
 
     exit_code = INTERRUPTED

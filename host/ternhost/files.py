@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and files that are their owner's alone."""
+"""Files that are written atomically, and files that only their owner may read."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ternhost.errors import StorageError
 
 
 def private(path: str, flags: int) -> int:
-    """An opener for open(): a file that it makes is for its owner alone."""
+    """An opener for open(): only the owner may read and write a file that it creates."""
     return os.open(path, flags, 0o600)
 
 
 def close_to_others(path: str | Path, make: bool = False) -> None:
-    """Leave a file or a directory to its owner alone: an older version may have left it open. Raises StorageError.
+    """Restrict an existing file or directory to its owner. Raises StorageError.
 
-    make: make the file where there is none. One that is there is not opened: when it is closed, this process loses
-    whatever lock it has on it.
+    make: create a missing file. An existing one is not opened, because this process would lose its locks on the file
+    when closing it.
     """
     with storage_errors("check the path and its owner", path):
         if make and not os.path.exists(path):
@@ -30,10 +30,7 @@ def close_to_others(path: str | Path, make: bool = False) -> None:
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """Write a file that is on the disk, whole, when this returns; one that was there is replaced.
-
-    Raises OSError.
-    """
+    """Write or replace a file atomically; when this returns, all of it is on the disk. Raises OSError."""
     with replacing(path) as temporary:
         descriptor = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, mode)
         with open(descriptor, "wb") as file:
@@ -44,10 +41,10 @@ def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path`, with the same ending, to write to; it takes the name `path` if nothing is raised.
+    """A temporary file beside `path`, with the same suffix, which replaces `path` if the context ends without error.
 
-    Otherwise what was written is deleted, and a file that was there stays. A device or a pipe is written to as it is.
-    Raises OSError.
+    After an error the temporary file is deleted, and an existing `path` stays. If `path` is a device or a pipe, it is
+    yielded itself. Raises OSError.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
@@ -64,7 +61,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def storage_errors(hint: str | None = None, what: object = None) -> Iterator[None]:
-    """Raise StorageError for an OSError within the context; it begins with `what`, or the name of the file."""
+    """Turn an OSError of the context into a StorageError, whose message begins with `what` (default: the file name)."""
     try:
         yield
     except OSError as error:
@@ -72,5 +69,5 @@ def storage_errors(hint: str | None = None, what: object = None) -> Iterator[Non
 
 
 def write_file(path: Path, data: bytes, secret: bool = False) -> None:
-    """Replace a file at once; a secret one is for its owner alone. Raises OSError."""
+    """Write or replace a file atomically; only its owner may read a secret one. Raises OSError."""
     write_whole(path, data, 0o600 if secret else 0o644)

@@ -1,4 +1,4 @@
-"""Options that declare themselves: one record says what an option means; parsers and messages are made of it."""
+"""Options: one record declares an option, and parsers, help texts and messages are made from it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ _TYPES: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": b
 
 @dataclass(frozen=True)
 class Option:
-    """An option: `--name` on the command line, and a keyword of what takes it.
+    """An option: `--name` on the command line, and the keyword `name` in Python.
 
-    type: turns the text of a command line into the value; it raises ValueError for a text that makes no sense.
-    choices: the values it can have, or what returns them. default: means the same as leaving the option out.
-    group: the heading it stands under. shown: how the help words the default (None: as it is; "": not at all).
-    instead_of: options that say the same.
+    type: turns the text of a command line into the value, or raises ValueError. choices: the possible values, or a
+    function that returns them. default: the value if the option is left out. group: heading in the help. shown: the
+    default in words, for the help (None: its value; "": nothing). instead_of: options that this one replaces.
     """
 
     name: str
@@ -36,31 +35,32 @@ class Option:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """Its choices; none where any value may do."""
+        """Its choices; empty if there is no fixed list."""
         return tuple(self.choices() if callable(self.choices) else self.choices)
 
     def read(self, text: str) -> Any:
-        """The value that `text` stands for. Raises UsageError."""
+        """Parse `text`. Raises UsageError."""
         if self.values and text not in self.values:
             raise UsageError(f"{flag(self.name)} must be one of {', '.join(self.values)}, not {text!r}")
         try:
             return self.type(text)
         except ValueError:
-            wanted = _KINDS.get(self.type) or self.metavar or "something else"
+            wanted = _KINDS.get(self.type) or self.metavar or "another value"
             raise UsageError(f"{flag(self.name)} must be {wanted}, not {text!r}") from None
 
-    def means_nothing(self, value: Any) -> bool:
-        """Whether `value` is what the option is when it is left out."""
+    def is_default(self, value: Any) -> bool:
+        """Whether `value` means the same as leaving the option out."""
         return value is None or (type(value) is type(self.default) and value == self.default)
 
     def add_to(self, parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-        """Add it to a parser, without its default."""
+        """Add it to a parser. The parsed value is None if the option is left out, whatever its default."""
         form: dict[str, Any] = {"type": self.type, "metavar": self.metavar, "choices": self.values or None}
         if self.type is bool:
             form = {"action": argparse.BooleanOptionalAction}
-        parser.add_argument(flag(self.name), help=self._help(), default=None, **form)
+        parser.add_argument(flag(self.name), help=self.help_text(), default=None, **form)
 
-    def _help(self) -> str:
+    def help_text(self) -> str:
+        """The help with the default, for argparse."""
         shown = self.shown
         if shown is None and self.default is not None:
             shown = f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
@@ -69,7 +69,10 @@ class Option:
 
 
 def option(default: Any, text: str, *, kind: Callable[[str], Any] = str, **more: Any) -> Any:
-    """A dataclass field that is also an `Option`, with the name of the field, and its type (int, float or bool)."""
+    """A dataclass field that is also an `Option` with the field's name and default. text: its help.
+
+    A field of type int, float or bool sets the option's type; otherwise it is `kind`. more: other fields of `Option`.
+    """
     declared = Option("", text, kind, default=default, **more)
     return field(default=default, metadata={_KEY: declared})
 
@@ -86,60 +89,61 @@ def _named(declared: Field[Any]) -> Option:
 
 
 def names_of(cls: Any) -> set[str]:
-    """Their names."""
+    """The names of `options_of`."""
     return {each.name for each in options_of(cls)}
 
 
 def values_of(options: Any) -> dict[str, Any]:
-    """Their values, with those that follow from others where they were left out: its `derived`, if it has them."""
+    """The fields of an options dataclass by name, and its `derived`: values computed for options left out."""
     return asdict(options) | getattr(options, "derived", {})
 
 
 def flag(name: str) -> str:
-    """The name of an option on the command line."""
+    """The name of an option on the command line: "--name"."""
     return "--" + name.replace("_", "-")
 
 
 def add_arguments(parser: argparse.ArgumentParser, *classes: Any, leave_out: Iterable[str] = ()) -> None:
-    """Add the options of these dataclasses, those of one name once. Nothing is a default here: see `given`."""
+    """Add the options of these dataclasses under their headings, each name once, except those in `leave_out`. The
+    parser gets no defaults, so that `given` can tell which options the command line names."""
     groups = {group.title: group for group in parser._action_groups}
-    seen = set(leave_out)
+    done = set(leave_out)
     for cls in classes:
         for each in options_of(cls):
-            if each.name not in seen:
-                seen.add(each.name)
+            if each.name not in done:
+                done.add(each.name)
                 if each.group not in groups:
                     groups[each.group] = parser.add_argument_group(each.group)
                 each.add_to(groups[each.group])
 
 
 def given(args: argparse.Namespace, *classes: Any) -> dict[str, Any]:
-    """The options of these dataclasses that the command line names, with their values."""
+    """The values of those options of these dataclasses that the command line names."""
     names = [each.name for cls in classes for each in options_of(cls)]
     return {name: value for name in names if (value := getattr(args, name, None)) is not None}
 
 
 def require(condition: bool, name: str, must: str, value: object) -> None:
-    """Raise UsageError, "--name must be ..., not value", unless the condition holds."""
+    """Raise UsageError, "--NAME must be MUST, not VALUE", unless the condition holds."""
     if not condition:
         raise UsageError(f"{flag(name)} must be {must}, not {value}")
 
 
 def exclude(named: Iterable[str], *alternatives: str) -> None:
-    """Raise UsageError where more than one of these options was named, which say the same."""
+    """Raise UsageError if more than one of these alternatives is named."""
     both = [name for name in alternatives if name in named]
     if len(both) > 1:
-        raise UsageError(f"{flag(both[0])} and {flag(both[1])} say the same", hint="give one of them")
+        raise UsageError(f"{flag(both[0])} and {flag(both[1])} exclude each other", hint="give one of them")
 
 
 def check_named(cls: Any, named: Mapping[str, Any]) -> None:
-    """Raise UsageError where options of a dataclass were named that do not go together.
+    """Raise UsageError if the named options of a dataclass do not go together.
 
-    Its `ONLY_WITH`, if it has one, says which options need a value of another one: name -> (other, value).
+    Its `ONLY_WITH`, if it has one, lists options that need a value of another option: name -> (other, value).
     """
     for each in options_of(cls):
         for other in each.instead_of:
             exclude(named, each.name, other)
     for name, (other, value) in getattr(cls, "ONLY_WITH", {}).items():
         if name in named and named.get(other, getattr(cls, other)) != value:
-            raise UsageError(f"{flag(name)} belongs to {value}", hint=f"say {flag(other)} {value}")
+            raise UsageError(f"{flag(name)} needs {flag(other)} {value}", hint="give both, or neither")

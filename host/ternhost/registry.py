@@ -1,17 +1,16 @@
-"""Registries: mechanisms, algorithms, fleets, links and commands by name. One line registers a new one.
+"""Registries of mechanisms, algorithms, fleets, links and commands by name. One line registers a new entry.
 
-What comes with tern is a line `name: "module:attribute"` where the registry is made; what another package brings is an
-entry point of the registry's group in its pyproject.toml; a program adds its own by `register`. Nothing is
-imported before its first use.
+An entry of tern itself is a line `name: "module:attribute"` where the registry is defined; an entry of another package
+is an entry point of the registry's group in its pyproject.toml; a program calls `register`. An entry is imported at
+its first use.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import entry_points
-from typing import Any, Generic, TypeVar, cast
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
 
 from ternhost.errors import UsageError
 
@@ -19,18 +18,21 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Entries by name, in the order of their registration, each imported at its first use."""
+    """Entries by name, in the order of registration. Each is imported at its first use."""
 
     def __init__(self, what: str, group: str, builtin: Mapping[str, str]) -> None:
-        """what: how a message calls an entry. group: of entry points. builtin: name -> "module:attribute"."""
+        """what: the word for an entry in messages. group: its entry points. builtin: name -> "module:attribute"."""
         self.what = what
         self.group = group
-        self._places: dict[str, Any] = dict(builtin)
+        # In order of registration: an EntryPoint, or None for an entry that `register` has put into _loaded.
+        self._places: dict[str, Any] = {
+            name: EntryPoint(name, place, group) for name, place in builtin.items()
+        }
         self._loaded: dict[str, T] = {}
-        self._complete = False
+        self._complete = False  # whether _places has the entry points of other packages
 
     def register(self, name: str, item: T) -> T:
-        """Add an entry, or put another in its place, for this process. Returns the entry."""
+        """Add or replace an entry in this process. Returns the entry."""
         self._places[name] = None
         self._loaded[name] = item
         return item
@@ -43,14 +45,14 @@ class Registry(Mapping[str, T], Generic[T]):
         try:
             yield
         finally:
-            for had, has in ((places, self._places), (loaded, self._loaded)):
-                if name in had:
-                    has[name] = had[name]
+            for before, now in ((places, self._places), (loaded, self._loaded)):
+                if name in before:
+                    now[name] = before[name]
                 else:
-                    del has[name]
+                    del now[name]
 
     def named(self, name: str) -> T:
-        """The entry of that name. Raises UsageError, with the names that there are."""
+        """The entry of that name. Raises UsageError, which lists the names."""
         try:
             return self[name]
         except KeyError:
@@ -60,15 +62,8 @@ class Registry(Mapping[str, T], Generic[T]):
         if name not in self._loaded:
             if name not in self._places:
                 self._complete_names()
-            self._loaded[name] = self._load(self._places[name])
+            self._loaded[name] = self._places[name].load()
         return self._loaded[name]
-
-    def _load(self, place: Any) -> T:
-        if isinstance(place, str):
-            module, _, attribute = place.partition(":")
-            loaded: Any = importlib.import_module(module)
-            return cast(T, getattr(loaded, attribute) if attribute else loaded)
-        return cast(T, place.load())
 
     def _complete_names(self) -> None:
         if not self._complete:

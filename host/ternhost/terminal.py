@@ -1,4 +1,4 @@
-"""The progress of commands: a line that changes on a terminal, and lines now and then everywhere else."""
+"""Progress of commands: one line that is redrawn on a terminal, and a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -10,41 +10,40 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Self, TextIO
 
 from ternhost.text import visible
 
 ERASE_LINE = "\r\x1b[K"
-EVERY = 10.0  # seconds between two lines where a line cannot change
+EVERY = 10.0  # seconds between two lines where a line cannot be redrawn
 
 
 def can_redraw(stream: TextIO) -> bool:
-    """Whether a line of `stream` can be erased and written again: it is a terminal, and not a dumb one."""
+    """Whether a line of `stream` can be erased and redrawn: it is a terminal, and not a dumb one."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def sleep_while_read(seconds: float, stream: TextIO) -> None:
-    """Sleep, for a command that may have nothing to write for long. Raises BrokenPipeError once nobody reads."""
+    """Sleep, for a command that seldom writes. Raises BrokenPipeError as soon as the reader of `stream` is gone."""
     poll = select.poll()
-    poll.register(stream, 0)  # a hang-up is told always
+    poll.register(stream, 0)  # a hang-up is always reported
     if poll.poll(seconds * 1000):
         raise BrokenPipeError
 
 
 class Progress:
-    """Tells on standard error what a long command is doing, and that it is still doing it.
+    """Shows on standard error which step a long command has reached, and that it is still running.
 
-    On a terminal each step replaces the one before. Elsewhere (a file, a pipe, a dumb terminal) the latest step is
-    told every `every` seconds, with the time since the beginning, however long the step takes.
+    On a terminal each step replaces the previous one. Elsewhere (a file, a pipe, a dumb terminal) the latest step is
+    printed about every `every` seconds, with the time since the start.
     """
 
-    _leave = ERASE_LINE  # what follows the step that is drawn before anything else is; "\n" keeps it
+    _leave = ERASE_LINE  # written after a drawn step, before anything else; "\n" keeps the step
 
     def __init__(
         self, name: str = "", *, quiet: bool = False, stream: TextIO | None = None, every: float = EVERY
     ) -> None:
-        """name: begins each line; "" for none. quiet: tell nothing. stream: instead of standard error."""
+        """name: begins each line; "" for none. quiet: print no steps. stream: replaces standard error."""
         self._head = f"{name}: " if name else "  "
         self._stream = stream or sys.stderr
         self._quiet = quiet
@@ -52,14 +51,14 @@ class Progress:
         self._every = every
         self._start = time.monotonic()
         self._latest = ""
-        self._wrote = 0.0  # when anything was
+        self._wrote = 0.0  # time of the last output
         self._drawn = False
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     def step(self, text: str) -> None:
-        """What is being done now, until the next step."""
+        """Show `text` as the present step, until the next one."""
         with self._lock:
             self._latest = text = visible(text)
             if self._redraws and not self._quiet:
@@ -68,7 +67,7 @@ class Progress:
         self._watch()
 
     def say(self, text: str) -> None:
-        """The same, in a line that stays and is told at once."""
+        """Print `text` at once, in a line that stays, as the present step."""
         with self._lock:
             self._latest = text = visible(text, lines=True)
             if not self._quiet:
@@ -76,7 +75,7 @@ class Progress:
         self._watch()
 
     def close(self) -> None:
-        """End it."""
+        """End the progress line and its thread."""
         self._ended.set()
         if self._thread:
             self._thread.join()
@@ -86,9 +85,7 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _watch(self) -> None:
@@ -97,7 +94,7 @@ class Progress:
             self._thread.start()
 
     def repeat(self) -> None:
-        """Write the latest line again every so often, until the end: in a thread of its own."""
+        """Print the latest step regularly until the end; runs in its own thread."""
         while not self._ended.wait(self._every / 4):
             with self._lock:
                 now = time.monotonic()
@@ -109,7 +106,7 @@ class Progress:
         self._drawn = False
 
     def write(self, text: str) -> None:
-        """Write text; a reader that has gone must not end the command."""
+        """Write text. A reader that is gone does not end the command."""
         self._wrote = time.monotonic()
         with contextlib.suppress(OSError, ValueError):
             self._stream.write(text)
@@ -123,13 +120,13 @@ def duration(seconds: float) -> str:
 
 @contextlib.contextmanager
 def heeding_interrupts() -> Iterator[None]:
-    """Let SIGINT raise KeyboardInterrupt even where a shell that starts a command in the background ignores it.
+    """Let SIGINT raise KeyboardInterrupt, even in a background command, for which a shell ignores SIGINT.
 
-    For commands that run until they are interrupted. SIGTERM ends every command in order, see ternhost.cli.
+    For commands that run until they are interrupted. `ternhost.cli` handles SIGTERM.
     """
     try:
         previous = signal.signal(signal.SIGINT, signal.default_int_handler)
-    except ValueError:  # not the main thread, which is the one that is interrupted
+    except ValueError:  # only the main thread can be interrupted
         yield
         return
     try:

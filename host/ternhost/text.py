@@ -1,4 +1,4 @@
-"""Text for people; that of others, such as a board's, is made visible: a terminal obeys control characters."""
+"""Text for people. Text from outside, such as a board's, is escaped, because a terminal obeys control characters."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 
 def visible(text: str, lines: bool = False) -> str:
-    """`text` with an escape instead of whatever is not printed: control characters, and what turns the direction.
+    """`text` with escapes instead of unprintable characters, such as control and bidirectional characters.
 
-    lines: ends of lines and tabs stay.
+    lines: newlines and tabs stay.
     """
     if text.isprintable():
         return text
@@ -22,7 +22,7 @@ def visible(text: str, lines: bool = False) -> str:
 
 
 def rounds_in_words(rounds: Mapping[str, int]) -> str:
-    """What was so in how many rounds: "0.5 in 1 round, 0.25 in 37 rounds"; of only one thing, what it was."""
+    """Values and their numbers of rounds: "0.5 in 1 round, 0.25 in 37 rounds". A single value stands alone."""
     if len(rounds) == 1:
         return next(iter(rounds))
-    return ", ".join(f"{what} in {count} round{'' if count == 1 else 's'}" for what, count in rounds.items())
+    return ", ".join(f"{value} in {count} round{'s' * (count != 1)}" for value, count in rounds.items())

@@ -132,7 +132,7 @@ def test_sigterm_and_ctrl_c_say_how_to_go_on(run):
     assert "--resume" in err
     code, _, err = Train(*OPTIONS, "--store", run / store_file.NAME, cwd=run.parents[1]).finish()
     assert code == 2
-    assert f"go on with it: tern train --resume {run.name}" in err
+    assert f"resume it: tern train --resume {run.name}" in err
     code, _, err = resume(run).finish()
     assert code == 0, err
     assert_finished_exactly(run, before)

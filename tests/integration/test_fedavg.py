@@ -174,7 +174,7 @@ def test_the_rounds_of_a_store_are_one_runs_at_a_time(tmp_path, micropython):
         for other in ({"reports": 20}, {"algorithm": "infer", "dataset": "flights"}):
             with pytest.raises(UsageError, match="has not finished") as caught:
                 rig.begin(**other, fleet=port, store=path)
-            assert f"tern train --resume {name}; or give it up with --anew" in caught.value.hint
+            assert f"tern train --resume {name}; or abandon it with --anew" in caught.value.hint
     with EmulatedFleet(micropython, directories) as boards:  # at another port
         port = "port:" + boards.ports[0]
         with pytest.raises(UsageError, match="keeps its fleet"):

@@ -13,7 +13,7 @@ from ternhost.options import option, require
 class Options(fedsgd.Options):
     """Options of FedSGD, and how small a mean counts as none."""
 
-    optimiser: str = option("adam", "how the model moves", group="signs", choices=lambda: OPTIMISERS)
+    optimiser: str = option("adam", "what updates the model", group="signs", choices=lambda: OPTIMISERS)
     dead_zone: float = option(0.0, "up to which size a mean gradient counts as 0", group="signs", metavar="X")
 
     def __post_init__(self):

@@ -1,5 +1,6 @@
 """The public Python API: what `import ternhost` gives, options by keyword, and results."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -31,6 +32,14 @@ def test_everything_that_is_exported_is_there_and_described():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = ternhost.nothing
     assert ternhost.reach.fleet  # modules below it are found as ever
+
+
+def test_every_function_that_runs_shows_its_arguments():
+    train, *others = (
+        inspect.signature(run).parameters for run in (ternhost.train, ternhost.collect, ternhost.infer)
+    )
+    assert "fleet" in train
+    assert [list(parameters) for parameters in others] == [list(train)] * 2
 
 
 @pytest.mark.slow
@@ -134,14 +143,14 @@ def test_a_card_is_a_design_or_bytes_or_a_file(tmp_path):
     assert small(mechanism="pm", mechanism_options={"window": "best"})["mechanism"] == "pm"
     with pytest.raises(ternhost.UsageError, match="no mechanism 'none'"):
         ternhost.design("none", 1)
-    with pytest.raises(ternhost.UsageError, match="--card and --mechanism say the same"):
+    with pytest.raises(ternhost.UsageError, match="--card and --mechanism exclude each other"):
         small(card=design, mechanism="pm")
 
 
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"raports": 5}, TypeError, r"train\(\) has no option 'raports'; is 'reports' meant\?"),
+        ({"raports": 5}, TypeError, r"train\(\) has no option 'raports'; did you mean 'reports'\?"),
         ({"bananas": 5}, TypeError, r"train\(\) has no option 'bananas'$"),
         ({"local_rate": 2}, ternhost.UsageError, "--local-rate belongs to fedavg, and this run is fedsgd"),
         ({"seed": "one"}, TypeError, "seed must be a whole number, not 'one'"),
@@ -152,7 +161,7 @@ def test_a_card_is_a_design_or_bytes_or_a_file(tmp_path):
         ({"model": ["linear"]}, TypeError, r"model must be a text or a number, not \['linear'\]"),
         ({"seed": -1}, ternhost.UsageError, "--seed must be 0 or more, not -1"),
         ({"epsilon": 0}, ternhost.UsageError, "epsilon 0 is not a number"),
-        ({"algorithm": "collect"}, ternhost.UsageError, "collect is not for ternhost.train"),
+        ({"algorithm": "collect"}, ternhost.UsageError, "ternhost.train does not run collect"),
         ({"algorithm": "none"}, ternhost.UsageError, "there is no algorithm 'none'"),
     ],
 )

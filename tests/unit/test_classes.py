@@ -352,4 +352,4 @@ def test_the_command(capsys):
         assert len(result["accounting"]) == 2
     for command in ("train", "collect", "infer"):
         assert main([command, "--epsilons", "1:1", "--epsilon", "1"]) == 2
-        assert "say the same" in capsys.readouterr().err
+        assert "exclude each other" in capsys.readouterr().err

@@ -334,9 +334,9 @@ def test_the_command(capsys):
     assert main([*own, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["method"] == "hiera"
     assert main(["collect", "--mu", "0.5"]) == 2
-    assert "--mu belongs to hiera" in capsys.readouterr().err
+    assert "--mu needs --method hiera" in capsys.readouterr().err
     assert main([*own, "--mechanism", "duchi"]) == 2
-    assert "--mechanism belongs to algorithm6" in capsys.readouterr().err
+    assert "--mechanism needs --method algorithm6" in capsys.readouterr().err
     assert main(["collect", "--resume", "x", "--k", "1"]) == 2
     assert "keeps its options" in capsys.readouterr().err
 

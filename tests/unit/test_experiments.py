@@ -198,7 +198,7 @@ def test_a_mechanism_that_is_asked_for_is_compared(
         compared = [row["mechanism"] for row in csv.DictReader(file)]
     assert set(compared) == {"duchi", "pm-sub, 31 levels, window best"}
     for wrong, problem in (
-        (["pldp", "--window", "best"], "--window is of a mechanism"),
+        (["pldp", "--window", "best"], "--window is an option of a mechanism"),
         (["pldp", "--mechanism", "duchi", "--window", "best"], "duchi has no option --window"),
         (["mean", "--mechanism", "lhp"], "cannot be averaged"),
         (["hiera", "--mechanism", "duchi"], "compares no mechanisms"),

@@ -121,8 +121,8 @@ def test_a_scale_is_printed_for_a_program(tmp_path, capsys):
     [
         ("1,2,3\n" * 200, [], "too few"),
         ("1,2,3\n4,5\n", [], "line 2 has 2 columns"),
-        ("1,2,3\n4,five,6\n", [], "line 2 holds what is no number"),
-        ("1,2,3\n4,nan,6\n", [], "line 2 holds what is no number"),
+        ("1,2,3\n4,five,6\n", [], "line 2 has a word, nan or inf"),
+        ("1,2,3\n4,nan,6\n", [], "line 2 has a word, nan or inf"),
         ("1,2,3\n", ["--times", "32768"], "beyond int16"),
         ("1,2,3,4\n", [], "line 1 has 4 columns"),
         ("1,2,3\n" * 200, ["--window", "300"], "too few"),

@@ -325,9 +325,9 @@ def test_the_command(capsys, tmp_path):
             "--mechanism belongs to fedsgd and fedavg",
         ),
         ([*common, "--algorithm", "hiera", "--budgets", "much"], "are no budgets"),
-        ([*own, "--choices", "tau", "--tau", "1"], "--choices and --tau say the same"),
-        ([*common, "--epsilons", "1:1", "--epsilon", "1"], "say the same"),
-        ([*common, "--card", str(card), "--levels", "3"], "--card and --levels say the same"),
+        ([*own, "--choices", "tau", "--tau", "1"], "--choices and --tau exclude each other"),
+        ([*common, "--epsilons", "1:1", "--epsilon", "1"], "exclude each other"),
+        ([*common, "--card", str(card), "--levels", "3"], "--card and --levels exclude each other"),
     ):
         assert main(wrong) == 2
         assert message in capsys.readouterr().err

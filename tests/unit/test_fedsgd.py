@@ -161,7 +161,7 @@ def test_a_dimension_is_for_devices_with_records_of_their_own():
     for wrong in (0, 129):
         with pytest.raises(UsageError, match=f"--dimension must be 1 to 128, not {wrong}"):
             Options(dimension=wrong)
-    with pytest.raises(UsageError, match="--dimension and --dataset say the same"):
+    with pytest.raises(UsageError, match="--dimension and --dataset exclude each other"):
         check_named(Options, {"dimension": 3, "dataset": "iris"})
 
 

@@ -208,7 +208,7 @@ def test_a_program_is_read_before_the_board_is_touched(tmp_path: Path) -> None:
     path.write_text("import tern\n")
     assert deploy.read_program(path) == b"import tern\n"
     path.write_text("import tern (\n")
-    with pytest.raises(UsageError, match=r"program\.py is no Python"):
+    with pytest.raises(UsageError, match=r"program\.py is not a Python program"):
         deploy.read_program(path)
     with pytest.raises(UsageError, match="cannot read"):
         deploy.read_program(tmp_path / "none.py")

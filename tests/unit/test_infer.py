@@ -208,7 +208,7 @@ def test_the_command(capsys):
     assert "true epsilon 6 a client (laplace_eval_eps 3)" in out
     assert "keep their cluster" in out
     assert main(["infer", "--epsilon", "1", "--laplace-eval-eps", "1"]) == 2
-    assert "say the same" in capsys.readouterr().err
+    assert "exclude each other" in capsys.readouterr().err
     assert main(["infer", "--resume", "runs", "--seed", "3"]) == 2
     assert "keeps its options" in capsys.readouterr().err
 

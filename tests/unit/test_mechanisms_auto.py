@@ -226,7 +226,7 @@ def test_a_card_tuned_for_gradients_unless_its_objective_is_named():
 def test_options_of_the_command_line():
     parser = ArgumentParser()
     parser.add_argument("--k", type=int)
-    mechanisms.add_options(parser.add_argument_group("mechanism"))
+    mechanisms.add_options(parser)
     args = parser.parse_args(["--k", "3", "--window", "best"])
     assert args.k == 3
     assert mechanisms.options_named(args) == ["--window"]

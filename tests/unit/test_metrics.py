@@ -177,7 +177,7 @@ def test_a_run_that_ends_serves_its_figures_too(here, capsys):
     assert "tern_report_epsilon 2.0" in told
     capsys.readouterr()
     assert tern([*words, str(port)]) == USAGE
-    assert f"port {port} cannot be had" in capsys.readouterr().err
+    assert f"port {port} is not available" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

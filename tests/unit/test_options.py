@@ -104,7 +104,7 @@ def test_alternatives_of_an_algorithm_are_its_own_options(name):
     assert ("epsilons", "epsilon") in pairs
     for names in pairs:
         assert set(names) <= names_of(cls)
-        with pytest.raises(UsageError, match="say the same") as caught:
+        with pytest.raises(UsageError, match="exclude each other") as caught:
             options.check_named(cls, dict.fromkeys(names, "x"))
         assert caught.value.hint == "give one of them"
 
@@ -184,13 +184,16 @@ def test_an_option_of_another_algorithm_is_refused(tmp_path, monkeypatch, capsys
             "--optimiser belongs to fedsgd and hiera",
         ),
         (["train", "--mechanism", "duchi", "--window", "best"], "duchi has no option --window"),
-        (["train", "--algorithm", "hiera", "--window", "best"], "--window is of a mechanism"),
+        (["train", "--algorithm", "hiera", "--window", "best"], "--window is an option of a mechanism"),
         (["train", "--dimension", "3"], "--dimension is for devices with records of their own"),
-        (["train", "--dimension", "3", "--dataset", "iris"], "--dimension and --dataset say the same"),
-        (["train", "--epsilon", "1", "--epsilons", "1:0.5,2:0.5"], "--epsilons and --epsilon say the same"),
+        (["train", "--dimension", "3", "--dataset", "iris"], "--dimension and --dataset exclude each other"),
+        (
+            ["train", "--epsilon", "1", "--epsilons", "1:0.5,2:0.5"],
+            "--epsilons and --epsilon exclude each other",
+        ),
         (["train", "--algorithm", "fedavg", "--group", "5"], "--group belongs to"),
         (["train", "--knots", "5"], "--knots"),
-        (["infer", "--epsilon", "2", "--laplace-eval-eps", "2"], "say the same"),
+        (["infer", "--epsilon", "2", "--laplace-eval-eps", "2"], "exclude each other"),
         (["infer", "--privacy-eval-type", "NOT_ENCRYPT", "--epsilon", "2"], "--epsilon"),
     ):
         assert main(argv) == 2

@@ -84,7 +84,7 @@ def test_numbers_are_planned_by_their_squared_error(capsys):
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (["--reports", "a"], "--reports must be whole numbers, not a"),
+        (["--reports", "a"], "--reports must be whole numbers, not 'a'"),
         (["--reports", "0,5"], "--reports must be numbers of 1 or more, not 0"),
         (["--runs", "1"], "--runs must be 2 or more, not 1"),
         (["--epsilon", "0"], "epsilon 0 is not a number"),

@@ -282,7 +282,7 @@ def test_a_run_can_be_given_up_for_another(said, cut):
     with Store("s.sqlite") as store:
         assert {run.name: run.status for run in store.runs()} == {"a": ABANDONED, "b": FINISHED}
     code, told, _ = said("train", "--resume", "a")
-    assert (code, told["error"]) == (errors.USAGE, "the run a was given up")
+    assert (code, told["error"]) == (errors.USAGE, "the run a was abandoned")
 
 
 def test_options_of_a_run_that_goes_on_stay(said, cut):
@@ -293,7 +293,7 @@ def test_options_of_a_run_that_goes_on_stay(said, cut):
         assert f"{words[0]} cannot be changed" in told["error"]
     for words in (["--fleet", "simulated:300"], ["--fleet", "port:/dev/null"]):
         code, told, _ = said("train", "--resume", "a", *words)
-        assert (code, told["error"]) == (errors.USAGE, "a run that is resumed keeps its fleet, simulated:200")
+        assert (code, told["error"]) == (errors.USAGE, "a resumed run keeps its fleet, simulated:200")
     code, told, _ = said("collect", "--resume", "a")
     assert (code, told["error"], told["hint"]) == (
         errors.USAGE,

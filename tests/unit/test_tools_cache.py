@@ -123,12 +123,12 @@ def test_builds_at_once_build_once():
     cache.build_entry(RECIPE, slow, said)
     first.join()
     assert made == [1]
-    assert lines == ["waiting for another build of the same"]
+    assert lines == ["waiting for another process that builds the same"]
 
 
 def test_a_cache_that_cannot_be_made(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("TERN_CACHE", os.fspath(tmp_path / "file/below"))
-    with pytest.raises(StorageError, match="cannot be made") as caught:
+    with pytest.raises(StorageError, match="cannot create the cache") as caught:
         cache.build_entry(RECIPE, make, quiet)
     assert "TERN_CACHE" in caught.value.hint

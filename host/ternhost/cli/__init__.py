@@ -1,8 +1,8 @@
-"""The `tern` command: finds the module of a command, runs it, turns errors into a message and an exit code.
+"""The `tern` command: imports the module of a command, runs it, and turns errors into a message and an exit code.
 
-A command module offers `add_parser(subparsers)`, which calls `add_command` and sets `func(args) -> int` as a
-default of the parser. Only the module of the command line's command is imported; that module imports what comes with
-an extra, or takes long to import, when it runs.
+A command module defines `add_parser(subparsers)`, which calls `add_command` and sets `func(args) -> int` as a default
+of the parser. Only the module of the named command is imported; that module imports extras and slow packages when it
+runs.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any, NoReturn, Protocol
 from ternhost import errors, extras
 from ternhost.cli import plugins
 from ternhost.errors import TernError, UsageError
+from ternhost.options import flag
 from ternhost.registry import Registry
 
 
@@ -34,7 +35,7 @@ class Command(Protocol):
         """Add the command's parser."""
 
 
-# The host's commands; those of the tools, and of other packages, are entry points.
+# Commands of the host. Those of terntools and of other packages are entry points.
 COMMANDS: Registry[Command] = Registry(
     "command",
     "tern.commands",
@@ -55,12 +56,12 @@ COMMANDS: Registry[Command] = Registry(
     },
 )
 
-# An OSError that nobody turned into a TernError: these mean storage, the others bad input.
+# Codes of an OSError that mean a storage error; the others mean bad input.
 _STORAGE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM}
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are UsageError, so that they are reported like all others."""
+    """An ArgumentParser that raises UsageError, so that its errors are reported like all others."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
@@ -71,7 +72,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def build_parser(names: Iterable[str] | None = None) -> Parser:
-    """The parser of `tern`, with these commands; by default with all."""
+    """The parser of `tern` with the commands `names` (default: all)."""
     codes = "\n".join(f"  {code:<4} {meaning}" for code, meaning in errors.EXIT_CODES.items())
     parser = Parser(
         prog="tern",
@@ -84,7 +85,7 @@ def build_parser(names: Iterable[str] | None = None) -> Parser:
         plugins.FLAG,
         metavar="FILE.py",
         action="append",
-        help="register the algorithms, mechanisms, optimisers and fleets that this file defines",
+        help="register the algorithms, mechanisms, optimisers and kinds of fleets that FILE.py defines",
     )
     subparsers = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
     for name in COMMANDS if names is None else names:
@@ -93,7 +94,7 @@ def build_parser(names: Iterable[str] | None = None) -> Parser:
 
 
 def _needed(argv: Sequence[str]) -> Iterable[str]:
-    """The commands whose parsers `argv` needs: the one that it names, none for the version, or all."""
+    """The commands whose parsers `argv` needs: the one that it names; none for the version; otherwise all."""
     if argv[:1] == ["--version"]:
         return ()
     first = next((argument for argument in argv if not argument.startswith("-")), None)
@@ -101,13 +102,13 @@ def _needed(argv: Sequence[str]) -> Iterable[str]:
 
 
 def _wants_json(argv: Sequence[str]) -> bool:
-    # argparse takes what --json begins with for it as well.
+    # argparse also accepts a prefix of --json.
     return any(len(argument) > 2 and "--json".startswith(argument) for argument in argv)
 
 
 def _report(code: int, message: str, hint: str | None = None, *, as_json: bool = False) -> int:
     """Print an error for people and, with --json, as an object for programs. Returns `code`."""
-    with contextlib.suppress(OSError):  # nobody reads it, or its disk is full
+    with contextlib.suppress(OSError):  # a closed pipe or a full disk
         print(f"tern: {message}" + (f"\n  {hint}" if hint else ""), file=sys.stderr, flush=True)
     if as_json:
         with contextlib.suppress(OSError):
@@ -117,7 +118,7 @@ def _report(code: int, message: str, hint: str | None = None, *, as_json: bool =
 
 
 def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
-    raise SystemExit(errors.TERMINATED)  # so that a command ends its child processes on the way out
+    raise SystemExit(errors.TERMINATED)  # lets a command end its child processes first
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -125,23 +126,23 @@ def _run(argv: Sequence[str]) -> int:
         argv = plugins.load_named(argv)
         args = build_parser(_needed(argv)).parse_args(argv)
         if empty := [name for name, value in vars(args).items() if value == ""]:
-            flag = f"--{empty[0].replace('_', '-')}"
-            given = any(word.partition("=")[0] == flag for word in argv)
-            raise UsageError(f"{flag if given else empty[0]} must not be empty")
+            option = flag(empty[0])
+            given = any(word.partition("=")[0] == option for word in argv)
+            raise UsageError(f"{option if given else empty[0]} must not be empty", hint="give a value")
         code: int = args.func(args)
         return code
     except ImportError as error:
-        if lack := extras.explained(error):
-            raise lack from error
+        if missing_extra := extras.explained(error):
+            raise missing_extra from error
         raise
     finally:
-        sys.stdout.flush()  # here, where a closed pipe or a full disk is still caught
+        sys.stdout.flush()  # here, so that main() handles a closed pipe or a full disk
 
 
 def _prepare_streams() -> None:
-    """Make standard streams that were closed /dev/null, and let none fail over a character that it does not have."""
+    """Open /dev/null for closed standard streams, and let standard output replace characters that it cannot encode."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        # In this order each gets its own number, which would otherwise be that of the next file to be opened.
+        # In this order each gets its own file descriptor; otherwise the next opened file would get it.
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
@@ -149,7 +150,7 @@ def _prepare_streams() -> None:
 
 
 def _drop_output() -> None:
-    """Forget what could not be written, so that Python does not try it again when it exits."""
+    """Discard output that cannot be written, so that Python does not try it again when it exits."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -158,10 +159,10 @@ def _drop_output() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `tern` with `argv` (default: the command line's) and return its exit code.
+    """Run `tern` with `argv` (default: the command line) and return its exit code.
 
-    Where --json was given and the command fails, standard output gets an object of `error`, `hint` (or null) and
-    `exit_code`. Raises nothing but SystemExit, for `--help`, `--version` and SIGTERM.
+    If a command with --json fails, standard output gets an object with `error`, `hint` (or null) and `exit_code`.
+    Raises only SystemExit, for `--help`, `--version` and SIGTERM.
     """
     _prepare_streams()
     arguments = sys.argv[1:] if argv is None else argv
@@ -189,7 +190,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return report(
             errors.FAULT,
             f"{type(error).__name__}: {error}",
-            "this is a fault in tern; run it again with TERN_DEBUG=1 to see where, and report it",
+            "this is a bug in tern: run it again with TERN_DEBUG=1 for a traceback, and report it",
         )
     finally:
         if previous is not None:

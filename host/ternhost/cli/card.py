@@ -1,4 +1,4 @@
-"""`tern card`: design, certify and look at cards."""
+"""`tern card`: design, certify and show cards."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add_parser(subparsers: Any) -> None:
     card = add_command(
         subparsers,
         "card",
-        "design, certify and look at cards, the integers of a mechanism",
+        "design, certify and show cards, the integer tables of mechanisms",
         "tern card design three-outputs --epsilon 2 -o three.card\ntern card show three.card",
     )
     actions = card.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
@@ -32,22 +32,22 @@ def add_parser(subparsers: Any) -> None:
     design = add_command(
         actions,
         "design",
-        "design a card and say what it is worth",
+        "design a card, and print its epsilon, variance and size",
         "tern card design pm-sub --epsilon 2 --levels 15 -o pm.card --json",
         run_design,
     )
     _mechanism_arguments(design, required=True)
-    design.add_argument("-o", "--output", metavar="FILE", help="write the card's bytes")
+    design.add_argument("-o", "--output", metavar="FILE", help="write the card to this file")
 
     certify = add_command(
         actions,
         "certify",
-        "prove from its integers alone that a card keeps an epsilon (exit 0), or that it does not (exit 1)",
+        "prove from a card's integers whether it keeps an epsilon (exit code 0: yes, 1: no)",
         "tern card certify three.card --epsilon 2",
         run_certify,
     )
-    certify.add_argument("file", metavar="FILE")
-    certify.add_argument("--epsilon", metavar="E", required=True)
+    certify.add_argument("file", metavar="FILE", help="card file")
+    add_option(certify, "--epsilon E", "epsilon in decimal", required=True)
 
     show = add_command(
         actions,
@@ -57,38 +57,38 @@ def add_parser(subparsers: Any) -> None:
         run_show,
     )
     _mechanism_arguments(show, required=False)
-    add_option(show, "--plot FILE.png", "also draw it as a PNG")
+    add_option(show, "--plot FILE.png", "also draw it into this file")
 
     account = add_command(
         actions,
         "account",
-        "say what a report costs in central privacy behind a shuffler that hides who sent what",
+        "compute the central epsilon of a report behind a shuffler that hides who sent what",
         "tern card account three-outputs --epsilon 4 --reports 20000 --delta 1e-6\n"
         "tern card account --epsilon 1 --reports 294000 --delta 1e-6 --plot shuffled.png",
         run_account,
     )
     _mechanism_arguments(account, required=False, optional=True)
-    add_option(account, "--reports N", "of how many honest clients", type=int, required=True)
-    add_option(account, "--delta D", "well below 1 / N", type=float, required=True)
-    add_option(account, "--values K", "values in a report", 1)
-    add_option(account, "--plot FILE.png", "also draw epsilon against the number of reports")
+    add_option(account, "--reports N", "number of reports, each of an honest client", type=int, required=True)
+    add_option(account, "--delta D", "delta of central privacy, well below 1 / N", type=float, required=True)
+    add_option(account, "--values K", "number of values in a report", 1)
+    add_option(account, "--plot FILE.png", "also draw epsilon against the number of reports into this file")
 
-    summary = "make the cards that come with tern again"
+    summary = "design the cards that come with tern"
     ship = add_command(actions, "ship", summary, "tern card ship -o shared_specs/cards", run_ship)
-    ship.add_argument("-o", "--output", metavar="DIR", help="where (default: where the shipped ones are)")
-    add_option(ship, "--fresh", "make those again that are there")
+    ship.add_argument("-o", "--output", metavar="DIR", help="their directory (default: the shipped cards')")
+    add_option(ship, "--fresh", "also design the cards that exist already")
 
     add_command(actions, "list", "list the mechanisms and the shipped cards", "tern card list", run_list)
 
 
 def _mechanism_arguments(parser: argparse.ArgumentParser, required: bool, optional: bool = False) -> None:
-    what = "mechanism" if required else "card file, or mechanism (with --epsilon)"
-    many = "?" if optional else None
+    text = "mechanism: " if required else "card file, or (with --epsilon) mechanism: "
+    text += ", ".join(mechanisms.NAMES)
     if optional:
-        what = f"{what}, or nothing (--epsilon alone: any mechanism)"
-    parser.add_argument("name", metavar="NAME", nargs=many, help=f"{what}: " + ", ".join(mechanisms.NAMES))
-    add_option(parser, "--epsilon E", "in decimal; rounded down to millionths", required=required)
-    add_option(parser, "--levels N", "how many outputs, where the mechanism has a choice", type=int)
+        text += "; without NAME, --epsilon stands for any mechanism"
+    parser.add_argument("name", metavar="NAME", nargs="?" if optional else None, help=text)
+    add_option(parser, "--epsilon E", "epsilon in decimal, rounded down to millionths", required=required)
+    add_option(parser, "--levels N", "number of outputs, if the mechanism leaves a choice", type=int)
     mechanisms.add_options(parser)
 
 
@@ -125,7 +125,7 @@ def run_show(args: argparse.Namespace) -> int:
 
 
 def _card(args: argparse.Namespace) -> tuple[Card, dict[str, Any]]:
-    """The card that is named, of a mechanism with --epsilon or in a file, and what it is worth. Raises UsageError."""
+    """The card in the named file, or of the named mechanism at --epsilon, and its description. Raises UsageError."""
     if args.epsilon is None:
         card = cards.decode(_card_file(args), args.name)
         return card, cards.describe(card)
@@ -134,22 +134,22 @@ def _card(args: argparse.Namespace) -> tuple[Card, dict[str, Any]]:
 
 
 def _card_file(args: argparse.Namespace) -> bytes:
-    """The card that is named without --epsilon. Raises UsageError, or OSError."""
-    options = mechanisms.options_named(args) + (["--levels"] if args.levels is not None else [])
-    if options:
+    """The bytes of the card file that is named without --epsilon. Raises UsageError or OSError."""
+    if options := mechanisms.options_named(args, "levels"):
         raise UsageError(
             f"{' and '.join(options)} would change nothing: {args.name} is a card file",
-            hint="to design a card of a mechanism, give its --epsilon",
+            hint="to design the card of a mechanism, give --epsilon",
         )
     if args.name in mechanisms.NAMES and not Path(args.name).exists():
-        raise UsageError(f"{args.name} is a mechanism", hint="say at which --epsilon its card is wanted")
+        raise UsageError(f"{args.name} is a mechanism, which needs an epsilon", hint="add --epsilon E")
     return cards.load(args.name)
 
 
-def _plot(card: Card, worth: dict[str, Any], path: Path) -> None:
+def _plot(card: Card, description: dict[str, Any], path: Path) -> None:
     from ternhost.run.report import plots  # loads matplotlib
 
-    title = f"{worth['shape']} card, epsilon {worth['epsilon_certified']}, {worth['levels']} outputs"
+    title = f"{description['shape']} card, epsilon {description['epsilon_certified']}"
+    title += f", {description['levels']} outputs"
     plots.check_place(path)
     plots.save(plots.card_distribution(card, title), path)
 
@@ -191,16 +191,19 @@ def run_account(args: argparse.Namespace) -> int:
 
 
 def _accounted(args: argparse.Namespace) -> tuple[str, Card | None, int]:
-    """The name and card (None: any) of a mechanism, and the local epsilon of one value (micro). Raises UsageError."""
+    """(name, card, local epsilon of one value in micro) of the named mechanism or card file; without a name the card is
+    None: any mechanism. Raises UsageError."""
     if args.name is not None:
-        card, worth = _card(args)
-        if worth["epsilon_certified"] is None:
-            raise UsageError(f"{args.name} keeps no epsilon up to 20", hint="tern card show says more of it")
-        return worth.get("mechanism", args.name), card, round(worth["epsilon_certified"] * MICRO)
-    options = mechanisms.options_named(args) + (["--levels"] if args.levels is not None else [])
+        card, description = _card(args)
+        epsilon = description["epsilon_certified"]
+        if epsilon is None:
+            hint = f"'tern card show {args.name}' shows its distribution"
+            raise UsageError(f"{args.name} keeps no epsilon up to 20", hint=hint)
+        return description.get("mechanism", args.name), card, round(epsilon * MICRO)
+    options = mechanisms.options_named(args, "levels")
     if options or args.epsilon is None:
         raise UsageError(
-            f"{options[0]} is of a mechanism" if options else "nothing says what a report costs",
+            f"{options[0]} is an option of a mechanism" if options else "the local epsilon is missing",
             hint="name a mechanism with --epsilon, or a card file; or give --epsilon alone, for any mechanism",
         )
     return "any mechanism", None, parse_epsilon(args.epsilon)
@@ -208,8 +211,8 @@ def _accounted(args: argparse.Namespace) -> tuple[str, Card | None, int]:
 
 def _shuffled_words(what: str, account: Shuffled) -> str:
     lines = [
-        f"{what}: local epsilon {account.local:g} a report; of {account.reports:,} reports behind a shuffler, at delta"
-        f" {account.delta:g}:"
+        f"{what}: local epsilon {account.local:g} per report; central epsilon of {account.reports:,} reports behind a "
+        f"shuffler, at delta {account.delta:g}:"
     ]
     if account.card is not None:
         lines.append(f"  {account.card:<10.4g} this card, from its integers (privacy blanket)")
@@ -217,15 +220,15 @@ def _shuffled_words(what: str, account: Shuffled) -> str:
     lines.append(
         f"  {account.closed:<10.4g} closed bound (hiding among the clones)"
         if account.closed is not None
-        else f"  {'-':10} the closed bound does not apply: so few reports, or so large an epsilon"
+        else f"  {'-':10} the closed bound does not apply: too few reports, or too large an epsilon"
     )
     lines.append(
         f"The central epsilon is {account.epsilon:.4g}"
-        + (", no less than the local one." if account.epsilon > 0.999 * account.local else ".")
+        + (", no better than the local one." if account.epsilon > 0.999 * account.local else ".")
     )
     lines.append(
-        "This holds only behind a shuffler that hides who sent what. Authenticated reports are not anonymous,\n"
-        f"and tern's own transport has no shuffler: to its host a report costs its sender the local {account.local:g}."
+        "This holds only behind a shuffler that hides who sent what. tern's transport has none, and its authenticated\n"
+        f"reports are not anonymous: to tern's host a report costs its sender the local {account.local:g}."
     )
     return "\n".join(lines)
 
@@ -261,12 +264,12 @@ def _summary(result: dict[str, Any]) -> str:
     lines = [
         f"{head}: epsilon {result['epsilon_certified']} certified"
         + (
-            f", {result['epsilon']} asked"
+            f", {result['epsilon']} requested"
             if "epsilon" in result
             else f", {result['epsilon_claimed']} claimed"
         ),
-        f"  outputs    {result['levels']} ({result['bits_per_value']:.4g} bits a value)",
-        "  variance   not unbiased, so it has none"
+        f"  outputs    {result['levels']} ({result['bits_per_value']:.4g} bits per value)",
+        "  variance   none: its outputs have no unbiased values"
         if biased
         else f"  variance   at most {result['worst_case_variance']:.6g} (at |x| = {result['worst_case_at']:.4g}),"
         f" {result['variance_at_zero']:.6g} at 0",

@@ -1,4 +1,4 @@
-"""`tern experiment`: reproduce an experiment of the papers."""
+"""`tern experiment`: repeat experiments of the papers."""
 
 from __future__ import annotations
 
@@ -22,21 +22,24 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "experiment",
-        "reproduce an experiment of the papers, as CSV, JSON and PNG",
+        "repeat an experiment of the papers; write CSV, JSON and PNG",
         "tern experiment variance --output variance\ntern experiment erm --dataset digits --quick --output erm-digits",
         run,
     )
     names = "; ".join(f"{name}: {summary}" for name, summary in experiments.EXPERIMENTS.items())
     parser.add_argument("name", metavar="NAME", choices=experiments.EXPERIMENTS, help=names)
-    add_option(parser, "--dataset D", "use this data set instead of the experiment's own; see 'tern train'")
-    add_option(parser, "--runs R", "repeat it R times (erm: use R folds)", type=int)
-    add_option(parser, "--quick", "run a small version for a first look")
-    add_option(parser, "--seed S", "seed of everything random", 1)
-    add_option(parser, "--output DIR", "write the files to DIR, or continue there (default: runs/<time>)")
-    add_option(parser, "--workers N", "number of processes (default: one for each core)", type=int)
-    compared = f"also compare this mechanism, with its options below (for {', '.join(experiments.COMPARING)})"
+    dataset = "data set, of those in 'tern train --help' (default: chosen by the experiment)"
+    add_option(parser, "--dataset D", dataset)
+    runs = "number of runs, for erm of folds (default: chosen by the experiment)"
+    add_option(parser, "--runs R", runs, type=int)
+    add_option(parser, "--quick", "run a small, fast version")
+    add_option(parser, "--seed S", "seed of all random numbers", 1)
+    output = "directory of the results (default: runs/<time>); the same command with the same DIR resumes"
+    add_option(parser, "--output DIR", output)
+    add_option(parser, "--workers N", "number of processes (default: one per core)", type=int)
+    compared = f"also measure this mechanism with its options below, in {', '.join(experiments.COMPARING)}"
     add_option(parser, "--mechanism NAME", compared)
-    add_option(parser, "--levels N", "number of outputs of this mechanism, if it can be chosen", type=int)
+    add_option(parser, "--levels N", "its number of outputs, if it leaves a choice", type=int)
     mechanisms.add_options(parser)
 
 
@@ -46,13 +49,13 @@ def run(args: argparse.Namespace) -> int:
         options = Options(
             args.dataset, args.runs, args.quick, args.seed, contender, progress.step, args.workers
         )
-        with _place(args.output) as directory:  # first, since it may fail
+        with _place(args.output) as directory:  # made first: this may fail
             try:
                 outcome = experiments.run(args.name, options, directory)
             except KeyboardInterrupt:
                 raise InterruptedByUser(
-                    f"interrupted; the finished cells are in {directory}",
-                    hint=f"the same command with --output {directory} continues",
+                    f"interrupted: finished parts are kept in {directory}",
+                    hint=f"run the same command with --output {directory} to resume",
                 ) from None
             paths = [str(path) for path in experiments.write(outcome, directory)]
     result = {"experiment": args.name, "files": paths, "lines": list(outcome.lines)}
@@ -61,27 +64,25 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _contender(args: argparse.Namespace) -> Contender | None:
-    """The mechanism of --mechanism. Raises UsageError."""
+    """The mechanism of --mechanism, with its options. Raises UsageError."""
     if args.mechanism is None:
-        extra = mechanisms.options_named(args) + (["--levels"] if args.levels is not None else [])
-        if extra:
-            raise UsageError(f"{extra[0]} is of a mechanism", hint="name the mechanism with --mechanism")
+        if options := mechanisms.options_named(args, "levels"):
+            raise UsageError(f"{options[0]} is an option of a mechanism", hint="name it with --mechanism")
         return None
-    named = mechanisms.options_given(args, args.mechanism)
-    return Contender(args.mechanism, args.levels, tuple(sorted(named.items())))
+    given = mechanisms.options_given(args, args.mechanism)
+    return Contender(args.mechanism, args.levels, tuple(sorted(given.items())))
 
 
 @contextlib.contextmanager
 def _place(named: str | None) -> Iterator[Path]:
     """The directory of the results, made if necessary and removed again if it stays empty. Raises StorageError."""
-    hint = "name another directory with --output"
     made = not named or not Path(named).exists()
     try:
         directory = Path(named) if named else new_directory()
-        with storage_errors(what=f"{named} cannot be made"):
+        with storage_errors(what=f"cannot make {named}"):
             directory.mkdir(parents=True, exist_ok=True)
     except StorageError as error:
-        raise StorageError(error.message, hint=hint) from error
+        raise StorageError(error.message, hint="name another directory with --output") from error
     try:
         yield directory
     finally:

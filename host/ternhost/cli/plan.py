@@ -1,4 +1,4 @@
-"""`tern plan`: how many devices a model needs, by simulation."""
+"""`tern plan`: estimates by simulation how many devices a model needs."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "plan",
-        "estimate by simulation how many devices a model needs",
+        "estimate by simulation how many devices a good model needs",
         "tern plan --dataset flights-planned --epsilon 1 --plot plan.png\n"
         "tern plan --dimension 20 --epsilon 2 --goal 0.8",
         run,
     )
     records = parser.add_mutually_exclusive_group()
-    like = "records that resemble those of the devices (default synthetic-logistic): "
-    add_option(records, "--dataset D", like + ", ".join(datasets.DATASETS))
+    like = f"data set that resembles the devices' records: {', '.join(datasets.DATASETS)}"
+    add_option(records, "--dataset D", f"{like} (default: synthetic-logistic)")
     add_option(records, "--dimension N", "synthetic records of N features, the constant included", type=int)
     add_option(parser, "--epsilon E", "epsilon of a device, which reports once", "2")
     add_option(parser, "--model", "model to train (default: by the labels)", choices=tuple(MODELS))
-    add_option(parser, "--goal X", "figure to reach: an accuracy, AUC or mean squared error", type=float)
-    numbers = f"numbers of devices to try, as N,N,... (default {LADDER[0]} to {LADDER[-1]})"
+    add_option(parser, "--goal X", "wanted accuracy, AUC or mean squared error", type=float)
+    numbers = f"numbers of devices to try, as N,N,... (default: {LADDER[0]} to {LADDER[-1]})"
     add_option(parser, "--reports LIST", numbers)
     add_option(parser, "--runs R", "runs for each number of devices", RUNS)
-    add_option(parser, "--seed S", "seed of everything random", 1)
-    add_option(parser, "--workers N", "number of processes (default: one for each core)", type=int)
-    add_option(parser, "--plot FILE.png", "also draw the curve")
+    add_option(parser, "--seed S", "seed of all random numbers", 1)
+    add_option(parser, "--workers N", "number of processes (default: one per core)", type=int)
+    add_option(parser, "--plot FILE.png", "also draw the curve into this file")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,7 +68,7 @@ def _ladder(text: str | None) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise UsageError(
-            f"--reports must be whole numbers, not {text}", hint="for example --reports 1000,10000,100000"
+            f"--reports must be whole numbers, not {text!r}", hint="such as --reports 1000,10000,100000"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""`tern --with FILE.py`: what a Python file defines is registered before the command is parsed."""
+"""`tern --with FILE.py`: registers the extensions that a Python file defines, before the command is parsed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FLAG = "--with"
 
 
 def load_named(argv: Sequence[str]) -> list[str]:
-    """Load the files that a command line names before its command; return the rest of it. Raises UsageError."""
+    """Load the files that `argv` names before its command, and return the rest of it. Raises UsageError."""
     rest = list(argv)
     while rest and rest[0].partition("=")[0] == FLAG:
         _, equals, path = rest.pop(0).partition("=")
@@ -25,11 +25,11 @@ def load_named(argv: Sequence[str]) -> list[str]:
 
 
 def load(path: str) -> None:
-    """Import a Python file, and register the learners, mechanisms, optimisers and fleet kinds that it defines.
+    """Import a Python file, and register the learners, mechanisms, optimisers and kinds of fleets that it defines.
 
-    Learners, mechanisms and optimisers are registered under their `name`, an optimiser without one under the name of
-    its class in lower case, and a fleet kind under the first word of its `form`. The file has to register anything else
-    by itself. Raises UsageError.
+    Learners, mechanisms and optimisers are registered under their `name`, an optimiser without one under its class
+    name in lower case, and a kind of fleet under the first word of its `form`. The file itself has to register
+    extensions of other kinds. Raises UsageError.
     """
     file = Path(path)
     spec = importlib.util.spec_from_file_location(f"tern_with_{file.stem}", file)
@@ -37,13 +37,14 @@ def load(path: str) -> None:
         raise UsageError(f"there is no Python file {path!r}", hint=f"tern {FLAG} FILE.py COMMAND ...")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    sys.path.insert(0, str(file.parent.resolve()))  # it may import modules beside it
+    sys.path.insert(0, str(file.parent.resolve()))  # the file may import modules beside it
     try:
         spec.loader.exec_module(module)
     except TernError:
         raise
     except Exception as error:
-        raise UsageError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+        text = f"{path} cannot be imported: {type(error).__name__}: {error}"
+        raise UsageError(text, hint="correct the file") from error
     for item in list(vars(module).values()):
         _register(item, spec.name)
 
@@ -56,7 +57,7 @@ def _register(item: Any, module: str) -> None:
 
     if isinstance(item, mechanisms.Mechanism):
         mechanisms.REGISTRY.register(item.name, item)
-    elif isinstance(item, type) and item.__module__ == module:  # not what it has imported
+    elif isinstance(item, type) and item.__module__ == module:  # not an imported class
         if issubclass(item, Learner) and "name" in vars(item):
             ALGORITHMS.register(item.name, item)
         elif issubclass(item, Fleet) and "form" in vars(item):

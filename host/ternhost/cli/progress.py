@@ -1,4 +1,4 @@
-"""The progress of a run for people: one line that changes on a terminal, and lines now and then elsewhere."""
+"""The progress of a run for people: one line that is redrawn on a terminal, and a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from ternhost.run.status import END, Status, Watcher
 from ternhost.terminal import EVERY, Progress
 from ternhost.text import visible
 
-_REDRAW_EVERY = 0.1  # seconds between two changes of the line
-_LINE_EVERY = 2.0  # seconds between two lines of rounds that have ended, where no line can change
-_BAR = 20
+_REDRAW_EVERY = 0.1  # seconds between two redraws of the line
+_LINE_EVERY = 2.0  # seconds between two lines about ended rounds, where a line cannot be redrawn
+_BAR = 20  # characters
 
 
 class ProgressPrinter(Progress):
-    """Tells a run on standard error. `quiet` tells only warnings."""
+    """Shows the progress of a run on standard error. quiet: only warnings."""
 
     _leave = "\n"
 
     def __init__(self, stream: TextIO | None = None, quiet: bool = False, every: float = EVERY) -> None:
         super().__init__(quiet=quiet, stream=stream, every=every)
         self._head = ""
-        self._status_at = -_LINE_EVERY  # when a status was printed last
+        self._status_at = -_LINE_EVERY  # time of the last printed status
 
     def watcher(self) -> Watcher:
         return Watcher(status=self.status, warn=self.warn, note=self.say)
 
     def status(self, status: Status) -> None:
-        """Tell where the run is, if it is time to."""
+        """Show the state of the run, unless the last one was shown just before."""
         now = time.monotonic()
-        due = now - self._status_at
+        since = now - self._status_at
         ended = status.event == END
         last_round = ended and status.round == status.rounds
         line = _line(status, bar=self._redraws)
-        if last_round or (due >= _REDRAW_EVERY if self._redraws else ended and due >= _LINE_EVERY):
+        if last_round or (since >= _REDRAW_EVERY if self._redraws else ended and since >= _LINE_EVERY):
             self._status_at = now
             (self.step if self._redraws else self.say)(line)
         elif not self._redraws:
-            self.step(line)  # told when nothing else has been for long
+            self.step(line)  # printed after some time without another line
 
     def warn(self, message: str) -> None:
-        """Say that something is wrong."""
+        """Print a warning in a line that stays."""
         with self._lock:
             self._write_line(f"tern: {visible(message, lines=True)}")
 
@@ -55,7 +55,7 @@ def _line(status: Status, bar: bool) -> str:
         parts.append("#" * full + "." * (_BAR - full))
     parts.append(f"{status.total_reports:,}" + (f"/{wanted:,}" if wanted else "") + " reports")
     parts.append(f"{status.total_reports / max(status.seconds, 1e-9):,.0f}/s")
-    if status.figures:  # the first is the most important one; all of them are wider than a terminal
+    if status.figures:  # only the first, the most important one: all of them are wider than a terminal
         name, value = next(iter(status.figures.items()))
         parts.append(f"{WORDS.get(name, name)} {value:.4f}")
     parts += [f"{name} {value:g}" for name, value in status.chosen.items()]

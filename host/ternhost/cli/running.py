@@ -1,4 +1,4 @@
-"""The commands that run an algorithm: their parsers, made from its options, and what they do."""
+"""The commands that run an algorithm. Their parsers are made from the options of their algorithms."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from ternhost.run.status import Watcher
 if TYPE_CHECKING:
     from ternhost.watch.metrics import Metrics
 
-NAME = "of the run and its directory (default: runs/<time>)"
-METRICS = "serve figures for Prometheus on this loopback port; 'tern watch --help' has a dashboard and alerts"
+NAME = "name of the run and of its directory in runs (default: the time)"
+METRICS = "serve metrics for Prometheus on this loopback port ('tern watch' writes a dashboard and alerts)"
 
 
 @dataclass(frozen=True)
 class RunCommand:
-    """The command that runs the algorithms which name it as theirs; the first of them is the default."""
+    """A command that runs the algorithms whose `command` is its name; the first of them is the default."""
 
     name: str
     summary: str
@@ -41,8 +41,8 @@ class RunCommand:
         parser = add_command(subparsers, self.name, self.summary, self.example, run)
         algorithms = algorithms_of(self.name)
         if len(algorithms) > 1:
-            default = f"default: {next(iter(algorithms))}"
-            add_option(parser, "--algorithm", default, choices=tuple(algorithms))
+            text = f"algorithm to run (default: {next(iter(algorithms))})"
+            add_option(parser, "--algorithm", text, choices=tuple(algorithms))
         add_algorithm_options(parser, algorithms)
         fields.add_arguments(parser, Terms, RunOptions, leave_out=("fleet",))
         add_run_options(parser, self.name)
@@ -61,7 +61,7 @@ TRAIN = RunCommand(
 )
 COLLECT = RunCommand(
     "collect",
-    "estimate means and frequencies of what devices hold",
+    "estimate means and frequencies of attributes under local differential privacy",
     """tern collect --dataset wine --epsilon 4 --fleet emulated:2
     tern collect --dataset flights --mechanism pm-sub --epsilon 4 --fleet simulated:300000 --json
     tern collect --dataset flights-table --fleet simulated:300000 --name frequencies
@@ -70,7 +70,7 @@ COLLECT = RunCommand(
 )
 INFER = RunCommand(
     "infer",
-    "let devices classify their records and send the result under exact noise",
+    "classify records on the devices, and collect the results under local differential privacy",
     """tern infer --dataset digits --epsilon 8 --fleet emulated:2
     tern infer --dataset iris --laplace-eval-eps 4 --eval-type CALINSKI_HARABASZ --fleet simulated:1000 --json
     tern infer --dataset digits --answer label --epsilon 4 --fleet simulated:1000
@@ -87,41 +87,36 @@ def add_algorithm_options(
 
 
 def add_run_options(parser: argparse.ArgumentParser, command: str) -> None:
-    """Add the options of where a run is kept, and of what is printed."""
+    """Add the options for the place of a run, and for its output."""
     where = parser.add_argument_group("the run")
-    devices = f"the devices; 'tern fleet kinds' lists them (default: {default_fleet(command)})"
-    add_option(where, "--fleet KIND", devices, metavar="KIND:...")
+    text = f"the devices, in a form that 'tern fleet kinds' lists (default: {default_fleet(command)})"
+    add_option(where, "--fleet KIND", text, metavar="KIND:...")
     add_option(where, "--name NAME", NAME)
-    store = (
-        "keys and rounds of the fleet, of many runs (default: the fleet's own, or one in the run's directory)"
-    )
-    add_option(where, "--store FILE", store)
-    add_option(where, "--anew", "give up a run of the store that has not finished, and begin another")
-    resume = (
-        "go on with this run: its name, directory or store; with --fleet if its boards are elsewhere by now"
-    )
-    add_option(where, "--resume RUN", resume)
-    add_option(where, "--no-report", "make no pictures and no report.html")
+    text = "file with the fleet's keys and rounds (default: the fleet's own, or one in the run's directory)"
+    add_option(where, "--store FILE", text)
+    add_option(where, "--anew", "abandon an unfinished run of the store, and begin a new one")
+    text = "resume this run: its name, directory or store; with --fleet if its boards have moved"
+    add_option(where, "--resume RUN", text)
+    add_option(where, "--no-report", "write no pictures and no report.html")
     add_option(parser, "--metrics PORT", METRICS, type=int)
-    add_option(parser, "--quiet", "no progress, only warnings")
+    add_option(parser, "--quiet", "print no progress, only warnings")
 
 
 def metrics(args: argparse.Namespace) -> Metrics | None:
-    """The server of figures, with --metrics. Raises UsageError where its port is taken."""
+    """The metrics server of --metrics, or None. Raises UsageError if its port is not available."""
     if args.metrics is None:
         return None
-    from ternhost.watch.metrics import Metrics  # it needs an extra
+    from ternhost.watch.metrics import Metrics  # needs an extra
 
     try:
         return Metrics(args.metrics)
     except (OSError, OverflowError) as error:
-        raise UsageError(
-            f"port {args.metrics} cannot be had: {error}", hint="give another --metrics"
-        ) from error
+        text = f"port {args.metrics} is not available: {error}"
+        raise UsageError(text, hint="give another --metrics") from error
 
 
 def named(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of a run that the command line names, and its algorithm."""
+    """The values of the run's options that the command line names, `algorithm` among them."""
     parts = (*(cls.Options for cls in ALGORITHMS.values()), Terms, Schedule, RunOptions)
     algorithm = getattr(args, "algorithm", None)
     return {**fields.given(args, *parts), **({"algorithm": algorithm} if algorithm else {})}
@@ -130,31 +125,30 @@ def named(args: argparse.Namespace) -> dict[str, Any]:
 def parsed(
     args: argparse.Namespace, algorithms: Mapping[str, type[Learner]], served: bool = False
 ) -> RunOptions:
-    """The options of the run that the command line names; the first algorithm is the default. Raises UsageError."""
+    """The options of a new run, from the command line; the first algorithm is the default. Raises UsageError."""
     values = named(args)
     algorithm = values.pop("algorithm", None) or next(iter(algorithms))
-    if extra := mechanisms.options_named(args):
+    if given := mechanisms.options_named(args):
         mechanism = values.get("mechanism", getattr(algorithms[algorithm].Options, "mechanism", None))
         if mechanism is None or "card" in values:
-            raise UsageError(
-                f"{extra[0]} is of a mechanism, and this run has none to choose", hint="leave it out"
-            )
+            text = f"{given[0]} is an option of a mechanism, and this run chooses none"
+            raise UsageError(text, hint="leave it out")
         values["mechanism_options"] = mechanisms.options_given(args, mechanism)
     return RunOptions.parse(algorithm, values, algorithms, served)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Begin or resume a run, run it to its end, and print the result. Raises TernError."""
+    """Begin or resume a run, run it to its end, and print its result. Raises TernError."""
     figures = metrics(args)
     printer = ProgressPrinter(quiet=args.quiet)
     watcher = printer.watcher()
     if figures is not None:
         watcher = watcher.also(figures.update)
     try:
-        with begun(args, watcher) as going:
+        with begun(args, watcher) as active_run:
             if figures is not None:
-                figures.add_store(going.files.store, going.files.name)
-            result = going.run()
+                figures.add_store(active_run.files.store, active_run.files.name)
+            result = active_run.run()
         if not args.no_report:
             printer.say("drawing the report")
             result |= results.draw(result)
@@ -164,15 +158,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def begun(args: argparse.Namespace, watcher: Watcher) -> Run:
-    """The run that was named, begun or resumed. Raises TernError."""
+    """Begin a new run, or resume that of --resume. Raises TernError."""
     if args.resume is None:
         options = parsed(args, algorithms_of(args.command))
         return Run.begin(options, store=args.store, name=args.name, watcher=watcher, anew=args.anew)
-    others = [*sorted(named(args).keys() - {"fleet", "after_round"})]
-    others += [name for name in ("store", "name", "anew") if getattr(args, name)]
-    if others:
+    fixed = sorted(named(args).keys() - {"fleet", "after_round"})
+    fixed += [name for name in ("store", "name", "anew") if getattr(args, name)]
+    if fixed:
         raise UsageError(
-            f"a run that is resumed keeps its options: {fields.flag(others[0])} cannot be changed",
+            f"a resumed run keeps its options: {fields.flag(fixed[0])} cannot be changed",
             hint=f"tern {args.command} --resume {args.resume}",
         )
     run = Run.resume(args.resume, watcher, args.fleet, args.after_round)
@@ -186,10 +180,10 @@ def begun(args: argparse.Namespace, watcher: Watcher) -> Run:
 
 
 def print_run(args: argparse.Namespace, result: dict[str, Any]) -> int:
-    """Print a result, and return the exit code that it stands for."""
+    """Print the result of a run, and return the exit code."""
     lines = [*learner_of(result).summary(result), f"the run {result['run']} is in {result['directory']}"]
     if "report" in result:
-        lines.append(f"look at {result['report']}")
+        lines.append(f"report: {result['report']}")
     print_result(result, "\n".join(lines), args.json)
     if words := results.missing_words(result):
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`tern runs`: lists runs, draws their reports again, and shows their models."""
+"""`tern runs`: lists runs, draws their reports again, and shows or saves their models."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "runs",
-        "list the runs in a directory or a store, the oldest first",
+        "list the runs in a directory or a store, oldest first; draw a report again; show a model",
         "tern runs\ntern runs my-fleet/store.sqlite --json\ntern runs --draw mine\n"
         "tern runs --model mine --save model.bin",
         run,
     )
-    parser.add_argument(
-        "place", nargs="?", default=str(directory.RUNS), metavar="DIR|STORE", help="default: runs"
-    )
+    place = "directory with runs, or a store (default: runs)"
+    parser.add_argument("place", nargs="?", default=str(directory.RUNS), metavar="DIR|STORE", help=place)
     of_run = parser.add_mutually_exclusive_group()
-    add_option(of_run, "--draw RUN", "draw the pictures and report.html of a run that has finished, again")
-    model = "the model of a run as devices have it; of one that goes on, the last that they were sent"
+    add_option(of_run, "--draw RUN", "draw the pictures and report.html of a finished run again")
+    model = "show the model of a run as devices have it; while the run goes on, the last one sent to them"
     add_option(of_run, "--model RUN", model)
-    add_option(parser, "--save FILE", "with --model: write it there, as a board keeps it in its model.bin")
+    add_option(
+        parser, "--save FILE", "with --model: write the model to FILE, in the format of a board's model.bin"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     if args.save is not None and args.model is None:
-        raise UsageError("--save is for a model", hint="name its run, too: --model RUN")
+        raise UsageError("--save needs a model", hint="name its run: --model RUN")
     if args.draw is not None:
         drawn = results.draw(results.load(args.draw, directory.existing(args.place)))
-        print_result(drawn, f"look at {drawn['report']}", args.json)
+        print_result(drawn, f"report: {drawn['report']}", args.json)
         return OK
     if args.model is not None:
         return _model(args)
@@ -60,7 +61,7 @@ def _model(args: argparse.Namespace) -> int:
     if args.save is not None:
         model.save(args.save)
         summary |= {"saved": args.save}
-        lines[1:] = [f"it is in {args.save}: put it on a board as /model.bin, and start the board again"]
+        lines[1:] = [f"written to {args.save}: put it on a board as /model.bin, and restart the board"]
     print_result(summary, "\n".join(lines), args.json)
     return OK
 

@@ -1,4 +1,4 @@
-"""`tern serve`: run rounds for a fleet until it is stopped, by a schedule."""
+"""`tern serve`: runs rounds for a fleet on a schedule, until it is stopped."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ from ternhost.watch.dashboard_command import shown_beside
 from ternhost.watch.home_assistant import HomeAssistant, shown
 from ternhost.watch.picture import said
 
-_PROGRESS_EVERY = 1.0  # seconds, at most, in JSON
-_PLANNED = ("reports", "group", "clients")  # of runs that end by themselves
+_PROGRESS_EVERY = 1.0  # least seconds between two progress events in JSON
+_PLANNED = ("reports", "group", "clients")  # options of runs that end by themselves
+# Options that each start may change.
 _OF_EACH_START = fields.names_of(Schedule) | fields.names_of(Terms) | fields.names_of(RunOptions)
 
 
@@ -37,30 +38,29 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "serve",
-        "run rounds for a fleet until Ctrl-C, by a schedule",
+        "run rounds for a fleet on a schedule, until Ctrl-C",
         """tern serve --fleet mqtt:my-broker --interval 3600 --deadline 600 --quorum 0.9
         tern serve --fleet mqtt:my-broker --algorithm fedavg --rounds 10 --json""",
         run,
-        "print a JSON object a line: what happens, then the result",
+        "print one JSON object per line: events, then the result",
     )
-    add_option(parser, "--algorithm", "default: fedsgd", choices=tuple(ALGORITHMS))
+    add_option(parser, "--algorithm", "algorithm to run (default: fedsgd)", choices=tuple(ALGORITHMS))
     fields.add_arguments(parser, Schedule, Terms, RunOptions, leave_out=("fleet",))
     running.add_algorithm_options(parser, ALGORITHMS, (*_PLANNED, *_OF_EACH_START))
     fleet = parser.add_argument_group("the run")
-    devices = "the devices; 'tern fleet kinds' lists them, such as mqtt:my-broker"
-    add_option(fleet, "--fleet KIND", devices, metavar="KIND:...")
+    text = "the devices, in a form that 'tern fleet kinds' lists, such as mqtt:my-broker"
+    add_option(fleet, "--fleet KIND", text, metavar="KIND:...")
     add_option(fleet, "--broker DIR", "the same as --fleet mqtt:DIR")
     add_option(fleet, "--name NAME", running.NAME)
-    add_option(fleet, "--store FILE", "keys, rounds, reports and models (default: the fleet's own)")
-    text = "begin another model than the store holds; its keys, rounds and models stay"
-    add_option(fleet, "--new-model", text)
+    add_option(fleet, "--store FILE", "file with keys, rounds, reports and models (default: the fleet's own)")
+    add_option(fleet, "--new-model", "begin a new model; the store keeps its keys, rounds and earlier models")
     add_option(parser, "--metrics PORT", running.METRICS, type=int)
-    text = "show the fleet in Home Assistant, over a broker of 'tern broker config --home-assistant'"
+    text = "show the fleet in Home Assistant, through a broker made by 'tern broker config --home-assistant'"
     add_option(parser, "--home-assistant", text)
-    text = "show the run in the browser meanwhile, as tern dashboard does, on this loopback port"
+    text = "also show the run in the browser, as 'tern dashboard' does (default: port 8642, or a free one)"
     add_option(parser, "--dashboard PORT", text, nargs="?", type=int, const=True)
-    add_option(fleet, "--no-report", "make no pictures and no report.html after the last of --rounds")
-    add_option(parser, "--quiet", "no line a round")
+    add_option(fleet, "--no-report", "write no pictures and no report.html after the last of --rounds")
+    add_option(parser, "--quiet", "print no line for each round")
     parser.set_defaults(command="serve")
 
 
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     for other in (metrics, home):
         if other is not None:
             watcher = watcher.also(other.update)
-    going = serve(
+    served = serve(
         options,
         store=args.store,
         name=args.name,
@@ -87,19 +87,19 @@ def run(args: argparse.Namespace) -> int:
         named=running.named(args).keys() - _OF_EACH_START,
     )
     if metrics is not None:
-        metrics.add_store(going.files.store, going.files.name)
+        metrics.add_store(served.files.store, served.files.name)
     previous = {
-        number: signal.signal(number, lambda *_: going.stop()) for number in (signal.SIGINT, signal.SIGTERM)
+        number: signal.signal(number, lambda *_: served.stop()) for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
-        with going, _shown(args, going.directory), shown(home, going, watcher.warn):
-            result = going.run()
+        with served, _shown(args, served.directory), shown(home, served, watcher.warn):
+            result = served.run()
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
     result["event"] = "result"
-    if not going.algorithm.done:
-        print_result(result, "\n".join(going.algorithm.summary(result)), args.json)
+    if not served.algorithm.done:
+        print_result(result, "\n".join(served.algorithm.summary(result)), args.json)
         return OK
     if not args.no_report:
         result |= results.draw(result)
@@ -113,19 +113,19 @@ def _shown(args: argparse.Namespace, run: Path) -> contextlib.AbstractContextMan
 
 
 def _print_json() -> Callable[[Status], None]:
-    printed = -_PROGRESS_EVERY
+    progress_at = -_PROGRESS_EVERY  # time of the last printed progress of a round
 
-    def tell(status: Status) -> None:
-        nonlocal printed
+    def show(status: Status) -> None:
+        nonlocal progress_at
         if status.event != PROGRESS:
-            printed = -_PROGRESS_EVERY
-        elif time.monotonic() - printed < _PROGRESS_EVERY:
+            progress_at = -_PROGRESS_EVERY
+        elif time.monotonic() - progress_at < _PROGRESS_EVERY:
             return
         else:
-            printed = time.monotonic()
+            progress_at = time.monotonic()
         print(json.dumps(asdict(status)), flush=True)
 
-    return tell
+    return show
 
 
 def _watcher(args: argparse.Namespace) -> Watcher:

@@ -53,15 +53,15 @@ class Options(Mechanised, LevelOptions):
 
     dataset: str = option(
         "flights",
-        f"what the clients hold: {', '.join((*datasets.TABLES, *datasets.DATASETS))}; or NAME:PATH, of a file",
+        f"data set of the clients: {', '.join((*datasets.TABLES, *datasets.DATASETS))}; or NAME:PATH, in a file",
         group=_WHAT,
         metavar="D",
     )
     clients: int = option(
-        0, "clients that report", group=_WHAT, metavar="N", shown="all, on boards made for it 1000"
+        0, "number of clients that report", group=_WHAT, metavar="N", shown="all, or 1000 on emulated boards"
     )
-    seed: int = option(1, "deals the records", group=_WHAT, metavar="S")
-    method: str = option(ALGORITHM6, "how", group=PRIVACY, choices=METHODS)
+    seed: int = option(1, "seed that assigns records to clients", group=_WHAT, metavar="S")
+    method: str = option(ALGORITHM6, "report values, or levels (hiera)", group=PRIVACY, choices=METHODS)
 
     def __post_init__(self) -> None:
         super().__post_init__()

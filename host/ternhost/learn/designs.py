@@ -25,8 +25,8 @@ from ternhost.privacy.cards import load
 VARIANCE = "variance"
 K_RULES = (VARIANCE, "wide", "paper")
 K_RULE_HELP = (
-    "how K follows from epsilon: variance, the least variance of the estimate for values spread evenly over [-1, 1]; "
-    "paper, floor(epsilon / 2.5); wide, floor(epsilon / 2.5 + 0.6)"
+    "rule for K; variance: least variance of the estimate for values uniform on [-1, 1]; paper: floor(epsilon / 2.5); "
+    "wide: floor(epsilon / 2.5 + 0.6)"
 )
 
 # Micro-epsilon: less for each of several values is worse than all for one, by any card.
@@ -63,7 +63,7 @@ def epsilons_option(*instead_of: str) -> Any:
     """The option of personalised budgets. instead_of: the options of one epsilon for all."""
     return option(
         None,
-        "epsilon of each class of devices, with its share of them: personalised budgets",
+        "personalised budgets: epsilon of each class of devices, and its share of the devices",
         group=PRIVACY,
         metavar="E:SHARE,...",
         instead_of=instead_of,
@@ -74,7 +74,7 @@ def epsilons_option(*instead_of: str) -> Any:
 class Budgeted:
     """Options of everything that devices report: the epsilon of a report, of all devices or of classes of them."""
 
-    epsilon: str = option("2", "epsilon of all that a device reports at a time", group=PRIVACY, metavar="E")
+    epsilon: str = option("2", "epsilon of a report with all of its values", group=PRIVACY, metavar="E")
     epsilons: str | None = epsilons_option("epsilon")
 
     def classes(self) -> list[tuple[str, float]]:
@@ -92,23 +92,23 @@ class Mechanised:
 
     mechanism: str = option(
         "three-outputs",
-        "how values are perturbed: " + ", ".join(mechanisms.NAMES),
+        "mechanism that perturbs values: " + ", ".join(mechanisms.NAMES),
         group=PRIVACY,
         metavar="NAME",
     )
     levels: int | None = option(
-        None, "how many outputs, where the mechanism has a choice", group=PRIVACY, metavar="N"
+        None, "number of outputs, if the mechanism leaves a choice", group=PRIVACY, metavar="N"
     )
     card: str | None = option(
         None,
-        "a card of 'tern card design' instead of a mechanism",
+        "card from 'tern card design', instead of a mechanism",
         group=PRIVACY,
         kind=_card_file,
         metavar="FILE",
         instead_of=("mechanism", "levels"),
     )
     k: int | None = option(
-        None, "coordinates that a report gives, each at epsilon / K", group=PRIVACY, metavar="K"
+        None, "coordinates per report, each at epsilon / K", group=PRIVACY, metavar="K", shown="by --k-rule"
     )
     k_rule: str = option(VARIANCE, K_RULE_HELP, group=PRIVACY, choices=K_RULES)
     mechanism_options: Mapping[str, Any] | None = None  # of the mechanism alone

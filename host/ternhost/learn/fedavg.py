@@ -62,24 +62,24 @@ MODES: dict[str, tuple[Choice, ...]] = {
 @dataclass(frozen=True)
 class Options(Mechanised, LearningOptions):
     clients: int = option(
-        0, "clients altogether", group=_AVERAGE, metavar="N", shown="all, on boards at most 1000"
+        0, "number of clients", group=_AVERAGE, metavar="N", shown="all, but at most 1000 on boards"
     )
-    records: int = option(8, "records of a client", group=_AVERAGE, metavar="N")
-    rounds: int = option(20, "rounds of the whole run", group=_AVERAGE, metavar="N")
-    share: float = option(
-        0.1, "share of the clients that takes part in a round", group=_AVERAGE, metavar="GAMMA"
-    )
-    local_epochs: int = option(2, "epochs that a client trains", group=_AVERAGE, metavar="E")
-    local_rate: int = option(2, "learning rate on a client, as 2**-N", group=_AVERAGE, metavar="N")
-    tau: float = option(0.25, "how far a weight may move in a round", group=_AVERAGE, metavar="TAU")
+    records: int = option(8, "records per client", group=_AVERAGE, metavar="N")
+    rounds: int = option(20, "number of rounds", group=_AVERAGE, metavar="N")
+    share: float = option(0.1, "share of the clients that report in a round", group=_AVERAGE, metavar="GAMMA")
+    local_epochs: int = option(2, "epochs that a client trains in a round", group=_AVERAGE, metavar="E")
+    local_rate: int = option(2, "the learning rate on a client is 2**-N", group=_AVERAGE, metavar="N")
+    tau: float = option(0.25, "clip a weight's change in a round to +-TAU", group=_AVERAGE, metavar="TAU")
     choices: str | None = option(
         None,
-        f"safe range and epsilon of classes of clients, or a mode of the paper: {', '.join(MODES)}",
+        f"tau, epsilon and share of each class of clients, or a mode of the paper: {', '.join(MODES)}",
         group=_AVERAGE,
         metavar="TAU:E:SHARE,...",
         instead_of=("epsilon", "epsilons", "tau"),
     )
-    weights: str = option(CLIENTS, "how classes are put together", group=_AVERAGE, choices=WEIGHTS)
+    weights: str = option(
+        CLIENTS, "weight of a class: its clients or its inverse variance", group=_AVERAGE, choices=WEIGHTS
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -35,22 +35,22 @@ _ROUNDS = 100  # of a run with more reports than that many groups
 class GroupOptions(LearningOptions):
     """Options of algorithms that ask one group of devices after the other for a gradient."""
 
-    reports: int = option(20_000, "reports of the whole run, one a device", group=WHAT, metavar="R")
+    reports: int = option(20_000, "number of reports, one per device", group=WHAT, metavar="R")
     group: int = option(
         0,
-        "devices asked in a round",
+        "number of devices asked in each round",
         group=WHAT,
         metavar="G",
         shown=f"{_GROUP}, or a hundredth of the reports if that is more",
     )
     learning_rate: float | None = option(
-        None, "of the optimiser", group=WHAT, metavar="X", shown="follows from the noise"
+        None, "learning rate of the optimiser", group=WHAT, metavar="X", shown="follows from the noise"
     )
-    regularisation: float = option(1e-4, "times the weights, added to the gradient", group=WHAT, metavar="X")
-    optimiser: str = option("averaging", "how the model moves", group=WHAT, choices=lambda: OPTIMISERS)
+    regularisation: float = option(1e-4, "add X times the weights to the gradient", group=WHAT, metavar="X")
+    optimiser: str = option("averaging", "what updates the model", group=WHAT, choices=lambda: OPTIMISERS)
     range: str = option(
         "auto",
-        f"values reach to 2**-R, R from 0 to {MAX_RANGE}; auto chooses round by round from what reports tell",
+        f"clip values to +-2**-R, R from 0 to {MAX_RANGE}; auto chooses R for each round from earlier reports",
         group=WHAT,
         metavar="auto|R",
     )

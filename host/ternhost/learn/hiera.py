@@ -30,11 +30,11 @@ class LevelOptions(Budgeted):
 
     budgets: str = option(
         "5,4,3,2,1",
-        "budgets in these proportions, from the lowest range of values up (hiera)",
+        "hiera: proportions of the levels' budgets, from the lowest range of values up",
         group=PRIVACY,
         metavar="B,B,...",
     )
-    mu: float = option(0.0, "share of reports that are reused (hiera)", group=PRIVACY, metavar="MU")
+    mu: float = option(0.0, "hiera: share of reports reused for other levels", group=PRIVACY, metavar="MU")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -55,46 +55,46 @@ class Options:
 
     dataset: str = option(
         "iris",
-        f"what the clients hold: {', '.join(softmax.CLASSES)}, or two classes of another",
+        f"data set of the clients: {', '.join(softmax.CLASSES)}, or another with two classes",
         group=_WHAT,
         metavar="NAME",
     )
     held_out: float = option(
         0.5,
-        "share of the records for the clients; the classifier is trained on the rest",
+        "share of the records that the clients get; the classifier is trained on the rest",
         group=_WHAT,
         metavar="SHARE",
     )
     answer: str = option(
         VECTOR,
-        "what a client reports: its class by randomised response, or the probabilities of all under Laplace noise",
+        "what a client reports: its class by randomised response, or all class probabilities with Laplace noise",
         group=_WHAT,
         choices=(LABEL, VECTOR),
     )
     cluster_client_num: int = option(
-        0, "clients that are asked", group=_WHAT, metavar="N", shown="1000, or all"
+        0, "number of clients asked", group=_WHAT, metavar="N", shown="1000, or all if fewer"
     )
     eval_type: str = option(
         softmax.SILHOUETTE_SCORE,
-        "how the clusters of vectors are judged",
+        "score that judges the clusters of vectors",
         group=_WHAT,
         choices=(softmax.NOT_EVAL, softmax.SILHOUETTE_SCORE, softmax.CALINSKI_HARABASZ),
     )
-    seed: int = option(1, "deals the records", group=_WHAT, metavar="S")
+    seed: int = option(1, "seed that assigns records to clients", group=_WHAT, metavar="S")
     epsilon: str | None = option(
         None,
-        "true privacy loss of a result, label or whole vector",
+        "epsilon of a report, a label or a whole vector",
         group=PRIVACY,
         metavar="E",
         instead_of=("laplace_eval_eps",),
     )
     epsilons: str | None = epsilons_option("epsilon", "laplace_eval_eps")
     laplace_eval_eps: str = option(
-        "1", "the same as MindSpore has it: half of the true epsilon", group=PRIVACY, metavar="X"
+        "1", "epsilon as MindSpore counts it: half of the true epsilon", group=PRIVACY, metavar="X"
     )
     privacy_eval_type: str = option(
         softmax.LAPLACE,
-        "without noise on simulated fleets only",
+        "noise: LAPLACE, or NOT_ENCRYPT for none, on simulated fleets only",
         group=PRIVACY,
         choices=(softmax.NOT_ENCRYPT, softmax.LAPLACE),
     )

@@ -30,30 +30,30 @@ class LearningOptions(Budgeted):
 
     dataset: str = option(
         "flights",
-        f"what to learn from: {', '.join(datasets.DATASETS)}; or NAME:PATH for one that is a file",
+        f"data set to learn from: {', '.join(datasets.DATASETS)}; or NAME:PATH, in a file",
         group=WHAT,
         metavar="D",
     )
     dimension: int | None = option(
         None,
-        "number of features (with the constant one) of records that only the devices know, instead of a data set",
+        "instead of --dataset: number of features, the constant included, of records that only the devices know",
         group=WHAT,
         metavar="N",
         instead_of=("dataset",),
     )
     labels: int | None = option(
-        None, "number of classes in these records, for --model softmax", group=WHAT, metavar="N"
+        None, "with --dimension and --model softmax: number of classes", group=WHAT, metavar="N"
     )
     model: str = option(
         "",
-        "what is learnt; softmax tells several classes",
+        "model to train; softmax is for several classes",
         group=WHAT,
         choices=tuple(MODELS),
-        shown="linear where the labels are numbers, else logistic",
+        shown="linear for numeric labels, else logistic",
     )
-    batch: int = option(0, "records that a report uses, 0 for all of a device's", group=WHAT, metavar="B")
+    batch: int = option(0, "records used for a report; 0: all of the device", group=WHAT, metavar="B")
     seed: int = option(
-        1, "deals devices and records; no device's noise depends on it", group=WHAT, metavar="S"
+        1, "seed that assigns devices and records; it does not affect noise", group=WHAT, metavar="S"
     )
 
     def __post_init__(self) -> None:

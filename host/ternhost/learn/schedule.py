@@ -18,31 +18,31 @@ class Schedule:
 
     rounds: int | None = option(
         None,
-        "rounds until it stops, those of earlier starts included",
+        "stop after N rounds, those of earlier starts included",
         group=_WHEN,
         metavar="N",
-        shown="never",
+        shown="no limit",
     )
     interval: float = option(
         0.0, "seconds from the start of one round to the start of the next", group=_WHEN, metavar="SECONDS"
     )
-    share: float = option(1.0, "share of the devices that is asked in a round", group=_WHEN, metavar="SHARE")
+    share: float = option(1.0, "share of the devices asked in each round", group=_WHEN, metavar="SHARE")
     horizon: int | None = option(
         None,
-        "rounds for which the learning rate is chosen",
+        "number of rounds for which the learning rate is chosen",
         group=_WHEN,
         metavar="N",
         shown=f"all of --rounds, or {_HORIZON}",
     )
     patience: float = option(
         2.0,
-        "seconds without news until boards are asked again; doubles with every time",
+        "seconds without an answer after which boards are asked again; doubles each time",
         group=_WHEN,
         metavar="SECONDS",
     )
     model_every: int = option(
         10,
-        "rounds from one model that devices are sent, for their own use, to the next; the last comes at the end",
+        "send devices the model for their own use after every N rounds, and at the end",
         group=_WHEN,
         metavar="N",
     )
@@ -70,13 +70,13 @@ class Schedule:
 class Terms:
     """How a round ends. After `silence` seconds without a frame of a board it goes on without that board."""
 
-    quorum: float = option(1.0, "share of a round's reports that ends it", group=HOW, metavar="SHARE")
+    quorum: float = option(1.0, "share of its reports that ends a round", group=HOW, metavar="SHARE")
     deadline: float | None = option(
-        120.0, "seconds after which a round ends with what came", group=HOW, metavar="SECONDS"
+        120.0, "seconds after which a round ends with the reports received", group=HOW, metavar="SECONDS"
     )
     silence: float = option(
         30.0,
-        "seconds without a word of a board, after which rounds go on without it until it answers again",
+        "seconds without a message from a board, after which rounds continue without it until it answers again",
         group=HOW,
         metavar="SECONDS",
     )

@@ -59,7 +59,7 @@ class Mechanism:
 
     def chosen(self, options: Mapping[str, Any], use: str | None = None) -> dict[str, Any]:
         """The `options` that change a design, and those for `use` if they replace none of these. Raises UsageError."""
-        given = {name: value for name, value in options.items() if not self.option(name).means_nothing(value)}
+        given = {name: value for name, value in options.items() if not self.option(name).is_default(value)}
         tuned = self.tuned.get(use, {}) if use is not None else {}
         named = {name for name, value in options.items() if value is not None}
         return given if named & tuned.keys() else {**tuned, **given}

@@ -167,7 +167,7 @@ def require_no_run(store: Store, anew: bool = False) -> None:
         if not anew and not idle:
             raise UsageError(
                 f"{store.path} holds the run {run.name}, which has not finished",
-                hint=f"go on with it: {going_on(run)}; or give it up with --anew",
+                hint=f"resume it: {going_on(run)}; or abandon it with --anew",
             )
         store.save_run(run.name, status=ABANDONED)
     for open_round in store.open_rounds():
@@ -178,7 +178,7 @@ def require_unfinished(run: StoredRun, files: RunFiles) -> None:
     """Raise UsageError where a run has ended."""
     if not run.unfinished:
         result = files.directory / places.RESULT_NAME
-        how = "has finished" if run.status == FINISHED else "was given up"
+        how = "has finished" if run.status == FINISHED else "was abandoned"
         hint = f"see {result}" if result.exists() else "begin another: tern train --help"
         raise UsageError(f"the run {run.name} {how}", hint=hint)
 
@@ -195,7 +195,7 @@ def moved(saved: str, named: str) -> str:
     """The fleet of a run that is resumed; boards may be elsewhere by now. Raises UsageError."""
     if named != saved and not (fleet.parse(saved).may_move and fleet.parse(named).may_move):
         raise UsageError(
-            f"a run that is resumed keeps its fleet, {saved}",
+            f"a resumed run keeps its fleet, {saved}",
             hint="only boards that tern did not make may move",
         )
     return named

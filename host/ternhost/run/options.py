@@ -28,16 +28,16 @@ class RunOptions:
     schedule: Schedule | None = None
     after_round: int | None = option(
         None,
-        "ask no round up to this number: for a store that was restored from a copy, whose boards know later rounds",
+        "continue after round N, for a store restored from a backup, whose boards have already seen later rounds",
         group=HOW,
         metavar="N",
     )
     budget: str | None = option(
         None,
-        "epsilon of a device for its life, which the run must not go beyond",
+        "lifetime epsilon of a device, which its runs together must not exceed",
         group=PRIVACY,
         metavar="E",
-        shown="what the run costs",
+        shown="the cost of the run",
     )
 
     def __post_init__(self) -> None:

@@ -22,18 +22,16 @@ def add_parser(subparsers: object) -> None:
     parser = add_command(
         subparsers,
         "dashboard",
-        "show a run in the browser, on this machine alone, while it goes on or afterwards",
+        "show a run in the browser of this machine, during the run or afterwards",
         """tern dashboard
         tern dashboard my-fleet/store.sqlite --port 8700
         tern dashboard runs/mine --json""",
         run,
-        "print a JSON object when the page is ready: url, store",
+        "print one JSON object when the page is ready: url, store",
     )
-    text = "a store, a run's directory or name, or a directory of runs (default: the newest run in runs)"
+    text = "store, directory or name of a run, or directory with runs (default: the newest run in runs)"
     parser.add_argument("store", nargs="?", metavar="STORE", help=text)
-    add_option(
-        parser, "--port PORT", "on loopback (default: 8642, or a free one where it is taken)", type=int
-    )
+    add_option(parser, "--port PORT", "loopback port of the page (default: 8642, or a free one)", type=int)
     add_option(parser, "--while-stdin", argparse.SUPPRESS)  # ends with its parent
 
 

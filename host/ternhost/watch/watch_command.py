@@ -35,14 +35,14 @@ def add_parser(subparsers: Any) -> None:
         tern watch --once --json
         tern watch --grafana tern.json --alerts tern-alerts.yml""",
         run,
-        "print a JSON object a line whenever something has changed",
+        "print one JSON object per line whenever something changes",
     )
-    text = "a run's name or directory, or a store (default: the newest run)"
+    text = "name or directory of a run, or a store (default: the newest run)"
     parser.add_argument("run", nargs="?", metavar="RUN|STORE", help=text)
-    add_option(parser, "--once", "show it once, and end")
-    add_option(parser, "--interval SECONDS", "between two looks", 1.0)
-    add_option(parser, "--grafana FILE", "write a Grafana dashboard for the figures of --metrics, and end")
-    add_option(parser, "--alerts FILE", "write Prometheus alert rules for these figures, and end")
+    add_option(parser, "--once", "show it once, and exit")
+    add_option(parser, "--interval SECONDS", "seconds between two updates", 1.0)
+    add_option(parser, "--grafana FILE", "write a Grafana dashboard for 'tern serve --metrics', and exit")
+    add_option(parser, "--alerts FILE", "write Prometheus alert rules for these metrics, and exit")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -17,23 +17,23 @@ def add_action(actions: Any) -> None:
     parser = add_command(
         actions,
         "battery",
-        "how long a battery lasts on a board that sleeps and wakes for each round; modelled",
+        "model how long a battery lasts on a board that sleeps and wakes for each round",
         "tern bench battery --board esp32 --interval-s 3600 --capacity-mah 2000\n"
         "tern bench battery --board pico-w --sleep timer --awake-ms join=2500 --plot battery.png",
         _run,
     )
     boards = battery.figures()["boards"]
     sleeps = "; ".join(f"{name}: {', '.join(of['sleeps'])}" for name, of in boards.items())
-    parser.add_argument("--board", required=True, choices=tuple(boards))
-    add_option(parser, "--interval-s S", "from wake to wake", 3600.0)
-    add_option(parser, "--capacity-mah MAH", "of the battery", 2000.0)
-    add_option(parser, "--sleep HOW", f"default deepsleep; {sleeps}", "deepsleep")
+    add_option(parser, "--board", "kind of board", required=True, choices=tuple(boards))
+    add_option(parser, "--interval-s S", "seconds from one wake to the next", 3600.0)
+    add_option(parser, "--capacity-mah MAH", "capacity of the battery in mAh", 2000.0)
+    add_option(parser, "--sleep HOW", f"kind of sleep; {sleeps}", "deepsleep")
     phases = ", ".join(boards["esp32"]["phases"])
-    add_option(parser, "--awake-ms PHASE=MS...", f"duration of a phase: {phases}")
-    add_option(parser, "--volts V", "of the battery (default 3.7)", type=float)
-    lost = "share of its capacity that a battery loses by itself in a month (default 0.025, lithium-ion)"
+    add_option(parser, "--awake-ms PHASE=MS...", f"duration of a phase in milliseconds: {phases}")
+    add_option(parser, "--volts V", "voltage of the battery (default: 3.7)", type=float)
+    lost = "share of the capacity that self-discharge loses in a month (default: 0.025, lithium-ion)"
     add_option(parser, "--self-discharge SHARE", lost, type=float)
-    add_option(parser, "--plot FILE.png", "also draw where the charge goes")
+    add_option(parser, "--plot FILE.png", "also draw into this file where the charge goes")
 
 
 def _times(words: list[str]) -> dict[str, float]:

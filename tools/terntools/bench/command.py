@@ -9,7 +9,8 @@ from terntools.bench import battery_command, energy_command, latency_command
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(subparsers, "bench", "measure boards", "tern bench latency --fleet pico-emulated:1")
+    summary = "measure latency, energy and battery life of boards"
+    parser = add_command(subparsers, "bench", summary, "tern bench latency --fleet pico-emulated:1")
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
     for module in (latency_command, energy_command, battery_command):
         module.add_action(actions)

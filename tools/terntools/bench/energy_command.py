@@ -34,7 +34,7 @@ def add_action(actions: Any) -> None:
     parser = add_command(
         actions,
         "energy",
-        "energy of a report in microjoules, measured with a meter or modelled",
+        "measure or model the energy of a report in microjoules",
         "tern bench energy --meter model --fleet pico-emulated:1 --json\n"
         "tern bench energy a0 --meter ppk2 --meter-port a1 --volts 3.3\n"
         "tern bench energy --meter csv --file export.csv --volts 5",
@@ -42,27 +42,19 @@ def add_action(actions: Any) -> None:
     )
     latency_command.add_options(parser)
     meter = parser.add_argument_group("meter")
-    add_option(meter, "--meter", "an instrument, its export (csv), or a model", required=True, choices=METERS)
-    add_option(meter, "--meter-port PORT", "port of a ppk2, or of the Pico that reads an ina226 or ina228")
-    add_option(
-        meter, "--volts VOLTS", "voltage of the supply, where the meter does not measure it", type=float
-    )
-    add_option(meter, "--no-supply", "ppk2: measure only, and leave the supply to the board")
-    add_option(
-        meter, "--shunt OHMS", "ina226, ina228: resistance of the shunt (default 0.1, 0.015)", type=float
-    )
-    add_option(meter, "--file CSV", "csv: read this export of the instrument", type=Path)
-    add_option(
-        meter, "--marker PIN", "the board's pin that is wired to the meter (default: a Pico's GP15)", type=int
-    )
-    add_option(meter, "--active-low", "the marker is low in a window")
-    add_option(meter, "--reports N", "csv: a window holds N reports", 1)
+    add_option(meter, "--meter", "instrument, its exported file or a model", required=True, choices=METERS)
+    add_option(meter, "--meter-port PORT", "port of the ppk2, or of the Pico that reads the ina226 or ina228")
+    add_option(meter, "--volts VOLTS", "supply voltage in V, if the meter does not measure it", type=float)
+    add_option(meter, "--no-supply", "ppk2: only measure; the board has its own supply")
+    add_option(meter, "--shunt OHMS", "ina226, ina228: shunt resistance (default: 0.1, 0.015)", type=float)
+    add_option(meter, "--file CSV", "csv: exported file of the instrument", type=Path)
+    add_option(meter, "--marker PIN", "the board's pin that marks reports (default: a Pico's GP15)", type=int)
+    add_option(meter, "--active-low", "the marker pin is low during a window")
+    add_option(meter, "--reports N", "csv: number of reports in a window", 1)
     life = parser.add_argument_group("battery life")
-    add_option(life, "--battery MAH", "capacity of the battery", 2000.0)
+    add_option(life, "--battery MAH", "capacity of the battery in mAh", 2000.0)
     add_option(life, "--every S", "seconds between reports", 3600.0)
-    add_option(
-        life, "--sleep-milliwatts MW", "power while asleep (default: by the chip's datasheet)", type=float
-    )
+    add_option(life, "--sleep-milliwatts MW", "power asleep in mW (default: by the datasheet)", type=float)
 
 
 def _run(args: argparse.Namespace) -> int:

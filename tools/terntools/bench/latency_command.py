@@ -18,7 +18,7 @@ def add_action(actions: Any) -> None:
     parser = add_command(
         actions,
         "latency",
-        "how long a report takes on a device, and where the time goes",
+        "measure how long a report takes on a board, and where the time goes",
         "tern bench latency --fleet pico-emulated:1 --json\ntern bench latency a0\n"
         "tern bench latency --fleet xtensa-emulated:1",
         _run,
@@ -31,8 +31,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     case = latency.Case()
     devices.add_board_or_fleet(
         parser,
-        "pico-emulated:1 (default) or emulated:1; for latency also rv32-emulated:1 (ESP32-C3) and xtensa-emulated:1 "
-        "(ESP32), which count instructions and give the least time of a chip",
+        "an emulated board: pico-emulated:1 or emulated:1; for latency also rv32-emulated:1 (ESP32-C3) and "
+        "xtensa-emulated:1 (ESP32), which count instructions and give the least time of a chip",
         "pico-emulated:1",
     )
     add_option(
@@ -40,11 +40,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_option(parser, "--epsilon E", "epsilon of a report", case.epsilon)
     add_option(parser, "--d D", "number of coordinates", case.d)
-    add_option(parser, "--k K", "report K of them", case.k)
+    add_option(parser, "--k K", "number of coordinates in the report", case.k)
     add_option(
         parser, "--model", "model whose gradient is reported", case.model, choices=tuple(LINEAR_MODELS)
     )
-    add_option(parser, "--sessions DIR", "write log, JSON and pictures to a folder in DIR", "sessions")
+    add_option(parser, "--sessions DIR", "write log, JSON and pictures to a new folder in DIR", "sessions")
 
 
 def case_of(args: argparse.Namespace) -> latency.Case:

@@ -129,7 +129,7 @@ def read_program(path: str | Path) -> bytes:
         ast.parse(data)
     except (SyntaxError, ValueError) as error:
         raise UsageError(
-            f"{path} is no Python: {error}", hint="name the program with --main FILE.py"
+            f"{path} is not a Python program: {error}", hint="name the program with --main FILE.py"
         ) from error
     return data
 
@@ -238,12 +238,12 @@ def add_parser(subparsers: Any) -> None:
         _run,
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
-    added = f"add a module to the client's, with its own: {', '.join(mpy.CHOICES)}; those added before stay"
+    added = f"also install this module and its imports: {', '.join(mpy.CHOICES)}; those added before stay"
     add_option(parser, "--with MODULE...", added, choices=mpy.CHOICES, dest="more")
     add_option(
         parser,
         "--main FILE",
-        "program to run as main.py, with its imports (default: one that only serves the host)",
+        "install this program as main.py, with its imports (default: one that only serves the host)",
     )
     add_options(parser)
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tern import fixed, wire
-from ternhost.command import add_command, print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import MICRO
@@ -90,7 +90,7 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "device",
-        "identify boards; read their records; make, list and revoke the keys of devices",
+        "identify boards; read or write their records; make, list, rotate and revoke the keys of devices",
         "tern device info a0",
     )
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
@@ -98,22 +98,22 @@ def add_parser(subparsers: Any) -> None:
     info = add_command(
         actions,
         "info",
-        "show the identity and the state of a board, or of each board of a fleet",
+        "show the identity and state of a board, or of each board of a fleet",
         "tern device info a0\ntern device info --fleet port:/dev/ttyACM0,/dev/ttyACM1",
         run_info,
     )
     ping = add_command(
         actions,
         "ping",
-        "time how long a board takes to answer, or each board of a fleet",
+        "measure how long a board, or each board of a fleet, takes to answer",
         "tern device ping a0",
         run_ping,
     )
-    ping.add_argument("--count", type=int, default=5, metavar="N", help="ask each board N times (default 5)")
+    add_option(ping, "--count N", "number of requests to each board", 5)
     device_keys.add_actions(actions)
     device_records.add_actions(actions)
     for command in (info, ping):
-        devices.add_board_or_fleet(command, "emulated:N or port:PATH[,PATH...]")
+        devices.add_board_or_fleet(command, "all boards of a fleet: emulated:N or port:PATH[,PATH...]")
 
 
 def run_info(args: argparse.Namespace) -> int:

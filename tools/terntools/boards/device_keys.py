@@ -21,14 +21,14 @@ def add_actions(actions: Any) -> None:
     add = add_command(
         actions,
         "add",
-        "make a key for each device and keep it in a store, made if need be",
+        "make a key for each device, and keep it in a store, which is made if it is missing",
         "tern device add 1-20 --store my-fleet/store.sqlite --keys new-keys",
         run_add,
     )
     rotate = add_command(
         actions,
         "rotate",
-        "make a new key for each device, or the whole fleet; the old one is refused from the next round on",
+        "make new keys for devices, or a new fleet key; the old ones are refused from the next round on",
         "tern device rotate 7 --store my-fleet/store.sqlite --keys new-keys\n"
         "tern device rotate --fleet --store my-fleet/store.sqlite",
         run_rotate,
@@ -43,17 +43,14 @@ def add_actions(actions: Any) -> None:
     example = "tern device list --store my-fleet/store.sqlite"
     show = add_command(actions, "list", "list the devices of a store", example, run_list)
     for parser in (add, rotate, revoke, show):
-        add_option(parser, "--store FILE", "the store with the keys", required=True)
+        add_option(parser, "--store FILE", "file with the keys", required=True)
     for parser in (add, rotate):
-        add_option(parser, "--keys DIR", "write each key, 32 bytes, into DIR/<id, 8 hex digits>.key")
+        add_option(parser, "--keys DIR", "also write each key, 32 bytes, into DIR/<id, 8 hex digits>.key")
     for parser in (add, rotate, revoke):
         several = "*" if parser is rotate else "+"
         parser.add_argument("devices", nargs=several, metavar="ID", help="ids, or ranges such as 10-19")
-    add_option(
-        rotate,
-        "--fleet",
-        "make a new key of the whole fleet: the host sends it to its boards, over their broker",
-    )
+    text = "make a new fleet key, which the host sends to its boards over their broker"
+    add_option(rotate, "--fleet", text)
 
 
 def run_add(args: argparse.Namespace) -> int:

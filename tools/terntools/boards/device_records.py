@@ -20,20 +20,20 @@ def add_actions(actions: Any) -> None:
     parser = add_command(
         actions,
         "records",
-        "read the records on a board as CSV, or put others there; its program is interrupted, and started again",
+        "read the records on a board as CSV, remove or add records; the board's program is interrupted and restarted",
         "tern device records a0 --output mine.csv\ntern device records a0 --clear --fill mine.csv",
         _run,
         "print one JSON object, and no records",
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
-    add_option(parser, "--output FILE", "write them to a CSV file (default: to standard output)")
-    add_option(parser, "--clear", "remove what the board's program has collected, after it was read")
+    add_option(parser, "--output FILE", "write the records to this CSV file (default: standard output)")
+    add_option(parser, "--clear", "after reading, remove the records that the board's program has collected")
     add_option(
         parser,
         "--fill FILE",
         "append the records of a CSV file: a row holds features, then the label, in [-1, 1]",
     )
-    add_option(parser, "--classes", "labels are numbers of classes, from 0")
+    add_option(parser, "--classes", "labels are class numbers from 0")
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -42,7 +42,7 @@ _USB = {
 }
 _SHORT = {"a": "/dev/ttyACM", "u": "/dev/ttyUSB", "c": "COM"}
 _BANNER = re.compile(rb"MicroPython (\S+) on [^;]*; ([^\r\n]+)\r?\n")
-NAMES = "auto, a0, u0, c0, id:SERIAL, a path such as /dev/ttyACM0, or a URL such as socket://127.0.0.1:7777"
+NAMES = "auto (the only board), a0 (/dev/ttyACM0), u0 (/dev/ttyUSB0), c0 (COM0), id:SERIAL, a path or a socket:// URL"
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "devices",
-        "list the boards found by their USB id",
+        "list the boards that are connected, by their USB ids",
         "tern devices\ntern devices --no-ask --json",
         _run,
     )

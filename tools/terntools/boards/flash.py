@@ -254,15 +254,15 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
     add_options(parser)
-    add_option(parser, "--erase", "erase its files too, ledgers included: the board becomes another device")
+    add_option(parser, "--erase", "also erase its files with its ledger: it becomes another device")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that `tern up` has as well."""
     add_option(parser, "--firmware FILE", "MicroPython: a .bin file for an ESP32, a .uf2 file for a Pico")
     add_option(parser, "--volume DIR", "folder where a Pico's boot loader is mounted (default: look for it)")
-    add_option(parser, "--no-reset", "ESP32: it is in its boot loader already (BOOT held at reset)")
-    add_option(parser, "--no-stub", "ESP32: talk to the ROM alone, which is slower")
+    add_option(parser, "--no-reset", "ESP32: its boot loader runs already (BOOT held at reset)")
+    add_option(parser, "--no-stub", "ESP32: use the ROM's flasher, which is slower")
     add_option(parser, "--baud BAUD", "ESP32: baud rate while flashing", esp32.FLASH_BAUD)
 
 

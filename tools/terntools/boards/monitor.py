@@ -199,14 +199,14 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "monitor",
-        "watch a board: frames, rates, errors, budget, heap, temperature",
+        "monitor a board: frames, rates, errors, budget, heap, temperature",
         "tern monitor a0\ntern monitor a0 --seconds 10 --json",
         _run,
         "print one JSON object at the end",
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
-    add_option(parser, "--seconds S", "end after so many seconds (default: at Ctrl-C)", type=float)
-    add_option(parser, "--every S", "seconds between hellos", 2.0)
+    add_option(parser, "--seconds S", "end after S seconds (default: at Ctrl-C)", type=float)
+    add_option(parser, "--every S", "seconds between two status requests", 2.0)
     add_option(parser, "--quiet", "print no line for each frame")
 
 

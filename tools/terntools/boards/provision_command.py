@@ -44,62 +44,62 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
     add_options(parser, required=True)
-    add_option(parser, "--lock", "close the board's console until its flash is erased")
-    add_option(parser, "--yes", "do not ask before the board is locked")
+    add_option(parser, "--lock", "lock the board's console until its flash is erased")
+    add_option(parser, "--yes", "lock without asking")
 
 
 def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
     """The options that `tern up` has as well."""
     member = parser.add_argument_group("member")
-    add_option(member, "--store FILE", "the host's store; the device's key is made in it", required=required)
-    add_option(member, "--device ID", "number from 1 on, unique in the fleet", type=int, required=required)
-    add_option(member, "--records FILE", "CSV file: a row holds features and then the label, all in [-1, 1]")
+    add_option(member, "--store FILE", "the host's store, which gets the device's key", required=required)
+    add_option(member, "--device ID", "id from 1, unique in the fleet", type=int, required=required)
+    add_option(member, "--records FILE", "CSV file: each row has features, then the label, all in [-1, 1]")
     add_option(member, "--dataset", "take records of a data set, for a trial", choices=datasets.HELD)
-    add_option(member, "--own-records", "give it none: its program collects them (tern.recorder)")
-    add_option(member, "--classes", "labels are numbers of classes, from 0, for softmax regression")
-    add_option(member, "--count N", "take N records of --dataset (default 1)", type=int)
+    add_option(member, "--own-records", "no records: its program collects them (tern.recorder)")
+    add_option(member, "--classes", "labels are class numbers from 0, for softmax regression")
+    add_option(member, "--count N", "take N records of --dataset (default: 1)", type=int)
     bound = (
-        "public upper bound on records per device; give all boards the same "
-        "(default: the smallest power of two from 64 on that holds this device's; 256 with --own-records)"
+        "public upper bound on the records of a device, the same for all boards "
+        "(default: 64, or the next power of two that holds this device's; 256 with --own-records)"
     )
     add_option(member, "--most-records N", bound, type=int)
     policy = parser.add_argument_group("privacy policy, which the device enforces")
-    add_option(policy, "--largest E", "epsilon that one report may cost", "2")
-    add_option(policy, "--budget E", "epsilon for the device's life", "100")
+    add_option(policy, "--largest E", "largest epsilon of a report", "2")
+    add_option(policy, "--budget E", "lifetime epsilon of the device", "100")
     add_option(
         policy,
         "--mechanisms LIST",
-        f"shapes of cards it obeys, of {','.join(provision.SHAPES)} (default: all)",
+        f"accepted shapes of cards, of {','.join(provision.SHAPES)} (default: all)",
     )
-    add_option(policy, "--pause S", "least seconds between two debits", 0)
+    add_option(policy, "--pause S", "least seconds between two payments from the budget", 0)
     slot = (
-        "send only at multiples of MS after a round arrived, so that timing reveals nothing about the data: longer "
-        "than a report takes; 0 to send at once"
+        "send only at multiples of MS milliseconds after a round arrived, so that timing reveals nothing about the "
+        "data; MS must be longer than a report takes; 0 sends at once"
     )
     add_option(policy, "--slot-ms MS", slot, _SLOT_MS)
     add_option(
         policy,
         "--reserve N",
-        "reports paid in advance, which spares the flash; a power cut loses unused ones",
+        "number of reports paid in advance, which spares the flash; a power cut loses unused ones",
         1,
     )
-    add_option(policy, "--own-key-only", "answer only rounds for this device, not rounds for the whole fleet")
+    add_option(policy, "--own-key-only", "answer rounds for this device only, not rounds for the whole fleet")
     wake = (
-        "the board wakes every S seconds, and the host asks it then (its program sends it to sleep: "
-        "docs/guides/battery.md); needs --broker"
+        "the host expects the board, whose program lets it sleep, every S seconds (docs/guides/battery.md); "
+        "needs --broker"
     )
     add_option(policy, "--wake-s S", wake, type=int)
     link = (
-        "put FILE on the board as NAME, for your own link, such as unix.json=my-link.json (its module comes with the "
-        "program: tern deploy --main)"
+        "put the configuration FILE of your own link on the board as NAME, such as unix.json=my-link.json (its module "
+        "comes with the program: tern deploy --main)"
     )
     add_option(parser, "--link NAME=FILE...", link)
     network = parser.add_argument_group("network (without a broker, the link is the board's port)")
-    add_option(network, "--broker HOST[:PORT]", "connect to this MQTT broker")
+    add_option(network, "--broker HOST[:PORT]", "MQTT broker to connect to")
     add_option(network, "--authority FILE", "the broker's CA certificate (DER)", type=Path)
-    add_option(network, "--prefix NAME", "begin the fleet's topics with NAME (default tern)")
-    add_option(network, "--ssid NAME", "join this Wi-Fi network")
-    add_option(network, "--wifi-password-file FILE", "holds its password, which is never printed", type=Path)
+    add_option(network, "--prefix NAME", "prefix of the fleet's topics (default: tern)")
+    add_option(network, "--ssid NAME", "Wi-Fi network to join")
+    add_option(network, "--wifi-password-file FILE", "file with its password, never printed", type=Path)
 
 
 def member_of(args: argparse.Namespace) -> Member:
@@ -114,7 +114,7 @@ def member_of(args: argparse.Namespace) -> Member:
         raise UsageError(
             f"--own-records and {'--classes' if args.count is None else '--count'} are at odds: the board is given no "
             "records",
-            hint="how many there are, and what their labels are, is for its program (tern.recorder)",
+            hint="leave it out: the board's program decides on its records (tern.recorder)",
         )
     if args.own_records:
         rows = np.zeros((1, 2), np.int16)  # they are elsewhere: storage.md, "samples/"

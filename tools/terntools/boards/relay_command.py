@@ -22,26 +22,26 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "relay",
-        "put boards on USB onto a broker, as if they had Wi-Fi, until Ctrl-C",
+        "connect boards on USB to a broker, as if they had Wi-Fi, until Ctrl-C",
         """tern relay a0 --broker my-broker
         tern broker config my-broker --relay desk --boards 20-29
         tern relay a0,a1 --broker my-broker/sites/desk""",
         _run,
     )
     parser.add_argument("ports", metavar="PORT[,PORT...]", help=devices.NAMES)
-    place = (
-        "folder of the broker ('tern broker config'), or of a site with its boards' passwords (--relay SITE)"
-    )
+    place = "directory of the broker, or of a site, from 'tern broker config' (for a site, with --relay SITE)"
     add_option(parser, "--broker DIR", place, required=True)
     add_option(
-        parser, "--store FILE", "with the boards' keys (default: DIR/boards.json, or the broker's store)"
+        parser,
+        "--store FILE",
+        "file with the devices' keys (default: DIR/boards.json, or the broker's store)",
     )
 
 
 def _run(args: argparse.Namespace) -> int:
     ports = [port.strip() for port in args.ports.split(",")]
     if not all(ports) or len(set(ports)) < len(ports):
-        raise UsageError(f"{args.ports!r} names no ports, or one twice", hint="such as a0,a1")
+        raise UsageError(f"PORT must be different ports, not {args.ports!r}", hint="such as a0,a1")
     path = host_file(args.broker)
     access = Access.load(path)
     passwords = passwords_of(path.parent, access, args.store)

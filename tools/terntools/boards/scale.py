@@ -38,7 +38,7 @@ def read(path: Path, times: float = 1.0) -> Iterator[list[tuple[int, ...]]]:
         except (ValueError, OverflowError):  # words, nan, infinity
             if number == 1:
                 continue  # names of the columns
-            raise UsageError(f"{path}: line {number} holds what is no number") from None
+            raise UsageError(f"{path}: line {number} has a word, nan or inf", hint="correct it") from None
         if not values:
             yield recording
             recording = []
@@ -70,7 +70,7 @@ def scale_of(
                 raw_features.append(list(window.raw))
     if len(raw_features) < 1 / LOW:
         raise UsageError(
-            f"{len(raw_features)} windows of {n} samples are too few", hint=f"it takes {1 / LOW:.0f} or more"
+            f"{len(raw_features)} windows of {n} samples are too few", hint=f"record {1 / LOW:.0f} or more"
         )
     low, high = np.quantile(np.array(raw_features), (LOW, HIGH), axis=0)
     return [(int(a), max(int(a) + 1, int(b))) for a, b in zip(np.floor(low), np.ceil(high), strict=True)]
@@ -85,7 +85,7 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "scale",
-        "find the scale of the features of a program's sensor, from public recordings",
+        "compute the ranges of a sensor's features from public recordings, for tern.features.Window",
         "tern scale recordings.csv --times 8192 --length",
         _run,
     )
@@ -93,11 +93,11 @@ def add_parser(subparsers: Any) -> None:
         "file",
         type=Path,
         metavar="FILE.csv",
-        help="a sample in each line: one to three columns of numbers; an empty line ends a recording",
+        help="one sample per line, in one to three columns of numbers; an empty line ends a recording",
     )
-    add_option(parser, "--window N", "samples", 128)
-    add_option(parser, "--hop N", "samples between windows (default: half a window)", type=int)
-    add_option(parser, "--length", "also features of the vector's length")
+    add_option(parser, "--window N", "samples in a window", 128)
+    add_option(parser, "--hop N", "samples from window to window (default: half a window)", type=int)
+    add_option(parser, "--length", "also compute features of the vector's length")
     add_option(parser, "--times X", "factor from the file's unit to the sensor's integers", 1.0)
 
 

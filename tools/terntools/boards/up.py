@@ -88,7 +88,7 @@ def add_parser(subparsers: Any) -> None:
     add_option(parser, "--reflash", "flash the board even if its MicroPython is recent enough")
     deploy.add_options(parser)
     provision_command.add_options(parser, required=True)
-    add_option(parser, "--yes", "do not ask before anything is changed")
+    add_option(parser, "--yes", "change the board without asking")
 
 
 def _run(args: argparse.Namespace) -> int:

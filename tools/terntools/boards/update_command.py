@@ -38,7 +38,7 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "update",
-        "bring a new library and program to boards in the field; one that does not prove itself is rolled back",
+        "update the library and program of boards in the field; a board rolls back an update that fails",
         "tern update 7 --store my-fleet/store.sqlite --broker my-broker --machine pico-w --main product.py\n"
         "tern update all --store my-fleet/store.sqlite --broker my-broker --main product.py --at-once 5\n"
         "tern update 7 --store my-fleet/store.sqlite --port a0 --machine pico --main product.py --json",
@@ -48,23 +48,23 @@ def add_parser(subparsers: Any) -> None:
         "devices",
         nargs="+",
         metavar="DEVICE",
-        help="ids, or ranges such as 10-19; or all: every board that is there and does not sleep",
+        help="ids, or ranges such as 10-19; all: every board that is connected and does not sleep",
     )
-    add_option(parser, "--store FILE", "with the keys of the devices (default: the broker's)")
+    add_option(parser, "--store FILE", "file with the devices' keys (default: the broker's store)")
     way = parser.add_mutually_exclusive_group(required=True)
-    add_option(way, "--broker DIR", "of the fleet's broker; or one host-N.json of it, beside a `tern serve`")
-    add_option(way, "--port BOARD", f"the one board on a port: {ports.NAMES}")
-    add_option(parser, "--machine", "kind of the boards; the store remembers it", choices=program.MACHINES)
-    add_option(
-        parser, "--main FILE", "the program, a main.py that makes an Update of tern.update", required=True
-    )
-    added = f"add a module of the library that the program does not name: {', '.join(mpy.ON_DEMAND)}"
-    add_option(parser, "--with MODULE...", added, choices=mpy.ON_DEMAND, dest="more")
-    add_option(parser, "--file FILE...", "add a .py, .mpy or .json beside the program", dest="files")
-    add_option(parser, "--at-once N", "boards at once, after the first", 1)
-    add_option(parser, "--keep-going", "go on after a board that failed")
-    add_option(parser, "--patience S", "seconds that a board may be silent while it takes the package", 60.0)
-    add_option(parser, "--trial S", "seconds that a board has to restart and to reach its host", 900.0)
+    text = "directory of the fleet's broker, or one host-N.json in it while 'tern serve' runs"
+    add_option(way, "--broker DIR", text)
+    add_option(way, "--port BOARD", f"update the one board on this port: {ports.NAMES}")
+    add_option(parser, "--machine", "kind of the boards (default: as in the store)", choices=program.MACHINES)
+    text = "the program, a main.py that makes an Update of tern.update"
+    add_option(parser, "--main FILE", text, required=True)
+    text = f"also install this module, if the program does not import it: {', '.join(mpy.ON_DEMAND)}"
+    add_option(parser, "--with MODULE...", text, choices=mpy.ON_DEMAND, dest="more")
+    add_option(parser, "--file FILE...", "also install this .py, .mpy or .json file", dest="files")
+    add_option(parser, "--at-once N", "number of boards to update at once, after the first", 1)
+    add_option(parser, "--keep-going", "continue after a board that failed")
+    add_option(parser, "--patience S", "seconds that a board may be silent while it gets the update", 60.0)
+    add_option(parser, "--trial S", "seconds that a board has to restart and reach its host", 900.0)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -172,11 +172,14 @@ class _Update:
                 self.asleep = [device for device in known if device in self._asleep]
             if not self.devices:
                 raise DeviceError(
-                    "no board of this store is there" + " except boards that sleep" * bool(known),
+                    "no board of this store is connected" + " except boards that sleep" * bool(known),
                     hint="see 'tern device list'",
                 )
             if not access and self.devices != there:
-                raise UsageError(f"the board on {self._args.port} is device {(*there, 'of nobody')[0]}")
+                board = f"device {there[0]}" if there else "no device yet"
+                raise UsageError(
+                    f"the board on {self._args.port} is {board}", hint="name that device, or all"
+                )
             self.check(self.devices)
             if self._args.machine:
                 self._store.save_state({_MACHINE % device: self._args.machine for device in self.devices})

@@ -49,20 +49,19 @@ def add_parser(subparsers: Any) -> None:
         "tern emulator run --flash new.bin --blank --volume boot",
         _run,
     )
-    what = "a Pico, or what executes the code of an ESP32-C3 (rv32), an ESP32 (xtensa) or an RP2350 (m33)"
+    what = "board: a Pico, or one with the instruction set of ESP32-C3 (rv32), ESP32 (xtensa) or RP2350 (m33)"
     add_option(run, "--what", what, catalogue.PICO, choices=catalogue.NAMES)
-    add_option(run, "--flash FILE", "keep its flash in FILE, which is made if it is not there", type=Path)
     add_option(
-        run, "--volume DIR", "folder in which the volume of a Pico's USB boot loader shows up", type=Path
+        run, "--flash FILE", "file that keeps its flash, made if it is missing (default: none)", type=Path
     )
-    add_option(
-        run, "--blank", "leave a new flash empty: a Pico's boot loader waits for `tern up` with this --volume"
-    )
+    add_option(run, "--volume DIR", "folder that shows the volume of a Pico's USB boot loader", type=Path)
+    text = "leave a new flash empty: a Pico's boot loader waits for 'tern up' with the same --volume"
+    add_option(run, "--blank", text)
 
     add_command(
         actions,
         "info",
-        "list the builds, the interpreters found, and those in use",
+        "list the builds and the MicroPython interpreters that tern finds and uses",
         "tern emulator info --json",
         _info,
     )

@@ -41,7 +41,7 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "fleet",
-        "list the kinds of fleets, and run emulated boards that stay, for other commands to talk to",
+        "list the kinds of fleets; run emulated boards for other commands",
         "tern fleet kinds\ntern fleet emulate 2 --clients 500",
     )
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
@@ -55,27 +55,26 @@ def add_parser(subparsers: Any) -> None:
         "tern fleet emulate 20 --program examples/activity/main.py --budget 400 --largest 4",
         run_emulate,
     )
-    add_command(actions, "kinds", "list how a fleet is named with --fleet", "tern fleet kinds", run_kinds)
-    emulate.add_argument("boards", type=int, metavar="N")
-    add_option(emulate, "--dataset", "data set of their records", "flights", choices=datasets.HELD)
-    add_option(emulate, "--classes", "their labels are numbers of classes, from 0, for softmax regression")
-    add_option(emulate, "--clients M", "of all boards together (default 1000)", type=int)
-    program = (
-        "MicroPython to run on each board instead of tern's main.py, with tern.app and with its own records"
-    )
+    add_command(actions, "kinds", "list the values of --fleet", "tern fleet kinds", run_kinds)
+    emulate.add_argument("boards", type=int, metavar="N", help="number of boards")
+    add_option(emulate, "--dataset", "data set of the clients' records", "flights", choices=datasets.HELD)
+    add_option(emulate, "--classes", "labels are class numbers from 0, for softmax regression")
+    add_option(emulate, "--clients M", "number of clients on all boards together (default: 1000)", type=int)
+    program = "MicroPython program with tern.app, which collects its own records, instead of tern's main.py"
     add_option(emulate, "--program FILE", program)
-    add_option(emulate, "--budget E", "epsilon of a client for its life", "2")
-    add_option(emulate, "--largest E", "epsilon that one report may cost (default: the budget)")
-    add_option(emulate, "--seed S", "which records they hold", 1)
-    files = "folder of the boards' files; boards in it run again (default: beside the broker's store, or new in runs)"
-    add_option(emulate, "--dir D", files)
-    broker = "connect them to the broker of this folder ('tern broker config'), whose store gets their keys"
-    add_option(emulate, "--broker DIR", broker)
-    add_option(
-        emulate,
-        "--start-broker",
-        "run Mosquitto for that folder unless it runs already, and make a missing folder",
+    add_option(emulate, "--budget E", "lifetime epsilon of a client", "2")
+    add_option(emulate, "--largest E", "largest epsilon of a report (default: the budget)")
+    add_option(emulate, "--seed S", "seed that assigns records to clients", 1)
+    files = (
+        "folder of the boards; existing boards run again (default: beside the broker's store, or new in runs)"
     )
+    add_option(emulate, "--dir D", files)
+    broker = (
+        "connect the boards to the broker in this folder ('tern broker config'); its store gets their keys"
+    )
+    add_option(emulate, "--broker DIR", broker)
+    start = "run Mosquitto for that folder unless it runs already, and make a missing folder"
+    add_option(emulate, "--start-broker", start)
 
 
 def run_kinds(args: argparse.Namespace) -> int:

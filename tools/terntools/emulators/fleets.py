@@ -19,7 +19,7 @@ class Emulated(BoardFleet):
     """MicroPython processes, each with a directory of its own."""
 
     form = "emulated:N"
-    about = "N MicroPython processes on this machine"
+    about = "N emulated boards: MicroPython processes on this machine"
     provisions = True
     knows_records = True
     MOST: ClassVar[int] = 1000  # more need more processes and ptys than a machine likes to give
@@ -51,12 +51,12 @@ class Pico(OnFirmware):
 
 
 class Rv32(OnFirmware):
-    form, about, firmware = "rv32-emulated:N", "what an ESP32-C3 executes", "rv32"
+    form, about, firmware = "rv32-emulated:N", "N emulated boards that execute ESP32-C3 code", "rv32"
 
 
 class Xtensa(OnFirmware):
-    form, about, firmware = "xtensa-emulated:N", "what an ESP32 executes", "xtensa"
+    form, about, firmware = "xtensa-emulated:N", "N emulated boards that execute ESP32 code", "xtensa"
 
 
 class M33(OnFirmware):
-    form, about, firmware = "m33-emulated:N", "what a Pico 2 executes", "m33"
+    form, about, firmware = "m33-emulated:N", "N emulated boards that execute Pico 2 code", "m33"

@@ -239,18 +239,17 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "hil",
-        "run the tests for boards on every board of a hardware map, side by side (exit code 0: all passed, "
-        "1: a test failed, 2: a board is not there or timed out)",
+        "run the board tests on all boards of a hardware map at once",
         "tern hil --hardware-map boards.yaml\ntern hil --hardware-map boards.yaml --board pico-1 --json",
         _run,
     )
-    add_option(
-        parser, "--hardware-map FILE", "the boards, as a hardware map of Zephyr's twister", required=True
-    )
+    codes = "Exit code: 0 if all tests passed, 1 if one failed, 2 if a board is missing or timed out."
+    parser.description = f"{parser.description}\n{codes}"
+    add_option(parser, "--hardware-map FILE", "a hardware map of Zephyr's twister", required=True)
     add_option(parser, "--board ID...", "run on this board only")
-    add_option(parser, "--tests PATH...", "default: those that come with tern", type=Path)
-    add_option(parser, "--timeout S", "seconds that a board may take", TIMEOUT)
-    add_option(parser, "--sessions DIR", "where to write the report", "sessions")
+    add_option(parser, "--tests PATH...", "tests to run (default: those of tern)", type=Path)
+    add_option(parser, "--timeout S", "time limit of a board in seconds", TIMEOUT)
+    add_option(parser, "--sessions DIR", "write the report to a folder in DIR", "sessions")
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -87,23 +87,20 @@ def design(
 _DEST = "mechanism_option_"  # prefix in a command's namespace, where an option may have the same name
 
 
-def add_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add the options of all mechanisms to `parser`, each once. Names that it has already stay the command's."""
-    known: dict[str, list[tuple[str, Option]]] = {}
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of all mechanisms to `parser`, each once, under a heading of their own. An option of the command
+    that has the same name takes its place."""
+    known: dict[str, tuple[Option, dict[str, list[str]]]] = {}
     for name, mechanism in REGISTRY.items():
         for option in mechanism.options:
-            known.setdefault(option.name, []).append((name, option))
-    for which, takers in known.items():
-        by_help: dict[str, list[str]] = {}
-        for name, option in takers:
-            by_help.setdefault(option.help, []).append(name)
-        first = takers[0][1]
-        metavar = "{" + ",".join(first.values) + "}" if first.values else first.metavar
-        text = "; ".join(f"{', '.join(names)}: {help_}" for help_, names in by_help.items())
+            _, names_by_help = known.setdefault(option.name, (option, {}))
+            names_by_help.setdefault(option.help_text(), []).append(name)
+    group = parser.add_argument_group("options of mechanisms")
+    for option, names_by_help in known.values():
+        metavar = "{" + ",".join(option.values) + "}" if option.values else option.metavar
+        text = "; ".join(f"{', '.join(names)}: {help_}" for help_, names in names_by_help.items())
         with contextlib.suppress(argparse.ArgumentError):
-            parser.add_argument(
-                flag(which), dest=_DEST + which, metavar=metavar, help=text.replace("%", "%%")
-            )
+            group.add_argument(flag(option.name), dest=_DEST + option.name, metavar=metavar, help=text)
 
 
 def options_given(args: argparse.Namespace, name: str) -> dict[str, Any]:
@@ -118,9 +115,10 @@ def options_given(args: argparse.Namespace, name: str) -> dict[str, Any]:
     return values
 
 
-def options_named(args: argparse.Namespace) -> list[str]:
-    """The options of `add_options` that the command line gives, as they are written there: "--window"."""
-    return [flag(option) for option in _given(args)]
+def options_named(args: argparse.Namespace, *others: str) -> list[str]:
+    """The options of `add_options`, and those of `others`, that the command line gives, as flags: "--window"."""
+    given = [*_given(args), *(name for name in others if getattr(args, name) is not None)]
+    return [flag(name) for name in given]
 
 
 def _given(args: argparse.Namespace) -> dict[str, str]:

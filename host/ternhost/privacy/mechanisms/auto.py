@@ -99,9 +99,9 @@ AUTO = Mechanism(
     (
         optimal.OBJECTIVE,
         optimal.PRIOR,
-        Option("d", "how many coordinates there are", int, "D", default=1),
-        Option("k", "how many of them a device reports (default: all)", int, "K"),
-        Option("bits", "the most bits of a value", float, "B", default=BITS),
+        Option("d", "number of coordinates", int, "D", default=1),
+        Option("k", "coordinates per report", int, "K", shown="all"),
+        Option("bits", "most bits per value", float, "B", default=BITS),
     ),
     tuned=optimal.TUNED,
     tries=untried,

@@ -72,7 +72,7 @@ def _tries(most: int) -> Iterator[Mapping[str, Any]]:
 LAPLACE = Mechanism(
     "laplace",
     design,
-    (Option("grid", "the grid's step is 2**-Q", int, "Q"),),
+    (Option("grid", "the grid's step is 2**-Q", int, "Q", shown="the finest that --levels allows"),),
     variance=lambda epsilon, x: variance(epsilon),
     worst_variance=worst_variance,
     levels=LEVELS,

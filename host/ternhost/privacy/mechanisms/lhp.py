@@ -94,7 +94,7 @@ def _budgets(text: str) -> tuple[float, ...]:
 LHP = Mechanism(
     "lhp",
     design,
-    (Option("budgets", "proportions of the levels' budgets, from the lowest range up", _budgets, "B,B,..."),),
+    (Option("budgets", "relative budgets, lowest range first", _budgets, "B,B,...", shown="5,4,3,2,1"),),
     tries=untried,
     single_valued=False,
 )

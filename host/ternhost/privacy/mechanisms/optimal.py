@@ -236,8 +236,10 @@ def _tries(most: int) -> Iterator[Mapping[str, Any]]:
         yield {"levels": min(most, MAX_LEVELS)}
 
 
-OBJECTIVE = Option("objective", "what to minimise", choices=OBJECTIVES, default=WORST_VARIANCE)
-PRIOR = Option("prior", f"{', '.join(PRIORS)}, or a histogram over [-1, 1], such as 1,2,1", metavar="P")
+_GOAL = f"quantity to minimise (default: {WORST_VARIANCE}; in a run, {MEAN_SECOND_MOMENT})"
+OBJECTIVE = Option("objective", _GOAL, choices=OBJECTIVES, default=WORST_VARIANCE, shown="")
+_PRIOR = f"prior over [-1, 1]: {', '.join(PRIORS)}, or a histogram such as 1,2,1"
+PRIOR = Option("prior", _PRIOR, metavar="P", shown="uniform; in training, small")
 TUNED = {
     GRADIENTS: {"objective": MEAN_SECOND_MOMENT, "prior": "small"},
     VALUES: {"objective": MEAN_SECOND_MOMENT, "prior": "uniform"},
@@ -248,8 +250,8 @@ OPTIMAL = Mechanism(
     (
         OBJECTIVE,
         PRIOR,
-        Option("knots", "3, 5, 9, 17 or 33 inputs at which the table is designed", int, "K", default=KNOTS),
-        Option("share", "d/k where a device reports k of d coordinates", float, "S", default=1.0),
+        Option("knots", "number of knots of the table: 3, 5, 9, 17 or 33", int, "K", default=KNOTS),
+        Option("share", "d / k, if a device reports k of d coordinates", float, "S", default=1.0),
     ),
     levels=LEVELS,
     drawn=(4, 8, 16),

@@ -16,7 +16,7 @@ from ternhost.privacy.base import MICRO, Design, check_levels, checked, exp_boun
 from ternhost.privacy.mechanism import Mechanism, untried
 
 LEVELS = 255
-WINDOW = Option("window", "the paper's window, or the best one", choices=("paper", "best"), default="paper")
+WINDOW = Option("window", "the paper's window or the best one", choices=("paper", "best"), default="paper")
 
 
 def t_pm(epsilon: float) -> float:

@@ -32,49 +32,48 @@ def add_parser(subparsers: Any) -> None:
     config = add_command(
         actions,
         "config",
-        "write certificates, passwords, access list and mosquitto.conf into DIR; again after keys have changed",
+        "write certificates, passwords, access list and mosquitto.conf into DIR; again, without options, for new keys",
         """tern broker config my-broker --name broker.local --address 0.0.0.0
         mosquitto -c my-broker/mosquitto.conf
         tern serve --store my-broker/store.sqlite --broker my-broker
         tern broker config my-broker --bridge lab --site-name lab.local --site-address 0.0.0.0 --boards 1-99""",
         run_config,
     )
-    config.add_argument("directory", metavar="DIR")
-    text = "store with the keys of the devices; a missing one is made, empty "
-    add_option(config, "--store FILE", text + "(default: the one of last time, or DIR/store.sqlite)")
+    config.add_argument("directory", metavar="DIR", help="directory of the broker")
+    text = "file with the devices' keys, made if it is missing (default: that of the last time, or DIR/store.sqlite)"
+    add_option(config, "--store FILE", text)
     text = (
-        "name or address under which boards reach the broker, for its certificate; the host uses the first "
+        "name or address at which boards reach the broker, for its certificate; the host uses the first one "
     )
     add_option(config, "--name HOST...", text + "(default: localhost, 127.0.0.1)")
-    add_option(config, "--address A", "to listen on (default 127.0.0.1; 0.0.0.0: all)")
-    add_option(config, "--port P", f"default {PORT}", type=int)
-    add_option(config, "--prefix T", "prefix of all topics (default tern)")
-    text = "--no-tls: for boards without TLS, on a separate network"
+    add_option(config, "--address A", "address to listen on (default: 127.0.0.1; 0.0.0.0 for all)")
+    add_option(config, "--port P", f"port to listen on (default: {PORT})", type=int)
+    add_option(config, "--prefix T", "prefix of all topics (default: tern)")
+    text = "encrypt connections (default: yes); --no-tls is for boards without TLS, on a separate network"
     config.add_argument("--tls", action=argparse.BooleanOptionalAction, help=text)
     home = config.add_mutually_exclusive_group()
-    text = "let Home Assistant see the fleet, with 'tern serve --home-assistant'; PREFIX: of its discovery topics "
-    text += "(default homeassistant)"
+    text = "let Home Assistant see the fleet, with 'tern serve --home-assistant'; PREFIX of its discovery topics "
+    text += "(default: homeassistant)"
     add_option(home, "--home-assistant PREFIX", text, nargs="?", const="homeassistant")
-    text = "no longer let it see the fleet; before that, run 'tern serve' without --home-assistant to remove the fleet "
-    text += "from it"
+    text = "no longer let Home Assistant see the fleet; run 'tern serve' without --home-assistant first, which removes "
+    text += "the fleet from it"
     home.add_argument(
         "--no-home-assistant", dest="home_assistant", action="store_false", default=None, help=text
     )
-    site = config.add_argument_group("sites", "at another place: copy DIR/sites/SITE there")
-    text = "give the site a broker of its own, bridged to this one: boards talk to it, the host to this one"
+    site = config.add_argument_group("sites", "places apart from the host: copy DIR/sites/SITE there")
+    text = "give the site its own broker, bridged to this one: its boards talk to it, the host to this one"
     add_option(site, "--bridge SITE", text)
     text = "give the site its boards' passwords, with which 'tern relay' connects boards on USB to a broker"
     add_option(site, "--relay SITE", text)
-    add_option(site, "--boards FIRST-LAST", "ids of the devices there (default: any; narrower is safer)")
-    text = "as --name, for the site's broker (default: localhost, 127.0.0.1)"
+    text = "ids that the site's devices may have (default: any; a narrow range is safer)"
+    add_option(site, "--boards FIRST-LAST", text)
+    text = "like --name, for the site's broker (default: localhost, 127.0.0.1)"
     add_option(site, "--site-name HOST...", text)
-    add_option(site, "--site-address A", "for it to listen on (default 127.0.0.1)")
-    add_option(site, "--site-port P", f"default {PORT}", type=int)
-    summary = (
-        "run Mosquitto on the configuration in DIR, made if missing, until Ctrl-C; it takes new passwords"
-    )
+    add_option(site, "--site-address A", "address on which the site's broker listens (default: 127.0.0.1)")
+    add_option(site, "--site-port P", f"port of the site's broker (default: {PORT})", type=int)
+    summary = "run Mosquitto for DIR until Ctrl-C; a missing configuration is made, new passwords are loaded"
     run = add_command(actions, "run", summary, "tern broker run my-broker", run_run)
-    run.add_argument("directory", metavar="DIR")
+    run.add_argument("directory", metavar="DIR", help="directory of the broker")
 
 
 def run_config(args: argparse.Namespace) -> int:

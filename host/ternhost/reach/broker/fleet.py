@@ -18,7 +18,7 @@ class OnBroker(Fleet):
     """The devices of a store, on the broker of a directory of `tern broker config`."""
 
     form = "mqtt:DIR"
-    about = "boards on the broker of 'tern broker config DIR'"
+    about = "boards on the broker in DIR ('tern broker config')"
     may_move = True
     count = 0  # not known before they connect
 

@@ -1,4 +1,4 @@
-"""`tern gateway`: sites that keep their keys, and the server that they connect to."""
+"""`tern gateway`: gateways of sites that keep their keys, and the server that they connect to."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "gateway",
-        "gateways: sites that ask their own devices, keep their keys, and pass on counts alone",
+        "set up and run gateways: a gateway asks its site's devices, keeps their keys, and sends only counts",
         """tern gateway init my-sites --site north --site south --name gateways.example.org
         tern gateway superlink my-sites
         tern gateway run north --fleet mqtt:my-broker
@@ -35,30 +35,32 @@ def add_parser(subparsers: Any) -> None:
     init = add_command(
         actions,
         "init",
-        "write DIR/server and, for each site, DIR/NAME, to be copied there; run it again to add a --site",
+        "write DIR/server and, for each site, DIR/NAME to copy there; run it again to add sites",
         """tern gateway init my-sites --site north:1-500 --site south:501-900 --name gateways.example.org
         tern gateway init my-sites --site west""",
         run_init,
     )
-    init.add_argument("directory", metavar="DIR")
-    text = "a site, and the ids that its devices may have (default: any)"
+    init.add_argument("directory", metavar="DIR", help="directory of the server and its sites")
+    text = "name of a site, and the ids that its devices may have (default: any)"
     add_option(init, "--site NAME[:FIRST-LAST]...", text)
-    add_option(init, "--name HOST", "name or address under which sites reach the server (default localhost)")
-    text = "for the server to listen on (default 0.0.0.0, all of IPv4; :: if HOST is an IPv6 address; 127.0.0.1 for "
-    add_option(init, "--address A", text + "localhost)")
-    add_option(init, "--port P", "of the server (default 9092)", type=int)
-    a_line = "print one JSON object a line"
+    add_option(
+        init, "--name HOST", "host name or address at which sites reach the server (default: localhost)"
+    )
+    text = "address on which the server listens (default: 127.0.0.1 for HOST localhost, :: for an IPv6 address, else "
+    add_option(init, "--address A", text + "0.0.0.0: all of IPv4)")
+    add_option(init, "--port P", "port of the server (default: 9092)", type=int)
+    a_line = "print one JSON object per line"
     summary = (
-        "run Flower's SuperLink for DIR/server until Ctrl-C; it admits new sites, and is restarted if it dies"
+        "run Flower's SuperLink for DIR/server until Ctrl-C; new sites may join, and a crash restarts it"
     )
     link = add_command(
         actions, "superlink", summary, "tern gateway superlink my-sites", run_superlink, a_line
     )
-    link.add_argument("directory", metavar="DIR")
+    link.add_argument("directory", metavar="DIR", help="directory from 'tern gateway init'")
     run_ = add_command(
         actions,
         "run",
-        "ask a site's devices for the server, until Ctrl-C; a later start needs no option",
+        "run the gateway of a site until Ctrl-C; later starts need no options",
         """tern gateway run north --fleet port:/dev/ttyACM0,/dev/ttyACM1 --store fleet/store.sqlite
         tern gateway run north --fleet mqtt:my-broker
         tern gateway run north --fleet simulated:1000 --dataset flights --first-id 1001
@@ -68,9 +70,9 @@ def add_parser(subparsers: Any) -> None:
     )
     run_.add_argument("directory", metavar="DIR", help="directory of the site, from 'tern gateway init'")
     fields.add_arguments(run_, SiteFleet)
-    summary = "show which sites are connected to the server in DIR, or whether the site in DIR runs"
+    summary = "show which sites are connected to a server, or whether the gateway of a site runs"
     status = add_command(actions, "status", summary, "tern gateway status my-sites --json", run_status)
-    status.add_argument("directory", metavar="DIR")
+    status.add_argument("directory", metavar="DIR", help="directory of the server, or of the site")
 
 
 def run_init(args: argparse.Namespace) -> int:

@@ -195,7 +195,7 @@ class GatewaysDriver(StoredDriver):
             except MessageError as error:
                 raise StorageError(
                     f"round {stored.number} was begun by another version: {error}",
-                    hint="finish it with that version, or give it up with --anew",
+                    hint="finish it with that version, or abandon it with --anew",
                 ) from error
             for name in round_.outstanding:
                 self._roster.all.setdefault(name, KnownGateway(name))

@@ -21,7 +21,7 @@ class OverFlower(Fleet):
     """Gateways that connect to the SuperLink of a directory of `tern gateway init`."""
 
     form = "flower:DIR"
-    about = "the gateways of 'tern gateway init DIR'"
+    about = "devices of the gateways in DIR ('tern gateway init')"
     may_move = True
     by_gateways = True
     count = 0  # boards: nobody knows before gateways have said hello

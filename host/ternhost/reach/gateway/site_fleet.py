@@ -46,43 +46,42 @@ _MODULES = ("inference", "local", "collect", "lhp", "softmax")
 class SiteFleet:
     """Options of a gateway. tern makes boards and clients at the first start, and keeps them later."""
 
-    fleet: str = option("", "its devices: see 'tern fleet kinds'", group=_WHAT, metavar="KIND:...", shown="")
+    fleet: str = option("", "the devices: see 'tern fleet kinds'", group=_WHAT, metavar="KIND:...", shown="")
     store: str | None = option(
         None,
-        "the store with the devices' keys",
+        "file with the devices' keys and rounds",
         group=_WHAT,
         metavar="FILE",
-        shown="the fleet's, or one beside it",
+        shown="the fleet's own, or one beside it",
     )
     single_results: bool = option(
         False,
-        "pass on the results of single devices, without their ids, where an inference asks for vectors",
+        "send results of single devices, without their ids, if an inference asks for vectors",
         group=_WHAT,
+        shown="no",
     )
     silence: float = option(
         Terms.silence,
-        "seconds of silence of a board after which rounds go on without it",
+        "seconds without a message from a board, after which rounds continue without it",
         group=_WHAT,
         metavar="SECONDS",
     )
-    dataset: str = option("flights", "what they hold", group=_MADE, metavar="NAME")
-    classes: bool = option(
-        False, "their labels are numbers of classes, from 0, for softmax regression", group=_MADE
-    )
+    dataset: str = option("flights", "data set of the clients", group=_MADE, metavar="NAME")
+    classes: bool = option(False, "labels are class numbers from 0, for softmax", group=_MADE, shown="no")
     clients: int | None = option(
-        None, "how many", group=_MADE, metavar="N", shown="1000, or as many as are simulated"
+        None, "number of clients", group=_MADE, metavar="N", shown="1000, or as many as are simulated"
     )
     first_id: int = option(
         1,
-        "id of the first: client i holds the i-th part of the data set; gateways must not share ids",
+        "id of the first client; client i holds part i of the data set, and gateways must not share ids",
         group=_MADE,
         metavar="ID",
     )
-    records: int = option(1, "records of each", group=_MADE, metavar="N")
-    seed: int = option(1, "which records they hold: the same at every site", group=_MADE, metavar="S")
+    records: int = option(1, "records per client", group=_MADE, metavar="N")
+    seed: int = option(1, "seed that assigns records, the same at every site", group=_MADE, metavar="S")
     budget: str = option("2", "lifetime epsilon of a client on emulated boards", group=_MADE, metavar="E")
     largest: str | None = option(
-        None, "epsilon that one report of theirs may cost", group=_MADE, metavar="E", shown="the budget"
+        None, "largest epsilon of one of their reports", group=_MADE, metavar="E", shown="the budget"
     )
 
     def __post_init__(self) -> None:

@@ -49,7 +49,7 @@ class OnPorts(BoardFleet):
     """Boards on ports that are already provisioned."""
 
     form = "port:PATH[,PATH...]"
-    about = "boards on serial ports, or at URLs"
+    about = "boards on serial ports or at URLs"
     may_move = True
 
     def __init__(self, text: str) -> None:

@@ -14,7 +14,7 @@ class Simulated(Fleet):
     """Clients in NumPy."""
 
     form = "simulated:N"
-    about = "N clients in NumPy"
+    about = "N clients simulated in NumPy"
     simulated = True
     knows_records = True
     MOST: ClassVar[int] = 1_000_000_000
