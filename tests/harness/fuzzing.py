@@ -124,7 +124,7 @@ def differences(inputs, folder):
     (there / "inputs").write_bytes(verdicts.pack(inputs))
     done = subprocess.run(
         device_command(find_micropython(), Path(verdicts.__file__), "inputs", heap="8M"),
-        env={"MICROPYPATH": f"{FIRMWARE}:.frozen"},
+        env={"MICROPYPATH": f"{FIRMWARE}:{Path(__file__).parents[1]}/device:.frozen"},
         cwd=there,
         capture_output=True,
         text=True,

@@ -80,7 +80,7 @@ def test_devices_with_records_of_their_own():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("fedsgd", {"dataset": "flights"}, "flights does not say which classes"),
+        ("fedsgd", {"dataset": "flights"}, "the data set flights does not name its classes"),
         ("fedavg", {"dataset": "iris"}, "no device trains a softmax model by itself"),
         ("fedsgd", {"dataset": "iris", "labels": 3}, "--labels is for softmax regression on records"),
         ("fedsgd", {"dimension": 6}, "--labels is for softmax regression on records"),

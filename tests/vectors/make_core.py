@@ -1,6 +1,6 @@
 """Write shared_specs/vectors/cards.json and sampler.json.
 
-    PYTHONPATH=tests python tests/vectors/make_core.py
+    PYTHONPATH=tests:tests/device python tests/vectors/make_core.py
 
 The cards are small ones chosen by hand; what they mean is checked by exact enumeration in the tests. The byte streams
 are SHA-256 in counter mode of each case's comment, so that the file can be made again byte for byte.
