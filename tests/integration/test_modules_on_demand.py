@@ -11,8 +11,8 @@ from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.reach import fleet
-from ternhost.reach.driver import AllRefused
 from ternhost.reach.ports.driver import BoardsDriver
+from ternhost.reach.refusals import AllRefused
 from ternhost.store.store import Store
 
 D = 4

@@ -19,12 +19,12 @@ from ternhost.count.questions import Averaged, Question
 from ternhost.errors import DeviceError, UsageError
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.mechanisms import design
-from ternhost.reach.driver import AllRefused
 from ternhost.reach.gateway import driver as driving
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.driver import GatewaysDriver
 from ternhost.reach.gateway.messages import ANSWER, ASK, HELLO, Here, Still
 from ternhost.reach.gateway.site_fleet import SiteFleet
+from ternhost.reach.refusals import AllRefused
 from ternhost.run import costs
 from ternhost.store.reader import Reader
 from ternhost.store.store import Store

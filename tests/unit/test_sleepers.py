@@ -16,7 +16,7 @@ from ternhost.provision import keys
 from ternhost.reach.broker.asking import Asking
 from ternhost.reach.broker.link import Said
 from ternhost.reach.broker.roster import AWAKE, BoardRoster
-from ternhost.reach.driver import explain
+from ternhost.reach.refusals import explain
 from ternhost.run.options import RunOptions
 from ternhost.run.serve import _long_enough
 from ternhost.run.status import Watcher

@@ -36,9 +36,7 @@ def write_certificates(directory: Path, names: Sequence[str], of: str = "broker"
 def write_site_certificates(directory: Path, names: Sequence[str], central: Path) -> None:
     """Write the authority, whose key stays in `central`, and a certificate of a site's broker. Raises StorageError."""
     if not (central / _AUTHORITY_KEY).exists():
-        raise StorageError(
-            f"{central} has no {_AUTHORITY_KEY}", hint=f"make it anew: tern broker config {central}"
-        )
+        raise StorageError(f"{central} lacks {_AUTHORITY_KEY}", hint=f"make it: tern broker config {central}")
     _write_authority(directory, x509.load_pem_x509_certificate((central / AUTHORITY).read_bytes()))
     _write_certificate(directory, names, central, "broker")
 

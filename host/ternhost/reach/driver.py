@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
@@ -14,10 +13,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from tern import wire
 from ternhost.count.questions import Averaged, Question
 from ternhost.count.rounds import RoundResult
-from ternhost.errors import RefusedError
 from ternhost.learn.schedule import Terms
 
 Devices = Sequence[int] | npt.NDArray[np.int64]
@@ -109,127 +106,3 @@ class Driver(ABC):
     def stop(self) -> None:
         """Have `collect` and `wait` return soon; the round can be resumed. Safe in a signal handler."""
         self._stopped.set()
-
-
-# Refusals
-
-
-class Refusals:
-    """Warns of the refusals in a run: of each reason once."""
-
-    def __init__(self, warn: Warn) -> None:
-        self._warn = warn
-        self._warned: set[int] = set()
-
-    def check(self, result: RoundResult, forged: int) -> None:
-        """Warn of refusals beside reports. Raises AllRefused for refusals alone, RefusedError for forgeries alone."""
-        if result.refusals and not result.reports:
-            raise AllRefused(result)
-        if result.refusals:
-            self.tell_of_later_rounds(result)
-            code, words, _ = explain(result)
-            if code not in self._warned:  # once in a run: most devices will refuse again
-                self._warned.add(code)
-                self._warn(f"round {result.number}: {words}")
-        elif not result.reports and forged:
-            raise RefusedError(
-                f"no device reported in round {result.number}: they have other keys than this store",
-                hint="use the store that these boards were provisioned with",
-            )
-
-    def tell_of_later_rounds(self, result: RoundResult) -> None:
-        """Warn once of devices that claim to have seen rounds which this store has not asked."""
-        if wire.ERR_OLD_ROUND not in self._warned and (later := later_rounds(result)):
-            self._warned.add(wire.ERR_OLD_ROUND)
-            words, hint = later
-            self._warn(f"round {result.number}: {words}" + (f"; {hint}" if hint else ""))
-
-
-def later_rounds(result: RoundResult) -> tuple[str, str | None] | None:
-    """A warning of devices that claim unasked rounds, and a remedy, with a number only where most of them agree."""
-    claimed = sorted(
-        refusal.detail
-        for refusal in result.refusals.values()
-        if refusal.code == wire.ERR_OLD_ROUND and refusal.detail > result.number
-    )
-    if not claimed:
-        return None
-    number = claimed[len(claimed) // 2]
-    words = (
-        f"{len(claimed)} of {result.asked} devices say that they have seen round {number} already, "
-        "which this store has not asked; they are not believed"
-    )
-    if 2 * len(claimed) <= result.asked or number - result.number > wire.CLIENT_AHEAD:
-        return words, None
-    return words, f"if the store was restored from a copy, go on with --after-round {number}"
-
-
-class AllRefused(RefusedError):
-    """All devices that answered have refused: gives the most frequent reason and a remedy."""
-
-    def __init__(self, result: RoundResult) -> None:
-        _, words, hint = explain(result)
-        super().__init__(words, hint=hint)
-        self.result = result
-
-
-def explain(result: RoundResult) -> tuple[int, str, str | None]:
-    """The most frequent code among the refusals of a round, its meaning, and a remedy."""
-    code, count = Counter(refusal.code for refusal in result.refusals.values()).most_common(1)[0]
-    one = next(refusal for refusal in result.refusals.values() if refusal.code == code)
-    if code == wire.ERR_OLD_ROUND and (later := later_rounds(result)):
-        return code, *later
-    words = {"epsilon": one.detail / 1e6, "detail": one.detail, "number": result.number}
-    what, hint = _REFUSALS.get(code, (wire.error_name(code), None))
-    return (
-        code,
-        f"{count} of {result.asked} devices refuse: {what.format(**words)}",
-        hint and hint.format(**words),
-    )
-
-
-_REFUSALS = {
-    wire.ERR_OLD_ROUND: (
-        "they have seen round {detail} already",
-        "a round with a number of its own is asked next",
-    ),
-    wire.ERR_CHANGED_ROUND: (
-        "they were asked something else in round {number} before, or failed when they drew their report",
-        "ask the next round; if the store was restored from a copy, go on with --after-round {number}",
-    ),
-    wire.ERR_CARD: ("they cannot read the card", "check it with 'tern card show'"),
-    wire.ERR_NOT_CERTIFIED: (
-        "the card does not keep the epsilon of {epsilon:g} that it claims",
-        "check it with 'tern card certify'",
-    ),
-    wire.ERR_POLICY: (
-        "a report would cost more than the epsilon of {epsilon:g} that they allow for one, or needs a mechanism that "
-        "they do not allow",
-        "use a card of a smaller epsilon, fewer coordinates, or a mechanism that they allow (--mechanisms)",
-    ),
-    wire.ERR_BUDGET: (
-        "their budget is spent; an epsilon of {epsilon:g} is left",
-        "they never report again: this is the purpose of the budget",
-    ),
-    wire.ERR_LEDGER: (
-        "their ledger cannot be read or written",
-        "check the board's disk; a damaged ledger is never replaced: erase the board, and give it a new id",
-    ),
-    wire.ERR_ENTROPY: (
-        "their entropy source failed its health test",
-        "restart the boards; if it fails again, do not use them",
-    ),
-    wire.ERR_DATA: (
-        "their records are missing or have another dimension ({detail})",
-        "name the data set that they were provisioned with",
-    ),
-    wire.ERR_MODEL: (
-        "their boards lack the module for this kind of round",
-        "put it there: tern deploy --with inference, local, collect or softmax; or --whole",
-    ),
-    wire.ERR_SLOT: (
-        "the work of a report might not fit their slot",
-        "ask for less (--batch, --local-epochs, --k), or provision them with a longer --slot-ms or a lower "
-        "--most-records",
-    ),
-}

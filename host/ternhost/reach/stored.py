@@ -11,7 +11,8 @@ from ternhost.count.aggregator import Accepted, Aggregator
 from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult, with_answers
 from ternhost.learn.schedule import Terms
-from ternhost.reach.driver import Cohorts, Driver, FleetStatus, Refusals, Warn
+from ternhost.reach.driver import Cohorts, Driver, FleetStatus, Warn
+from ternhost.reach.refusals import Refusals
 from ternhost.reach.sightings import Sightings
 from ternhost.store import kept_model
 from ternhost.store.round_numbers import last_number

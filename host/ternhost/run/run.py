@@ -19,8 +19,8 @@ from ternhost.learn.base import ALGORITHMS, Devices, Learner, ranges_of
 from ternhost.learn.schedule import Schedule
 from ternhost.options import flag
 from ternhost.provision.boards import board_directories
-from ternhost.reach import fleet
-from ternhost.reach.driver import AllRefused, Driver, Progress
+from ternhost.reach import fleet, refusals
+from ternhost.reach.driver import Driver, Progress
 from ternhost.reach.fleet import Fleet, RunContext
 from ternhost.run import begin, costs, plugins
 from ternhost.run import directory as places
@@ -279,7 +279,7 @@ class Run:
 
         try:
             return driver.collect(number, tell)
-        except AllRefused as error:
+        except refusals.AllRefused as error:
             if self._state["refusal"] != (said := [error.message, error.hint]):
                 self._watcher.warn(f"round {number}: {error.message}")
             self._state["refusal"] = said

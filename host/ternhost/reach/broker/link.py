@@ -110,13 +110,11 @@ class MqttLink:
     def renew(self) -> None:
         """Make the client of the next attempt: gmqtt's remembers a refusal. A subclass adds a will."""
         self._queue = PersistentStorage()
-        self._client = Client(
-            self.access.user, clean_session=True, persistent_storage=self._queue, logger=_log
-        )
-        self._client.set_config(
-            {"reconnect_delay": _RECONNECT_EVERY, "reconnect_retries": UNLIMITED_RECONNECTS}
-        )
-        self._client.set_auth_credentials(self.access.user, self.access.password)
+        user, password = self.access.user, self.access.password
+        self._client = Client(user, clean_session=True, persistent_storage=self._queue, logger=_log)
+        retries = {"reconnect_delay": _RECONNECT_EVERY, "reconnect_retries": UNLIMITED_RECONNECTS}
+        self._client.set_config(retries)
+        self._client.set_auth_credentials(user, password)
         self._client.on_message = self._on_message
         self._client.on_connect = self._accepted
         self._client.on_subscribe = self._on_subscribe

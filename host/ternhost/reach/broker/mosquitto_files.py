@@ -90,14 +90,7 @@ def write_access_list(directory: Path, users: str, prefix: str) -> None:
 
 
 def write_conf(
-    directory: Path,
-    *,
-    address: str,
-    port: int,
-    boards: int,
-    tls: bool,
-    user: str | None,
-    bridge: str = "",
+    directory: Path, *, address: str, port: int, boards: int, tls: bool, user: str | None, bridge: str = ""
 ) -> None:
     """Write mosquitto.conf. user: the one who runs it there; None: it can be moved, and is run from its directory.
     boards: their number, for its memory. bridge: the section of a site's broker. Raises OSError.

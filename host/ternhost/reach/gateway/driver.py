@@ -16,12 +16,13 @@ from ternhost.count.questions import Averaged, round_body
 from ternhost.count.rounds import DEADLINE, QUORUM, Cohort, Round, RoundResult
 from ternhost.errors import DeviceError, RefusedError, StorageError, UsageError
 from ternhost.learn.schedule import Terms
-from ternhost.reach.driver import AllRefused, Cohorts, FleetStatus, Progress, Tell
+from ternhost.reach.driver import Cohorts, FleetStatus, Progress, Tell
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.messages import Answer, Hello, Here, MessageError, Model, Refused, Still, Taken
 from ternhost.reach.gateway.post import Post, Reply
 from ternhost.reach.gateway.roster import HOLD, GatewayRoster, KnownGateway, Registered
 from ternhost.reach.gateway.round import RoundAtGateways, parts
+from ternhost.reach.refusals import AllRefused
 from ternhost.reach.stored import DriverOptions, StoredDriver
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
@@ -88,9 +89,8 @@ class GatewaysDriver(StoredDriver):
             registered = [gateway for gateway in self._roster.all.values() if gateway.registered]
             absent = [gateway for gateway in registered if gateway.here is None and not gateway.refused]
             early = now - begun < _GREETING
-            if (registered or not early) and not (
-                absent and (early or any(gateway.reachable for gateway in absent))
-            ):
+            may_come = absent and (early or any(gateway.reachable for gateway in absent))
+            if (registered or not early) and not may_come:
                 break
         self._roster.quiet = False
         if self._stopped.is_set():
@@ -111,15 +111,13 @@ class GatewaysDriver(StoredDriver):
             if gateway := self._roster.all.get(received.site):
                 self._take(gateway, received, round_, time.monotonic())
 
-    def _take(
-        self, gateway: KnownGateway, received: Reply, round_: RoundAtGateways | None, now: float
-    ) -> None:
+    def _take(self, gateway: KnownGateway, reply: Reply, round_: RoundAtGateways | None, now: float) -> None:
         try:
-            message = None if received.payload is None else messages.decode(received.payload)
+            message = None if reply.payload is None else messages.decode(reply.payload)
         except MessageError as error:
-            message, received = None, Reply(gateway.name, None, str(error))
+            message, reply = None, Reply(gateway.name, None, str(error))
         if message is None:
-            self._roster.failed(gateway, received.error, now)
+            self._roster.failed(gateway, reply.error, now)
             return
         if isinstance(message, (Answer, Refused)):
             gateway.unanswered = 0
@@ -168,9 +166,7 @@ class GatewaysDriver(StoredDriver):
         """The devices of the known gateways; in a served fleet, of the connected ones."""
         if self._standing:
             self._roster.look(time.monotonic())
-        there = [
-            gateway.devices for gateway, _ in self._roster.there if not (self._standing and gateway.left_out)
-        ]
+        there = [known.devices for known, _ in self._roster.there if not (self._standing and known.left_out)]
         return np.sort(np.concatenate([integers(()), *there]))
 
     @property
@@ -216,9 +212,8 @@ class GatewaysDriver(StoredDriver):
         cohorts_asked = [Cohort(round_body(number, question), integers(ids)) for question, ids in cohorts]
         devices = [cohort.devices for cohort in cohorts_asked]
         asked = sum(map(len, devices))
-        if not all(map(len, devices)) or len(np.unique(np.concatenate([integers(()), *devices]))) < max(
-            asked, 1
-        ):
+        distinct = np.unique(np.concatenate([integers(()), *devices]))
+        if not all(map(len, devices)) or len(distinct) < max(asked, 1):
             raise UsageError("a round must ask at least one device, and none twice")
         round_ = Round(number, cohorts_asked, self.terms.reports(asked), self.terms.deadline, self._run)
         known = self._roster.all.values()

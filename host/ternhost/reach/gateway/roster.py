@@ -141,16 +141,13 @@ class GatewayRoster:
                 raise UsageError(message, hint="give the devices of every site ids of their own (--first-id)")
             self._ignore(gateway, now, message)
             return
-        if len(gateway.devices) and gateway.here is not None and len(gateway.devices) != len(here.devices):
-            self._warn(
-                f"gateway {gateway.name} has {len(here.devices)} devices by now, not {len(gateway.devices)}"
-            )
+        count = len(here.devices)
+        if len(gateway.devices) and gateway.here is not None and len(gateway.devices) != count:
+            self._warn(f"gateway {gateway.name} now has {count} devices, not {len(gateway.devices)}")
         gateway.first = here.last if gateway.first is None else gateway.first
         gateway.devices, gateway.here, gateway.next, gateway.refused = here.devices, here, now, False
         fields = {name: value for name, value in asdict(here).items() if name != "devices"}
-        self._store.gateway_seen(
-            gateway.name, here.devices, time.time(), {**fields, "clients": len(here.devices)}
-        )
+        self._store.gateway_seen(gateway.name, here.devices, time.time(), {**fields, "clients": count})
 
     def _not_its_own(self, gateway: KnownGateway, here: Here) -> str:
         for name, allowed in self._registered().items():

@@ -16,10 +16,11 @@ from ternhost.count.questions import Averaged, Question, decode_body, question_o
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError, StorageError, TernError
 from ternhost.learn.schedule import Terms
-from ternhost.reach.driver import AllRefused, Driver, Progress, Warn
+from ternhost.reach.driver import Driver, Progress, Warn
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.messages import Ask, Hello, Here, MessageError, Model, Refused, Still, Taken
 from ternhost.reach.gateway.round import answer_to, is_hashed, is_vector
+from ternhost.reach.refusals import AllRefused
 from ternhost.store.round_numbers import last_number
 from ternhost.store.runs import ABANDONED
 from ternhost.store.store import Store
@@ -124,9 +125,7 @@ class Gateway:
         """Why a question is refused, or None; a number without a question can still get one."""
         number = ask.number
         if number < self._last:
-            return Refused(
-                number, f"round {number} is before round {self._last}, the last one of this gateway"
-            )
+            return Refused(number, f"round {number} is before round {self._last}, this gateway's last one")
         if number == self._last:
             if ask.digest == self._digest:
                 return None

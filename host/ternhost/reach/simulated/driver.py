@@ -188,8 +188,7 @@ class SimulatedDriver(Driver):
             raise ValueError("simulated clients train locally, or have one record each")
         epochs, rate, tau = question.local
         batch = min(question.batch or self.holdings.each, self.holdings.each, MAX_BATCH)
-        moved = vectorised.train_locally(
-            question.model - LOCAL, parameters, exponent, rows, epochs, batch, rate
-        )
+        model = question.model - LOCAL
+        moved = vectorised.train_locally(model, parameters, exponent, rows, epochs, batch, rate)
         moves = vectorised.shares(moved, np.full(len(rows), tau))
         return np.take_along_axis(moves, chosen.astype(np.intp), axis=1)

@@ -11,12 +11,7 @@ import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.cli.build import build_fab_from_files
 from flwr.common.serde import fab_to_proto, user_config_to_proto
-from flwr.proto.control_pb2 import (
-    ListNodesRequest,
-    RegisterNodeRequest,
-    StartRunRequest,
-    StopRunRequest,
-)
+from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, StartRunRequest, StopRunRequest
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
@@ -105,9 +100,7 @@ class Control:
         if isinstance(error, httpx.HTTPStatusError):
             return f"{where} refuses: {error.response.status_code} {error.response.text[:200]}".rstrip()
         if isinstance(error, httpx.HTTPError):
-            return (
-                f"{where} does not answer; 'tern gateway superlink {self._server.directory.parent}' runs it"
-            )
+            return f"{where} does not answer; run it: tern gateway superlink {self._server.directory.parent}"
         return f"{where}: {error if isinstance(error, FAILURES) else repr(error)}"
 
     def public_keys(self) -> tuple[dict[str, ec.EllipticCurvePublicKey], dict[str, str]]:

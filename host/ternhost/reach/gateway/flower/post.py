@@ -57,9 +57,7 @@ class FlowerPost(Post):
     def __enter__(self) -> Self:
         path = self._server.directory / HOST
         if served(path):
-            raise UsageError(
-                f"{path} is served already", hint="one host at a time asks the gateways of a server"
-            )
+            raise UsageError(f"{path} is served already", hint="a server has one host: end the other one")
         with ExitStack() as stack:
             try:
                 self._control = stack.enter_context(Control(self._server))

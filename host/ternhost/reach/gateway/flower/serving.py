@@ -45,9 +45,7 @@ class SuperLink:
                 self.condition = _not_let_in(wrong)
                 continue
             except httpx.TransportError:
-                self.condition = (
-                    f"the SuperLink is starting; if it does not, {self._server.directory / LOG} says why"
-                )
+                self.condition = f"the SuperLink is starting; {self._server.directory / LOG} has its messages"
             except Exception as error:  # any error is reported, and the SuperLink goes on
                 self.condition = self._control.trouble(error)
             self.sites = {}

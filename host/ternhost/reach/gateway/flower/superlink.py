@@ -19,9 +19,7 @@ from ternhost.reach.gateway.flower.children import end_with_parent
 from ternhost.reach.gateway.flower.files import AUTHORITY, CERTIFICATE, CONTROL, EXECUTOR, KEY, SITES, Server
 from ternhost.reach.gateway.flower.guard import Connection, Guard
 
-_SUPEREXEC = (
-    "from flwr.supercore.cli import flower_superexec as run; run()"  # without a search for its command
-)
+_SUPEREXEC = "from flwr.supercore.cli import flower_superexec as run; run()"  # its command may not be found
 _MOST_CONNECTIONS = 1024  # at a time; a site has about ten
 
 
