@@ -36,10 +36,10 @@ from ternhost.provision import keys
 from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import Access
-from ternhost.reach.broker.attach import write_network
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.store import store_file
 from ternhost.store.store import Store
+from terntools.boards.attach import write_network
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
 

@@ -29,11 +29,11 @@ from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import CONFIG
-from ternhost.reach.broker.attach import attach
 from ternhost.reach.broker.driver import BrokerDriver
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.store.store import Store
+from terntools.boards.attach import attach
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
 

@@ -32,7 +32,6 @@ from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
 from ternhost.provision import keys
 from ternhost.provision.boards import FLEET_NAME, board_directories, provision_fleet
-from ternhost.reach.broker.attach import attach
 from ternhost.reach.broker.configuration import configure
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.ports.driver import BoardsDriver
@@ -43,6 +42,7 @@ from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.store import store_file
 from ternhost.store.store import Store
+from terntools.boards.attach import attach
 from terntools.emulators.unix_fleet import EmulatedFleet
 
 _STOPPING = [sys.executable, str(Path(__file__).with_name("stopping_host.py"))]

@@ -17,11 +17,11 @@ from harness import stores
 
 from ternhost.provision import keys
 from ternhost.reach.broker.access import HOST, Access
-from ternhost.reach.broker.attach import write_network
 from ternhost.reach.broker.configuration import configure
 from ternhost.reach.broker.mosquitto import Mosquitto
 from ternhost.store.store import Store
 from terntools.boards import deploy
+from terntools.boards.attach import write_network
 from terntools.boards.repl import Repl
 from terntools.emulators import flash_image, qemu
 from terntools.emulators.micropython import device_command

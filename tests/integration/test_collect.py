@@ -12,10 +12,10 @@ from ternhost.learn import collect
 from ternhost.privacy.accounting import Policy
 from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.reach.broker import configuration
-from ternhost.reach.broker.attach import attach
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.run.status import Watcher
 from ternhost.store.store import Store
+from terntools.boards.attach import attach
 from terntools.emulators.unix_fleet import EmulatedFleet
 
 EXTRACT = "AGE,HRSWORK1,SEX,REGION,TOWN\n" + "".join(

@@ -15,7 +15,7 @@ from tern import storage, wire
 from ternhost.count.rounds import COMPLETE, DEADLINE
 from ternhost.errors import DeviceError, RefusedError
 from ternhost.privacy.mechanisms import design
-from ternhost.reach.broker.attach import fleet_file
+from ternhost.provision.boards import fleet_file
 from ternhost.reach.ports.link import SerialLink
 from terntools.emulators.unix_fleet import FIRMWARE, EmulatedBoard
 

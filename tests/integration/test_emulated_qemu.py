@@ -22,13 +22,13 @@ from ternhost.provision import keys
 from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.reach.broker import configuration, mosquitto
 from ternhost.reach.broker.access import Access
-from ternhost.reach.broker.attach import write_network
 from ternhost.reach.fleet import parse
 from ternhost.reach.ports.link import open_port
 from ternhost.store import store_file
 from ternhost.store.store import Store
 from terntools.bench import subjects
 from terntools.boards import deploy, device
+from terntools.boards.attach import write_network
 from terntools.boards.deploy import Machine
 from terntools.boards.repl import Repl
 from terntools.emulators import flash_image, qemu

@@ -11,8 +11,7 @@ from tern.storage import FLEET
 from ternhost.errors import InterruptedByUser, RefusedError, UsageError
 from ternhost.learn.designs import class_of
 from ternhost.privacy.accounting import Policy
-from ternhost.provision.boards import board_directories, provision_fleet
-from ternhost.reach.broker.attach import fleet_file
+from ternhost.provision.boards import board_directories, fleet_file, provision_fleet
 from ternhost.run.run import Run
 from ternhost.run.status import Watcher
 from ternhost.store.store import Store

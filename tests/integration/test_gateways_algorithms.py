@@ -31,7 +31,6 @@ from ternhost.errors import OK, RefusedError
 from ternhost.privacy.accounting import Policy
 from ternhost.provision.boards import board_directories, new_keys, provision_board
 from ternhost.reach.broker import configuration
-from ternhost.reach.broker.attach import attach
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.fleet import KINDS
 from ternhost.reach.gateway.site_fleet import SiteFleet
@@ -41,6 +40,7 @@ from ternhost.reach.simulated.driver import SimulatedDriver
 from ternhost.run.result import exit_code
 from ternhost.run.status import Watcher
 from ternhost.store.store import Store
+from terntools.boards.attach import attach
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
 

@@ -10,10 +10,10 @@ from harness.raw_client import RawClient, wait_for
 from test_mqtt_commands import serve, serving, tern, two_boards  # noqa: F401, a fixture
 
 from ternhost.reach.broker.access import HOME_ASSISTANT, HOST, PUBLISHER, Access
-from ternhost.reach.broker.attach import attach
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.broker.notices import Notices
 from ternhost.store.store import Store
+from terntools.boards.attach import attach
 from terntools.emulators.unix_fleet import EmulatedFleet
 
 CONFIG, STATE, AVAILABILITY = "home/device/farm_a/config", "farm/a/fleet/state", "farm/a/fleet/availability"

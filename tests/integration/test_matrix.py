@@ -16,11 +16,11 @@ from ternhost.errors import OK
 from ternhost.privacy.accounting import Policy
 from ternhost.provision.boards import board_directories, provision_board, provision_fleet
 from ternhost.reach.broker import configuration
-from ternhost.reach.broker.attach import attach
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.run.result import exit_code
 from ternhost.run.status import Watcher
 from ternhost.store.store import Store
+from terntools.boards.attach import attach
 from terntools.emulators.firmware_fleet import FirmwareFleet
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet

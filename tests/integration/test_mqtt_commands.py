@@ -16,9 +16,9 @@ from harness.raw_client import RawClient, board_client, wait_for
 from warm import TERN
 
 from ternhost.provision import keys
-from ternhost.reach.broker.attach import attach
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.store.store import Store
+from terntools.boards.attach import attach
 from terntools.emulators.unix_fleet import EmulatedFleet
 
 

@@ -16,10 +16,10 @@ from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.reach import fleet
 from ternhost.reach.broker import configuration
-from ternhost.reach.broker.attach import attach
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.ports.link import open_port
 from ternhost.store.store import Store
+from terntools.boards.attach import attach
 from terntools.emulators import catalogue, unix_fleet
 
 CARD = design("three-outputs", epsilon_micro=1_000_000).card

@@ -196,7 +196,7 @@ def test_a_broker_that_does_not_know_the_boards_yet(desk):
 def test_a_relay_without_passwords_says_who_has_them(desk):
     configuration.add_site(desk.place, "desk", bridge=True, port=free_port())
     os.rename(desk.directory / "store.sqlite", desk.directory / "away")
-    ended = rig.tern("relay", "nowhere", "--broker", desk.place / "sites" / "desk", cwd=desk.directory)
+    ended = rig.tern("relay", "a0", "--broker", desk.place / "sites" / "desk", cwd=desk.directory)
     assert ended.code == 2
     assert "there are no passwords of boards" in ended.err
     assert "--relay SITE" in ended.err

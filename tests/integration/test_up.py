@@ -14,8 +14,8 @@ from harness.port import silent
 from tern import ledger, links, storage
 from ternhost import cache
 from ternhost.errors import DeviceError, RefusedError, UsageError
+from ternhost.provision.boards import fleet_file
 from ternhost.provision.keys import fleet_key
-from ternhost.reach.broker.attach import fleet_file
 from ternhost.store.store import Store
 from terntools.boards import deploy, flash, provision, uf2, up
 from terntools.boards.repl import Repl

@@ -18,12 +18,12 @@ from tern import host_frames, wire
 from tern.links import mqtt
 from ternhost.provision import keys
 from ternhost.reach.broker import configuration
-from ternhost.reach.broker.attach import write_network
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.links import open_link
 from ternhost.store import sleepers
 from ternhost.store.store import Store
 from terntools.boards import update as updating
+from terntools.boards.attach import write_network
 
 TRIAL = "20"
 TAKES = "from tern.update import Update\n"  # of each program: tern update refuses another
@@ -77,7 +77,7 @@ def field_board(site, micropython):
 def words(board, program):
     """Those of `tern update` for the board on a port."""
     return [
-        "update", "all", "--store", str(board.store), "--port", board.port, "--machine", "emulated", "--main",
+        "update", "all", "--store", str(board.store), "--board", board.port, "--machine", "emulated", "--main",
         str(program), "--trial", TRIAL,
     ]  # fmt: skip
 

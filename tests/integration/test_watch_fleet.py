@@ -11,9 +11,9 @@ from test_mqtt_commands import fleet, serving, tern  # noqa: F401, fixtures
 from warm import TERN
 
 from ternhost.provision import keys
-from ternhost.reach.broker.attach import attach
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.store.store import Store
+from terntools.boards.attach import attach
 from terntools.emulators.unix_fleet import EmulatedFleet
 
 

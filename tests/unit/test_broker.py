@@ -16,13 +16,14 @@ from tern import storage
 from tern.links import mqtt
 from ternhost.errors import StorageError, UsageError
 from ternhost.provision import keys
+from ternhost.provision.boards import fleet_file
 from ternhost.reach.addresses import AUTHORITY
 from ternhost.reach.broker import configuration, mosquitto_files
 from ternhost.reach.broker.access import CERTIFICATE, CONFIG, HOST, KEY, Access, host_file
-from ternhost.reach.broker.attach import fleet_file, write_network
 from ternhost.reach.broker.mosquitto import configure_if_missing
 from ternhost.store import store_file
 from ternhost.store.store import Store
+from terntools.boards.attach import write_network
 
 KEYS = {7: bytes(range(32)), 8: bytes(32)}
 
@@ -218,9 +219,9 @@ def test_home_assistant_is_kept_apart_from_the_fleet(tmp_path, fleet, home):
 @pytest.mark.parametrize(
     ("name", "least", "most", "message"),
     [
-        ("pause", 0, 86400, "a pause must be 0 to 86400 seconds, not {}"),
-        ("slot", 0, 65535, "a slot must be 0 to 65535 ms, not {}"),
-        ("ahead", 1, 1000, "1 to 1000 reports can be paid for at once, not {}"),
+        ("pause", 0, 86400, "--pause must be 0 to 86400 seconds, not {}"),
+        ("slot", 0, 65535, "--slot-ms must be 0 to 65535, not {}"),
+        ("ahead", 1, 1000, "--reserve must be 1 to 1000 reports, not {}"),
         ("epoch", 0, 2**32 - 1, "an epoch has 32 bits and a bound of records 16, not {} and 0"),
         ("records", 0, 65535, "an epoch has 32 bits and a bound of records 16, not 1 and {}"),
     ],

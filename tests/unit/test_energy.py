@@ -418,7 +418,7 @@ def test_the_guide_has_these_years():
 
 def test_the_command(tmp_path, capsys):
     picture = tmp_path / "battery.png"
-    words = ["bench", "battery", "--board", "pico-w", "--awake-ms", "join=1000"]
+    words = ["bench", "battery", "--chip", "pico-w", "--awake-ms", "join=1000"]
     assert main([*words, "--json", "--plot", str(picture)]) == 0
     result = json.loads(capsys.readouterr().out)
     assert picture.read_bytes().startswith(b"\x89PNG")

@@ -38,7 +38,7 @@ def rows(n, d=4):
         ("pico-emulated:2", fleets.Pico, 2),
         ("simulated:1000000", Simulated, 1_000_000),
         ("port:/dev/ttyACM0", OnPorts, 1),
-        ("port:/dev/pts/3, socket://host:1", OnPorts, 2),
+        ("port:/dev/null, socket://host:1", OnPorts, 2),
         ("mqtt:my-broker", OnBroker, 0),
     ],
 )
@@ -48,7 +48,7 @@ def test_names_of_fleets(text, kind, count):
     assert (named.count, named.text) == (count, text)
     assert named.may_move == (kind in (OnPorts, OnBroker))
     if count == 2 and kind is OnPorts:
-        assert named.boards([]).ports == ["/dev/pts/3", "socket://host:1"]
+        assert named.boards([]).ports == ["/dev/null", "socket://host:1"]
 
 
 def test_every_kind_is_told_with_an_example_that_is_one(capsys):
@@ -57,11 +57,7 @@ def test_every_kind_is_told_with_an_example_that_is_one(capsys):
     for name, kind in fleet.KINDS.items():
         assert kind.form in told
         assert kind.about in told
-        example = (
-            kind.form.replace("PATH[,PATH...]", "/dev/ttyACM0")
-            .replace(":N", ":2")
-            .replace("DIR", "my-broker")
-        )
+        example = kind.form.replace("BOARD[,BOARD...]", "a0").replace(":N", ":2").replace("DIR", "my-broker")
         assert type(fleet.parse(example)) is kind
         assert example.startswith(name)
 

@@ -11,6 +11,8 @@ from serial.tools.list_ports_common import ListPortInfo
 
 from ternhost.cli import main
 from ternhost.errors import DeviceError, UsageError
+from ternhost.reach import fleet
+from ternhost.reach.ports import names
 from terntools.boards import devices
 from terntools.testing import hardware, hil
 
@@ -121,7 +123,7 @@ def plugged(monkeypatch):
 
 def test_boards_and_instruments_are_found_by_usb_id(plugged):
     plugged(ESP, MODEM, METER, PICO)
-    found = devices.find()
+    found = names.find()
     assert [(one.port, one.family) for one in found] == [
         ("/dev/ttyACM0", "instrument"),
         ("/dev/ttyACM1", "rp2"),
@@ -132,32 +134,55 @@ def test_boards_and_instruments_are_found_by_usb_id(plugged):
 
 def test_names_are_those_of_mpremote(plugged):
     plugged(METER, PICO)
-    assert devices.resolve("auto") == "/dev/ttyACM1"
-    assert devices.resolve("a3") == "/dev/ttyACM3"
-    assert devices.resolve("u0") == "/dev/ttyUSB0"
-    assert devices.resolve("c7") == "COM7"
-    assert devices.resolve("id:e6614103e7452d2f") == "/dev/ttyACM1"
-    assert devices.resolve("id:e66") == "/dev/ttyACM1"
-    assert devices.resolve("socket://127.0.0.1:7777") == "socket://127.0.0.1:7777"
-    assert devices.resolve("port:/dev/null") == "/dev/null"
+    assert names.resolve("auto") == "/dev/ttyACM1"
+    assert names.resolve("a3") == "/dev/ttyACM3"
+    assert names.resolve("u0") == "/dev/ttyUSB0"
+    assert names.resolve("c7") == "COM7"
+    assert names.resolve("id:e6614103e7452d2f") == "/dev/ttyACM1"
+    assert names.resolve("id:e66") == "/dev/ttyACM1"
+    assert names.resolve("socket://127.0.0.1:7777") == "socket://127.0.0.1:7777"
+    assert names.resolve("port:/dev/null") == "/dev/null"
+    assert fleet.parse("port:auto, id:F00D,a3").ports == ["/dev/ttyACM1", "/dev/ttyACM0", "/dev/ttyACM3"]
 
 
 def test_an_ambiguous_name_lists_the_candidates(plugged):
     plugged(ESP, PICO)
     with pytest.raises(UsageError, match=r"/dev/ttyACM1 .*, /dev/ttyUSB0 "):
-        devices.resolve("auto")
+        names.resolve("auto")
     with pytest.raises(UsageError, match="a serial number after id:"):
-        devices.resolve("id:")
+        names.resolve("id:")
 
 
 @pytest.mark.parametrize("name", ["auto", "id:77", "/dev/ttyACM99"])
 def test_no_board_is_an_error_of_its_own(plugged, name):
     plugged(METER)
     with pytest.raises(DeviceError):
-        devices.resolve(name)
+        names.resolve(name)
     with pytest.raises(UsageError, match="there is no board 'pico'") as caught:
-        devices.resolve("pico")
+        names.resolve("pico")
     assert "socket://" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("pico", 2), ("id:", 2), ("auto", 3), ("id:77", 3), ("/dev/ttyACM99", 3), ("a99", 3)]
+)
+def test_a_name_means_the_same_in_every_command(name, code, plugged, capsys, tmp_path):
+    plugged(METER)
+    (tmp_path / "main.py").write_text("import tern.update\n")
+    store = ["--store", str(tmp_path / "store")]
+    assert main(["device", "add", "7", *store]) == 0
+    commands = [
+        ["device", "ping", name],
+        ["device", "ping", "--fleet", f"port:{name}"],
+        ["deploy", name],
+        ["update", "7", *store, "--board", name, "--machine", "pico", "--main", str(tmp_path / "main.py")],
+        ["train", *store, "--reports", "1", "--fleet", f"port:{name}"],
+    ]
+    if code == 2:
+        commands.append(["relay", name, "--broker", str(tmp_path)])
+    capsys.readouterr()
+    ends = {(main(command), capsys.readouterr().err) for command in commands}
+    assert [end[0] for end in ends] == [code], ends
 
 
 def test_a_board_that_cannot_be_opened_stays_on_the_list(plugged, capsys):

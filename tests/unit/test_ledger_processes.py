@@ -12,7 +12,7 @@ import pytest
 
 from tern import ledger, storage
 from tern.ledger import Ledger, LedgerError
-from ternhost.reach.broker.attach import fleet_file
+from ternhost.provision.boards import fleet_file
 
 QUESTION = bytes(range(32))
 OTHER = bytes(range(1, 33))

@@ -26,6 +26,7 @@ from ternhost.reach import links
 from ternhost.reach.links import open_link
 from ternhost.reach.ports import board as board_module
 from ternhost.reach.ports import link as module
+from ternhost.reach.ports import names
 from ternhost.reach.ports.link import SerialLink
 
 
@@ -315,7 +316,7 @@ def test_no_port_of_that_name_lists_those_that_are_there(events, monkeypatch):
     class Found:
         device = "/dev/ttyACM7"
 
-    monkeypatch.setattr(module.list_ports, "comports", lambda: [Found()])
+    monkeypatch.setattr(names.list_ports, "comports", lambda: [Found()])
     with pytest.raises(DeviceError, match="there is no port") as caught:
         SerialLink("/dev/nothing", events)
     assert "/dev/ttyACM7" in caught.value.hint

@@ -77,7 +77,7 @@ def store(tmp_path):
 
 
 def refused(capsys, *arguments):
-    assert main(["update", *map(str, arguments), "--machine", "emulated", "--port", "/dev/none"]) == USAGE
+    assert main(["update", *map(str, arguments), "--machine", "emulated", "--board", "/dev/none"]) == USAGE
     return capsys.readouterr().err
 
 

@@ -17,17 +17,14 @@ from tern import ledger, storage, wire
 from ternhost.datasets import Dataset, Table
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import private
+from ternhost.options import require
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import MICRO
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 
-_CLIENT = np.dtype(
-    {
-        "names": ["id", "key", "largest", "budget", "start", "records", "shapes"],
-        "formats": ["<u4", "V32", "<u4", "<u4", "<u4", "<u2", "<u2"],
-    }
-)
+_FIELDS = ["id", "key", "largest", "budget", "start", "records", "shapes"]
+_CLIENT = np.dtype({"names": _FIELDS, "formats": ["<u4", "V32", "<u4", "<u4", "<u4", "<u2", "<u2"]})
 assert _CLIENT.itemsize == storage.CLIENT_BYTES == struct.calcsize(storage.CLIENT)
 
 Rows = npt.NDArray[np.int16]
@@ -89,8 +86,22 @@ def provision_board(
             hint="name another directory (--store), or go on with a run that made it (--resume)",
         ) from error
     except (OSError, ledger.LedgerError) as error:
-        hint = "make room on the disk"
-        raise StorageError(f"cannot write the files of a board: {error}", hint=hint) from error
+        raise StorageError(f"cannot write a board's files: {error}", hint="make room on the disk") from error
+
+
+def fleet_file(
+    fleet_key: bytes, pause: int = 0, slot: int = 0, ahead: int = 1, epoch: int = 1, records: int = 0
+) -> bytes:
+    """The bytes of fleet.bin. pause: least seconds between two debits; slot: ms after which to send; ahead: reports
+    paid for at once; epoch: of the key; records: public upper bound on records per client (0: none). Raises UsageError.
+    """
+    require(0 <= pause <= storage.MAX_PAUSE, "pause", f"0 to {storage.MAX_PAUSE} seconds", pause)
+    require(0 <= slot <= 0xFFFF, "slot_ms", "0 to 65535", slot)
+    require(1 <= ahead <= storage.MAX_AHEAD, "reserve", f"1 to {storage.MAX_AHEAD} reports", ahead)
+    if not (0 <= epoch <= 0xFFFFFFFF and 0 <= records <= 0xFFFF):
+        raise UsageError(f"an epoch has 32 bits and a bound of records 16, not {epoch} and {records}")
+    numbers = (pause, slot, ahead, epoch, records)
+    return struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, fleet_key, *numbers)
 
 
 FLEET_NAME = "fleet"  # directory of a run with the files of its boards
@@ -120,9 +131,8 @@ def provision_fleet(
     bounds = [devices * board // len(directories) for board in range(len(directories) + 1)]
     for directory, start, end in zip(directories, bounds, bounds[1:], strict=False):
         board_keys = [keys[device] for device in range(start + 1, end + 1)]
-        board_policies = policies if isinstance(policies, Policy) else policies[start:end]
-        board_rows = rows[start * each : end * each]
-        provision_board(directory, start + 1, board_keys, board_rows, board_policies, 0, last)
+        allowed = policies if isinstance(policies, Policy) else policies[start:end]
+        provision_board(directory, start + 1, board_keys, rows[start * each : end * each], allowed, 0, last)
     store.save_state({_EMULATED: max(made, devices)})
     store.add_devices(keys)  # last: existing boards keep their keys
 

@@ -4,12 +4,14 @@ no longer verify, its broker refuses its board after `tern broker config`, and t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tern import wire
 from ternhost.errors import UsageError
 from ternhost.provision.boards import new_keys
-from ternhost.provision.ids import LAST, parse_range
 from ternhost.store import sleepers
 from ternhost.store.fleet_key import FleetKey, fleet_key, rotate_fleet
 from ternhost.store.store import Store
@@ -17,6 +19,8 @@ from ternhost.store.store import Store
 __all__ = ["Device", "add", "fleet_key", "list_devices", "parse_ids", "revoke", "rotate", "rotate_fleet"]
 
 MAX_AT_ONCE = 1_000_000
+LAST = wire.FLEET - 1  # the largest id of a device
+_WRITTEN = re.compile(r"([0-9]{1,20})(?:-([0-9]{1,20}))?")
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,28 @@ def list_devices(store: Store) -> list[Device]:
         Device(device, gone.get(device), wakes.get(device), heard.get(device))
         for device in sorted(known.keys() | gone.keys())
     ]
+
+
+def parse_range(text: str) -> range:
+    """The ids that `7` or `10-19` names. Raises UsageError."""
+    match = _WRITTEN.fullmatch(text)
+    if not match:
+        raise UsageError(f"{text!r} is no device", hint="give an id, or a range such as 10-19")
+    ids = range(int(match[1]), int(match[2] or match[1]) + 1)
+    if not ids:
+        raise UsageError(f"{text!r} is an empty range", hint="give the smaller id first")
+    if ids[0] < 1 or ids[-1] > LAST:
+        raise UsageError(f"a device's id must be 1 to {LAST}, and {text!r} is not")
+    return ids
+
+
+def check_apart(sites: Mapping[str, range]) -> None:
+    """Raise UsageError where two sites would have the same device. sites: by name, the ids of the devices."""
+    known = sorted((ids.start, ids.stop, site) for site, ids in sites.items())
+    for (_, stop, site), (start, _, other) in itertools.pairwise(known):
+        if start < stop:
+            message = f"sites {site} and {other} would both have device {start}"
+            raise UsageError(message, hint="give each site ids of its own")
 
 
 def parse_ids(words: Iterable[str]) -> list[int]:

@@ -117,9 +117,7 @@ class Fleet:
         """Its boards on ports. directories: with the files of boards that tern made. modules, whole: the parts of the
         device library that they need. Raises UsageError where it has none.
         """
-        raise UsageError(
-            f"fleet {self.text!r} has no boards on ports", hint="such as emulated:1 or port:/dev/ttyACM0"
-        )
+        raise UsageError(f"fleet {self.text!r} has no boards on ports", hint="such as emulated:1 or port:a0")
 
     def driver(self, context: RunContext) -> Driver:
         """The driver that reaches it. Raises TernError."""

@@ -11,6 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tern import frames, host_frames, wire
 from ternhost.errors import DeviceError, RefusedError
@@ -37,10 +38,15 @@ SCHEMES: Registry[Callable[[str, Events], Link]] = Registry(
 )
 
 
+def scheme_of(port: str) -> str:
+    """The registered scheme with which a port begins; "" for a port of pyserial."""
+    scheme, colon, _ = port.partition(":")
+    return scheme if colon and scheme in SCHEMES else ""
+
+
 def open_link(port: str, events: Events) -> Link:
     """The link to the board at `port`. Raises DeviceError, UsageError."""
-    scheme, colon, _ = port.partition(":")
-    return SCHEMES[scheme if colon and scheme in SCHEMES else ""](port, events)
+    return SCHEMES[scheme_of(port)](port, events)
 
 
 def hello_request() -> tuple[int, bytes]:
@@ -80,6 +86,7 @@ def check_schema(name: str, hello: host_frames.Hello) -> None:
 class Link(ABC):
     """A connection to one board. A subclass passes received frames to `heard`, and the reason of a loss to `lose`."""
 
+    scheme: ClassVar[str]  # the word before the colon of its ports
     AFTER_LOSS = "with --resume the training goes on where it was"  # hint for a lost link
 
     def __init__(self, name: str, events: Events) -> None:
@@ -123,8 +130,7 @@ class Link(ABC):
         if self._lost:
             return
         self._lost = DeviceError(
-            f"the board on {self.name} is gone: {why}",
-            hint=f"check its cable and power; {self.AFTER_LOSS}",
+            f"the board on {self.name} is gone: {why}", hint=f"check its cable and power; {self.AFTER_LOSS}"
         )
         self._hellos.put(None)
         self._events.put(Received(self, [], self._lost))

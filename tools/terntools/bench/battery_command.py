@@ -18,13 +18,13 @@ def add_action(actions: Any) -> None:
         actions,
         "battery",
         "model how long a battery lasts on a board that sleeps and wakes for each round",
-        "tern bench battery --board esp32 --interval-s 3600 --capacity-mah 2000\n"
-        "tern bench battery --board pico-w --sleep timer --awake-ms join=2500 --plot battery.png",
+        "tern bench battery --chip esp32 --interval-s 3600 --capacity-mah 2000\n"
+        "tern bench battery --chip pico-w --sleep timer --awake-ms join=2500 --plot battery.png",
         _run,
     )
     boards = battery.figures()["boards"]
     sleeps = "; ".join(f"{name}: {', '.join(of['sleeps'])}" for name, of in boards.items())
-    add_option(parser, "--board", "kind of board", required=True, choices=tuple(boards))
+    add_option(parser, "--chip", "kind of board", required=True, choices=tuple(boards))
     add_option(parser, "--interval-s S", "seconds from one wake to the next", 3600.0)
     add_option(parser, "--capacity-mah MAH", "capacity of the battery in mAh", 2000.0)
     add_option(parser, "--sleep HOW", f"kind of sleep; {sleeps}", "deepsleep")
@@ -53,12 +53,12 @@ def _run(args: argparse.Namespace) -> int:
     require_positive(args, "interval_s", "capacity_mah", "volts")
     if args.self_discharge is not None and not 0 <= args.self_discharge < 1:
         raise UsageError(f"--self-discharge must be a share from 0 to below 1, not {args.self_discharge:g}")
-    wakes = battery.load(args.board, args.sleep, volts=args.volts, self_discharge=args.self_discharge)
+    wakes = battery.load(args.chip, args.sleep, volts=args.volts, self_discharge=args.self_discharge)
     wakes = wakes.with_ms(_times(args.awake_ms))
     life = wakes.life(args.capacity_mah, args.interval_s)
     too_long = wakes.longest is not None and args.interval_s > wakes.longest
     result = {
-        "board": args.board,
+        "board": args.chip,
         "sleep": args.sleep,
         "interval_s": args.interval_s,
         "capacity_mah": args.capacity_mah,
@@ -83,7 +83,7 @@ def _run(args: argparse.Namespace) -> int:
         from terntools.bench import plots  # loads matplotlib
 
         report.check_place(Path(args.plot))
-        bar = {f"{args.board}, {args.sleep}, every {args.interval_s:g} s": life.milliampere}
+        bar = {f"{args.chip}, {args.sleep}, every {args.interval_s:g} s": life.milliampere}
         panel = plots.Panel("Where a battery's charge goes (modelled)", "microampere on average", bar, 1000)
         report.save(plots.page([panel]), Path(args.plot))
         result["plot"] = args.plot

@@ -15,6 +15,7 @@ from ternhost import errors
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import TernError, UsageError
 from ternhost.reach import fleet
+from ternhost.reach.ports import names
 from ternhost.reach.ports.fleet import OnPorts
 from terntools.bench import current_model, energy, latency, latency_command, subjects
 from terntools.bench.meters import ina
@@ -176,9 +177,7 @@ def _measure(args: argparse.Namespace, case: latency.Case, say: Any) -> tuple[en
         from terntools.bench.meters import csv
 
         if args.file is None:
-            raise UsageError(
-                "--meter csv reads a file, and --file names none", hint="such as --file export.csv"
-            )
+            raise UsageError("--meter csv reads a file, and --file names none", hint="such as --file a.csv")
         source = f"measured, from {args.file.name}"
         return energy.measure(csv.read(args.file, args.volts), args.reports, source, args.active_low), None
     meter = _meter(args)
@@ -237,7 +236,7 @@ def _meter(args: argparse.Namespace) -> energy.Meter:
             f"--meter-port is missing: the port of the {args.meter}",
             hint="such as --meter-port a1; see `tern devices`",
         )
-    port = devices.resolve(args.meter_port)
+    port = names.resolve(args.meter_port)
     if args.meter == "ppk2":
         from terntools.bench.meters.ppk2 import Ppk2
 

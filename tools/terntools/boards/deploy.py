@@ -18,6 +18,7 @@ from ternhost import errors
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.reach.links import open_link
+from ternhost.reach.ports import names
 from terntools.boards import devices, modules, mpy, self_check
 from terntools.boards.repl import FileProgress, Repl
 from terntools.terminal import Bar
@@ -237,7 +238,7 @@ def add_parser(subparsers: Any) -> None:
         "tern deploy socket://127.0.0.1:7777 --json",
         _run,
     )
-    parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
+    devices.add_board(parser)
     added = f"also install this module and its imports: {', '.join(mpy.CHOICES)}; those added before stay"
     add_option(parser, "--with MODULE...", added, choices=mpy.CHOICES, dest="more")
     add_option(
@@ -283,7 +284,7 @@ def run_deploy(
 
 def _run(args: argparse.Namespace) -> int:
     program = read_program(args.main) if args.main else None
-    result = run_deploy(devices.resolve(args.board), args.whole, args.more, program)
+    result = run_deploy(names.resolve(args.board), args.whole, args.more, program)
     text = f"  {len(result['written'])} files written ({result['bytes']:,} bytes), {len(result['removed'])} removed"
     if program is not None:
         text = f"{args.main} is main.py on {result['port']}, and has been started\n{text}"

@@ -99,7 +99,7 @@ def add_parser(subparsers: Any) -> None:
         actions,
         "info",
         "show the identity and state of a board, or of each board of a fleet",
-        "tern device info a0\ntern device info --fleet port:/dev/ttyACM0,/dev/ttyACM1",
+        "tern device info a0\ntern device info --fleet port:a0,a1",
         run_info,
     )
     ping = add_command(
@@ -113,7 +113,7 @@ def add_parser(subparsers: Any) -> None:
     device_keys.add_actions(actions)
     device_records.add_actions(actions)
     for command in (info, ping):
-        devices.add_board_or_fleet(command, "all boards of a fleet: emulated:N or port:PATH[,PATH...]")
+        devices.add_board_or_fleet(command, "all boards of a fleet: emulated:N or port:BOARD[,BOARD...]")
 
 
 def run_info(args: argparse.Namespace) -> int:

@@ -14,7 +14,9 @@ from ternhost.provision import keys
 from ternhost.store.fleet_key import FleetKey
 from ternhost.store.store import Store
 
-_STAYS = "the fleet's key stays; a thief of a device's key has it as well: see 'tern device rotate --fleet'"
+_STAYS = (
+    "the fleet's key stays; a thief of a device's key has it as well: see 'tern device rotate --fleet-key'"
+)
 
 
 def add_actions(actions: Any) -> None:
@@ -30,7 +32,7 @@ def add_actions(actions: Any) -> None:
         "rotate",
         "make new keys for devices, or a new fleet key; the old ones are refused from the next round on",
         "tern device rotate 7 --store my-fleet/store.sqlite --keys new-keys\n"
-        "tern device rotate --fleet --store my-fleet/store.sqlite",
+        "tern device rotate --fleet-key --store my-fleet/store.sqlite",
         run_rotate,
     )
     revoke = add_command(
@@ -50,7 +52,7 @@ def add_actions(actions: Any) -> None:
         several = "*" if parser is rotate else "+"
         parser.add_argument("devices", nargs=several, metavar="ID", help="ids, or ranges such as 10-19")
     text = "make a new fleet key, which the host sends to its boards over their broker"
-    add_option(rotate, "--fleet", text)
+    add_option(rotate, "--fleet-key", text)
 
 
 def run_add(args: argparse.Namespace) -> int:
@@ -65,10 +67,10 @@ def run_rotate(args: argparse.Namespace) -> int:
         raise UsageError(
             "--keys writes the keys of devices, and none is named", hint="name devices, or leave out --keys"
         )
-    devices = keys.parse_ids(args.devices) if args.devices or not args.fleet else []
+    devices = keys.parse_ids(args.devices) if args.devices or not args.fleet_key else []
     with Store(args.store, create=False, beside=True) as store, store.transaction():
         made = keys.rotate(store, devices) if devices else {}
-        fleet = keys.rotate_fleet(store) if args.fleet else None
+        fleet = keys.rotate_fleet(store) if args.fleet_key else None
     return _made(args, made, "rotated", fleet)
 
 

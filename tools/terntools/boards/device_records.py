@@ -11,6 +11,7 @@ from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, DeviceError, UsageError
 from ternhost.files import storage_errors, write_file
 from ternhost.provision.boards import Rows
+from ternhost.reach.ports import names
 from terntools.boards import deploy, devices, provision, records
 from terntools.boards.repl import Repl
 from terntools.terminal import Bar
@@ -25,7 +26,7 @@ def add_actions(actions: Any) -> None:
         _run,
         "print one JSON object, and no records",
     )
-    parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
+    devices.add_board(parser)
     add_option(parser, "--output FILE", "write the records to this CSV file (default: standard output)")
     add_option(parser, "--clear", "after reading, remove the records that the board's program has collected")
     add_option(
@@ -40,7 +41,7 @@ def _run(args: argparse.Namespace) -> int:
     rows = records.read_csv(args.fill, classes=args.classes) if args.fill else None
     if rows is not None:
         provision.check_fits(rows)
-    port = devices.resolve(args.board)
+    port = names.resolve(args.board)
     # It may just have been started again, by this command: what is written there is checked all the same.
     speaks = rows is not None and devices.identify(port, deploy.HELLO_WAIT).tern is not None
     with records.opened(port) as repl:

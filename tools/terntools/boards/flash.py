@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from ternhost import errors
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError, InterruptedByUser, TernError, UsageError
+from ternhost.reach.ports import names
 from terntools.boards import devices, esp32, uf2
 from terntools.boards.repl import ExecutionError, Repl
 from terntools.terminal import Bar
@@ -24,8 +25,8 @@ Progress = Callable[[int, int], None]
 Tell = Callable[[str], None]
 
 WHERE = {
-    devices.RP2: "https://micropython.org/download/RPI_PICO/ (the .uf2 file; Pico W, Pico 2: see its list)",
-    devices.ESP32: "https://micropython.org/download/ESP32_GENERIC/ (the .bin file; other chips: see its list)",
+    names.RP2: "https://micropython.org/download/RPI_PICO/ (the .uf2 file; Pico W, Pico 2: see its list)",
+    names.ESP32: "https://micropython.org/download/ESP32_GENERIC/ (the .bin file; other chips: see its list)",
 }
 SOURCES = "\n  ".join(("get it from", *(f"{family}: {url}" for family, url in WHERE.items())))
 _INFO = "INFO_UF2.TXT"
@@ -42,7 +43,7 @@ _PICO_RECOVER = (
 
 @dataclass(frozen=True)
 class Firmware:
-    """A firmware file that was read and checked: `family` as in devices, `chip` as the chip's maker writes it."""
+    """A firmware file that was read and checked: `family` as in names, `chip` as the chip's maker writes it."""
 
     path: Path
     data: bytes
@@ -58,9 +59,9 @@ def read_firmware(path: str | Path) -> Firmware:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", hint="get a firmware file first") from error
     if data[:4] == b"UF2\n":
-        return Firmware(path, data, devices.RP2, uf2.read(data, path.name).chip)
+        return Firmware(path, data, names.RP2, uf2.read(data, path.name).chip)
     if data[:1] == b"\xe9":
-        return Firmware(path, data, devices.ESP32, esp32.image_chip(data, path.name))
+        return Firmware(path, data, names.ESP32, esp32.image_chip(data, path.name))
     raise UsageError(
         f"{path.name} is not a firmware that tern can flash",
         hint="an ESP32 takes a .bin file, a Pico a .uf2 file, of MicroPython's download page",
@@ -84,7 +85,7 @@ def flash(
     erase: files and ledgers too, for another device. reset, stub, baud: see esp32.flash. volume: where a Pico's boot
     loader shows up, if not where volumes are mounted.
     """
-    if firmware.family == devices.ESP32:
+    if firmware.family == names.ESP32:
         return esp32.flash(
             port, firmware.data, firmware.path.name, chip=firmware.chip, reset=reset, stub=stub, baud=baud,
             erase=erase, progress=progress, tell=tell,
@@ -154,7 +155,7 @@ def _check_machine(port: str, firmware: Firmware) -> None:
     if firmware.chip not in machine:
         raise UsageError(
             f"{firmware.path.name} is for {firmware.chip}, and the board on {port} is a {machine}; nothing was changed",
-            hint=WHERE[devices.RP2 if "RP2" in machine else devices.ESP32],
+            hint=WHERE[names.RP2 if "RP2" in machine else names.ESP32],
         )
 
 
@@ -252,7 +253,7 @@ def add_parser(subparsers: Any) -> None:
         "tern flash a0 --firmware RPI_PICO-v1.28.0.uf2\ntern flash u0 --firmware ESP32_GENERIC-v1.28.0.bin",
         _run,
     )
-    parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
+    devices.add_board(parser)
     add_options(parser)
     add_option(parser, "--erase", "also erase its files with its ledger: it becomes another device")
 
@@ -280,13 +281,13 @@ def _run(args: argparse.Namespace) -> int:
     if not args.firmware:
         raise UsageError("--firmware FILE is missing: tern does not come with MicroPython", hint=SOURCES)
     firmware = read_firmware(args.firmware)
-    waits = firmware.family == devices.RP2 and find_volume(args.volume) is not None
+    waits = firmware.family == names.RP2 and find_volume(args.volume) is not None
     if args.board == "auto" and waits:
         raise UsageError(
             "BOARD must be a port, not auto: the board waits in its boot loader and has no port yet",
             hint="name it: such as a0",
         )
-    port = args.board if waits and "/" in args.board else devices.resolve(args.board)
+    port = args.board if waits and "/" in args.board else names.resolve(args.board)
     result = {"port": port, **run_flash(port, args)}
     text = f"{result['chip']} on {port}: {result['bytes']} bytes at {result['offset']:#x}, verified"
     print_result(result, text, args.json)

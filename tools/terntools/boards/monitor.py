@@ -26,6 +26,7 @@ from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError
 from ternhost.privacy.base import MICRO
 from ternhost.reach.links import read_hello
+from ternhost.reach.ports import names
 from ternhost.reach.ports.link import BAUD, open_port
 from ternhost.text import visible
 from terntools.boards import devices
@@ -204,7 +205,7 @@ def add_parser(subparsers: Any) -> None:
         _run,
         "print one JSON object at the end",
     )
-    parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
+    devices.add_board(parser)
     add_option(parser, "--seconds S", "end after S seconds (default: at Ctrl-C)", type=float)
     add_option(parser, "--every S", "seconds between two status requests", 2.0)
     add_option(parser, "--quiet", "print no line for each frame")
@@ -222,7 +223,7 @@ def _run(args: argparse.Namespace) -> int:
                 flush=True,
             )
 
-    monitor = Monitor(devices.resolve(args.board), tell, args.every)
+    monitor = Monitor(names.resolve(args.board), tell, args.every)
     print(f"talk to the board through {monitor.tap}", file=sys.stderr, flush=True)
     try:
         monitor.run(start + args.seconds if args.seconds is not None else None)

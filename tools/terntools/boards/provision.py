@@ -25,9 +25,7 @@ from ternhost.privacy import cards
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.provision import keys
-from ternhost.provision.boards import Rows, board_files
-from ternhost.reach.broker.access import check_prefix
-from ternhost.reach.broker.attach import fleet_file
+from ternhost.provision.boards import Rows, board_files, fleet_file
 from ternhost.store import sleepers
 from ternhost.store.fleet_key import OWN_KEY_ONLY, FleetKey
 from ternhost.store.round_numbers import last_number
@@ -76,6 +74,8 @@ class Broker:
                 f"--broker must be HOST or HOST:PORT, not {address!r}", hint="such as broker.example:8883"
             )
         if prefix is not None:
+            from ternhost.reach.broker.access import check_prefix
+
             check_prefix(prefix)
         secret = _read_secret(wifi_secret_file) if wifi_secret_file else None
         if ssid is not None and not 1 <= len(ssid.encode()) <= 32:

@@ -13,6 +13,7 @@ import numpy as np
 from ternhost import datasets, errors
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import UsageError
+from ternhost.reach.ports import names
 from ternhost.store.store import Store
 from terntools.boards import deploy, devices, provision, records, self_check
 from terntools.boards.provision import Broker, Member
@@ -42,7 +43,7 @@ def add_parser(subparsers: Any) -> None:
         "tern provision a0 --store fleet.sqlite --device 9 --own-records",
         _run,
     )
-    parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
+    devices.add_board(parser)
     add_options(parser, required=True)
     add_option(parser, "--lock", "lock the board's console until its flash is erased")
     add_option(parser, "--yes", "lock without asking")
@@ -201,7 +202,7 @@ def _run(args: argparse.Namespace) -> int:
         print(_LOCKS, file=sys.stderr)
         if not args.yes:
             confirm()
-    result = run_provision(devices.resolve(args.board), member, Path(args.store))
+    result = run_provision(names.resolve(args.board), member, Path(args.store))
     if args.own_records:
         result["records"] = result["features"] = None
     text = f"device {result['device']} on {result['port']}: {len(result['written'])} files written" + (

@@ -17,18 +17,20 @@ from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from select import select
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tern import wire
 from tern.links import mqtt
 from tern.mqtt import MqttError, Session
 from tern.tcp import Connection, client_context
 from ternhost.errors import DeviceError, StorageError, TernError, UsageError
-from ternhost.reach.broker.access import BOARDS, Access
 from ternhost.reach.links import Received, hello_request
+from ternhost.reach.ports import names
 from ternhost.reach.ports.link import SerialLink
 from ternhost.store.store import Store
-from terntools.boards import devices
+
+if TYPE_CHECKING:
+    from ternhost.reach.broker.access import Access
 
 _UP = (wire.REPORT, wire.REPORTS, wire.ERROR, wire.UPDATED)
 _DOWN = (wire.MODEL, wire.UPDATE)  # in addition to the kinds that every board takes from a broker
@@ -51,6 +53,8 @@ def passwords_of(place: Path, access: Access, store: str | None = None) -> Passw
 
     place: the directory of a broker or a site. Raises UsageError where there is neither.
     """
+    from ternhost.reach.broker.access import BOARDS
+
     kept, keys = place / BOARDS, store or access.store
     in_file = not store and kept.exists()
     if not in_file and not (keys and Path(keys).exists()):
@@ -135,7 +139,7 @@ class Relay:
     """Relays the board on a port, in a thread, until `close`; board and broker may go and come back meanwhile."""
 
     def __init__(self, port: str, access: Access, passwords: Passwords, tell: Tell) -> None:
-        """port: a name of `devices.NAMES`. tell: gets a sentence for each change of state."""
+        """port: a name of `names.NAMES`. tell: gets a sentence for each change of state."""
         self.port = port
         self.access = access
         self._passwords = passwords
@@ -172,7 +176,7 @@ class Relay:
     def _relay(self) -> None:
         inbox = _Inbox()
         try:
-            link = _Port(devices.resolve(self.port), inbox)
+            link = _Port(names.resolve(self.port), inbox)
             try:
                 hello = link.hello()
                 inbox.take()

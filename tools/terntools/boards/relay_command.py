@@ -8,10 +8,9 @@ import time
 from typing import Any
 
 from ternhost.command import add_command, add_option, print_result
-from ternhost.errors import OK, UsageError
-from ternhost.reach.broker.access import Access, host_file
+from ternhost.errors import OK
+from ternhost.reach.ports import names
 from ternhost.terminal import heeding_interrupts
-from terntools.boards import devices
 from terntools.boards.relay import Relay, passwords_of
 from terntools.terminal import warn
 
@@ -28,7 +27,7 @@ def add_parser(subparsers: Any) -> None:
         tern relay a0,a1 --broker my-broker/sites/desk""",
         _run,
     )
-    parser.add_argument("ports", metavar="PORT[,PORT...]", help=devices.NAMES)
+    parser.add_argument("boards", metavar="BOARD[,BOARD...]", help=names.NAMES)
     place = "directory of the broker, or of a site, from 'tern broker config' (for a site, with --relay SITE)"
     add_option(parser, "--broker DIR", place, required=True)
     add_option(
@@ -39,20 +38,20 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    ports = [port.strip() for port in args.ports.split(",")]
-    if not all(ports) or len(set(ports)) < len(ports):
-        raise UsageError(f"PORT must be different ports, not {args.ports!r}", hint="such as a0,a1")
+    from ternhost.reach.broker.access import Access, host_file
+
+    boards = names.split(args.boards)
     path = host_file(args.broker)
     access = Access.load(path)
     passwords = passwords_of(path.parent, access, args.store)
     relays: list[Relay] = []
     with heeding_interrupts():
         try:
-            for port in ports:
-                relays.append(Relay(port, access, passwords, warn))
-            what = "1 port is" if len(ports) == 1 else f"{len(ports)} ports are"
+            for board in boards:
+                relays.append(Relay(board, access, passwords, warn))
+            what = "1 board is" if len(boards) == 1 else f"{len(boards)} boards are"
             text = f"{what} relayed to the broker at {access.host} port {access.port}; Ctrl-C ends it"
-            print_result({"ports": ports, "host": access.host, "port": access.port}, text, args.json)
+            print_result({"ports": boards, "host": access.host, "port": access.port}, text, args.json)
             sys.stdout.flush()
             while True:
                 time.sleep(_CHECK_EVERY)

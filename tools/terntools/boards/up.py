@@ -11,6 +11,7 @@ from typing import Any
 from ternhost import errors
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError, UsageError
+from ternhost.reach.ports import names
 from ternhost.store.store import Store
 from ternhost.text import visible
 from terntools.boards import deploy, devices, flash, provision, provision_command
@@ -83,7 +84,7 @@ def add_parser(subparsers: Any) -> None:
         "tern up u0 --store fleet.sqlite --device 8 --dataset flights --yes",
         _run,
     )
-    parser.add_argument("board", metavar="BOARD", help=devices.NAMES)
+    devices.add_board(parser)
     flash.add_options(parser)
     add_option(parser, "--reflash", "flash the board even if its MicroPython is recent enough")
     deploy.add_options(parser)
@@ -96,7 +97,7 @@ def _run(args: argparse.Namespace) -> int:
     firmware = flash.read_firmware(args.firmware) if args.firmware else None
     store = Path(args.store)
     waiting = flash.find_volume(args.volume) is not None  # a board in its boot loader has no port yet
-    port = args.board if waiting and ("/" in args.board) else devices.resolve(args.board)
+    port = args.board if waiting and ("/" in args.board) else names.resolve(args.board)
     plan = make_plan(port, member, store, volume=args.volume, reflash=args.reflash, whole=args.whole)
     if plan.flash and firmware is None:
         raise UsageError(

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tern import wire
 from tern.update import MAIN
@@ -14,13 +14,15 @@ from ternhost import errors
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import NO_DEVICE, OK, DeviceError, UsageError
 from ternhost.provision import keys
-from ternhost.reach.broker.access import Access, host_file
+from ternhost.reach.ports import names
 from ternhost.store import sleepers
 from ternhost.store.store import Store
 from terntools.boards import deploy, mpy, program, update_package
-from terntools.boards import devices as ports
 from terntools.boards.update import BrokerPost, PortPost, Post, Transfer, bring
 from terntools.terminal import Bar, require_positive
+
+if TYPE_CHECKING:
+    from ternhost.reach.broker.access import Access
 
 _MACHINE = "machine %d"  # in a store, by device: the last known kind of its board
 _SILENT = "silent"
@@ -41,7 +43,7 @@ def add_parser(subparsers: Any) -> None:
         "update the library and program of boards in the field; a board rolls back an update that fails",
         "tern update 7 --store my-fleet/store.sqlite --broker my-broker --machine pico-w --main product.py\n"
         "tern update all --store my-fleet/store.sqlite --broker my-broker --main product.py --at-once 5\n"
-        "tern update 7 --store my-fleet/store.sqlite --port a0 --machine pico --main product.py --json",
+        "tern update 7 --store my-fleet/store.sqlite --board a0 --machine pico --main product.py --json",
         run,
     )
     parser.add_argument(
@@ -54,7 +56,7 @@ def add_parser(subparsers: Any) -> None:
     way = parser.add_mutually_exclusive_group(required=True)
     text = "directory of the fleet's broker, or one host-N.json in it while 'tern serve' runs"
     add_option(way, "--broker DIR", text)
-    add_option(way, "--port BOARD", f"update the one board on this port: {ports.NAMES}")
+    add_option(way, "--board BOARD", f"update the one board on this port: {names.NAMES}")
     add_option(parser, "--machine", "kind of the boards (default: as in the store)", choices=program.MACHINES)
     text = "the program, a main.py that makes an Update of tern.update"
     add_option(parser, "--main FILE", text, required=True)
@@ -73,7 +75,11 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--at-once must be 1 or more, not {args.at_once}")
     everybody = args.devices == ["all"]
     named = [] if everybody else keys.parse_ids(args.devices)
-    access = Access.load(host_file(args.broker)) if args.broker else None
+    access = None
+    if args.broker:
+        from ternhost.reach.broker.access import Access, host_file
+
+        access = Access.load(host_file(args.broker))
     path = args.store or (access and access.store)
     if not path:
         raise UsageError("--store must name the file with the keys of the devices")
@@ -163,7 +169,7 @@ class _Update:
 
             self._post = BrokerPost(MqttLink(access))
         else:
-            self._post = PortPost(ports.resolve(self._args.port))
+            self._post = PortPost(names.resolve(self._args.board))
         async with self._post as post:
             there = post.boards()
             known = [device for device in there if device in self._keys]
@@ -178,7 +184,7 @@ class _Update:
             if not access and self.devices != there:
                 board = f"device {there[0]}" if there else "no device yet"
                 raise UsageError(
-                    f"the board on {self._args.port} is {board}", hint="name that device, or all"
+                    f"the board on {self._args.board} is {board}", hint="name that device, or all"
                 )
             self.check(self.devices)
             if self._args.machine:

@@ -1,4 +1,4 @@
-"""Watches whether emulated boards can log in to their broker: a board by itself keeps trying in silence."""
+"""Puts emulated boards on a broker, and watches whether they can log in: a board itself keeps trying in silence."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ import contextlib
 import json
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from tern import storage
 from tern.links import mqtt
 from tern.mqtt import MqttError, Session
 from tern.tcp import Connection, Lost, client_context
+from ternhost.errors import UsageError
+from ternhost.reach.broker.access import Access, host_file
+from ternhost.reach.broker.configuration import configure
+from ternhost.reach.broker.mosquitto import reload
+from ternhost.store.store import Store
+from terntools.boards.attach import attach
+from terntools.terminal import warn
 
 _EVERY = 1.0  # seconds
 _PATIENCE = 3.0
@@ -24,21 +31,53 @@ _REFUSALS = {
     "4": " (user name or password)",
     "5": " (not authorised)",
 }
+_LONGEST_PAUSE_MS = 2000  # between two attempts of a board: its broker is on this machine
 _MOST = 16  # boards that log in to begin with, of however many there are
 
 
-class AtBroker:
-    """Tells `warn` when the broker of emulated boards refuses them, is gone, or is back.
+def keys_of(place: str) -> Path | None:
+    """The store of a broker's directory, where it is known."""
+    store = Access.load(host_file(place)).store
+    return Path(store) if store else None
 
-    command: runs the broker; refresh: says how the broker gets the keys of the boards.
+
+def connect(place: str, keys: Path | None, path: Path, boards: list[Path]) -> AtBroker:
+    """Connect the boards to the broker of a directory, and see whether it lets them in. keys: of `keys_of`, which gets
+    the boards' passwords; path: the store with the keys of the boards. Raises UsageError and StorageError.
     """
+    directory = host_file(place).parent
+    _require_keys(path, boards, directory)
+    if keys:
+        configure(directory)
+        reload(directory)
+    attach(boards, place, path, longest_pause_ms=_LONGEST_PAUSE_MS)
+    config = f"tern broker config {directory}" + ("" if keys else f" --store {path}")
+    config += "; then send SIGHUP to a Mosquitto of another user or machine"
+    watch = AtBroker(boards, directory, f"give it their keys: {config}")
+    watch.begin()
+    return watch
 
-    def __init__(
-        self, boards: Sequence[Path], warn: Callable[[str], None], command: str, refresh: str
-    ) -> None:
+
+def _require_keys(path: Path, boards: list[Path], directory: Path) -> None:
+    with Store(path, create=False, beside=True) as store:
+        known = store.keys()
+    for board in boards:
+        first, key = first_client(board)
+        if known.get(first) != key:
+            raise UsageError(
+                f"{path} does not hold the key of device {first}, which {board} has",
+                hint=f"name the store of these boards: tern broker config {directory} --store FILE; or remove "
+                f"{board.parent}, and they are made anew",
+            )
+
+
+class AtBroker:
+    """Warns when the broker of emulated boards refuses them, is gone, or is back."""
+
+    def __init__(self, boards: Sequence[Path], directory: Path, refresh: str) -> None:
+        """directory: of the broker. refresh: says how the broker gets the keys of the boards."""
         self._boards = boards
-        self._warn = warn
-        self._command = command
+        self._directory = directory
         self._refresh = refresh
         config = json.loads((boards[0] / mqtt.CONFIG).read_text())
         self._address: tuple[str, int] = (config["host"], config["port"])
@@ -86,12 +125,12 @@ class AtBroker:
             return
         self._problem = problem
         if problem is None:
-            self._warn(f"{where} is there again and lets the boards in")
+            warn(f"{where} is there again and lets the boards in")
         elif isinstance(problem, MqttError):
             reason = _REFUSALS.get(str(problem).rpartition(" ")[2], "")
-            self._warn(f"{where} does not let the boards in: {problem}{reason}\n  {self._refresh}")
+            warn(f"{where} does not let the boards in: {problem}{reason}\n  {self._refresh}")
         else:
-            self._warn(f"{where} does not answer: {problem}\n  start it: {self._command}")
+            warn(f"{where} does not answer: {problem}\n  start it: tern broker run {self._directory}")
 
 
 def first_client(board: Path) -> tuple[int, bytes]:

@@ -58,13 +58,8 @@ def add_parser(subparsers: Any) -> None:
     text = "leave a new flash empty: a Pico's boot loader waits for 'tern up' with the same --volume"
     add_option(run, "--blank", text)
 
-    add_command(
-        actions,
-        "info",
-        "list the builds and the MicroPython interpreters that tern finds and uses",
-        "tern emulator info --json",
-        _info,
-    )
+    summary = "list the builds and the MicroPython interpreters that tern finds and uses"
+    add_command(actions, "info", summary, "tern emulator info --json", _info)
 
 
 def _build(args: argparse.Namespace) -> int:

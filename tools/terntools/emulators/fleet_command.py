@@ -18,23 +18,17 @@ from ternhost.errors import OK, UsageError
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import parse_epsilon
 from ternhost.provision.boards import FLEET_NAME, board_directories, provision_fleet, provision_from
-from ternhost.reach.broker import attach as network
-from ternhost.reach.broker import configuration
-from ternhost.reach.broker.access import Access, host_file
-from ternhost.reach.broker.mosquitto import ensure_running, reload
 from ternhost.reach.fleet import KINDS
 from ternhost.run import directory as run_directory
 from ternhost.store import store_file
 from ternhost.store.store import Store
 from ternhost.terminal import heeding_interrupts
-from terntools.emulators.at_broker import AtBroker, first_client
 from terntools.emulators.fleets import Emulated
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
 from terntools.terminal import warn
 
 _CHECK_EVERY = 0.5
-_LONGEST_PAUSE_MS = 2000  # between two attempts of a board: its broker is on this machine
 
 
 def add_parser(subparsers: Any) -> None:
@@ -104,12 +98,16 @@ def run_emulate(args: argparse.Namespace) -> int:
         raise UsageError("--start-broker needs --broker, which names its directory")
     binary = find_micropython()
     with heeding_interrupts(), ExitStack() as stack:
-        if args.start_broker:
-            stack.enter_context(ensure_running(args.broker, warn))
-        access = Access.load(host_file(args.broker)) if args.broker else None
-        keys = Path(access.store) if access and access.store else None
+        keys = None
+        if args.broker:
+            from ternhost.reach.broker.mosquitto import ensure_running
+            from terntools.emulators import at_broker
+
+            if args.start_broker:
+                stack.enter_context(ensure_running(args.broker, warn))
+            keys = at_broker.keys_of(args.broker)
         store, boards = _boards(args, keys)
-        watch = _attach(args.broker, keys, store, boards) if args.broker else None
+        watch = at_broker.connect(args.broker, keys, store, boards) if args.broker else None
         fleet = stack.enter_context(EmulatedFleet(binary, boards, args.program))
         result = {"ports": fleet.ports, "store": str(store), "directory": str(boards[0].parent.parent)}
         places = [f"{len(boards)} boards are on the broker of {args.broker}"] if args.broker else fleet.ports
@@ -154,35 +152,3 @@ def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Pat
         with Store(store, beside=True) as opened:
             provision_fleet(opened, boards, none, policy)
     return store, boards
-
-
-def _attach(place: str, keys: Path | None, path: Path, boards: list[Path]) -> AtBroker:
-    """Put the boards on the broker, give it their keys where its store is known, and see whether it lets them in."""
-    directory = host_file(place).parent
-    _require_keys(path, boards, directory)
-    if keys:
-        configuration.configure(directory)
-        reload(directory)
-    network.attach(boards, place, path, longest_pause_ms=_LONGEST_PAUSE_MS)
-    config = f"tern broker config {directory}" + ("" if keys else f" --store {path}")
-    watch = AtBroker(
-        boards,
-        warn,
-        f"tern broker run {directory}",
-        f"give it their keys: {config}; then send SIGHUP to a Mosquitto of another user or machine",
-    )
-    watch.begin()
-    return watch
-
-
-def _require_keys(path: Path, boards: list[Path], directory: Path) -> None:
-    with Store(path, create=False, beside=True) as store:
-        known = store.keys()
-    for board in boards:
-        first, key = first_client(board)
-        if known.get(first) != key:
-            raise UsageError(
-                f"{path} does not hold the key of device {first}, which {board} has",
-                hint=f"name the store of these boards: tern broker config {directory} --store FILE; or remove "
-                f"{board.parent}, and they are made anew",
-            )

@@ -21,12 +21,14 @@ from ternhost.errors import DeviceError
 from ternhost.files import close_to_others, private
 from ternhost.privacy.accounting import Policy
 from ternhost.provision.boards import board_directories, provision_fleet
-from ternhost.reach.broker import attach, configuration
+from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import Access, host_file
 from ternhost.reach.broker.mosquitto import ensure_running, reload
 from ternhost.store.store import Store
+from terntools.boards import attach
 from terntools.emulators.micropython import device_command, find_micropython
 from terntools.emulators.unix_fleet import FIRMWARE, LOG_NAME
+from terntools.terminal import warn
 
 
 class ProgramFleet:
@@ -68,9 +70,7 @@ class ProgramFleet:
         self._stack.close()
 
     def _begin(self) -> None:
-        self._stack.enter_context(
-            ensure_running(self.broker, lambda message: print(message, file=sys.stderr))
-        )
+        self._stack.enter_context(ensure_running(self.broker, warn))
         place = Access.load(host_file(self.broker)).store
         assert place is not None
         rows = np.zeros((len(self.directories), self._d + 1), np.int16)

@@ -23,8 +23,8 @@ from typing import Any
 
 from ternhost import extras
 from ternhost.errors import DeviceError, UsageError
+from ternhost.reach.ports import names
 from ternhost.reach.ports.link import BAUD
-from terntools.boards import devices
 from terntools.emulators import catalogue
 
 _KEYS = {
@@ -115,7 +115,7 @@ def _board(entry: dict[str, Any], path: str | Path) -> Board:
         raise UsageError(f"{path}, board {name}: id and platform are missing")
     serial = entry.get("serial")
     if serial is None and catalogue.name_of(platform) is None:
-        serial = devices.resolve(f"id:{entry['id']}")
+        serial = names.resolve(f"id:{entry['id']}")
     power = entry.get("power") or {}
     if power and not ("hub" in power and "port" in power):
         raise UsageError(

@@ -11,7 +11,7 @@ from typing import Any
 
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
-from ternhost.provision.ids import parse_range
+from ternhost.provision.keys import parse_range
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import CONFIG, HOME_ASSISTANT, Access
 from ternhost.reach.broker.mosquitto import Mosquitto, configure_if_missing, reload
@@ -42,9 +42,7 @@ def add_parser(subparsers: Any) -> None:
     config.add_argument("directory", metavar="DIR", help="directory of the broker")
     text = "file with the devices' keys, made if it is missing (default: that of the last time, or DIR/store.sqlite)"
     add_option(config, "--store FILE", text)
-    text = (
-        "name or address at which boards reach the broker, for its certificate; the host uses the first one "
-    )
+    text = "name or address at which boards reach the broker, for its certificate; the host uses the first "
     add_option(config, "--name HOST...", text + "(default: localhost, 127.0.0.1)")
     add_option(config, "--address A", "address to listen on (default: 127.0.0.1; 0.0.0.0 for all)")
     add_option(config, "--port P", f"port to listen on (default: {PORT})", type=int)
@@ -82,9 +80,8 @@ def run_config(args: argparse.Namespace) -> int:
     site = _site_options(args)
     if site:
         check_site(Path(args.directory), site["name"])  # before anything is written
-    access = configuration.configure(
-        args.directory, args.store, home_assistant=args.home_assistant, **options
-    )
+    options["home_assistant"] = args.home_assistant
+    access = configuration.configure(args.directory, args.store, **options)
     if site:
         made = configuration.add_site(args.directory, **site)
         if made.bridge and not access.authority:
@@ -144,7 +141,7 @@ def _site_text(site: dict[str, Any]) -> str:
     if site["bridge"]:
         text += "; start its broker with tern broker run, or with mosquitto -c mosquitto.conf inside it"
     if site["relay"]:
-        text += "; connect boards on USB with tern relay PORT --broker"
+        text += "; connect boards on USB with tern relay BOARD --broker"
     return text
 
 

@@ -341,7 +341,7 @@ class BrokerDriver(ReportsDriver):
         if ahead:
             self._warn(
                 f"{len(ahead)} boards say that they have a later fleet key than this store, {ahead[0]} among them: if "
-                "it is a copy, revoke again what was revoked since, or run 'tern device rotate --fleet'"
+                "it is a copy, revoke again what was revoked since, or run 'tern device rotate --fleet-key'"
             )
 
     def _check_somebody_is_left(self, result: RoundResult) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from tern.links import mqtt
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import write_file
-from ternhost.provision.ids import LAST, check_apart
+from ternhost.provision.keys import LAST, check_apart
 from ternhost.reach.addresses import AUTHORITY, check_reached
 from ternhost.reach.broker import mosquitto_files
 from ternhost.reach.broker.access import BOARDS, CERTIFICATE, CONFIG, HOST, Access
@@ -198,14 +198,10 @@ def _check_apart(site: BrokerSite, directory: Path, central: Access) -> None:
         if name in _HERE:
             continue
         if name in mosquitto_files.names(directory, central):
-            raise UsageError(
-                f"{name} is the central broker", hint="give the site's another name: --site-name"
-            )
+            raise UsageError(f"{name} is the central broker", hint="give the site another name: --site-name")
         for other, names in others:
             if name in names:
-                raise UsageError(
-                    f"{name} is the broker of site {other.name}", hint="give another: --site-name"
-                )
+                raise UsageError(f"{name} is the broker of site {other.name}", hint="use another --site-name")
     check_apart({each.name: each.ids for each in (site, *(other for other, _ in others)) if each.has_ids})
 
 

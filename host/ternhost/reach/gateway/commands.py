@@ -43,30 +43,25 @@ def add_parser(subparsers: Any) -> None:
     init.add_argument("directory", metavar="DIR", help="directory of the server and its sites")
     text = "name of a site, and the ids that its devices may have (default: any)"
     add_option(init, "--site NAME[:FIRST-LAST]...", text)
-    add_option(
-        init, "--name HOST", "host name or address at which sites reach the server (default: localhost)"
-    )
+    text = "host name or address at which sites reach the server (default: localhost)"
+    add_option(init, "--name HOST", text)
     text = "address on which the server listens (default: 127.0.0.1 for HOST localhost, :: for an IPv6 address, else "
     add_option(init, "--address A", text + "0.0.0.0: all of IPv4)")
     add_option(init, "--port P", "port of the server (default: 9092)", type=int)
-    a_line = "print one JSON object per line"
-    summary = (
-        "run Flower's SuperLink for DIR/server until Ctrl-C; new sites may join, and a crash restarts it"
-    )
-    link = add_command(
-        actions, "superlink", summary, "tern gateway superlink my-sites", run_superlink, a_line
-    )
+    lines = "print one JSON object per line"
+    summary = "run Flower's SuperLink for DIR/server until Ctrl-C; new sites may join; a crash restarts it"
+    link = add_command(actions, "superlink", summary, "tern gateway superlink my-sites", run_superlink, lines)
     link.add_argument("directory", metavar="DIR", help="directory from 'tern gateway init'")
     run_ = add_command(
         actions,
         "run",
         "run the gateway of a site until Ctrl-C; later starts need no options",
-        """tern gateway run north --fleet port:/dev/ttyACM0,/dev/ttyACM1 --store fleet/store.sqlite
+        """tern gateway run north --fleet port:a0,a1 --store fleet/store.sqlite
         tern gateway run north --fleet mqtt:my-broker
         tern gateway run north --fleet simulated:1000 --dataset flights --first-id 1001
         tern gateway run north""",
         run_run,
-        a_line,
+        lines,
     )
     run_.add_argument("directory", metavar="DIR", help="directory of the site, from 'tern gateway init'")
     fields.add_arguments(run_, SiteFleet)
@@ -93,9 +88,7 @@ def run_init(args: argparse.Namespace) -> int:
     sites_in_words = f"{len(sites)} site{'s' * (len(sites) != 1)}"
     text = f"{server.directory}: the server, {server.host} port {server.port}, with {sites_in_words}\n"
     for site in new:
-        text += (
-            f"  copy {args.directory}/{site} to the site, and remove it here: it has the site's private key\n"
-        )
+        text += f"  copy {args.directory}/{site} to the site, remove it here: it has the site's private key\n"
     text += f"  start it: tern gateway superlink {args.directory}"
     print_result(result, text, args.json)
     return OK

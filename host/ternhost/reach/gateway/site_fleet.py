@@ -89,9 +89,7 @@ class SiteFleet:
             raise UsageError("--fleet must name the gateway's devices", hint=f"a fleet is {fleet.forms()}")
         kind = fleet.parse(self.fleet)
         if kind.by_gateways:
-            raise UsageError(
-                "a gateway asks its own devices, and no other gateways", hint="such as port:/dev/ttyACM0"
-            )
+            raise UsageError("a gateway asks its own devices, and no other gateways", hint="such as port:a0")
         require(self.clients is None or self.clients >= 1, "clients", "1 or more", self.clients)
         most = wire.FLEET - (self.count(kind) or 1)
         require(1 <= self.first_id <= most, "first_id", f"1 to {most}", self.first_id)
@@ -119,9 +117,7 @@ class SiteFleet:
         """The records of the clients of all sites with this data set. Raises UsageError."""
         data = datasets.held(self.dataset, classes=self.classes)
         rows = data.records(data.training)
-        require(
-            self.records <= len(rows), "records", f"at most the {len(rows)} of the data set", self.records
-        )
+        require(self.records <= len(rows), "records", f"at most the data set's {len(rows)}", self.records)
         return Holdings(rows, np.random.default_rng(self.seed).permutation(len(rows)), self.records)
 
     # In gateway.json

@@ -64,9 +64,7 @@ class BoardOnPort:
                     hint="no board has so many: provision it anew, or do not use it",
                 )
             if self.clients and clients != self.clients:
-                raise DeviceError(
-                    f"another board than before is on {self.port}", hint="put each board back where it was"
-                )
+                raise DeviceError(f"another board than before is on {self.port}", hint="put each board back")
         except BaseException:
             link.close()
             raise

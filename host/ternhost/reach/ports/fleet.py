@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from ternhost.errors import DeviceError, UsageError
+from ternhost.errors import DeviceError
 from ternhost.provision.boards import board_directories
 from ternhost.reach.fleet import Boards, Fleet, RunContext
+from ternhost.reach.ports import names
 
 if TYPE_CHECKING:
     from ternhost.reach.driver import Driver
@@ -48,23 +49,24 @@ class BoardFleet(Fleet):
 class OnPorts(BoardFleet):
     """Boards on ports that are already provisioned."""
 
-    form = "port:PATH[,PATH...]"
-    about = "boards on serial ports or at URLs"
+    form = "port:BOARD[,BOARD...]"
+    about = "boards on ports: a0, auto, id:SERIAL, a path or a URL"
     may_move = True
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.ports = tuple(port.strip() for port in self.rest.split(","))
-        if not all(self.ports):
-            raise UsageError(f"fleet {text!r} names no port", hint="such as port:/dev/ttyACM0")
-        if len(set(self.ports)) < len(self.ports):
-            raise UsageError(f"fleet {text!r} names a port twice", hint="name each port once")
-        self.count = len(self.ports)
+        self.names = names.split(self.rest)
+        self.count = len(self.names)
 
     @property
     def anywhere(self) -> str:
-        files = {port: str(Path(port).absolute()) for port in self.ports if Path(port).exists()}
-        return f"{self.word}:{','.join(files.get(port, port) for port in self.ports)}"
+        files = {name: str(Path(name).absolute()) for name in self.names if Path(name).exists()}
+        return f"{self.word}:{','.join(files.get(name, name) for name in self.names)}"
+
+    @property
+    def ports(self) -> list[str]:
+        """The ports of its boards now. Raises DeviceError and UsageError."""
+        return [names.resolve(name) for name in self.names]
 
     def boards(self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False) -> Boards:
         return Ports(self.ports)

@@ -11,12 +11,12 @@ import time
 from typing import Any
 
 import serial
-from serial.tools import list_ports
 from serial.urlhandler import protocol_socket
 
 from tern import frames, host_frames, wire
 from ternhost.errors import DeviceError, UsageError
 from ternhost.reach.links import Events, Link, hello_request
+from ternhost.reach.ports.names import no_port
 
 BAUD = 115200
 _INTERRUPT = b"\x03"  # Ctrl-C of a console
@@ -225,19 +225,13 @@ def open_port(port: str, baud: int = BAUD) -> serial.Serial:
 def _open_error(port: str, error: serial.SerialException) -> DeviceError:
     code = error.errno
     if code == errno.ENOENT:
-        ports = ", ".join(sorted(candidate.device for candidate in list_ports.comports()))
-        return DeviceError(
-            f"there is no port {port}",
-            hint=f"ports found: {ports}" if ports else "no serial port was found: is the board plugged in?",
-        )
+        return no_port(port)
     if code in (errno.EAGAIN, errno.EBUSY):
         return DeviceError(f"{port} is busy: another program has it open", hint="end that program first")
     if code in (errno.EACCES, errno.EPERM):
         return DeviceError(f"you may not open {port}", hint=_permission_hint(port))
     if port.startswith("socket://"):
-        return DeviceError(
-            f"nothing listens at {port}", hint="start the program that should, or check the address"
-        )
+        return DeviceError(f"nothing listens at {port}", hint="start the board, or check the address")
     if "ioctl" in str(error):
         return DeviceError(f"{port} is not a serial port", hint="name a device such as /dev/ttyACM0")
     return DeviceError(f"cannot open {port}: {error}")

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import storage_errors, write_file
-from ternhost.provision.ids import check_apart, parse_range
+from ternhost.provision.keys import check_apart, parse_range
 from ternhost.reach.addresses import check_reached, is_address
 from ternhost.reach.certificates import write_certificates
 from ternhost.reach.gateway.post import SERVER, check_site

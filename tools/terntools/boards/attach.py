@@ -1,22 +1,23 @@
-"""The files of a board on a broker: mqtt.json, the authority that it trusts, fleet.bin (shared_specs/storage.md)."""
+"""Connects emulated boards to a broker: their mqtt.json, the authority that they trust, and their fleet.bin."""
 
 from __future__ import annotations
 
 import json
 import ssl
-import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tern import storage
 from tern.links import mqtt
-from ternhost.errors import UsageError
 from ternhost.files import storage_errors, write_file
 from ternhost.provision import keys
+from ternhost.provision.boards import fleet_file
 from ternhost.reach.addresses import DEVICE_AUTHORITY
-from ternhost.reach.broker.access import Access, host_file
 from ternhost.store.store import Store
+
+if TYPE_CHECKING:
+    from ternhost.reach.broker.access import Access
 
 _POLICY = {"pause", "slot", "ahead", "epoch", "records"}  # options of `fleet_file`
 
@@ -25,30 +26,13 @@ def attach(directories: Sequence[str | Path], broker: str | Path, store: str | P
     """Connect boards whose keys are in `store` to a broker: a directory of 'tern broker config', or its host.json.
     options: of `write_network`. Raises UsageError and StorageError.
     """
+    from ternhost.reach.broker.access import Access, host_file
+
     access = Access.load(host_file(broker))
     with Store(store, create=False, beside=True) as keys_store:
         fleet = keys.fleet_key(keys_store)
     for directory in directories:
         write_network(directory, access, fleet.key, epoch=fleet.epoch, **options)
-
-
-def fleet_file(
-    fleet_key: bytes, pause: int = 0, slot: int = 0, ahead: int = 1, epoch: int = 1, records: int = 0
-) -> bytes:
-    """The bytes of fleet.bin. pause: least seconds between two debits; slot: ms after which to send; ahead: reports
-    paid for at once; epoch: of the key; records: public upper bound on records per client (0: none). Raises UsageError.
-    """
-    if not 0 <= pause <= storage.MAX_PAUSE:
-        raise UsageError(f"a pause must be 0 to {storage.MAX_PAUSE} seconds, not {pause}")
-    if not 0 <= slot <= 0xFFFF:
-        raise UsageError(f"a slot must be 0 to 65535 ms, not {slot}")
-    if not 1 <= ahead <= storage.MAX_AHEAD:
-        raise UsageError(f"1 to {storage.MAX_AHEAD} reports can be paid for at once, not {ahead}")
-    if not (0 <= epoch <= 0xFFFFFFFF and 0 <= records <= 0xFFFF):
-        raise UsageError(f"an epoch has 32 bits and a bound of records 16, not {epoch} and {records}")
-    return struct.pack(
-        storage.FLEET_FIELDS, storage.FLEET_MAGIC, fleet_key, pause, slot, ahead, epoch, records
-    )
 
 
 def write_network(directory: str | Path, access: Access, fleet_key: bytes, **options: Any) -> None:

@@ -1,0 +1,117 @@
+"""Names of boards on ports: what every BOARD and every `port:` fleet may be. Boards are known by their USB ids."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from serial.tools import list_ports
+
+from ternhost.errors import DeviceError, UsageError
+from ternhost.reach.links import scheme_of
+
+RP2, ESP32, INSTRUMENT = "rp2", "esp32", "instrument"
+
+# USB vendor and product -> (family, what it is). A bridge chip does not identify its board: mostly an ESP32.
+_USB = {
+    (0x2E8A, 0x0005): (RP2, "Pico (MicroPython)"),
+    (0x2E8A, 0x000A): (RP2, "Pico (SDK program)"),
+    (0x303A, 0x1001): (ESP32, "ESP32 (USB serial/JTAG)"),
+    (0x303A, 0x4001): (ESP32, "ESP32 (MicroPython, native USB)"),
+    (0x10C4, 0xEA60): (ESP32, "CP210x bridge"),
+    (0x1A86, 0x7523): (ESP32, "CH340 bridge"),
+    (0x1A86, 0x55D4): (ESP32, "CH9102 bridge"),
+    (0x0403, 0x6001): (ESP32, "FT232 bridge"),
+    (0x0403, 0x6010): (ESP32, "FT2232 bridge"),
+    (0x0403, 0x6015): (ESP32, "FT231X bridge"),
+    (0x1915, 0xC00A): (INSTRUMENT, "Power Profiler Kit II"),
+}
+_SHORT = {"a": "/dev/ttyACM", "u": "/dev/ttyUSB", "c": "COM"}  # as mpremote has them
+_SHORT_NAME = re.compile(r"([auc])(\d+)")
+NAMES = "auto (the only board), a0 (/dev/ttyACM0), u0 (/dev/ttyUSB0), c0 (COM0), id:SERIAL, a path or a socket:// URL"
+
+
+@dataclass(frozen=True)
+class Device:
+    """A port with a board or an instrument on it."""
+
+    port: str
+    family: str
+    board: str
+    usb_id: str
+    serial_number: str | None
+
+
+def find() -> list[Device]:
+    """The ports whose USB id is that of a board or an instrument, sorted."""
+    devices = []
+    for port in list_ports.comports():
+        if known := _USB.get((port.vid, port.pid)):
+            usb_id = f"{port.vid:04x}:{port.pid:04x}"
+            devices.append(Device(port.device, known[0], known[1], usb_id, port.serial_number or None))
+    return sorted(devices, key=lambda device: device.port)
+
+
+def split(text: str) -> tuple[str, ...]:
+    """The names in `BOARD[,BOARD...]`. Raises UsageError for one that no board can have, and for one named twice."""
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        _check(name)
+    if len(set(names)) < len(names):
+        raise UsageError(f"{text!r} names a board twice", hint="name each board once")
+    return names
+
+
+def _check(name: str) -> None:
+    path = name.removeprefix("port:")  # as mpremote also writes a path
+    if name == "id:":
+        hint = "such as id:e6614103e7452d2f; see `tern devices`"
+        raise UsageError("BOARD must have a serial number after id:", hint=hint)
+    known = name == "auto" or name.startswith("id:") or _SHORT_NAME.fullmatch(name) or scheme_of(path)
+    if not (known or "/" in path or re.fullmatch(r"COM\d+", path) or (path and Path(path).exists())):
+        raise UsageError(f"there is no board {name!r}", hint=f"a board is {NAMES}")
+
+
+def resolve(name: str) -> str:
+    """The port that `name` stands for (see NAMES). Raises DeviceError, and UsageError where it is ambiguous."""
+    _check(name)
+    if name == "auto":
+        boards = [device for device in find() if device.family != INSTRUMENT]
+        return _only(boards, name, "plug one in, or name its port")
+    if short := _SHORT_NAME.fullmatch(name):
+        return _SHORT[short[1]] + short[2]
+    if name.startswith("id:"):
+        serial_number, devices = name.removeprefix("id:"), find()
+        matches = [device for device in devices if (device.serial_number or "").startswith(serial_number)]
+        return _only(matches, name, f"boards found: {_candidates(devices) or 'none'}")
+    path = name.removeprefix("port:")
+    if "/" in path and "://" not in path and not scheme_of(path) and not Path(path).exists():
+        raise no_port(path)
+    return path
+
+
+def no_port(port: str) -> DeviceError:
+    """The error for a port that is not there."""
+    ports = ", ".join(sorted(each.device for each in list_ports.comports()))
+    hint = f"ports found: {ports}" if ports else "no serial port was found: is the board plugged in?"
+    return DeviceError(f"there is no port {port}", hint=hint)
+
+
+def _only(devices: list[Device], name: str, advice: str) -> str:
+    if not devices:
+        raise DeviceError(f"no board found for {name!r}", hint=advice)
+    if len(devices) > 1:
+        raise UsageError(
+            f"{name!r} may be any of {len(devices)} boards: {_candidates(devices)}",
+            hint="name one by its port, or by id: and its serial number",
+        )
+    return devices[0].port
+
+
+def _candidates(devices: Iterable[Device]) -> str:
+    return ", ".join(
+        f"{device.port} ({device.board}{', id:' + device.serial_number if device.serial_number else ''})"
+        for device in devices
+    )
