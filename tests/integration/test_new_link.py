@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,6 +18,7 @@ import pytest
 import rig
 
 import tern
+from ternhost.cli import main, plugins
 from ternhost.errors import DeviceError, RefusedError
 from ternhost.reach import links
 from terntools.boards import device
@@ -26,22 +29,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "outside"))
 import unix_link
 
 PATH = f"{Path(tern.__file__).parents[1]}:{Path(unix_link.__file__).parent}"  # of the board's modules
-BOARD = """
-import sys
-from tern import links
-from tern.boards.emulated import Board
-from tern.supervisor import run
-
-links.MODULES["unix.json"] = "unix_link_device"
-run(Board(sys.argv[-1]))
-"""
+RECIPES = Path(__file__).parents[2] / "CONTRIBUTING.md"
+MAIN = re.search(r"```python\n(  import unix_link_device\n.*?)  ```", RECIPES.read_text(), re.S)[1]
 
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links.SCHEMES, "_places", dict(links.SCHEMES._places))  # it is there for one test
     monkeypatch.setattr(links.SCHEMES, "_loaded", dict(links.SCHEMES._loaded))
-    links.SCHEMES.register("unix", unix_link.UnixLink)
+    plugins.load(unix_link.__file__)  # as 'tern --with' does
 
 
 @contextmanager
@@ -52,7 +48,7 @@ def running(micropython: Path, directory: Path, port: str) -> Iterator[subproces
     for name, content in read_link([f"unix.json={config}"]).items():  # as 'tern provision --link' does
         (directory / name).write_bytes(content)
     process = subprocess.Popen(
-        device_command(micropython, "-c", BOARD, directory),
+        device_command(micropython, "-c", textwrap.dedent(MAIN)),
         cwd=directory,  # the path of a socket has to be short
         env={**os.environ, "MICROPYPATH": PATH},
     )
@@ -88,9 +84,10 @@ def fleet(
         yield made, ports, boards
 
 
-def test_a_board_says_who_it_is(fleet) -> None:
+def test_a_board_says_who_it_is(fleet, capsys: pytest.CaptureFixture[str]) -> None:
     _, ports, _ = fleet
-    said = device.info(ports[1])
+    assert main(["device", "info", ports[1], "--json"]) == 0
+    (said,) = json.loads(capsys.readouterr().out)["boards"]
     assert (said["port"], said["board"], said["first_device"]) == (ports[1], "emulated", 11)
     assert device.ping(ports[1])["ms"]["n"] == 5
 

@@ -11,7 +11,7 @@ import warm
 from harness import uf2_files
 from harness.port import silent
 
-from tern import ledger, links, storage
+from tern import ledger, storage
 from ternhost import cache
 from ternhost.errors import DeviceError, RefusedError, UsageError
 from ternhost.provision.boards import fleet_file
@@ -187,8 +187,7 @@ def test_a_damaged_ledger_is_as_a_lost_one(board, store):
             provision.plan(board, member(7), store)
 
 
-def test_what_a_member_no_longer_has_is_removed(board, store, monkeypatch):
-    monkeypatch.setitem(links.MODULES, "unix.json", "unix_link_device")
+def test_what_a_member_no_longer_has_is_removed(board, store):
     link = {"unix.json": b'{"path": "socket"}'}
     deploy.apply(board, provision.plan(board, member(7, link=link), store))
     assert board.read_file("/unix.json") == link["unix.json"]

@@ -14,6 +14,8 @@ from ternhost.reach.links import Events, Link
 class UnixLink(Link):
     """A link to the board that listens at a path."""
 
+    scheme = "unix"
+
     def __init__(self, port: str, events: Events) -> None:
         """Raises DeviceError where nobody listens."""
         super().__init__(port, events)

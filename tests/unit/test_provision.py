@@ -194,7 +194,8 @@ def test_the_files_of_a_link_of_ones_own(tmp_path):
         ((f"/unix.json={config}",), "NAME=FILE"),
         ((f"clients.bin={config}",), "NAME=FILE"),
         ((f"main.py={config}",), "NAME=FILE"),
-        ((f"unix.json={key}",), "is no object of JSON"),
+        ((f"unix.json={key}",), "is not a JSON object"),
+        ((f"mqtt.json={config}",), "--link cannot be mqtt.json"),
         ((f"unix.key={key}",), "names no .json file"),
         ((f"unix.json={tmp_path / 'none'}",), "cannot read"),
     ):

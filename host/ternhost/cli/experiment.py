@@ -44,11 +44,9 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with Progress(args.name) as progress:
+    with Progress(args.name) as bar:
         contender = _contender(args)
-        options = Options(
-            args.dataset, args.runs, args.quick, args.seed, contender, progress.step, args.workers
-        )
+        options = Options(args.dataset, args.runs, args.quick, args.seed, contender, bar.step, args.workers)
         with _place(args.output) as directory:  # made first: this may fail
             try:
                 outcome = experiments.run(args.name, options, directory)

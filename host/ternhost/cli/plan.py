@@ -85,7 +85,5 @@ def _plot(result: dict[str, Any], path: Path) -> None:
         lines["goal"] = result["goal"]["figure"]
     data = result["dataset"] or "synthetic records"
     title = f"{data}, d = {result['d']}, {result['model']}, epsilon {result['epsilon']:g}"
-    panel = Panel(
-        title, "devices, each of which reports once", WORDS[name], [private], log_x=True, lines=lines
-    )
+    panel = Panel(title, "devices, each with one report", WORDS[name], [private], log_x=True, lines=lines)
     plots.save(draw([panel]), path)

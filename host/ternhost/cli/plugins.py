@@ -25,11 +25,10 @@ def load_named(argv: Sequence[str]) -> list[str]:
 
 
 def load(path: str) -> None:
-    """Import a Python file, and register the learners, mechanisms, optimisers and kinds of fleets that it defines.
+    """Import a Python file, and register the learners, mechanisms, optimisers, fleets and links that it defines.
 
     Learners, mechanisms and optimisers are registered under their `name`, an optimiser without one under its class
-    name in lower case, and a kind of fleet under the first word of its `form`. The file itself has to register
-    extensions of other kinds. Raises UsageError.
+    name in lower case, a fleet under the first word of its `form`, a link under its `scheme`. Raises UsageError.
     """
     file = Path(path)
     spec = importlib.util.spec_from_file_location(f"tern_with_{file.stem}", file)
@@ -54,6 +53,7 @@ def _register(item: Any, module: str) -> None:
     from ternhost.learn.optimisers import OPTIMISERS
     from ternhost.privacy import mechanisms
     from ternhost.reach.fleet import KINDS, Fleet
+    from ternhost.reach.links import SCHEMES, Link
 
     if isinstance(item, mechanisms.Mechanism):
         mechanisms.REGISTRY.register(item.name, item)
@@ -62,5 +62,7 @@ def _register(item: Any, module: str) -> None:
             ALGORITHMS.register(item.name, item)
         elif issubclass(item, Fleet) and "form" in vars(item):
             KINDS.register(item.form.partition(":")[0], item)
+        elif issubclass(item, Link) and "scheme" in vars(item):
+            SCHEMES.register(item.scheme, item)
         elif hasattr(item, "step") and hasattr(item, "automatic_rate"):
             OPTIMISERS.register(getattr(item, "name", item.__name__.lower()), item)

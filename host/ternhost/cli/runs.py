@@ -28,9 +28,7 @@ def add_parser(subparsers: Any) -> None:
     add_option(of_run, "--draw RUN", "draw the pictures and report.html of a finished run again")
     model = "show the model of a run as devices have it; while the run goes on, the last one sent to them"
     add_option(of_run, "--model RUN", model)
-    add_option(
-        parser, "--save FILE", "with --model: write the model to FILE, in the format of a board's model.bin"
-    )
+    add_option(parser, "--save FILE", "with --model: write the model to FILE, as a board's model.bin")
 
 
 def run(args: argparse.Namespace) -> int:

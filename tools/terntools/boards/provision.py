@@ -43,6 +43,7 @@ _LINK_FILE = re.compile(r"[A-Za-z0-9_-]{1,32}\.(json|der|pem|key)")
 _MAX_RECORDS = 0xFFFF
 _LEAST_BOUND = 64
 _LOCKED = "a locked board runs tern's own main.py"
+_LINK = "link of device %d"  # in a store: the files that links of one's own have put on its board
 
 
 @dataclass(frozen=True)
@@ -117,12 +118,16 @@ def read_link(files: Sequence[str]) -> dict[str, bytes]:
                 f"--link must be NAME=FILE, not {text!r}",
                 hint="such as unix.json=my-link.json; NAME ends in .json, .der, .pem or .key",
             )
+        if name in links.MODULES:
+            raise UsageError(
+                f"--link cannot be {name}, of tern's own link", hint="name the broker with --broker"
+            )
         link[name] = deploy.read_file(Path(path))
         try:
             if name.endswith(".json") and not isinstance(json.loads(link[name]), dict):
-                raise ValueError("it is no object")
+                raise ValueError("it is not an object")
         except ValueError as error:
-            raise UsageError(f"{path} is no object of JSON: {error}") from error
+            raise UsageError(f"{path} is not a JSON object: {error}") from error
     if link and not any(name.endswith(".json") for name in link):
         raise UsageError("--link names no .json file", hint="a board finds its link by the name of that file")
     return link
@@ -268,8 +273,11 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
     if has_ledger:
         del files[ledger]
     changes = deploy.compare(repl, files)
+    earlier = store.state(_LINK % member.device) or []
+    if new := member.link.keys() - set(earlier):
+        store.save_state({_LINK % member.device: sorted({*earlier, *new})})
     optional = (
-        *("/" + name for name in links.MODULES),
+        *("/" + name for name in (*links.MODULES, *earlier)),
         "/" + AUTHORITY,
         *((lock.BOOT,) if member.lock else ()),
     )
