@@ -37,6 +37,7 @@ _AT_THE_END = ("mean_squared_error", "score", "score_without_noise", "agreement"
 
 OnStatus = Callable[[Status], None]
 Card = str | Path | bytes | Design
+Named = Mapping[str, Any]
 
 
 class Result(Mapping[str, Any]):
@@ -81,9 +82,8 @@ class Result(Mapping[str, Any]):
         """Figures by name, such as `accuracy`, `accuracy_baseline` and `accuracy_optimum`."""
         figures = places.figures_of(self["history"][-1] if self["history"] else None)
         for measure in self.get("measures", ()):
-            figures |= {
-                f"{measure}{part}": self[f"{measure}{part}"] for part in ("", "_baseline", "_optimum")
-            }
+            names = [measure + part for part in ("", "_baseline", "_optimum")]
+            figures |= {name: self[name] for name in names}
         return figures | {name: self[name] for name in _AT_THE_END if self.get(name) is not None}
 
     @property
@@ -229,12 +229,7 @@ def list_runs(place: str | Path = places.RUNS) -> list[dict[str, Any]]:
 
 
 def _run(
-    command: str,
-    algorithm: str,
-    fleet: str | None,
-    on_status: OnStatus | None,
-    options: Mapping[str, Any],
-    place: Mapping[str, Any],
+    command: str, algorithm: str, fleet: str | None, on_status: OnStatus | None, options: Named, place: Named
 ) -> Result:
     cls = ALGORITHMS.named(algorithm)
     if cls.command != command:
@@ -260,9 +255,7 @@ def _watcher(on_status: OnStatus | None) -> Watcher:
 # Options
 
 
-def _typed(
-    function: str, algorithms: Mapping[str, type[Learner]], options: Mapping[str, Any]
-) -> dict[str, Any]:
+def _typed(function: str, algorithms: Mapping[str, type[Learner]], options: Named) -> dict[str, Any]:
     """The options, each with a value of its type. Raises TypeError for other values and for unknown options."""
     parts = (*(cls.Options for cls in algorithms.values()), Terms, RunOptions)
     known = {option.name: option for part in parts for option in options_of(part)}

@@ -32,7 +32,10 @@ def require(*modules: str) -> None:
 
 
 def explained(error: ImportError) -> UsageError | None:
-    """The error that names the extra to install after a failed import. None if no extra installs that module."""
+    """The error that names the extra to install, or the missing way of reaching devices, after a failed import. None
+    for any other import."""
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").rpartition(".")[0] == "ternhost.reach":
+        return UsageError(f"this tern lacks {error.name}", hint="install tern again, with all of its folders")
     module = (error.name or "").partition(".")[0]
     return _lack(module) if any(module in modules for modules in EXTRAS.values()) else None
 

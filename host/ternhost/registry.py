@@ -8,7 +8,7 @@ its first use.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
@@ -25,9 +25,7 @@ class Registry(Mapping[str, T], Generic[T]):
         self.what = what
         self.group = group
         # In order of registration: an EntryPoint, or None for an entry that `register` has put into _loaded.
-        self._places: dict[str, Any] = {
-            name: EntryPoint(name, place, group) for name, place in builtin.items()
-        }
+        self._places: dict[str, Any] = {name: EntryPoint(name, at, group) for name, at in builtin.items()}
         self._loaded: dict[str, T] = {}
         self._complete = False  # whether _places has the entry points of other packages
 
@@ -50,6 +48,12 @@ class Registry(Mapping[str, T], Generic[T]):
                     now[name] = before[name]
                 else:
                     del now[name]
+
+    def available(self) -> Iterator[T]:
+        """The entries, without those whose modules are missing."""
+        for name in self:
+            with suppress(ModuleNotFoundError):
+                yield self[name]
 
     def named(self, name: str) -> T:
         """The entry of that name. Raises UsageError, which lists the names."""

@@ -30,9 +30,24 @@ FLOORS = (
     {"vectorised"},
     {"errors", "registry", "options", "files", "cache", "extras", "text", "command", "terminal"},
 )
-# The ways of reaching devices. Nobody imports one but itself: registries name it, and its commands lie in it.
+# The ways of reaching devices. Registries name them, and their commands lie in them; beside themselves they are
+# imported by the experiments, which run on simulated clients, and by the tools, whose boards are on ports.
 WAYS = ("ports", "broker", "gateway", "simulated")
-BESIDE = {"ternhost.experiments": "simulated"}  # what experiments run on
+BESIDE = {"ternhost.experiments": "simulated"} | dict.fromkeys(
+    [
+        "terntools.boards",
+        "terntools.bench",
+        "terntools.bench.meters",
+        "terntools.emulators",
+        "terntools.testing",
+    ],
+    "ports",
+)
+# Tools that import a broker late, for their options; and those that are imported late themselves.
+BROKER_OPTIONS = {"terntools.emulators.fleet_command"} | {
+    f"terntools.boards.{name}" for name in ("attach", "provision", "relay", "relay_command", "update_command")
+}
+ABOUT_BROKERS = {"terntools.emulators.at_broker", "terntools.emulators.programs"}
 # Lines of a room (wc -l): lowered as rooms shrink.
 MOST_LINES = {
     "firmware": 6762,
@@ -76,10 +91,10 @@ def tree(path: Path) -> ast.Module:
 
 
 @cache
-def imported(path: Path) -> set[tuple[str, str]]:
-    """(module, name) of all that a file imports, anywhere in it; not for the type checker alone."""
+def imported(path: Path, late: bool = True) -> set[tuple[str, str]]:
+    """(module, name) of all that a file imports, late or at its top; not for the type checker alone."""
     names = set()
-    for node in walk(tree(path)):
+    for node in walk(tree(path)) if late else tree(path).body:
         if isinstance(node, ast.Import):
             names |= {(alias.name, "") for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -87,10 +102,10 @@ def imported(path: Path) -> set[tuple[str, str]]:
     return names
 
 
-def imports(path: Path, known: dict[str, Path]) -> set[str]:
+def imports(path: Path, known: dict[str, Path], late: bool = True) -> set[str]:
     """The modules of `known` that a file imports."""
     return {
-        whole if (whole := f"{module}.{name}") in known else module for module, name in imported(path)
+        whole if (whole := f"{module}.{name}") in known else module for module, name in imported(path, late)
     } & known.keys()
 
 
@@ -249,68 +264,105 @@ def way_of(module: str) -> str | None:
 
 
 def test_a_way_of_reaching_devices_is_imported_by_itself_alone():
-    known = modules("ternhost")
-    wrong = [
-        f"{name} imports {other}"
+    known = {**modules("ternhost"), **modules("terntools")}
+    others = {
+        name: {
+            other
+            for other in imports(path, known)
+            if way_of(other) not in (None, way_of(name), BESIDE.get(name.rpartition(".")[0]))
+        }
         for name, path in known.items()
-        for other in imports(path, known)
-        if way_of(other) not in (None, way_of(name), BESIDE.get(name.rpartition(".")[0]))
-    ]
-    assert wrong == []
+    }
+    assert {name for name, found in others.items() if found} == BROKER_OPTIONS | ABOUT_BROKERS
+    assert {way_of(other) for found in others.values() for other in found} == {"broker"}
+    for name, path in modules("terntools").items():
+        early = others[name] | ABOUT_BROKERS if name not in ABOUT_BROKERS else set()
+        assert not early & imports(path, known, late=False), name
 
 
-# Which unit tests show that the others work where a way is missing.
+# Which unit tests show that the others work where a way is missing, and the commands that are lost with it.
 TESTS_OF_A_WAY = {
-    "ports": "test_serial_link.py",
-    "broker": "test_broker.py",
-    "gateway": "test_gateways_messages.py",
-    "simulated": "test_simulated.py",
+    "ports": "serial_link",
+    "broker": "broker sites hellos",
+    "gateway": "gateways_messages post",
+    "simulated": "simulated hiera",
 }
-# What all have in common is imported once; each way is hidden in a fork of that process.
+LOST = {
+    "ports": "bench deploy device devices flash fleet hil monitor provision relay up update",
+    "broker": "broker",
+    "gateway": "gateway",
+    "simulated": "plan",
+}
+# What all have in common is imported once; each way is hidden in forks of that process.
 _HIDE = """
 import importlib, json, os, sys
 import pytest, hypothesis, numpy, ternhost.reach
 import terntools.testing.pytest_hardware, terntools.testing.pytest_plugin  # the tools need ports
 
-tests_of_a_way, every = json.loads(sys.argv[1]), int(sys.argv[2])
+folder, tests_of_a_way, lost, every = sys.argv[1], *map(json.loads, sys.argv[2:])
 
 class Hidden:
     def __init__(self, way):
+        self.way = way
         self.name = f"ternhost.reach.{way}"
-        for name in [name for name in sys.modules if name.startswith(self.name)]:
-            del sys.modules[name]
+        self.forget(self.name)
         vars(ternhost.reach).pop(way, None)
         sys.meta_path.insert(0, self)
 
+    def forget(self, *prefixes):
+        for name in [name for name in sys.modules if name.startswith(prefixes)]:
+            del sys.modules[name]
+
     def find_spec(self, name, path=None, target=None):
         if name.startswith(self.name):
-            raise ModuleNotFoundError(f"{name} is hidden")
+            raise ModuleNotFoundError(f"{name} is hidden", name=name)
 
     def pytest_collection_modifyitems(self, items):
         items[:] = items[::every]
 
+    def test(self):
+        others = " ".join(names for way, names in tests_of_a_way.items() if way != self.way).split()
+        options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", "not no_boards"]
+        failed = pytest.main([*options, *(f"{folder}/test_{name}.py" for name in others)], plugins=[self])
+        try:
+            importlib.import_module(self.name)
+        except ModuleNotFoundError:
+            return failed
+        return "hiding it hides nothing"
+
+    def command(self):
+        self.forget("ternhost", "terntools")
+        from ternhost.cli import COMMANDS, main
+        missing = []
+        for words in [], *([name] for name in COMMANDS):
+            try:
+                main([*words, "--help"])
+                missing += words or ["tern"]
+            except SystemExit:
+                pass
+        fleet = ["--fleet", "emulated:1" if self.way == "simulated" else "simulated:500", "--no-report"]
+        codes = [main(["train", *fleet, "--reports", "100"]), main(["collect", *fleet, "--dataset", "wine"])]
+        if self.way != "ports":
+            codes.append(main(["fleet", "kinds"]))
+        return any(codes) or sorted(missing) != lost[self.way].split() and missing
+
 for way in tests_of_a_way:
-    if child := os.fork():
-        assert os.waitpid(child, 0)[1] == 0, way
-        continue
-    others = [path for other, path in tests_of_a_way.items() if other != way]
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", "not no_boards"]
-    failed = pytest.main([*options, *others], plugins=[hidden := Hidden(way)])
-    try:
-        importlib.import_module(hidden.name)
-    except ModuleNotFoundError:
-        os._exit(failed)
-    os._exit(99)  # hiding it hides nothing
+    for work in Hidden.test, Hidden.command:
+        if child := os.fork():
+            assert os.waitpid(child, 0)[1] == 0, way
+        else:
+            print(why := work(Hidden(way)), flush=True)
+            os._exit(bool(why))
 """
 
 
 @pytest.mark.slow
-def test_a_way_of_reaching_devices_can_be_taken_away(pytestconfig):
+def test_a_way_of_reaching_devices_can_be_taken_away(pytestconfig, tmp_path):
     """Every fourth test of the others shows that they do without it; with --exhaustive each."""
-    paths = json.dumps({way: str(ROOT / "tests/unit" / name) for way, name in TESTS_OF_A_WAY.items()})
     every = "1" if pytestconfig.getoption("exhaustive") else "4"
+    arguments = [str(ROOT / "tests" / "unit"), json.dumps(TESTS_OF_A_WAY), json.dumps(LOST), every]
     ran = subprocess.run(
-        [sys.executable, "-c", _HIDE, paths, every], capture_output=True, text=True, cwd=ROOT
+        [sys.executable, "-c", _HIDE, *arguments], capture_output=True, text=True, cwd=tmp_path
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
 

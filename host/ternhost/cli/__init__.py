@@ -85,11 +85,14 @@ def build_parser(names: Iterable[str] | None = None) -> Parser:
         plugins.FLAG,
         metavar="FILE.py",
         action="append",
-        help="register the algorithms, mechanisms, optimisers and kinds of fleets that FILE.py defines",
+        help="register the algorithms, mechanisms, optimisers, fleets and links that FILE.py defines",
     )
     subparsers = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
     for name in COMMANDS if names is None else names:
-        COMMANDS[name].add_parser(subparsers)
+        try:
+            COMMANDS[name].add_parser(subparsers)
+        except ModuleNotFoundError as error:
+            subparsers.add_parser(name, help=f"missing: there is no {error.name}")
     return parser
 
 

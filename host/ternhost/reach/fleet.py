@@ -147,4 +147,4 @@ def parse(text: str) -> Fleet:
 
 def forms() -> str:
     """The forms of all kinds, for help texts."""
-    return "; ".join(f"{kind.form} ({kind.about})" for kind in KINDS.values())
+    return "; ".join(f"{kind.form} ({kind.about})" for kind in KINDS.available())

@@ -72,7 +72,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_kinds(args: argparse.Namespace) -> int:
-    kinds = [{"form": kind.form, "about": kind.about} for kind in KINDS.values()]
+    kinds = [{"form": kind.form, "about": kind.about} for kind in KINDS.available()]
     text = "\n".join(f"{kind['form']:24} {kind['about']}" for kind in kinds)
     print_result({"kinds": kinds}, text, args.json)
     return OK
