@@ -1,6 +1,6 @@
 """What a board of the activity example runs: windows become records, and a model tells what its wearer does.
 
-On a Pico W or an ESP32: mpremote cp sensor.py :      and tern deploy BOARD --main main.py
+On a Pico W or an ESP32: tern deploy BOARD --main main.py
 Emulated, many times faster, in a board's directory:  micropython main.py . SEED [SPEED]
 
 Nothing here waits for tern, and tern not for this. The wearer says what he or she does (`person.activity`): so a

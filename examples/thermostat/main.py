@@ -1,6 +1,6 @@
 """What a board of the thermostat example runs: a reading a minute, a record every five, tern once an hour, else asleep.
 
-On a Pico W or an ESP32: mpremote cp room.py readings.py :      and tern deploy BOARD --main main.py
+On a Pico W or an ESP32: tern deploy BOARD --main main.py
 Emulated, an hour in a moment, in a board's directory:  micropython main.py . SEED [MILLISECONDS_OF_AN_HOUR [WAKE]]
 
 Light sleep keeps the RAM, and with it the last ten readings. What the board learns is how the temperature will have

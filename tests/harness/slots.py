@@ -19,6 +19,7 @@ from tern import frames, host_frames, ledger, storage, wire
 from tern.client import work_ms
 from tern.fixed import ONE
 from terntools.boards import deploy, mpy
+from terntools.boards.program import Program
 from terntools.boards.repl import Repl
 from terntools.emulators import flash_image
 from terntools.emulators.pico import boot_pico
@@ -220,7 +221,7 @@ def emulated():
 
         def files(machine):
             program = mpy.compiled(PROGRAM.read_text(), machine.processor, PROGRAM.name, optimise=True)
-            library = deploy.library_files(machine, more=(*mpy.ON_DEMAND, "bench"), program=b"")
+            library = deploy.library_files(machine, more=(*mpy.ON_DEMAND, "bench"), program=Program(b""))
             return {**library, f"/lib/{PROGRAM.stem}.mpy": program}
 
         flash_image.fill("pico", flash, files)

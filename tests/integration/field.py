@@ -72,7 +72,7 @@ def install(directory, name):
     """Put a program and its library into /lib of a board, as `tern deploy` does."""
     path = directory / "first.py"
     path.write_text(source(name))
-    for name, data in program.program_files(program.EMULATED, path).items():
+    for name, data in program.program_files(program.EMULATED, program.read(path)).items():
         target = directory / "lib" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)

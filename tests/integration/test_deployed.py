@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from array import array
 from collections.abc import Iterator
@@ -11,9 +12,10 @@ from queue import SimpleQueue
 import pytest
 
 from tern import host_frames, storage, wire
+from ternhost.cli import main
 from ternhost.reach.links import Link, Received, open_link
 from terntools.boards import deploy
-from terntools.boards.deploy import run_deploy
+from terntools.boards.program import read
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue, flash_image
 from terntools.emulators.pico import boot_pico
@@ -90,21 +92,28 @@ def test_rounds_refusals_and_the_budget(pico: EmulatedMachine) -> None:
         )
 
 
-def test_a_program_of_ones_own_is_main_py_and_has_what_it_imports() -> None:
-    program = (
-        b"import tern.softmax\n"
-        b"from tern.boards.this import this_board\n"
-        b"from tern.supervisor import run\n"
-        b"board = this_board()\n"
-        b"board.name = 'mine'\n"
-        b"run(board)\n"
+def test_a_program_of_ones_own_is_main_py_and_has_what_it_imports(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import helper\n"
+        "from tern.boards.this import this_board\n"
+        "from tern.supervisor import run\n"
+        "board = this_board()\n"
+        "board.name = helper.NAME\n"
+        "run(board)\n"
     )
+    (tmp_path / "helper.py").write_text("import tern.softmax\nNAME = 'mine'\n")
+    program = read(path)
     with catalogue.boot("rv32") as board:
-        done = run_deploy(board.url, program=program)
-        assert deploy.MAIN in done["written"]
+        assert main(["deploy", board.url, "--main", str(path), "--json"]) == 0
+        done = json.loads(capsys.readouterr().out)
+        assert {deploy.MAIN, "/helper.py"} <= set(done["written"])
+        assert (done["modules"], done["missing"]) == (["helper.py"], [])
         assert deploy.wait_for_hello(board.url).text.startswith("mine; ")
         with Repl(board.url) as repl:
-            assert repl.read_file(deploy.MAIN) == program
+            assert repl.read_file(deploy.MAIN) == program.main
             assert "/lib/tern/softmax.mpy" in repl.directory(deploy.LIBRARY)
             assert not deploy.plan(repl, program=program)[1]
             changed = deploy.plan(repl)[1]

@@ -14,6 +14,7 @@ from tern import storage
 from ternhost.cli import main
 from ternhost.errors import NO_DEVICE, USAGE
 from terntools.boards import deploy, devices, mpy, records
+from terntools.boards.program import Program
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue, flash_image
 from terntools.emulators.process import EmulatedMachine
@@ -129,7 +130,9 @@ run(this_board())
 def test_the_program_is_started_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with booted("rv32", tmp_path, lambda machine: deploy.library_files(machine, program=PROGRAM)) as one:
+    with booted(
+        "rv32", tmp_path, lambda machine: deploy.library_files(machine, program=Program(PROGRAM))
+    ) as one:
         url = one.url
         assert run(capsys, url, "--fill", _csv(tmp_path, 13, 20))["filled"] == 20
         fill = ["--fill", str(_csv(tmp_path, 4, 5))]

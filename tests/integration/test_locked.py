@@ -22,6 +22,7 @@ from ternhost.errors import REFUSED, UsageError
 from ternhost.reach.ports.link import open_port
 from ternhost.store.store import Store
 from terntools.boards import deploy, devices, lock, mpy, provision, provision_command
+from terntools.boards.program import Program
 from terntools.boards.repl import Repl, SilenceError
 from terntools.emulators import catalogue, flash_image
 from terntools.emulators.pico import boot_pico
@@ -195,7 +196,7 @@ def test_a_board_with_the_loader_is_locked_where_it_starts_terns_own() -> None:
             for path in (deploy.PROGRAM, deploy.MAIN):
                 repl.write_file(path, files[path])
 
-        put(deploy.library_files(machine, program=b"import tern.update\n" + mpy.MAIN.read_bytes()))
+        put(deploy.library_files(machine, program=Program(b"import tern.update\n" + mpy.MAIN.read_bytes())))
         with pytest.raises(UsageError, match=r"does not start main\.py of this tern") as caught:
             lock.check(repl, network=False)
         assert "tern deploy" in str(caught.value.hint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import graphlib
 import json
 import sys
@@ -16,7 +17,8 @@ import pytest
 
 import tern
 from ternhost.errors import UsageError
-from terntools.boards import deploy, fold, modules, mpy
+from terntools.boards import deploy, fold, modules, mpy, program
+from terntools.boards.program import Program
 
 FIRMWARE = Path(tern.__file__).parents[1]
 
@@ -169,7 +171,7 @@ def test_modules_for_a_program_of_ones_own_come_by_name_with_what_they_bring() -
     assert "def note" in found["tern.logbook"]
     assert "_hidden" not in found["tern.pilot"]
     assert "told" not in found["tern.pilot"], "no class, and nobody names it"
-    assert "told" in mpy.sources_for(board, program="from tern.pilot import told\n")["tern.pilot"]
+    assert "told" in mpy.sources_for(board, programs=["from tern.pilot import told\n"])["tern.pilot"]
     assert mpy.sources_for(board, more=["logbook"]).keys() - plain.keys() == {"tern.logbook"}
     pieces = mip_packages.pieces(mpy.library())
     assert pieces["pilot"] - pieces["core"] == {"tern.pilot", "tern.logbook"}
@@ -182,7 +184,7 @@ def test_a_program_brings_what_it_imports() -> None:
     board = mpy.BOARDS["pico"]
     plain = mpy.sources_for(board).keys()
     program = "from tern.logbook import Logbook\nimport tern.softmax\nLogbook().note()\n"
-    found = mpy.sources_for(board, program=program)
+    found = mpy.sources_for(board, programs=[program])
     assert found.keys() - plain == {"tern.logbook", "tern.softmax", "tern.inference"}
     for lacking in (
         "from tern.pilot import SPEED\n",  # folded in: it has no name there
@@ -193,25 +195,52 @@ def test_a_program_brings_what_it_imports() -> None:
         "from tern.links.mqtt import open_link\n",  # no network
     ):
         with pytest.raises(UsageError, match="which the board does not have") as caught:
-            mpy.sources_for(board, program=lacking)
+            mpy.sources_for(board, programs=[lacking])
         assert "--whole" in str(caught.value.hint)
     whole = mpy.sources_for(
-        board, whole=True, program="from tern.pilot import SPEED\nfrom tern import wire\nwire.ROUND\n"
+        board, whole=True, programs=["from tern.pilot import SPEED\nfrom tern import wire\nwire.ROUND\n"]
     )
     assert "SPEED = 7" in whole["tern.pilot"]
     with pytest.raises(UsageError, match=r"tern\.nothing"):
-        mpy.sources_for(board, whole=True, program="import tern.nothing\n")
+        mpy.sources_for(board, whole=True, programs=["import tern.nothing\n"])
 
 
 def test_a_program_is_read_before_the_board_is_touched(tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text("import tern\n")
-    assert deploy.read_program(path) == b"import tern\n"
+    assert program.read(path) == Program(b"import tern\n", name=str(path))
     path.write_text("import tern (\n")
     with pytest.raises(UsageError, match=r"program\.py is not a Python program"):
-        deploy.read_program(path)
+        program.read(path)
     with pytest.raises(UsageError, match="cannot read"):
-        deploy.read_program(tmp_path / "none.py")
+        program.read(tmp_path / "none.py")
+
+
+def test_a_program_brings_the_modules_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {
+        "mine.py": "import json, helper, umachine\ntry:\n import perhaps\nexcept ImportError:\n pass\n",
+        "helper.py": "from tern import softmax\nfrom parts.one import f\nimport mine, nowhere.at_all\n",
+        "parts/__init__.py": "", "parts/one.py": "from . import two\n", "parts/two.py": "import helper\n",
+        "json.py": "a stub for an editor", "unused.py": "import nowhere2",
+    }  # fmt: skip
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    mine = program.read(tmp_path / "mine.py")
+    own = {"helper.py", "mine.py", "parts/__init__.py", "parts/one.py", "parts/two.py"}
+    assert (mine.main.decode(), set(mine.modules)) == (files["mine.py"], own)
+    assert (mine.modules["helper.py"].decode(), mine.missing) == (files["helper.py"], ("nowhere",))
+    example = program.read(FIRMWARE.parent / "examples/thermostat/main.py")
+    assert (set(example.modules), example.missing) == ({"readings.py", "room.py"}, ())
+    assert "mine.py imports nowhere: neither" in capsys.readouterr().err
+    rp2 = deploy.Machine("armv6m", "rp2", "a Pico", "1.28.0", False, True)
+    there = deploy.library_files(rp2, program=mine)
+    assert there.keys() >= {"/main.py", "/lib/tern/softmax.mpy", *(f"/{name}" for name in own)}
+    updated = deploy.library_files(
+        rp2, program=dataclasses.replace(mine, main=b"import tern.update, helper\n")
+    )
+    assert updated.keys() >= {"/main.py", deploy.PROGRAM, *(f"/lib/{name}" for name in own)}
+    assert "/helper.py" not in updated
 
 
 @pytest.mark.slow

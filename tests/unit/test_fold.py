@@ -185,7 +185,7 @@ def test_names_that_micropython_has_stay():
 def test_what_a_program_names_is_there_by_its_name():
     program = "from tern.gradient import Gradient, sigmoid_tail\nGradient(3).reset(range_=2)\n"
     plain = mpy.sources_for(mpy.BOARDS["pico"])["tern.gradient"]
-    named = mpy.sources_for(mpy.BOARDS["pico"], program=program)["tern.gradient"]
+    named = mpy.sources_for(mpy.BOARDS["pico"], programs=[program])["tern.gradient"]
     assert "class Gradient" in plain
     assert "class Gradient" in named
     for text in ("def sigmoid_tail", "def reset(self, range_=0)"):

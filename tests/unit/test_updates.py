@@ -12,7 +12,7 @@ from ternhost.provision import keys
 from ternhost.store import sleepers
 from ternhost.store.store import Store
 from terntools.boards import mpy, update
-from terntools.boards.program import program_files
+from terntools.boards.program import program_files, read
 
 KEY = bytes(range(32))
 PACKAGE = bytes(5000)
@@ -88,7 +88,7 @@ def test_a_program_that_would_take_no_further_package_is_refused(store, tmp_path
     program = tmp_path / "product.py"
     for text in ("import tern.update\n", "from tern import update\n", "from tern.update import Update\n"):
         program.write_text(text)
-        assert "tern/update.py" in program_files("emulated", program)
+        assert "tern/update.py" in program_files("emulated", read(program))
     assert "required: --main" in refused(capsys, 1, "--store", store)
 
 

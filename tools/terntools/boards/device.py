@@ -95,20 +95,11 @@ def add_parser(subparsers: Any) -> None:
     )
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
 
-    info = add_command(
-        actions,
-        "info",
-        "show the identity and state of a board, or of each board of a fleet",
-        "tern device info a0\ntern device info --fleet port:a0,a1",
-        run_info,
-    )
-    ping = add_command(
-        actions,
-        "ping",
-        "measure how long a board, or each board of a fleet, takes to answer",
-        "tern device ping a0",
-        run_ping,
-    )
+    summary = "show the identity and state of a board, or of each board of a fleet"
+    example = "tern device info a0\ntern device info --fleet port:a0,a1"
+    info = add_command(actions, "info", summary, example, run_info)
+    summary = "measure how long a board, or each board of a fleet, takes to answer"
+    ping = add_command(actions, "ping", summary, "tern device ping a0", run_ping)
     add_option(ping, "--count N", "number of requests to each board", 5)
     device_keys.add_actions(actions)
     device_records.add_actions(actions)

@@ -14,19 +14,13 @@ from ternhost.provision import keys
 from ternhost.store.fleet_key import FleetKey
 from ternhost.store.store import Store
 
-_STAYS = (
-    "the fleet's key stays; a thief of a device's key has it as well: see 'tern device rotate --fleet-key'"
-)
+_STAYS = "the fleet's key stays; a thief of a device's key has it too: see 'tern device rotate --fleet-key'"
 
 
 def add_actions(actions: Any) -> None:
-    add = add_command(
-        actions,
-        "add",
-        "make a key for each device, and keep it in a store, which is made if it is missing",
-        "tern device add 1-20 --store my-fleet/store.sqlite --keys new-keys",
-        run_add,
-    )
+    summary = "make a key for each device, and keep it in a store, which is made if it is missing"
+    example = "tern device add 1-20 --store my-fleet/store.sqlite --keys new-keys"
+    add = add_command(actions, "add", summary, example, run_add)
     rotate = add_command(
         actions,
         "rotate",
@@ -35,13 +29,9 @@ def add_actions(actions: Any) -> None:
         "tern device rotate --fleet-key --store my-fleet/store.sqlite",
         run_rotate,
     )
-    revoke = add_command(
-        actions,
-        "revoke",
-        "revoke the keys of devices: their reports are refused from now on, and the others get a new fleet key",
-        "tern device revoke 7 12-15 --store my-fleet/store.sqlite",
-        run_revoke,
-    )
+    summary = "revoke the keys of devices: their reports are refused from now on, and the others get a new fleet key"
+    example = "tern device revoke 7 12-15 --store my-fleet/store.sqlite"
+    revoke = add_command(actions, "revoke", summary, example, run_revoke)
     example = "tern device list --store my-fleet/store.sqlite"
     show = add_command(actions, "list", "list the devices of a store", example, run_list)
     for parser in (add, rotate, revoke, show):
@@ -64,9 +54,7 @@ def run_add(args: argparse.Namespace) -> int:
 
 def run_rotate(args: argparse.Namespace) -> int:
     if args.keys and not args.devices:
-        raise UsageError(
-            "--keys writes the keys of devices, and none is named", hint="name devices, or leave out --keys"
-        )
+        raise UsageError("--keys writes the keys of devices, and none is named", hint="name the devices")
     devices = keys.parse_ids(args.devices) if args.devices or not args.fleet_key else []
     with Store(args.store, create=False, beside=True) as store, store.transaction():
         made = keys.rotate(store, devices) if devices else {}

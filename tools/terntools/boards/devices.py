@@ -90,13 +90,8 @@ _COLUMNS = ("port", "board", "firmware", "tern", "serial_number", "usb_id")
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "devices",
-        "list the boards that are connected, by their USB ids",
-        "tern devices\ntern devices --no-ask --json",
-        _run,
-    )
+    summary = "list the boards that are connected, by their USB ids"
+    parser = add_command(subparsers, "devices", summary, "tern devices\ntern devices --no-ask --json", _run)
     add_option(parser, "--no-ask", "do not open the ports (opening one resets some boards)")
 
 
@@ -104,9 +99,7 @@ def _run(args: argparse.Namespace) -> int:
     devices = [_row(device, not args.no_ask) for device in names.find()]
     rows = [_COLUMNS] + [tuple(device[name] or "-" for name in _COLUMNS) for device in devices]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    lines = ["  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip() for row in rows]
     if not devices:
         lines = ["no board found: is it plugged in, with a cable that carries data?"]
     print_result({"devices": devices}, "\n".join(lines), args.json)

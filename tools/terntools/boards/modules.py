@@ -45,26 +45,27 @@ def _names(nodes: Iterable[ast.AST]) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif (
-            isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("tern.")
+        elif isinstance(node, ast.Constant) and str(node.value).startswith("tern."):
+            yield str(node.value)
+
+
+def guarded(source: str) -> set[str]:
+    """The imports of a module that may fail with ImportError."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)) if "ImportError" in source else ():
+        if isinstance(node, ast.Try) and any(
+            handler.type and "ImportError" in ast.unparse(handler.type) for handler in node.handlers
         ):
-            yield node.value
+            names.update(name for part in node.body for name in _names(ast.walk(part)))
+    return names
 
 
 def on_demand(sources: Sources) -> tuple[str, ...]:
     """The modules that the library can do without, without `tern.`, sorted."""
-    optional = set()
-    for source in sources.values():
-        if "ImportError" not in source:
-            continue
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.Try) and any(
-                handler.type and "ImportError" in ast.unparse(handler.type) for handler in node.handlers
-            ):
-                optional |= {name for part in node.body for name in _names(ast.walk(part)) if name in sources}
+    optional = set().union(*map(guarded, sources.values())) & sources.keys()
     return tuple(sorted(name.removeprefix("tern.") for name in optional))
 
 

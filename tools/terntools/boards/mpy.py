@@ -10,7 +10,7 @@ import functools
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import tern
@@ -81,9 +81,9 @@ CHOICES = tuple(sorted({*ON_DEMAND, *BEYOND}))
 
 
 def sources_for(
-    board: Board, whole: bool = False, more: Iterable[str] = (), program: str = ""
+    board: Board, whole: bool = False, more: Iterable[str] = (), programs: Sequence[str] = ()
 ) -> dict[str, str]:
-    """The sources of a board's set, constants folded in, for `more` of CHOICES and the user's `program`.
+    """The sources of a board's set, constants folded in, for `more` of CHOICES and the modules of a user's program.
 
     whole: every module that the board can use, as it is. Raises UsageError where the program lacks something.
     """
@@ -91,10 +91,11 @@ def sources_for(
     if whole:
         chosen = modules.usable(sources, board)
     else:
-        programs = (MAIN.read_text(), ANSWERS.read_text(), program)
+        texts = (MAIN.read_text(), ANSWERS.read_text(), *programs)
         named = frozenset(f"tern.{name}" for name in more)
-        chosen = dict(_shortened(tuple(sources.items()), board, named, programs, ON_DEMAND, BEYOND))
-    _require(chosen, program, whole)
+        chosen = dict(_shortened(tuple(sources.items()), board, named, texts, ON_DEMAND, BEYOND))
+    for program in programs:
+        _require(chosen, program, whole)
     return chosen
 
 
@@ -106,14 +107,14 @@ def _shortened(
     library: _Texts,
     board: Board,
     named: frozenset[str],
-    programs: tuple[str, str, str],
+    programs: tuple[str, ...],
     on_demand: tuple[str, ...],
     beyond: tuple[str, ...],
 ) -> _Texts:
     """The sources of a board's set. Cached, since this takes a second; the arguments alone decide the result."""
     plain, folded = dict(library), dict(_folded(library))
     sources = modules.usable(folded, board)
-    requested = named | modules.imports(programs[-1])
+    requested = named.union(*map(modules.imports, programs[2:]))
     # softmax imports inference; BRINGS is folded away
     added = modules.at_top(sources, modules.brought(plain, requested))
     unwanted = {f"tern.{name}" for name in on_demand} - added
@@ -184,11 +185,11 @@ def _compiled(compiler: str, text: str, architecture: str, name: str, optimise: 
 
 
 def compile_set(
-    board: Board, whole: bool = False, more: Iterable[str] = (), program: str = ""
+    board: Board, whole: bool = False, more: Iterable[str] = (), programs: Sequence[str] = ()
 ) -> dict[str, bytes]:
     """The .mpy of each module of a board's set, by its name with dots. The rest: see sources_for()."""
     made = {}
-    for module, text in sources_for(board, whole, more, program).items():
+    for module, text in sources_for(board, whole, more, programs).items():
         name = f"{file_of(module)}.py" if whole else file_of(module).removeprefix("tern/")  # for tracebacks
         made[module] = compiled(text, board.processor, name, optimise=not whole)
     return made

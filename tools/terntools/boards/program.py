@@ -1,36 +1,109 @@
-"""The program of a board as the files of a package: the library for its processor, and its main.py."""
+"""A user's program for a board: its main.py, the modules beside it that it imports, and the library that it needs."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tern.update import MAIN
 from ternhost.errors import TernError, UsageError
-from terntools.boards import deploy, modules, mpy
+from terntools.boards import modules, mpy
+from terntools.terminal import warn
 
 EMULATED = "emulated"  # a board of this computer runs the sources
 MACHINES = (*mpy.BOARDS, EMULATED)
 _ALWAYS = ("update",)  # without it a board takes no further package
 
+# MicroPython's modules in C and asyncio, which a file of that name does not replace; and others that boards may have.
+_BUILT_IN = """
+_asyncio _onewire _thread array asyncio binascii bluetooth btree builtins cmath collections cryptolib deflate errno esp
+esp32 espnow framebuf gc hashlib heapq io json lwip machine math micropython network os platform random re rp2 select
+socket ssl struct sys time tls uasyncio uctypes vfs websocket
+"""
+_FROZEN = "aioespnow apa106 dht ds18x20 mip neopixel ntptime onewire requests umqtt webrepl"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program. modules: their content by path below its folder; missing: imports that are nowhere."""
+
+    main: bytes
+    modules: Mapping[str, bytes] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    name: str = "main.py"  # of its file
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(data.decode() for data in (self.main, *self.modules.values()))
+
+
+def read_file(path: str | Path) -> bytes:
+    """A file of the user. Raises UsageError where it cannot be read."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+
+
+def read(path: str | Path) -> Program:
+    """The program in a file, with the modules and packages beside it that it imports, directly or through others. Warns
+    of imports that are neither there nor in MicroPython or tern. Raises UsageError, also for a file that is not Python.
+    """
+    main, folder = _python(path), Path(path).parent
+    copied: dict[str, bytes] = {}
+    missing: set[str] = set()
+    left, known = [main], {"tern", "main", *(u + name for name in _BUILT_IN.split() for u in ("", "u"))}
+    while left:
+        source = left.pop().decode()
+        optional = {*_FROZEN.split(), *map(_top, modules.guarded(source))}
+        names = {*map(_top, modules.imports(source))} - known
+        known |= names
+        for name in names:
+            files = [*(folder / name).rglob("*.py")] or [*folder.glob(f"{name}.py")]
+            beside = {file.relative_to(folder).as_posix(): _python(file) for file in files}
+            copied |= beside
+            left += beside.values()
+            missing |= {name} - optional if not beside else set()
+    if missing:
+        warn(
+            f"{path} imports {', '.join(sorted(missing))}: neither a file beside it nor a module of MicroPython or tern"
+            "\n  it stops there unless the board has this module in its firmware or in /lib (mpremote mip install)"
+        )
+    return Program(main, dict(sorted(copied.items())), tuple(sorted(missing)), str(path))
+
+
+def _top(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _python(path: str | Path) -> bytes:
+    data = read_file(path)
+    try:
+        ast.parse(data.decode())
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(
+            f"{path} is not a Python program: {error}", hint="name the program with --main FILE.py"
+        ) from error
+    return data
+
 
 def program_files(
-    machine: str, main: Path, more: Iterable[str] = (), others: Mapping[str, bytes] | None = None
+    machine: str, program: Program, more: Iterable[str] = (), others: Mapping[str, bytes] | None = None
 ) -> dict[str, bytes]:
     """The files of a program on `machine`, one of MACHINES, by path in its folder. Raises UsageError.
 
-    main: the user's program, which must import tern.update; more: further modules of the library; others: the user's
-    files.
+    program: it must import tern.update; more: further modules of the library; others: the user's files.
     """
-    program = deploy.read_file(main)
     try:
-        text = program.decode()
-        mpy.compiled(text, "armv6m", main.name)  # one that does not would be rolled back
-    except (TernError, UnicodeError) as error:
-        raise UsageError(f"{main} is no program for MicroPython: {error}") from error
-    if "tern.update" not in modules.imports(text):
+        for name, text in zip((program.name, *program.modules), program.texts, strict=True):
+            mpy.compiled(text, "armv6m", name)  # one that does not would be rolled back
+    except TernError as error:
+        raise UsageError(f"{program.name} is not a program for MicroPython: {error}") from error
+    if "tern.update" not in modules.imports(program.texts[0]):
         raise UsageError(
-            f"{main} does not import tern.update: it would take no further package, and be rolled back",
+            f"{program.name} does not import tern.update: it would take no further package, and be rolled back",
             hint="give its App an Update(board), out of tern.update: docs/guides/application.md",
         )
     more = [*more, *_ALWAYS]
@@ -39,5 +112,5 @@ def program_files(
         sources = mpy.sources_for(board, whole=True, more=more)
         files = {f"{mpy.file_of(name)}.py": source.encode() for name, source in sources.items()}
     else:
-        files = mpy.files_of(mpy.compile_set(mpy.BOARDS[machine], more=more, program=text))
-    return {**files, **(others or {}), MAIN: program}
+        files = mpy.files_of(mpy.compile_set(mpy.BOARDS[machine], more=more, programs=program.texts))
+    return {**files, **program.modules, **(others or {}), MAIN: program.main}

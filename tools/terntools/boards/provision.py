@@ -31,6 +31,7 @@ from ternhost.store.fleet_key import OWN_KEY_ONLY, FleetKey
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 from terntools.boards import deploy, lock
+from terntools.boards.program import read_file
 from terntools.boards.repl import Repl
 
 MQTT = "mqtt.json"
@@ -71,9 +72,7 @@ class Broker:
         if not colon:
             host, port = address, str(_MQTT_TLS_PORT if authority else _MQTT_PORT)
         if not _HOST.fullmatch(host) or not (port.isdecimal() and 1 <= int(port) <= 65535):
-            raise UsageError(
-                f"--broker must be HOST or HOST:PORT, not {address!r}", hint="such as broker.example:8883"
-            )
+            raise UsageError(f"--broker must be HOST[:PORT], not {address!r}", hint="such as broker.local")
         if prefix is not None:
             from ternhost.reach.broker.access import check_prefix
 
@@ -85,11 +84,9 @@ class Broker:
             raise UsageError("a Wi-Fi password needs a network", hint="name the network with --ssid")
         if secret is not None and not 8 <= len(secret) <= 64:
             raise UsageError("the Wi-Fi password must have 8 to 63 characters", hint="WPA2 asks for that")
-        certificate = deploy.read_file(authority) if authority else None
+        certificate = read_file(authority) if authority else None
         if certificate is not None and certificate[:1] != b"\x30":
-            raise UsageError(
-                f"{authority} is not a certificate in DER", hint=f"take {AUTHORITY} of the broker's folder"
-            )
+            raise UsageError(f"{authority} is not a certificate in DER", hint=f"use the broker's {AUTHORITY}")
         return cls(host.strip("[]"), int(port), certificate, ssid, secret, prefix)
 
     def files(self, wake: int | None = None) -> dict[str, bytes]:
@@ -119,10 +116,8 @@ def read_link(files: Sequence[str]) -> dict[str, bytes]:
                 hint="such as unix.json=my-link.json; NAME ends in .json, .der, .pem or .key",
             )
         if name in links.MODULES:
-            raise UsageError(
-                f"--link cannot be {name}, of tern's own link", hint="name the broker with --broker"
-            )
-        link[name] = deploy.read_file(Path(path))
+            raise UsageError(f"--link cannot be {name}, of tern's own link", hint="name a broker: --broker")
+        link[name] = read_file(Path(path))
         try:
             if name.endswith(".json") and not isinstance(json.loads(link[name]), dict):
                 raise ValueError("it is not an object")
@@ -149,9 +144,7 @@ class Member:
     broker: Broker | None = None
     lock: bool = False  # the board's console is closed
     wake: int | None = None  # it sleeps, and wakes every so many seconds
-    link: Mapping[str, bytes] = field(
-        default_factory=dict, repr=False
-    )  # files of a link of one's own, by name
+    link: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # files of one's own link, by name
 
     def __post_init__(self) -> None:
         keys.parse_ids([str(self.device)])
@@ -225,9 +218,7 @@ def check_fits(rows: Rows) -> None:
 def policy(largest: str, budget: str) -> Policy:
     parsed = Policy(parse_epsilon(largest, option="--largest"), parse_epsilon(budget, MAX_BUDGET, "--budget"))
     if Decimal(budget.strip()) * MICRO != parsed.budget:
-        raise UsageError(
-            f"--budget must be a whole number of millionths, not {budget!r}", hint="such as --budget 100"
-        )
+        raise UsageError(f"--budget must be a whole number of millionths, not {budget!r}", hint="such as 100")
     if parsed.largest > parsed.budget:
         raise UsageError(
             f"--largest must be at most --budget, the device's budget for life ({budget}), not {largest}",
@@ -335,8 +326,6 @@ def _ledger_refusal(repl: Repl, member: Member, what: str) -> RefusedError:
 
 def _read_secret(path: Path) -> str:
     try:
-        return deploy.read_file(path).decode("utf-8-sig").strip("\r\n")
+        return read_file(path).decode("utf-8-sig").strip("\r\n")
     except UnicodeDecodeError:  # which holds the secret, and so is not kept as the cause
-        raise UsageError(
-            f"{path} is no text in UTF-8", hint="save the Wi-Fi password as text, alone"
-        ) from None
+        raise UsageError(f"{path} is not UTF-8 text", hint="save the Wi-Fi password as text, alone") from None

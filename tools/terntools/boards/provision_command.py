@@ -20,9 +20,7 @@ from terntools.boards.provision import Broker, Member
 from terntools.boards.repl import Repl
 from terntools.terminal import Bar
 
-_SLOT_MS = (
-    500  # on a Pico a report takes 10 ms, at most 26 (tern bench latency); slow flash may add its erasing
-)
+_SLOT_MS = 500  # on a Pico a report takes 10 ms, at most 26 (tern bench latency), and erasing flash more
 _OF_A_RECORDER = 256  # records that count: the capacity that it has by itself
 _LOCKS = """\
   The board will refuse its console: no key, record or ledger can be read or written there, and no library

@@ -41,9 +41,7 @@ class SilenceError(DeviceError):
     """The board said nothing for too long, or is gone; `output` is the code's output so far."""
 
     def __init__(self, message: str, output: str) -> None:
-        super().__init__(
-            message, hint="check its cable, or press its reset button, and run the same command again"
-        )
+        super().__init__(message, hint="check its cable, or press reset, and run the same command again")
         self.output = output
 
 

@@ -48,11 +48,9 @@ class Transfer:
         data = b""
         if self.state == wire.RECEIVING:
             data = self.package[self.wanted : self.wanted + host_frames.MAX_DATA]
-        offset = self.wanted if data else 0
+        start = self.wanted if data else 0
         out = bytearray(wire.MAX_FRAME)
-        n = host_frames.encode_update(
-            out, self.key, self.device, self.number, offset, len(self.package), data
-        )
+        n = host_frames.encode_update(out, self.key, self.device, self.number, start, len(self.package), data)
         return bytes(out[:n])
 
     def take(self, request: bytes, answer: bytes) -> bool:

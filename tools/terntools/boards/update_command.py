@@ -17,7 +17,7 @@ from ternhost.provision import keys
 from ternhost.reach.ports import names
 from ternhost.store import sleepers
 from ternhost.store.store import Store
-from terntools.boards import deploy, mpy, program, update_package
+from terntools.boards import mpy, program, update_package
 from terntools.boards.update import BrokerPost, PortPost, Post, Transfer, bring
 from terntools.terminal import Bar, require_positive
 
@@ -96,6 +96,7 @@ def run(args: argparse.Namespace) -> int:
         which = ", ".join(map(str, update.asleep))
         lines.append(f"boards that sleep take no package, and were left out: {which}")
     result = {"boards": done, "failed": len(failed), "left": left, "asleep": update.asleep}
+    result |= {"modules": list(update.program.modules), "missing": list(update.program.missing)}
     print_result(result, "\n".join(lines), args.json)
     if not failed:
         return OK
@@ -120,6 +121,7 @@ class _Update:
         self._asleep = sleepers.wakes(store)
         self._contents: dict[str, bytes] = {}
         self._post: Post
+        self.program = program.read(args.main)
         self.devices: list[int] = []
         self.asleep: list[int] = []
 
@@ -141,20 +143,19 @@ class _Update:
         if known not in program.MACHINES:
             raise UsageError(
                 f"the kind of device {device}'s board is unknown",
-                hint=f"say it once: --machine {', '.join(program.MACHINES)}",
+                hint=f"name it once: --machine {', '.join(program.MACHINES)}",
             )
         return str(known)
 
     def _content(self, machine: str) -> bytes:
         if machine not in self._contents:
-            main = Path(self._args.main)
-            others = {Path(name).name: deploy.read_file(name) for name in self._args.files}
+            others = {Path(name).name: program.read_file(name) for name in self._args.files}
             if len(others) < len(self._args.files) or MAIN in others:
                 raise UsageError(
                     f"two files would have one name on the board, of --file and {MAIN}",
                     hint="rename one of them",
                 )
-            files = program.program_files(machine, main, self._args.more, others)
+            files = program.program_files(machine, self.program, self._args.more, others)
             self._contents[machine] = update_package.content(files)
         return self._contents[machine]
 
@@ -183,9 +184,7 @@ class _Update:
                 )
             if not access and self.devices != there:
                 board = f"device {there[0]}" if there else "no device yet"
-                raise UsageError(
-                    f"the board on {self._args.board} is {board}", hint="name that device, or all"
-                )
+                raise UsageError(f"the board on {self._args.board} is {board}", hint="name it, or say all")
             self.check(self.devices)
             if self._args.machine:
                 self._store.save_state({_MACHINE % device: self._args.machine for device in self.devices})

@@ -42,9 +42,8 @@ def keys_of(place: str) -> Path | None:
 
 
 def connect(place: str, keys: Path | None, path: Path, boards: list[Path]) -> AtBroker:
-    """Connect the boards to the broker of a directory, and see whether it lets them in. keys: of `keys_of`, which gets
-    the boards' passwords; path: the store with the keys of the boards. Raises UsageError and StorageError.
-    """
+    """Connect the boards to the broker of a directory, and see whether it lets them in. keys: of `keys_of`; path: the
+    store with the boards' keys. Raises UsageError and StorageError."""
     directory = host_file(place).parent
     _require_keys(path, boards, directory)
     if keys:

@@ -16,6 +16,7 @@ from tern import storage
 from ternhost.errors import DeviceError, TernError
 from ternhost.files import close_to_others, private
 from terntools.boards import deploy, mpy, self_check
+from terntools.boards.program import read
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue, flash_image
 from terntools.emulators.process import EmulatedMachine
@@ -72,7 +73,7 @@ class FirmwareFleet:
                 if pair not in _suitable:  # it takes a Pico three seconds
                     self_check.require_compiler(repl, machine.processor)
                     _suitable.add(pair)
-                program = deploy.read_program(self._program) if self._program else None
+                program = read(self._program) if self._program else None
                 self._library = deploy.library_files(machine, self._whole, self._more, program)
             self._each(self._start)
         except BaseException:
