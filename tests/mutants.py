@@ -49,9 +49,7 @@ def misplaced(mutants):
 def imported(mutant):
     """Import the library anew, with the mutant in it; restore the imported modules afterwards."""
     folders = (str(LIBRARY), str(DEVICE_TESTS))
-    kept = {
-        n: m for n, m in sys.modules.items() if str(getattr(m, "__file__", None) or "").startswith(folders)
-    }
+    kept = {n: m for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).startswith(folders)}
     for name in kept:
         del sys.modules[name]
     try:

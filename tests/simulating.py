@@ -48,7 +48,5 @@ def finished(algorithm, driver=None):
 def run(name, fleet, watcher=None, where=None, **options):
     """The result of a whole run below the present directory."""
     cls = ALGORITHMS[name]
-    with Run.begin(
-        RunOptions(name, cls.Options(**options), fleet, **(where or {})), watcher=watcher
-    ) as going:
-        return going.run()
+    with Run.begin(RunOptions(name, cls.Options(**options), fleet, **(where or {})), watcher=watcher) as one:
+        return one.run()

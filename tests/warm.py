@@ -112,9 +112,8 @@ def _serve(connection):
         head, files, *_ = socket.recv_fds(connection, 4, 3)
         if not head:
             os._exit(0)
-        words, cwd, environment, start_new_session = json.loads(
-            _exactly(connection, int.from_bytes(head, "little"))
-        )
+        size = int.from_bytes(head, "little")
+        words, cwd, environment, start_new_session = json.loads(_exactly(connection, size))
         told, tell = os.pipe()
         if "infer" in words:
             importlib.import_module("sklearn.metrics")

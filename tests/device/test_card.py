@@ -4,17 +4,7 @@ import time
 
 from vectors import cases, load
 
-from tern.card import (
-    HIERARCHY,
-    LAPLACE,
-    MIXTURE,
-    TABLE,
-    WINDOW,
-    CardError,
-    card_hash,
-    certify,
-    decode,
-)
+from tern.card import HIERARCHY, LAPLACE, MIXTURE, TABLE, WINDOW, CardError, card_hash, certify, decode
 
 
 def test_vectors():

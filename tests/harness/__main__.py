@@ -108,9 +108,7 @@ def bout(directory, args, seed, end):
     source = random.Random(seed)
     faults = Faults(seed, **_FAULTS)
     with Arena(directory, args.clients, args.boards, args.rounds, faults, seed) as arena:
-        deeds = [
-            (source.random(), deed.__get__(arena)) for deed, times in _DEEDS.items() for _ in range(times)
-        ]
+        deeds = [(source.random(), deed.__get__(arena)) for deed, n in _DEEDS.items() for _ in range(n)]
         start = time.monotonic()
         failed = []
         try:

@@ -145,9 +145,8 @@ def of(name):
                 head = struct.pack("<BH", len(test["symbols"]) - 1, test["base"])
                 found.append(head + bytes.fromhex(test["packed"]))
     if name == "access":
-        found.append(
-            b'{"host": "h", "port": 1, "user": "u", "password": "p", "authority": "a", "prefix": "t"}'
-        )
+        text = b'{"host": "h", "port": 1, "user": "u", "password": "p", "authority": "a", "prefix": "t"}'
+        found.append(text)
     if name in ("client", "ahead"):
         found += client_inputs()
     elif name in ("round", "request", "answers"):

@@ -342,9 +342,7 @@ def test_a_model_is_handed_out_under_the_key_that_the_fleet_has(tmp_path):
 
     link = Boards(3)
     with driver(tmp_path, link, 3) as one:
-        assert link.models == [b""], (
-            "no model of another store, or of an earlier key, is left with the broker"
-        )
+        assert link.models == [b""], "no model of another store or an earlier key is left with the broker"
         ask(one, 1, (QUESTION, [1, 2, 3]))
         one.publish(Averaged(wire.LOGISTIC, [5, -6], -14))
         assert verified(one, link.models[1]) == (1, [5, -6])

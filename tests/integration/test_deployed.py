@@ -97,12 +97,8 @@ def test_a_program_of_ones_own_is_main_py_and_has_what_it_imports(
 ) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
-        "import helper\n"
-        "from tern.boards.this import this_board\n"
-        "from tern.supervisor import run\n"
-        "board = this_board()\n"
-        "board.name = helper.NAME\n"
-        "run(board)\n"
+        "import helper\nfrom tern.boards.this import this_board\nfrom tern.supervisor import run\n"
+        "board = this_board()\nboard.name = helper.NAME\nrun(board)\n"
     )
     (tmp_path / "helper.py").write_text("import tern.softmax\nNAME = 'mine'\n")
     program = read(path)

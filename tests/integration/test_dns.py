@@ -47,9 +47,7 @@ class NameServer:
     def __init__(self, behave):
         self._behave = behave
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._other = socket.socket(
-            socket.AF_INET, socket.SOCK_DGRAM
-        )  # another address, as far as one can tell
+        self._other = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)  # another address, it seems
         self._socket.bind(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self.questions = []

@@ -178,9 +178,7 @@ def test_whoever_has_the_old_key_asks_in_vain_after_a_rotation(fleet, raw):
     fleet.store.close()
     client = raw()
     client.publish("tern/round", fleet.announcement(old.key, 3))
-    answers = [
-        payload[2:] for topic, payload in client.messages(60.0, BOARDS) if topic.startswith("tern/up/")
-    ]
+    answers = [data[2:] for topic, data in client.messages(60.0, BOARDS) if topic.startswith("tern/up/")]
     assert [host_frames.decode_error(frame, b"") for frame in answers] == [
         (wire.BOARD, 3, wire.ERR_DEVICE, wire.FLEET)
     ] * BOARDS

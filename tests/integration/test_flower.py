@@ -73,9 +73,8 @@ class Fleet:
         self.asked = {site: [] for site in SITES}
         self.hold = threading.Event()  # while it is clear, no site answers
         self.hold.set()
-        self.nodes = {
-            site: stack.enter_context(serve_site(directory / site, self.handler(site))) for site in SITES
-        }
+        enter = stack.enter_context
+        self.nodes = {site: enter(serve_site(directory / site, self.handler(site))) for site in SITES}
         self.post = stack.enter_context(FlowerPost(directory))
 
     def handler(self, site):

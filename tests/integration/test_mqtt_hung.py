@@ -261,9 +261,8 @@ def test_the_authority_and_the_name_in_the_certificate_count(micropython, tmp_pa
         ("localhost", other, "not correctly signed"),
     ):
         with Server(secured(broker, no_ping)) as server:
-            found = steps(
-                micropython, tmp_path, server.port, authority, name, until=ERROR if error else HELLO
-            )
+            until = ERROR if error else HELLO
+            found = steps(micropython, tmp_path, server.port, authority, name, until=until)
         assert found["hellos"] == (not error), found
         assert not error or error in found["error"], found
 

@@ -19,9 +19,8 @@ LAST_ROUND = 2**30 - 1
 FIRSTS = (1, 7, 2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**32 - 2)
 NUMBERS = (0, 1, 2, 1024, 1025, 2**20, 2**20 + 1, LAST_ROUND - 1, LAST_ROUND, 2**30, 2**31, FLEET)
 TIMES = (0, 1, 2, 3, 7, 16, 31, 32, 33, 127, 128, 255)
-CASES = [
-    (bytes.fromhex(case["card"]), case) for case in json.loads((VECTORS / "cards.json").read_text())["tests"]
-]
+_TESTS = json.loads((VECTORS / "cards.json").read_text())["tests"]
+CASES = [(bytes.fromhex(case["card"]), case) for case in _TESTS]
 CARDS = [card for card, _ in CASES]
 GOOD = [THREE, TWO, WINDOW, GRR, LAPLACE, LHP]
 GOOD += [
@@ -291,9 +290,7 @@ class Host:
                 asked = altered(draw, asked)
                 asked_of = asked.device
             body = asked.body()
-        if (
-            number > last and number - last < 1000
-        ):  # the host goes on counting, whether it was answered or not
+        if number > last and number - last < 1000:  # the host goes on counting, answered or not
             for one in board.devices if asked_of == FLEET else (device,):
                 board.lasts[one] = max(board.lasts[one], number)
         key = self.key(asked_of)

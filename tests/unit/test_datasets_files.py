@@ -146,9 +146,7 @@ def test_wisdm_windows(tmp_path):
         (2, "Sitting", 199),
     ):
         for i in range(samples):
-            x, y, z = (
-                (10 * np.sin(i / 3), 9.81, rng.normal(0, 1)) if activity == "Walking" else (0.5, 9.81, 0)
-            )
+            x, y, z = (10 * np.sin(i / 3), 9.81, rng.normal()) if activity == "Walking" else (0.5, 9.81, 0)
             lines.append(f"{user},{activity},{1000 + i},{x:.6f},{y},{z:.6f};")
     path = tmp_path / "raw.txt"
     path.write_text("\n".join(lines) + "\n")

@@ -343,9 +343,8 @@ def test_a_connection_on_which_no_request_comes_is_closed():
 
     async def said(first):
         """What the server says to who sends that and no more, until it closes."""
-        server = uvicorn.Server(
-            uvicorn.Config(flower, http=Hasty, ws="none", log_level="error", lifespan="off")
-        )
+        config = uvicorn.Config(flower, http=Hasty, ws="none", log_level="error", lifespan="off")
+        server = uvicorn.Server(config)
         server.config.load()
         server.lifespan = server.config.lifespan_class(server.config)
         door = socket.create_server(("127.0.0.1", 0))

@@ -51,9 +51,8 @@ def test_within_two_to_the_minus_nine(model, d):
             rows = rng.integers(-ONE, ONE + 1, (batch, d + 1))
             if model != wire.LINEAR:
                 rows[:, -1] = rng.choice([-ONE, ONE], batch)
-            error = np.abs(
-                device(model, mantissas, exponent, rows) - reference(model, mantissas, exponent, rows)
-            )
+            arguments = model, mantissas, exponent, rows
+            error = np.abs(device(*arguments) - reference(*arguments))
             worst = max(worst, error.max())
     assert worst <= {wire.LINEAR: 2**-13, wire.LOGISTIC: 2**-11.5, wire.SVM: 2**-13}[model] < 2**-9
 

@@ -171,15 +171,10 @@ def test_a_name_means_the_same_in_every_command(name, code, plugged, capsys, tmp
     (tmp_path / "main.py").write_text("import tern.update\n")
     store = ["--store", str(tmp_path / "store")]
     assert main(["device", "add", "7", *store]) == 0
-    commands = [
-        ["device", "ping", name],
-        ["device", "ping", "--fleet", f"port:{name}"],
-        ["deploy", name],
-        ["update", "7", *store, "--board", name, "--machine", "pico", "--main", str(tmp_path / "main.py")],
-        ["train", *store, "--reports", "1", "--fleet", f"port:{name}"],
-    ]
-    if code == 2:
-        commands.append(["relay", name, "--broker", str(tmp_path)])
+    package = ["--machine", "pico", "--main", str(tmp_path / "main.py")]
+    commands = [["device", "ping", name], ["update", "7", *store, *package, "--board", name]]
+    commands.append(["deploy", name] if code == 3 else ["relay", name, "--broker", str(tmp_path)])
+    commands += [[*words, "--fleet", f"port:{name}"] for words in (["device", "ping"], ["train", *store])]
     capsys.readouterr()
     ends = {(main(command), capsys.readouterr().err) for command in commands}
     assert [end[0] for end in ends] == [code], ends

@@ -114,12 +114,9 @@ def test_a_regression_is_judged_by_its_squared_error_beside_the_mean_label():
     data = replace(FOUR, task=REGRESSION)
     weights = np.array([0.0, 1.0])
     assert judging.measure(data) == judging.SQUARED_ERROR
-    assert judging.figures(data, wire.LINEAR, weights)["squared_error"] == pytest.approx(
-        (0.25 + 2.25 + 0.25) / 3
-    )
-    assert judging.baselines(data) == {
-        "squared_error": 4
-    }  # the one training label is 1, and all the others are -1
+    figures = judging.figures(data, wire.LINEAR, weights)
+    assert figures["squared_error"] == pytest.approx((0.25 + 2.25 + 0.25) / 3)
+    assert judging.baselines(data) == {"squared_error": 4}  # the one training label is 1, all others are -1
 
 
 def test_intervals_are_about_the_figure():

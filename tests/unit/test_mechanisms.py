@@ -101,9 +101,7 @@ def test_lhp_keeps_the_joint_epsilon_that_was_asked():
     for i in range(-300, 301):
         assert moments.variance(Fraction(i, 300)) <= worst_variance
     ranges = pairwise(zip(moments.knots, moments.seconds, strict=True))
-    assert any(
-        low <= at <= high and worst_variance == second - at * at for (low, second), (high, _) in ranges
-    )
+    assert any(a <= at <= b and worst_variance == second - at * at for (a, second), (b, _) in ranges)
     with pytest.raises(cards.CardError):
         cards.decode(design.card[:-1])
     with pytest.raises(UsageError, match="budgets"):
@@ -137,9 +135,7 @@ def test_a_card_is_small_and_its_claim_is_the_smallest():
 
 
 @pytest.mark.parametrize("epsilon", ["0.01", "0.693147", "0.693148", "1.710392", "1.710393", "7.5", "20"])
-@pytest.mark.parametrize(
-    "name", [name for name, mechanism in mechanisms.REGISTRY.items() if not mechanism.slow]
-)
+@pytest.mark.parametrize("name", [name for name, one in mechanisms.REGISTRY.items() if not one.slow])
 def test_the_whole_range_of_epsilon(name, epsilon):
     design = mechanisms.design(name, epsilon)
     found = describe_design(design)

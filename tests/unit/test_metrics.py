@@ -94,9 +94,7 @@ def test_how_long_rounds_take(metrics, monkeypatch):
         metrics.update(told(STATUS, number=number, event=END))
     found = scrape(metrics)
     assert found["tern_round_duration_seconds_sum",] == 1_000_040.05
-    counts = {
-        bound: found["tern_round_duration_seconds_bucket", ("le", bound)] for bound in ("0.1", "60.0", "+Inf")
-    }
+    counts = {le: found["tern_round_duration_seconds_bucket", ("le", le)] for le in ("0.1", "60.0", "+Inf")}
     assert counts == {"0.1": 1, "60.0": 2, "+Inf": 3}
 
 
@@ -131,9 +129,7 @@ def test_boards_are_counted_by_age_state_release_generator_and_error(metrics, st
     found = scrape(metrics)
 
     def by(name):
-        return {
-            labels[0][1]: value for (own, *labels), value in found.items() if own == f"tern_boards_{name}"
-        }
+        return {labels[0][1]: n for (own, *labels), n in found.items() if own == f"tern_boards_{name}"}
 
     assert by("heard") == {"1m": 2, "10m": 1, "1h": 0, "1d": 1, "older": 1}
     assert by("by_state") == {"online": 3, "offline": 2}

@@ -96,9 +96,8 @@ def test_laplace_in_floats_equals_the_exact_distribution():
 
 
 def test_bars_differ_without_colour():
-    grey = [
-        np.dot(to_rgb(colour), (0.299, 0.587, 0.114)) for colour in (plots._LIGHT, plots._MIDDLE, plots._DARK)
-    ]
+    shades = (plots._LIGHT, plots._MIDDLE, plots._DARK)
+    grey = [np.dot(to_rgb(colour), (0.299, 0.587, 0.114)) for colour in shades]
     assert min(np.abs(np.diff(grey))) > 0.1
     assert len(set(plots._HATCHES)) == len(plots._SHADES) == 5
 

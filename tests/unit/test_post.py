@@ -9,14 +9,7 @@ import pytest
 from harness.local_gateways import LocalPost
 
 from ternhost.errors import DeviceError, RefusedError, UsageError
-from ternhost.reach.gateway.post import (
-    MOST_TEXT,
-    SOCKET,
-    Reply,
-    call,
-    check_site,
-    serve_locally,
-)
+from ternhost.reach.gateway.post import MOST_TEXT, SOCKET, Reply, call, check_site, serve_locally
 
 LATE = 60.0  # seconds that a busy machine may take
 

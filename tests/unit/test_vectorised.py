@@ -221,9 +221,8 @@ def test_gradients_are_the_firmwares(model: int, exponent: int, batch: int) -> N
                     gradient.add(model, mantissas, exponent, array("h", row.tolist()))
                 gradient.finish(out)
                 assert found[i].tolist() == list(out)
-            chosen = np.sort(
-                rng.permuted(np.tile(np.arange(d), (clients, 1)), axis=1)[:, : (d + 1) // 2], axis=1
-            )
+            shuffled = rng.permuted(np.tile(np.arange(d), (clients, 1)), axis=1)
+            chosen = np.sort(shuffled[:, : (d + 1) // 2], axis=1)
             part = vectorised.gradients(model, parameters, exponent, records, chosen, batch)
             assert np.array_equal(part, np.take_along_axis(found, chosen, 1))
 

@@ -171,14 +171,12 @@ def around(epsilon):
         before = low, high
         room = T - 1 - sum(low)
         steps = min(
-            room // sum(high),
-            (top * low[1] - bottom * low[0]) // max(1, bottom * high[0] - top * high[1]),
+            room // sum(high), (top * low[1] - bottom * low[0]) // max(1, bottom * high[0] - top * high[1])
         )
         low = low[0] + steps * high[0], low[1] + steps * high[1]
         room = T - 1 - sum(high)
         steps = min(
-            room // sum(low),
-            (bottom * high[0] - top * high[1] - 1) // max(1, top * low[1] - bottom * low[0]),
+            room // sum(low), (bottom * high[0] - top * high[1] - 1) // max(1, top * low[1] - bottom * low[0])
         )
         high = high[0] + steps * low[0], high[1] + steps * low[1]
         if before == (low, high):

@@ -38,10 +38,7 @@ def cobs_vectors():
         ("2560 zeros", bytes(2560)),
     ]
     tests = [case(c, "valid", frame=d, coded=cobs(d)) for c, d in good]
-    for c, d in [
-        ("empty frame: a credit", b"\0"),
-        ("a code alone, of an empty frame", b"\1\0"),
-    ]:
+    for c, d in [("empty frame: a credit", b"\0"), ("a code alone, of an empty frame", b"\1\0")]:
         tests.append(case(c, "valid", ["decode only"], frame="", coded=d))
     for c, d in [
         ("block cut short by the end", b"\x05\x11\x22\0"),
