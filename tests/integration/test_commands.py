@@ -72,7 +72,9 @@ def test_device_commands_of_an_emulated_board(tmp_path, micropython):
         tern("device", "ping", "--fleet", "emulated:1", "--count", 3, "--json", cwd=tmp_path).out
     )
     assert pinged["boards"][0]["ms"]["n"] == 3
-    assert "tern" in tern("device", "info", "--fleet", "emulated:1", cwd=tmp_path).out
+    told = tern("device", "info", "--fleet", "emulated:1", cwd=tmp_path).out
+    assert "; tern " in told.splitlines()[0]
+    assert told.splitlines()[1].startswith("  device 1; epsilon left 1; heap free ")
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ ABOUT_BROKERS = {"terntools.emulators.at_broker", "terntools.emulators.programs"
 MOST_LINES = {
     "firmware": 6762,
     "ternhost/": 1161,
-    "ternhost/cli": 1245,
+    "ternhost/cli": 1244,
     "ternhost/count": 1117,
     "ternhost/datasets": 1277,
     "ternhost/experiments": 3066,
@@ -65,8 +65,8 @@ MOST_LINES = {
     "ternhost/vectorised": 644,
     "ternhost/watch": 2903,
     "terntools/": 37,
-    "terntools/bench": 2134,
-    "terntools/boards": 5595,
+    "terntools/bench": 2133,
+    "terntools/boards": 5593,
     "terntools/emulators": 2210,
     "terntools/testing": 1224,
 }

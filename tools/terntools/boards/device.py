@@ -112,18 +112,16 @@ def run_info(args: argparse.Namespace) -> int:
         boards_info = [info(port) for port in ports]
     lines = []
     for board in boards_info:
-        last = board["first_device"] + board["clients"] - 1
-        clients = f"clients {board['first_device']} to {last}" if board["clients"] else "not provisioned"
+        first, count = board["first_device"], board["clients"]
+        ids = f"devices {first} to {first + count - 1}; of the first:" if count > 1 else f"device {first};"
         lines.append(f"{board['port']}: {board['build']}")
         lines.append(
-            f"  {clients}; epsilon left (first client) {board['epsilon_left']:g}; "
+            f"  {ids if count else 'not provisioned;'} epsilon left {board['epsilon_left']:g}; "
             f"heap free {board['heap_free_bytes']:,} bytes; schema {board['schema']}"
         )
         lines.append(f"  entropy {board['entropy']}, tested on {_TESTED_ON[board['entropy_assessed']]}")
         counts = [
-            f"{board[what]:,} {what if board[what] > 1 else what[:-1]}"
-            for what in ("exceptions", "restarts")
-            if board[what]
+            f"{board[n]:,} {n if board[n] > 1 else n[:-1]}" for n in ("exceptions", "restarts") if board[n]
         ]
         if counts:
             lines.append(f"  since power on {' and '.join(counts)}")

@@ -51,12 +51,12 @@ class Pico(OnFirmware):
 
 
 class Rv32(OnFirmware):
-    form, about, firmware = "rv32-emulated:N", "N emulated boards that execute ESP32-C3 code", "rv32"
+    form, about, firmware = "rv32-emulated:N", "N emulated boards with an ESP32-C3's instruction set", "rv32"
 
 
 class Xtensa(OnFirmware):
-    form, about, firmware = "xtensa-emulated:N", "N emulated boards that execute ESP32 code", "xtensa"
+    form, about, firmware = "xtensa-emulated:N", "N emulated boards with an ESP32's instruction set", "xtensa"
 
 
 class M33(OnFirmware):
-    form, about, firmware = "m33-emulated:N", "N emulated boards that execute Pico 2 code", "m33"
+    form, about, firmware = "m33-emulated:N", "N emulated boards with a Pico 2's instruction set", "m33"
