@@ -11,14 +11,11 @@ import pytest
 from ternhost.cli import build_parser
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted(
-    path
-    for pattern in ("*.md", "docs/**/*.md", "examples/*.md", "firmware/*.md", "shared_specs/**/*.md")
-    for path in ROOT.glob(pattern)
-)
+FOLDERS = ("docs", "examples", "firmware", "host", "shared_specs", "tests", "tools")
+PAGES = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))])
 COMMANDS = [path for path in PAGES if path.name != "CHANGELOG.md"]
 # Options of other programs that the pages name.
-OTHERS = {"--no-deps", "--target", "--exhaustive"}
+OTHERS = {"--no-deps", "--target", "--exhaustive", "--check", "--random"}
 
 
 def name(path):
@@ -41,7 +38,7 @@ def anchors(path):
 
 def commands(text):
     """The `tern ...` commands of a page's shell blocks, as lists of words."""
-    for code in blocks(text, "sh", ""):
+    for code in blocks(text, "sh"):
         for line in code.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             if words and words[0] == "tern":
@@ -86,7 +83,9 @@ def parser():
 
 @pytest.mark.parametrize("path", COMMANDS, ids=name)
 def test_commands_are_understood(path, parser):
-    for words in commands(path.read_text()):
+    text = path.read_text()
+    assert blocks(text, "") == []  # a block names its language: only commands of shell blocks are tried
+    for words in commands(text):
         if not {"--help", "--version"} & {*words}:
             assert parser.parse_args(words).func, words
 
