@@ -13,7 +13,6 @@ from ternhost.cli import build_parser
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "examples", "firmware", "host", "shared_specs", "tests", "tools")
 PAGES = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))])
-COMMANDS = [path for path in PAGES if path.name != "CHANGELOG.md"]
 # Options of other programs that the pages name.
 OTHERS = {"--no-deps", "--target", "--exhaustive", "--check", "--random"}
 
@@ -88,7 +87,7 @@ def parser():
     return build_parser()
 
 
-@pytest.mark.parametrize("path", COMMANDS, ids=name)
+@pytest.mark.parametrize("path", PAGES, ids=name)
 def test_commands_are_understood(path, parser):
     text = path.read_text()
     assert blocks(text, "") == []  # a block names its language: only commands of shell blocks are tried
@@ -98,12 +97,12 @@ def test_commands_are_understood(path, parser):
 
 
 def test_there_are_commands_to_understand():
-    found = [words[0] for path in COMMANDS for words in commands(path.read_text())]
+    found = [words[0] for path in PAGES for words in commands(path.read_text())]
     assert len(found) > 50
     assert {"train", "collect", "infer", "serve", "broker", "up", "monitor", "card", "runs"} <= {*found}
 
 
-@pytest.mark.parametrize("path", COMMANDS, ids=name)
+@pytest.mark.parametrize("path", PAGES, ids=name)
 def test_options_that_are_named_exist(path, parser):
     named = {
         option
