@@ -118,3 +118,10 @@ def test_lines_of_prose_are_not_long(path):
     for line in text.splitlines():
         if not line.startswith(("|", "![", "#")):
             assert len(line) <= 120, line
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_no_line_within_a_paragraph_begins_a_list(path):
+    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    assert re.findall(r"^ *[+*] .*", text, re.MULTILINE) == []
+    assert re.findall(r"^(?![-|# ]|\d+\.).+\n(?:-|1\.) .*", text, re.MULTILINE) == []
