@@ -78,12 +78,7 @@ def run(
 
 
 def measure(
-    reports: int,
-    batch: int,
-    qos: int,
-    devices: int,
-    profile: bool = False,
-    bridge: bool = False,
+    reports: int, batch: int, qos: int, devices: int, profile: bool = False, bridge: bool = False
 ) -> dict[str, Any]:
     """As `run`, once."""
     devices = min(devices, reports)
@@ -310,7 +305,8 @@ async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> 
             break
         taken += len(batch)
         aggregator.accept(batch, time.monotonic())
-        for result in aggregator.tick(time.monotonic()):
+        now = time.monotonic()
+        for result in filter(None, (aggregator.ended(number, now) for number in aggregator.in_flight())):
             counted += sum(int(cohort.counts.sum()) for cohort in result.cohorts) // K
             store.end_round(result.number, result.ended)
             memory.append(resident())

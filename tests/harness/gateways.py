@@ -303,8 +303,8 @@ def recounted(path, stores, rounds):
             for own in stores:
                 union.add_reports(own.report_batches(asked.number))
         aggregator = Aggregator(union)
-        aggregator.resume(0.0)
-        return {result.number: result for result in aggregator.tick(0.0)}
+        ended = {number: aggregator.ended(number, 0.0) for number in aggregator.resume(0.0)}
+        return {number: result for number, result in ended.items() if result}
 
 
 def run(directory, *, kills, seconds=4.0, apart=False, **options):

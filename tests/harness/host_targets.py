@@ -207,7 +207,7 @@ class OnHost:
     def _counts(self, aggregator, number, asked, expected):
         # What the round has told in the end, coordinate by coordinate.
         aggregator.give_up(number, list(asked))
-        (result,) = aggregator.tick(0.0)
+        result = aggregator.ended(number, 0.0)
         assert result.reports == len(expected)
         for (_, devices, k), cohort in zip(_COHORTS, result.cohorts, strict=True):
             counts = np.zeros_like(cohort.counts)

@@ -238,11 +238,10 @@ def replay(store):
     cls = ALGORITHMS.named(stored.asked["algorithm"])
     algorithm = cls(cls.Options(**stored.asked["learning"]), Population(knows_records=False))
     aggregator = Aggregator(store)
-    aggregator.resume(0.0)
-    for result in sorted(aggregator.tick(0.0), key=lambda result: result.number):
-        algorithm.learn(
-            with_answers(result, store.report_batches(result.number), store.round_devices(result.number)), ()
-        )
+    for number in aggregator.resume(0.0):
+        if result := aggregator.ended(number, 0.0):
+            answers = store.report_batches(number), store.round_devices(number)
+            algorithm.learn(with_answers(result, *answers), ())
     return algorithm
 
 

@@ -145,34 +145,39 @@ def test_nothing_in_the_host_imports_a_floor_above_or_a_room_beside():
     assert not [line for line in wrong if not line.startswith("ternhost imports")]
 
 
-def test_the_path_of_a_report_leads_through_four_folders_and_names_what_is_there():
+def test_the_path_of_a_report_leads_through_four_folders_from_call_to_call():
+    """Each step that the text names is in its folder, and calls an earlier one, or is called by it."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
     steps = re.findall(
         r"^\d\. `([a-z/]+)`: ((?:.|\n(?!\d\.|\n))*)", text[text.index("**The path of a report") :], re.M
     )[:4]
     assert [folder for folder, _ in steps] == ["reach/broker", "count", "run", "learn"]
+    path: dict[str, set[str]] = {}  # what each step mentions
     for folder, words in steps:
-        defined: set[str] = set()
-        for path in (ROOT / "host" / "ternhost" / folder).glob("*.py"):
-            for node in tree(path).body:
-                if isinstance(node, ast.ClassDef):
-                    defined.add(node.name)
-                    defined |= {f"{node.name}.{name}" for name in members(node)}
+        mentions: dict[str, set[str]] = {}
+        for source in (ROOT / "host" / "ternhost" / folder).glob("*.py"):
+            for node in tree(source).body:
+                mentions |= members(node) if isinstance(node, ast.ClassDef) else {}
         named = re.findall(r"`([A-Z][\w.]*)`", words)
         assert named
-        assert set(named) <= defined, folder
+        assert set(named) <= mentions.keys(), folder
+        for step in named:
+            called = step.rpartition(".")[2] in set().union(*path.values())
+            calls = mentions[step] & {earlier.rpartition(".")[2] for earlier in path}
+            assert called or calls or not path, f"{step} and the steps before it do not call each other"
+            path[step] = mentions[step]
 
 
-def members(node: ast.ClassDef) -> set[str]:
-    """Methods of a class, and the attributes that its methods set."""
-    attributes = {
-        target.attr
-        for inner in ast.walk(node)
-        if isinstance(inner, (ast.Assign, ast.AnnAssign))
-        for target in (inner.targets if isinstance(inner, ast.Assign) else [inner.target])
-        if isinstance(target, ast.Attribute)
-    }
-    return attributes | {inner.name for inner in node.body if isinstance(inner, ast.FunctionDef)}
+def members(cls: ast.ClassDef) -> dict[str, set[str]]:
+    """The names that each method of a class mentions, by "Class.method"; none for the class and its attributes."""
+    mentioned: dict[str, set[str]] = {cls.name: set()}
+    for each in ast.walk(cls):
+        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store):
+            mentioned.setdefault(f"{cls.name}.{each.attr}", set())
+        elif isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            names = {getattr(part, "attr", getattr(part, "id", "")) for part in ast.walk(each)}
+            mentioned[f"{cls.name}.{each.name}"] = names
+    return mentioned
 
 
 def test_nothing_in_the_host_imports_a_tool():

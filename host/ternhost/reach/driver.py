@@ -110,6 +110,11 @@ class Driver(ABC):
         """Have `collect` and `wait` return soon; the round can be resumed. Safe in a signal handler."""
         self._stopped.set()
 
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopped.is_set()
+
 
 # Refusals
 

@@ -81,7 +81,7 @@ class GatewaysDriver(StoredDriver):
 
     def _meet(self) -> None:
         begun = time.monotonic()
-        while (now := time.monotonic()) - begun < _MOST_GREETING and not self._stopped.is_set():
+        while (now := time.monotonic()) - begun < _MOST_GREETING and not self.stopped:
             self._roster.look(now)
             self._roster.greet(now)
             self._receive(_TICK, None)
@@ -93,7 +93,7 @@ class GatewaysDriver(StoredDriver):
             ):
                 break
         self._roster.quiet = False
-        if self._stopped.is_set():
+        if self.stopped:
             return
         if not self._roster.there and not self._standing:
             raise DeviceError(
@@ -235,7 +235,7 @@ class GatewaysDriver(StoredDriver):
         round_ = self._rounds[number]
         self._begin(round_, time.monotonic())
         shown = -1
-        while not self._stopped.is_set():
+        while not self.stopped:
             now = time.monotonic()
             self._roster.look(now)
             self._roster.greet(now, frozenset(round_.outstanding))
@@ -306,7 +306,7 @@ class GatewaysDriver(StoredDriver):
         for gateway in there.values():
             gateway.next = 0.0
         while lack := there.keys() - self._taken:
-            if (now := time.monotonic()) >= end or self._stopped.is_set():
+            if (now := time.monotonic()) >= end or self.stopped:
                 break
             for name in sorted(lack):
                 self._roster.send(there[name], payload, now)
@@ -316,7 +316,7 @@ class GatewaysDriver(StoredDriver):
 
     def wait(self, seconds: float) -> None:
         end = time.monotonic() + seconds
-        while not self._stopped.is_set() and (now := time.monotonic()) < end:
+        while not self.stopped and (now := time.monotonic()) < end:
             self._roster.look(now)
             self._roster.greet(now)
             self._receive(min(_TICK, end - now), None)

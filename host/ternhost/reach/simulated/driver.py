@@ -105,7 +105,7 @@ class SimulatedDriver(Driver):
         training uses all records. Raises RefusedError for a card that does not certify, UsageError for a question that
         no frame can carry.
         """
-        if self._stopped.is_set():
+        if self.stopped:
             return None
         cohorts = self._cohorts.pop(number)
         asked = sum(len(devices) for _, devices in cohorts)
