@@ -14,7 +14,7 @@ import numpy as np
 
 from tern import wire
 from ternhost.errors import UsageError
-from ternhost.learn.base import ALGORITHMS, Devices, Learner, Population, clients_of
+from ternhost.learn.base import ALGORITHMS, Devices, Learner, Population, clients_of, counted
 from ternhost.learn.schedule import Schedule
 from ternhost.provision.boards import provision_fleet
 from ternhost.reach import fleet
@@ -121,16 +121,12 @@ def _check(algorithm: Learner, kind: Fleet, options: RunOptions, first: int) -> 
     if kind.provisions:
         clients = algorithm.clients if algorithm.clients is not None else made_clients(kind, algorithm)
         if kind.count > clients:
-            raise UsageError(
-                f"{kind.count} boards for {clients} clients leave boards without one",
-                hint="ask for fewer boards, or more reports or clients",
-            )
+            text = f"{kind.count} boards for {counted(clients, 'client')} leave boards without one"
+            raise UsageError(text, hint="ask for fewer boards, or more reports or clients")
     rounds = algorithm.rounds
     if rounds is not None and first + rounds - 1 > wire.MAX_ROUND:
-        raise UsageError(
-            f"{rounds} rounds from {first} on would go beyond {wire.MAX_ROUND}",
-            hint="a smaller --after-round, or larger groups",
-        )
+        text = f"{rounds} rounds from {first} on would go beyond {wire.MAX_ROUND}"
+        raise UsageError(text, hint="give a smaller --after-round, or larger groups")
 
 
 def _begun(first: int) -> dict[str, Any]:
@@ -194,8 +190,6 @@ def going_on(run: StoredRun) -> str:
 def moved(saved: str, named: str) -> str:
     """The fleet of a run that is resumed; boards may be elsewhere by now. Raises UsageError."""
     if named != saved and not (fleet.parse(saved).may_move and fleet.parse(named).may_move):
-        raise UsageError(
-            f"a resumed run keeps its fleet, {saved}",
-            hint="only boards that tern did not make may move",
-        )
+        hint = "only boards that tern did not make may move"
+        raise UsageError(f"a resumed run keeps its fleet, {saved}", hint=hint)
     return named

@@ -15,7 +15,7 @@ import numpy as np
 
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, UsageError
-from ternhost.learn.base import ALGORITHMS, Devices, Learner, ranges_of
+from ternhost.learn.base import ALGORITHMS, Devices, Learner, counted, ranges_of
 from ternhost.learn.schedule import Schedule
 from ternhost.options import flag
 from ternhost.provision.boards import board_directories
@@ -133,7 +133,8 @@ class Run:
         if self.fleet.provisions:
             clients = self._clients
             assert clients is not None
-            self._watcher.note(f"provisioning {clients} clients on {self.fleet.count} emulated boards")
+            boards = counted(self.fleet.count, "emulated board")
+            self._watcher.note(f"provisioning {counted(clients, 'client')} on {boards}")
             dealt = self._dealt(np.arange(1, clients + 1))
             begin.make_boards(self.store, self._boards, self.algorithm, dealt, self.options.budget_micro)
         self._status = RUNNING
@@ -219,8 +220,8 @@ class Run:
         members = self._members(driver)
         self._devices = len(members)
         if not self.fleet.simulated and self.schedule is None:
-            where = f"{self.fleet.count} boards with " if self.fleet.count else ""
-            self._watcher.note(f"{where}{len(driver.devices)} clients are there")
+            where = f"{counted(self.fleet.count, 'board')} with " if self.fleet.count else ""
+            self._watcher.note(f"found {where}{counted(len(driver.devices), 'client')}")
         under_way = driver.resume()
         if not self._state["rounds"]:
             self._tell_costs(driver, members, under_way)
@@ -365,10 +366,8 @@ class Run:
             if state["refusal"] is not None:
                 message, hint = state["refusal"]
                 raise RefusedError(message, hint=hint)
-            raise DeviceError(
-                f"no device reported in {state['rounds']} rounds",
-                hint="check the boards ('tern device ping BOARD'), or give them longer with --deadline",
-            )
+            hint = "check the boards ('tern device ping BOARD'), or give them longer with --deadline"
+            raise DeviceError(f"no device reported in {counted(state['rounds'], 'round')}", hint=hint)
         result = self._result()
         places.write_json(self.directory / places.RESULT_NAME, result)
         self._finish()
