@@ -281,9 +281,12 @@ class Run:
         try:
             return driver.collect(number, tell)
         except AllRefused as error:
-            if self._state["refusal"] != (said := [error.message, error.hint]):
-                self._watcher.warn(f"round {number}: {error.message}")
-            self._state["refusal"] = said
+            _, warned = self._state["refusal"] or (None, "")
+            if error.hint != warned:  # once for each remedy: the number of devices changes
+                self._watcher.warn(
+                    f"round {number}: {error.message}" + (f"; {error.hint}" if error.hint else "")
+                )
+            self._state["refusal"] = [error.message, error.hint]
             return error.result
 
     def _learn(self, result: RoundResult, members: Sequence[int] | Devices) -> None:

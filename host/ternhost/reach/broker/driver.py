@@ -197,7 +197,7 @@ class BrokerDriver(ReportsDriver):
         if result is None:
             return None
         if self._standing:
-            self._refusals.tell_of_later_rounds(result)
+            self._refusals.check(result, 0)  # anybody may send it frames of other keys
         else:
             self.check_refusals(result)
             self._check_somebody_is_left(result)

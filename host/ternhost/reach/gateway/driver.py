@@ -285,13 +285,12 @@ class GatewaysDriver(StoredDriver):
     def _end(self, round_: RoundAtGateways, ended: str) -> RoundResult:
         del self._rounds[round_.number]
         result = round_.result(ended)
-        if self._standing:
-            self._refusals.tell_of_later_rounds(result)
-            return result
         self._refusals.check(result, 0)
-        if not result.reports and round_.refused:
+        if result.reports:
+            return result
+        if round_.refused:
             raise GatewaysRefuse(result, *next(iter(round_.refused.items())))
-        if not result.reports and all(gateway.left_out for gateway in self._roster.all.values()):
+        if not self._standing and all(gateway.left_out for gateway in self._roster.all.values()):
             raise DeviceError(
                 "no gateway answers any more",
                 hint="see to the gateways, then go on with --resume: every accepted answer is safe",
