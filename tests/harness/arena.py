@@ -112,7 +112,7 @@ class Arena:
         """The command that serves this fleet; options: others than usual."""
         options = {
             "store": self.path,
-            "broker": self.directory / "broker",
+            "fleet": f"mqtt:{self.directory / 'broker'}",
             "dimension": D,
             "card": self.directory / "card",
             "k": K,

@@ -199,8 +199,8 @@ class OnBroker:
 def serving_on_broker(directory, store, *options):
     """`tern serve` of such boards, as a process."""
     return Train(
-        "--store", store, "--broker", directory / "broker", "--dimension", D, "--k", 1, "--card", directory / "card",
-        *options, "--no-report", "--json", cwd=directory, command="serve",
+        "--store", store, "--fleet", f"mqtt:{directory}/broker", "--dimension", D, "--k", 1,
+        "--card", directory / "card", *options, "--no-report", "--json", cwd=directory, command="serve",
     )  # fmt: skip
 
 

@@ -327,7 +327,7 @@ def test_rounds_over_wifi_and_tls(tmp_path):
             flash_image.write(name, directory / "flash.bin", files)
             running.append(qemu.boot(name, directory / "flash.bin"))
         ended = rig.tern(
-            "serve", "--json", "--store", path, "--broker", tmp_path / "broker", "--card", tmp_path / "card",
+            "serve", "--json", "--store", path, "--fleet", f"mqtt:{tmp_path}/broker", "--card", tmp_path / "card",
             "--dimension", dimension, "--rounds", 2, "--deadline", 120, "--no-report", cwd=tmp_path,
         )  # fmt: skip
     finally:

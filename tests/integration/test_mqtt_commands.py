@@ -94,7 +94,7 @@ def fleet(tmp_path, micropython):
 
 
 def serve(path, broker_name, *words):
-    command = [*TERN, "serve", "--store", str(path), "--broker", str(broker_name), "--dimension", str(D)]
+    command = [*TERN, "serve", "--store", str(path), "--fleet", f"mqtt:{broker_name}", "--dimension", str(D)]
     command += ["--card", str(path.parent / "card"), "--k", str(K), *words]
     return warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=path.parent)
 

@@ -50,7 +50,6 @@ def add_parser(subparsers: Any) -> None:
     fleet = parser.add_argument_group("the run")
     text = "the devices, in a form that 'tern fleet kinds' lists, such as mqtt:my-broker"
     add_option(fleet, "--fleet KIND", text, metavar="KIND:...")
-    add_option(fleet, "--broker DIR", "the same as --fleet mqtt:DIR")
     add_option(fleet, "--name NAME", running.NAME)
     add_option(fleet, "--store FILE", "file with keys, rounds, reports and models (default: the fleet's own)")
     add_option(fleet, "--new-model", "begin a new model; the store keeps its keys, rounds and earlier models")
@@ -65,8 +64,6 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    fields.exclude([name for name in ("fleet", "broker") if getattr(args, name)], "fleet", "broker")
-    args.fleet = args.fleet or (args.broker and f"mqtt:{args.broker}")
     if not args.fleet:
         raise UsageError("--fleet must name the devices", hint="such as --fleet mqtt:my-broker")
     if args.dashboard is not None:
