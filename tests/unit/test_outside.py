@@ -7,7 +7,6 @@ tests/outside/ has the files; each is registered by a line of a program, or by a
 import json
 import math
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -291,12 +290,6 @@ def test_an_entry_that_is_lent_leaves_the_registry_as_it_was():
 
 
 # tern --with FILE.py
-
-
-def test_the_recipe_shows_what_the_file_has():
-    text = (OUTSIDE.parents[1] / "CONTRIBUTING.md").read_text()
-    shown = re.search(r"```python\n(class SignSGD.*?)```", text, re.S)[1]
-    assert (OUTSIDE / "signs.py").read_text().endswith(shown)
 
 
 WITH = [f"--with={OUTSIDE / name}.py" for name in ("signs", "amsgrad", "flipped")]
