@@ -62,7 +62,7 @@ class Account:
         return f"each client spends epsilon {self.user_level / MICRO:g} {span}: {self._listed}"
 
     def summary(self) -> dict[str, Any]:
-        """For JSON and reports: the releases, and both levels by their names."""
+        """For JSON and reports."""
         return {
             "releases": [
                 {
@@ -71,12 +71,10 @@ class Account:
                     "values": release.values,
                     "times": release.times,
                     "epsilon_user_level": release.user_level / MICRO,
-                    "epsilon_record_level": release.user_level / MICRO,
                 }
                 for release in self.releases
             ],
             "epsilon_user_level": self.user_level / MICRO,
-            "epsilon_record_level": self.user_level / MICRO,
             "epsilon_budget": None if self.budget is None else self.budget / MICRO,
         }
 
