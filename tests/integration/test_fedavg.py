@@ -138,10 +138,7 @@ def test_boards_of_another_data_set_refuse_to_train_on_it(tmp_path, micropython)
     site.store.close()
     with site.boards() as boards:
         options = {**LOCAL, "fleet": "port:" + boards.ports[0], "store": tmp_path / "store.sqlite"}
-        with (
-            rig.begin(**options) as run,
-            pytest.raises(RefusedError, match="another dimension"),
-        ):
+        with rig.begin(**options) as run, pytest.raises(RefusedError, match="another dimension"):
             run.run()
     assert {spent for spent, _, _ in site.ledgers().values()} == {0}
 

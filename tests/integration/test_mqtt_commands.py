@@ -146,8 +146,8 @@ def test_serve_for_people_and_for_prometheus(fleet, micropython, serving):
         out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert "round 1: 6 of 6 reports, 0 refusals, complete; 2 boards" in out
-    assert "reports of" in out.splitlines()[-2]
-    assert out.splitlines()[-1].startswith("values reached to ")
+    assert "reports of" in out.splitlines()[-3]
+    assert out.splitlines()[-1].startswith("gradients were clipped to +-")
 
 
 def test_bench_ingest():

@@ -343,8 +343,10 @@ def test_a_class_that_nobody_is_in_is_not_asked():
 
 def test_the_command(capsys):
     common = ["--dataset", "toy", "--epsilons", "1:0.5,2:0.5", "--fleet", "simulated:100", "--no-report"]
-    assert main(["train", *common, "--reports", "100", "--quiet"]) == 0
-    assert "50 % of the clients at epsilon 1 a report: 1 in the run" in capsys.readouterr().out
+    assert main(["train", *common, "--reports", "100"]) == 0
+    told = capsys.readouterr()
+    assert "each client of the class at epsilon 2 (50 %) spends epsilon 2 in total" in told.err
+    assert "50 % of the clients: epsilon 1 a report, 1 in the run" in told.out
     for command in ("collect", "infer"):
         assert main([command, *common[2:], "--dataset", "iris", "--json", "--quiet"]) == 0
         result = json.loads(capsys.readouterr().out)

@@ -56,9 +56,7 @@ TOY = synthetic.logistic(8000)
 def toys(monkeypatch, tmp_path):
     real = datasets.load
     monkeypatch.setattr(
-        datasets,
-        "load",
-        lambda name, **of: {"line": LINE, "toy": TOY}.get(name) or real(name, **of),
+        datasets, "load", lambda name, **of: {"line": LINE, "toy": TOY}.get(name) or real(name, **of)
     )
     monkeypatch.chdir(tmp_path)
 

@@ -204,9 +204,12 @@ def test_the_command(capsys):
     assert main([*own, "--laplace-eval-eps", "3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["epsilon_true"] == 6
     assert main([*own, "--epsilon", "6"]) == 0
-    out = capsys.readouterr().out
-    assert "true epsilon 6 a client (laplace_eval_eps 3)" in out
+    out, err = capsys.readouterr()
+    assert "a client spends at most epsilon 6 (--laplace-eval-eps 3)" in out
     assert "keep their cluster" in out
+    assert "one report of one vector of probabilities at epsilon 6" in err
+    assert main([*own, "--answer", "label"]) == 0
+    assert "clients by label: " in capsys.readouterr().out
     assert main(["infer", "--epsilon", "1", "--laplace-eval-eps", "1"]) == 2
     assert "exclude each other" in capsys.readouterr().err
     assert main(["infer", "--resume", "runs", "--seed", "3"]) == 2

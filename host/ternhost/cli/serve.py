@@ -17,7 +17,7 @@ from ternhost import options as fields
 from ternhost.cli import running
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
-from ternhost.learn.base import ALGORITHMS
+from ternhost.learn.base import ALGORITHMS, counted, settings
 from ternhost.learn.schedule import Schedule, Terms
 from ternhost.run import result as results
 from ternhost.run.options import RunOptions
@@ -142,9 +142,8 @@ def _note(message: str) -> None:
 def _print_line(status: Status) -> None:
     if status.event != END:
         return
-    fleet = "" if status.boards is None else f"; {status.boards} boards"
+    fleet = "" if status.boards is None else f"; {counted(status.boards, 'board')}"
     fleet += f", {status.asleep} asleep" if status.asleep else ""
     fleet += f", {status.strangers} of another version (tern deploy)" if status.strangers else ""
-    chosen = "".join(f"; {name} {value:g}" for name, value in status.chosen.items())
     entry = {**vars(status), **status.figures, "round": status.number}
-    print(said(entry, status.figures, fleet) + chosen, flush=True)
+    print("; ".join([said(entry, status.figures, fleet), *settings(status.chosen)]), flush=True)

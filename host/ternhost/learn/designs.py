@@ -209,6 +209,13 @@ def shares(text: str) -> list[tuple[str, float]]:
 # Classes of devices
 
 
+def spent(result: Mapping[str, Any]) -> str:
+    """The cost of a run to a client, for people, and the lower one that a paper states for the same reports."""
+    words = f"a client spends at most epsilon {result['epsilon_per_client']:g}"
+    stated = result.get("epsilon_stated")
+    return words if stated is None else f"{words}, which the paper of HierA counts as {stated:g}"
+
+
 @dataclass(frozen=True)
 class ReportDesign:
     """A report of a class of devices: k symbols of `card`, which may cost `epsilon` (micro)."""

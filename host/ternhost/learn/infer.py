@@ -33,11 +33,10 @@ from ternhost.learn.base import (
     report_summary,
     require_everybody,
 )
-from ternhost.learn.designs import PRIVACY, ReportDesign, by_class, epsilons_option, shares
+from ternhost.learn.designs import PRIVACY, ReportDesign, by_class, epsilons_option, shares, spent
 from ternhost.learn.parameters import Floats
 from ternhost.options import option, require
 from ternhost.privacy import mechanisms
-from ternhost.privacy.accounting import Account, Release
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.vectorised import probabilities
 
@@ -45,7 +44,6 @@ LABEL = "label"
 VECTOR = "vector"
 
 _WHAT = "what to classify"
-_RESULT = "inference result"
 _CLIENTS = 1000  # by default, as in MindSpore
 
 
@@ -208,8 +206,9 @@ class Infer(Learner):
         if self._label:
             card = mechanisms.design("grr", levels=len(self._mantissas), epsilon_micro=epsilon).decode()
         else:
-            card = cards.decode(softmax.noise_card(epsilon))  # the vector is one value
-        return ReportDesign(card, 1, 0.0, "grr" if self._label else "laplace", epsilon, share, what=_RESULT)
+            card = cards.decode(softmax.noise_card(epsilon))
+        mechanism, what = ("grr", "label") if self._label else ("laplace", "vector of probabilities")
+        return ReportDesign(card, 1, 0.0, mechanism, epsilon, share, what=what)
 
     @property
     def done(self) -> bool:
@@ -266,13 +265,11 @@ class Infer(Learner):
         """The true epsilon beside MindSpore's setting, of the class that pays most."""
         dearest = max((design.epsilon for design in self.designs), default=None)
         epsilon = None if dearest is None else dearest / MICRO
-        releases = () if dearest is None else (Release(_RESULT, dearest),)
         return {
             "privacy_eval_type": self.options.privacy_eval_type,
             "laplace_eval_eps": None if epsilon is None else epsilon / 2,
             "epsilon_true": epsilon,
             "eval_type": self.options.eval_type,
-            "accounting": Account(releases).summary(),
         }
 
     def state(self) -> dict[str, Any]:
@@ -303,15 +300,15 @@ class Infer(Learner):
         lines = [_score(result)]
         if result.get("epsilon_true") is not None:
             lines.append(
-                f"{result['reports']:,} results of {result['bytes_per_report']} bytes in {result['seconds']:.1f} s; "
-                f"true epsilon {result['epsilon_per_client']:g} a client"
-                + ("" if _labels(result) else f" (laplace_eval_eps {result['laplace_eval_eps']:g})")
+                f"{result['reports']:,} reports of {result['bytes_per_report']} bytes in {result['seconds']:.1f} s; "
+                + spent(result)
+                + ("" if _labels(result) else f" (--laplace-eval-eps {result['laplace_eval_eps']:g})")
             )
         sizes = ", ".join(f"{label}: {size}" for label, size in result["clusters"].items())
-        lines.append(f"clients by cluster: {sizes or 'none'}")
-        what = "label" if _labels(result) else "mean probability"
+        group, value = ("label", "share") if _labels(result) else ("cluster", "mean probability")
         shares = ", ".join(f"{i}: {_interval(share)}" for i, share in result.get("shares", {}).items())
-        return [*lines, f"{what} by class: {shares or 'none'}"]
+        lines.append(f"clients by {group}: {sizes or 'none'}")
+        return [*lines, f"{value} of each class: {shares or 'none'}"]
 
 
 def _shares(*interval: Floats) -> dict[str, Any]:
@@ -325,15 +322,14 @@ def _score(result: Mapping[str, Any]) -> str:
     def figure(value: float | None) -> str:
         return "none (a single cluster has no score)" if value is None else f"{value:.4f}"
 
-    line = "labels have no score" if _labels(result) else "not scored"
+    known, parts = result["agreement"] is not None, []
     if not _labels(result) and result.get("eval_type") not in (None, softmax.NOT_EVAL):
-        line = f"{result['eval_type']} {figure(result['score'])}"
-        if result["agreement"] is not None:
-            line += f"   (without noise {figure(result['score_without_noise'])})"
-    if result["agreement"] is not None:
+        exact = f"   (without noise {figure(result['score_without_noise'])})" if known else ""
+        parts.append(f"{result['eval_type']} {figure(result['score'])}{exact}")
+    if known:
         kept = "label" if _labels(result) else "cluster"
-        line += f"; {100 * result['agreement']:.1f} % of the clients keep their {kept}"
-    return line
+        parts.append(f"{100 * result['agreement']:.1f} % of the clients keep their {kept}")
+    return "; ".join(parts) or "not scored"
 
 
 def _labels(result: Mapping[str, Any]) -> bool:
