@@ -193,6 +193,8 @@ def test_an_option_of_another_algorithm_is_refused(tmp_path, monkeypatch, capsys
         ),
         (["train", "--algorithm", "fedavg", "--group", "5"], "--group belongs to"),
         (["train", "--knots", "5"], "--knots"),
+        (["infer", "--knots", "5"], "unrecognized arguments: --knots"),
+        (["train", "--with", "a.py"], "--with a.py must stand before the command\n  tern --with a.py train"),
         (["infer", "--epsilon", "2", "--laplace-eval-eps", "2"], "exclude each other"),
         (["infer", "--privacy-eval-type", "NOT_ENCRYPT", "--epsilon", "2"], "--epsilon"),
     ):

@@ -19,6 +19,7 @@ from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.learn.base import ALGORITHMS, counted, settings
 from ternhost.learn.schedule import Schedule, Terms
+from ternhost.privacy import mechanisms
 from ternhost.run import result as results
 from ternhost.run.options import RunOptions
 from ternhost.run.serve import serve
@@ -46,7 +47,8 @@ def add_parser(subparsers: Any) -> None:
     )
     add_option(parser, "--algorithm", "algorithm to run (default: fedsgd)", choices=tuple(ALGORITHMS))
     fields.add_arguments(parser, Schedule, Terms, RunOptions, leave_out=("fleet",))
-    running.add_algorithm_options(parser, ALGORITHMS, (*_PLANNED, *_OF_EACH_START))
+    learning = [cls.Options for cls in ALGORITHMS.values()]
+    fields.add_arguments(parser, *learning, leave_out=(*_PLANNED, *_OF_EACH_START))
     fleet = parser.add_argument_group("the run")
     text = "the devices, in a form that 'tern fleet kinds' lists, such as mqtt:my-broker"
     add_option(fleet, "--fleet KIND", text, metavar="KIND:...")
@@ -60,6 +62,7 @@ def add_parser(subparsers: Any) -> None:
     add_option(parser, "--dashboard PORT", text, nargs="?", type=int, const=True)
     add_option(fleet, "--no-report", "write no pictures and no report.html after the last of --rounds")
     add_option(parser, "--quiet", "print no line for each round")
+    mechanisms.add_options(parser)
     parser.set_defaults(command="serve")
 
 
