@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from tern import frames
+from ternhost import cache
 from ternhost.errors import TernError, UsageError
 from ternhost.reach import fleet
 from ternhost.reach.ports.fleet import OnPorts
-from terntools.bench import native
 from terntools.boards import deploy, fold, mpy
 from terntools.boards.repl import Repl
 from terntools.emulators import micropython, qemu
 from terntools.emulators.fleets import OnFirmware
-from terntools.emulators.pico import boot_pico
+from terntools.emulators.pico import SAMPLER, boot_pico
 from terntools.emulators.unix_fleet import FIRMWARE
 
 PROGRAM = Path(__file__).with_name("latency_program.py")
@@ -100,10 +100,11 @@ class BoardDevice(Device):
         return [times[i : i + 3] for i in range(0, len(times), 3)]
 
     def use_native(self) -> bool:
-        built = native.find()
-        if built is None or self.machine.processor != native.PROCESSOR:
+        entry = cache.find_entry(SAMPLER)
+        if entry is None or self.machine.processor != "armv6m":  # a Pico's
             return False
-        module = {f"/lib/{native.MODULE}.mpy": built.read_bytes()}
+        (name,) = SAMPLER.products
+        module = {f"/lib/{name}": (entry / name).read_bytes()}
         deploy.apply(self._repl, deploy.compare(self._repl, module))
         self._repl.run("use_native()", _BENCH_TIMEOUT)
         return True
