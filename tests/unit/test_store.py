@@ -267,7 +267,7 @@ def test_a_full_disk_loses_nothing_that_was_accepted(path):
         add(store, 1, {committed + 1: b"symbols!"})  # with room again, it goes on
 
 
-# For who looks on
+# For observers
 
 
 def test_a_round_has_its_times_and_what_its_cohorts_have_told(store):
