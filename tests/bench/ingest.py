@@ -31,6 +31,7 @@ from typing import Any
 
 from gmqtt.mqtt.constants import MQTTv311
 from harness.raw_client import field, length
+from spec import answers
 
 from bench import brokers
 from bench.ingest_load import REPEATED, K, Load, key_of, question
@@ -226,10 +227,8 @@ def _payloads(load: Load) -> Iterator[bytes]:
         if load.batch == 1:
             yield from reports
             continue
-        out = bytearray(wire.MAX_FRAME)
         for start in range(0, len(reports), load.batch):
-            n = host_frames.encode_reports(out, reports[start : start + load.batch])
-            yield bytes(out[:n])
+            yield answers.reports(*reports[start : start + load.batch])
 
 
 async def _in_time(subscribed: asyncio.Event) -> None:

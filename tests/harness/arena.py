@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import report_frames
 import warm
 from spec import answers
 
@@ -23,7 +24,7 @@ from harness import books, stores
 from harness.attackers import Flood, Liar, attackers, slow_reader
 from harness.proxy import Faults, Proxy
 from tern import card as cards
-from tern import coordinates, host_frames, storage, wire
+from tern import coordinates, storage, wire
 from tern.links import mqtt
 from ternhost.count.questions import decode_body, question_of
 from ternhost.count.rounds import COMPLETE, CohortCounts, RoundResult
@@ -265,7 +266,7 @@ class Arena:
             for device, payload in rows:
                 question = answers.question(self.keys[device], device, bodies[number])
                 coordinates.choose(question, D, K, chosen)
-                host_frames.unpack(payload, K, card.symbols, symbols)
+                report_frames.unpack(payload, K, card.symbols, symbols)
                 for coordinate, symbol in zip(chosen, symbols, strict=True):
                     counts[coordinate, symbol] += 1
             if len(rows) != reports or len({device for device, _ in rows}) != reports:

@@ -38,7 +38,7 @@ WAYS = ("ports", "broker", "gateway", "simulated")
 BESIDE = {"ternhost.experiments": "simulated"}  # what experiments run on
 # Lines of a room (wc -l): lowered as rooms shrink.
 MOST_LINES = {
-    "firmware": 6762,
+    "firmware": 6710,
     "ternhost/": 1161,
     "ternhost/cli": 1245,
     "ternhost/count": 1117,
@@ -56,7 +56,7 @@ MOST_LINES = {
     "terntools/bench": 2070,
     "terntools/boards": 5595,
     "terntools/emulators": 2210,
-    "terntools/testing": 1224,
+    "terntools/testing": 1220,
 }
 MOST_LINES_OF_A_FILE = 420
 

@@ -230,10 +230,6 @@ def absence(name: str) -> str | None:
     return None
 
 
-def test_names(path: Path) -> list[str]:
-    return _read_tests(path.read_text())[0]
-
-
 def needs(path: Path) -> dict[str, str]:
     """The NEEDS of a file by test; a text there is the need of all its tests."""
     names, said = _read_tests(path.read_text())
