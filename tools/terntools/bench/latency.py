@@ -186,9 +186,9 @@ class Bench:
         times = self.device.call(f"case('report', {n}, {card!r})")
         return float(sum(times)) / 1e6
 
-    def units(self, card: bytes, name: str, repeats: int = WINDOWS) -> float:
+    def units(self, card: bytes, name: str) -> float:
         """The median time of a case of tern.bench, a unit."""
-        return float(median(self.device.call(f"case({name!r}, {repeats}, {card!r})")))
+        return float(median(self.device.call(f"case({name!r}, {WINDOWS}, {card!r})")))
 
     def heap(self, case: Case) -> dict[str, int]:
         """Bytes of heap: free before and with the client, garbage of a report on average, and the most in use."""
