@@ -6,8 +6,7 @@ from array import array
 
 import report_frames
 import vectors
-from memory import without_heap
-from raising import raises
+from checks import raises, without_heap
 
 from tern import frames, host_frames, model, wire
 from tern.frames import FrameError

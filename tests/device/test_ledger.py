@@ -9,9 +9,9 @@ import ledger_vectors
 import scratch
 import small_board
 import vectors
+from checks import raises, taken_by
 from failing_disk import Disk, PowerCut, steps_of
-from memory import taken_by
-from raising import raises
+from scratch import read, write
 from small_board import EPSILON, ask, error_of, provision, round_frame
 
 from tern import ledger, storage, wire
@@ -26,16 +26,6 @@ NEEDS = {
     "test_full_or_read_only_disk_at_every_step": "endurance",
     "test_power_cut_at_every_write_of_littlefs": "endurance",
 }
-
-
-def write(path, data):
-    with open(path, "wb") as file:
-        file.write(data)
-
-
-def read(path):
-    with open(path, "rb") as file:
-        return file.read()
 
 
 def test_ledger_vectors():

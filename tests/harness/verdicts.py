@@ -9,6 +9,7 @@ import struct
 import sys
 from array import array
 
+from scratch import write
 from streams import Keyed
 
 from tern import card, frames, host_frames, ledger, sampler, storage, wire
@@ -125,11 +126,6 @@ def provision(directory, ahead=1):
     for device in devices:
         ledger.create(directory + "/" + storage.ledger_name(device), BUDGET)
     return FixedBoard(directory)
-
-
-def write(path, data):
-    with open(path, "wb") as file:
-        file.write(data)
 
 
 def talk(board, data):

@@ -16,11 +16,7 @@ from ternhost.run.status import Watcher
 from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
 
-
-@pytest.fixture(autouse=True)
-def place(tmp_path, monkeypatch):
-    """Runs are kept below the working directory."""
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_the_command_on_emulated_boards(tmp_path, micropython):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from seen import reports_of
+from sample_store import reports_of
 
 from tern import wire
 from ternhost.count.questions import Question, round_body
