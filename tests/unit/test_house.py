@@ -352,7 +352,7 @@ def test_a_way_of_reaching_devices_can_be_taken_away(pytestconfig):
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-@pytest.mark.parametrize("package", ["ternhost", "terntools"])
+@pytest.mark.parametrize("package", SOURCES)
 def test_no_file_is_long_without_a_reason(package):
     long = {
         name: count
