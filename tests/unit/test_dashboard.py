@@ -29,8 +29,8 @@ from ternhost.store.snapshot import LABEL, OpenRound, RunView, Snapshot, TallyVi
 from ternhost.store.store import Store
 from ternhost.watch import curves, words
 from ternhost.watch.page import charts, elements, fleet, learning, live_store, privacy, rounds, server
-from ternhost.watch.picture import picture
-from ternhost.watch.terminal import Drawn
+from ternhost.watch.summary import summary_of
+from ternhost.watch.terminal_view import Drawn
 
 CLASS = {"mechanism": "pm", "k": 1, "levels": 3, "card": "", "card_hash": "ab"}
 REFERENCES = {
@@ -274,7 +274,7 @@ def test_every_run_says_when_it_begins_what_it_is_compared_with_in_the_end(
         assert max(own["epsilon_run"] for own in before["classes"]) == result["epsilon_per_client"]
     for own in before["classes"]:
         json.dumps(charts.card(bytes.fromhex(own["card"])))
-    json.dumps(picture(now).as_json())
+    json.dumps(summary_of(now).as_json())
     elements.first(now)
     assert sum(now.paid.values()) == now.run.reports, "what each report cost is written down"
     costs = [own["epsilon_per_report"] for own in before["classes"]]
@@ -350,7 +350,7 @@ def test_the_page_and_the_terminal_say_the_same_of_a_run_that_goes_on_for_longer
     run = replace(RUN, schedule={"rounds": 40, "interval": 0.0})
     shown = Snapshot("s", read=now, run=run, history=tuple(HISTORY), boards=tuple(seen))
     console = Console(file=io.StringIO(), width=120)
-    console.print(Drawn(picture(shown)))
+    console.print(Drawn(summary_of(shown)))
     terminal = console.file.getvalue()
     assert "10 of 40, 1,000 reports" in terminal
     assert ("rounds ended", "10", "of 40") in words.tiles(shown)
@@ -368,7 +368,7 @@ def test_a_run_that_should_have_written_by_now_is_not_shown_as_going_on():
     assert words.old(dead).startswith("nothing written for 7.5 min")
     assert words.status(dead) == "running when last written"
     assert "boards online when last written" in dict(own[:2] for own in words.tiles(dead))
-    assert picture(dead).note == words.old(dead)
+    assert summary_of(dead).note == words.old(dead)
     for fine in (
         replace(dead, open=(replace(opened, deadline=600.0),)),
         replace(dead, open=(replace(opened, deadline=None),)),

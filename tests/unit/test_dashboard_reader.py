@@ -21,7 +21,7 @@ from ternhost.store.reader import Reader
 from ternhost.store.runs import FINISHED, RUNNING, StoredRun
 from ternhost.store.store import Store
 from ternhost.watch import curves, places
-from ternhost.watch.picture import picture
+from ternhost.watch.summary import summary_of
 
 DEVICES = 40
 KEYS = {device: bytes([device]) * 32 for device in range(1, DEVICES + 1)}
@@ -69,10 +69,10 @@ def test_a_round_waits_for_the_gateways_that_were_asked_and_have_not_answered(st
     store.save_questions(1, dict.fromkeys(("answered", "gone", "stopped"), b"?"))
     store.save_answer(1, "answered", 1, b"!")
     with Reader(store.path) as reader:
-        shown = picture(reader.snapshot())
+        shown = summary_of(reader.snapshot())
         assert (shown.waiting, shown.offline) == (("gone", "stopped"), ("gone",))
         store.end_round(1, "complete")
-        shown = picture(reader.snapshot())
+        shown = summary_of(reader.snapshot())
         assert (shown.waiting, shown.offline) == ((), ("gone",))
 
 
@@ -107,7 +107,7 @@ def test_a_snapshot_says_what_the_store_holds(store):
     ]
     (tally,) = found.tallies
     assert (tally.card, tally.symbols) == (CARD.data.hex(), (4,) * CARD.symbols)
-    json.dumps(picture(found).as_json())
+    json.dumps(summary_of(found).as_json())
 
 
 def test_what_reports_cost_is_of_the_question_of_their_cohort(store):

@@ -16,7 +16,7 @@ from ternhost.errors import StorageError
 from ternhost.store.boards import BoardRow
 from ternhost.store.reader import Reader
 from ternhost.store.snapshot import RunView, Snapshot
-from ternhost.watch import places
+from ternhost.watch import stores
 from ternhost.watch.curves import Point
 from ternhost.watch.fleet_view import budget, failed, generator
 
@@ -162,7 +162,7 @@ class Others:
     def runs(self) -> dict[str, tuple[Path, RunView]]:
         """All runs by name, the newest first. May take a while."""
         runs: list[tuple[Path, RunView]] = []
-        for path in places.beside(self._store):
+        for path in stores.beside(self._store):
             runs += [(path, run) for run in self._snapshot(path, None).runs]
         by_name: dict[str, tuple[Path, RunView]] = {}
         for path, run in sorted(runs, key=lambda entry: -entry[1].began):
