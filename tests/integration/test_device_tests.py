@@ -40,7 +40,7 @@ def test_a_flash_is_deployed_to_once_and_again_where_the_library_is_another(tmp_
     firmware = prepared_flash._firmware("rv32")
     monkeypatch.setenv("TERN_CACHE", str(tmp_path))
     monkeypatch.setattr(prepared_flash, "_firmware", lambda name: firmware)
-    monkeypatch.setattr("terntools.emulators.qemu.Machine.firmware", lambda machine: firmware)
+    monkeypatch.setattr("terntools.emulators.qemu.MachineType.firmware", lambda machine: firmware)
     first = prepared_flash.deployed("rv32")
     made = first.flash.stat().st_mtime_ns
     assert prepared_flash.deployed("rv32") == first

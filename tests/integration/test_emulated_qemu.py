@@ -377,7 +377,7 @@ def test_its_figures_are_those_of_the_file(name):
 
 
 def test_what_counts_no_instructions_says_so():
-    with pytest.raises(UsageError, match="counts no instructions"), subjects.device("m33-emulated:1"):
+    with pytest.raises(UsageError, match="counts no instructions"), subjects.subject("m33-emulated:1"):
         pass
 
 

@@ -128,7 +128,7 @@ def boards(count):
 
 
 def test_boards_are_searched_sorted_and_given_a_page_at_a_time():
-    made = live_store.Table()
+    made = live_store.BoardTable()
     made.take(boards(100))
     assert made.page(0, 10)[0] == 100
     assert [row["name"] for row in made.page(10, 12)[1]] == ["b011", "b012"]
@@ -141,7 +141,7 @@ def test_boards_are_searched_sorted_and_given_a_page_at_a_time():
 
 
 def test_what_a_board_did_not_say_comes_last_however_it_is_sorted():
-    made = live_store.Table()
+    made = live_store.BoardTable()
     made.take(
         (BoardRow("silent", 1, 1, True, 1.0), *(BoardRow("b", i, 1, True, 1.0, {"heap": i}) for i in (2, 3)))
     )
@@ -150,7 +150,7 @@ def test_what_a_board_did_not_say_comes_last_however_it_is_sorted():
 
 
 def test_boards_that_stay_as_they_are_are_no_change():
-    made = live_store.Table()
+    made = live_store.BoardTable()
     first = boards(10)
     made.take(first)
     assert made.changes == 1

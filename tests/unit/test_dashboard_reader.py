@@ -20,7 +20,7 @@ from ternhost.store.boards import BoardRow
 from ternhost.store.reader import Reader
 from ternhost.store.runs import FINISHED, RUNNING, StoredRun
 from ternhost.store.store import Store
-from ternhost.watch import curves, places
+from ternhost.watch import curves, stores
 from ternhost.watch.summary import summary_of
 
 DEVICES = 40
@@ -392,19 +392,19 @@ def test_a_store_is_found_by_its_file_directory_run_and_newest_run(store, tmp_pa
             json.dumps({"name": "first", "store": "store.sqlite", "store_was": "/nowhere"})
         )
         os.utime(directory / "run.json", (when, when))
-    assert places.chosen(store.path) == (store.path, None)
-    assert places.chosen(tmp_path) == (store.path, None)
+    assert stores.chosen(store.path) == (store.path, None)
+    assert stores.chosen(tmp_path) == (store.path, None)
     for text in (runs / "one", "one"):
-        assert places.chosen(text, runs) == (runs / "one" / "store.sqlite", "first")
-    assert places.chosen(None, runs)[0] == runs / "two" / "store.sqlite"
-    assert places.chosen(runs)[0] == runs / "two" / "store.sqlite"
-    found = places.beside(runs / "one" / "store.sqlite")
+        assert stores.chosen(text, runs) == (runs / "one" / "store.sqlite", "first")
+    assert stores.chosen(None, runs)[0] == runs / "two" / "store.sqlite"
+    assert stores.chosen(runs)[0] == runs / "two" / "store.sqlite"
+    found = stores.beside(runs / "one" / "store.sqlite")
     assert [path.parent.name for path in found] == ["one", "two"]
     (runs / "two" / "store.sqlite").unlink()
     with pytest.raises(StorageError, match="is not at"):
-        places.chosen("two", runs)
+        stores.chosen("two", runs)
     for nothing in ("three", tmp_path / "nowhere"):
         with pytest.raises(UsageError, match="no run or store"):
-            places.chosen(nothing, runs)
+            stores.chosen(nothing, runs)
     with pytest.raises(UsageError, match="no run in"):
-        places.chosen(None, tmp_path / "nowhere")
+        stores.chosen(None, tmp_path / "nowhere")

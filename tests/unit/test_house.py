@@ -53,7 +53,7 @@ MOST_LINES = {
     "ternhost/vectorised": 644,
     "ternhost/watch": 2903,
     "terntools/": 37,
-    "terntools/bench": 2070,
+    "terntools/bench": 2069,
     "terntools/boards": 5595,
     "terntools/emulators": 2210,
     "terntools/testing": 1220,

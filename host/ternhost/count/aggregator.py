@@ -73,7 +73,7 @@ class _Taken:
     cells: Integers
 
 
-class Store(Protocol):
+class ReportStore(Protocol):
     """The methods of a store (`ternhost.store.store`) that an aggregator uses: each raises StorageError."""
 
     def keys(self) -> Mapping[int, bytes]: ...
@@ -88,7 +88,7 @@ class Store(Protocol):
 class Aggregator:
     """Rounds in flight over a store. Not thread-safe: one driver calls it."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ReportStore) -> None:
         self.statistics = Statistics()
         self._store = store
         self._keyring = Keyring(store.keys())
@@ -321,7 +321,7 @@ class Aggregator:
 
     def tick(self, now: float) -> list[RoundResult]:
         """Close the rounds that have ended by now and return their results. In the store they stay open until
-        `Store.end_run_round`, so that a host that dies first resumes them."""
+        `ReportStore.end_run_round`, so that a host that dies first resumes them."""
         ended = [(round_, how) for round_ in self._rounds.values() if (how := round_.ended(now))]
         for round_, _ in ended:
             del self._rounds[round_.number]

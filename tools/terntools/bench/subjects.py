@@ -33,7 +33,7 @@ _SEED = 1
 _BENCH_TIMEOUT = 120.0
 
 
-class Device(ABC):
+class Subject(ABC):
     """Something that runs the program."""
 
     name: str
@@ -58,7 +58,7 @@ class Device(ABC):
         return False
 
 
-class BoardDevice(Device):
+class BoardSubject(Subject):
     """A board, through its REPL: real, or the emulated Pico."""
 
     has_port = True
@@ -110,7 +110,7 @@ class BoardDevice(Device):
         return True
 
 
-class CountingDevice(BoardDevice):
+class CountingSubject(BoardSubject):
     """A machine of QEMU whose clock counts an instruction as a nanosecond. Its port would have it wait for this one."""
 
     has_port = False
@@ -118,7 +118,7 @@ class CountingDevice(BoardDevice):
     _clock = "ticks_cpu"
 
 
-class UnixDevice(Device):
+class UnixSubject(Subject):
     """The 32-bit MicroPython of the emulated device; the times are those of this machine. No port."""
 
     has_port = False
@@ -162,7 +162,7 @@ class UnixDevice(Device):
 
 
 @contextmanager
-def device(spec: str, marker: int | None = None) -> Iterator[Device]:
+def subject(spec: str, marker: int | None = None) -> Iterator[Subject]:
     """The device of a fleet of one, such as `pico-emulated:1`. Raises UsageError and DeviceError."""
     named = fleet.parse(spec)
     if named.count != 1 or named.simulated:
@@ -173,24 +173,24 @@ def device(spec: str, marker: int | None = None) -> Iterator[Device]:
         elif isinstance(named, OnPorts):
             repl = stack.enter_context(Repl(named.ports[0]))
             stack.callback(_start_again, repl)
-            yield BoardDevice(repl, marker=marker)
+            yield BoardSubject(repl, marker=marker)
         else:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tern-latency-"))
-            yield UnixDevice(Path(folder))
+            yield UnixSubject(Path(folder))
 
 
 @contextmanager
-def _on_firmware(named: OnFirmware) -> Iterator[Device]:
+def _on_firmware(named: OnFirmware) -> Iterator[Subject]:
     if named.firmware not in qemu.MACHINES:
         with boot_pico(seed=_SEED, skip_idle=True) as pico, Repl(pico.url) as repl:
-            yield BoardDevice(repl)
+            yield BoardSubject(repl)
         return
     if not qemu.MACHINES[named.firmware].counts:
         raise UsageError(
             f"the clock of {named.text} counts no instructions", hint="take --fleet rv32-emulated:1"
         )
     with qemu.boot(named.firmware, seed=_SEED, count_instructions=True) as machine, Repl(machine.url) as repl:
-        yield CountingDevice(repl)
+        yield CountingSubject(repl)
 
 
 def _start_again(repl: Repl) -> None:

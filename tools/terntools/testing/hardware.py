@@ -35,7 +35,7 @@ _OFF_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class Board:
+class MappedBoard:
     id: str
     platform: str
     serial: str | None
@@ -83,7 +83,7 @@ class Board:
             )
 
 
-def read_map(path: str | Path) -> list[Board]:
+def read_map(path: str | Path) -> list[MappedBoard]:
     """The connected boards of a map. Raises UsageError."""
     extras.require("yaml")
     import yaml
@@ -104,7 +104,7 @@ def read_map(path: str | Path) -> list[Board]:
     return boards
 
 
-def _board(entry: dict[str, Any], path: str | Path) -> Board:
+def _board(entry: dict[str, Any], path: str | Path) -> MappedBoard:
     name = entry.get("id") or entry.get("serial") or "?"
     if unknown := sorted(set(entry) - _KEYS):
         raise UsageError(
@@ -121,7 +121,7 @@ def _board(entry: dict[str, Any], path: str | Path) -> Board:
         raise UsageError(
             f"{path}, board {name}: power needs hub and port", hint="such as power: {hub: 1-1, port: 2}"
         )
-    return Board(
+    return MappedBoard(
         str(entry["id"]), platform, serial, int(entry.get("baud", BAUD)), tuple(entry.get("fixtures") or ()),
         str(entry.get("notes", "")), power, entry.get("power_script"),
     )  # fmt: skip

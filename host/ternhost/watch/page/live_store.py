@@ -56,7 +56,7 @@ _SEARCHED = ("name", "online", "release", "entropy", "error", "text")
 COLUMNS = frozenset(row(BoardRow("", 0, 0, False, 0.0)))
 
 
-class Table:
+class BoardTable:
     """The rows of the current boards; only changed boards get new rows."""
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class LiveStore:
         self._reader = reader
         self._looking = asyncio.Lock()
         self._looked = 0.0
-        self.table = Table()
+        self.table = BoardTable()
         self.arrivals: deque[Point] = deque(maxlen=_MOST_ARRIVALS)
         self._round: int | None = None
         self._first = 0.0

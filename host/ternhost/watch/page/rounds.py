@@ -24,7 +24,7 @@ _NO_GATEWAY = (
 )
 
 
-class Rounds(Section):
+class RoundsSection(Section):
     """The round under way, live."""
 
     def build(self) -> None:
