@@ -221,7 +221,7 @@ def test_ports(tmp_path, capsys, monkeypatch):
         assert first.getsockname()[0] == "127.0.0.1"
         for words, message in (
             (["store.sqlite", "--port", "70000"], "--port must be 0"),
-            (["store.sqlite", "--port", str(port)], f"port {port} cannot be had"),
+            (["store.sqlite", "--port", str(port)], f"cannot open port {port}"),
             (["none"], "there is no run or store"),
         ):
             assert main(["dashboard", str(tmp_path / words[0]), *words[1:]]) == USAGE

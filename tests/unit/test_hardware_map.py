@@ -41,7 +41,7 @@ def test_a_map_in_the_shape_of_twister(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("id: x", "no hardware map"),
+        ("id: x", "not a hardware map"),
         ("- [", "cannot read"),
         ("- {connected: false, id: x, platform: pico, serial: /dev/x}", "no connected board"),
         ("- {connected: true, id: x, platform: pico, serial: /dev/x, colour: red}", "no 'colour'"),

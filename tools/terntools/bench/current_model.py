@@ -73,7 +73,7 @@ def load(chip: str | None) -> ChipCurrents:
     """The model of a chip, such as "rp2040". Raises UsageError."""
     if chip not in chips():
         raise UsageError(
-            f"there are no currents of {chip or 'this'}", hint=f"there are those of {', '.join(chips())}"
+            f"no currents are known for {chip or 'this'}", hint=f"there are currents for {', '.join(chips())}"
         )
     of = chips()[chip]
     figures = [field.name for field in fields(LinkCurrent)]

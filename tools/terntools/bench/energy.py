@@ -37,7 +37,7 @@ class Trace:
         n = len(self.seconds)
         if not n or not len(self.amperes) == len(self.volts) == len(self.marker) == n:
             raise UsageError(
-                "a trace without samples", hint="is the meter connected, and the board switched on?"
+                "the trace has no samples", hint="is the meter connected, and the board switched on?"
             )
         if np.any(np.diff(self.seconds) <= 0) or not np.all(np.isfinite(self.amperes)):
             raise UsageError("the times of a trace must increase, and its currents must be numbers")

@@ -87,7 +87,7 @@ for name in modules.split():
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A MicroPython of this machine, and the reasons why it is no emulated device (`faults`)."""
+    """A MicroPython of this machine, and the reasons why it cannot be an emulated device (`faults`)."""
 
     path: Path
     origin: str
@@ -135,7 +135,7 @@ def find_micropython() -> Path:
             return interpreter.path
         if interpreter.origin == "TERN_MICROPYTHON":
             raise UsageError(
-                f"TERN_MICROPYTHON={interpreter.path} will not do: {'; '.join(interpreter.faults)}",
+                f"TERN_MICROPYTHON={interpreter.path} cannot be used: {'; '.join(interpreter.faults)}",
                 hint="unset it, or name a 32-bit MicroPython with single-precision floats",
             )
     unfit = "".join(f"; {one.path}: {', '.join(one.faults)}" for one in interpreters)

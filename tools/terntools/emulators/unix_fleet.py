@@ -83,7 +83,7 @@ class EmulatedBoard:
             lock = os.open(self.directory / _LOCK_NAME, os.O_CREAT | os.O_RDWR, 0o600)
         except OSError as error:
             raise StorageError(
-                f"{self.directory}: {error.strerror}", hint="the files of this board are not there"
+                f"{self.directory}: {error.strerror}", hint="check that the folder of this board is there"
             ) from error
         if lock_within(lock, _LOCK_TIMEOUT):
             return lock

@@ -95,7 +95,7 @@ def read_map(path: str | Path) -> list[MappedBoard]:
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"cannot read {path}: {error}") from error
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise UsageError(f"{path} is no hardware map", hint="a list of boards; see firmware/BOARDS.md")
+        raise UsageError(f"{path} is not a hardware map", hint="see firmware/BOARDS.md for its format")
     boards = [_board(entry, path) for entry in entries if entry.get("connected")]
     if len({board.id for board in boards}) < len(boards):
         raise UsageError(f"{path} has two boards of one id")

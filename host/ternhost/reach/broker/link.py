@@ -130,7 +130,7 @@ class MqttLink:
         try:
             context = ssl.create_default_context(cafile=authority) if authority else False
         except (OSError, ssl.SSLError) as error:
-            raise UsageError(f"{authority} is no certificate: {error}") from error
+            raise UsageError(f"{authority} is not a certificate: {error}") from error
         end = None if patience is None else time.monotonic() + patience
         warned = False
         self._closing.clear()
