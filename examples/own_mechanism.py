@@ -9,8 +9,9 @@ import math
 
 import ternhost
 from tern.card import T
+from ternhost.options import Option
 from ternhost.privacy.base import Design, check_levels, checked, exp_bound, table
-from ternhost.privacy.mechanisms import REGISTRY, Mechanism, Option
+from ternhost.privacy.mechanisms import REGISTRY, Mechanism
 
 
 def design(epsilon: int, levels: int | None = None, quiet: float = 0.5) -> Design:

@@ -114,7 +114,7 @@ if args.json:
 else:
     print(
         f"{found['reports']} reports in {found['rounds']} rounds and {found['seconds']:.0f} s; "
-        f"epsilon {args.epsilon} each, {found['epsilon_per_board']} of a board\n"
+        f"epsilon {args.epsilon} each, {found['epsilon_per_board']} per board\n"
         f"accuracy on the boards, live  {found['live']:.3f}   of {judged} windows, {each[0]:.2f} to {each[-1]:.2f}\n"
         f"at the host, the same windows {found['the_same_windows']:.3f}\n"
         f"at the host, another day      {found['host']:.3f}\n"

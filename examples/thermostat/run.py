@@ -65,7 +65,7 @@ if args.json:
     print(json.dumps(found))
 else:
     print(
-        f"{found['reports']} reports in {found['rounds']} rounds; epsilon {found['epsilon_per_board']} of a board\n"
+        f"{found['reports']} reports in {found['rounds']} rounds; epsilon {found['epsilon_per_board']} per board\n"
         f"ten minutes ahead the boards are off by {found['off']:.1f} hundredths of a degree, "
         f"and by {found['off_as_now']:.1f} with no change"
     )

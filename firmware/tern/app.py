@@ -160,7 +160,7 @@ class App:
                 await sleep_ms(1000)
 
     def once(self, timeout_ms: int = 20000) -> bool:
-        """Connect, answer rounds, take the model, disconnect, all within about `timeout_ms`; Wi-Fi is off then.
+        """Connect, answer rounds, take the model, disconnect, all within about `timeout_ms`; then Wi-Fi is off.
 
         Return whether a report was acknowledged; if not, `error` says why. Raises nothing: a board must go to sleep.
         """

@@ -149,7 +149,7 @@ class Window:
     def features(self, out: "array[int]", start: int = 0) -> None:
         """Write the features and the constant, Q1.14, into out[start:] (array('h')), and move on by a hop.
 
-        Raises ValueError where no window is full, IndexError where out is too short.
+        Raises ValueError if no window is full, IndexError if out is too short.
         """
         if not self.full():
             raise ValueError("no window is full")

@@ -45,8 +45,8 @@ def decode_model(frame: "Buffer", key: bytes) -> "tuple[int, int, int, int, int,
 class Model:
     """The device's model: that of the last MODEL; before the first one, the parameters of the last ROUND.
 
-    kind: LINEAR, LOGISTIC, SVM or SOFTMAX of wire.py; round: that it was made after; d: features of a row, the constant
-    included. A prediction allocates nothing after the first call.
+    kind: LINEAR, LOGISTIC, SVM or SOFTMAX of wire.py; round: the one after which it was made; d: features of a row, the
+    constant included. A prediction allocates nothing after the first call.
     """
 
     def __init__(self, every: int = 8) -> None:
@@ -62,7 +62,7 @@ class Model:
         self._sums = array("i", (0, 0))
 
     def open(self, directory: str) -> None:
-        """Take what `directory` keeps of an earlier start, and keep there what comes. Call it once, first."""
+        """Load the model of an earlier start from `directory`, and store new ones there. Call it once, first."""
         self._directory = directory
         try:
             self.forget_round()
@@ -105,7 +105,7 @@ class Model:
             self._put(fields, request.parameters, due)
 
     def score(self, row: "array[int]", label: int = 0) -> int:
-        """Return w.x of a row (array('h')) in 2**-14 units; of softmax that of class `label`. Raises RuntimeError."""
+        """Return w.x of a row (array('h')) in 2**-14 units; for softmax, that of class `label`. Raises RuntimeError."""
         d = self.d
         if len(row) < d or not 0 <= label < self.classes:
             raise RuntimeError("no model for this row")
@@ -117,7 +117,7 @@ class Model:
     def probability(self, row: "array[int]", label: int = 1) -> int:
         """Return the probability, Q1.14, of a label: 1 or -1 for a logistic model, a class for softmax.
 
-        Raises as score(); ValueError for a model that has none; ImportError where softmax lacks tern.inference.
+        Raises as score(); ValueError for a model that has none; ImportError if softmax lacks tern.inference.
         """
         kind = self.kind
         z = self.score(row, label if kind == wire.SOFTMAX else 0)

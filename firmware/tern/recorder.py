@@ -27,13 +27,13 @@ _PATH = const(2)
 class Recorder:
     """The newest `capacity` records of `d` features (int16 Q1.14, the constant one included) and a label. RAM: 4 KiB.
 
-    append() writes `hold` records at once: a power cut can lose so many. Where the flash is full, the oldest go early.
-    least: with fewer records, a client answers as from one of zeros; flushes: writes since the program began; lost:
-    records since then that went early or that the flash did not take.
+    append() writes `hold` records at once; a power cut loses those in RAM. If the flash is full, the oldest go early.
+    least: with fewer records, a client answers as if it held one of zeros. flushes: writes since the program began.
+    lost: records since then that went early, or that the flash did not take.
     """
 
     def __init__(self, d: int, capacity: int = 256, hold: int = 8, least: "int | None" = None) -> None:
-        """No input or output yet. least: `hold` where it is None. Raises ValueError."""
+        """Do no input or output yet. least: None for `hold`. Raises ValueError."""
         self.least = least = hold if least is None else least
         most = (SEGMENT_MOST - RECORDS_BYTES) // (2 * abs(d) + 2)
         if (
@@ -64,7 +64,7 @@ class Recorder:
         self._rows = self._held = 0  # records in _image that are in flash, and that are not yet
 
     def open(self, directory: str) -> None:
-        """Find what is there. Raises StorageError, and OSError."""
+        """Find the records in `directory`. Raises StorageError, and OSError."""
         self._forget()
         self._folder = folder = directory + "/" + SAMPLES
         segments = []
@@ -118,7 +118,7 @@ class Recorder:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is held in RAM. Where the flash takes nothing, `lost` tells. Raises StorageError before open()."""
+        """Write the records in RAM; `lost` counts those that do not fit. Raises StorageError before open()."""
         n = self._held
         self._held = 0
         while n:
@@ -171,7 +171,7 @@ class Recorder:
     def read(self, index: int, row: "array[int]") -> None:
         """Read record `index`, 0 .. count - 1, the oldest first, into the array('h') `row` of d + 1.
 
-        If the ring has moved on, it is another record; below `least` records, zeros. Raises StorageError and OSError.
+        Below `least` records it is zeros; it is a later one if the oldest have gone. Raises StorageError and OSError.
         """
         count = self.count
         if count < self.least:

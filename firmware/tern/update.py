@@ -35,7 +35,7 @@ _NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./"
 
 
 class Update:
-    """A board's packages. state, number: of the last whole one; restart: whether to reset the board now."""
+    """A board's packages. state, number: those of the last complete one; restart: whether to reset the board now."""
 
     def __init__(self, board: "Base") -> None:
         self._directory = board.directory + "/"
@@ -90,7 +90,7 @@ class Update:
         return frames.seal(answer_key, reply, frames.end_of(wire.UPDATED_FIELDS))
 
     def confirm(self) -> None:
-        """What runs has reached its host: it has proven itself, if it was on trial. Raises LedgerError: call again."""
+        """Confirm a package on trial: it has reached its host. After a LedgerError, call again."""
         if self.state == wire.TRIAL:
             self._keep(1 - self._proven, wire.CONFIRMED, self.number)
 

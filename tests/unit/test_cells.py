@@ -155,7 +155,7 @@ def test_an_interrupted_experiment_goes_on_and_leaves_no_process(tmp_path: Path)
 
     code, told = interrupted(signal.SIGINT, 3)
     assert code == 130
-    assert f"--output {path.parent} continues" in told
+    assert f"--output {path.parent} to resume" in told
     assert "Traceback" not in told
     first = path.read_bytes()
     first = first[: first.rindex(b"\n") + 1]

@@ -11,14 +11,10 @@ import pytest
 from ternhost.cli import build_parser
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted(
-    path
-    for pattern in ("*.md", "docs/**/*.md", "examples/*.md", "firmware/*.md", "shared_specs/**/*.md")
-    for path in ROOT.glob(pattern)
-)
-COMMANDS = [path for path in PAGES if path.name != "CHANGELOG.md"]
+FOLDERS = ("docs", "examples", "firmware", "host", "shared_specs", "tests", "tools")
+PAGES = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))])
 # Options of other programs that the pages name.
-OTHERS = {"--no-deps", "--target", "--exhaustive"}
+OTHERS = {"--no-deps", "--target", "--exhaustive", "--check", "--random"}
 
 
 def name(path):
@@ -41,7 +37,7 @@ def anchors(path):
 
 def commands(text):
     """The `tern ...` commands of a page's shell blocks, as lists of words."""
-    for code in blocks(text, "sh", ""):
+    for code in blocks(text, "sh"):
         for line in code.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             if words and words[0] == "tern":
@@ -79,25 +75,34 @@ def test_what_the_api_s_page_names_is_there():
     assert [path for path in named if pydoc.locate(path) is None] == []
 
 
+@pytest.mark.parametrize("house", ["host/ternhost", "tools/terntools", "tests"])
+def test_contributing_names_every_folder(house):
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Layout")[2].partition("**The path")[0]
+    folders = [path.name for path in (ROOT / house).iterdir() if path.is_dir() and path.name[0] not in "._"]
+    assert [name for name in folders if not re.search(rf"[`/]{name}`", table)] == []
+
+
 @pytest.fixture(scope="module")
 def parser():
     return build_parser()
 
 
-@pytest.mark.parametrize("path", COMMANDS, ids=name)
+@pytest.mark.parametrize("path", PAGES, ids=name)
 def test_commands_are_understood(path, parser):
-    for words in commands(path.read_text()):
+    text = path.read_text()
+    assert blocks(text, "") == []  # a block names its language: only commands of shell blocks are tried
+    for words in commands(text):
         if not {"--help", "--version"} & {*words}:
             assert parser.parse_args(words).func, words
 
 
 def test_there_are_commands_to_understand():
-    found = [words[0] for path in COMMANDS for words in commands(path.read_text())]
+    found = [words[0] for path in PAGES for words in commands(path.read_text())]
     assert len(found) > 50
     assert {"train", "collect", "infer", "serve", "broker", "up", "monitor", "card", "runs"} <= {*found}
 
 
-@pytest.mark.parametrize("path", COMMANDS, ids=name)
+@pytest.mark.parametrize("path", PAGES, ids=name)
 def test_options_that_are_named_exist(path, parser):
     named = {
         option
@@ -113,3 +118,10 @@ def test_lines_of_prose_are_not_long(path):
     for line in text.splitlines():
         if not line.startswith(("|", "![", "#")):
             assert len(line) <= 120, line
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_no_line_within_a_paragraph_begins_a_list(path):
+    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    assert re.findall(r"^ *[+*] .*", text, re.MULTILINE) == []
+    assert re.findall(r"^(?![-|# ]|\d+\.).+\n(?:-|1\.) .*", text, re.MULTILINE) == []

@@ -1,4 +1,4 @@
-"""A trained model as devices have it, on the host: what it predicts there is, bit for bit, what tern.model predicts."""
+"""A trained model on the host, as devices have it: its predictions equal those of tern.model bit for bit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ternhost.store import kept_model
 from ternhost.store.store import Store
 
 _WORDS = {wire.LINEAR: "linear", wire.LOGISTIC: "logistic", wire.SVM: "svm", wire.SOFTMAX: "softmax"}
-_NO_EPOCH = 2  # of a model.bin: a MODEL of any round takes its place
+_NO_EPOCH = 2  # of a model.bin: a MODEL of any round replaces it
 
 Integers = npt.NDArray[np.int64]
 
@@ -35,7 +35,7 @@ class DeviceModel:
     """A model of a MODEL frame (wire.md): `model` 1, 2, 3 (linear, logistic, SVM) or 4 (softmax), classes x d mantissas
     of `2**exponent`, made after round `number`.
 
-    Rows of features, n x d, are in Q1.14 if they are integers; other numbers are rounded to it and cut to [-1, 1]."""
+    Rows of features, n x d, are in Q1.14 if they are integers; others are clipped to [-1, 1] and rounded to it."""
 
     model: int
     mantissas: npt.NDArray[np.int16]
@@ -46,13 +46,13 @@ class DeviceModel:
 
     @classmethod
     def of(cls, averaged: Averaged, number: int = 1, **names: Sequence[str]) -> Self:
-        """From the model of a learner."""
+        """Take the model of a learner."""
         mantissas = np.array(averaged.parameters, np.int16).reshape(averaged.classes, -1)
         return cls(averaged.model, mantissas, averaged.exponent, number, **names)
 
     @classmethod
     def of_frame(cls, frame: bytes, key: bytes = b"") -> Self:
-        """From a MODEL under `key`; under the empty key, from the model.bin of a board. Raises UsageError."""
+        """Decode a MODEL under `key`, or with the empty key the model.bin of a board. Raises UsageError."""
         try:
             _, number, model, exponent, classes, parameters = decode_model(frame, key)
         except frames.FrameError as error:
@@ -61,7 +61,7 @@ class DeviceModel:
 
     @classmethod
     def of_result(cls, result: Mapping[str, Any]) -> Self:
-        """From the result of a run that has learned a model. Raises UsageError for another."""
+        """Take the model of a result. Raises UsageError if the run learned none."""
         if "weights" not in result:
             raise UsageError(f"a run of {result['algorithm']} learns no model", hint="'tern train' does")
         parameters = quantise(result["weights"])  # which are those of mantissas: it finds the same again
@@ -108,12 +108,12 @@ class DeviceModel:
 
     @property
     def d(self) -> int:
-        """Features, the constant one included."""
+        """The number of features, the constant one included."""
         return int(self.mantissas.shape[1])
 
     @property
     def weights(self) -> npt.NDArray[np.float64]:
-        """As numbers, classes x d."""
+        """The weights as numbers, classes x d."""
         return np.asarray(self.mantissas, np.float64) * 2.0**self.exponent
 
     def score(self, rows: npt.ArrayLike) -> Integers:
@@ -154,16 +154,16 @@ class DeviceModel:
     # For a board, and for people
 
     def file(self) -> bytes:
-        """A board's model.bin (storage.md). There the next MODEL takes its place, whatever its round."""
+        """A board's model.bin (storage.md). There the next MODEL replaces it, whatever its round."""
         return self.frame(b"", _NO_EPOCH)
 
     def frame(self, key: bytes, device: int = wire.FLEET) -> bytes:
-        """The MODEL under a key of that device, or of the fleet."""
+        """Encode a MODEL under the key of that device, or of the fleet."""
         averaged = Averaged(self.model, self.mantissas.ravel().tolist(), self.exponent, self.classes)
         return averaged.frame(self.number, key, device)
 
     def summary(self) -> dict[str, Any]:
-        """For JSON."""
+        """The model as a dict for JSON."""
         return {
             "model": _WORDS[self.model],
             "round": self.number,
