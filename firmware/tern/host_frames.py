@@ -1,4 +1,4 @@
-"""The host's half of frames.py: requests, HELLO and ERROR. A board has it only for benches and tests."""
+"""The host's half of frames.py, without reports. A board has it only for benches and tests."""
 
 import struct
 
