@@ -8,7 +8,7 @@ import random
 import resource
 import struct
 
-from bench.memory import resident
+from bench import resident
 from spec import answers
 
 from harness.host_targets import reports_in

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import rig
-from harness import stores
+from harness import kept
 
 from tern.storage import FLEET
 from ternhost.errors import InterruptedByUser, RefusedError, UsageError
@@ -24,10 +24,7 @@ LOCAL = {
 }  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def place(tmp_path, monkeypatch):
-    """Runs are kept below the working directory."""
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_devices_train_and_pay_for_every_round_that_they_take_part_in(tmp_path, micropython):
@@ -184,7 +181,7 @@ def test_the_rounds_of_a_store_are_one_runs_at_a_time(tmp_path, micropython):
             run.run()
         assert rig.finish(reports=20, fleet=port, store=path, anew=True)["reports"] == 20
     with Store(path) as store:
-        assert [(number, ended) for number, ended, _ in stores.ended_rounds(store)] == [
+        assert [(number, ended) for number, ended, _ in kept.ended_rounds(store)] == [
             (1, "complete"), (2, "abandoned"), (3, "complete"),
         ]  # fmt: skip
 

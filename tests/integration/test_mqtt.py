@@ -13,6 +13,7 @@ import warm
 from harness.arena import CARD, Arena, D, K
 from harness.proxy import Faults
 from harness.raw_client import RawClient, board_client, wait_for
+from report_frames import one_by_one
 from spec.answers import error, question
 
 from tern import frames, host_frames, ledger, storage, wire
@@ -52,9 +53,7 @@ def answers(host, seconds=0.7, count=None):
     while count is None or len(found) < count:
         messages = host.messages(seconds, None if count is None else 1)
         for topic, payload in messages:
-            frame = payload[2:]
-            rows = host_frames.reports_of(frame) if frame[:1] == bytes((wire.REPORTS,)) else [frame]
-            found += [(topic, row) for row in rows]
+            found += [(topic, frame) for frame in one_by_one([payload[2:]])]
         if count is None or not messages:
             break
     return found

@@ -52,7 +52,7 @@ def test_keys(tmp_path):
         9: True,
     }
     assert "device 1 has no key" in tern("device", "revoke", 1, "--store", store, code=2)
-    assert "'x' is no device" in tern("device", "add", "x", "--store", store, code=2)
+    assert "'x' is not a device" in tern("device", "add", "x", "--store", store, code=2)
     assert "there is no store" in tern("device", "list", "--store", tmp_path / "none", code=5)
 
 

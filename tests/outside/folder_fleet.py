@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from ternhost.files import write_file
-from ternhost.reach.driver import Progress
+from ternhost.reach.driver import RoundProgress
 from ternhost.reach.fleet import Fleet
 from ternhost.reach.stored import ReportsDriver
 
@@ -38,7 +38,7 @@ class FolderDriver(ReportsDriver):
             self.aggregator.accept([path.read_bytes() for path in paths], time.monotonic())
             for path in paths:  # the store has them by now
                 path.unlink()
-            tell(Progress(number, self.aggregator.reports(number), asked))
+            tell(RoundProgress(number, self.aggregator.reports(number), asked))
             if result := self.aggregator.ended(number, time.monotonic()):
                 self.check_refusals(result)
                 return self.with_reports(result)

@@ -77,7 +77,7 @@ def test_another_experiment_in_the_same_directory_is_refused(tmp_path: Path) -> 
         asked + '\n{"cell": "t", "rows": [5]}',
     ):
         (tmp_path / KEPT).write_text(wrong + "\n")
-        with pytest.raises(UsageError, match="no record"):
+        with pytest.raises(UsageError, match="not a record"):
             Kept(tmp_path, ASKED)
     (tmp_path / "file").touch()
     with pytest.raises(StorageError):

@@ -60,7 +60,7 @@ def _table(n, numeric=5, sizes=SIZES, seed=1):
 
 @pytest.fixture
 def table(monkeypatch):
-    """Puts a table in the place of the data set."""
+    """Uses a table instead of the data set."""
 
     def put(*args, **kwargs):
         found = _table(*args, **kwargs)

@@ -157,9 +157,9 @@ def test_what_brings_the_fleet_key(store):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["x"], "is no device"), (["5-3"], "is an empty range"), (["0"], "and '0' is not"),
+        (["x"], "is not a device"), (["5-3"], "is an empty range"), (["0"], "and '0' is not"),
         (["4294967295"], "is not"), (["1", "1"], "named twice"), (["1-3", "2"], "named twice"),
-        (["-1"], "is no device"), ([], "at least one"), (["1-4294967294"], "at most 1000000 devices"),
+        (["-1"], "is not a device"), ([], "at least one"), (["1-4294967294"], "at most 1000000 devices"),
         (["1-99999999999"], "must be 1 to 4294967294, and '1-99999999999' is not"),
     ],
 )  # fmt: skip

@@ -27,7 +27,7 @@ from ternhost.run.status import END, PROGRESS, Status, Watcher
 from ternhost.text import visible
 from ternhost.watch.dashboard_command import shown_beside
 from ternhost.watch.home_assistant import HomeAssistant, shown
-from ternhost.watch.picture import said
+from ternhost.watch.summary import said
 
 _PROGRESS_EVERY = 1.0  # least seconds between two progress events in JSON
 _PLANNED = ("reports", "group", "clients")  # options of runs that end by themselves

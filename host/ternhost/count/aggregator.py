@@ -73,7 +73,7 @@ class _Taken:
     cells: Integers
 
 
-class Store(Protocol):
+class ReportStore(Protocol):
     """The methods of a store (`ternhost.store.store`) that an aggregator uses: each raises StorageError."""
 
     def keys(self) -> Mapping[int, bytes]: ...
@@ -88,7 +88,7 @@ class Store(Protocol):
 class Aggregator:
     """Rounds in flight over a store. Not thread-safe: one driver calls it."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ReportStore) -> None:
         self.statistics = Statistics()
         self._denied = 0  # questions that boards rejected for the tag of another key
         self._store = store
@@ -333,7 +333,7 @@ class Aggregator:
 
     def ended(self, number: int, now: float) -> RoundResult | None:
         """The result of a round, closed if it has ended by now. In the store it stays open until
-        `Store.end_run_round`, so that a host that dies first resumes it."""
+        `ReportStore.end_run_round`, so that a host that dies first resumes it."""
         round_ = self._rounds[number]
         if (how := round_.ended(now)) is None:
             return None

@@ -125,7 +125,7 @@ class Kept:
             before = dict(first["asked"])
             self.rows = {line["cell"]: [dict(row) for row in line["rows"]] for line in rest}
         except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{self._path} is no record of an experiment", hint=_OTHER_PLACE) from error
+            raise UsageError(f"{self._path} is not a record of an experiment", hint=_OTHER_PLACE) from error
         if before != json.loads(json.dumps(options)):
             different = [name for name in {**options, **before} if before.get(name) != options.get(name)]
             raise UsageError(

@@ -25,7 +25,7 @@ Cohorts = Sequence[tuple[Question, Devices]]
 
 
 @dataclass(frozen=True)
-class Progress:
+class RoundProgress:
     """A round in progress: `reports` of `asked` devices so far."""
 
     round: int
@@ -33,7 +33,7 @@ class Progress:
     asked: int
 
 
-Tell = Callable[[Progress], None]
+Tell = Callable[[RoundProgress], None]
 Warn = Callable[[str], None]
 
 

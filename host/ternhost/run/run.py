@@ -20,7 +20,7 @@ from ternhost.learn.schedule import Schedule
 from ternhost.options import flag
 from ternhost.provision.boards import board_directories
 from ternhost.reach import fleet
-from ternhost.reach.driver import AllRefused, Driver, Progress
+from ternhost.reach.driver import AllRefused, Driver, RoundProgress
 from ternhost.reach.fleet import Fleet, RunContext
 from ternhost.run import begin, costs, plugins
 from ternhost.run import directory as places
@@ -274,7 +274,7 @@ class Run:
             raise
 
     def _collect(self, driver: Driver, number: int) -> RoundResult | None:
-        def tell(progress: Progress) -> None:
+        def tell(progress: RoundProgress) -> None:
             event = PROGRESS if progress.reports else ROUND
             self._watcher.status(self._now(event, number, progress.asked, progress.reports))
 

@@ -20,7 +20,7 @@ from ternhost.learn.schedule import Terms
 from ternhost.reach.broker.asking import Asking
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.roster import GREETING, BoardOnBroker, BoardRoster
-from ternhost.reach.driver import Cohorts, Devices, FleetStatus, Progress, Tell
+from ternhost.reach.driver import Cohorts, Devices, FleetStatus, RoundProgress, Tell
 from ternhost.reach.stored import DriverOptions, ReportsDriver
 from ternhost.store import kept_model, sleepers
 from ternhost.store.boards import told_by
@@ -208,12 +208,12 @@ class BrokerDriver(ReportsDriver):
         asking = self._asking = Asking(
             number, self.aggregator, self._roster, self.link, self._fleet, self._patience, self._warn
         )
-        tell(Progress(number, self.aggregator.reports(number), asked))
+        tell(RoundProgress(number, self.aggregator.reports(number), asked))
         try:
             while not self.stopped:
                 asking.feed()
                 if await self._take(0.001 if asking.hungry and self.link.connected else _TICK):
-                    tell(Progress(number, self.aggregator.reports(number), asked))
+                    tell(RoundProgress(number, self.aggregator.reports(number), asked))
                 now = time.monotonic()
                 if result := self.aggregator.ended(number, now):
                     return result

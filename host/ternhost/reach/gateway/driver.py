@@ -16,7 +16,7 @@ from ternhost.count.questions import Averaged, round_body
 from ternhost.count.rounds import DEADLINE, QUORUM, Cohort, Round, RoundResult
 from ternhost.errors import DeviceError, RefusedError, StorageError, UsageError
 from ternhost.learn.schedule import Terms
-from ternhost.reach.driver import AllRefused, Cohorts, FleetStatus, Progress, Tell
+from ternhost.reach.driver import AllRefused, Cohorts, FleetStatus, RoundProgress, Tell
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.messages import Answer, Hello, Here, MessageError, Model, Refused, Still, Taken
 from ternhost.reach.gateway.post import Post, Reply
@@ -249,7 +249,7 @@ class GatewaysDriver(StoredDriver):
             self._receive(_TICK, round_)
             if round_.so_far != shown:
                 shown = round_.so_far
-                tell(Progress(number, shown, round_.asked))
+                tell(RoundProgress(number, shown, round_.asked))
         return None
 
     def _begin(self, round_: RoundAtGateways, now: float) -> None:

@@ -18,7 +18,7 @@ from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError
 from ternhost.learn.schedule import Terms
-from ternhost.reach.driver import Progress, Tell
+from ternhost.reach.driver import RoundProgress, Tell
 from ternhost.reach.fleet import Boards
 from ternhost.reach.links import Events, Received
 from ternhost.reach.ports.board import PATIENCE, BoardOnPort
@@ -138,7 +138,7 @@ class BoardsDriver(ReportsDriver):
                     self._give_up(number, given_up, f"{board.port}: {len(given_up)} devices do not answer")
             self._receive(number)
             now = time.monotonic()
-            tell(Progress(number, self.aggregator.reports(number), asked))
+            tell(RoundProgress(number, self.aggregator.reports(number), asked))
             if result := self.aggregator.ended(number, now):
                 if self._sightings.due(len(self.boards), ended=True):
                     self._saw(*self.boards)
