@@ -20,7 +20,7 @@ from ternhost.provision.boards import provision_fleet
 from ternhost.reach import fleet
 from ternhost.reach.fleet import Fleet
 from ternhost.run import costs, plugins
-from ternhost.run import directory as places
+from ternhost.run import directory as run_directory
 from ternhost.run.directory import RunFiles
 from ternhost.run.options import RunOptions
 from ternhost.store import store_file
@@ -38,7 +38,7 @@ def written(
     path = kind.default_store  # read in any case: it says what a fleet lacks
     path = path if store is None else store_path(store)
     cls, schedule = ALGORITHMS.named(options.algorithm), options.schedule
-    places.check_name(name)
+    run_directory.check_name(name)
     learner = None
     made = kind.provisions or kind.simulated
     new = path is None or not path.is_file()
@@ -52,7 +52,7 @@ def written(
     with ExitStack() as undo:
         opened = None if path is None else undo.enter_context(Store(path))
         taken = [] if opened is None else [run.name for run in opened.runs()]
-        directory = places.new_directory(name, parent, taken)
+        directory = run_directory.new_directory(name, parent, taken)
         undo.callback(_remove, directory)
         if opened is None:
             opened = undo.enter_context(Store(directory / store_file.NAME))
@@ -173,7 +173,7 @@ def require_no_run(store: Store, anew: bool = False) -> None:
 def require_unfinished(run: StoredRun, files: RunFiles) -> None:
     """Raise UsageError where a run has ended."""
     if not run.unfinished:
-        result = files.directory / places.RESULT_NAME
+        result = files.directory / run_directory.RESULT_NAME
         how = "has finished" if run.status == FINISHED else "was abandoned"
         hint = f"see {result}" if result.exists() else "begin another: tern train --help"
         raise UsageError(f"the run {run.name} {how}", hint=hint)

@@ -19,7 +19,7 @@ from ternhost.datasets.base import to_fixed
 from ternhost.errors import UsageError
 from ternhost.files import storage_errors, write_whole
 from ternhost.learn.parameters import MODELS, quantise
-from ternhost.run import directory as places
+from ternhost.run import directory as run_directory
 from ternhost.run import result as results
 from ternhost.store import kept_model
 from ternhost.store.store import Store
@@ -86,14 +86,14 @@ class DeviceModel:
         return cls.of_frame(kept + bytes(frames.tag(b"", kept)))
 
     @classmethod
-    def of_run(cls, run: str | Path, parent: str | Path = places.RUNS) -> Self:
+    def of_run(cls, run: str | Path, parent: str | Path = run_directory.RUNS) -> Self:
         """The model of a run's result, or the last one sent to devices if the run has not finished. run: its name in
         `parent` (a directory or a store), its own directory, or its result.json. Raises UsageError, StorageError."""
         try:
             result = results.load(run, Path(parent))
         except UsageError:
             named = {str(run), str(Path(run).resolve())}
-            for line in places.listed(places.existing(parent)):
+            for line in run_directory.listed(run_directory.existing(parent)):
                 if "store" in line and {line["run"], str(Path(line["directory"]).resolve())} & named:
                     return cls.of_store(line["store"], line["run"])
             raise

@@ -23,7 +23,7 @@ from ternhost.reach import fleet
 from ternhost.reach.driver import AllRefused, Driver, RoundProgress
 from ternhost.reach.fleet import Fleet, RunContext
 from ternhost.run import begin, costs, plugins
-from ternhost.run import directory as places
+from ternhost.run import directory as run_directory
 from ternhost.run import result as results
 from ternhost.run.directory import RunFiles
 from ternhost.run.options import RunOptions
@@ -89,7 +89,7 @@ class Run:
         name: str | None = None,
         watcher: Watcher | None = None,
         anew: bool = False,
-        parent: Path = places.RUNS,
+        parent: Path = run_directory.RUNS,
     ) -> Run:
         """Begin a run in a directory of its own, in `parent`. store: default the fleet's own, or one in the run's
         directory. anew: give up a run of that store that has not finished. Raises TernError."""
@@ -103,11 +103,11 @@ class Run:
         watcher: Watcher | None = None,
         fleet_now: str | None = None,
         after: int | None = None,
-        parent: Path = places.RUNS,
+        parent: Path = run_directory.RUNS,
     ) -> Run:
         """Take up the run that `text` names: its name in `parent`, directory, or store. fleet_now: its fleet, if the
         boards are elsewhere by now. after: as `after_round` of RunOptions. Raises TernError."""
-        files = places.find(text, parent)
+        files = run_directory.find(text, parent)
         store = Store(files.store, create=False)
         try:
             stored = store.run(files.name)
@@ -343,7 +343,7 @@ class Run:
     def _interrupted(self) -> InterruptedByUser:
         if self._status == FINISHED:
             return InterruptedByUser(
-                f"interrupted; the run has finished: see {self.directory / places.RESULT_NAME}",
+                f"interrupted; the run has finished: see {self.directory / run_directory.RESULT_NAME}",
                 hint=f"'tern runs --draw {self.directory}' makes its report",
             )
         under_way = sum(self.store.report_count(each.number) for each in self.store.open_rounds())
@@ -372,7 +372,7 @@ class Run:
             hint = "check the boards ('tern device ping BOARD'), or give them longer with --deadline"
             raise DeviceError(f"no device reported in {counted(state['rounds'], 'round')}", hint=hint)
         result = self._result()
-        places.write_json(self.directory / places.RESULT_NAME, result)
+        run_directory.write_json(self.directory / run_directory.RESULT_NAME, result)
         self._finish()
         return result
 
@@ -380,7 +380,7 @@ class Run:
         self._status = FINISHED
         self.store.save_run(self.files.name, status=FINISHED)
         if self.fleet.provisions and self.schedule is None:  # a served fleet may go on
-            places.pack_boards(self.directory, self._watcher.warn)
+            run_directory.pack_boards(self.directory, self._watcher.warn)
 
     def _result(self) -> dict[str, Any]:
         if self.schedule is not None:  # devices have come and gone: what it has cost is known now
