@@ -129,7 +129,7 @@ def test_k_of_classes_is_that_of_the_least_epsilon():
     for k in (0, 29):
         with pytest.raises(UsageError, match=f"--k must be 1 to 28, the number of coordinates, not {k}"):
             Options(k=k).k_of(classes, 28)
-    with pytest.raises(UsageError, match="no rule 'own'"):
+    with pytest.raises(UsageError, match="unknown rule 'own'"):
         coordinates_by_rule("own", 1, 1)
 
 
@@ -144,7 +144,7 @@ def test_a_card_never_costs_more_than_was_asked():
     for epsilon, k in (("0.999999", 1), ("2", 3)):
         with pytest.raises(UsageError, match="more than the"):
             options.design(epsilon, k)
-    with pytest.raises(UsageError, match="this is no card"):
+    with pytest.raises(UsageError, match="this is not a card"):
         Options(card="00ff").design("2", 1)
 
 

@@ -118,7 +118,7 @@ def test_alternatives_of_an_algorithm_are_its_own_options(name):
         ({"reports": 10, "group": 11}, "--group must be 1 to 10, all the reports, not 11"),
         ({"model": "tree"}, "no model 'tree'"),
         ({"epsilon": "much"}, "epsilon"),
-        ({"epsilons": "1"}, "no class of devices"),
+        ({"epsilons": "1"}, "not a class of devices"),
     ],
 )
 def test_options_of_learning_that_are_refused(named, message):

@@ -117,8 +117,8 @@ class Learning(Learner):
         self.d = self.classes * features
         if self.d > MAX_VALUES:
             raise UsageError(
-                f"{self.classes} classes of {features} features are {self.d:,} weights: no device computes as many",
-                hint=f"at most {MAX_VALUES:,}",
+                f"{self.classes} classes of {features} features have {self.d:,} weights",
+                hint=f"a device computes at most {MAX_VALUES:,}: use fewer classes or features",
             )
         self._last: dict[str, Any] | None = None  # the estimate of the last round that had one
         self._turns: Turns | None = None

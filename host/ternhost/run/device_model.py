@@ -56,7 +56,7 @@ class DeviceModel:
         try:
             _, number, model, exponent, classes, parameters = decode_model(frame, key)
         except frames.FrameError as error:
-            raise UsageError(f"that is no model under this key: {error}") from error
+            raise UsageError(f"this is not a model under this key: {error}") from error
         return cls.of(Averaged(model, parameters, exponent, classes), number)
 
     @classmethod

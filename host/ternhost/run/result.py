@@ -64,7 +64,7 @@ def load(run: str | Path, parent: Path) -> dict[str, Any]:
                 if result.get("measure") and "measures" not in result:
                     raise ValueError("an earlier version of tern made it; run it again")
             except ValueError as error:
-                raise UsageError(f"{path} is no result of a run: {error}") from error
+                raise UsageError(f"{path} is not the result of a run: {error}") from error
             return {**result, "directory": str(path.parent)}
     raise UsageError(f"there is no result of a run {str(run)!r}", hint="'tern runs' lists the runs")
 
