@@ -14,21 +14,23 @@ from ternhost.privacy.base import Design, check_levels, checked, exp_bound, tabl
 from ternhost.privacy.mechanisms import REGISTRY, Mechanism
 
 
-def design(epsilon: int, levels: int | None = None, quiet: float = 0.5) -> Design:
-    """epsilon: in millionths. quiet: the probability of 0, whatever the input is."""
+def design(epsilon: int, levels: int | None = None, zero: float = 0.5) -> Design:
+    """epsilon: in millionths. zero: the probability of 0, whatever the input is."""
     check_levels(levels, 3, 3, 3)
-    if not 0 < quiet < 1:
-        raise ternhost.UsageError(f"--quiet must be above 0 and below 1, not {quiet}")
-    zero = round(quiet * T)  # counts are in units of 1/T, exact integers
-    wrong = math.ceil((T - zero) / (1 + exp_bound(epsilon)))
-    right = T - zero - wrong
-    rows = ((right, zero, wrong), (wrong, zero, right))  # at x = -1, and at x = 1
+    if not 0 < zero < 1:
+        raise ternhost.UsageError(
+            f"--zero must be above 0 and below 1, not {zero}", hint="such as --zero 0.5"
+        )
+    silent = round(zero * T)  # counts are in units of 1/T, exact integers
+    wrong = math.ceil((T - silent) / (1 + exp_bound(epsilon)))
+    right = T - silent - wrong
+    rows = ((right, silent, wrong), (wrong, silent, right))  # at x = -1, and at x = 1
     # `checked` proves epsilon and the mean from these integers, or raises.
-    return checked("quiet", epsilon, table((-1, 0, 1), rows), f"0 with probability {zero / T:g}")
+    return checked("quiet", epsilon, table((-1, 0, 1), rows), f"0 with probability {silent / T:g}")
 
 
 QUIET = Mechanism(
-    "quiet", design, (Option("quiet", "the probability of the output 0", float, "P", default=0.5),)
+    "quiet", design, (Option("zero", "the probability of the output 0", float, "P", default=0.5),)
 )
 
 if __name__ == "__main__":
@@ -37,13 +39,13 @@ if __name__ == "__main__":
     args = parser.parse_args()
 
     REGISTRY.register("quiet", QUIET)  # from here on it has a name wherever mechanisms are named
-    card = ternhost.design("quiet", epsilon=2, quiet=0.25)
+    card = ternhost.design("quiet", epsilon=2, zero=0.25)
     print(f"a card of {len(card.card)} bytes: {', '.join(card.notes)}")
     for probability in (0.1, 0.9):
         result = ternhost.train(
             fleet=f"simulated:{args.clients}",
             reports=args.clients,
             mechanism="quiet",
-            mechanism_options={"quiet": probability},
+            mechanism_options={"zero": probability},
         )
         print(f"silent with probability {probability:g}: accuracy {result.figures['accuracy']:.4f}")

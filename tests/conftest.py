@@ -45,6 +45,13 @@ def sampled(pytestconfig):
     return lambda values, n: list(values) if everything else spread(values, n)
 
 
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty directory to work in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 def pytest_terminal_summary(terminalreporter):
     """The seconds of each part, of all processes together."""
     seconds = defaultdict(float)

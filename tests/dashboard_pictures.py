@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-import seen
+import sample_store
 from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).parents[1]
@@ -23,7 +23,9 @@ TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.ex
 def main():
     with tempfile.TemporaryDirectory() as directory:
         runs = Path(directory) / "runs"
-        run = seen.make(runs, BOARDS, rounds=ROUNDS, planned=PLANNED, dataset="flights-planned", epsilon="4")
+        run = sample_store.make(
+            runs, BOARDS, rounds=ROUNDS, planned=PLANNED, dataset="flights-planned", epsilon="4"
+        )
         dashboard = subprocess.Popen(
             [*TERN, "dashboard", str(run), "--port", "0", "--json"], stdout=subprocess.PIPE, text=True
         )

@@ -33,7 +33,7 @@ def sizes_of(board: mpy.Board, more: Sequence[str] = ()) -> dict[str, int]:
 def on_the_emulated_pico() -> tuple[dict[str, float], dict[str, Any]]:
     """The figures to keep, the same in every boot of one build, and all main figures of `tern bench latency`."""
     case = latency.Case()
-    with subjects.device("pico-emulated:1") as on:
+    with subjects.subject("pico-emulated:1") as on:
         bench = latency.Bench(on)
         figures = latency._main_figures(bench, case, (case.mechanism,), lambda line: None)
         request_bytes = len(bench.messages(case, 1)[0])
@@ -54,7 +54,7 @@ def on_qemu(name: str) -> dict[str, float]:
     Those of a report are a median of 30; from boot to boot it moves by a few instructions.
     """
     case = latency.Case()
-    with subjects.device(f"{name}-emulated:1") as on:
+    with subjects.subject(f"{name}-emulated:1") as on:
         bench = latency.Bench(on)
         garbage_bytes = bench.heap(case)["garbage_per_report"]
         bench.prepare(case)

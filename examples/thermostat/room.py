@@ -5,7 +5,7 @@ radiator, which warms and cools in minutes, and from people and the sun by day. 
 radiator and their people: a seed is a room. The sizes are ours, of the order of those of a dwelling; none was measured.
 """
 
-COLD, WARM = 500, 1500  # outside at night and by day, in the mean
+COLD, WARM = 500, 1500  # mean outside temperatures at night and by day
 DAY = 1440  # minutes
 
 

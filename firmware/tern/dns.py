@@ -26,7 +26,7 @@ def query(host):
 
 
 class Query:
-    """One look-up of `name` by the name server at the address `server`. Raises Lost where it can be no name."""
+    """One look-up of `name` at the name server `server`; port: of a test's. Raises Lost if it cannot be a name."""
 
     def __init__(self, name, server, port=_PORT):
         self._name = name

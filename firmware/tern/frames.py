@@ -1,4 +1,4 @@
-"""Frames: COBS, tags, packed symbols, and the encoding and checked decoding of the frames of wire.py.
+"""Frames, in one file because a second module costs a board 190 bytes: COBS, tags, packed symbols, codecs of wire.py.
 
 Encoders write a whole frame, tag included, into the caller's buffer and return its length. Decoders check every bound
 before they use a field, and raise FrameError. COBS: Cheshire and Baker, 1999. Tags: SHA-256 of key and data, cut to 8

@@ -85,7 +85,7 @@ def accumulate(row: ptr16, start: int, residual: int, totals: ptr32, d: int, fin
 
 @micropython.viper
 def clear(totals: ptr32, d: int):
-    nothing = 0  # see compat: the third variable is no index
+    nothing = 0  # see compat: the third variable is not an index
     j = 0
     while j < d:
         totals[j] = nothing

@@ -1,4 +1,4 @@
-"""The host's half of frames.py: requests, and answers of devices. A board has it only for benches and tests."""
+"""The host's half of frames.py, without reports. A board has it only for benches and tests."""
 
 import struct
 
@@ -105,49 +105,6 @@ def decode_updated(frame, key):
     return fields
 
 
-def encode_reports(out, reports):
-    """Write a REPORTS of REPORT frames (bytes) of equal length that answer the same round. Raises FrameError."""
-    first = reports[0]
-    size = len(first) - 9 - wire.TAG_BYTES
-    (number,) = struct.unpack_from("<I", first, 5)
-    out[0] = wire.REPORTS
-    struct.pack_into(wire.REPORTS_FIELDS, out, 1, number, size)
-    n = frames.end_of(wire.REPORTS_FIELDS)
-    frames.require(n + len(reports) * (len(first) - 5) <= wire.MAX_FRAME, "too many reports")
-    for report in reports:
-        frames.require(
-            len(report) == len(first) and report[5:9] == first[5:9], "reports that do not fit together"
-        )
-        row = report[1:5] + report[9:]
-        out[n : n + len(row)] = row
-        n += len(row)
-    return n
-
-
-def reports_of(frame):
-    """Return the REPORT frames that a REPORTS stands for, none of them verified. Raises FrameError."""
-    number, size = frames.fields_of(frame, wire.REPORTS, wire.REPORTS_FIELDS)
-    start = frames.end_of(wire.REPORTS_FIELDS)
-    row = 4 + size + wire.TAG_BYTES
-    count = (len(frame) - start) // row
-    frames.require(
-        1 <= size <= wire.MAX_PACKED and count and len(frame) == start + count * row, "wrong length"
-    )
-    head = bytes((wire.REPORT,))
-    middle = struct.pack("<I", number)
-    rows = [bytes(frame[start + i * row : start + (i + 1) * row]) for i in range(count)]
-    return [head + row[:4] + middle + row[4:] for row in rows]
-
-
-def unpack(data, k, base, out):
-    """Write the k symbols of the packed `data` (bytes) into the array('H') `out`. Raises FrameError."""
-    frames.require(len(data) == frames.packed_size(base, k), "wrong number of packed bytes")
-    number = int.from_bytes(data, "little")
-    for i in range(k):
-        number, out[i] = divmod(number, base)
-    frames.require(number == 0, "packed number too large")
-
-
 HELLO_NAMES = (
     "nonce", "version", "schema", "first", "clients", "largest", "credit", "budget", "epoch", "heap", "records",
     "exceptions", "restarts", "entropy", "assessed", "release",
@@ -197,15 +154,6 @@ class Hello:
             self.text = str(bytes(frame[start : start + n]), "utf-8")
         except UnicodeError:
             frames.require(False, "text is not UTF-8")
-
-
-def decode_report(frame, key, k, base, out):
-    """Write the k symbols of a REPORT into the array('H') `out`; return (device, round). key: frames.answer_key()."""
-    device, round_number = frames.fields_of(frame, wire.REPORT, wire.REPORT_FIELDS)
-    frames.check_address(device, round_number)
-    frames.verify(key, frame)
-    unpack(bytes(frame[9 : len(frame) - wire.TAG_BYTES]), k, base, out)
-    return device, round_number
 
 
 def decode_error(frame, key):

@@ -42,7 +42,7 @@ def extremes(ends: ptr16, inside: ptr32, job: ptr32, found: ptr32):
         p = inside[i >> 1]
         times = m - 1
         if i >> 1 != reported:
-            p = 1073741823 - p + 1  # T is no small int
+            p = 1073741823 - p + 1  # T is not a small int
             times = 1
         high = p >> 15
         p &= 32767

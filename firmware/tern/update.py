@@ -138,7 +138,7 @@ class Update:
         return wire.RECEIVING
 
     def _install(self, number, total, key):
-        # Yields a state after each piece of work. Raises ValueError where this is no package.
+        # Yields a state after each piece of work. Raises ValueError where this is not a package.
         with open(self._directory + STAGED, "rb") as file:
             key = frames.digest(key, KEY_LABEL)  # HMAC-SHA256, RFC 2104
             inner = sha256(_pad(key, 0x36))

@@ -92,7 +92,7 @@ CONFIRMED = const(3)  # has reached its host,
 ROLLED_BACK = const(4)  # or has not, and runs no more
 OLD = const(5)  # refused: a package of this number, or a larger one, has been there;
 BUSY = const(6)  # another one is on trial;
-DAMAGED = const(7)  # it is not authentic, or is no package;
+DAMAGED = const(7)  # it is not authentic, or not a package;
 FULL = const(8)  # it cannot be written
 
 UPDATES = (

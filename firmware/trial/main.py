@@ -78,4 +78,4 @@ finally:
     if locked:
         import machine
 
-        machine.reset()  # in the place of a prompt
+        machine.reset()  # instead of a prompt

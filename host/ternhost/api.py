@@ -20,7 +20,7 @@ from ternhost.learn.schedule import Terms
 from ternhost.options import Option, options_of
 from ternhost.privacy import cards, mechanisms
 from ternhost.privacy.mechanisms import Design
-from ternhost.run import directory as places
+from ternhost.run import directory as run_directory
 from ternhost.run import result as results
 from ternhost.run.device_model import DeviceModel
 from ternhost.run.options import RunOptions
@@ -47,7 +47,7 @@ class Result(Mapping[str, Any]):
         self._result = dict(result)
 
     @classmethod
-    def load(cls, run: str | Path, directory: str | Path = places.RUNS) -> Result:
+    def load(cls, run: str | Path, directory: str | Path = run_directory.RUNS) -> Result:
         """Load the result of a finished run. run: its name in `directory`, its own directory, or its result.json.
         Raises UsageError if there is no such result, StorageError if it cannot be read."""
         return cls(results.load(run, Path(directory)))
@@ -80,7 +80,7 @@ class Result(Mapping[str, Any]):
     @property
     def figures(self) -> dict[str, float]:
         """Figures by name, such as `accuracy`, `accuracy_baseline` and `accuracy_optimum`."""
-        figures = places.figures_of(self["history"][-1] if self["history"] else None)
+        figures = run_directory.figures_of(self["history"][-1] if self["history"] else None)
         for measure in self.get("measures", ()):
             names = [measure + part for part in ("", "_baseline", "_optimum")]
             figures |= {name: self[name] for name in names}
@@ -150,7 +150,7 @@ def train(
     algorithm: str = "fedsgd",
     *,
     fleet: str | None = None,
-    directory: str | Path = places.RUNS,
+    directory: str | Path = run_directory.RUNS,
     name: str | None = None,
     store: str | Path | None = None,
     anew: bool = False,
@@ -177,7 +177,7 @@ def collect(
     algorithm: str = "collect",
     *,
     fleet: str | None = None,
-    directory: str | Path = places.RUNS,
+    directory: str | Path = run_directory.RUNS,
     name: str | None = None,
     store: str | Path | None = None,
     anew: bool = False,
@@ -193,7 +193,7 @@ def infer(
     algorithm: str = "infer",
     *,
     fleet: str | None = None,
-    directory: str | Path = places.RUNS,
+    directory: str | Path = run_directory.RUNS,
     name: str | None = None,
     store: str | Path | None = None,
     anew: bool = False,
@@ -210,7 +210,7 @@ def resume(
     *,
     fleet: str | None = None,
     after_round: int | None = None,
-    directory: str | Path = places.RUNS,
+    directory: str | Path = run_directory.RUNS,
     on_status: OnStatus | None = None,
 ) -> Result:
     """Resume an interrupted run, and run it to its end. run: its name in `directory`, its own directory, or its store.
@@ -222,10 +222,10 @@ def resume(
         return _finished(resumed)
 
 
-def list_runs(place: str | Path = places.RUNS) -> list[dict[str, Any]]:
+def list_runs(place: str | Path = run_directory.RUNS) -> list[dict[str, Any]]:
     """List the runs in a directory or in a store (a file), oldest first, as `tern runs` does. `pandas.DataFrame` turns
     the list into a table. Raises UsageError if `place` does not exist."""
-    return places.listed(places.existing(place))
+    return run_directory.listed(run_directory.existing(place))
 
 
 def _run(

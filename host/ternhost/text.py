@@ -21,8 +21,8 @@ def visible(text: str, lines: bool = False) -> str:
     )
 
 
-def rounds_in_words(rounds: Mapping[str, int]) -> str:
-    """Values and their numbers of rounds: "0.5 in 1 round, 0.25 in 37 rounds". A single value stands alone."""
-    if len(rounds) == 1:
-        return next(iter(rounds))
-    return ", ".join(f"{value} in {count} round{'s' * (count != 1)}" for value, count in rounds.items())
+def clipped(rounds: Mapping[str, int]) -> str:
+    """Bounds and their numbers of rounds: "gradients were clipped to +-0.5 in 1 round, +-0.25 in 37 rounds"."""
+    several = len(rounds) > 1
+    bounds = [f"+-{bound}" + f" in {n} round{'s' * (n != 1)}" * several for bound, n in rounds.items()]
+    return f"gradients were clipped to {', '.join(bounds)}"

@@ -18,7 +18,7 @@ from typing import Any
 
 from harness.local_gateways import processes
 
-from bench.memory import resident
+from bench import resident
 from ternhost.learn.base import ALGORITHMS
 from ternhost.learn.schedule import Schedule, Terms
 from ternhost.run.options import RunOptions

@@ -1,6 +1,6 @@
 """How fast reports come in through a broker: checked, deduplicated, committed and counted, beside merely counted.
 
-    python -m bench.ingest [--reports N] [--batch N] [--qos N] [--bridge] [--profile]
+    python -m bench.ingest [--reports N] [--batch N] [--bridge] [--profile]
 
 A process of its own makes the reports of a fleet beforehand and publishes them over one connection, as fast as the host
 takes them: each by itself, or many in a REPORTS frame. The same client library then counts the same messages and does
@@ -31,10 +31,10 @@ from typing import Any
 
 from gmqtt.mqtt.constants import MQTTv311
 from harness.raw_client import field, length
+from spec import answers
 
-from bench import brokers
+from bench import brokers, resident
 from bench.ingest_load import REPEATED, K, Load, key_of, question
-from bench.memory import resident
 from tern import frames, host_frames, wire
 from tern.links import mqtt
 from ternhost.count.aggregator import Aggregator
@@ -55,13 +55,7 @@ MISTAKES = ("lost", "counted_twice", "not_counted", "not_as_sent")  # of a resul
 
 
 def run(
-    reports: int,
-    *,
-    batch: int = 1,
-    qos: int = 1,
-    devices: int = DEVICES,
-    profile: bool = False,
-    bridge: bool = False,
+    reports: int, *, batch: int = 1, devices: int = DEVICES, profile: bool = False, bridge: bool = False
 ) -> dict[str, Any]:
     """Measure; `profile`: print where the time goes. Raises DeviceError (no mosquitto).
 
@@ -69,28 +63,23 @@ def run(
     a site's broker; before, some are sent to the host's own, to compare.
     """
     if batch == 1 and not bridge:
-        return measure(reports, 1, qos, devices, profile)
+        return measure(reports, 1, devices, profile)
     name, sent = ("direct", (reports, batch)) if bridge else ("single", (min(reports, _MOST_SINGLE), 1))
-    other = measure(*sent, qos, devices)
-    found = measure(reports, batch, qos, devices, profile, bridge)
+    other = measure(*sent, devices)
+    found = measure(reports, batch, devices, profile, bridge)
     rate = other["reports_per_s"]
     return {**found, f"{name}_reports_per_s": rate, f"times_{name}": round(found["reports_per_s"] / rate, 2)}
 
 
 def measure(
-    reports: int,
-    batch: int,
-    qos: int,
-    devices: int,
-    profile: bool = False,
-    bridge: bool = False,
+    reports: int, batch: int, devices: int, profile: bool = False, bridge: bool = False
 ) -> dict[str, Any]:
     """As `run`, once."""
     devices = min(devices, reports)
     with tempfile.TemporaryDirectory(prefix="tern-ingest-") as directory, contextlib.ExitStack() as stack:
         path = Path(directory) / store_file.NAME
         access, port = stack.enter_context(brokers.running(path.with_name("broker"), {1: key_of(1)}, bridge))
-        load = Load(reports, devices, batch, qos, port, mqtt.password(key_of(1)))
+        load = Load(reports, devices, batch, port, mqtt.password(key_of(1)))
         loader = stack.enter_context(_Loader(load))
         before = asyncio.run(_count(access, load, loader))
         with Store(path) as store:
@@ -111,7 +100,6 @@ def measure(
         "batch": batch,
         "devices": devices,
         "rounds": load.rounds,
-        "qos": qos,
         "messages": load.messages,
         "client_only_messages_per_s": round(counting, 1),
         "ratio": round(found["messages_per_s"] / counting, 4),
@@ -203,8 +191,8 @@ def _chunks(load: Load) -> Any:
     for made, payload in enumerate(_payloads(load), 1):
         for _ in range(2 if made % REPEATED == 0 else 1):
             packet_id = packet_id % 65535 + 1
-            body = topic + (struct.pack(">H", packet_id) if load.qos else b"") + payload
-            packets.append(bytes((0x30 | load.qos << 1,)) + length(len(body)) + body)
+            body = topic + struct.pack(">H", packet_id) + payload
+            packets.append(b"\x32" + length(len(body)) + body)  # at least once
         if len(packets) >= _CHUNK:
             yield len(packets), b"".join(packets)
             packets = []
@@ -226,10 +214,8 @@ def _payloads(load: Load) -> Iterator[bytes]:
         if load.batch == 1:
             yield from reports
             continue
-        out = bytearray(wire.MAX_FRAME)
         for start in range(0, len(reports), load.batch):
-            n = host_frames.encode_reports(out, reports[start : start + load.batch])
-            yield bytes(out[:n])
+            yield answers.reports(*reports[start : start + load.batch])
 
 
 async def _in_time(subscribed: asyncio.Event) -> None:
@@ -261,7 +247,7 @@ async def _count(access: Access, load: Load, loader: _Loader) -> float:
     client.on_message = on_message
     client.on_subscribe = lambda *_: subscribed.set()
     await client.connect(access.host, access.port, version=MQTTv311)
-    client.subscribe(mqtt.UP % (access.prefix, "+"), qos=load.qos)
+    client.subscribe(mqtt.UP % (access.prefix, "+"), qos=1)
     await _in_time(subscribed)
     loader.start()
     idle = time.perf_counter()
@@ -294,7 +280,7 @@ async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> 
             aggregator.open(opened, [(question(), asked)], time.monotonic())
 
     open_rounds()
-    link = MqttLink(access, qos=load.qos)
+    link = MqttLink(access)
     await link.connect()
     await _in_time(link.subscribed)
     memory = []
@@ -310,7 +296,8 @@ async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> 
             break
         taken += len(batch)
         aggregator.accept(batch, time.monotonic())
-        for result in aggregator.tick(time.monotonic()):
+        now = time.monotonic()
+        for result in filter(None, (aggregator.ended(number, now) for number in aggregator.in_flight())):
             counted += sum(int(cohort.counts.sum()) for cohort in result.cohorts) // K
             store.end_round(result.number, result.ended)
             memory.append(resident())
@@ -346,7 +333,6 @@ def main() -> int:
         metavar="N",
         help="put so many into a message, and compare with one in each",
     )
-    parser.add_argument("--qos", type=int, choices=(0, 1), default=1, help="of the messages")
     parser.add_argument(
         "--bridge", action="store_true", help="through a site's broker, compared with the host's alone"
     )
@@ -354,7 +340,7 @@ def main() -> int:
         "--profile", action="store_true", help="print where the time goes; this slows it down"
     )
     args = parser.parse_args()
-    result = run(args.reports, batch=args.batch, qos=args.qos, profile=args.profile, bridge=args.bridge)
+    result = run(args.reports, batch=args.batch, profile=args.profile, bridge=args.bridge)
     print(json.dumps(result, indent=1))
     return any(result.get(name) for name in MISTAKES)
 

@@ -33,7 +33,6 @@ class Load:
     reports: int
     devices: int
     batch: int
-    qos: int
     port: int
     password: str
 

@@ -65,21 +65,6 @@ def answers_of(client, frame):
     return found
 
 
-def one_by_one(answers):
-    """Return `answers` with REPORTS as the REPORTs that they stand for, in order of devices."""
-    found = []
-    for answer in answers:
-        if answer[0] == wire.REPORTS:
-            number, size = struct.unpack_from("<4sH", answer, 1)
-            step = 4 + size + wire.TAG_BYTES
-            assert len(answer) > 7 and (len(answer) - 7) % step == 0
-            for at in range(7, len(answer), step):
-                found.append(b"\x82" + answer[at : at + 4] + number + answer[at + 4 : at + step])
-        else:
-            found.append(answer)
-    return sorted(found, key=lambda answer: struct.unpack_from("<I", answer, 1)[0])
-
-
 def hello_of(answer):
     """Return what a HELLO says that all devices with the same files say alike, and whether there is entropy."""
     values = struct.unpack_from(wire.HELLO_FIELDS, answer, 1)

@@ -1,5 +1,7 @@
 """Puts the vectors of ledger.md to a module: tern.ledger, or one that is wrong on purpose (test_mutants_arithmetic)."""
 
+from scratch import read, write
+
 
 def check(ledger, path, cases):
     """Raise AssertionError where `ledger` does not do what the cases of ledger.json say; `path`: a file for it."""
@@ -12,7 +14,7 @@ def check(ledger, path, cases):
 
 def check_file(ledger, book, path, case):
     data = bytes.fromhex(case["ledger"])
-    _put(path, data)
+    write(path, data)
     try:
         book.load(path)
     except ledger.LedgerError:
@@ -24,13 +26,13 @@ def check_file(ledger, book, path, case):
     ]
     assert (book.question, book.state) == (bytes.fromhex(case["question"]), case["state"]), case["comment"]
     assert bytes(book.report) == bytes.fromhex(case["report"]), case["comment"]
-    assert _get(path) == data, case["comment"]  # loading writes nothing
+    assert read(path) == data, case["comment"]  # loading writes nothing
 
 
 def check_transition(ledger, path, case):
     for in_place in (False, True):
         file = bytes.fromhex(case["ledger"])
-        _put(path, file)
+        write(path, file)
         book = ledger.Ledger(in_place)
         book.load(path)
         for i, event in enumerate(case["events"]):
@@ -47,7 +49,7 @@ def check_transition(ledger, path, case):
                     where
                 )
             file = bytes.fromhex(event["file"]) or file
-            now = _get(path)
+            now = read(path)
             assert now[: len(file)] == file and (in_place or len(now) == len(file)), where
         book.close()
 
@@ -64,13 +66,3 @@ def ask(ledger, book, event):
     except ledger.LedgerError:
         return "refused"
     return "paid"
-
-
-def _put(path, data):
-    with open(path, "wb") as file:
-        file.write(data)
-
-
-def _get(path):
-    with open(path, "rb") as file:
-        return file.read()

@@ -24,6 +24,18 @@ def folder():
     return path
 
 
+def write(path, data):
+    """Make a file of these bytes, or replace one."""
+    with open(path, "wb") as file:
+        file.write(data)
+
+
+def read(path):
+    """The bytes of a file."""
+    with open(path, "rb") as file:
+        return file.read()
+
+
 def remove(path):
     """Remove a folder and all that is in it."""
     if sys.implementation.name == "cpython":

@@ -4,6 +4,7 @@ import os
 import struct
 from array import array
 
+import report_frames
 from spec.cards import T, table, two_levels, window
 
 from tern import frames, host_frames, ledger, storage, wire
@@ -79,13 +80,8 @@ def ask_all(client, frame):
     """Every answer of `client` as bytes, those in REPORTS one by one; by device."""
     asked[0] = frame
     answers = []
-
-    def send(reply, n):
-        one = bytes(reply[:n])
-        answers.extend(host_frames.reports_of(one) if one[0] == wire.REPORTS else [one])
-
-    client.respond(frame, send)
-    return sorted(answers, key=lambda answer: frames.address(answer)[0])
+    client.respond(frame, lambda reply, n: answers.append(bytes(reply[:n])))
+    return report_frames.one_by_one(answers)
 
 
 def answer_key(device=7):
@@ -111,5 +107,5 @@ def symbols_of(answer, k, base, device=7):
     """The symbols in a REPORT of that client to what was asked last."""
     out = array("H", (0 for _ in range(k)))
     assert answer[0] == wire.REPORT, answer
-    host_frames.decode_report(answer, answer_key(device), k, base, out)
+    report_frames.decode_report(answer, answer_key(device), k, base, out)
     return list(out)

@@ -1,4 +1,4 @@
-"""Known byte streams for tests and vectors."""
+"""Known byte streams and numbers for tests and vectors, the same on every device."""
 
 import hashlib
 
@@ -28,3 +28,17 @@ class Keyed(Stream):
         self.pool = left + block + bytes(SLACK)
         self.cursor[POSITION] = 0
         self.cursor[END] = len(left) + len(block)
+
+
+class Words:
+    """A small repeatable source of test words (not for anything private)."""
+
+    def __init__(self, seed):
+        self.state = seed
+
+    def below(self, n):
+        self.state = (self.state * 25173 + 13849) & 0xFFFFFF
+        return (self.state >> 4) * n >> 20
+
+    def between(self, low, high):
+        return low + self.below(high - low + 1)

@@ -6,8 +6,8 @@ from array import array
 
 import scratch
 import small_board
+from checks import raises
 from known_board import HELLO_NAMES
-from raising import raises
 from small_board import THREE, ask, error_of, key_of, provision, put_fleet, round_frame
 from streams import Keyed
 

@@ -5,7 +5,7 @@ from array import array
 
 import scratch
 import small_board
-from memory import taken_by
+from checks import taken_by
 from small_board import EPSILON, ask, error_of, key_of, provision, put_fleet, round_frame, spent
 
 from tern import bench, frames, host_frames, supervisor, wire

@@ -2,8 +2,7 @@ import hashlib
 import sys
 
 import vectors
-from memory import without_heap
-from raising import raises
+from checks import raises, without_heap
 from streams import Keyed, Replay
 
 from tern import entropy

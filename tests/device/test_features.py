@@ -4,9 +4,8 @@ import sys
 import time
 from array import array
 
-from memory import taken_by, without_heap
-from raising import raises
-from words import Words
+from checks import raises, taken_by, without_heap
+from streams import Words
 
 from tern.features import Window, root, sums
 

@@ -3,9 +3,8 @@
 import math
 from array import array
 
-from memory import without_heap
-from raising import raises
-from words import Words
+from checks import raises, without_heap
+from streams import Words
 
 from tern import gradient, wire
 

@@ -9,12 +9,12 @@ import ledger_vectors
 import scratch
 import small_board
 import vectors
+from checks import raises, taken_by
 from failing_disk import Disk, PowerCut, steps_of
-from memory import taken_by
-from raising import raises
+from scratch import read, write
 from small_board import EPSILON, ask, error_of, provision, round_frame
 
-from tern import host_frames, ledger, storage, wire
+from tern import ledger, storage, wire
 from tern.client import Client
 from tern.compat import MICROPYTHON
 from tern.ledger import Ledger, LedgerError
@@ -26,16 +26,6 @@ NEEDS = {
     "test_full_or_read_only_disk_at_every_step": "endurance",
     "test_power_cut_at_every_write_of_littlefs": "endurance",
 }
-
-
-def write(path, data):
-    with open(path, "wb") as file:
-        file.write(data)
-
-
-def read(path):
-    with open(path, "rb") as file:
-        return file.read()
 
 
 def test_ledger_vectors():
@@ -110,7 +100,7 @@ def test_payments_in_place_make_no_garbage():
 
 
 def fresh(folder):
-    """Put a new ledger in the place of the only client's."""
+    """Replace the only client's ledger with a new one."""
     path = folder + "/" + storage.ledger_name(7)
     try:
         os.remove(path + ".new")
@@ -268,7 +258,7 @@ def cut_at_every_write(in_place):
         released.append(ask(client, frame))
         released.append(ask(client, frame))
         assert all(report == released[0] for report in released), cut
-        host_frames.decode_report(released[0], small_board.answer_key(), 4, 3, [0] * 4)
+        small_board.symbols_of(released[0], 4, 3)
         book.load(path)
         assert book.spent == 8 * EPSILON
         client = None

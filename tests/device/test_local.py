@@ -2,8 +2,7 @@
 
 from array import array
 
-from memory import without_heap
-from raising import raises
+from checks import raises, without_heap
 from streams import Keyed
 
 from tern import wire

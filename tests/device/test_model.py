@@ -7,10 +7,9 @@ from array import array
 import flash_chip
 import scratch
 import vectors
-from memory import taken_by
-from raising import raises
+from checks import raises, taken_by
 from small_board import put_fleet
-from words import Words
+from streams import Words
 
 from tern import frames, host_frames, model, storage, wire
 from tern.compat import MICROPYTHON

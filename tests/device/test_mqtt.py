@@ -2,7 +2,7 @@
 
 import gc
 
-from raising import raises
+from checks import raises
 
 from tern import wire
 from tern.compat import MICROPYTHON

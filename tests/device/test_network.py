@@ -5,7 +5,7 @@ import os
 import sys
 
 import scratch
-from raising import raises
+from checks import raises
 
 import tern
 from tern.tcp import Lost

@@ -8,10 +8,9 @@ from array import array
 import flash_chip
 import scratch
 import small_board
+from checks import raises, without_heap
 from failing_disk import Disk
 from flash_chip import unmount
-from memory import without_heap
-from raising import raises
 from small_board import ask, provision, round_frame
 
 from tern import ledger, recorder, storage, wire

@@ -3,7 +3,8 @@
 import gc
 
 import scratch
-from known_board import answers_of, get, hello_of, one_by_one, put, start
+from known_board import answers_of, get, hello_of, put, start
+from report_frames import one_by_one
 from vectors import cases
 
 from tern import wire

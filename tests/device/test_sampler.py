@@ -1,7 +1,7 @@
 import gc
 from array import array
 
-from memory import without_heap
+from checks import without_heap
 from spec.cards import table, window
 from streams import Keyed, Replay
 from vectors import load

@@ -38,7 +38,7 @@ class Stream:
         self.room -= n
         return n
 
-    # in the place of the module `select`
+    # instead of the module `select`
     POLLIN = 1
     POLLOUT = 4
 

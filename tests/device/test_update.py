@@ -5,6 +5,7 @@ import struct
 
 import scratch
 import vectors
+from scratch import read, write
 from small_board import KEY
 from update_rig import (
     LOADER,
@@ -14,12 +15,10 @@ from update_rig import (
     boot,
     files,
     frame,
-    get,
     load,
     package,
     program,
     provision,
-    put,
     running,
     send,
     state_of,
@@ -121,7 +120,7 @@ def test_another_offset_than_wanted_is_answered_with_the_one_wanted():
     board_update = Update(Board(folder))  # a restart
     assert ask(board_update, frame(3, 20, total, new[20:])) == (total, wire.RECEIVING)
     assert send(board_update, 3, new) == wire.RESTARTING
-    assert get(folder + "/lib2/main.py") == files("new")[1][1]
+    assert read(folder + "/lib2/main.py") == files("new")[1][1]
 
 
 def test_a_board_without_a_loader_is_reset_once():
@@ -143,7 +142,7 @@ def test_more_than_the_package_is_not_taken():
     struct.pack_into("<I", asked, 13, 50)  # a total that the data does not fit
     frames.seal(KEY, asked, len(asked) - wire.TAG_BYTES)
     assert ask(board_update, memoryview(asked)) == (0, wire.RECEIVING)
-    assert len(get(folder + "/update.bin")) == 8
+    assert len(read(folder + "/update.bin")) == 8
 
 
 def test_an_older_package_never_comes_back():
@@ -173,8 +172,8 @@ def test_an_older_package_never_comes_back():
                 assert send(one, number, content) == (wire.CONFIRMED if number == 3 else wire.OLD)
         fourth = package(4, files("fourth"))
         assert send(board_update, 4, fourth) == wire.RESTARTING
-        assert get(folder + "/lib/main.py") == files("fourth")[1][1]
-        assert get(folder + "/lib2/tern/part.py") == files("third")[0][1]
+        assert read(folder + "/lib/main.py") == files("fourth")[1][1]
+        assert read(folder + "/lib2/tern/part.py") == files("third")[0][1]
 
 
 def test_a_package_that_was_rolled_back_is_not_tried_again():
@@ -226,7 +225,7 @@ def test_an_install_that_runs_out_of_memory_begins_anew():
             pass
         update.sha256 = digest
     assert send(board_update, 3, new) == wire.RESTARTING
-    assert get(folder + "/lib2/main.py") == files("new")[1][1]
+    assert read(folder + "/lib2/main.py") == files("new")[1][1]
 
 
 def _no_memory(_):
@@ -239,7 +238,7 @@ def test_what_a_library_left_is_not_in_the_next():
     os.mkdir(folder + "/lib2/tern")
     os.mkdir(folder + "/lib2/tern/links")
     for path in ("tern/old.py", "tern/links/old.py", "driver.py"):
-        put(folder + "/lib2/" + path, b"1\n")
+        write(folder + "/lib2/" + path, b"1\n")
     assert send(Update(Board(folder)), 3, package(3, files("new"))) == wire.RESTARTING
     there = sorted(path[len(folder) + 6 :] for path in tree(folder + "/lib2"))
     assert there == ["driver.py", "main.py", "tern/part.py"]
@@ -248,11 +247,11 @@ def test_what_a_library_left_is_not_in_the_next():
 def test_a_damaged_boot_bin_is_as_good_as_none():
     folder = provision()
     assert send(Update(Board(folder)), 3, package(3, files("new"))) == wire.RESTARTING
-    good = get(folder + "/boot.bin")
+    good = read(folder + "/boot.bin")
     for at in range(len(good)):
         bad = bytearray(good)
         bad[at] ^= 1
-        put(folder + "/boot.bin", bad)
+        write(folder + "/boot.bin", bad)
         board_update = Update(Board(folder))
         assert (board_update.state, board_update.number) == (wire.CONFIRMED, 0), at
         with running(folder + "/lib2"):  # which is then not written over
@@ -260,7 +259,7 @@ def test_a_damaged_boot_bin_is_as_good_as_none():
         if LOADER:
             assert load(folder) == "old"
     assert send(board_update, 3, package(3, files("new"))) == wire.RESTARTING
-    assert get(folder + "/lib/main.py") == files("new")[1][1]
+    assert read(folder + "/lib/main.py") == files("new")[1][1]
 
 
 def test_programs_that_do_not_prove_themselves():
@@ -285,19 +284,19 @@ def test_the_loader_starts_what_there_is():
         return
     folder = provision()
     assert load(folder) == "old"  # no boot.bin, no /lib2
-    put(folder + "/boot.bin", boot(1, wire.CONFIRMED, 3))
+    write(folder + "/boot.bin", boot(1, wire.CONFIRMED, 3))
     assert load(folder) == "old"  # /lib2 is missing
     os.mkdir(folder + "/lib2")
     assert load(folder) == "old"  # or was not finished
     os.mkdir(folder + "/lib2/tern")
     for path, data in files("two"):
-        put(folder + "/lib2/" + path, data)
+        write(folder + "/lib2/" + path, data)
     assert load(folder) == "two"
     os.remove(folder + "/lib/main.py")
-    put(folder + "/boot.bin", b"")
+    write(folder + "/boot.bin", b"")
     assert load(folder) == "two"
     for state in range(256):  # no state makes it fail
-        put(folder + "/boot.bin", boot(state & 3, state, 3))
+        write(folder + "/boot.bin", boot(state & 3, state, 3))
         assert load(folder) == "two"
 
 
@@ -306,8 +305,8 @@ def test_a_locked_board_ends_in_a_reset():
         return
     for text in (program("old"), b"raise ValueError\n", b"raise KeyboardInterrupt\n", b"raise SystemExit\n"):
         folder = provision()
-        put(folder + "/lib/main.py", text)
-        put(folder + "/lock", b"")
+        write(folder + "/lib/main.py", text)
+        write(folder + "/lock", b"")
         load(folder)
         assert board.did == ["kbd_intr -1", "reset"], board.did
         os.remove(folder + "/lock")

@@ -6,6 +6,7 @@ import sys
 
 import scratch
 import small_board
+from scratch import read, write
 from small_board import KEY
 
 from tern import frames, host_frames, update, wire
@@ -19,16 +20,6 @@ except OSError:  # a board, which is not to be reset in the midst of its tests
     LOADER = ""
 
 
-def put(path, data):
-    with open(path, "wb") as file:
-        file.write(data)
-
-
-def get(path):
-    with open(path, "rb") as file:
-        return file.read()
-
-
 def tree(folder, without=()):
     """Return what every file under `folder` holds, by path."""
     found = {}
@@ -39,7 +30,7 @@ def tree(folder, without=()):
         if os.stat(path)[0] & 0x4000:
             found.update(tree(path))
         else:
-            found[path] = get(path)
+            found[path] = read(path)
     return found
 
 
@@ -50,7 +41,7 @@ def provision(folder=None):
     os.mkdir(folder + "/lib")
     os.mkdir(folder + "/lib/tern")
     for path, data in files("old"):
-        put(folder + "/lib/" + path, data)
+        write(folder + "/lib/" + path, data)
     return folder
 
 
@@ -127,7 +118,7 @@ class running:
 
 def state_of(folder):
     """(which folder has proven itself, state, package) as boot.bin says."""
-    return struct.unpack_from(update.BOOT_FIELDS, get(folder + "/" + update.BOOT))[1:]
+    return struct.unpack_from(update.BOOT_FIELDS, read(folder + "/" + update.BOOT))[1:]
 
 
 def boot(proven, state, number):
@@ -166,10 +157,10 @@ board.Timer = FakeTimer
 
 
 def _execute(path, names):
-    exec(compile(get(path), path, "exec"), names)
+    exec(compile(read(path), path, "exec"), names)
 
 
-_loader = LOADER and compile(get(LOADER), LOADER, "exec")
+_loader = LOADER and compile(read(LOADER), LOADER, "exec")
 
 
 def load(folder, start=None):
@@ -180,7 +171,7 @@ def load(folder, start=None):
     if not LOADER:
         proven, state, number = state_of(folder)
         state = {wire.RESTARTING: wire.TRIAL, wire.TRIAL: wire.ROLLED_BACK}.get(state, state)
-        put(folder + "/" + update.BOOT, boot(proven, state, number))
+        write(folder + "/" + update.BOOT, boot(proven, state, number))
         return ""
     here = os.getcwd()
     modules = {name: sys.modules.get(name) for name in ("machine", "micropython", "seen")}

@@ -16,14 +16,15 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import report_frames
 import warm
 from spec import answers
 
-from harness import books, stores
+from harness import kept
 from harness.attackers import Flood, Liar, attackers, slow_reader
 from harness.proxy import Faults, Proxy
 from tern import card as cards
-from tern import coordinates, host_frames, storage, wire
+from tern import coordinates, storage, wire
 from tern.links import mqtt
 from ternhost.count.questions import decode_body, question_of
 from ternhost.count.rounds import COMPLETE, CohortCounts, RoundResult
@@ -112,7 +113,7 @@ class Arena:
         """The command that serves this fleet; options: others than usual."""
         options = {
             "store": self.path,
-            "broker": self.directory / "broker",
+            "fleet": f"mqtt:{self.directory / 'broker'}",
             "dimension": D,
             "card": self.directory / "card",
             "k": K,
@@ -175,9 +176,7 @@ class Arena:
     def lie(self):
         """A host that lies, forges, asks again and counts backwards, to one client of each board."""
         with Store(self.path, create=False, beside=True) as store:
-            complete = [
-                number for number, _, reports in stores.ended_rounds(store) if reports == self.clients
-            ]
+            complete = [number for number, _, reports in kept.ended_rounds(store) if reports == self.clients]
         for board in self.boards:
             clients = storage.Clients(str(board / storage.CLIENTS))
             device = clients.first + self._random.randrange(clients.count)
@@ -210,7 +209,7 @@ class Arena:
     def ended(self):
         """How many rounds have ended."""
         with Store(self.path, create=False, beside=True) as store:
-            return len(stores.ended_rounds(store))
+            return len(kept.ended_rounds(store))
 
     def run(self, deeds, timeout, until=None):
         """Serve all rounds, or those that end before `until` (a monotonic time); return how many have ended.
@@ -257,7 +256,7 @@ class Arena:
         algorithm = FedSGD(options, population)
         chosen, symbols = array("H", bytes(2 * K)), array("H", bytes(2 * K))
         bodies = {asked.number: asked.cohorts[0].body for asked in store.rounds()}
-        for number, _, reports in stores.ended_rounds(store):
+        for number, _, reports in kept.ended_rounds(store):
             asked = question_of(decode_body(bodies[number]))
             card = cards.decode(asked.card)
             counts = np.zeros((D, card.symbols), np.int64)
@@ -265,14 +264,14 @@ class Arena:
             for device, payload in rows:
                 question = answers.question(self.keys[device], device, bodies[number])
                 coordinates.choose(question, D, K, chosen)
-                host_frames.unpack(payload, K, card.symbols, symbols)
+                report_frames.unpack(payload, K, card.symbols, symbols)
                 for coordinate, symbol in zip(chosen, symbols, strict=True):
                     counts[coordinate, symbol] += 1
             if len(rows) != reports or len({device for device, _ in rows}) != reports:
                 yield f"round {number}: {reports} reports, {len(rows)} rows"
             cohort = CohortCounts(card, K, counts, self.clients, asked)
             algorithm.learn(RoundResult(number, COMPLETE, self.clients, reports, {}, [cohort]), [])
-            if stores.weights(store, number) != algorithm.weights.astype("<f8").tobytes():
+            if kept.weights(store, number) != algorithm.weights.astype("<f8").tobytes():
                 yield f"round {number}: the counts are not those of the accepted reports"
 
     def _ledgers(self, store):
@@ -283,7 +282,7 @@ class Arena:
                 accepted[device] = accepted.get(device, 0) + 1
                 last[device, number] = payload
         released = self.proxy.released()
-        for device, account in books.accounts(self.boards):
+        for device, account in kept.accounts(self.boards):
             if account.spent > min(account.budget, self.budget):
                 yield f"device {device} has spent {account.spent} of {account.budget}"
             reports = max(accepted.get(device, 0), released[device])

@@ -22,7 +22,7 @@ from statistics import median
 
 import warm
 
-from harness import books, local_gateways, stores
+from harness import kept, local_gateways
 from harness.raw_client import wait_for
 from tern import card as cards
 from ternhost.count.aggregator import Aggregator
@@ -229,7 +229,7 @@ class Arena:
         if not self.store.exists():
             return 0
         with Store(self.store, beside=True) as store:
-            return sum(ended != "abandoned" for _, ended, _ in stores.ended_rounds(store))
+            return sum(ended != "abandoned" for _, ended, _ in kept.ended_rounds(store))
 
     def _let_go_on(self, seconds):
         end = time.monotonic() + seconds
@@ -287,7 +287,7 @@ class Arena:
 
     def _spent(self):
         sites = [board_directories(self.store.parents[1] / name, self._boards) for name in self.runs]
-        return books.spent(chain(*sites))
+        return kept.spent(chain(*sites))
 
 
 def recounted(path, stores, rounds):
@@ -303,8 +303,8 @@ def recounted(path, stores, rounds):
             for own in stores:
                 union.add_reports(own.report_batches(asked.number))
         aggregator = Aggregator(union)
-        aggregator.resume(0.0)
-        return {result.number: result for result in aggregator.tick(0.0)}
+        ended = {number: aggregator.ended(number, 0.0) for number in aggregator.resume(0.0)}
+        return {number: result for number, result in ended.items() if result}
 
 
 def run(directory, *, kills, seconds=4.0, apart=False, **options):

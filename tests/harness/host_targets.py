@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import report_frames
 from spec import answers
 
 from harness import seeds, verdicts
 from tern import card as cards
-from tern import coordinates, frames, host_frames, wire
+from tern import coordinates, frames, wire
 from ternhost.count import batches
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Averaged, Question, decode_body, question_of, round_body
@@ -65,7 +66,7 @@ def packed(data):
     k, base, data = data[0] % 64 + 1, max(2, struct.unpack_from("<H", data, 1)[0]), data[3:]
     out = array("H", bytes(2 * k))
     try:
-        host_frames.unpack(data, k, base, out)
+        report_frames.unpack(data, k, base, out)
         fits = True
     except frames.FrameError:
         fits = False
@@ -200,14 +201,14 @@ class OnHost:
             digest, card, k = asked[device]
             symbols = array("H", bytes(2 * k))
             with suppress(frames.FrameError):
-                host_frames.decode_report(report, frames.answer_key(digest), k, card.symbols, symbols)
+                report_frames.decode_report(report, frames.answer_key(digest), k, card.symbols, symbols)
                 return device, symbols
         return 0, None
 
     def _counts(self, aggregator, number, asked, expected):
         # What the round has told in the end, coordinate by coordinate.
         aggregator.give_up(number, list(asked))
-        (result,) = aggregator.tick(0.0)
+        result = aggregator.ended(number, 0.0)
         assert result.reports == len(expected)
         for (_, devices, k), cohort in zip(_COHORTS, result.cohorts, strict=True):
             counts = np.zeros_like(cohort.counts)
@@ -226,7 +227,7 @@ def _reports(frame):
         return []
     if frame[0] == wire.REPORTS:
         with suppress(frames.FrameError):
-            return host_frames.reports_of(frame)
+            return report_frames.reports_of(frame)
     return [frame] if frame[0] == wire.REPORT and len(frame) >= 17 else []
 
 

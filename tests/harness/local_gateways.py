@@ -35,7 +35,7 @@ class LocalPost(Post):
 
     def __enter__(self):
         if not self._directory.is_dir():
-            raise UsageError(f"{self._directory} is no directory of gateways")
+            raise UsageError(f"{self._directory} is not a directory of gateways")
         return self
 
     def __exit__(self, *_):

@@ -14,8 +14,10 @@ import struct
 import threading
 from collections import Counter, deque
 
+import report_frames
+
 from harness.raw_client import length
-from tern import host_frames, wire
+from tern import wire
 from ternhost.reach.broker.access import CERTIFICATE, KEY
 
 _PUBLISH = 0x30
@@ -169,7 +171,7 @@ class Proxy:
         if len(frame) == _ERROR_BYTES and frame[0] == wire.ERROR:
             self.errors[wire.error_name(frame[9])] += 1
         if frame[:1] == bytes((wire.REPORTS,)):
-            for report in host_frames.reports_of(frame):
+            for report in report_frames.reports_of(frame):
                 self._look(report)
         if len(frame) < 17 or frame[0] != wire.REPORT:
             return

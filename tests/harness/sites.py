@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness import books
+from harness import kept
 from tern import card as cards
 from tern import ledger, wire
 from ternhost.count.questions import Question
@@ -260,7 +260,7 @@ class Sites:
                 if counted != len(devices):
                     yield f"round {result.number}: {counted} counted of {len(devices)}"
                 last = dict(rows)
-        for device, account in books.accounts(self.boards):
+        for device, account in kept.accounts(self.boards):
             if account.spent != COST * len(results):
                 yield f"device {device} has paid {account.spent} for {len(results)} rounds of {COST}"
             if bytes(account.report)[9 : -wire.TAG_BYTES] != last[device]:

@@ -11,6 +11,7 @@ from array import array
 from contextlib import suppress
 from pathlib import Path
 
+import report_frames
 from spec import answers
 from streams import Replay
 
@@ -127,13 +128,13 @@ def _answer(frame):
     with suppress(_FRAME_ERRORS):
         assert out[: frames.encode_error(out, b"", *host_frames.decode_error(frame, b""))] == frame
     with suppress(_FRAME_ERRORS):
-        reports = host_frames.reports_of(frame)
-        assert out[: host_frames.encode_reports(out, reports)] == frame
+        reports = report_frames.reports_of(frame)
+        assert answers.reports(*reports) == frame
         assert all(len(report) <= 17 + wire.MAX_PACKED for report in reports)
     for k, base in ((1, 3), (28, 3), (1, 65536), (5, 255)):
         symbols = array("H", bytes(2 * k))
         with suppress(_FRAME_ERRORS):
-            device, number = host_frames.decode_report(frame, b"", k, base, symbols)
+            device, number = report_frames.decode_report(frame, b"", k, base, symbols)
             size = frames.packed_size(base, k)
             assert out[: frames.encode_report(out, b"", device, number, symbols, k, base, size)] == frame
             assert max(symbols) < base
@@ -339,7 +340,7 @@ def _cost(frame):
 def _reports_in(reply):
     assert len(reply) <= wire.MAX_FRAME
     if reply[0] == wire.REPORTS:
-        return host_frames.reports_of(reply)
+        return report_frames.reports_of(reply)
     assert reply[0] in (wire.REPORT, wire.ERROR, wire.HELLO)
     if reply[0] == wire.ERROR:
         assert 1 <= reply[9] <= len(wire.ERRORS)

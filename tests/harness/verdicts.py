@@ -9,6 +9,7 @@ import struct
 import sys
 from array import array
 
+from scratch import write
 from streams import Keyed
 
 from tern import card, frames, host_frames, ledger, sampler, storage, wire
@@ -127,11 +128,6 @@ def provision(directory, ahead=1):
     return FixedBoard(directory)
 
 
-def write(path, data):
-    with open(path, "wb") as file:
-        file.write(data)
-
-
 def talk(board, data):
     """Give a board the messages of an input, and yield (its client, frame, replies) of each.
 
@@ -184,16 +180,13 @@ def _round(data):
 
 
 def _request(data):
-    # Everything else that a device, or a host, decodes; with the empty key's tag
+    # Everything else that the library decodes; with the empty key's tag
     frame = memoryview(data + frames.tag(b"", data))
     said = []
-    out = array("H", (0 for _ in range(5)))
     for decode in (
         frames.decode_hello_request,
         lambda frame: decode_model(frame, b""),
         lambda frame: host_frames.decode_error(frame, b""),
-        lambda frame: host_frames.decode_report(frame, b"", 5, 3, out),
-        host_frames.reports_of,
         frames.address,
         lambda frame: host_frames.Hello(bytes(frame)).text,
     ):

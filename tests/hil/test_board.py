@@ -9,7 +9,7 @@ from tern import host_frames
 from ternhost.privacy import mechanisms
 from terntests.hil import audit as auditing
 from terntests.hil.audit import audit
-from terntools.bench.subjects import BoardDevice
+from terntools.bench.subjects import BoardSubject
 from terntools.boards import deploy
 
 AUDIT_PROGRAM = Path(auditing.__file__).with_name("audit_program.py")
@@ -71,7 +71,7 @@ def draw(dut, request):
             "tests/device/test_sampler.py draws the same symbols as faster boards there: --exhaustive"
         )
     with dut.repl() as repl:
-        program = BoardDevice(repl, AUDIT_PROGRAM)
+        program = BoardSubject(repl, AUDIT_PROGRAM)
         repl.run("from audit_program import *")
 
         def make(card, *shift):

@@ -1,6 +1,8 @@
 import pytest
 import rig
 
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from terntools.boards import deploy
 from terntools.emulators.micropython import find_micropython
 
@@ -30,3 +32,11 @@ def site(tmp_path, micropython):
     yield make
     for one in made:
         one.store.close()
+
+
+@pytest.fixture
+def running(tmp_path, request):
+    """A broker for the boards that have the KEYS of the test's module."""
+    configuration.write_configuration(tmp_path, request.module.KEYS, port=free_port())
+    with Mosquitto(tmp_path) as broker:
+        yield broker

@@ -199,8 +199,8 @@ class OnBroker:
 def serving_on_broker(directory, store, *options):
     """`tern serve` of such boards, as a process."""
     return Train(
-        "--store", store, "--broker", directory / "broker", "--dimension", D, "--k", 1, "--card", directory / "card",
-        *options, "--no-report", "--json", cwd=directory, command="serve",
+        "--store", store, "--fleet", f"mqtt:{directory}/broker", "--dimension", D, "--k", 1,
+        "--card", directory / "card", *options, "--no-report", "--json", cwd=directory, command="serve",
     )  # fmt: skip
 
 
@@ -238,11 +238,10 @@ def replay(store):
     cls = ALGORITHMS.named(stored.asked["algorithm"])
     algorithm = cls(cls.Options(**stored.asked["learning"]), Population(knows_records=False))
     aggregator = Aggregator(store)
-    aggregator.resume(0.0)
-    for result in sorted(aggregator.tick(0.0), key=lambda result: result.number):
-        algorithm.learn(
-            with_answers(result, store.report_batches(result.number), store.round_devices(result.number)), ()
-        )
+    for number in aggregator.resume(0.0):
+        if result := aggregator.ended(number, 0.0):
+            answers = store.report_batches(number), store.round_devices(number)
+            algorithm.learn(with_answers(result, *answers), ())
     return algorithm
 
 

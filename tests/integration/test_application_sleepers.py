@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rig
-from harness import stores
+from harness import kept
 
 from ternhost.provision import keys
 from ternhost.reach.broker.access import HOST, Access
@@ -82,7 +82,7 @@ def test_each_that_wakes_is_counted_once(tmp_path, micropython):
 
     def ended():
         with Store(path, create=False, beside=True) as store:
-            return len(stores.ended_rounds(store))
+            return len(kept.ended_rounds(store))
 
     with Mosquitto(tmp_path / "broker") as broker:
         host = serve(tmp_path, path, ROUNDS, DEADLINE_S)

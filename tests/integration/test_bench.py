@@ -30,9 +30,9 @@ def test_figures_summary_and_page_of_an_emulated_device():
 def test_a_board_at_a_port_runs_its_own_program_again_after_a_bench(name):
     with catalogue.boot(name, skip_idle=True) as board:
         spec = f"port:{board.url}"
-        with subjects.device(spec) as on:
+        with subjects.subject(spec) as on:
             on.install({})
         assert deploy.wait_for_hello(board.url).clients == 0
-        with pytest.raises(ExecutionError, match="ZeroDivisionError"), subjects.device(spec) as on:
+        with pytest.raises(ExecutionError, match="ZeroDivisionError"), subjects.subject(spec) as on:
             on.call("1 / 0")
         assert deploy.wait_for_hello(board.url).clients == 0

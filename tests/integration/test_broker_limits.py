@@ -9,21 +9,12 @@ import pytest
 from harness.raw_client import RawClient, board_client, field, length
 
 from tern.links import mqtt
-from ternhost.reach.broker import configuration
-from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 
 KEYS = {device: bytes([device]) * 32 for device in range(1, 4)}
 ATTACK = 100 << 20  # bytes at least
 SECONDS = 4.0  # at least, and
 MOST_SECONDS = 60.0  # at most, on a busy machine
 MOST = 160  # MiB in memory: its limit of 128, what begins, and what TLS takes
-
-
-@pytest.fixture
-def running(tmp_path):
-    configuration.write_configuration(tmp_path, KEYS, port=free_port())
-    with Mosquitto(tmp_path) as made:
-        yield made
 
 
 def memory(process):

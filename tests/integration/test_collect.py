@@ -23,10 +23,7 @@ EXTRACT = "AGE,HRSWORK1,SEX,REGION,TOWN\n" + "".join(
 )
 
 
-@pytest.fixture(autouse=True)
-def place(tmp_path, monkeypatch):
-    """Runs are kept below the working directory."""
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_the_command_on_emulated_boards(tmp_path, micropython):

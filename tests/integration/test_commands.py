@@ -82,7 +82,7 @@ def test_device_commands_of_an_emulated_board(tmp_path, micropython):
     [
         ("info", "port:/dev/nothing", 3, "there is no port"),
         ("ping", "port:/dev/null", 3, "is not a serial port"),
-        ("ping", "port:gopher://x", 2, "is no port"),
+        ("ping", "port:gopher://x", 2, "is not a port"),
         ("info", "nobody", 2, "there is no fleet"),
     ],
 )

@@ -29,7 +29,7 @@ def start(run, *more, **options):
 
 
 def assert_seen(run):
-    """What the store keeps for who looks on is what happened: boards, times, counts."""
+    """What the store keeps for observers is what happened: boards, times, counts."""
     with Store(run / store_file.NAME, create=False, beside=True) as store:
         boards = store.boards()
         assert [(board.clients, board.online, board.errors) for board in boards] == [(300, False, 0)] * BOARDS

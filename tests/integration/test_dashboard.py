@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 import rig
-import seen
+import sample_store
 import warm
 from harness.raw_client import wait_for
 from warm import TERN
@@ -66,7 +66,7 @@ def small(tmp_path_factory):
     place = tmp_path_factory.mktemp("small")
     words = ["serve", "--fleet", "simulated:60", "--rounds", "2", "--no-report", "--quiet", "--name"]
     warm.run([*TERN, *words, "greenhouse-" * 8 + "2026"], cwd=place, check=True, stdout=subprocess.DEVNULL)
-    with dashboard(seen.make(place / "runs", 50)) as url:
+    with dashboard(sample_store.make(place / "runs", 50)) as url:
         yield url
 
 
@@ -152,18 +152,18 @@ def test_a_store_is_shown_as_it_is_from_before_its_run_until_it_is_gone(tmp_path
             page.wait_for_selector(f".q-tab-panel .empty:visible >> text={words}")
 
         words = ["serve", "--fleet", "simulated:50", "--rounds", "2", "--no-report", "--quiet"]
-        command = [*TERN, *words, "--store", str(path), "--name", seen.NAME]
+        command = [*TERN, *words, "--store", str(path), "--name", sample_store.NAME]
         warm.run(command, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
         there.wait_for_tile("rounds ended", "2")
         with Store(path) as store:
             for number in (3, 4):
-                seen.begin_round(store, number, range(1, 51))
-                seen.end_round(store, number, 50, auc=0.87, accuracy=0.9, log_loss=0.3, tau=0.5)
+                sample_store.begin_round(store, number, range(1, 51))
+                sample_store.end_round(store, number, 50, auc=0.87, accuracy=0.9, log_loss=0.3, tau=0.5)
                 there.wait_for_tile("rounds ended", str(number))
             page.get_by_role("tab", name="Round").click()
-            seen.begin_round(store, 5, range(1, 51))
+            sample_store.begin_round(store, 5, range(1, 51))
             page.wait_for_selector("text=Round 5: 0 of the 50 reports")
-            seen.report(store, 5, range(1, 31))
+            sample_store.report(store, 5, range(1, 31))
             page.wait_for_selector("text=Round 5: 30 of the 50 reports")
 
         away = path.with_name("away.sqlite")
@@ -185,11 +185,13 @@ def test_a_store_is_shown_as_it_is_from_before_its_run_until_it_is_gone(tmp_path
 
 @needs_browser
 def test_thousands_of_boards_are_found_sorted_and_not_sent_again_and_again(tmp_path, visit):
-    with dashboard(seen.make(tmp_path / "runs", BOARDS)) as url:
+    with dashboard(sample_store.make(tmp_path / "runs", BOARDS)) as url:
         there = visit(url)
         page = there.open("fleet")
         page.wait_for_selector(".ag-row[row-index='0'] >> text=greenhouse-00001")
-        assert there.tile("boards online") == f"{sum(board.online for board in seen.boards(BOARDS)):,}"
+        assert (
+            there.tile("boards online") == f"{sum(board.online for board in sample_store.boards(BOARDS)):,}"
+        )
         document = next(response for response in there.got if response.url.startswith(f"{url}?"))
         assert len(document.body()) < 100_000, "the first paint does not wait for the boards"
         page.get_by_label("search boards").fill("00042")
@@ -240,9 +242,11 @@ def test_a_run_that_is_killed_and_goes_on_stays_in_sight(tmp_path, visit, microp
 @second_group
 @pytest.mark.slow
 def test_nothing_is_asked_of_the_outside_nothing_complains_and_no_key_is_served(small, visit):
-    keys = {f"key of device {device}": seen.key_of(device) for device in range(1, 51)}
-    words = {f"password of device {device}": mqtt.password(seen.key_of(device)) for device in range(1, 51)}
-    keys["key of the fleet"] = seen.FLEET_KEY
+    keys = {f"key of device {device}": sample_store.key_of(device) for device in range(1, 51)}
+    words = {
+        f"password of device {device}": mqtt.password(sample_store.key_of(device)) for device in range(1, 51)
+    }
+    keys["key of the fleet"] = sample_store.FLEET_KEY
     served = b""
     for options in (
         {"viewport": {"width": 1280, "height": 900}},

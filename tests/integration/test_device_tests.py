@@ -8,7 +8,7 @@ import pytest
 from terntools.boards import deploy
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue, flash_image
-from terntools.testing import snapshot
+from terntools.testing import prepared_flash
 
 
 @pytest.mark.parametrize("name", ["rv32", pytest.param("pico", marks=pytest.mark.exhaustive)])
@@ -37,24 +37,24 @@ def test_device_tests_run_on_a_board_at_a_port(tmp_path, name):
 
 
 def test_a_flash_is_deployed_to_once_and_again_where_the_library_is_another(tmp_path, monkeypatch):
-    firmware = snapshot._firmware("rv32")
+    firmware = prepared_flash._firmware("rv32")
     monkeypatch.setenv("TERN_CACHE", str(tmp_path))
-    monkeypatch.setattr(snapshot, "_firmware", lambda name: firmware)
-    monkeypatch.setattr("terntools.emulators.qemu.Machine.firmware", lambda machine: firmware)
-    first = snapshot.deployed("rv32")
+    monkeypatch.setattr(prepared_flash, "_firmware", lambda name: firmware)
+    monkeypatch.setattr("terntools.emulators.qemu.MachineType.firmware", lambda machine: firmware)
+    first = prepared_flash.deployed("rv32")
     made = first.flash.stat().st_mtime_ns
-    assert snapshot.deployed("rv32") == first
+    assert prepared_flash.deployed("rv32") == first
     assert first.flash.stat().st_mtime_ns == made
     monkeypatch.setattr("terntools.boards.mpy.compiler_version", lambda: "another compiler")
-    second = snapshot.deployed("rv32")
+    second = prepared_flash.deployed("rv32")
     assert second.flash != first.flash
-    for number in range(snapshot._KEPT + 1):
+    for number in range(prepared_flash._KEPT + 1):
         monkeypatch.setattr("terntools.boards.mpy.compiler_version", lambda number=number: str(number))
         monkeypatch.setattr(
-            snapshot, "_deploy", lambda name, processor, flash: flash.touch() or {"processor": "none"}
+            prepared_flash, "_deploy", lambda name, processor, flash: flash.touch() or {"processor": "none"}
         )
-        snapshot.deployed("rv32")
-    assert len([path for path in tmp_path.glob("flash-rv32-*") if path.is_dir()]) == snapshot._KEPT
+        prepared_flash.deployed("rv32")
+    assert len([path for path in tmp_path.glob("flash-rv32-*") if path.is_dir()]) == prepared_flash._KEPT
 
 
 @pytest.mark.parametrize("name", ["rv32", "pico"])
@@ -71,11 +71,11 @@ def test_files_are_added_to_a_flash_that_a_board_has_written(tmp_path, name):
 
 
 def test_a_flash_from_the_cache_holds_the_library_and_no_program(tmp_path):
-    kept = snapshot.deployed("rv32")
+    kept = prepared_flash.deployed("rv32")
     flash = tmp_path / "flash.bin"
     flash.write_bytes(kept.flash.read_bytes())
     with catalogue.boot("rv32", flash) as board, Repl(board.url) as repl:
         machine = deploy.Machine.of(repl)
         assert machine.processor == kept.processor
-        wanted = snapshot.library_files(machine)
+        wanted = prepared_flash.library_files(machine)
         assert list(deploy.compare(repl, wanted, prune=deploy.LIBRARY).write) == [deploy.MAIN]

@@ -83,7 +83,7 @@ def test_the_flash_of_another_kind_of_board_is_left_alone(tmp_path):
     flash = tmp_path / "c3.bin"
     content = bytes(range(256)) * 5632  # as long as that of QEMU's machines
     flash.write_bytes(content)
-    with pytest.raises(UsageError, match=r"c3.bin is not of the size of this board's flash"):
+    with pytest.raises(UsageError, match=r"c3.bin does not have the size of this board's flash"):
         boot_pico(flash)
     assert flash.read_bytes() == content
 

@@ -113,7 +113,7 @@ def test_the_flash_of_a_larger_board_is_left_alone(tmp_path):
     flash = tmp_path / "pico.bin"
     content = bytes(range(256)) * 8192
     flash.write_bytes(content)
-    with pytest.raises(UsageError, match=r"pico.bin is not of the size of this board's flash"):
+    with pytest.raises(UsageError, match=r"pico.bin does not have the size of this board's flash"):
         qemu.boot("rv32", flash)
     assert flash.read_bytes() == content
 
@@ -327,7 +327,7 @@ def test_rounds_over_wifi_and_tls(tmp_path):
             flash_image.write(name, directory / "flash.bin", files)
             running.append(qemu.boot(name, directory / "flash.bin"))
         ended = rig.tern(
-            "serve", "--json", "--store", path, "--broker", tmp_path / "broker", "--card", tmp_path / "card",
+            "serve", "--json", "--store", path, "--fleet", f"mqtt:{tmp_path}/broker", "--card", tmp_path / "card",
             "--dimension", dimension, "--rounds", 2, "--deadline", 120, "--no-report", cwd=tmp_path,
         )  # fmt: skip
     finally:
@@ -377,7 +377,7 @@ def test_its_figures_are_those_of_the_file(name):
 
 
 def test_what_counts_no_instructions_says_so():
-    with pytest.raises(UsageError, match="counts no instructions"), subjects.device("m33-emulated:1"):
+    with pytest.raises(UsageError, match="counts no instructions"), subjects.subject("m33-emulated:1"):
         pass
 
 

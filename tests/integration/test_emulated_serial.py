@@ -5,19 +5,15 @@ from __future__ import annotations
 import os
 import select
 import subprocess
-import sys
 import tty
-from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import small_board
 
 from tern import frames, host_frames, wire
 from terntools.emulators import micropython
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "device"))
-import small_board
 
 FIRMWARE = Path(frames.__file__).parents[1]
 TIMEOUT = 60.0
@@ -114,9 +110,8 @@ def report_of(port: Port, number: int, device: int = 7) -> list[int]:
     port.send(frame)
     answer = port.read()
     assert answer
-    out = array("H", [0] * 4)
-    assert host_frames.decode_report(answer, small_board.answer_key(device), 4, 3, out) == (device, number)
-    return list(out)
+    assert frames.address(answer) == (device, number)
+    return small_board.symbols_of(answer, 4, 3, device)
 
 
 def test_hello_and_reports_then_a_clean_end(port: Port) -> None:

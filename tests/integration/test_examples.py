@@ -18,7 +18,6 @@ from terntools.emulators.micropython import device_command, find_micropython
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-TERN = f'#!/bin/sh\nexec {sys.executable} -c "import sys; from ternhost.cli import main; sys.exit(main())" "$@"\n'
 
 
 def run(directory, command, **environment):
@@ -75,10 +74,7 @@ def test_an_algorithm_of_one_s_own_stops_when_it_knows_enough(tmp_path):
 
 
 def test_a_first_fleet(tmp_path):
-    command = tmp_path / "tern"
-    command.write_text(TERN)
-    command.chmod(0o755)
-    path = f"{tmp_path}:{os.environ['PATH']}"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     said = run(tmp_path, [EXAMPLES / "first_fleet.sh", "mine"], PATH=path, PORT=str(free_port()))
     assert "100 reports of 18 bytes in 2 rounds" in said
     assert "fedsgd on flights, mqtt:mine" in said

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import rig
-from harness import stores
+from harness import kept
 
 from tern.storage import FLEET
 from ternhost.errors import InterruptedByUser, RefusedError, UsageError
@@ -23,10 +23,7 @@ LOCAL = {
 }  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def place(tmp_path, monkeypatch):
-    """Runs are kept below the working directory."""
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_devices_train_and_pay_for_every_round_that_they_take_part_in(tmp_path, micropython):
@@ -137,10 +134,7 @@ def test_boards_of_another_data_set_refuse_to_train_on_it(tmp_path, micropython)
     site.store.close()
     with site.boards() as boards:
         options = {**LOCAL, "fleet": "port:" + boards.ports[0], "store": tmp_path / "store.sqlite"}
-        with (
-            rig.begin(**options) as run,
-            pytest.raises(RefusedError, match="another dimension"),
-        ):
+        with rig.begin(**options) as run, pytest.raises(RefusedError, match="another dimension"):
             run.run()
     assert {spent for spent, _, _ in site.ledgers().values()} == {0}
 
@@ -186,7 +180,7 @@ def test_the_rounds_of_a_store_are_one_runs_at_a_time(tmp_path, micropython):
             run.run()
         assert rig.finish(reports=20, fleet=port, store=path, anew=True)["reports"] == 20
     with Store(path) as store:
-        assert [(number, ended) for number, ended, _ in stores.ended_rounds(store)] == [
+        assert [(number, ended) for number, ended, _ in kept.ended_rounds(store)] == [
             (1, "complete"), (2, "abandoned"), (3, "complete"),
         ]  # fmt: skip
 

@@ -8,7 +8,7 @@ from tern import card as cards
 from tern import storage
 from ternhost.count import batches, estimate
 from ternhost.errors import InterruptedByUser, RefusedError, StorageError, UsageError
-from ternhost.learn import softmax
+from ternhost.learn import clustering
 from ternhost.privacy.accounting import Policy
 from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.run.run import Run
@@ -16,11 +16,7 @@ from ternhost.run.status import Watcher
 from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
 
-
-@pytest.fixture(autouse=True)
-def place(tmp_path, monkeypatch):
-    """Runs are kept below the working directory."""
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_the_command_on_emulated_boards(tmp_path, micropython):
@@ -47,7 +43,7 @@ def test_the_command_on_emulated_boards(tmp_path, micropython):
     )
     vectors = estimate.symbol_values(card)[symbols]
     assert good.all()
-    assert softmax.score("SILHOUETTE_SCORE", vectors, vectors.argmax(axis=1)) == pytest.approx(
+    assert clustering.score("SILHOUETTE_SCORE", vectors, vectors.argmax(axis=1)) == pytest.approx(
         result["score"]
     )
     assert np.abs(vectors.sum(axis=1).mean() - 1) < 0.2  # the noise has mean 0
@@ -93,7 +89,7 @@ def test_boards_that_hold_something_else_refuse(tmp_path, micropython):
 
 
 def test_boards_on_ports_are_scored_without_knowing_their_records(tmp_path, micropython):
-    dataset = softmax.load("iris")
+    dataset = clustering.load("iris")
     directories = board_directories(tmp_path, 1)
     with Store(tmp_path / "store.sqlite") as store:
         rows = dataset.records(np.arange(0, 150, 4))

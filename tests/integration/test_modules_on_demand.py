@@ -5,7 +5,7 @@ import pytest
 
 from tern import ledger, storage, wire
 from ternhost.count.questions import Question
-from ternhost.learn import softmax
+from ternhost.learn import clustering
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
@@ -17,7 +17,7 @@ from ternhost.store.store import Store
 
 D = 4
 CARD = design("duchi", 2)
-NOISE = softmax.noise_card(2_000_000)
+NOISE = clustering.noise_card(2_000_000)
 LOCAL = Question(wire.LOCAL + wire.LOGISTIC, [100] * D, -12, CARD.card, 1, 0, (2, 2, 1 << 18))
 INFERENCE = Question(wire.SOFTMAX, list(range(0, 800, 100)), -12, NOISE, 2, classes=2)
 VALUES = Question(wire.VALUES, [1, 0, 1, 1], 0, CARD.card, 1)

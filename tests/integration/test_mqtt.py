@@ -13,6 +13,7 @@ import warm
 from harness.arena import CARD, Arena, D, K
 from harness.proxy import Faults
 from harness.raw_client import RawClient, board_client, wait_for
+from report_frames import one_by_one
 from spec.answers import error, question
 
 from tern import frames, host_frames, ledger, storage, wire
@@ -52,9 +53,7 @@ def answers(host, seconds=0.7, count=None):
     while count is None or len(found) < count:
         messages = host.messages(seconds, None if count is None else 1)
         for topic, payload in messages:
-            frame = payload[2:]
-            rows = host_frames.reports_of(frame) if frame[:1] == bytes((wire.REPORTS,)) else [frame]
-            found += [(topic, row) for row in rows]
+            found += [(topic, frame) for frame in one_by_one([payload[2:]])]
         if count is None or not messages:
             break
     return found
@@ -159,8 +158,8 @@ def test_nobody_comes_in_without_a_password_or_under_the_name_of_another(arena, 
 # The host
 
 
-def serve(arena, **options):
-    command = arena.host_command(**options)
+def serve(arena, *words, **options):
+    command = [*arena.host_command(**options), *words]
     return warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=arena.directory)
 
 
@@ -228,17 +227,28 @@ def test_no_device_is_believed_that_tells_of_a_later_round(arena):
                         (wire.ERR_OLD_ROUND, wire.MAX_ROUND - 1) if device < 3 else (wire.ERR_BUDGET, 0)
                     )
                     liar.publish("tern/up/00000001", error(digest, device, number, code, detail))
-    lines = finish(process, code=3)
+    lines = finish(process, code=REFUSED)
     assert asked == [1, 2]
     assert [line["refusals"] for line in ends(lines)] == [3, 3]
     told = [line for line in lines if "1073741822" in str(line)]
-    assert len(told) == 1
-    assert "2 of 3 devices say that they have seen round 1073741822" in str(told)
+    assert [line.get("event") for line in told] == ["note", None], "once, and as the error"
+    assert all("2 of 3 devices say that they have seen round 1073741822" in str(line) for line in told)
     assert "--after-round" not in str(told)
     liar.close()
     arena.fleet.boards[0].restart()
     lines = finish(serve(arena, rounds=3), code=REFUSED)
     assert [(line["round"], line["reports"]) for line in ends(lines)] == [(3, 3)]
+
+
+def test_a_served_fleet_whose_budget_is_spent_gets_the_advice_of_any_run(arena):
+    finish(serve(arena))  # all that the budget covers
+    lines = finish(serve(arena, "--new-model", rounds=2), code=REFUSED)
+    assert [line["refusals"] for line in ends(lines)] == [3, 3]
+    error = "3 of 3 devices refuse: their budget is spent; an epsilon of 0 is left"
+    advice = "they never report again: this is the purpose of the budget"
+    warned = [line["message"] for line in lines if "refuse" in line.get("message", "")]
+    assert warned == [f"round 6: {error}; {advice}"]
+    assert lines[-1] == {"error": error, "hint": advice, "exit_code": REFUSED}
 
 
 def test_a_store_that_was_restored_goes_on_after_the_rounds_that_it_does_not_know(arena):

@@ -11,16 +11,9 @@ from tern import frames, wire
 from ternhost.errors import DeviceError
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.link import MqttLink
-from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.reach.broker.mosquitto import free_port
 
 KEYS = {1: bytes(32), 2: bytes(range(32))}
-
-
-@pytest.fixture
-def running(tmp_path):
-    configuration.write_configuration(tmp_path, KEYS, port=free_port())
-    with Mosquitto(tmp_path) as made:
-        yield made
 
 
 async def until(condition):

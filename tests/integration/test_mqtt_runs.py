@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 import rig
-from harness import stores
+from harness import kept
 from harness.raw_client import board_client
 from test_broker_commands import Command, run_mosquitto, tern
 
@@ -76,7 +76,7 @@ def test_what_a_run_has_learned_is_kept_for_the_boards(user):
     assert "tern:" not in done.err
     path = user / "my-broker" / "store.sqlite"
     with Store(path, beside=True) as store:
-        last, weights = store.last_round(), stores.weights(store, store.last_round())
+        last, weights = store.last_round(), kept.weights(store, store.last_round())
     own = retained_model(user / "my-broker", path)
     assert (own.number, own.classes) == (last, 1)
     assert np.array_equal(own.weights.ravel(), np.frombuffer(weights, "<f8"))
@@ -98,7 +98,7 @@ def test_a_served_fleet_is_sent_models_while_it_learns(behind, model):
     numbers = [number for number, _ in heard]
     assert [sent for _, sent in heard] == [0, 0, numbers[1], numbers[1], numbers[3]]
     with Store(behind.path, beside=True) as store:
-        weights = stores.weights(store, numbers[-1])
+        weights = kept.weights(store, numbers[-1])
     own = retained_model(behind.path.parent / "broker", behind.path)
     assert (own.number, own.classes) == (numbers[-1], 3 if model == "softmax" else 1)
     assert np.array_equal(own.weights.ravel(), np.frombuffer(weights, "<f8"))
@@ -140,7 +140,7 @@ def test_serving_every_algorithm(tmp_path, micropython, served):
     assert ends == [(1, CLIENTS), (2, CLIENTS), (3, CLIENTS)]
     assert (lines[-1]["rounds"], lines[-1]["reports"]) == (3, 3 * CLIENTS)
     with Store(place / "store.sqlite") as store:
-        assert [reports for _, _, reports in stores.ended_rounds(store)] == [CLIENTS] * 3
+        assert [reports for _, _, reports in kept.ended_rounds(store)] == [CLIENTS] * 3
 
 
 # What dies
@@ -233,7 +233,7 @@ def test_the_last_board_that_is_killed_ends_the_run_with_a_word(behind):
         board.start()
     result = rig.resume("one")
     with Store(behind.path) as store:
-        reports = [reports for _, _, reports in stores.ended_rounds(store)]
+        reports = [reports for _, _, reports in kept.ended_rounds(store)]
     assert reports[0] == 12
     assert reports[1] <= 12, "in this round they were killed"
     assert reports[2:] == [12] * 4

@@ -51,7 +51,7 @@ def draw(card, data, xs):
 
 @pytest.fixture(scope="module")
 def draw():
-    with subjects.device("pico-emulated:1") as on:
+    with subjects.subject("pico-emulated:1") as on:
         on.install({})
         on.call(f"exec({PROGRAM!r}, globals())")
         leaves = "[id(leaf) for leaves in sampler._LEAVES.values() for leaf in leaves]"

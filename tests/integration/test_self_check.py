@@ -28,7 +28,7 @@ def miscompiling(monkeypatch):
 
 
 def altered(module, right, wrong):
-    """The text of a module as `tern deploy` compiles it for rv32, but for `wrong` in the place of `right`."""
+    """The text of a module as `tern deploy` compiles it for rv32, with `wrong` instead of `right`."""
     text = mpy.sources_for(mpy.Board("rv32imc", "qemu", False, aes=False))[module]
     assert right in text
     return text.replace(right, wrong)

@@ -99,7 +99,7 @@ def test_what_passes_and_what_is_kept(bridged):
     assert bridged.heard("tern/round", board) == b"round"
     bridged.host.publish("tern/model", b"model", retain=True)
 
-    bridged.host = bridged.connect_host()  # in the place of the first
+    bridged.host = bridged.connect_host()  # replaces the first
     assert kept(bridged.host, "tern/hello/00000001")
     late = bridged.board(2)
     assert kept(late, "tern/round"), "a board that comes late finds the round at its site"

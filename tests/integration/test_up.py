@@ -8,8 +8,8 @@ import pytest
 import rig
 import serial
 import warm
-from harness import uf2_files
 from harness.port import silent
+from spec.files import uf2_file
 
 from tern import ledger, storage
 from ternhost import cache
@@ -27,7 +27,7 @@ from terntools.emulators.pico import FIRMWARE, boot_pico
 def box(tmp_path):
     """A folder with a firmware file, and where the boot loader's volume shows up."""
     image = cache.find_entry(FIRMWARE) / "firmware.bin"
-    (tmp_path / "firmware.uf2").write_bytes(uf2_files.from_binary(image.read_bytes()))
+    (tmp_path / "firmware.uf2").write_bytes(uf2_file(image.read_bytes()))
     return tmp_path
 
 
@@ -209,7 +209,7 @@ def test_what_a_member_no_longer_has_is_removed(board, store):
 
 def test_a_pico_with_micropython(box, store):
     """Files that are no longer part of the library go; another chip's firmware is refused; erased it is anybody."""
-    (box / "other.uf2").write_bytes(uf2_files.from_binary(bytes(512), uf2.RP2350_ARM))
+    (box / "other.uf2").write_bytes(uf2_file(bytes(512), uf2.RP2350_ARM))
     with boot(box) as one:
         with Repl(one.url) as repl:
             machine, changes = deploy.plan(repl)

@@ -69,7 +69,7 @@ with Repl(sys.argv[1]) as repl:
 TIMED = """
 from terntools.bench import latency, subjects
 
-with subjects.device("emulated:1") as on:
+with subjects.subject("emulated:1") as on:
     print(latency.Bench(on).report(latency.Case(d=4))["median"])
 """
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from ternhost.files import write_file
-from ternhost.reach.driver import Progress
+from ternhost.reach.driver import RoundProgress
 from ternhost.reach.fleet import Fleet
 from ternhost.reach.stored import ReportsDriver
 
@@ -27,20 +27,19 @@ class FolderDriver(ReportsDriver):
         return sorted(self.aggregator.devices)
 
     def collect(self, number, tell):
-        self.begin_round()
         for folder in (self._requests, self._reports):
             folder.mkdir(parents=True, exist_ok=True)
         unanswered = self.aggregator.unanswered(number)
         asked = len(unanswered) + self.aggregator.reports(number)
         for device in unanswered:
             write_file(self._requests / f"{device}.frame", self.aggregator.request(number, device))
-        while not self._stopped.is_set():
+        while not self.stopped:
             paths = sorted(self._reports.glob("[0-9]*.frame"))
-            self.take_in([path.read_bytes() for path in paths])
+            self.aggregator.accept([path.read_bytes() for path in paths], time.monotonic())
             for path in paths:  # the store has them by now
                 path.unlink()
-            tell(Progress(number, self.aggregator.reports(number), asked))
-            if result := self.ended(number, time.monotonic()):
+            tell(RoundProgress(number, self.aggregator.reports(number), asked))
+            if result := self.aggregator.ended(number, time.monotonic()):
                 self.check_refusals(result)
                 return self.with_reports(result)
             self.wait(_LOOK)

@@ -4,7 +4,8 @@ import os
 import struct
 import subprocess
 
-from known_board import answers_of, hello_of, one_by_one, start
+from known_board import answers_of, hello_of, start
+from report_frames import one_by_one
 from spec.frames import cobs, hello_request, uncobs
 
 from tern import frames, wire

@@ -49,3 +49,24 @@ def records_file(d, values):
 def fleet_file(key, pause, slot, ahead, epoch, records):
     """fleet.bin"""
     return b"TFL2" + key + struct.pack("<IHHIH", pause, slot, ahead, epoch, records)
+
+
+def uf2_file(data, family=0xE48BFF56, start=0x10000000):
+    """A UF2 file of a flash image that begins at address `start`; family: of the chip, an RP2040's unless given."""
+    blocks = [data[at : at + 256] for at in range(0, len(data), 256)]
+    return b"".join(
+        struct.pack(
+            "<8I476sI",
+            0x0A324655,
+            0x9E5D5157,
+            0x2000,
+            start + 256 * i,
+            256,
+            i,
+            len(blocks),
+            family,
+            block,
+            0x0AB16F30,
+        )
+        for i, block in enumerate(blocks)
+    )

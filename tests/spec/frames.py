@@ -33,22 +33,23 @@ def round_body(
     device, number, model, range_, exponent, classes, d, k, batch, local, question, card, length=None
 ):
     """A ROUND without its tag. local: (epochs, rate, tau); length: what it says of the card's, if that is wrong."""
-    bytes_of_signed = [value & 255 for value in (exponent, *local[:2])]
-    head = (
+    epochs, rate, tau = local
+    length = len(card) if length is None else length & 65535
+    values = (
         device,
         number,
         model,
         range_,
-        bytes_of_signed[0],
+        exponent & 255,
         classes,
         d,
         k,
         batch,
-        *bytes_of_signed[1:],
-        local[2],
+        epochs & 255,
+        rate & 255,
+        tau,
     )
-    length = len(card) if length is None else length & 65535
-    return struct.pack("<BIIBBBBHHBBBIH", 2, *head, length) + question + card
+    return struct.pack("<BIIBBBBHHBBBIH", 2, *values, length) + question + card
 
 
 def question(key, device, body):

@@ -40,10 +40,3 @@ def undrawn(monkeypatch):
 def coarse(monkeypatch):
     """Pictures of reports have few dots, which are drawn sooner."""
     monkeypatch.setattr("ternhost.run.report.plots.DPI", 30)
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """An empty directory to work in."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path

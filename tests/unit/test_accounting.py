@@ -1,4 +1,4 @@
-"""Sequential composition of a client's reports, at user level and at record level."""
+"""Sequential composition of a client's reports."""
 
 import pytest
 
@@ -32,10 +32,9 @@ def test_an_account_is_a_sentence(values: int, times: int, words: str) -> None:
     assert account.words("in every round") == f"each client spends epsilon {total:g} in every round: {words}"
 
 
-def test_summary_names_both_levels() -> None:
+def test_a_summary_has_the_cost_and_the_budget() -> None:
     account = Account((Release("gradient", 1_500_000, 2, 4),), 20_000_000)
     summary = account.summary()
     assert summary["epsilon_user_level"] == 12
-    assert summary["epsilon_record_level"] == 12
     assert summary["epsilon_budget"] == 20
     assert summary["releases"][0]["values"] == 2

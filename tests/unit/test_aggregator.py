@@ -90,7 +90,7 @@ def test_counts_are_by_coordinate_and_symbol(aggregator):
         aggregator.accept([report(device, symbols=symbols)], 101.0)
         for coordinate, symbol in zip(chosen(device), symbols, strict=True):
             expected[coordinate, symbol] += 1
-    (result,) = aggregator.tick(101.0)
+    result = aggregator.ended(1, 101.0)
     assert (result.ended, result.reports, result.asked) == (COMPLETE, 3, 3)
     np.testing.assert_array_equal(result.cohorts[0].counts, expected)
 
@@ -137,9 +137,9 @@ def test_no_flipped_bit_is_accepted(aggregator):
 def test_quorum_ends_a_round_and_what_follows_is_late(aggregator):
     start(aggregator, quorum=2)
     aggregator.accept([report(1)], 101.0)
-    assert aggregator.tick(101.0) == []
+    assert aggregator.ended(1, 101.0) is None
     aggregator.accept([report(2)], 101.0)
-    (result,) = aggregator.tick(101.0)
+    result = aggregator.ended(1, 101.0)
     assert (result.ended, result.reports) == (QUORUM, 2)
     aggregator.accept([report(3)], 101.0)
     assert aggregator.statistics.late == 1
@@ -148,9 +148,9 @@ def test_quorum_ends_a_round_and_what_follows_is_late(aggregator):
 def test_the_deadline_ends_a_round_and_what_follows_is_late(aggregator, store):
     start(aggregator, deadline=10.0)
     aggregator.accept([report(1)], 109.9)
-    assert aggregator.tick(109.9) == []
+    assert aggregator.ended(1, 109.9) is None
     aggregator.accept([report(2)], 110.0)
-    (result,) = aggregator.tick(110.0)
+    result = aggregator.ended(1, 110.0)
     assert (result.ended, result.reports) == (DEADLINE, 1)
     assert aggregator.statistics.late == 1
     assert [device for device, _ in store.reports(1)] == [1]
@@ -159,9 +159,9 @@ def test_the_deadline_ends_a_round_and_what_follows_is_late(aggregator, store):
 def test_refused_and_given_up_devices_complete_a_round(aggregator):
     start(aggregator)
     aggregator.accept([report(1), error(2, wire.ERR_POLICY, 7)], 101.0)
-    assert aggregator.tick(101.0) == []
+    assert aggregator.ended(1, 101.0) is None
     aggregator.give_up(1, [3, 1, 99])
-    (result,) = aggregator.tick(101.0)
+    result = aggregator.ended(1, 101.0)
     assert (result.ended, result.reports, list(result.refusals)) == (COMPLETE, 1, [2])
 
 
@@ -170,11 +170,11 @@ def test_a_device_that_was_given_up_and_then_refuses_is_one(aggregator):
     aggregator.give_up(1, [3])
     aggregator.accept([error(3, wire.ERR_LEDGER)], 101.0)
     aggregator.give_up(1, [3])
-    assert aggregator.tick(101.0) == [], "two are expected still"
+    assert aggregator.ended(1, 101.0) is None, "two are expected still"
     assert aggregator.unanswered(1) == [1, 2]
     aggregator.give_up(1, [1])
     aggregator.accept([error(2, wire.ERR_LEDGER), report(1), report(2)], 102.0)
-    (result,) = aggregator.tick(102.0)
+    result = aggregator.ended(1, 102.0)
     assert (result.reports, list(result.refusals)) == (2, [3]), "a report counts also afterwards"
 
 
@@ -182,7 +182,7 @@ def test_cohorts_are_counted_apart(aggregator):
     aggregator.open(1, [(question(), [1, 2]), (question(OTHER, 3), [5])], now=0.0)
     aggregator.accept([report(5, symbols=(1, 0, 1), card=OTHER, asked=question(OTHER, 3)), report(1)], 0.0)
     aggregator.give_up(1, [2])
-    (result,) = aggregator.tick(0.0)
+    result = aggregator.ended(1, 0.0)
     first, second = result.cohorts
     assert (first.counts.shape, first.reports, first.k) == ((D, 3), 1, 2)
     assert (second.counts.shape, second.reports, second.k) == ((D, 2), 1, 3)
@@ -194,9 +194,14 @@ def test_two_rounds_in_flight(aggregator):
     start(aggregator)
     start(aggregator, number=2, devices=(1, 4))
     aggregator.accept([report(1, number=2), report(4, number=2), report(1, number=1)], 101.0)
-    (result,) = aggregator.tick(101.0)
+    assert aggregator.ended(1, 101.0) is None
+    result = aggregator.ended(2, 101.0)
     assert (result.number, result.reports) == (2, 2)
     assert aggregator.in_flight() == [1]
+    aggregator.abandon(1)
+    aggregator.abandon(2)  # it has ended
+    result = aggregator.ended(1, 101.0)
+    assert (result.ended, result.reports, result.asked) == (COMPLETE, 1, 3)
 
 
 def test_a_crashed_host_resumes_the_same_round(aggregator, store):
@@ -210,7 +215,7 @@ def test_a_crashed_host_resumes_the_same_round(aggregator, store):
     assert resumed.unanswered(1) == [2, 3]
     resumed.accept([report(1), report(2), report(3)], 501.0)
     assert resumed.statistics.duplicate == 1
-    (result,) = resumed.tick(501.0)
+    result = resumed.ended(1, 501.0)
     expected = np.zeros((D, 3), int)
     for device in (1, 2, 3):
         for coordinate, symbol in zip(chosen(device), (0, 2), strict=True):
@@ -221,10 +226,10 @@ def test_a_crashed_host_resumes_the_same_round(aggregator, store):
 def test_a_round_that_had_ended_ends_again_after_a_crash(aggregator, store):
     start(aggregator, quorum=1)
     aggregator.accept([report(1)], 101.0)
-    (result,) = aggregator.tick(101.0)  # the host dies before the store hears of it
+    result = aggregator.ended(1, 101.0)  # the host dies before the store hears of it
     resumed = Aggregator(store)
     resumed.resume(500.0)
-    (again,) = resumed.tick(500.0)
+    again = resumed.ended(1, 500.0)
     np.testing.assert_array_equal(again.cohorts[0].counts, result.cohorts[0].counts)
 
 
@@ -264,7 +269,7 @@ def test_answers_to_a_question_that_this_host_never_asked_do_not_count(aggregato
     accepted = aggregator.accept([*forged, answers.reports(*forged), refusal], 101.0)
     assert (accepted.reports, accepted.refusals) == ([], [])
     assert store.report_count() == 0
-    assert aggregator.tick(101.0) == []
+    assert aggregator.ended(1, 101.0) is None
     assert aggregator.statistics.forged == 5
 
 
@@ -294,7 +299,7 @@ def test_reports_in_one_frame_and_in_any_order_count_as_they_would_alone(tmp_pat
             accepted = aggregator.accept(frames_, 101.0)
             assert sorted(accepted.reports) == [(1, device) for device in KEYS]
             assert aggregator.statistics.accepted == len(KEYS)
-            results.append((store.reports(1), aggregator.tick(101.0)[0].cohorts[0].counts.tolist()))
+            results.append((store.reports(1), aggregator.ended(1, 101.0).cohorts[0].counts.tolist()))
     assert results[0] == results[1] == results[2]
 
 
@@ -396,7 +401,7 @@ def test_nothing_counts_that_was_not_committed(store):
     assert aggregator.statistics.accepted == 0
     disk.full = False
     aggregator.accept([report(1), report(2), report(3)], 101.0)
-    assert aggregator.tick(101.0)[0].cohorts[0].counts.sum() == 6
+    assert aggregator.ended(1, 101.0).cohorts[0].counts.sum() == 6
 
 
 @pytest.mark.parametrize(

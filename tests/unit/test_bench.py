@@ -134,7 +134,7 @@ def test_energy_of_an_export_with_the_life_of_a_battery(export, tmp_path, capsys
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["energy", "--meter", "csv"], "reads a file"),
+        (["energy", "--meter", "csv"], "needs a --file"),
         (["energy", "--meter", "model", "--battery", "-5"], "--battery must be a number above 0, not -5"),
         (["energy", "--meter", "ina226", "--shunt", "0"], "--shunt must be a number above 0, not 0"),
         (["energy", "--meter", "ina228", "--shunt", "nan"], "--shunt must be a number above 0, not nan"),

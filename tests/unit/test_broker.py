@@ -89,9 +89,9 @@ def test_what_cannot_be(tmp_path):
     for options, message in (
         ({"port": 0}, "a port is"),
         ({"port": 65536}, "a port is"),
-        ({"names": ("",)}, "no host name"),
-        ({"names": ("localhost", "a b")}, "no host name"),
-        ({"address": "0.0.0.0\nallow_anonymous true"}, "no host name"),
+        ({"names": ("",)}, "is not a host name"),
+        ({"names": ("localhost", "a b")}, "is not a host name"),
+        ({"address": "0.0.0.0\nallow_anonymous true"}, "is not a host name"),
         ({"prefix": ""}, "cannot begin"),
         ({"prefix": "a/#"}, "cannot begin"),
         ({"prefix": "a\ntopic readwrite #"}, "cannot begin"),

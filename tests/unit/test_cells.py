@@ -51,7 +51,7 @@ def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
         file.write('{"cell": "cut o')  # by a loss of power
     found = tables(sums(4), Kept(tmp_path, ASKED), heard.append, 2)
     assert found["table0"] == first["table0"]
-    assert heard == ["3 of 4 cells", "4 of 4 cells, about 0 s left"]
+    assert heard == ["3 of 4 parts", "4 of 4 parts, about 0 s left"]
     lines = [json.loads(line) for line in (tmp_path / KEPT).read_text().splitlines()]
     assert lines[0] == {"asked": ASKED}
     assert [line["cell"] for line in lines[1:]] == [cell.key for cell in sums(4)]
@@ -77,7 +77,7 @@ def test_another_experiment_in_the_same_directory_is_refused(tmp_path: Path) -> 
         asked + '\n{"cell": "t", "rows": [5]}',
     ):
         (tmp_path / KEPT).write_text(wrong + "\n")
-        with pytest.raises(UsageError, match="no record"):
+        with pytest.raises(UsageError, match="not a record"):
             Kept(tmp_path, ASKED)
     (tmp_path / "file").touch()
     with pytest.raises(StorageError):

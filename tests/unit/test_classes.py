@@ -129,7 +129,7 @@ def test_k_of_classes_is_that_of_the_least_epsilon():
     for k in (0, 29):
         with pytest.raises(UsageError, match=f"--k must be 1 to 28, the number of coordinates, not {k}"):
             Options(k=k).k_of(classes, 28)
-    with pytest.raises(UsageError, match="no rule 'own'"):
+    with pytest.raises(UsageError, match="unknown rule 'own'"):
         coordinates_by_rule("own", 1, 1)
 
 
@@ -144,7 +144,7 @@ def test_a_card_never_costs_more_than_was_asked():
     for epsilon, k in (("0.999999", 1), ("2", 3)):
         with pytest.raises(UsageError, match="more than the"):
             options.design(epsilon, k)
-    with pytest.raises(UsageError, match="this is no card"):
+    with pytest.raises(UsageError, match="this is not a card"):
         Options(card="00ff").design("2", 1)
 
 
@@ -343,8 +343,10 @@ def test_a_class_that_nobody_is_in_is_not_asked():
 
 def test_the_command(capsys):
     common = ["--dataset", "toy", "--epsilons", "1:0.5,2:0.5", "--fleet", "simulated:100", "--no-report"]
-    assert main(["train", *common, "--reports", "100", "--quiet"]) == 0
-    assert "50 % of the clients at epsilon 1 a report: 1 in the run" in capsys.readouterr().out
+    assert main(["train", *common, "--reports", "100"]) == 0
+    told = capsys.readouterr()
+    assert "each client of the class at epsilon 2 (50 %) spends epsilon 2 in total" in told.err
+    assert "50 % of the clients: epsilon 1 a report, 1 in the run" in told.out
     for command in ("collect", "infer"):
         assert main([command, *common[2:], "--dataset", "iris", "--json", "--quiet"]) == 0
         result = json.loads(capsys.readouterr().out)

@@ -227,7 +227,7 @@ def test_json_tells_of_a_failure(words, code, hint, capsys):
             "--timeout must be a number above 0, not nan",
         ),
         (["emulator", "run", "--blank"], "--blank needs --volume DIR"),
-        (["emulator", "build", "--what", "toaster"], "--what must be of device, pico,"),
+        (["emulator", "build", "--what", "toaster"], "--what takes device, pico,"),
     ],
 )
 def test_a_refused_value_is_told_as_what_it_must_be(words, message, capsys, monkeypatch, tmp_path):

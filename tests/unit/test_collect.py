@@ -60,7 +60,7 @@ def _table(n, numeric=5, sizes=SIZES, seed=1):
 
 @pytest.fixture
 def table(monkeypatch):
-    """Puts a table in the place of the data set."""
+    """Uses a table instead of the data set."""
 
     def put(*args, **kwargs):
         found = _table(*args, **kwargs)
@@ -299,7 +299,7 @@ def test_an_attribute_that_nobody_reported_is_left_out(table):
         ({"epsilon": "0"}, "epsilon"),
         ({"clients": -1}, "0 \\(all\\) or more"),
         ({"seed": -1}, "--seed must be 0 or more, not -1"),
-        ({"budgets": "x"}, "no budgets"),
+        ({"budgets": "x"}, "not a list of budgets"),
     ],
 )
 def test_options_that_are_refused(options, message):
@@ -316,7 +316,7 @@ def test_options_that_are_refused(options, message):
         ("emulated:2", {"dataset": "wine", "method": "hiera", "budgets": "1"}, "budgets"),
         ("emulated:2", {"dataset": "nothing"}, "no data set"),
         ("emulated:2", {"dataset": "wine", "mechanism": "lhp"}, "a level and a sign"),
-        ("emulated:2", {"dataset": "wine", "k_rule": "own"}, "no rule"),
+        ("emulated:2", {"dataset": "wine", "k_rule": "own"}, "unknown rule"),
         ("nowhere", {"dataset": "wine"}, "no fleet"),
     ],
 )

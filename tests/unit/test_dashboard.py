@@ -29,8 +29,8 @@ from ternhost.store.snapshot import LABEL, OpenRound, RunView, Snapshot, TallyVi
 from ternhost.store.store import Store
 from ternhost.watch import curves, words
 from ternhost.watch.page import charts, elements, fleet, learning, live_store, privacy, rounds, server
-from ternhost.watch.picture import picture
-from ternhost.watch.terminal import Drawn
+from ternhost.watch.summary import summary_of
+from ternhost.watch.terminal_view import Drawn
 
 CLASS = {"mechanism": "pm", "k": 1, "levels": 3, "card": "", "card_hash": "ab"}
 REFERENCES = {
@@ -128,7 +128,7 @@ def boards(count):
 
 
 def test_boards_are_searched_sorted_and_given_a_page_at_a_time():
-    made = live_store.Table()
+    made = live_store.BoardTable()
     made.take(boards(100))
     assert made.page(0, 10)[0] == 100
     assert [row["name"] for row in made.page(10, 12)[1]] == ["b011", "b012"]
@@ -141,7 +141,7 @@ def test_boards_are_searched_sorted_and_given_a_page_at_a_time():
 
 
 def test_what_a_board_did_not_say_comes_last_however_it_is_sorted():
-    made = live_store.Table()
+    made = live_store.BoardTable()
     made.take(
         (BoardRow("silent", 1, 1, True, 1.0), *(BoardRow("b", i, 1, True, 1.0, {"heap": i}) for i in (2, 3)))
     )
@@ -150,7 +150,7 @@ def test_what_a_board_did_not_say_comes_last_however_it_is_sorted():
 
 
 def test_boards_that_stay_as_they_are_are_no_change():
-    made = live_store.Table()
+    made = live_store.BoardTable()
     first = boards(10)
     made.take(first)
     assert made.changes == 1
@@ -221,7 +221,7 @@ def test_ports(tmp_path, capsys, monkeypatch):
         assert first.getsockname()[0] == "127.0.0.1"
         for words, message in (
             (["store.sqlite", "--port", "70000"], "--port must be 0"),
-            (["store.sqlite", "--port", str(port)], f"port {port} cannot be had"),
+            (["store.sqlite", "--port", str(port)], f"cannot open port {port}"),
             (["none"], "there is no run or store"),
         ):
             assert main(["dashboard", str(tmp_path / words[0]), *words[1:]]) == USAGE
@@ -274,7 +274,7 @@ def test_every_run_says_when_it_begins_what_it_is_compared_with_in_the_end(
         assert max(own["epsilon_run"] for own in before["classes"]) == result["epsilon_per_client"]
     for own in before["classes"]:
         json.dumps(charts.card(bytes.fromhex(own["card"])))
-    json.dumps(picture(now).as_json())
+    json.dumps(summary_of(now).as_json())
     elements.first(now)
     assert sum(now.paid.values()) == now.run.reports, "what each report cost is written down"
     costs = [own["epsilon_per_report"] for own in before["classes"]]
@@ -350,7 +350,7 @@ def test_the_page_and_the_terminal_say_the_same_of_a_run_that_goes_on_for_longer
     run = replace(RUN, schedule={"rounds": 40, "interval": 0.0})
     shown = Snapshot("s", read=now, run=run, history=tuple(HISTORY), boards=tuple(seen))
     console = Console(file=io.StringIO(), width=120)
-    console.print(Drawn(picture(shown)))
+    console.print(Drawn(summary_of(shown)))
     terminal = console.file.getvalue()
     assert "10 of 40, 1,000 reports" in terminal
     assert ("rounds ended", "10", "of 40") in words.tiles(shown)
@@ -368,7 +368,7 @@ def test_a_run_that_should_have_written_by_now_is_not_shown_as_going_on():
     assert words.old(dead).startswith("nothing written for 7.5 min")
     assert words.status(dead) == "running when last written"
     assert "boards online when last written" in dict(own[:2] for own in words.tiles(dead))
-    assert picture(dead).note == words.old(dead)
+    assert summary_of(dead).note == words.old(dead)
     for fine in (
         replace(dead, open=(replace(opened, deadline=600.0),)),
         replace(dead, open=(replace(opened, deadline=None),)),

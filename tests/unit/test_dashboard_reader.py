@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from seen import reports_of
+from sample_store import reports_of
 
 from tern import wire
 from ternhost.count.questions import Question, round_body
@@ -20,8 +20,8 @@ from ternhost.store.boards import BoardRow
 from ternhost.store.reader import Reader
 from ternhost.store.runs import FINISHED, RUNNING, StoredRun
 from ternhost.store.store import Store
-from ternhost.watch import curves, places
-from ternhost.watch.picture import picture
+from ternhost.watch import curves, stores
+from ternhost.watch.summary import summary_of
 
 DEVICES = 40
 KEYS = {device: bytes([device]) * 32 for device in range(1, DEVICES + 1)}
@@ -69,10 +69,10 @@ def test_a_round_waits_for_the_gateways_that_were_asked_and_have_not_answered(st
     store.save_questions(1, dict.fromkeys(("answered", "gone", "stopped"), b"?"))
     store.save_answer(1, "answered", 1, b"!")
     with Reader(store.path) as reader:
-        shown = picture(reader.snapshot())
+        shown = summary_of(reader.snapshot())
         assert (shown.waiting, shown.offline) == (("gone", "stopped"), ("gone",))
         store.end_round(1, "complete")
-        shown = picture(reader.snapshot())
+        shown = summary_of(reader.snapshot())
         assert (shown.waiting, shown.offline) == ((), ("gone",))
 
 
@@ -107,7 +107,7 @@ def test_a_snapshot_says_what_the_store_holds(store):
     ]
     (tally,) = found.tallies
     assert (tally.card, tally.symbols) == (CARD.data.hex(), (4,) * CARD.symbols)
-    json.dumps(picture(found).as_json())
+    json.dumps(summary_of(found).as_json())
 
 
 def test_what_reports_cost_is_of_the_question_of_their_cohort(store):
@@ -392,19 +392,19 @@ def test_a_store_is_found_by_its_file_directory_run_and_newest_run(store, tmp_pa
             json.dumps({"name": "first", "store": "store.sqlite", "store_was": "/nowhere"})
         )
         os.utime(directory / "run.json", (when, when))
-    assert places.chosen(store.path) == (store.path, None)
-    assert places.chosen(tmp_path) == (store.path, None)
+    assert stores.chosen(store.path) == (store.path, None)
+    assert stores.chosen(tmp_path) == (store.path, None)
     for text in (runs / "one", "one"):
-        assert places.chosen(text, runs) == (runs / "one" / "store.sqlite", "first")
-    assert places.chosen(None, runs)[0] == runs / "two" / "store.sqlite"
-    assert places.chosen(runs)[0] == runs / "two" / "store.sqlite"
-    found = places.beside(runs / "one" / "store.sqlite")
+        assert stores.chosen(text, runs) == (runs / "one" / "store.sqlite", "first")
+    assert stores.chosen(None, runs)[0] == runs / "two" / "store.sqlite"
+    assert stores.chosen(runs)[0] == runs / "two" / "store.sqlite"
+    found = stores.beside(runs / "one" / "store.sqlite")
     assert [path.parent.name for path in found] == ["one", "two"]
     (runs / "two" / "store.sqlite").unlink()
     with pytest.raises(StorageError, match="is not at"):
-        places.chosen("two", runs)
+        stores.chosen("two", runs)
     for nothing in ("three", tmp_path / "nowhere"):
         with pytest.raises(UsageError, match="no run or store"):
-            places.chosen(nothing, runs)
+            stores.chosen(nothing, runs)
     with pytest.raises(UsageError, match="no run in"):
-        places.chosen(None, tmp_path / "nowhere")
+        stores.chosen(None, tmp_path / "nowhere")

@@ -92,7 +92,7 @@ def test_commands_are_understood(path, parser):
     text = path.read_text()
     assert blocks(text, "") == []  # a block names its language: only commands of shell blocks are tried
     for words in commands(text):
-        if not {"--help", "--version"} & {*words}:
+        if not {"--help", "--version", "--with"} & {*words}:  # a file's options: test_docs_tried
             assert parser.parse_args(words).func, words
 
 

@@ -351,7 +351,7 @@ def test_times_can_be_given():
     assert shorter.charge == pytest.approx(battery.load("esp32").charge - 0.6 * 110 - 0.5 * 110)
     for call, message in (
         (lambda: battery.load("esp32").with_ms({"dance": 1}), "no phase 'dance'"),
-        (lambda: battery.load("esp8266"), "no figures of esp8266"),
+        (lambda: battery.load("esp8266"), "no figures are known for esp8266"),
         (lambda: battery.load("esp32", "hibernate"), "ESP32 has no sleep 'hibernate'"),
         (lambda: wakes().life(1000, 2), "it cannot come every 2 s"),
     ):

@@ -307,7 +307,7 @@ def test_the_float_learner_learns_and_k_follows_the_paper_s_rule() -> None:
     data = datasets.load("synthetic-logistic")
     losses = []
     for reports in (1000, 50_000):
-        run = baseline.Run("logistic", 4.0, reports, 1.0, decays=True)
+        run = baseline.Training("logistic", 4.0, reports, 1.0, decays=True)
         weights = baseline.train(run, data, baseline.MECHANISMS["pm-sub"], 1)
         assert (weights == baseline.train(run, data, baseline.MECHANISMS["pm-sub"], 1)).all()
         losses.append(judging.figures(data, 2, weights)["log_loss"])

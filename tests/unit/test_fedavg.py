@@ -230,7 +230,7 @@ def test_modes(mode):
 
 def test_clients_that_nobody_has_counted():
     """Boards that others filled: as many as have a key in the store, or as --clients says."""
-    with pytest.raises(UsageError, match="nobody knows how many clients") as caught:
+    with pytest.raises(UsageError, match="number of clients of this fleet is unknown") as caught:
         FedAvg(Options(dataset="toy"), Population(knows_records=False))
     assert "--clients" in caught.value.hint
     for options, devices in ((Options(dataset="toy"), 30), (Options(dataset="toy", clients=30), 0)):
@@ -288,8 +288,8 @@ def test_a_weight_that_nobody_reported_stays():
         ({"tau": 0.0}, "--tau must be"),
         ({"tau": 9.0}, "--tau must be"),
         ({"tau": 1e-9}, "--tau must be"),
-        ({"choices": "0.25:1"}, "no choice"),
-        ({"choices": "x:1:1"}, "no choice"),
+        ({"choices": "0.25:1"}, "not a choice"),
+        ({"choices": "x:1:1"}, "not a choice"),
         ({"choices": "0.25:1:0.4"}, "must add up to 1"),
         ({"records": 0}, "--records must be 1 or more"),
         ({"records": 10**6}, "no client gets 1000000"),
@@ -322,7 +322,7 @@ def test_the_command(capsys, tmp_path):
             [*common, "--algorithm", "hiera", "--mechanism", "duchi"],
             "--mechanism belongs to fedsgd and fedavg",
         ),
-        ([*common, "--algorithm", "hiera", "--budgets", "much"], "are no budgets"),
+        ([*common, "--algorithm", "hiera", "--budgets", "much"], "is not a list of budgets"),
         ([*own, "--choices", "tau", "--tau", "1"], "--choices and --tau exclude each other"),
         ([*common, "--epsilons", "1:1", "--epsilon", "1"], "exclude each other"),
         ([*common, "--card", str(card), "--levels", "3"], "--card and --levels exclude each other"),

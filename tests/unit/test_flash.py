@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from esptool.loader import ESPLoader
-from harness import uf2_files
 from harness.port import Port, silent
+from spec.files import uf2_file
 
 from ternhost.cli import main
 from ternhost.errors import DeviceError, InterruptedByUser, TernError, UsageError
@@ -307,8 +307,8 @@ def changed(data, at, value):
 
 
 def test_the_extra_block_of_an_rp2350_is_no_part_of_its_image():
-    extra = changed(uf2_files.from_binary(bytes(256), uf2.RP2350_ARM), 28, struct.pack("<I", 0xE48BFF57))
-    image = uf2.read(extra + uf2_files.from_binary(PROGRAM, uf2.RP2350_ARM))
+    extra = changed(uf2_file(bytes(256), uf2.RP2350_ARM), 28, struct.pack("<I", 0xE48BFF57))
+    image = uf2.read(extra + uf2_file(PROGRAM, uf2.RP2350_ARM))
     assert image.chip == "RP2350"
     assert image.size == len(PROGRAM)
 
@@ -317,21 +317,21 @@ def test_the_extra_block_of_an_rp2350_is_no_part_of_its_image():
     ("data", "why"),
     [
         (b"", "cut short"),
-        (uf2_files.from_binary(PROGRAM)[:-1], "cut short"),
-        (uf2_files.from_binary(PROGRAM)[:-512], "blocks are missing"),
-        (uf2_files.from_binary(PROGRAM)[512:], "blocks are missing"),
+        (uf2_file(PROGRAM)[:-1], "cut short"),
+        (uf2_file(PROGRAM)[:-512], "blocks are missing"),
+        (uf2_file(PROGRAM)[512:], "blocks are missing"),
         (bytes(512), "no UF2 file"),
-        (changed(uf2_files.from_binary(PROGRAM), 512, b"\0"), "block 1 is damaged"),
-        (changed(uf2_files.from_binary(PROGRAM), 1020, b"\0"), "block 1 is damaged"),
-        (changed(uf2_files.from_binary(PROGRAM), 512 + 16, struct.pack("<I", 1000)), "block 1 is damaged"),
-        (changed(uf2_files.from_binary(PROGRAM), 512 + 20, struct.pack("<I", 3)), "out of order|missing"),
+        (changed(uf2_file(PROGRAM), 512, b"\0"), "block 1 is damaged"),
+        (changed(uf2_file(PROGRAM), 1020, b"\0"), "block 1 is damaged"),
+        (changed(uf2_file(PROGRAM), 512 + 16, struct.pack("<I", 1000)), "block 1 is damaged"),
+        (changed(uf2_file(PROGRAM), 512 + 20, struct.pack("<I", 3)), "out of order|missing"),
         (
-            changed(uf2_files.from_binary(PROGRAM), 512 + 28, struct.pack("<I", uf2.RP2350_ARM)),
+            changed(uf2_file(PROGRAM), 512 + 28, struct.pack("<I", uf2.RP2350_ARM)),
             "several chips",
         ),
-        (uf2_files.from_binary(PROGRAM, 0x1C5F21B0), "another chip"),
-        (uf2_files.from_binary(PROGRAM, start=0x20000000), "no flash"),
-        (changed(uf2_files.from_binary(PROGRAM), 8, struct.pack("<I", 0x2001)), "not for the main flash"),
+        (uf2_file(PROGRAM, 0x1C5F21B0), "another chip"),
+        (uf2_file(PROGRAM, start=0x20000000), "no flash"),
+        (changed(uf2_file(PROGRAM), 8, struct.pack("<I", 0x2001)), "not for the main flash"),
     ],
 )
 def test_files_that_are_not_whole_or_not_for_a_pico_are_refused(data, why):
@@ -350,7 +350,7 @@ def test_copying_that_is_cut_off_says_how_to_recover(tmp_path):
         raise KeyboardInterrupt
 
     (tmp_path / "INFO_UF2.TXT").write_text("Board-ID: RPI-RP2\n")
-    firmware = flash.read_firmware(save(tmp_path, uf2_files.from_binary(bytes(200_000)), "new.uf2"))
+    firmware = flash.read_firmware(save(tmp_path, uf2_file(bytes(200_000)), "new.uf2"))
     with pytest.raises(InterruptedByUser, match="flashing was interrupted") as caught:
         flash.flash("/dev/none", firmware, volume=tmp_path, progress=stop)
     assert caught.value.exit_code == 130

@@ -7,8 +7,10 @@ from array import array
 from typing import Any
 
 import pytest
+import report_frames
 from hypothesis import example, given
 from hypothesis import strategies as st
+from spec import answers
 
 from tern import __version__, frames, host_frames, wire
 from tern.model import decode_model
@@ -92,7 +94,7 @@ def test_packing_is_the_number_in_base_m(packing: tuple[int, list[int]]) -> None
     assert 0 <= frames.pack(array("H", symbols), k, base, out, 0, size) <= size
     assert int.from_bytes(out, "little") == sum(s * base**i for i, s in enumerate(symbols))
     back = array("H", bytes(2 * k))
-    host_frames.unpack(bytes(out), k, base, back)
+    report_frames.unpack(bytes(out), k, base, back)
     assert back.tolist() == symbols
 
 
@@ -105,7 +107,12 @@ def test_numbers_too_large_are_refused(packing: tuple[int, list[int]], data: st.
         return
     number = data.draw(st.integers(base**k, 256**size - 1))
     refused(
-        wire.ERR_FRAME, host_frames.unpack, number.to_bytes(size, "little"), k, base, array("H", bytes(2 * k))
+        wire.ERR_FRAME,
+        report_frames.unpack,
+        number.to_bytes(size, "little"),
+        k,
+        base,
+        array("H", bytes(2 * k)),
     )
 
 
@@ -193,14 +200,13 @@ def test_reports_come_back(
         out = bytearray(wire.MAX_FRAME)
         n = frames.encode_report(out, key, device, number, array("H", symbols[:k]), k, base, size)
         reports.append(bytes(out[:n]))
-    out = bytearray(wire.MAX_FRAME)
-    n = host_frames.encode_reports(out, reports)
-    assert n == 7 + len(reports) * (4 + size + 8)
-    back = host_frames.reports_of(bytes(out[:n]))
+    batch = answers.reports(*reports)
+    assert len(batch) == 7 + len(reports) * (4 + size + 8)
+    back = report_frames.reports_of(batch)
     assert back == reports
     for report, (device, key) in zip(back, devices, strict=True):
         found = array("H", bytes(2 * k))
-        assert host_frames.decode_report(report, key, k, base, found) == (device, number)
+        assert report_frames.decode_report(report, key, k, base, found) == (device, number)
         assert found.tolist() == symbols[:k]
 
 

@@ -278,10 +278,7 @@ def test_nobody_there_is_told_at_once_with_what_to_do(host, monkeypatch):
 
 @pytest.mark.parametrize("ids", [{"south": range(101, 130)}, {"west": range(130, 140)}])
 def test_a_gateway_has_the_devices_that_it_is_registered_for(host, ids):
-    with (
-        gateways(host.sites, TWO),
-        host.driver(registered=lambda: {"north": range(1, 21), **ids}) as driver,
-    ):
+    with gateways(host.sites, TWO), host.driver(registered=lambda: {"north": range(1, 21), **ids}) as driver:
         assert list(driver.devices) == list(range(1, 21))
     ((name, own),) = ids.items()
     whose = "it is" if name == "south" else "gateway west is"
@@ -356,9 +353,10 @@ def test_a_gateway_that_never_answers_is_not_waited_for_again_and_again(host, cl
 BOARDS = {"fleet": "inprocess:1", "dataset": "iris", "clients": 6, "first_id": 201, "budget": "1"}
 
 
-def test_refusals_are_told_by_their_reasons(host):
+@pytest.mark.parametrize("standing", [False, True])
+def test_refusals_are_told_by_their_reasons(host, standing):
     runs = {"north": TWO["north"], "boards": BOARDS}
-    with gateways(host.sites, runs), host.driver() as driver:
+    with gateways(host.sites, runs), host.driver(standing=standing) as driver:
         devices = [*range(1, 21), *range(201, 207)]
         assert host.round(driver, 1, devices).reports == 26
         assert driver.budget_left == 1_000_000

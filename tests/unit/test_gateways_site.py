@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from harness import books, stores
+from harness import kept
 from harness.in_process import InProcess, InProcessLink
 from harness.local_gateways import Running
 from harness.raw_client import wait_for
@@ -83,11 +83,11 @@ def test_the_same_question_has_the_same_answer_byte_for_byte(running, runs, tmp_
     assert gateway.ask(asked) == first
     assert messages.decode(gateway.ask(Hello())).last == 3
     if runs is BOARDS:
-        assert books.spent(boards(gateway)) == dict.fromkeys(DEVICES, COST)
+        assert kept.spent(boards(gateway)) == dict.fromkeys(DEVICES, COST)
     last = [gateway.ask(ask(number)) for number in (4, 5)][-1]
     with Store(tmp_path / "site" / "store.sqlite", beside=True) as store:
-        kept = store._db.execute("SELECT round, answer FROM question").fetchall()
-    assert kept == [(5, last)], "the last question alone"
+        questions = store._db.execute("SELECT round, answer FROM question").fetchall()
+    assert questions == [(5, last)], "the last question alone"
 
 
 def test_a_question_that_cannot_be_answered_is_refused_and_its_number_is_still_good(running):
@@ -102,7 +102,7 @@ def test_a_question_that_cannot_be_answered_is_refused_and_its_number_is_still_g
         refused = messages.decode(gateway.ask(other))
         assert isinstance(refused, Refused)
         assert why in refused.message
-    assert books.spent(boards(gateway)) == dict.fromkeys(DEVICES, COST)
+    assert kept.spent(boards(gateway)) == dict.fromkeys(DEVICES, COST)
 
 
 def test_a_question_that_was_durable_is_answered_though_nobody_asks_again(running, tmp_path):
@@ -132,7 +132,7 @@ def test_a_round_under_way_is_taken_up_with_the_reports_that_it_has(running, tmp
         store.add_reports([type(batch)(5, batch.devices[:4], batch.packed[:4])])
     gateway = running()
     assert gateway.ask(asked) == whole  # the others send the same bytes again
-    assert books.spent(boards(gateway)) == dict.fromkeys(DEVICES, COST)
+    assert kept.spent(boards(gateway)) == dict.fromkeys(DEVICES, COST)
 
 
 class MuteLink(InProcessLink):
@@ -167,7 +167,7 @@ def test_a_round_that_the_host_has_left_is_given_up_for_the_next(running, tmp_pa
     assert found.ended == "deadline"
     assert "before round 7" in messages.decode(gateway.ask(ask(6))).message
     with Store(tmp_path / "site" / "store.sqlite", beside=True) as store:
-        assert [own[:2] for own in stores.ended_rounds(store)] == [(6, ABANDONED), (7, "deadline")]
+        assert [own[:2] for own in kept.ended_rounds(store)] == [(6, ABANDONED), (7, "deadline")]
 
 
 def test_who_waits_for_a_round_that_is_left_hears_of_it_at_once(running):
@@ -192,7 +192,7 @@ def test_rounds_that_another_question_has_overtaken_are_abandoned_at_the_start(r
     gateway = running()
     assert isinstance(messages.decode(gateway.ask(ask(8))), Answer)
     with Store(tmp_path / "site" / "store.sqlite", beside=True) as store:
-        assert {number: ended for number, ended, _ in stores.ended_rounds(store)} == {
+        assert {number: ended for number, ended, _ in kept.ended_rounds(store)} == {
             7: ABANDONED,
             8: "complete",
         }
@@ -255,7 +255,7 @@ def test_nothing_that_it_says_has_a_key_or_a_report(running, tmp_path):
     with Store(tmp_path / "site" / "store.sqlite", beside=True) as store:
         keys = store.keys()
     assert len(keys) == 10
-    tags = [bytes(account.report)[-wire.TAG_BYTES :] for _, account in books.accounts(boards(gateway))]
+    tags = [bytes(account.report)[-wire.TAG_BYTES :] for _, account in kept.accounts(boards(gateway))]
     replies = b"\0".join(said)
     for secret in (*keys.values(), *tags):
         assert secret not in replies

@@ -43,7 +43,7 @@ def test_a_map_in_the_shape_of_twister(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("id: x", "no hardware map"),
+        ("id: x", "not a hardware map"),
         ("- [", "cannot read"),
         ("- {connected: false, id: x, platform: pico, serial: /dev/x}", "no connected board"),
         ("- {connected: true, id: x, platform: pico, serial: /dev/x, colour: red}", "no 'colour'"),
@@ -64,7 +64,7 @@ def test_a_board_without_a_port_is_looked_for_by_its_id(tmp_path):
 
 def test_power_goes_off_and_on_by_a_hub(tmp_path, monkeypatch):
     monkeypatch.setattr(hardware, "_OFF_SECONDS", 0)
-    board = hardware.Board("x", "pico", "/dev/x", power={"hub": "1-1", "port": 2})
+    board = hardware.MappedBoard("x", "pico", "/dev/x", power={"hub": "1-1", "port": 2})
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="uhubctl is not installed"):
         board.power_cycle()
@@ -79,18 +79,18 @@ def test_power_goes_off_and_on_by_the_users_command(tmp_path, monkeypatch):
     monkeypatch.setattr(hardware, "_OFF_SECONDS", 0)
     script = tmp_path / "relay.py"
     script.write_text(f"import sys; open({str(tmp_path / 'said')!r}, 'a').write(sys.argv[1] + ' ')")
-    board = hardware.Board("x", "pico", "/dev/x", power_script=f"{sys.executable} {script}")
+    board = hardware.MappedBoard("x", "pico", "/dev/x", power_script=f"{sys.executable} {script}")
     board.power_cycle()
     assert (tmp_path / "said").read_text() == "off on "
     with pytest.raises(DeviceError, match="cannot switch x off"):
-        hardware.Board("x", "pico", "/dev/x", power_script="false").power_cycle()
+        hardware.MappedBoard("x", "pico", "/dev/x", power_script="false").power_cycle()
     with pytest.raises(UsageError, match="no way to switch"):
-        hardware.Board("x", "pico", "/dev/x").power_cycle()
+        hardware.MappedBoard("x", "pico", "/dev/x").power_cycle()
 
 
 def test_the_report_has_a_margin_however_narrow_the_window_is():
-    board = hardware.Board("e661", "pico", None)
-    page = hil.page([hil.Result(board, hil.PASSED, 1.0)])
+    board = hardware.MappedBoard("e661", "pico", None)
+    page = hil.page([hil.BoardResult(board, hil.PASSED, 1.0)])
     (body,) = re.findall(r"^body \{(.*)\}$", page, re.MULTILINE)
     rules = dict(re.split(r":\s*", rule.strip(), maxsplit=1) for rule in body.split(";"))
     assert rules["margin"].split()[1] == "auto", "in the middle of a wide one"

@@ -71,7 +71,7 @@ def test_reuse_of_reports_depends_on_the_seed_and_the_round_alone(monkeypatch):
     [
         ({"mu": 1.5}, "--mu must be 0 to 1, not 1.5"),
         ({"mu": -0.1}, "--mu must be 0 to 1"),
-        ({"budgets": "much"}, "are no budgets"),
+        ({"budgets": "much"}, "is not a list of budgets"),
         ({"epsilon": "0"}, "epsilon"),
     ],
 )

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -30,6 +31,8 @@ FLOORS = (
     {"vectorised"},
     {"errors", "registry", "options", "files", "cache", "extras", "text", "command", "terminal"},
 )
+# The same for the tools.
+TOOL_FLOORS = ({"testing"}, {"bench"}, {"emulators"}, {"boards"}, {"terminal"})
 # The ways of reaching devices. Registries name them, and their commands lie in them; beside themselves they are
 # imported by the experiments, which run on simulated clients, and by the tools, whose boards are on ports.
 WAYS = ("ports", "broker", "gateway", "simulated")
@@ -50,25 +53,25 @@ BROKER_OPTIONS = {"terntools.emulators.fleet_command"} | {
 ABOUT_BROKERS = {"terntools.emulators.at_broker", "terntools.emulators.programs"}
 # Lines of a room (wc -l): lowered as rooms shrink.
 MOST_LINES = {
-    "firmware": 6762,
+    "firmware": 6710,
     "ternhost/": 1161,
     "ternhost/cli": 1244,
     "ternhost/count": 1117,
     "ternhost/datasets": 1277,
     "ternhost/experiments": 3066,
     "ternhost/learn": 3412,
-    "ternhost/privacy": 2897,
+    "ternhost/privacy": 2891,
     "ternhost/provision": 304,
-    "ternhost/reach": 8162,
-    "ternhost/run": 2534,
+    "ternhost/reach": 8148,
+    "ternhost/run": 2533,
     "ternhost/store": 1594,
     "ternhost/vectorised": 644,
     "ternhost/watch": 2903,
     "terntools/": 37,
-    "terntools/bench": 2133,
+    "terntools/bench": 2068,
     "terntools/boards": 5593,
     "terntools/emulators": 2210,
-    "terntools/testing": 1224,
+    "terntools/testing": 1220,
 }
 MOST_LINES_OF_A_FILE = 420
 
@@ -117,15 +120,41 @@ def walk(node: ast.AST):
         yield from walk(child)
 
 
-def floor_of(module: str) -> int | None:
+def floor_of(module: str, floors: Iterable[set[str]] = FLOORS) -> int | None:
     room = module.split(".")[1] if "." in module else None
-    return next((i for i, rooms in enumerate(FLOORS) if room in rooms), None)
+    return next((i for i, rooms in enumerate(floors) if room in rooms), None)
 
 
 @pytest.mark.parametrize("package", SOURCES)
 def test_no_modules_import_each_other_in_a_circle(package):
     known = modules(package)
-    graph = {name: imports(path, known) - {name} for name, path in known.items()}
+    require_no_circle({name: imports(path, known) - {name} for name, path in known.items()})
+
+
+def test_no_c_modules_of_an_emulator_use_each_other_in_a_circle():
+    """A header and the files named like it are one module, also those of several machines."""
+    texts: dict[str, str] = {}
+    for path in sorted((SOURCES["terntools"] / "terntools/emulators").rglob("*.[chS]")):
+        without_declarations = re.sub(r"^\w.*;|//.*", "", path.read_text(), flags=re.M)
+        texts[path.stem] = texts.get(path.stem, "") + without_declarations
+    functions = {
+        stem: set(re.findall(r"^(?!static )\w[^;(){}=#]*\b(\w+)\([^;]*?\) \{$", text, re.M))
+        for stem, text in texts.items()
+        if stem != "main"  # a machine starts it, and ends in it
+    }
+    graph: dict[str, set[str]] = {}
+    for stem, text in texts.items():
+        used = set(re.findall(r"(\w+)\(", text)) - functions.get(stem, set())
+        graph[stem] = {
+            other
+            for other in texts.keys() - {stem}
+            if re.search(rf'#include ".*\b{other}\.h"', text) or used & functions.get(other, set())
+        }
+    assert "board" in graph["modflash"]
+    require_no_circle(graph)
+
+
+def require_no_circle(graph: dict[str, set[str]]) -> None:
     done: set[str] = set()
 
     def visit(name: str, path: tuple[str, ...]) -> None:
@@ -160,34 +189,47 @@ def test_nothing_in_the_host_imports_a_floor_above_or_a_room_beside():
     assert not [line for line in wrong if not line.startswith("ternhost imports")]
 
 
-def test_the_path_of_a_report_leads_through_four_folders_and_names_what_is_there():
+def test_no_tool_imports_a_floor_above():
+    known = modules("terntools")
+    floors = {name: floor_of(name, TOOL_FLOORS) for name in known.keys() - {"terntools"}}
+    assert None not in floors.values()
+    pairs = {(name, other) for name in floors for other in imports(known[name], known) & floors.keys()}
+    assert {(name, other) for name, other in pairs if floors[other] < floors[name]} == set()
+
+
+def test_the_path_of_a_report_leads_through_four_folders_from_call_to_call():
+    """Each step that the text names is in its folder, and calls an earlier one, or is called by it."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
     steps = re.findall(
         r"^\d\. `([a-z/]+)`: ((?:.|\n(?!\d\.|\n))*)", text[text.index("**The path of a report") :], re.M
     )[:4]
     assert [folder for folder, _ in steps] == ["reach/broker", "count", "run", "learn"]
+    path: dict[str, set[str]] = {}  # what each step mentions
     for folder, words in steps:
-        defined: set[str] = set()
-        for path in (ROOT / "host" / "ternhost" / folder).glob("*.py"):
-            for node in tree(path).body:
-                if isinstance(node, ast.ClassDef):
-                    defined.add(node.name)
-                    defined |= {f"{node.name}.{name}" for name in members(node)}
+        mentions: dict[str, set[str]] = {}
+        for source in (ROOT / "host" / "ternhost" / folder).glob("*.py"):
+            for node in tree(source).body:
+                mentions |= members(node) if isinstance(node, ast.ClassDef) else {}
         named = re.findall(r"`([A-Z][\w.]*)`", words)
         assert named
-        assert set(named) <= defined, folder
+        assert set(named) <= mentions.keys(), folder
+        for step in named:
+            called = step.rpartition(".")[2] in set().union(*path.values())
+            calls = mentions[step] & {earlier.rpartition(".")[2] for earlier in path}
+            assert called or calls or not path, f"{step} and the steps before it do not call each other"
+            path[step] = mentions[step]
 
 
-def members(node: ast.ClassDef) -> set[str]:
-    """Methods of a class, and the attributes that its methods set."""
-    attributes = {
-        target.attr
-        for inner in ast.walk(node)
-        if isinstance(inner, (ast.Assign, ast.AnnAssign))
-        for target in (inner.targets if isinstance(inner, ast.Assign) else [inner.target])
-        if isinstance(target, ast.Attribute)
-    }
-    return attributes | {inner.name for inner in node.body if isinstance(inner, ast.FunctionDef)}
+def members(cls: ast.ClassDef) -> dict[str, set[str]]:
+    """The names that each method of a class mentions, by "Class.method"; none for the class and its attributes."""
+    mentioned: dict[str, set[str]] = {cls.name: set()}
+    for each in ast.walk(cls):
+        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store):
+            mentioned.setdefault(f"{cls.name}.{each.attr}", set())
+        elif isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            names = {getattr(part, "attr", getattr(part, "id", "")) for part in ast.walk(each)}
+            mentioned[f"{cls.name}.{each.name}"] = names
+    return mentioned
 
 
 def test_nothing_in_the_host_imports_a_tool():
@@ -346,7 +388,7 @@ def test_a_way_of_reaching_devices_can_be_taken_away(pytestconfig, tmp_path):
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-@pytest.mark.parametrize("package", ["ternhost", "terntools"])
+@pytest.mark.parametrize("package", SOURCES)
 def test_no_file_is_long_without_a_reason(package):
     long = {
         name: count

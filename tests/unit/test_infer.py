@@ -19,7 +19,7 @@ from ternhost.cli import main
 from ternhost.count.rounds import COMPLETE, RoundResult
 from ternhost.datasets import bundled
 from ternhost.errors import RefusedError, UsageError
-from ternhost.learn import softmax
+from ternhost.learn import clustering
 from ternhost.learn.base import Population
 from ternhost.learn.infer import Infer, Options
 from ternhost.learn.schedule import Schedule
@@ -66,7 +66,7 @@ def test_the_question_is_the_classifier():
     ((question, devices),) = algorithm.cohorts(range(1, 76))
     assert (question.model, question.k, question.exponent) == (wire.SOFTMAX, 3, algorithm._exponent)
     assert np.array_equal(question.parameters, algorithm._mantissas.reshape(-1))
-    assert question.card == softmax.noise_card(6_000_000)
+    assert question.card == clustering.noise_card(6_000_000)
     assert len(devices) == 75
     assert algorithm.modules == ("inference",)
     assert algorithm.individual
@@ -204,9 +204,12 @@ def test_the_command(capsys):
     assert main([*own, "--laplace-eval-eps", "3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["epsilon_true"] == 6
     assert main([*own, "--epsilon", "6"]) == 0
-    out = capsys.readouterr().out
-    assert "true epsilon 6 a client (laplace_eval_eps 3)" in out
+    out, err = capsys.readouterr()
+    assert "a client spends at most epsilon 6 (--laplace-eval-eps 3)" in out
     assert "keep their cluster" in out
+    assert "one report of one vector of probabilities at epsilon 6" in err
+    assert main([*own, "--answer", "label"]) == 0
+    assert "clients by label: " in capsys.readouterr().out
     assert main(["infer", "--epsilon", "1", "--laplace-eval-eps", "1"]) == 2
     assert "exclude each other" in capsys.readouterr().err
     assert main(["infer", "--resume", "runs", "--seed", "3"]) == 2
@@ -243,7 +246,7 @@ def test_probabilities_are_the_devices(classes: int, features: int, grid_bits: i
 
 def test_noised_results_are_the_devices() -> None:
     parameters, exponent, features = _clients(40)
-    card = cards.decode(softmax.noise_card(2_000_000))
+    card = cards.decode(clustering.noise_card(2_000_000))
     streams = np.random.default_rng(2).integers(0, 256, (40, 3000), np.uint8)
     found = sample(card, ReplayLanes(streams), probabilities(parameters, exponent, features, card.grid_bits))
     device = Classifier(array("h", parameters.reshape(-1).tolist()), exponent, 3)
@@ -256,7 +259,7 @@ def test_noised_results_are_the_devices() -> None:
 
 @pytest.mark.parametrize("epsilon", [2_000, 100_000, 1_000_000, 3_141_593, 20_000_000])
 def test_the_card_keeps_its_epsilon_for_whole_vectors(epsilon: int) -> None:
-    card = cards.decode(softmax.noise_card(epsilon))
+    card = cards.decode(clustering.noise_card(epsilon))
     assert cards.certify(card, epsilon)
     assert certify.bias(card) == 0
     # no slack worth speaking of: noise of scale 2 / epsilon
@@ -272,7 +275,7 @@ def test_scores_without_noise_are_scikit_learns(eval_type: str) -> None:
 
     parameters, exponent, features = _clients(300)
     exact = probabilities(parameters, exponent, features) / 16384
-    found = softmax.cluster(eval_type, exact, exact)
+    found = clustering.cluster(eval_type, exact, exact)
     judge = metrics.silhouette_score if eval_type == "SILHOUETTE_SCORE" else metrics.calinski_harabasz_score
     assert found["score"] == found["score_without_noise"] == pytest.approx(judge(exact, exact.argmax(axis=1)))
     assert found["agreement"] == 1
@@ -280,24 +283,26 @@ def test_scores_without_noise_are_scikit_learns(eval_type: str) -> None:
     assert len(found["clusters"]) == 3
 
 
-@pytest.mark.parametrize("eval_type", [softmax.SILHOUETTE_SCORE, softmax.CALINSKI_HARABASZ_SCORE])
+@pytest.mark.parametrize("eval_type", [clustering.SILHOUETTE_SCORE, clustering.CALINSKI_HARABASZ_SCORE])
 def test_the_order_of_reports_changes_no_bit_of_a_score(eval_type: str) -> None:
     source = np.random.default_rng(1)
     vectors = np.round(source.normal(size=(24, 3)) * 1000) / 1024
     orders = [source.permutation(24) for _ in range(50)]
-    assert len({softmax.score(eval_type, vectors[own], vectors[own].argmax(axis=1)) for own in orders}) == 1
+    assert (
+        len({clustering.score(eval_type, vectors[own], vectors[own].argmax(axis=1)) for own in orders}) == 1
+    )
 
 
 def test_one_cluster_has_no_score() -> None:
-    assert softmax.score("SILHOUETTE_SCORE", np.zeros((5, 2)), [1] * 5) is None
-    assert softmax.score("SILHOUETTE_SCORE", np.zeros((3, 2)), [0, 1, 2]) is None
-    assert softmax.score("NOT_EVAL", np.zeros((4, 2)), [0, 1, 0, 1]) is None
+    assert clustering.score("SILHOUETTE_SCORE", np.zeros((5, 2)), [1] * 5) is None
+    assert clustering.score("SILHOUETTE_SCORE", np.zeros((3, 2)), [0, 1, 2]) is None
+    assert clustering.score("NOT_EVAL", np.zeros((4, 2)), [0, 1, 0, 1]) is None
 
 
 def test_what_is_not_known_of_the_clients_is_not_told() -> None:
     parameters, exponent, features = _clients(50)
     vectors = probabilities(parameters, exponent, features) / 16384
-    found = softmax.cluster(softmax.SILHOUETTE_SCORE, vectors)
+    found = clustering.cluster(clustering.SILHOUETTE_SCORE, vectors)
     assert (found["score_without_noise"], found["agreement"]) == (None, None)
     assert found["score"] is not None
 
@@ -307,7 +312,7 @@ def test_the_classifier_is_as_good_as_it_was_before_it_was_rounded(name: str) ->
     from sklearn.linear_model import LogisticRegression
 
     dataset = bundled.multiclass(name)
-    mantissas, exponent = softmax.train_classifier(dataset)
+    mantissas, exponent = clustering.train_classifier(dataset)
     assert np.abs(mantissas.astype(int)).max() <= 32767
     rows = dataset.features[dataset.test]
     found = probabilities(mantissas, exponent, rows).argmax(axis=1)
@@ -318,7 +323,7 @@ def test_the_classifier_is_as_good_as_it_was_before_it_was_rounded(name: str) ->
 
 
 def test_two_classes_have_a_row_each() -> None:
-    dataset = softmax.load("breast-cancer")
-    mantissas, _ = softmax.train_classifier(dataset)
+    dataset = clustering.load("breast-cancer")
+    mantissas, _ = clustering.train_classifier(dataset)
     assert mantissas.shape == (2, dataset.dimension)
     assert (mantissas[0] == 0).all()

@@ -157,9 +157,9 @@ def test_what_brings_the_fleet_key(store):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["x"], "is no device"), (["5-3"], "is an empty range"), (["0"], "and '0' is not"),
+        (["x"], "is not a device"), (["5-3"], "is an empty range"), (["0"], "and '0' is not"),
         (["4294967295"], "is not"), (["1", "1"], "named twice"), (["1-3", "2"], "named twice"),
-        (["-1"], "is no device"), ([], "at least one"), (["1-4294967294"], "at most 1000000 devices"),
+        (["-1"], "is not a device"), ([], "at least one"), (["1-4294967294"], "at most 1000000 devices"),
         (["1-99999999999"], "must be 1 to 4294967294, and '1-99999999999' is not"),
     ],
 )  # fmt: skip
@@ -188,7 +188,7 @@ def test_a_host_sees_what_is_changed_beside_it(store, tmp_path):
     aggregator.accept([report(made[2], 2, 1), report(new[3], 3, 1)], 0.0)
     assert (aggregator.statistics.unknown, aggregator.statistics.forged) == (1, 1)
     aggregator.accept([report(made[3], 3, 1)], 0.0)
-    (result,) = aggregator.tick(0.0)
+    result = aggregator.ended(1, 0.0)
     assert (result.reports, result.ended) == (2, "complete"), (
         "nothing is expected of 2; the new key of 3 is for the next round"
     )
@@ -241,7 +241,7 @@ def test_a_round_is_resumed_with_the_keys_that_it_was_asked_with(store, monkeypa
     aggregator.open(1, [(QUESTION, [1, 2, 3, 4])], 0.0)
     aggregator.accept([report(made[device], device, 1, 2) for device in (1, 2, 3)], 0.0)
     aggregator.give_up(1, [4])
-    before = aggregator.tick(0.0)[0].cohorts[0].counts
+    before = aggregator.ended(1, 0.0).cohorts[0].counts
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + jump)
     keys.rotate(store, [1])
@@ -249,7 +249,7 @@ def test_a_round_is_resumed_with_the_keys_that_it_was_asked_with(store, monkeypa
     keys.revoke(store, [2, 4])
     again = Aggregator(store)
     again.resume(0.0)
-    (result,) = again.tick(0.0)
+    result = again.ended(1, 0.0)
     assert (before == result.cohorts[0].counts).all()
     assert before.sum() == 3
     assert result.ended == "complete", "nothing is expected of 4 any more"

@@ -148,8 +148,8 @@ def test_a_hierarchy_that_is_not_of_lhp_is_refused(data: bytes, reason: str | No
     if reason is None:
         assert (cards.decode(data).symbols, checked["bias"]) == (6, 0)
         return
-    assert (checked["certified"], checked["reason"]) == (False, f"it is no card: {reason}")
-    with pytest.raises(UsageError, match=f"x.card is no card: {reason}"):
+    assert (checked["certified"], checked["reason"]) == (False, f"it is not a card: {reason}")
+    with pytest.raises(UsageError, match=f"x.card is not a card: {reason}"):
         cards.decode(data, "x.card")
 
 

@@ -118,7 +118,7 @@ def test_alternatives_of_an_algorithm_are_its_own_options(name):
         ({"reports": 10, "group": 11}, "--group must be 1 to 10, all the reports, not 11"),
         ({"model": "tree"}, "no model 'tree'"),
         ({"epsilon": "much"}, "epsilon"),
-        ({"epsilons": "1"}, "no class of devices"),
+        ({"epsilons": "1"}, "not a class of devices"),
     ],
 )
 def test_options_of_learning_that_are_refused(named, message):
@@ -193,6 +193,8 @@ def test_an_option_of_another_algorithm_is_refused(tmp_path, monkeypatch, capsys
         ),
         (["train", "--algorithm", "fedavg", "--group", "5"], "--group belongs to"),
         (["train", "--knots", "5"], "--knots"),
+        (["infer", "--knots", "5"], "unrecognized arguments: --knots"),
+        (["train", "--with", "a.py"], "--with a.py must stand before the command\n  tern --with a.py train"),
         (["infer", "--epsilon", "2", "--laplace-eval-eps", "2"], "exclude each other"),
         (["infer", "--privacy-eval-type", "NOT_ENCRYPT", "--epsilon", "2"], "--epsilon"),
     ):

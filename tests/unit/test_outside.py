@@ -7,7 +7,6 @@ tests/outside/ has the files; each is registered by a line of a program, or by a
 import json
 import math
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -44,6 +43,7 @@ def registries(monkeypatch, tmp_path):
     for registry in (ALGORITHMS, OPTIMISERS, mechanisms.REGISTRY, KINDS):
         for table in ("_places", "_loaded"):
             monkeypatch.setattr(registry, table, dict(getattr(registry, table)))
+        monkeypatch.setattr(registry, "_complete", registry._complete)
     monkeypatch.syspath_prepend(OUTSIDE)
     monkeypatch.chdir(tmp_path)
 
@@ -293,12 +293,6 @@ def test_an_entry_that_is_lent_leaves_the_registry_as_it_was():
 # tern --with FILE.py
 
 
-def test_the_recipe_shows_what_the_file_has():
-    text = (OUTSIDE.parents[1] / "CONTRIBUTING.md").read_text()
-    shown = re.search(r"```python\n(class SignSGD.*?)```", text, re.S)[1]
-    assert (OUTSIDE / "signs.py").read_text().endswith(shown)
-
-
 WITH = [f"--with={OUTSIDE / name}.py" for name in ("signs", "amsgrad", "flipped")]
 
 
@@ -323,6 +317,8 @@ def test_a_run_whose_plugin_is_missing_names_it(tern, undrawn, monkeypatch, caps
     with monkeypatch.context() as cut:
         cut.setattr(Run, "_learn", interrupted)
         assert main(argv) == INTERRUPTED
+    named = "".join(f"--with {word.removeprefix('--with=')} " for word in [*WITH, "crowd.py"])
+    assert f"go on with: tern {named}train --resume cut" in capsys.readouterr().err
     for registry, name in (
         (ALGORITHMS, "signs"),
         (OPTIMISERS, "amsgrad"),
@@ -342,6 +338,18 @@ def test_a_run_whose_plugin_is_missing_names_it(tern, undrawn, monkeypatch, caps
     told = tern("runs", "--draw", "cut", code=2)
     assert "the run cut needs the algorithm 'signs'" in told["error"]
     assert Path(tern(*files, "runs", "--draw", "cut")["report"]).exists()
+
+
+def test_an_option_of_a_plugin_may_have_the_name_of_another(tern):
+    example = str(OUTSIDE.parents[1] / "examples/own_mechanism.py")
+    own = ["--fleet", "simulated:100", "--no-report", "--quiet"]
+    assert tern("--with", example, *TRAIN, "--mechanism", "quiet", "--zero", "0.2", *own)["levels"] == 3
+    Path("own.py").write_text((OUTSIDE / "flipped.py").read_text().replace("flip", "quiet"))
+    assert tern("--with", "own.py", *TRAIN, "--mechanism", "quietped", *own)["mechanism"] == "quietped"
+    Path("own.py").write_text((OUTSIDE / "signs.py").read_text().replace("dead_zone", "anew"))
+    told = tern("--with", "own.py", *TRAIN, code=2)
+    assert "two options of 'tern train' have one name" in told["error"]
+    assert "--anew" in told["error"]
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,7 @@ def test_records_of_a_csv_file(tmp_path):
     path = tmp_path / "records.csv"
     path.write_text("bias,x,label\n1,-0.5,1\n1,0.25,-1\n")
     assert records.read_csv(path).tolist() == [[16384, -8192, 16384], [16384, 4096, -16384]]
-    path.write_text(
-        "\n1,0\n\n0,1\n\n", encoding="utf-8-sig"
-    )  # a BOM takes no row away, an empty line is none
+    path.write_text("\n1,0\n\n0,1\n\n", encoding="utf-8-sig")  # a BOM and empty lines change nothing
     assert records.read_csv(path).tolist() == [[16384, 0], [0, 16384]]
     for text, message in (
         ("", "records.csv holds no records"),

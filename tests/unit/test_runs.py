@@ -495,6 +495,7 @@ def test_the_cost_is_said_before_it_starts_and_for_life(provisioned, said):
     assert "for life" not in err
     assert "will refuse" not in err
     assert err.index("each client spends") < err.index("round 1/4")
+    assert "found 2 boards with 40 clients\n" in err
     assert result["epsilon_before"] == 0
     code, result, err = said("train", *fleet, "--budget", "10")
     assert (code, result["epsilon_before"]) == (0, 2)

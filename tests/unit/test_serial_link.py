@@ -298,7 +298,7 @@ def test_a_port_is_opened_by_one_alone(peer, link, events):
         (serial.SerialException(errno.EACCES, "denied"), DeviceError, "you may not open", "usermod -aG"),
         (serial.SerialException(errno.EBUSY, "busy"), DeviceError, "busy", "end that program"),
         (serial.SerialException("something else"), DeviceError, "something else", None),
-        (ValueError("invalid URL"), UsageError, "no port", "URL of pyserial"),
+        (ValueError("invalid URL"), UsageError, "is not a port", "pyserial URL"),
     ],
 )
 def test_errors_of_opening(events, monkeypatch, tmp_path, error, expected, message, hint):

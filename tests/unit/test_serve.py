@@ -213,9 +213,8 @@ def test_a_fleet_that_does_not_answer_is_not_asked_at_once_again(monkeypatch):
     ("words", "message"),
     [
         ([], "--fleet must name the devices"),
-        (["--fleet", "mqtt:x", "--broker", "x"], "--fleet and --broker exclude each other"),
         (["--fleet", "port:/dev/null"], "--store must name the store with the devices' keys"),
-        (["--broker", "no-such-directory"], "no-such-directory"),
+        (["--fleet", "mqtt:no-such-directory"], "no-such-directory"),
     ],
 )
 def test_a_fleet_must_be_named(words, message, said, here):

@@ -16,7 +16,7 @@ from ternhost.count.questions import Question
 from ternhost.count.rounds import COMPLETE
 from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError, UsageError
-from ternhost.learn import softmax
+from ternhost.learn import clustering
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.mechanisms import design
 from ternhost.reach import fleet
@@ -210,7 +210,7 @@ def test_simulated_clients_classify_like_the_library():
     rng = np.random.default_rng(2)
     rows = rng.integers(-16384, 16385, (30, 4)).astype(np.int16)
     weights = rng.integers(-9000, 9000, (3, 3))
-    card = decode(softmax.noise_card(20_000_000))
+    card = decode(clustering.noise_card(20_000_000))
     question = Question(wire.SOFTMAX, weights.reshape(-1).tolist(), -12, card.data, 3, classes=3)
     (cohort,) = ask(_driver(rows, individual=True), [(question, range(1, 31))]).cohorts
     exact = vectorised.probabilities(weights, -12, rows[:, :3], card.grid_bits) / 16384

@@ -137,7 +137,7 @@ def test_what_cannot_be(central):
         ({"name": "../lab"}, "cannot be called"),
         ({"name": "lab", "bridge": True, "names": ("broker.local",)}, "broker.local is the central broker"),
         ({"name": "lab", "bridge": True, "port": 70000}, "a port is 1 to 65535, not 70000"),
-        ({"name": "lab", "bridge": True, "address": "0.0.0.0\nuser x"}, "is no host name or address"),
+        ({"name": "lab", "bridge": True, "address": "0.0.0.0\nuser x"}, "is not a host name or address"),
         ({"name": "lab", "relay": True, "port": 1}, "site lab has no broker"),
     ):
         with pytest.raises(UsageError, match=message):
@@ -226,8 +226,8 @@ def test_the_command(central, capsys):
     for words, message in (
         (["--boards", "1-2"], "--boards and --site-... need a site"),
         (["--bridge", "a", "--relay", "b"], "one site at a time"),
-        (["--bridge", "lab", "--boards", "1-x"], "'1-x' is no device"),
-        (["--bridge", "lab", "--boards", 5000 * "1"], "is no device"),
+        (["--bridge", "lab", "--boards", "1-x"], "'1-x' is not a device"),
+        (["--bridge", "lab", "--boards", 5000 * "1"], "is not a device"),
         (["--bridge", "lab", "--boards", "3-2"], "'3-2' is an empty range"),
     ):
         assert main(["broker", "config", str(directory), *words]) == 2

@@ -85,7 +85,7 @@ def test_devices_with_records_of_their_own():
         ("fedsgd", {"dataset": "iris", "labels": 3}, "--labels is for softmax regression on records"),
         ("fedsgd", {"dimension": 6}, "--labels is for softmax regression on records"),
         ("fedsgd", {"dimension": 6, "labels": 129}, "--labels must be 2 to 128, not 129"),
-        ("fedsgd", {"dimension": 128, "labels": 9}, "9 classes of 128 features are 1,152 weights"),
+        ("fedsgd", {"dimension": 128, "labels": 9}, "9 classes of 128 features have 1,152 weights"),
     ],
 )
 def test_what_is_refused(name, options, message):

@@ -8,8 +8,8 @@ import time
 
 import numpy as np
 import pytest
-from harness import stores
-from seen import reports_of
+from harness import kept
+from sample_store import reports_of
 
 from ternhost.count.questions import Question, round_body
 from ternhost.count.rounds import Cohort, Round, Tally
@@ -79,8 +79,8 @@ def test_a_round_ends_together_with_what_its_run_learned(store):
     store.open_round(ROUND)
     store.end_run_round("a", 1, "complete", {"rounds": 1}, {"round": 1, "reports": 2}, b"weights")
     assert store.open_rounds() == []
-    assert stores.ended_rounds(store) == [(1, "complete", 0)]
-    assert stores.weights(store, 1) == b"weights"
+    assert kept.ended_rounds(store) == [(1, "complete", 0)]
+    assert kept.weights(store, 1) == b"weights"
     assert store.run("a").state == {"rounds": 1}
     assert store.history("a") == [store.last_entry("a")] == [{"round": 1, "reports": 2}]
     store.open_round(Round(2, [Cohort(b"third", [1])], 1))
@@ -89,7 +89,7 @@ def test_a_round_ends_together_with_what_its_run_learned(store):
         store.end_run_round("a", 2, "complete", {"rounds": 2}, {}, b"other")
     assert [open_round.number for open_round in store.open_rounds()] == [2]
     assert store.run("a").state == {"rounds": 1}
-    assert stores.weights(store, 2) is None
+    assert kept.weights(store, 2) is None
 
 
 def test_runs_of_a_store(store):
@@ -155,7 +155,7 @@ def test_reports_of_a_round_that_has_ended_are_one_row_for_each_length(store):
     before = store.reports(1)
     store.end_round(1, "complete")
     assert store.reports(1) == before == sorted(expected.items())
-    assert stores.ended_rounds(store) == [(1, "complete", 1000)]
+    assert kept.ended_rounds(store) == [(1, "complete", 1000)]
     assert store._db.execute("SELECT count(*) FROM batch").fetchone() == (2,)
 
 
@@ -267,7 +267,7 @@ def test_a_full_disk_loses_nothing_that_was_accepted(path):
         add(store, 1, {committed + 1: b"symbols!"})  # with room again, it goes on
 
 
-# For who looks on
+# For observers
 
 
 def test_a_round_has_its_times_and_what_its_cohorts_have_told(store):

@@ -167,9 +167,11 @@ def test_one_line_that_changes_on_a_terminal():
         "\r\x1b[Kround 4/4  ####################  400/400 reports  200/s  accuracy 0.8765\n"
     )
     out = Terminal()
-    endless = Status(END, 3, None, 7, 100, 50, 300, None, 2.0, figures={"squared_error": 0.25})
-    ProgressPrinter(out).status(endless)
-    assert out.getvalue() == "\r\x1b[Kround 3  300 reports  150/s  mean squared error 0.2500"
+    chosen = {"figures": {"squared_error": 0.25}, "chosen": {"tau": 0.0625, "rate": 0.58209, "mine": 2.0}}
+    ProgressPrinter(out).status(Status(END, 3, None, 7, 100, 50, 300, None, 2.0, **chosen))
+    assert out.getvalue() == (
+        "\r\x1b[Kround 3  300 reports  150/s  mean squared error 0.2500  clipped to 0.0625  learning rate 0.58  mine 2"
+    )
 
 
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])

@@ -16,7 +16,8 @@ TARGET = UnixTarget()
 def run(tmp_path, text, timeout=60.0, names=None):
     path = tmp_path / "test_it.py"
     path.write_text(text)
-    return device_tests.run_file(TARGET, path, names or device_tests.test_names(path), timeout)
+    names = names or device_tests.selected(path, device_tests.ALL)
+    return device_tests.run_file(TARGET, path, names, timeout)
 
 
 def passed(outcomes):
@@ -28,7 +29,7 @@ def test_names_are_those_of_the_file_in_order(tmp_path):
     path.write_text(
         "def helper(): pass\ndef test_b(): pass\nclass C:\n    def test_no(self): pass\ndef test_a(): pass\n"
     )
-    assert device_tests.test_names(path) == ["test_b", "test_a"]
+    assert device_tests.selected(path, device_tests.ALL) == ["test_b", "test_a"]
 
 
 def test_a_failure_does_not_stop_the_others_and_shows_its_line(tmp_path):

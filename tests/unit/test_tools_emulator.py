@@ -60,7 +60,7 @@ def test_what_does_not_run_says_why(tmp_path, script, fault):
 def test_the_environment_names_one_and_no_other_is_taken(monkeypatch):
     good = micropython.find_micropython()
     monkeypatch.setenv("TERN_MICROPYTHON", sys.executable)
-    with pytest.raises(UsageError, match=r"TERN_MICROPYTHON=.* will not do: small ints"):
+    with pytest.raises(UsageError, match=r"TERN_MICROPYTHON=.* cannot be used: small ints"):
         micropython.find_micropython()
     monkeypatch.setenv("TERN_MICROPYTHON", str(good))
     assert micropython.find_micropython() == good

@@ -29,8 +29,8 @@ from ternhost.store.snapshot import GatewayView, OpenRound, RunView, Snapshot
 from ternhost.store.store import Store
 from ternhost.terminal import sleep_while_read
 from ternhost.watch import curves
-from ternhost.watch.picture import Picture, picture
-from ternhost.watch.terminal import Drawn, plot
+from ternhost.watch.summary import Summary, summary_of
+from ternhost.watch.terminal_view import Drawn, plot
 from ternhost.watch.watch_command import _by_line
 
 SERVE = ["serve", "--fleet", "simulated:60", "--store", "s.sqlite", "--no-report", "--quiet"]
@@ -75,7 +75,7 @@ def test_a_run_that_finishes_again_between_two_looks_is_read_anew(served):
         assert reader.snapshot().run.rounds == 3
         assert tern([*SERVE, "--rounds", "4"]) == OK
         now = reader.snapshot()
-    assert (now.run.rounds, now.run.status, picture(now).rounds) == (4, FINISHED, 4)
+    assert (now.run.rounds, now.run.status, summary_of(now).rounds) == (4, FINISHED, 4)
 
 
 def drawn(shown, width=80, **options):
@@ -91,7 +91,7 @@ def plain(shown, width=80):
 def test_a_picture_fits_and_says_what_there_is(served):
     with Reader(served) as reader:
         now = reader.snapshot()
-    shown = picture(now)
+    shown = summary_of(now)
     assert now.devices == 0
     assert curves.EPSILON in curves.axes(now.run, now.devices)
     assert shown.epsilon["spent"] == curves.spent(now) > 0
@@ -122,13 +122,13 @@ def test_a_picture_fits_and_says_what_there_is(served):
 
 def test_colours_and_a_round_under_way():
     run = RunView("mine", 0.0, "running", "fedsgd", "mqtt:x")
-    shown = Picture(100.0, "s", None, run, 10, OpenRound(7, "mine", 90.0, 60.0, 20, 20, 5))
+    shown = Summary(100.0, "s", None, run, 10, OpenRound(7, "mine", 90.0, 60.0, 20, 20, 5))
     coloured = drawn(shown, color_system="standard")
     assert "\x1b[" in coloured
     assert "5/20" in plain(shown)
     assert "for 10 s, 50 s left" in plain(shown)
     assert "for 110 s, past its deadline" in plain(replace(shown, at=200.0))
-    bars = {n: drawn(Picture(0.0, "s", None, run, 10, OpenRound(7, "mine", None, None, 20, 20, n)), color_system=None)
+    bars = {n: drawn(Summary(0.0, "s", None, run, 10, OpenRound(7, "mine", None, None, 20, 20, n)), color_system=None)
             for n in (0, 10, 20)}  # fmt: skip
     assert len({text.count("━") for text in bars.values()}) == 3
 
@@ -308,7 +308,7 @@ def test_the_gateways_that_hold_the_round_up_are_named():
     gateways = [GatewayView(f"site-{i:02}", 5, i > 1, 90.0, {}, i != 3, 0, i == 2) for i in range(14)]
     gateways.append(GatewayView("evil\x1b[2J", 5, False, 90.0))
     run = RunView("mine", 0.0, "running", "fedsgd", "flower:x")
-    shown = picture(Snapshot("s", run=run, gateways=tuple(gateways)))
+    shown = summary_of(Snapshot("s", run=run, gateways=tuple(gateways)))
     lines = plain(shown, 160).splitlines()
     assert lines[-3] == "Gateways online 12, offline 3, answered 1"
     assert lines[-2].startswith("waits for site-00, site-01, site-04, ")
@@ -316,7 +316,7 @@ def test_the_gateways_that_hold_the_round_up_are_named():
     assert lines[-1] == "offline site-00, site-01, evil\\x1b[2J"
     told = json.loads(json.dumps(shown.as_json()))
     assert (len(told["waiting"]), told["offline"]) == (12, ["site-00", "site-01", "evil\x1b[2J"])
-    idle = picture(Snapshot("s", run=run, gateways=(GatewayView("site", 5, True, 90.0),)))
+    idle = summary_of(Snapshot("s", run=run, gateways=(GatewayView("site", 5, True, 90.0),)))
     assert "waits" not in drawn(idle)
 
 
@@ -326,7 +326,7 @@ def test_long_names_cut_no_numbers(width):
         "n" * 60, 1, 1, True, 50.0, {"budget": 12_345_600, "release": "r" * 60}, 123_456, "e" * 60
     )
     run = RunView("mine", 0.0, "running", "fedsgd", "mqtt:x")
-    text = plain(Picture(100.0, "s", None, run, worst=(board,)), width)
+    text = plain(Summary(100.0, "s", None, run, worst=(board,)), width)
     (row,) = [line for line in text.splitlines() if line.startswith("nn")]
     assert "50 s" in row
     assert "12.3456" in row

@@ -14,7 +14,7 @@ _WIDTH = 30
 
 
 class Bar(Progress):
-    """A bar on standard error, which stays there; where that is no terminal, a line now and then."""
+    """A bar on standard error, which stays there; where that is not a terminal, a line now and then."""
 
     _leave = "\n"
 

@@ -125,8 +125,8 @@ def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
 
 
 def _run(argv: Sequence[str]) -> int:
+    files, argv = plugins.load_named(argv)
     try:
-        argv = plugins.load_named(argv)
         args = build_parser(_needed(argv)).parse_args(argv)
         if empty := [name for name, value in vars(args).items() if value == ""]:
             option = flag(empty[0])
@@ -134,6 +134,12 @@ def _run(argv: Sequence[str]) -> int:
             raise UsageError(f"{option if given else empty[0]} must not be empty", hint="give a value")
         code: int = args.func(args)
         return code
+    except argparse.ArgumentError as error:  # of the parser, before it reads anything
+        text = f"two options of 'tern {argv[0]}' have one name: {error}"
+        raise UsageError(text, hint="rename the option of the file or package that extends tern") from error
+    except TernError as error:
+        error.hint = error.hint and plugins.with_files(error.hint, files, COMMANDS)
+        raise
     except ImportError as error:
         if missing_extra := extras.explained(error):
             raise missing_extra from error

@@ -261,13 +261,9 @@ def run_list(args: argparse.Namespace) -> int:
 def _summary(result: dict[str, Any]) -> str:
     head = result.get("mechanism", "card") + f" ({result['shape']})"
     biased = result["bias"] is None
+    name, verb = ("epsilon", "requested") if "epsilon" in result else ("epsilon_claimed", "claimed")
     lines = [
-        f"{head}: epsilon {result['epsilon_certified']} certified"
-        + (
-            f", {result['epsilon']} requested"
-            if "epsilon" in result
-            else f", {result['epsilon_claimed']} claimed"
-        ),
+        f"{head}: epsilon {result['epsilon_certified']} certified, {result[name]} {verb}",
         f"  outputs    {result['levels']} ({result['bits_per_value']:.4g} bits per value)",
         "  variance   none: its outputs have no unbiased values"
         if biased

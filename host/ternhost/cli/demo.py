@@ -26,10 +26,5 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    words = [
-        "train",
-        f"--fleet=emulated:{args.boards}",
-        f"--reports={args.reports}",
-        f"--epsilon={args.epsilon}",
-    ]
-    return running.run(build_parser(["train"]).parse_args([*words, *["--json"] * args.json]))
+    words = [f"--fleet=emulated:{args.boards}", f"--reports={args.reports}", f"--epsilon={args.epsilon}"]
+    return running.run(build_parser(["train"]).parse_args(["train", *words, *["--json"] * args.json]))

@@ -67,9 +67,8 @@ def _ladder(text: str | None) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise UsageError(
-            f"--reports must be whole numbers, not {text!r}", hint="such as --reports 1000,10000,100000"
-        ) from None
+        hint = "such as --reports 1000,10000,100000"
+        raise UsageError(f"--reports must be whole numbers, not {text!r}", hint=hint) from None
 
 
 def _plot(result: dict[str, Any], path: Path) -> None:

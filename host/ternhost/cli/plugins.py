@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +15,27 @@ from ternhost.errors import TernError, UsageError
 FLAG = "--with"
 
 
-def load_named(argv: Sequence[str]) -> list[str]:
-    """Load the files that `argv` names before its command, and return the rest of it. Raises UsageError."""
-    rest = list(argv)
+def load_named(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Load the files that `argv` names before its command; return them and the rest of it. Raises UsageError."""
+    files, rest = [], list(argv)
     while rest and rest[0].partition("=")[0] == FLAG:
         _, equals, path = rest.pop(0).partition("=")
         if not equals and rest:
             path = rest.pop(0)
         load(path)
-    return rest
+        files.append(path)
+    if rest and (late := re.search(rf"{FLAG}[= ](\S+\.py)(?!\S)", " ".join(rest))):
+        hint = f"tern {FLAG} {late[1]} {rest[0]} ..."
+        raise UsageError(f"{FLAG} {late[1]} must stand before the command", hint=hint)
+    return files, rest
+
+
+def with_files(hint: str, files: Sequence[str], commands: Iterable[str]) -> str:
+    """A hint whose command lines load the files of this start again."""
+    loaded = shlex.join(word for path in files for word in (FLAG, path))
+    return (
+        re.sub(rf"\btern (?=({'|'.join(commands)})\b)", lambda _: f"tern {loaded} ", hint) if files else hint
+    )
 
 
 def load(path: str) -> None:

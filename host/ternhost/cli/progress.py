@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TextIO
 
+from ternhost.learn.base import settings
 from ternhost.learn.judging import WORDS
 from ternhost.run.status import END, Status, Watcher
 from ternhost.terminal import EVERY, Progress
@@ -58,5 +59,4 @@ def _line(status: Status, bar: bool) -> str:
     if status.figures:  # only the first, the most important one: all of them are wider than a terminal
         name, value = next(iter(status.figures.items()))
         parts.append(f"{WORDS.get(name, name)} {value:.4f}")
-    parts += [f"{name} {value:g}" for name, value in status.chosen.items()]
-    return "  ".join(parts)
+    return "  ".join(parts + settings(status.chosen))

@@ -43,9 +43,24 @@ class RunCommand:
         if len(algorithms) > 1:
             text = f"algorithm to run (default: {next(iter(algorithms))})"
             add_option(parser, "--algorithm", text, choices=tuple(algorithms))
-        add_algorithm_options(parser, algorithms)
+        fields.add_arguments(parser, *(cls.Options for cls in algorithms.values()))
         fields.add_arguments(parser, Terms, RunOptions, leave_out=("fleet",))
-        add_run_options(parser, self.name)
+        where = parser.add_argument_group("the run")
+        text = f"the devices, in a form that 'tern fleet kinds' lists (default: {default_fleet(self.name)})"
+        add_option(where, "--fleet KIND", text, metavar="KIND:...")
+        add_option(where, "--name NAME", NAME)
+        text = (
+            "file with the fleet's keys and rounds (default: the fleet's own, or one in the run's directory)"
+        )
+        add_option(where, "--store FILE", text)
+        add_option(where, "--anew", "abandon an unfinished run of the store, and begin a new one")
+        text = "resume this run: its name, directory or store; with --fleet if its boards have moved"
+        add_option(where, "--resume RUN", text)
+        add_option(where, "--no-report", "write no pictures and no report.html")
+        add_option(parser, "--metrics PORT", METRICS, type=int)
+        add_option(parser, "--quiet", "print no progress, only warnings")
+        if any(hasattr(cls.Options, "mechanism") for cls in algorithms.values()):
+            mechanisms.add_options(parser)  # last: an option of the command hides one of the same name
         parser.set_defaults(command=self.name)
 
 
@@ -76,30 +91,6 @@ INFER = RunCommand(
     tern infer --dataset digits --answer label --epsilon 4 --fleet simulated:1000
     tern infer --resume 20260102-030405""",
 )
-
-
-def add_algorithm_options(
-    parser: argparse.ArgumentParser, algorithms: Mapping[str, type[Learner]], leave_out: tuple[str, ...] = ()
-) -> None:
-    """Add the options of these algorithms and of the mechanisms that they may use."""
-    fields.add_arguments(parser, *(cls.Options for cls in algorithms.values()), leave_out=leave_out)
-    mechanisms.add_options(parser)
-
-
-def add_run_options(parser: argparse.ArgumentParser, command: str) -> None:
-    """Add the options for the place of a run, and for its output."""
-    where = parser.add_argument_group("the run")
-    text = f"the devices, in a form that 'tern fleet kinds' lists (default: {default_fleet(command)})"
-    add_option(where, "--fleet KIND", text, metavar="KIND:...")
-    add_option(where, "--name NAME", NAME)
-    text = "file with the fleet's keys and rounds (default: the fleet's own, or one in the run's directory)"
-    add_option(where, "--store FILE", text)
-    add_option(where, "--anew", "abandon an unfinished run of the store, and begin a new one")
-    text = "resume this run: its name, directory or store; with --fleet if its boards have moved"
-    add_option(where, "--resume RUN", text)
-    add_option(where, "--no-report", "write no pictures and no report.html")
-    add_option(parser, "--metrics PORT", METRICS, type=int)
-    add_option(parser, "--quiet", "print no progress, only warnings")
 
 
 def metrics(args: argparse.Namespace) -> Metrics | None:

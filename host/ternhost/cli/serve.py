@@ -17,8 +17,9 @@ from ternhost import options as fields
 from ternhost.cli import running
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
-from ternhost.learn.base import ALGORITHMS
+from ternhost.learn.base import ALGORITHMS, counted, settings
 from ternhost.learn.schedule import Schedule, Terms
+from ternhost.privacy import mechanisms
 from ternhost.run import result as results
 from ternhost.run.options import RunOptions
 from ternhost.run.serve import serve
@@ -26,7 +27,7 @@ from ternhost.run.status import END, PROGRESS, Status, Watcher
 from ternhost.text import visible
 from ternhost.watch.dashboard_command import shown_beside
 from ternhost.watch.home_assistant import HomeAssistant, shown
-from ternhost.watch.picture import said
+from ternhost.watch.summary import said
 
 _PROGRESS_EVERY = 1.0  # least seconds between two progress events in JSON
 _PLANNED = ("reports", "group", "clients")  # options of runs that end by themselves
@@ -46,11 +47,11 @@ def add_parser(subparsers: Any) -> None:
     )
     add_option(parser, "--algorithm", "algorithm to run (default: fedsgd)", choices=tuple(ALGORITHMS))
     fields.add_arguments(parser, Schedule, Terms, RunOptions, leave_out=("fleet",))
-    running.add_algorithm_options(parser, ALGORITHMS, (*_PLANNED, *_OF_EACH_START))
+    learning = [cls.Options for cls in ALGORITHMS.values()]
+    fields.add_arguments(parser, *learning, leave_out=(*_PLANNED, *_OF_EACH_START))
     fleet = parser.add_argument_group("the run")
     text = "the devices, in a form that 'tern fleet kinds' lists, such as mqtt:my-broker"
     add_option(fleet, "--fleet KIND", text, metavar="KIND:...")
-    add_option(fleet, "--broker DIR", "the same as --fleet mqtt:DIR")
     add_option(fleet, "--name NAME", running.NAME)
     add_option(fleet, "--store FILE", "file with keys, rounds, reports and models (default: the fleet's own)")
     add_option(fleet, "--new-model", "begin a new model; the store keeps its keys, rounds and earlier models")
@@ -61,12 +62,11 @@ def add_parser(subparsers: Any) -> None:
     add_option(parser, "--dashboard PORT", text, nargs="?", type=int, const=True)
     add_option(fleet, "--no-report", "write no pictures and no report.html after the last of --rounds")
     add_option(parser, "--quiet", "print no line for each round")
+    mechanisms.add_options(parser)
     parser.set_defaults(command="serve")
 
 
 def run(args: argparse.Namespace) -> int:
-    fields.exclude([name for name in ("fleet", "broker") if getattr(args, name)], "fleet", "broker")
-    args.fleet = args.fleet or (args.broker and f"mqtt:{args.broker}")
     if not args.fleet:
         raise UsageError("--fleet must name the devices", hint="such as --fleet mqtt:my-broker")
     if args.dashboard is not None:
@@ -145,9 +145,8 @@ def _note(message: str) -> None:
 def _print_line(status: Status) -> None:
     if status.event != END:
         return
-    fleet = "" if status.boards is None else f"; {status.boards} boards"
+    fleet = "" if status.boards is None else f"; {counted(status.boards, 'board')}"
     fleet += f", {status.asleep} asleep" if status.asleep else ""
     fleet += f", {status.strangers} of another version (tern deploy)" if status.strangers else ""
-    chosen = "".join(f"; {name} {value:g}" for name, value in status.chosen.items())
     entry = {**vars(status), **status.figures, "round": status.number}
-    print(said(entry, status.figures, fleet) + chosen, flush=True)
+    print("; ".join([said(entry, status.figures, fleet), *settings(status.chosen)]), flush=True)

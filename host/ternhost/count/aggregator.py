@@ -73,7 +73,7 @@ class _Taken:
     cells: Integers
 
 
-class Store(Protocol):
+class ReportStore(Protocol):
     """The methods of a store (`ternhost.store.store`) that an aggregator uses: each raises StorageError."""
 
     def keys(self) -> Mapping[int, bytes]: ...
@@ -88,8 +88,9 @@ class Store(Protocol):
 class Aggregator:
     """Rounds in flight over a store. Not thread-safe: one driver calls it."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ReportStore) -> None:
         self.statistics = Statistics()
+        self._denied = 0  # questions that boards rejected for the tag of another key
         self._store = store
         self._keyring = Keyring(store.keys())
         self._rounds: dict[int, RoundInFlight] = {}
@@ -99,6 +100,11 @@ class Aggregator:
     def devices(self) -> Collection[int]:
         """All devices with a known key."""
         return self._keyring.by_device.keys()
+
+    @property
+    def foreign(self) -> int:
+        """The number of frames that the host or a board rejected for the tag of another key."""
+        return self.statistics.forged + self._denied
 
     def key(self, device: int) -> bytes | None:
         return self._keyring.by_device.get(device)
@@ -207,8 +213,8 @@ class Aggregator:
             round_.give_up(np.flatnonzero(round_.revoked))
 
     def accept(self, batch: Iterable[bytes], now: float) -> Accepted:
-        """Commit the new reports among frames in any order, then count them. A report after its deadline is late even
-        before `tick`. Raises StorageError and then has counted nothing: devices repeat their bytes when asked again."""
+        """Commit the new reports among frames in any order, then count them. A report after the deadline is late, even
+        in an open round. Raises StorageError, and has counted nothing: devices repeat their bytes if asked again."""
         result = Accepted()
         # Rows of REPORTS frames, by round and by bytes of symbols.
         rows: dict[tuple[int, int], list[bytes]] = {}
@@ -239,6 +245,7 @@ class Aggregator:
             taken += self._take_rows(number, of_round, now)
         if taken:
             self._commit(taken, result)
+        self._denied += sum(refusal.code == wire.ERR_TAG for refusal in result.unread)
         return result
 
     def _take_rows(self, number: int, rows: batches.Bytes, now: float) -> list[_Taken]:
@@ -319,10 +326,16 @@ class Aggregator:
         places = round_.members.find(integers(devices))
         round_.give_up(places[places >= 0])
 
-    def tick(self, now: float) -> list[RoundResult]:
-        """Close the rounds that have ended by now and return their results. In the store they stay open until
-        `Store.end_run_round`, so that a host that dies first resumes them."""
-        ended = [(round_, how) for round_ in self._rounds.values() if (how := round_.ended(now))]
-        for round_, _ in ended:
-            del self._rounds[round_.number]
-        return [round_.result(how) for round_, how in ended]
+    def abandon(self, number: int) -> None:
+        """Let a round end with the reports so far. Safe in any thread."""
+        if round_ := self._rounds.get(number):
+            round_.abandoned = True
+
+    def ended(self, number: int, now: float) -> RoundResult | None:
+        """The result of a round, closed if it has ended by now. In the store it stays open until
+        `ReportStore.end_run_round`, so that a host that dies first resumes it."""
+        round_ = self._rounds[number]
+        if (how := round_.ended(now)) is None:
+            return None
+        del self._rounds[number]
+        return round_.result(how)

@@ -35,9 +35,8 @@ def hashes(*columns: Bytes | bytes) -> Bytes:
         ]
         together = np.concatenate(parts, axis=1)
         data, width = together.tobytes(), together.shape[1]
-        digests.append(
-            b"".join([sha256(data[at : at + width]).digest() for at in range(0, len(data), width)])
-        )
+        each = [sha256(data[at : at + width]).digest() for at in range(0, len(data), width)]
+        digests.append(b"".join(each))
     return np.frombuffer(b"".join(digests), np.uint8).reshape(n, _DIGEST)
 
 

@@ -54,14 +54,11 @@ class Estimate:
 
     def summary(self) -> dict[str, Any]:
         """For JSON: a list by coordinate for each field, with None where there are no reports."""
-        return {
-            "confidence": CONFIDENCE,
-            **{
-                name: [None if math.isnan(value) else value for value in getattr(self, name).tolist()]
-                for name in ("mean", "low", "high")
-            },
-            "reports": self.reports.tolist(),
+        lists = {
+            name: [None if math.isnan(value) else value for value in getattr(self, name).tolist()]
+            for name in ("mean", "low", "high")
         }
+        return {"confidence": CONFIDENCE, **lists, "reports": self.reports.tolist()}
 
 
 @lru_cache(maxsize=256)

@@ -20,9 +20,7 @@ class Question:
     """The question to a cohort: the fields of a ROUND (wire.md) but for the device and the round."""
 
     model: int
-    parameters: Sequence[
-        int
-    ]  # classes x d int16 mantissas of 2**exponent; to collect, d flags that select features
+    parameters: Sequence[int]  # classes x d int16 mantissas of 2**exponent; to collect, d flags of features
     exponent: int
     card: bytes
     k: int
@@ -49,9 +47,8 @@ class Averaged:
     def frame(self, number: int, key: bytes, device: int = wire.FLEET) -> bytes:
         """The MODEL frame (wire.md) after that round, under the key of the fleet or of that device."""
         out = bytearray(wire.MAX_FRAME)
-        n = host_frames.encode_model(
-            out, key, device, number, self.model, self.parameters, self.exponent, self.classes
-        )
+        fields = self.model, self.parameters, self.exponent, self.classes
+        n = host_frames.encode_model(out, key, device, number, *fields)
         return bytes(out[:n])
 
 

@@ -114,9 +114,8 @@ class RoundResult:
     @property
     def reasons(self) -> dict[str, int]:
         """The number of refusals by the name of the error, the most frequent first."""
-        return dict(
-            Counter(wire.error_name(refusal.code) for refusal in self.refusals.values()).most_common()
-        )
+        names = Counter(wire.error_name(refusal.code) for refusal in self.refusals.values())
+        return dict(names.most_common())
 
     @property
     def tallies(self) -> list[Tally]:
@@ -211,6 +210,7 @@ class RoundInFlight:
         self.revoked = self._key_at < 0  # by place, whether the key was revoked
         self.answers = np.full(len(self.members), WAITING, np.uint8)
         self.refusals: dict[int, Refusal] = {}
+        self.abandoned = False
 
     def by_cohort(self, places: Positions) -> Iterator[tuple[CohortInFlight, Positions]]:
         """Each cohort of the devices at these places, and the indices in `places` of its devices."""
@@ -243,7 +243,7 @@ class RoundInFlight:
 
     def ended(self, now: float) -> str | None:
         """How the round has ended by now; None where it goes on."""
-        if np.all(self.answers):
+        if self.abandoned or np.all(self.answers):
             return COMPLETE
         if self.reports >= self.quorum:
             return QUORUM
@@ -252,11 +252,5 @@ class RoundInFlight:
         return None
 
     def result(self, ended: str) -> RoundResult:
-        return RoundResult(
-            self.number,
-            ended,
-            len(self.members),
-            self.reports,
-            dict(self.refusals),
-            [cohort.result() for cohort in self.cohorts],
-        )
+        cohorts = [cohort.result() for cohort in self.cohorts]
+        return RoundResult(self.number, ended, len(self.members), self.reports, dict(self.refusals), cohorts)

@@ -31,7 +31,7 @@ def read_ts(path: Path) -> tuple[Floats, list[str]]:
     """The records (n x channels x length) of a ts file of equal lengths, and their class labels.
 
     A record is a line `v,v,...:v,v,...:label`, with colons between the channels. Records follow the line @data; lines
-    with # are comments. Raises UsageError if it is no such file, or a value is missing.
+    with # are comments. Raises UsageError for another file, or if a value is missing.
     """
     records, labels = [], []
     in_data = False

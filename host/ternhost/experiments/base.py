@@ -38,10 +38,10 @@ class Contender:
     def __post_init__(self) -> None:
         mechanism = mechanisms.REGISTRY.named(self.name)
         if not mechanism.single_valued:
-            raise UsageError(
-                f"the reports of {self.name} cannot be averaged", hint="name another --mechanism"
-            )
-        mechanism.chosen(dict(self.options))
+            text = f"the reports of {self.name} cannot be averaged"
+            raise UsageError(text, hint="name another --mechanism")
+        for name, _ in self.options:
+            mechanisms.option(self.name, name)
 
     @property
     def label(self) -> str:

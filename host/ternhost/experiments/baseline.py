@@ -85,7 +85,7 @@ def generator(seed: int) -> np.random.Generator:
 
 
 @dataclass(frozen=True)
-class Run:
+class Training:
     """A run of LDP-FedSGD with one report from each client, at `rate`, or rate / sqrt(t) in round t if it `decays`."""
 
     model: str
@@ -97,7 +97,7 @@ class Run:
     regularisation: float = 1e-4
 
 
-def train(run: Run, dataset: Dataset, perturb: Callable[[float], Perturb], seed: int) -> Floats:
+def train(run: Training, dataset: Dataset, perturb: Callable[[float], Perturb], seed: int) -> Floats:
     """The weights (d) after all rounds. The clients hold the training records in random order, cyclically.
 
     perturb: the mechanism at the epsilon of a coordinate.
@@ -124,7 +124,7 @@ def mean_of(chosen: Indices, reports: Floats, shape: tuple[int, ...]) -> Floats:
 
 
 def descend(
-    run: Run,
+    run: Training,
     dataset: Dataset,
     mean: Callable[[Floats, Floats, Floats], Floats],
     rng: np.random.Generator,

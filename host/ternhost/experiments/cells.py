@@ -125,7 +125,7 @@ class Kept:
             before = dict(first["asked"])
             self.rows = {line["cell"]: [dict(row) for row in line["rows"]] for line in rest}
         except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{self._path} is no record of an experiment", hint=_OTHER_PLACE) from error
+            raise UsageError(f"{self._path} is not a record of an experiment", hint=_OTHER_PLACE) from error
         if before != json.loads(json.dumps(options)):
             different = [name for name in {**options, **before} if before.get(name) != options.get(name)]
             raise UsageError(
@@ -175,14 +175,14 @@ def tables(cells: Sequence[Cell], kept: Kept, progress: Callable[[str], None], w
     left = [cell for cell in cells if cell.key not in kept.rows]
     finished, begun = len(cells) - len(left), time.monotonic()
     cost, done = sum(cell.cost for cell in left), 0.0
-    progress(f"{finished} of {len(cells)} cells")
+    progress(f"{finished} of {len(cells)} parts")
     workers = min(workers or (1 if len(left) <= _FEW else cores()), max(1, len(left)))
     with closing(_here(left) if workers == 1 else _in_processes(left, workers)) as results:
         for number, (cell, rows, seconds) in enumerate(results, finished + 1):
             kept.add(cell, rows, seconds)
             done += cell.cost
             time_left = duration((time.monotonic() - begun) * max(0.0, cost / done - 1))
-            progress(f"{number} of {len(cells)} cells, about {time_left} left")
+            progress(f"{number} of {len(cells)} parts, about {time_left} left")
     rows_by_table: Tables = {}
     for cell in cells:
         rows_by_table.setdefault(cell.table, []).extend(kept.rows[cell.key])

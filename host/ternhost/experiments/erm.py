@@ -140,18 +140,16 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     papers = [row for row in folds if row["mechanism"] != _TERN]
     best = winners(_summaries(papers), _BY, "mechanism", "figure")
     ranges = _ranges(folds)
+    measures = {row["data"]: WORDS[row["measure"]] for row in rows}
     return Outcome(
         {"folds": _FOLDS},
         {"erm": rows, "best": best, "ranges": ranges, "folds": folds},
         {f"erm-{name}": _figure(pick(rows, data=name)) for name in values_of(rows, "data")},
         [
             *(
-                f"{row['model']} on {row['data']}, epsilon {row['epsilon']:g}: {row['figure']:.4f} by {row['best']}, "
-                + (
-                    "better than every other beyond noise"
-                    if row["wins"]
-                    else f"tied with {row['tied'] or 'others'}"
-                )
+                f"{row['model']} on {row['data']}, epsilon {row['epsilon']:g}: {measures[row['data']]} "
+                f"{row['figure']:.4f} by {row['best']}, "
+                + ("the best beyond noise" if row["wins"] else f"tied with {row['tied'] or 'others'}")
                 for row in best
             ),
             f"tern's ranges, compared with {_LIKE_TERN} on a range of 1, are better beyond two standard errors in "

@@ -159,7 +159,7 @@ def _trained(unit: float, trainer: str, reports: int, seeds: range) -> list[Row]
         perturb = baseline.MECHANISMS["duchi" if name == "harmony" else name](epsilon)
     errors_by_rate: dict[tuple[float, bool], list[float]] = {}
     for rate, decays in product(_RATES, (False, True)):
-        run = baseline.Run("linear", cost, reports, rate, decays)
+        run = baseline.Training("linear", cost, reports, rate, decays)
         errors = []
         for seed in seeds:
             rng = baseline.generator(seed)

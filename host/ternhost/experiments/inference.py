@@ -10,10 +10,10 @@ from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import repeated
 from ternhost.experiments.statistics import averaged, mean_and_error, pick
-from ternhost.learn import softmax
+from ternhost.learn import clustering
 from ternhost.learn.base import Population
+from ternhost.learn.clustering import CALINSKI_HARABASZ, SILHOUETTE_SCORE
 from ternhost.learn.infer import Infer
-from ternhost.learn.softmax import CALINSKI_HARABASZ, SILHOUETTE_SCORE
 
 _SCORES = (SILHOUETTE_SCORE, CALINSKI_HARABASZ)
 
@@ -21,7 +21,7 @@ _SCORES = (SILHOUETTE_SCORE, CALINSKI_HARABASZ)
 def cells(options: Options) -> list[Cell]:
     epsilons = ("0.5", "2", "8") if options.quick else ("0.25", "0.5", "1", "2", "3", "4", "6", "8", "10")
     name = options.dataset or "digits"
-    softmax.load(name)  # raises if it cannot be loaded
+    clustering.load(name)  # raises if it cannot be loaded
     common = {"name": name, "seeds": options.seeds(10, 2)}
     return Cell.each("inference", _inferred, common, eval_type=_SCORES, eps=epsilons)
 

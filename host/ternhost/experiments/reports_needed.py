@@ -69,7 +69,7 @@ def _by_papers(name: str, epsilon: float, reports: int, seeds: range, mechanism:
     model, loss = trained_by(dataset)
     rows = []
     for rate, decays, rounds in product(_RATES, (False, True), _ROUNDS):
-        training = baseline.Run(model, epsilon, reports, rate, decays, rounds)
+        training = baseline.Training(model, epsilon, reports, rate, decays, rounds)
         setting = f"{mechanism}, rate {rate:g}{' / sqrt(t)' if decays else ''}, {rounds} rounds"
         for run, seed in enumerate(seeds):
             weights = baseline.train(training, dataset, baseline.MECHANISMS[mechanism], seed)

@@ -99,12 +99,13 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         {"first": first, "second": second, "epsilon": crossing(first, second, low, high)}
         for first, second, low, high in CROSSINGS
     ]
-    lines = [f"{row['first']} and {row['second']} cross at epsilon {row['epsilon']:.6f}" for row in crossings]
+    text = "{first} and {second} have the same worst-case variance at epsilon {epsilon:.6f}"
+    lines = [text.format(**row) for row in crossings]
     for bound in pick(rows, mechanism=_BOUND):
         certified = [row for row in pick(rows, epsilon=bound["epsilon"]) if row["card"]]
         best = min(certified, key=lambda row: float(row["card"]))
         lines.append(
-            f"epsilon {bound['epsilon']:g}: {best['mechanism']} has the least variance, {best['card']:.5g}; "
+            f"epsilon {bound['epsilon']:g}: {best['mechanism']} has the least worst-case variance, {best['card']:.5g}; "
             f"no mechanism has less than {bound['stated']:.5g}"
         )
     return Outcome(

@@ -224,3 +224,9 @@ def algorithms_of(command: str) -> dict[str, type[Learner]]:
 def counted(n: int, what: str) -> str:
     """So many of something, for people: "1 report", "20 reports"."""
     return f"{n:,} {what}" + ("" if n == 1 else "s")
+
+
+def settings(chosen: Mapping[str, float]) -> list[str]:
+    """The settings of `Learner.chosen`, for people: "clipped to 0.5", "learning rate 0.58"."""
+    words = {"tau": "clipped to {:g}", "rate": "learning rate {:.2g}"}
+    return [words.get(name, f"{name} {{:g}}").format(value) for name, value in chosen.items()]

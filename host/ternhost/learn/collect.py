@@ -25,7 +25,7 @@ from ternhost.errors import UsageError
 from ternhost.learn import attributes, levels
 from ternhost.learn.attributes import Part
 from ternhost.learn.base import Cohort, Devices, Learner, Population, report_summary, require_everybody
-from ternhost.learn.designs import PRIVACY, Mechanised, ReportDesign, by_class, class_of
+from ternhost.learn.designs import PRIVACY, Mechanised, ReportDesign, by_class, class_of, spent
 from ternhost.learn.hiera import LevelOptions
 from ternhost.options import option, require
 from ternhost.privacy.base import MICRO, parse_epsilon
@@ -302,14 +302,13 @@ class Collect(Learner):
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        lines = [_line(entry) for entry in result["attributes"][:_SHOWN]]
+        numeric = any("mean" in entry for entry in result["attributes"])
+        lines = ["means are scaled: -1 and 1 are the bounds of an attribute's public range"] * numeric
+        lines += [_line(entry) for entry in result["attributes"][:_SHOWN]]
         if (more := len(result["attributes"]) - _SHOWN) > 0:
             lines.append(f"and {more} more")
-        lines.append(
-            f"{result['reports']:,} reports of {result['clients']:,} clients in {result['seconds']:.1f} s; "
-            f"epsilon {result['epsilon_per_client']:g} a client"
-            + (f" (the paper would say {result['epsilon_stated']:g})" if "epsilon_stated" in result else "")
-        )
+        asked = f"{result['reports']:,} reports of {result['clients']:,} clients"
+        lines.append(f"{asked} in {result['seconds']:.1f} s; {spent(result)}")
         for name, what in (("mean_squared_error", "means"), ("frequency_squared_error", "frequencies")):
             if result.get(name) is not None:
                 lines.append(f"mean squared error of the {what} {result[name]:.3g}")
@@ -334,4 +333,4 @@ def _line(entry: Mapping[str, Any]) -> str:
     line = f"{entry['name']}: {entry['mean']:+.3f}"
     if entry["interval"]:
         line += f"  (95 % interval {entry['interval'][0]:+.3f} to {entry['interval'][1]:+.3f})"
-    return line + (f"  truly {entry['true']:+.3f}" if "true" in entry else "")
+    return line + (f"  true mean {entry['true']:+.3f}" if "true" in entry else "")

@@ -42,7 +42,7 @@ def coordinates_by_rule(
     least variance(k) / k, with variance(k) of one of k values. An estimate rests on about n k / d of n reports: its
     variance, noise and sampling together, is d / (k n) times that of a value. Raises UsageError for another rule."""
     if rule not in K_RULES:
-        raise UsageError(f"there is no rule {rule!r} for k", hint=f"one of: {', '.join(K_RULES)}")
+        raise UsageError(f"unknown rule {rule!r} for k", hint=f"one of: {', '.join(K_RULES)}")
     if rule == VARIANCE:
         assert variance is not None
         k, most = 1, min(d, epsilon // _LEAST_OF_SEVERAL)
@@ -178,7 +178,7 @@ def _given_card(text: str, k: int, epsilon: int) -> cards.Card:
     try:
         card: cards.Card = cards.decode(bytes.fromhex(text))
     except ValueError as error:
-        raise UsageError(f"this is no card: {error}", hint="make one with 'tern card design'") from error
+        raise UsageError(f"this is not a card: {error}", hint="make one with 'tern card design'") from error
     single_valued(card, "this card")
     if k * card.epsilon > epsilon:
         raise UsageError(
@@ -199,7 +199,7 @@ def shares(text: str) -> list[tuple[str, float]]:
         except ValueError:
             colon = ""
         if not colon or not what or not classes[-1][1] > 0:
-            raise UsageError(f"{part.strip()!r} is no class of devices", hint="such as 1:0.5,2:0.3,4:0.2")
+            raise UsageError(f"{part.strip()!r} is not a class of devices", hint="such as 1:0.5,2:0.3,4:0.2")
     total = sum(share for _, share in classes)
     if abs(total - 1) > 1e-6:
         raise UsageError(f"the shares of the devices must add up to 1, not {total:g}")
@@ -207,6 +207,13 @@ def shares(text: str) -> list[tuple[str, float]]:
 
 
 # Classes of devices
+
+
+def spent(result: Mapping[str, Any]) -> str:
+    """The cost of a run to a client, for people, and the lower one that a paper states for the same reports."""
+    words = f"a client spends at most epsilon {result['epsilon_per_client']:g}"
+    stated = result.get("epsilon_stated")
+    return words if stated is None else f"{words}, which the paper of HierA counts as {stated:g}"
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def _choice(what: str, share: float) -> Choice:
         return Choice(float(tau), epsilon, share)
     except (ValueError, UsageError):
         raise UsageError(
-            f"{what!r} is no choice of a safe range and an epsilon",
+            f"{what!r} is not a choice of a safe range and an epsilon",
             hint=f"such as 0.25:2:0.5,0.5:8:0.5, or one of: {', '.join(MODES)}",
         ) from None
 
@@ -155,8 +155,8 @@ class FedAvg(Learning):
         if not schedule:
             if not clients:
                 raise UsageError(
-                    "nobody knows how many clients this fleet has, and the cost depends on that",
-                    hint="say it with --clients, or name the --store with their keys",
+                    "the number of clients of this fleet is unknown, and the cost depends on it",
+                    hint="give --clients, or name the --store with their keys",
                 )
             self.clients = clients
         self.times = most_turns(max(1, clients), self._group(clients), self.rounds or 1)

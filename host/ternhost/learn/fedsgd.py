@@ -25,7 +25,7 @@ from ternhost.learn.ranges import Ranges
 from ternhost.learn.training import Trainer
 from ternhost.options import option, require
 from ternhost.privacy import mechanisms
-from ternhost.text import rounds_in_words
+from ternhost.text import clipped
 
 _GROUP = 500
 _ROUNDS = 100  # of a run with more reports than that many groups
@@ -214,8 +214,8 @@ class FedSGD(Learning):
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
         lines = super().summary(result)
         if result["taus"]:
-            how = "chosen by --range auto" if result["options"]["range"] == "auto" else "by --range"
-            lines.append(f"values reached to {rounds_in_words(result['taus'])}, {how}")
+            how = "tau, chosen by --range auto" if result["options"]["range"] == "auto" else "tau, by --range"
+            lines.append(f"{clipped(result['taus'])} ({how})")
         return lines
 
 

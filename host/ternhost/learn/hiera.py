@@ -60,8 +60,7 @@ class HierA(FedSGD):
     Options = Options
 
     def designed(self) -> list[ReportDesign]:
-        designs: list[ReportDesign] = self.options.level_designs()
-        return designs
+        return list(self.options.level_designs())
 
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
         super().__init__(options, population, data)

@@ -23,7 +23,7 @@ from ternhost.count.questions import Question
 from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Dataset, Holdings, held_out
 from ternhost.errors import UsageError
-from ternhost.learn import softmax
+from ternhost.learn import clustering
 from ternhost.learn.base import (
     Cohort,
     Devices,
@@ -33,11 +33,10 @@ from ternhost.learn.base import (
     report_summary,
     require_everybody,
 )
-from ternhost.learn.designs import PRIVACY, ReportDesign, by_class, epsilons_option, shares
+from ternhost.learn.designs import PRIVACY, ReportDesign, by_class, epsilons_option, shares, spent
 from ternhost.learn.parameters import Floats
 from ternhost.options import option, require
 from ternhost.privacy import mechanisms
-from ternhost.privacy.accounting import Account, Release
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.vectorised import probabilities
 
@@ -45,7 +44,6 @@ LABEL = "label"
 VECTOR = "vector"
 
 _WHAT = "what to classify"
-_RESULT = "inference result"
 _CLIENTS = 1000  # by default, as in MindSpore
 
 
@@ -55,7 +53,7 @@ class Options:
 
     dataset: str = option(
         "iris",
-        f"data set of the clients: {', '.join(softmax.CLASSES)}, or another with two classes",
+        f"data set of the clients: {', '.join(clustering.CLASSES)}, or another with two classes",
         group=_WHAT,
         metavar="NAME",
     )
@@ -75,10 +73,10 @@ class Options:
         0, "number of clients asked", group=_WHAT, metavar="N", shown="1000, or all if fewer"
     )
     eval_type: str = option(
-        softmax.SILHOUETTE_SCORE,
+        clustering.SILHOUETTE_SCORE,
         "score that judges the clusters of vectors",
         group=_WHAT,
-        choices=(softmax.NOT_EVAL, softmax.SILHOUETTE_SCORE, softmax.CALINSKI_HARABASZ),
+        choices=(clustering.NOT_EVAL, clustering.SILHOUETTE_SCORE, clustering.CALINSKI_HARABASZ),
     )
     seed: int = option(1, "seed that assigns records to clients", group=_WHAT, metavar="S")
     epsilon: str | None = option(
@@ -93,10 +91,10 @@ class Options:
         "1", "epsilon as MindSpore counts it: half of the true epsilon", group=PRIVACY, metavar="X"
     )
     privacy_eval_type: str = option(
-        softmax.LAPLACE,
+        clustering.LAPLACE,
         "noise: LAPLACE, or NOT_ENCRYPT for none, on simulated fleets only",
         group=PRIVACY,
-        choices=(softmax.NOT_ENCRYPT, softmax.LAPLACE),
+        choices=(clustering.NOT_ENCRYPT, clustering.LAPLACE),
     )
 
     def __post_init__(self) -> None:
@@ -104,21 +102,21 @@ class Options:
         require(self.seed >= 0, "seed", "0 or more", self.seed)
         count = self.cluster_client_num
         require(count == 0 or count >= 2, "cluster_client_num", "2 or more", count)
-        noises = (softmax.NOT_ENCRYPT, softmax.LAPLACE)
-        for name, values in (("privacy_eval_type", noises), ("eval_type", softmax.SCORES)):
+        noises = (clustering.NOT_ENCRYPT, clustering.LAPLACE)
+        for name, values in (("privacy_eval_type", noises), ("eval_type", clustering.SCORES)):
             require(getattr(self, name) in values, name, " or ".join(values), getattr(self, name))
-        if self.answer == LABEL and self.eval_type == softmax.CALINSKI_HARABASZ:
+        if self.answer == LABEL and self.eval_type == clustering.CALINSKI_HARABASZ:
             raise UsageError(
                 f"--eval-type {self.eval_type} is of vectors, and labels have no such score",
                 hint="leave it out, or name --answer vector",
             )
         named = [name for name in ("epsilon", "epsilons") if getattr(self, name) is not None]
-        if self.privacy_eval_type == softmax.NOT_ENCRYPT and named:
+        if self.privacy_eval_type == clustering.NOT_ENCRYPT and named:
             raise UsageError(
-                f"--{named[0]} says how much noise there is, and {softmax.NOT_ENCRYPT} that there is none",
+                f"--{named[0]} says how much noise there is, and {clustering.NOT_ENCRYPT} that there is none",
                 hint="give one of them",
             )
-        if self.privacy_eval_type == softmax.LAPLACE:
+        if self.privacy_eval_type == clustering.LAPLACE:
             self.classes()  # an epsilon that makes no sense is refused here
 
     def classes(self) -> list[tuple[int, float]]:
@@ -136,7 +134,7 @@ class Options:
             raise UsageError(
                 f"--laplace-eval-eps {self.laplace_eval_eps} must be a number above 0 and at most "
                 f"{MAX_EPSILON // MICRO // 2}, half of the true epsilon",
-                hint=f"to compare without noise, give --privacy-eval-type {softmax.NOT_ENCRYPT}",
+                hint=f"to compare without noise, give --privacy-eval-type {clustering.NOT_ENCRYPT}",
             ) from None
 
 
@@ -155,10 +153,10 @@ class Infer(Learner):
         require_everybody(population, "inference")
         self._population = population
         if data is None:
-            named = softmax.load(options.dataset)
+            named = clustering.load(options.dataset)
             data = replace(named, held_out=held_out(len(named.labels), options.held_out))
         self._dataset = data
-        self._mantissas, self._exponent = softmax.train_classifier(data)
+        self._mantissas, self._exponent = clustering.train_classifier(data)
         self._label = options.answer == LABEL
         self._check_size()
         order = np.random.default_rng(options.seed).permutation(self._dataset.test)
@@ -191,14 +189,14 @@ class Infer(Learner):
             raise UsageError(
                 f"{classes} classes of {features} features are more than the {wire.MAX_VALUES} parameters "
                 "that a device takes",
-                hint=f"one of: {', '.join(softmax.CLASSES)}",
+                hint=f"one of: {', '.join(clustering.CLASSES)}",
             )
 
     def _designs(self) -> list[ReportDesign]:
-        if self.options.privacy_eval_type == softmax.NOT_ENCRYPT:
+        if self.options.privacy_eval_type == clustering.NOT_ENCRYPT:
             if not self._population.knows_records or self._population.clients is None:
                 raise UsageError(
-                    f"no device sends a result as {softmax.NOT_ENCRYPT}: what it sends is protected",
+                    f"no device sends a result as {clustering.NOT_ENCRYPT}: what it sends is protected",
                     hint="compare with the score without noise, or ask a simulated fleet",
                 )
             return []
@@ -208,8 +206,9 @@ class Infer(Learner):
         if self._label:
             card = mechanisms.design("grr", levels=len(self._mantissas), epsilon_micro=epsilon).decode()
         else:
-            card = cards.decode(softmax.noise_card(epsilon))  # the vector is one value
-        return ReportDesign(card, 1, 0.0, "grr" if self._label else "laplace", epsilon, share, what=_RESULT)
+            card = cards.decode(clustering.noise_card(epsilon))
+        mechanism, what = ("grr", "label") if self._label else ("laplace", "vector of probabilities")
+        return ReportDesign(card, 1, 0.0, mechanism, epsilon, share, what=what)
 
     @property
     def done(self) -> bool:
@@ -259,20 +258,18 @@ class Infer(Learner):
     def _evaluate(self, results: npt.NDArray[Any], clients: Devices) -> dict[str, Any]:
         known = None if self.holdings is None else self._exact(clients)
         if self._label:
-            return self._privacy() | softmax.labelled(results, known)
-        return self._privacy() | softmax.cluster(self.options.eval_type, results, known)
+            return self._privacy() | clustering.labelled(results, known)
+        return self._privacy() | clustering.cluster(self.options.eval_type, results, known)
 
     def _privacy(self) -> dict[str, Any]:
         """The true epsilon beside MindSpore's setting, of the class that pays most."""
         dearest = max((design.epsilon for design in self.designs), default=None)
         epsilon = None if dearest is None else dearest / MICRO
-        releases = () if dearest is None else (Release(_RESULT, dearest),)
         return {
             "privacy_eval_type": self.options.privacy_eval_type,
             "laplace_eval_eps": None if epsilon is None else epsilon / 2,
             "epsilon_true": epsilon,
             "eval_type": self.options.eval_type,
-            "accounting": Account(releases).summary(),
         }
 
     def state(self) -> dict[str, Any]:
@@ -303,15 +300,15 @@ class Infer(Learner):
         lines = [_score(result)]
         if result.get("epsilon_true") is not None:
             lines.append(
-                f"{result['reports']:,} results of {result['bytes_per_report']} bytes in {result['seconds']:.1f} s; "
-                f"true epsilon {result['epsilon_per_client']:g} a client"
-                + ("" if _labels(result) else f" (laplace_eval_eps {result['laplace_eval_eps']:g})")
+                f"{result['reports']:,} reports of {result['bytes_per_report']} bytes in {result['seconds']:.1f} s; "
+                + spent(result)
+                + ("" if _labels(result) else f" (--laplace-eval-eps {result['laplace_eval_eps']:g})")
             )
         sizes = ", ".join(f"{label}: {size}" for label, size in result["clusters"].items())
-        lines.append(f"clients by cluster: {sizes or 'none'}")
-        what = "label" if _labels(result) else "mean probability"
+        group, value = ("label", "share") if _labels(result) else ("cluster", "mean probability")
         shares = ", ".join(f"{i}: {_interval(share)}" for i, share in result.get("shares", {}).items())
-        return [*lines, f"{what} by class: {shares or 'none'}"]
+        lines.append(f"clients by {group}: {sizes or 'none'}")
+        return [*lines, f"{value} of each class: {shares or 'none'}"]
 
 
 def _shares(*interval: Floats) -> dict[str, Any]:
@@ -325,15 +322,14 @@ def _score(result: Mapping[str, Any]) -> str:
     def figure(value: float | None) -> str:
         return "none (a single cluster has no score)" if value is None else f"{value:.4f}"
 
-    line = "labels have no score" if _labels(result) else "not scored"
-    if not _labels(result) and result.get("eval_type") not in (None, softmax.NOT_EVAL):
-        line = f"{result['eval_type']} {figure(result['score'])}"
-        if result["agreement"] is not None:
-            line += f"   (without noise {figure(result['score_without_noise'])})"
-    if result["agreement"] is not None:
+    known, parts = result["agreement"] is not None, []
+    if not _labels(result) and result.get("eval_type") not in (None, clustering.NOT_EVAL):
+        exact = f"   (without noise {figure(result['score_without_noise'])})" if known else ""
+        parts.append(f"{result['eval_type']} {figure(result['score'])}{exact}")
+    if known:
         kept = "label" if _labels(result) else "cluster"
-        line += f"; {100 * result['agreement']:.1f} % of the clients keep their {kept}"
-    return line
+        parts.append(f"{100 * result['agreement']:.1f} % of the clients keep their {kept}")
+    return "; ".join(parts) or "not scored"
 
 
 def _labels(result: Mapping[str, Any]) -> bool:

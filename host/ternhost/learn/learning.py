@@ -15,7 +15,7 @@ from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, Holdings, Ind
 from ternhost.errors import UsageError
 from ternhost.learn import judging
 from ternhost.learn.base import Learner, Population, Turns, counted, report_summary
-from ternhost.learn.designs import Budgeted, ReportDesign
+from ternhost.learn.designs import Budgeted, ReportDesign, spent
 from ternhost.learn.optimum import optimum
 from ternhost.learn.parameters import MODELS, SUITED, Floats, quantise
 from ternhost.learn.training import Trainer, TrainingPlan
@@ -117,8 +117,8 @@ class Learning(Learner):
         self.d = self.classes * features
         if self.d > MAX_VALUES:
             raise UsageError(
-                f"{self.classes} classes of {features} features are {self.d:,} weights: no device computes as many",
-                hint=f"at most {MAX_VALUES:,}",
+                f"{self.classes} classes of {features} features have {self.d:,} weights",
+                hint=f"a device computes at most {MAX_VALUES:,}: use fewer classes or features",
             )
         self._last: dict[str, Any] | None = None  # the estimate of the last round that had one
         self._turns: Turns | None = None
@@ -233,18 +233,13 @@ class Learning(Learner):
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
         lines = _figures(result)
-        unit = "weights" if result["classes"][0]["tau"] is not None else "coordinates"
-        lines.append(
+        unit = "weights" if result["classes"][0]["tau"] is not None else "coordinates of the gradient"
+        lines += [
             f"{counted(result['reports'], 'report')} of {result['bytes_per_report']} bytes in "
-            f"{counted(result['rounds'], 'round')} and "
-            f"{result['seconds']:.1f} s; epsilon {result['epsilon_per_client']:g} a client, {result['mechanism']}, "
-            f"{result['k']} of {result['d']} {unit}"
-        )
-        if len(result["classes"]) > 1:
-            lines += [_class(each) for each in result["classes"]]
-        if "epsilon_stated" in result:
-            lines.append(f"the paper would say epsilon {result['epsilon_stated']:g} of the same reports")
-        return lines
+            f"{counted(result['rounds'], 'round')} and {result['seconds']:.1f} s; {spent(result)}",
+            f"a report has {result['k']} of {result['d']} {unit} (mechanism: {result['mechanism']})",
+        ]
+        return lines + [_class(each) for each in result["classes"]] * (len(result["classes"]) > 1)
 
 
 def _figures(result: Mapping[str, Any]) -> list[str]:
@@ -254,8 +249,8 @@ def _figures(result: Mapping[str, Any]) -> list[str]:
     words = [judging.WORDS[each] for each in result["measures"]]
     wide = max(map(len, words))
     lines = [
-        f"{word:<{wide}} {result[each]:.4f}   (held out: 95 % interval {low:.4f} to {high:.4f}; without privacy "
-        f"{result[f'{each}_optimum']:.4f}, {judging.TRIVIAL[each]} {result[f'{each}_baseline']:.4f})"
+        f"{word:<{wide}} {result[each]:.4f}   (95 % interval {low:.4f} to {high:.4f} on held-out records; without "
+        f"privacy {result[f'{each}_optimum']:.4f}, {judging.TRIVIAL[each]} {result[f'{each}_baseline']:.4f})"
         for word, each in zip(words, result["measures"], strict=True)
         for low, high in [result[f"{each}_interval"]]
     ]
@@ -283,7 +278,5 @@ def told_apart(result: Mapping[str, Any]) -> bool:
 
 def _class(cost: Mapping[str, Any]) -> str:
     tau = "" if cost["tau"] is None else f", tau {cost['tau']:g}"
-    return (
-        f"  {100 * cost['share']:.3g} % of the clients at epsilon {cost['epsilon']:g} a report{tau}: "
-        f"{cost['epsilon_per_client']:g} in the run"
-    )
+    epsilons = f"epsilon {cost['epsilon']:g} a report, {cost['epsilon_per_client']:g} in the run"
+    return f"  {100 * cost['share']:.3g} % of the clients: {epsilons}{tau}"

@@ -40,7 +40,7 @@ def proportions_of(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(budget) for budget in text.split(","))
     except ValueError:
-        raise UsageError(f"{text!r} are no budgets", hint="such as 5,4,3,2,1") from None
+        raise UsageError(f"{text!r} is not a list of budgets", hint="such as 5,4,3,2,1") from None
 
 
 # The estimator

@@ -40,11 +40,12 @@ class Account:
 
     releases: tuple[Release, ...]
     budget: int | None = None
+    who: str = "each client"
 
     def __post_init__(self) -> None:
         if self.budget is not None and self.user_level > self.budget:
             raise RefusedError(
-                f"each client would spend epsilon {self.user_level / MICRO:g}, and its budget has "
+                f"{self.who} would spend epsilon {self.user_level / MICRO:g}, and its budget has "
                 f"{self.budget / MICRO:g} left: {self._listed}",
                 hint="ask for fewer rounds or values, use a smaller epsilon, or raise the budget",
             )
@@ -59,10 +60,10 @@ class Account:
 
     def words(self, span: str = "in total") -> str:
         """The account as a sentence. span: the time that it covers."""
-        return f"each client spends epsilon {self.user_level / MICRO:g} {span}: {self._listed}"
+        return f"{self.who} spends epsilon {self.user_level / MICRO:g} {span}: {self._listed}"
 
     def summary(self) -> dict[str, Any]:
-        """For JSON and reports: the releases, and both levels by their names."""
+        """For JSON and reports."""
         return {
             "releases": [
                 {
@@ -71,12 +72,10 @@ class Account:
                     "values": release.values,
                     "times": release.times,
                     "epsilon_user_level": release.user_level / MICRO,
-                    "epsilon_record_level": release.user_level / MICRO,
                 }
                 for release in self.releases
             ],
             "epsilon_user_level": self.user_level / MICRO,
-            "epsilon_record_level": self.user_level / MICRO,
             "epsilon_budget": None if self.budget is None else self.budget / MICRO,
         }
 

@@ -25,7 +25,7 @@ def load(path: str | Path) -> bytes:
     with open(path, "rb") as file:
         data = file.read(MAX_CARD + 1)
     if len(data) > MAX_CARD:
-        raise UsageError(f"{path} is no card: it is longer than {MAX_CARD} bytes")
+        raise UsageError(f"{path} is not a card: it is longer than {MAX_CARD} bytes")
     return data
 
 
@@ -36,7 +36,7 @@ def decode(data: bytes, name: str = "the card") -> Card:
         return _decoded(data)
     except CardError as error:
         hint = "make one with: tern card design NAME --epsilon E -o FILE"
-        raise UsageError(f"{name} is no card: {error}", hint) from None
+        raise UsageError(f"{name} is not a card: {error}", hint) from None
 
 
 def _decoded(data: bytes) -> Card:
@@ -105,7 +105,7 @@ def check(data: bytes, epsilon: int) -> dict[str, Any]:
     try:
         card = _decoded(data)
     except CardError as error:
-        return {"certified": False, "epsilon_certified": None, "reason": f"it is no card: {error}"}
+        return {"certified": False, "epsilon_certified": None, "reason": f"it is not a card: {error}"}
     wanted, worth = epsilon / MICRO, describe(card)
     if worth["epsilon_certified"] is None:
         reason = "it keeps no epsilon up to 20"

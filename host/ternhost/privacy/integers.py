@@ -18,15 +18,13 @@ Rows = Sequence[Sequence[float]]
 SLACKS = tuple(1e-8 * 2**k for k in range(29))
 
 
-def certified_table(
-    levels: Sequence[int], rows: Callable[[float], Rows], epsilon: int, slacks: Sequence[float] = SLACKS
-) -> bytes:
+def certified_table(levels: Sequence[int], rows: Callable[[float], Rows], epsilon: int) -> bytes:
     """Return the table card of `rows(target)`, the real rows at epsilon `target`, that keeps `epsilon` (micro).
 
-    `levels` and rows are symmetric about 0: row i from the end is row i mirrored. The first of `slacks` that suffices
+    `levels` and rows are symmetric about 0: row i from the end is row i mirrored. The first of `SLACKS` that suffices
     is given up. Raises CardError if none does.
     """
-    for slack in slacks:
+    for slack in SLACKS:
         target = epsilon / MICRO - slack
         if target <= 0:
             break

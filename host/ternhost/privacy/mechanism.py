@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ternhost.errors import UsageError
-from ternhost.options import Option, flag
+from ternhost.options import Option
 from ternhost.privacy.base import Design, check_levels, checked
 
 # Uses that a mechanism can be tuned for: reports of parts of a gradient, mostly near 0; or of values of any size.
@@ -49,17 +48,10 @@ class Mechanism:
     single_valued: bool = True
     slow: bool = False
 
-    def option(self, name: str) -> Option:
-        """The mechanism's own option of that name. Raises UsageError."""
-        for option in self.options:
-            if option.name == name:
-                return option
-        flags = ", ".join(flag(option.name) for option in self.options) or "no options of its own"
-        raise UsageError(f"{self.name} has no option {flag(name)}", hint=f"it has {flags}")
-
     def chosen(self, options: Mapping[str, Any], use: str | None = None) -> dict[str, Any]:
-        """The `options` that change a design, and those for `use` if they replace none of these. Raises UsageError."""
-        given = {name: value for name, value in options.items() if not self.option(name).is_default(value)}
+        """Of its own `options`, those that change a design, and those for `use` if they replace none of these."""
+        declared = {option.name: option for option in self.options}
+        given = {name: value for name, value in options.items() if not declared[name].is_default(value)}
         tuned = self.tuned.get(use, {}) if use is not None else {}
         named = {name for name, value in options.items() if value is not None}
         return given if named & tuned.keys() else {**tuned, **given}

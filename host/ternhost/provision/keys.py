@@ -77,7 +77,7 @@ def parse_range(text: str) -> range:
     """The ids that `7` or `10-19` names. Raises UsageError."""
     match = _WRITTEN.fullmatch(text)
     if not match:
-        raise UsageError(f"{text!r} is no device", hint="give an id, or a range such as 10-19")
+        raise UsageError(f"{text!r} is not a device", hint="give an id, or a range such as 10-19")
     ids = range(int(match[1]), int(match[2] or match[1]) + 1)
     if not ids:
         raise UsageError(f"{text!r} is an empty range", hint="give the smaller id first")

@@ -19,7 +19,7 @@ def check_reached(names: Sequence[str], address: str, port: int) -> None:
     """Raise UsageError where a broker, or the server of sites, cannot have these names, or cannot listen there."""
     for name in (*names, address):
         if not _NAME.fullmatch(name) or (":" in name and not is_address(name)):
-            raise UsageError(f"{name!r} is no host name or address", hint="such as broker.local or 10.0.0.7")
+            raise UsageError(f"{name!r} is not a host name or address", hint="such as pi.local or 10.0.0.7")
         if len(name) > _LONGEST_NAME:
             raise UsageError(
                 f"{name!r} has more than {_LONGEST_NAME} characters",

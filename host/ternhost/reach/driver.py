@@ -22,7 +22,7 @@ Cohorts = Sequence[tuple[Question, Devices]]
 
 
 @dataclass(frozen=True)
-class Progress:
+class RoundProgress:
     """A round in progress: `reports` of `asked` devices so far."""
 
     round: int
@@ -30,7 +30,7 @@ class Progress:
     asked: int
 
 
-Tell = Callable[[Progress], None]
+Tell = Callable[[RoundProgress], None]
 Warn = Callable[[str], None]
 
 
@@ -106,3 +106,8 @@ class Driver(ABC):
     def stop(self) -> None:
         """Have `collect` and `wait` return soon; the round can be resumed. Safe in a signal handler."""
         self._stopped.set()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopped.is_set()

@@ -63,7 +63,7 @@ class Fleet:
     form: ClassVar[str]
     about: ClassVar[str]
     provisions: ClassVar[bool] = False  # tern makes its boards, in the directory of the run
-    simulated: ClassVar[bool] = False  # its clients are no devices: no store, no keys, no ledgers
+    simulated: ClassVar[bool] = False  # its clients are not devices: no store, no keys, no ledgers
     knows_records: ClassVar[bool] = False  # the host knows the records of its clients
     by_gateways: ClassVar[bool] = False  # gateways ask its devices, and have their keys
     may_move: ClassVar[bool] = False  # a run that is resumed may find its boards elsewhere

@@ -6,8 +6,7 @@ import time
 from dataclasses import asdict
 from typing import TypedDict, Unpack
 
-from tern import wire
-from ternhost.count.aggregator import Accepted, Aggregator
+from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult, with_answers
 from ternhost.learn.schedule import Terms
@@ -48,15 +47,13 @@ class StoredDriver(Driver):
 
 
 class ReportsDriver(StoredDriver):
-    """A driver that gets the reports of single devices, and gives them to an aggregator."""
+    """A driver that gets the reports of single devices, and gives them to its `aggregator`."""
 
     def __init__(self, store: Store, terms: Terms, **options: Unpack[DriverOptions]) -> None:
         super().__init__(store, terms, **options)
         self.aggregator = Aggregator(store)
         self._sightings = Sightings(store, self._warn)
-        self._forged = 0  # frames before this round
-        self._abandoned = 0  # the number of an abandoned round
-        self._denied = 0  # questions of this round that boards rejected for the tag of another key
+        self._foreign = 0  # frames of other keys before this round
 
     @property
     def status(self) -> FleetStatus:
@@ -68,29 +65,14 @@ class ReportsDriver(StoredDriver):
     def open(self, number: int, cohorts: Cohorts) -> None:
         quorum = self.terms.reports(sum(len(devices) for _, devices in cohorts))
         self.aggregator.open(number, cohorts, time.monotonic(), quorum, self.terms.deadline, self._run)
+        self._foreign = self.aggregator.foreign
 
     def abandon(self, number: int) -> None:
-        self._abandoned = number
-
-    def begin_round(self) -> None:
-        self._forged = self.aggregator.statistics.forged
-        self._denied = 0
-
-    def take_in(self, batch: list[bytes]) -> Accepted:
-        accepted = self.aggregator.accept(batch, time.monotonic())
-        self._denied += sum(refusal.code == wire.ERR_TAG for refusal in accepted.unread)
-        self._sightings.answered(accepted.reports, self.aggregator.costs)
-        return accepted
-
-    def ended(self, number: int, now: float) -> RoundResult | None:
-        """The result of this round, once it has ended."""
-        if self._abandoned == number:
-            self.aggregator.give_up(number, self.aggregator.unanswered(number))
-        return next((result for result in self.aggregator.tick(now) if result.number == number), None)
+        self.aggregator.abandon(number)
 
     def check_refusals(self, result: RoundResult) -> None:
         """Warn of refusals. Raises AllRefused, RefusedError."""
-        self._refusals.check(result, self.aggregator.statistics.forged - self._forged + self._denied)
+        self._refusals.check(result, self.aggregator.foreign - self._foreign)
 
     def with_reports(self, result: RoundResult) -> RoundResult:
         """A result, with the reports of single devices if they are wanted."""

@@ -14,13 +14,13 @@ import numpy as np
 
 from tern import wire
 from ternhost.errors import UsageError
-from ternhost.learn.base import ALGORITHMS, Devices, Learner, Population, clients_of
+from ternhost.learn.base import ALGORITHMS, Devices, Learner, Population, clients_of, counted
 from ternhost.learn.schedule import Schedule
 from ternhost.provision.boards import provision_fleet
 from ternhost.reach import fleet
 from ternhost.reach.fleet import Fleet
 from ternhost.run import costs, plugins
-from ternhost.run import directory as places
+from ternhost.run import directory as run_directory
 from ternhost.run.directory import RunFiles
 from ternhost.run.options import RunOptions
 from ternhost.store import store_file
@@ -38,7 +38,7 @@ def written(
     path = kind.default_store  # read in any case: it says what a fleet lacks
     path = path if store is None else store_path(store)
     cls, schedule = ALGORITHMS.named(options.algorithm), options.schedule
-    places.check_name(name)
+    run_directory.check_name(name)
     learner = None
     made = kind.provisions or kind.simulated
     new = path is None or not path.is_file()
@@ -52,7 +52,7 @@ def written(
     with ExitStack() as undo:
         opened = None if path is None else undo.enter_context(Store(path))
         taken = [] if opened is None else [run.name for run in opened.runs()]
-        directory = places.new_directory(name, parent, taken)
+        directory = run_directory.new_directory(name, parent, taken)
         undo.callback(_remove, directory)
         if opened is None:
             opened = undo.enter_context(Store(directory / store_file.NAME))
@@ -121,16 +121,12 @@ def _check(algorithm: Learner, kind: Fleet, options: RunOptions, first: int) -> 
     if kind.provisions:
         clients = algorithm.clients if algorithm.clients is not None else made_clients(kind, algorithm)
         if kind.count > clients:
-            raise UsageError(
-                f"{kind.count} boards for {clients} clients leave boards without one",
-                hint="ask for fewer boards, or more reports or clients",
-            )
+            text = f"{kind.count} boards for {counted(clients, 'client')} leave boards without one"
+            raise UsageError(text, hint="ask for fewer boards, or more reports or clients")
     rounds = algorithm.rounds
     if rounds is not None and first + rounds - 1 > wire.MAX_ROUND:
-        raise UsageError(
-            f"{rounds} rounds from {first} on would go beyond {wire.MAX_ROUND}",
-            hint="a smaller --after-round, or larger groups",
-        )
+        text = f"{rounds} rounds from {first} on would go beyond {wire.MAX_ROUND}"
+        raise UsageError(text, hint="give a smaller --after-round, or larger groups")
 
 
 def _begun(first: int) -> dict[str, Any]:
@@ -177,7 +173,7 @@ def require_no_run(store: Store, anew: bool = False) -> None:
 def require_unfinished(run: StoredRun, files: RunFiles) -> None:
     """Raise UsageError where a run has ended."""
     if not run.unfinished:
-        result = files.directory / places.RESULT_NAME
+        result = files.directory / run_directory.RESULT_NAME
         how = "has finished" if run.status == FINISHED else "was abandoned"
         hint = f"see {result}" if result.exists() else "begin another: tern train --help"
         raise UsageError(f"the run {run.name} {how}", hint=hint)
@@ -194,8 +190,6 @@ def going_on(run: StoredRun) -> str:
 def moved(saved: str, named: str) -> str:
     """The fleet of a run that is resumed; boards may be elsewhere by now. Raises UsageError."""
     if named != saved and not (fleet.parse(saved).may_move and fleet.parse(named).may_move):
-        raise UsageError(
-            f"a resumed run keeps its fleet, {saved}",
-            hint="only boards that tern did not make may move",
-        )
+        hint = "only boards that tern did not make may move"
+        raise UsageError(f"a resumed run keeps its fleet, {saved}", hint=hint)
     return named

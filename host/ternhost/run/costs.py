@@ -27,7 +27,11 @@ def costs(learner: Learner) -> list[int]:
 
 def accounts(learner: Learner, budget: int | None) -> list[Account]:
     """The account of a device of each class. Raises RefusedError beyond the budget."""
-    return [Account((design.release(learner.times),), budget) for design in learner.designs]
+    who = "each client" + " of the class at epsilon {:g} ({:.3g} %)" * (len(learner.designs) > 1)
+    return [
+        Account((each.release(learner.times),), budget, who.format(each.epsilon / MICRO, 100 * each.share))
+        for each in learner.designs
+    ]
 
 
 def policies(learner: Learner, devices: Devices, budget: int | None) -> list[Policy]:

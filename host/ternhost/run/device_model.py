@@ -19,7 +19,7 @@ from ternhost.datasets.base import to_fixed
 from ternhost.errors import UsageError
 from ternhost.files import storage_errors, write_whole
 from ternhost.learn.parameters import MODELS, quantise
-from ternhost.run import directory as places
+from ternhost.run import directory as run_directory
 from ternhost.run import result as results
 from ternhost.store import kept_model
 from ternhost.store.store import Store
@@ -56,7 +56,7 @@ class DeviceModel:
         try:
             _, number, model, exponent, classes, parameters = decode_model(frame, key)
         except frames.FrameError as error:
-            raise UsageError(f"that is no model under this key: {error}") from error
+            raise UsageError(f"this is not a model under this key: {error}") from error
         return cls.of(Averaged(model, parameters, exponent, classes), number)
 
     @classmethod
@@ -86,14 +86,14 @@ class DeviceModel:
         return cls.of_frame(kept + bytes(frames.tag(b"", kept)))
 
     @classmethod
-    def of_run(cls, run: str | Path, parent: str | Path = places.RUNS) -> Self:
+    def of_run(cls, run: str | Path, parent: str | Path = run_directory.RUNS) -> Self:
         """The model of a run's result, or the last one sent to devices if the run has not finished. run: its name in
         `parent` (a directory or a store), its own directory, or its result.json. Raises UsageError, StorageError."""
         try:
             result = results.load(run, Path(parent))
         except UsageError:
             named = {str(run), str(Path(run).resolve())}
-            for line in places.listed(places.existing(parent)):
+            for line in run_directory.listed(run_directory.existing(parent)):
                 if "store" in line and {line["run"], str(Path(line["directory"]).resolve())} & named:
                     return cls.of_store(line["store"], line["run"])
             raise

@@ -130,9 +130,9 @@ def directory_of(run: StoredRun, store: Path) -> Path:
     return store.parent / run.name
 
 
-def write_json(path: Path, content: Any, hint: str = "make room, then go on with --resume") -> None:
-    """Write a JSON file, whole or not at all. Raises StorageError, with `hint`."""
-    with storage_errors(hint, path):
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file, whole or not at all. Raises StorageError."""
+    with storage_errors("make room, then go on with --resume", path):
         write_whole(path, json.dumps(content, indent=1).encode() + b"\n")
 
 

@@ -14,7 +14,7 @@ from ternhost.privacy.accounting import Account
 from ternhost.privacy.base import MICRO
 from ternhost.provision.boards import epsilon_spent
 from ternhost.run import costs
-from ternhost.run import directory as places
+from ternhost.run import directory as run_directory
 from ternhost.run.directory import RunFiles
 
 
@@ -54,7 +54,7 @@ def load(run: str | Path, parent: Path) -> dict[str, Any]:
     """The result of a finished run: its name in `parent` (a directory or a store), its own directory, or its
     result.json. Raises UsageError where there is none, StorageError where it cannot be read."""
     for place in _places(str(run), parent):
-        path = place if place.suffix == ".json" else place / places.RESULT_NAME
+        path = place if place.suffix == ".json" else place / run_directory.RESULT_NAME
         if path.is_file():
             try:
                 with storage_errors(what=f"{path} cannot be read"):
@@ -64,14 +64,14 @@ def load(run: str | Path, parent: Path) -> dict[str, Any]:
                 if result.get("measure") and "measures" not in result:
                     raise ValueError("an earlier version of tern made it; run it again")
             except ValueError as error:
-                raise UsageError(f"{path} is no result of a run: {error}") from error
+                raise UsageError(f"{path} is not the result of a run: {error}") from error
             return {**result, "directory": str(path.parent)}
     raise UsageError(f"there is no result of a run {str(run)!r}", hint="'tern runs' lists the runs")
 
 
 def _places(run: str, parent: Path) -> Iterator[Path]:
     yield from (Path(run), parent / run)
-    for line in places.listed(parent):  # which opens every store there
+    for line in run_directory.listed(parent):  # which opens every store there
         if line["run"] == run:
             yield Path(line["directory"])
 
@@ -89,7 +89,7 @@ def draw(result: Mapping[str, Any]) -> dict[str, Any]:
         raise StorageError(error.message, hint=hint) from error
     except KeyboardInterrupt:
         raise InterruptedByUser(
-            f"interrupted while its report was drawn; the run has finished: see {directory / places.RESULT_NAME}",
+            f"interrupted while drawing its report; the run has finished: see {directory / run_directory.RESULT_NAME}",
             hint=f"draw it: tern runs --draw {directory}",
         ) from None
     return {"report": str(path), "pictures": [str(directory / f"{name}.png") for name in what.pictures]}

@@ -15,15 +15,15 @@ import numpy as np
 
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, UsageError
-from ternhost.learn.base import ALGORITHMS, Devices, Learner, ranges_of
+from ternhost.learn.base import ALGORITHMS, Devices, Learner, counted, ranges_of
 from ternhost.learn.schedule import Schedule
 from ternhost.options import flag
 from ternhost.provision.boards import board_directories
 from ternhost.reach import fleet, refusals
-from ternhost.reach.driver import Driver, Progress
+from ternhost.reach.driver import Driver, RoundProgress
 from ternhost.reach.fleet import Fleet, RunContext
 from ternhost.run import begin, costs, plugins
-from ternhost.run import directory as places
+from ternhost.run import directory as run_directory
 from ternhost.run import result as results
 from ternhost.run.directory import RunFiles
 from ternhost.run.options import RunOptions
@@ -89,7 +89,7 @@ class Run:
         name: str | None = None,
         watcher: Watcher | None = None,
         anew: bool = False,
-        parent: Path = places.RUNS,
+        parent: Path = run_directory.RUNS,
     ) -> Run:
         """Begin a run in a directory of its own, in `parent`. store: default the fleet's own, or one in the run's
         directory. anew: give up a run of that store that has not finished. Raises TernError."""
@@ -103,11 +103,11 @@ class Run:
         watcher: Watcher | None = None,
         fleet_now: str | None = None,
         after: int | None = None,
-        parent: Path = places.RUNS,
+        parent: Path = run_directory.RUNS,
     ) -> Run:
         """Take up the run that `text` names: its name in `parent`, directory, or store. fleet_now: its fleet, if the
         boards are elsewhere by now. after: as `after_round` of RunOptions. Raises TernError."""
-        files = places.find(text, parent)
+        files = run_directory.find(text, parent)
         store = Store(files.store, create=False)
         try:
             stored = store.run(files.name)
@@ -133,7 +133,8 @@ class Run:
         if self.fleet.provisions:
             clients = self._clients
             assert clients is not None
-            self._watcher.note(f"provisioning {clients} clients on {self.fleet.count} emulated boards")
+            boards = counted(self.fleet.count, "emulated board")
+            self._watcher.note(f"provisioning {counted(clients, 'client')} on {boards}")
             dealt = self._dealt(np.arange(1, clients + 1))
             begin.make_boards(self.store, self._boards, self.algorithm, dealt, self.options.budget_micro)
         self._status = RUNNING
@@ -219,8 +220,8 @@ class Run:
         members = self._members(driver)
         self._devices = len(members)
         if not self.fleet.simulated and self.schedule is None:
-            where = f"{self.fleet.count} boards with " if self.fleet.count else ""
-            self._watcher.note(f"{where}{len(driver.devices)} clients are there")
+            where = f"{counted(self.fleet.count, 'board')} with " if self.fleet.count else ""
+            self._watcher.note(f"found {where}{counted(len(driver.devices), 'client')}")
         under_way = driver.resume()
         if not self._state["rounds"]:
             self._tell_costs(driver, members, under_way)
@@ -273,16 +274,19 @@ class Run:
             raise
 
     def _collect(self, driver: Driver, number: int) -> RoundResult | None:
-        def tell(progress: Progress) -> None:
+        def tell(progress: RoundProgress) -> None:
             event = PROGRESS if progress.reports else ROUND
             self._watcher.status(self._now(event, number, progress.asked, progress.reports))
 
         try:
             return driver.collect(number, tell)
         except refusals.AllRefused as error:
-            if self._state["refusal"] != (said := [error.message, error.hint]):
-                self._watcher.warn(f"round {number}: {error.message}")
-            self._state["refusal"] = said
+            _, warned = self._state["refusal"] or (None, "")
+            if error.hint != warned:  # once for each remedy: the number of devices changes
+                self._watcher.warn(
+                    f"round {number}: {error.message}" + (f"; {error.hint}" if error.hint else "")
+                )
+            self._state["refusal"] = [error.message, error.hint]
             return error.result
 
     def _learn(self, result: RoundResult, members: Sequence[int] | Devices) -> None:
@@ -339,7 +343,7 @@ class Run:
     def _interrupted(self) -> InterruptedByUser:
         if self._status == FINISHED:
             return InterruptedByUser(
-                f"interrupted; the run has finished: see {self.directory / places.RESULT_NAME}",
+                f"interrupted; the run has finished: see {self.directory / run_directory.RESULT_NAME}",
                 hint=f"'tern runs --draw {self.directory}' makes its report",
             )
         under_way = sum(self.store.report_count(each.number) for each in self.store.open_rounds())
@@ -365,12 +369,10 @@ class Run:
             if state["refusal"] is not None:
                 message, hint = state["refusal"]
                 raise RefusedError(message, hint=hint)
-            raise DeviceError(
-                f"no device reported in {state['rounds']} rounds",
-                hint="check the boards ('tern device ping BOARD'), or give them longer with --deadline",
-            )
+            hint = "check the boards ('tern device ping BOARD'), or give them longer with --deadline"
+            raise DeviceError(f"no device reported in {counted(state['rounds'], 'round')}", hint=hint)
         result = self._result()
-        places.write_json(self.directory / places.RESULT_NAME, result)
+        run_directory.write_json(self.directory / run_directory.RESULT_NAME, result)
         self._finish()
         return result
 
@@ -378,7 +380,7 @@ class Run:
         self._status = FINISHED
         self.store.save_run(self.files.name, status=FINISHED)
         if self.fleet.provisions and self.schedule is None:  # a served fleet may go on
-            places.pack_boards(self.directory, self._watcher.warn)
+            run_directory.pack_boards(self.directory, self._watcher.warn)
 
     def _result(self) -> dict[str, Any]:
         if self.schedule is not None:  # devices have come and gone: what it has cost is known now

@@ -125,7 +125,7 @@ def execute(database: sqlite3.Connection, statements: str) -> None:
 
 
 def check(database: sqlite3.Connection, path: Path) -> None:
-    """Raise StorageError for a file that is no store, or one of another version."""
+    """Raise StorageError for a file that is not a store, or one of another version."""
     if database.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
         raise StorageError(f"{path} is not a store of tern", hint="name another file")
     version = database.execute("PRAGMA user_version").fetchone()[0]

@@ -29,7 +29,7 @@ def make(path: Path, create: bool) -> None:
 
 
 def _may_be_a_store(path: Path) -> bool:
-    # Other files get the error that they are no store, not a hint to hide them. (The application id may still be in the
+    # Other files are refused as not a store, without a hint to hide them. (The application id may still be in the
     # log.)
     with open(path, "rb") as file:
         start = file.read(len(_SQLITE))

@@ -38,10 +38,10 @@ def add_parser(subparsers: object) -> None:
 def run(args: argparse.Namespace) -> int:
     extras.require("nicegui")
     from ternhost.store.reader import Reader
-    from ternhost.watch import places
+    from ternhost.watch import stores
     from ternhost.watch.page import server
 
-    path, name = places.chosen(args.store)
+    path, name = stores.chosen(args.store)
     with Reader(path, name) as reader:
         reader.snapshot()  # raises an error before anything is served
         os.environ.setdefault("NICEGUI_STORAGE_PATH", os.devnull)  # it keeps nothing

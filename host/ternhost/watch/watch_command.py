@@ -19,8 +19,8 @@ from ternhost.store.reader import Reader
 from ternhost.store.snapshot import Snapshot
 from ternhost.terminal import can_redraw, heeding_interrupts, sleep_while_read
 from ternhost.text import visible
-from ternhost.watch import curves, places
-from ternhost.watch.picture import picture, said
+from ternhost.watch import curves, stores
+from ternhost.watch.summary import said, summary_of
 
 _FILES = {"grafana": "grafana.json", "alerts": "alerts.yml"}
 Show = Callable[[Snapshot], None]
@@ -68,11 +68,11 @@ def run(args: argparse.Namespace) -> int:
 def _snapshots(args: argparse.Namespace) -> Iterator[Snapshot]:
     """Snapshots of the named run, again and again: another run may have begun, or there is none yet."""
     reader: Reader | None = None
-    meant: places.Shown | None = None
+    meant: stores.Shown | None = None
     try:
         while True:
             try:
-                now = places.chosen(args.run)
+                now = stores.chosen(args.run)
             except (UsageError, StorageError):
                 if args.once or (reader is None and args.run is not None and not Path(args.run).exists()):
                     raise
@@ -114,22 +114,22 @@ def _as_json() -> Show:
         now = shown.store, shown.serial, shown.note
         if now != last:
             last = now
-            print(json.dumps(picture(shown).as_json()), flush=True)
+            print(json.dumps(summary_of(shown).as_json()), flush=True)
 
     return show
 
 
 def _print(shown: Snapshot) -> None:
-    from ternhost.watch.terminal import Drawn, console
+    from ternhost.watch.terminal_view import Drawn, console
 
-    console().print(Drawn(picture(shown), boards=5))
+    console().print(Drawn(summary_of(shown), boards=5))
 
 
 @contextmanager
 def _live() -> Iterator[Show]:
     from rich.live import Live
 
-    from ternhost.watch.terminal import Drawn, console
+    from ternhost.watch.terminal_view import Drawn, console
 
     last: Snapshot | None = None
     with Live(console=console(), screen=True, auto_refresh=False, vertical_overflow="crop") as live:
@@ -137,7 +137,7 @@ def _live() -> Iterator[Show]:
         def show(shown: Snapshot) -> None:
             nonlocal last
             last = shown
-            live.update(Drawn(picture(shown)), refresh=True)
+            live.update(Drawn(summary_of(shown)), refresh=True)
 
         yield show
     if last is not None:  # the last picture stays

@@ -105,7 +105,7 @@ def load(
     table = figures()
     if board not in table["boards"]:
         raise UsageError(
-            f"there are no figures of {board}", hint=f"there are those of {', '.join(table['boards'])}"
+            f"no figures are known for {board}", hint=f"there are figures for {', '.join(table['boards'])}"
         )
     of, battery = table["boards"][board], table["battery"]
     if sleep not in of["sleeps"]:

@@ -16,7 +16,7 @@ SOURCE = "modelled from datasheet currents, not measured"
 
 
 @dataclass(frozen=True)
-class Link:
+class LinkCurrent:
     """A link: milliampere that it adds while bytes pass, bits a second, bits a byte, bytes that every message adds."""
 
     ma: float
@@ -29,14 +29,14 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Model:
+class ChipCurrents:
     """The currents of a chip, in milliampere, and where each figure is from."""
 
     name: str
     volts: float
     active_ma: float
     sleep_ma: float
-    links: dict[str, Link]
+    links: dict[str, LinkCurrent]
     sources: dict[str, str]
 
     def compute_microjoules(self, seconds: float) -> float:
@@ -69,23 +69,23 @@ def chips() -> dict[str, Any]:
     return boards
 
 
-def load(chip: str | None) -> Model:
+def load(chip: str | None) -> ChipCurrents:
     """The model of a chip, such as "rp2040". Raises UsageError."""
     if chip not in chips():
         raise UsageError(
-            f"there are no currents of {chip or 'this'}", hint=f"there are those of {', '.join(chips())}"
+            f"no currents are known for {chip or 'this'}", hint=f"there are currents for {', '.join(chips())}"
         )
     of = chips()[chip]
-    figures = [field.name for field in fields(Link)]
+    figures = [field.name for field in fields(LinkCurrent)]
     links = {
-        name: Link(**{figure: link[figure] for figure in figures if figure in link})
+        name: LinkCurrent(**{figure: link[figure] for figure in figures if figure in link})
         for name, link in of["links"].items()
     }
     sources = {name: f"{of[name]['source']}, page {of[name]['page']}" for name in ("active", "sleep")}
-    return Model(of["name"], of["volts"], of["active"]["ma"], of["sleep"]["ma"], links, sources)
+    return ChipCurrents(of["name"], of["volts"], of["active"]["ma"], of["sleep"]["ma"], links, sources)
 
 
-def by_link(model: Model, reports: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+def by_link(model: ChipCurrents, reports: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     """Microjoules of "computing" and "link" for reports (latency.Bench.figures) over serial, and to send by Wi-Fi."""
     energies = {
         f"serial: {one['name']}": dict(zip(("computing", "link"), model.report_microjoules(one), strict=True))

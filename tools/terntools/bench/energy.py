@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ternhost.errors import TernError, UsageError
+from ternhost.options import require
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -36,7 +37,7 @@ class Trace:
         n = len(self.seconds)
         if not n or not len(self.amperes) == len(self.volts) == len(self.marker) == n:
             raise UsageError(
-                "a trace without samples", hint="is the meter connected, and the board switched on?"
+                "the trace has no samples", hint="is the meter connected, and the board switched on?"
             )
         if np.any(np.diff(self.seconds) <= 0) or not np.all(np.isfinite(self.amperes)):
             raise UsageError("the times of a trace must increase, and its currents must be numbers")
@@ -109,7 +110,7 @@ def idle_watts(trace: Trace, marked: Sequence[Window]) -> float:
 
 
 @dataclass(frozen=True)
-class Result:
+class ReportEnergy:
     """Energy of a report, in microjoules: all of it, and less what an idle board would have drawn in that time."""
 
     gross: float
@@ -136,7 +137,7 @@ class Result:
         }
 
 
-def measure(trace: Trace, reports_per_window: int, source: str, active_low: bool = False) -> Result:
+def measure(trace: Trace, reports_per_window: int, source: str, active_low: bool = False) -> ReportEnergy:
     """The energy of a report from a trace: the median over the windows. Raises TernError for fewer than five."""
     if active_low:
         trace = replace(trace, marker=~trace.marker)
@@ -150,7 +151,7 @@ def measure(trace: Trace, reports_per_window: int, source: str, active_low: bool
     gross = median(window.joules for window in marked) / reports_per_window
     seconds = median(window.seconds for window in marked) / reports_per_window
     net = median(window.joules - idle * window.seconds for window in marked) / reports_per_window
-    return Result(
+    return ReportEnergy(
         gross * 1e6, net * 1e6, idle * 1000, float(np.median(trace.volts)), seconds, source, len(marked),
         reports_per_window * len(marked),
     )  # fmt: skip
@@ -161,10 +162,8 @@ def battery_days(
     active_seconds: float = 0.0,
 ) -> float:  # fmt: skip
     """Days that a battery lasts with a report every `every` seconds and sleep between, without self-discharge."""
-    if not every > active_seconds >= 0:
-        raise UsageError(
-            f"--every must be more than the {active_seconds:.3f} s that a report takes, not {every:g}"
-        )
+    longer = f"more than the {active_seconds:.3f} s that a report takes"
+    require(every > active_seconds >= 0, "every", longer, f"{every:g}")
     joules = milliampere_hours * 3.6 * volts
     per_cycle = microjoules_per_report * 1e-6 + sleep_milliwatts * 1e-3 * (every - active_seconds)
     return joules / (per_cycle / every) / 86400

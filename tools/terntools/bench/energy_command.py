@@ -142,7 +142,7 @@ def _model(
             f"--meter model needs a board's times, and {args.fleet} has none",
             hint="take --fleet pico-emulated:1, or name a board",
         )
-    with subjects.device(args.fleet) as on:
+    with subjects.subject(args.fleet) as on:
         model = current_model.load(on.chip)
         bench = latency.Bench(on)
         reports = []
@@ -156,7 +156,7 @@ def _model(
     net = gross - model.sleep_microjoules(seconds)
     idle = model.volts * model.sleep_ma
     result = {
-        **energy.Result(gross, net, idle, model.volts, seconds, current_model.SOURCE).as_dict(bits),
+        **energy.ReportEnergy(gross, net, idle, model.volts, seconds, current_model.SOURCE).as_dict(bits),
         "microjoules_by_link": {name: sum(parts.values()) for name, parts in by_link.items()},
         "modelled": True,
         "currents": {
@@ -172,17 +172,19 @@ def _model(
 # --- Measured -----------------------------------------------------------------------------------------------
 
 
-def _measure(args: argparse.Namespace, case: latency.Case, say: Any) -> tuple[energy.Result, str | None]:
+def _measure(
+    args: argparse.Namespace, case: latency.Case, say: Any
+) -> tuple[energy.ReportEnergy, str | None]:
     if args.meter == "csv":
         from terntools.bench.meters import csv
 
         if args.file is None:
-            raise UsageError("--meter csv reads a file, and --file names none", hint="such as --file a.csv")
+            raise UsageError("--meter csv needs a --file to read", hint="such as --file export.csv")
         source = f"measured, from {args.file.name}"
         return energy.measure(csv.read(args.file, args.volts), args.reports, source, args.active_low), None
     meter = _meter(args)
     results = []
-    with subjects.device(args.fleet, args.marker) as on:
+    with subjects.subject(args.fleet, args.marker) as on:
         bench = latency.Bench(on)
         bench.prepare(case)
         if not on.call("has_marker()"):
@@ -203,7 +205,7 @@ def _measure(args: argparse.Namespace, case: latency.Case, say: Any) -> tuple[en
 
 def _session(
     meter: energy.Meter, bench: latency.Bench, case: latency.Case, active_low: bool
-) -> energy.Result:
+) -> energy.ReportEnergy:
     # The meter records in a thread of its own, while the board works and then rests.
     traces: list[energy.Trace] = []
     problems: list[BaseException] = []

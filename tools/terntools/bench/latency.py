@@ -25,7 +25,7 @@ from ternhost.privacy import mechanisms
 from ternhost.privacy.accounting import Policy
 from ternhost.provision.boards import board_files
 from ternhost.reach import fleet
-from terntools.bench.subjects import INSTRUCTIONS, MICROSECONDS, Device, device
+from terntools.bench.subjects import INSTRUCTIONS, MICROSECONDS, Subject, subject
 from terntools.boards import mpy
 from terntools.emulators.fleets import OnFirmware
 
@@ -99,7 +99,7 @@ _HARDWARE = ("tag", "entropy", "coordinates")
 
 
 class Bench:
-    def __init__(self, on: Device) -> None:
+    def __init__(self, on: Subject) -> None:
         self.device = on
         self._key = bytes(range(wire.KEY_BYTES))  # of a device that is none: the same in every run
         self._round = 0
@@ -186,9 +186,9 @@ class Bench:
         times = self.device.call(f"case('report', {n}, {card!r})")
         return float(sum(times)) / 1e6
 
-    def units(self, card: bytes, name: str, repeats: int = WINDOWS) -> float:
+    def units(self, card: bytes, name: str) -> float:
         """The median time of a case of tern.bench, a unit."""
-        return float(median(self.device.call(f"case({name!r}, {repeats}, {card!r})")))
+        return float(median(self.device.call(f"case({name!r}, {WINDOWS}, {card!r})")))
 
     def heap(self, case: Case) -> dict[str, int]:
         """Bytes of heap: free before and with the client, garbage of a report on average, and the most in use."""
@@ -205,14 +205,14 @@ def measure(spec: str, case: Case, say: Tell, names: Sequence[str] = MECHANISMS)
 
     They agree to the microsecond, or in instructions within `runs_differ_by`, a share.
     """
-    with device(spec) as on:
+    with subject(spec) as on:
         bench = Bench(on)
         result = _main_figures(bench, case, names, say)
         result["reports"] = _reports(bench, case, names, say)
     result["identical_runs"] = result["runs_differ_by"] = None
     if isinstance(fleet.parse(spec), OnFirmware):
         say("booting once more: the figures must be the same")
-        with device(spec) as on:
+        with subject(spec) as on:
             again = _main_figures(Bench(on), case, names, say)
         if result["unit"] == MICROSECONDS:
             result["identical_runs"] = all(result[name] == again[name] for name in again)

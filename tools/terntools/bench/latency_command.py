@@ -35,9 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "xtensa-emulated:1 (ESP32), which count instructions and give the least time of a chip",
         "pico-emulated:1",
     )
-    add_option(
-        parser, "--mechanism NAME", "mechanism of the report", case.mechanism, choices=mechanisms.NAMES
-    )
+    add_option(parser, "--mechanism NAME", "mechanism of a report", case.mechanism, choices=mechanisms.NAMES)
     add_option(parser, "--epsilon E", "epsilon of a report", case.epsilon)
     add_option(parser, "--d D", "number of coordinates", case.d)
     add_option(parser, "--k K", "number of coordinates in the report", case.k)

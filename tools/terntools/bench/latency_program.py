@@ -161,7 +161,7 @@ def has_marker():
 
 
 def use_native():
-    """Put the sampler's leaves in C in the place of those in viper, where there are any."""
+    """Put the sampler's leaves in C over those in viper, where there are any."""
     import native_sampler
 
     leaves = _sampler._LEAVES

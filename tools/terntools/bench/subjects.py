@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from tern import frames
+from ternhost import cache
 from ternhost.errors import TernError, UsageError
 from ternhost.reach import fleet
 from ternhost.reach.ports.fleet import OnPorts
-from terntools.bench import native
 from terntools.boards import deploy, fold, mpy
 from terntools.boards.repl import Repl
 from terntools.emulators import micropython, qemu
 from terntools.emulators.fleets import OnFirmware
-from terntools.emulators.pico import boot_pico
+from terntools.emulators.pico import SAMPLER, boot_pico
 from terntools.emulators.unix_fleet import FIRMWARE
 
 PROGRAM = Path(__file__).with_name("latency_program.py")
@@ -33,7 +33,7 @@ _SEED = 1
 _BENCH_TIMEOUT = 120.0
 
 
-class Device(ABC):
+class Subject(ABC):
     """Something that runs the program."""
 
     name: str
@@ -58,7 +58,7 @@ class Device(ABC):
         return False
 
 
-class BoardDevice(Device):
+class BoardSubject(Subject):
     """A board, through its REPL: real, or the emulated Pico."""
 
     has_port = True
@@ -100,16 +100,17 @@ class BoardDevice(Device):
         return [times[i : i + 3] for i in range(0, len(times), 3)]
 
     def use_native(self) -> bool:
-        built = native.find()
-        if built is None or self.machine.processor != native.PROCESSOR:
+        entry = cache.find_entry(SAMPLER)
+        if entry is None or self.machine.processor != "armv6m":  # a Pico's
             return False
-        module = {f"/lib/{native.MODULE}.mpy": built.read_bytes()}
+        (name,) = SAMPLER.products
+        module = {f"/lib/{name}": (entry / name).read_bytes()}
         deploy.apply(self._repl, deploy.compare(self._repl, module))
         self._repl.run("use_native()", _BENCH_TIMEOUT)
         return True
 
 
-class CountingDevice(BoardDevice):
+class CountingSubject(BoardSubject):
     """A machine of QEMU whose clock counts an instruction as a nanosecond. Its port would have it wait for this one."""
 
     has_port = False
@@ -117,7 +118,7 @@ class CountingDevice(BoardDevice):
     _clock = "ticks_cpu"
 
 
-class UnixDevice(Device):
+class UnixSubject(Subject):
     """The 32-bit MicroPython of the emulated device; the times are those of this machine. No port."""
 
     has_port = False
@@ -161,7 +162,7 @@ class UnixDevice(Device):
 
 
 @contextmanager
-def device(spec: str, marker: int | None = None) -> Iterator[Device]:
+def subject(spec: str, marker: int | None = None) -> Iterator[Subject]:
     """The device of a fleet of one, such as `pico-emulated:1`. Raises UsageError and DeviceError."""
     named = fleet.parse(spec)
     if named.count != 1 or named.simulated:
@@ -172,24 +173,24 @@ def device(spec: str, marker: int | None = None) -> Iterator[Device]:
         elif isinstance(named, OnPorts):
             repl = stack.enter_context(Repl(named.ports[0]))
             stack.callback(_start_again, repl)
-            yield BoardDevice(repl, marker=marker)
+            yield BoardSubject(repl, marker=marker)
         else:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tern-latency-"))
-            yield UnixDevice(Path(folder))
+            yield UnixSubject(Path(folder))
 
 
 @contextmanager
-def _on_firmware(named: OnFirmware) -> Iterator[Device]:
+def _on_firmware(named: OnFirmware) -> Iterator[Subject]:
     if named.firmware not in qemu.MACHINES:
         with boot_pico(seed=_SEED, skip_idle=True) as pico, Repl(pico.url) as repl:
-            yield BoardDevice(repl)
+            yield BoardSubject(repl)
         return
     if not qemu.MACHINES[named.firmware].counts:
         raise UsageError(
             f"the clock of {named.text} counts no instructions", hint="take --fleet rv32-emulated:1"
         )
     with qemu.boot(named.firmware, seed=_SEED, count_instructions=True) as machine, Repl(machine.url) as repl:
-        yield CountingDevice(repl)
+        yield CountingSubject(repl)
 
 
 def _start_again(repl: Repl) -> None:

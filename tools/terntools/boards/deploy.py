@@ -267,7 +267,7 @@ def run_deploy(
 def _run(args: argparse.Namespace) -> int:
     program = read(args.main) if args.main else None
     result = run_deploy(names.resolve(args.board), args.whole, args.more, program)
-    text = f"  {len(result['written'])} files written ({result['bytes']:,} bytes), {len(result['removed'])} removed"
+    text = f"  files written: {len(result['written'])} ({result['bytes']:,} bytes), removed: {len(result['removed'])}"
     if program is not None:
         copied = f" with {', '.join(program.modules)}" if program.modules else ""
         text = f"{args.main} is main.py on {result['port']}{copied}, and has been started\n{text}"

@@ -84,7 +84,7 @@ def _python(path: str | Path) -> bytes:
         ast.parse(data.decode())
     except (SyntaxError, ValueError) as error:
         raise UsageError(
-            f"{path} is not a Python program: {error}", hint="name the program with --main FILE.py"
+            f"{path} is not a Python program: {error}", hint="correct it, or name another --main FILE.py"
         ) from error
     return data
 

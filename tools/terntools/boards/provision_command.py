@@ -203,7 +203,7 @@ def _run(args: argparse.Namespace) -> int:
     result = run_provision(names.resolve(args.board), member, Path(args.store))
     if args.own_records:
         result["records"] = result["features"] = None
-    text = f"device {result['device']} on {result['port']}: {len(result['written'])} files written" + (
+    text = f"device {result['device']} on {result['port']}, files written: {len(result['written'])}" + (
         f"; epsilon left {result['epsilon_left']:g}"
         if "epsilon_left" in result
         else f"; its link is {result['link']} now"

@@ -19,7 +19,7 @@ def platform_of(name: str) -> str:
 
 
 def name_of(platform: str) -> str | None:
-    """The emulated board that a hardware map calls `platform`, or None where that is no emulated board."""
+    """The emulated board that a hardware map calls `platform`, or None where that is not an emulated board."""
     name, ending, rest = platform.partition(_PLATFORM)
     return name if ending and not rest and name in NAMES else None
 

@@ -66,7 +66,7 @@ def _build(args: argparse.Namespace) -> int:
     wanted = args.what.split(",")
     if unknown := [name for name in wanted if name not in _BUILDERS]:
         raise UsageError(
-            f"--what must be of {', '.join(_BUILDERS)}, not '{unknown[0]}'", hint="separate them with commas"
+            f"--what takes {', '.join(_BUILDERS)}, not '{unknown[0]}'", hint="separate them with commas"
         )
     with Progress() as progress:
         built = {name: str(_BUILDERS[name](progress.say)) for name in wanted}
@@ -108,7 +108,7 @@ def _info(args: argparse.Namespace) -> int:
         f"micropython  {info['micropython'] or 'none: tern emulator build'}",
     ]
     for one in info["candidates"]:
-        verdict = f"will not do: {'; '.join(one['faults'])}" if one["faults"] else "suitable"
+        verdict = f"unsuitable: {'; '.join(one['faults'])}" if one["faults"] else "suitable"
         lines.append(f"  {one['path']} ({one['origin']}) {one['version']}: {verdict}")
     lines.append(f"pico         {'built' if has_pico else 'none: tern emulator build --what pico'}")
     for name in BUILDS:

@@ -92,8 +92,7 @@ class FirmwareFleet:
 
     def _each(self, action: Callable[[EmulatedMachine, Path], None]) -> None:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for _ in pool.map(action, list(self._boards), self._directories):
-                pass
+            list(pool.map(action, list(self._boards), self._directories))
 
     def _start(self, board: EmulatedMachine, directory: Path) -> None:
         if (directory / _READY_NAME).exists():

@@ -84,7 +84,7 @@ def run_emulate(args: argparse.Namespace) -> int:
     if args.program:
         if args.clients is not None or args.classes:
             raise UsageError(
-                "boards with a --program have one client each, and the records that it makes",
+                "boards with a --program have one client each, and collect their own records",
                 hint="leave --clients and --classes out",
             )
         if not Path(args.program).is_file():

@@ -12,8 +12,6 @@ from terntools.emulators.firmware_fleet import FirmwareFleet
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
 
-_MOST_CLIENTS = 1000  # by default
-
 
 class Emulated(BoardFleet):
     """MicroPython processes, each with a directory of its own."""
@@ -23,14 +21,11 @@ class Emulated(BoardFleet):
     provisions = True
     knows_records = True
     MOST: ClassVar[int] = 1000  # more need more processes and ptys than a machine likes to give
+    most_clients = 1000  # by default
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.count = self.number("boards", self.MOST)
-
-    @property
-    def most_clients(self) -> int:
-        return _MOST_CLIENTS
 
     def boards(self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False) -> Boards:
         return EmulatedFleet(find_micropython(), directories)

@@ -5,11 +5,12 @@ Small ints, floats and viper's 32-bit wrap are those of boards. Debian's 64-bit 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ for name in modules.split():
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A MicroPython of this machine, and the reasons why it is no emulated device (`faults`)."""
+    """A MicroPython of this machine, and the reasons why it cannot be an emulated device (`faults`)."""
 
     path: Path
     origin: str
@@ -101,14 +102,9 @@ def device_command(interpreter: Path, *arguments: str | Path, heap: str = DEVICE
 
 def probe(path: Path, origin: str) -> Interpreter:
     """Run `path` and determine its missing features."""
+    command = device_command(path, "-c", _PROBE)
     try:
-        answer = subprocess.run(
-            device_command(path, "-c", _PROBE),
-            capture_output=True,
-            text=True,
-            timeout=30,
-            stdin=subprocess.DEVNULL,
-        )
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired) as error:
         return Interpreter(path, origin, "", (f"does not run: {error}",))
     first, *faults = answer.stdout.splitlines() or [""]
@@ -139,7 +135,7 @@ def find_micropython() -> Path:
             return interpreter.path
         if interpreter.origin == "TERN_MICROPYTHON":
             raise UsageError(
-                f"TERN_MICROPYTHON={interpreter.path} will not do: {'; '.join(interpreter.faults)}",
+                f"TERN_MICROPYTHON={interpreter.path} cannot be used: {'; '.join(interpreter.faults)}",
                 hint="unset it, or name a 32-bit MicroPython with single-precision floats",
             )
     unfit = "".join(f"; {one.path}: {', '.join(one.faults)}" for one in interpreters)
@@ -150,10 +146,8 @@ def find_micropython() -> Path:
 
 def build_device(progress: Progress) -> Path:
     """The interpreter, built into the cache if none is found, as root with missing packages. Raises UsageError."""
-    try:
+    with contextlib.suppress(DeviceError):
         return find_micropython()
-    except DeviceError:
-        pass
     if platform.machine() not in ("x86_64", "i686"):
         raise UsageError(
             f"the emulated device is built on x86 only, and this is {platform.machine()}",
@@ -261,9 +255,6 @@ def info() -> dict[str, Any]:
         "cache": str(cache.cache_root()),
         "micropython": str(used.path) if used else None,
         "version": used.version if used else None,
-        "candidates": [
-            {"path": str(one.path), "origin": one.origin, "version": one.version, "faults": list(one.faults)}
-            for one in interpreters
-        ],
+        "candidates": [asdict(one) | {"path": str(one.path)} for one in interpreters],
         "record": cache.read_record(RECIPE),
     }

@@ -100,7 +100,7 @@ def locked(flash: Path | None, size: int) -> Iterator[tuple[int, ...]]:
             close_to_others(flash)  # it holds keys
         if flash.exists() and flash.stat().st_size not in (0, size):
             raise UsageError(
-                f"{flash} is not of the size of this board's flash: another board's?",
+                f"{flash} does not have the size of this board's flash: is it another board's?",
                 hint="name another file",
             )
         yield (lock,)

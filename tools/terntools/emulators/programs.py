@@ -30,6 +30,8 @@ from terntools.emulators.micropython import device_command, find_micropython
 from terntools.emulators.unix_fleet import FIRMWARE, LOG_NAME
 from terntools.terminal import warn
 
+_PATIENCE = 300  # seconds
+
 
 class ProgramFleet:
     """A broker, and boards that run `program` with `arguments`, from entering the context until leaving it."""
@@ -110,21 +112,19 @@ class ProgramFleet:
                 states.append({})
         return states
 
-    def wait_until(
-        self, what: Callable[[dict[str, Any]], bool], seconds: float = 300
-    ) -> list[dict[str, Any]]:
-        """Wait until `what` holds for each board's state, and return all states. Raises DeviceError."""
-        end = time.monotonic() + seconds
+    def wait_until(self, holds: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+        """Wait until `holds` is true of each board's state, and return all states. Raises DeviceError."""
+        end = time.monotonic() + _PATIENCE
         while True:
             states = self.states()
-            if all(state and what(state) for state in states):
+            if all(state and holds(state) for state in states):
                 return states
             for directory, process in zip(self.directories, self._processes, strict=True):
                 if process.poll() is not None:
                     raise DeviceError("a board's program has ended", hint=f"see {directory / LOG_NAME}")
             if time.monotonic() > end:
                 raise DeviceError(
-                    f"the boards are not there after {seconds:g} s", hint=f"see {LOG_NAME} in {self._folder}"
+                    f"not all boards got there within {_PATIENCE} s", hint=f"see {LOG_NAME} in {self._folder}"
                 )
             time.sleep(0.2)
 

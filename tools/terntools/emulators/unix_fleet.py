@@ -83,7 +83,7 @@ class EmulatedBoard:
             lock = os.open(self.directory / _LOCK_NAME, os.O_CREAT | os.O_RDWR, 0o600)
         except OSError as error:
             raise StorageError(
-                f"{self.directory}: {error.strerror}", hint="the files of this board are not there"
+                f"{self.directory}: {error.strerror}", hint="check that the folder of this board is there"
             ) from error
         if lock_within(lock, _LOCK_TIMEOUT):
             return lock
@@ -104,15 +104,13 @@ class EmulatedBoard:
         self.kill()
         self.start()
 
-    def check(self) -> None:
-        """Raise DeviceError if the process ended by itself."""
-        if self._process and (status := self._process.poll()) is not None:
-            log = (self.directory / LOG_NAME).read_text(errors="replace").strip().splitlines()
-            raise DeviceError(
-                f"the emulated board in {self.directory} ended with status {status}"
-                + (f": {log[-1]}" if log else ""),
-                hint=f"see {self.directory / LOG_NAME}",
-            )
+    def failure(self) -> DeviceError | None:
+        """Why the process ended by itself; None if it did not."""
+        if self._process is None or (status := self._process.poll()) is None:
+            return None
+        log = (self.directory / LOG_NAME).read_text(errors="replace").strip().splitlines()
+        text = f"the emulated board in {self.directory} ended with status {status}"
+        return DeviceError(text + (f": {log[-1]}" if log else ""), hint=f"see {self.directory / LOG_NAME}")
 
     def close(self) -> None:
         """End the process and take its port away. A board is made to lose its power at any time: so it is ended."""
@@ -140,13 +138,7 @@ class EmulatedFleet:
 
     def failed(self) -> dict[str, DeviceError]:
         """The ports of boards whose processes ended, and why."""
-        failures = {}
-        for board in self.boards:
-            try:
-                board.check()
-            except DeviceError as error:
-                failures[board.port] = error
-        return failures
+        return {board.port: failure for board in self.boards if (failure := board.failure())}
 
     def __enter__(self) -> Self:
         try:

@@ -22,7 +22,7 @@ from ternhost.reach.ports.link import BAUD
 from terntools.boards import deploy, mpy
 from terntools.boards.repl import GoneError, Repl, SilenceError
 from terntools.emulators import catalogue, flash_image, micropython, qemu
-from terntools.testing import snapshot
+from terntools.testing import prepared_flash
 from terntools.testing.folders import SPEC, VECTORS
 
 FIRMWARE = Path(tern.__file__).parent.parent
@@ -97,7 +97,7 @@ class BoardTarget(Target):
             self._repl.enter()
             self._repl.soft_reset()
             self._machine = deploy.Machine.of(self._repl)
-            files = snapshot.library_files(self._machine)
+            files = prepared_flash.library_files(self._machine)
             changes = deploy.compare(self._repl, files, prune=deploy.LIBRARY)
             deploy.install(self._repl, self._machine, changes)
         except BaseException:
@@ -133,7 +133,7 @@ class EmulatedTarget(Target):
     def __init__(self, name: str, processor: str | None = None) -> None:
         """processor: the one whose code it runs instead of its own."""
         self.name = name
-        self._deployed = snapshot.deployed(name, processor)
+        self._deployed = prepared_flash.deployed(name, processor)
 
     def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
         with tempfile.TemporaryDirectory(prefix="tern-test-") as folder:
@@ -228,10 +228,6 @@ def absence(name: str) -> str | None:
     if name in OPTIONAL and qemu.MACHINES[name].firmware() is None:
         return f"{name} is not built: {qemu.build_command(name)}"
     return None
-
-
-def test_names(path: Path) -> list[str]:
-    return _read_tests(path.read_text())[0]
 
 
 def needs(path: Path) -> dict[str, str]:

@@ -35,7 +35,7 @@ _OFF_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class Board:
+class MappedBoard:
     id: str
     platform: str
     serial: str | None
@@ -83,7 +83,7 @@ class Board:
             )
 
 
-def read_map(path: str | Path) -> list[Board]:
+def read_map(path: str | Path) -> list[MappedBoard]:
     """The connected boards of a map. Raises UsageError."""
     extras.require("yaml")
     import yaml
@@ -95,7 +95,7 @@ def read_map(path: str | Path) -> list[Board]:
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"cannot read {path}: {error}") from error
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise UsageError(f"{path} is no hardware map", hint="a list of boards; see firmware/BOARDS.md")
+        raise UsageError(f"{path} is not a hardware map", hint="see firmware/BOARDS.md for its format")
     boards = [_board(entry, path) for entry in entries if entry.get("connected")]
     if len({board.id for board in boards}) < len(boards):
         raise UsageError(f"{path} has two boards of one id")
@@ -104,7 +104,7 @@ def read_map(path: str | Path) -> list[Board]:
     return boards
 
 
-def _board(entry: dict[str, Any], path: str | Path) -> Board:
+def _board(entry: dict[str, Any], path: str | Path) -> MappedBoard:
     name = entry.get("id") or entry.get("serial") or "?"
     if unknown := sorted(set(entry) - _KEYS):
         raise UsageError(
@@ -121,7 +121,7 @@ def _board(entry: dict[str, Any], path: str | Path) -> Board:
         raise UsageError(
             f"{path}, board {name}: power needs hub and port", hint="such as power: {hub: 1-1, port: 2}"
         )
-    return Board(
+    return MappedBoard(
         str(entry["id"]), platform, serial, int(entry.get("baud", BAUD)), tuple(entry.get("fixtures") or ()),
         str(entry.get("notes", "")), power, entry.get("power_script"),
     )  # fmt: skip

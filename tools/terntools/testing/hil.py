@@ -27,7 +27,7 @@ from terntools.bench.sessions import Session
 from terntools.emulators import catalogue
 from terntools.terminal import require_positive
 from terntools.testing import folders
-from terntools.testing.hardware import Board, read_map
+from terntools.testing.hardware import MappedBoard, read_map
 
 PASSED, FAILED, LOST = 0, 1, 2
 TESTS = (folders.DEVICE, folders.HIL)
@@ -37,10 +37,10 @@ Tell = Callable[[str], None]
 
 
 @dataclass
-class Result:
+class BoardResult:
     """How the tests of a board went."""
 
-    board: Board
+    board: MappedBoard
     code: int
     seconds: float
     lost: str = ""  # why, with code LOST
@@ -74,7 +74,7 @@ def _case(case: Element) -> tuple[str, str, str]:
     return name, "passed", ""
 
 
-def boards_of(hardware_map: str | Path, only: Sequence[str] = ()) -> list[Board]:
+def boards_of(hardware_map: str | Path, only: Sequence[str] = ()) -> list[MappedBoard]:
     """The boards of a map; only: of these ids, which must all be there. Raises UsageError."""
     boards = read_map(hardware_map)
     if missing := sorted(set(only) - {board.id for board in boards}):
@@ -99,7 +99,7 @@ def run(
     timeout: float = TIMEOUT,
     only: Sequence[str] = (),
     tell: Tell | None = None,
-) -> list[Result]:
+) -> list[BoardResult]:
     """Run the tests on a map's boards; write junit.xml and report.html into `directory`. Raises UsageError."""
     say = tell or (lambda line: None)
     boards = boards_of(hardware_map, only)
@@ -108,7 +108,7 @@ def run(
     running: list[subprocess.Popen[bytes]] = []
     stopped = threading.Event()
 
-    def one(board: Board) -> Result:
+    def one(board: MappedBoard) -> BoardResult:
         say(f"{board.id}: started")
         result = _run_board(board, Path(hardware_map), directory, tests, timeout, running)
         counts = ", ".join(f"{n} {state}" for state, n in result.counts.items() if n)
@@ -131,21 +131,21 @@ def run(
     return results
 
 
-def worst(results: Sequence[Result]) -> int:
+def worst(results: Sequence[BoardResult]) -> int:
     """The exit code of all: failed before lost before passed."""
     codes = {result.code for result in results}
     return FAILED if FAILED in codes else LOST if LOST in codes else PASSED
 
 
 def _run_board(
-    board: Board, hardware_map: Path, directory: Path, tests: Sequence[Path], timeout: float,
+    board: MappedBoard, hardware_map: Path, directory: Path, tests: Sequence[Path], timeout: float,
     running: list[subprocess.Popen[bytes]],
-) -> Result:  # fmt: skip
+) -> BoardResult:  # fmt: skip
     if board.serial is not None:
         try:
             open_port(board.serial, board.baud).close()
         except TernError as error:
-            return Result(board, LOST, 0.0, error.message)
+            return BoardResult(board, LOST, 0.0, error.message)
     xml = directory / f"{board.id}.xml"
     command: list[str | Path] = [
         sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--not-on-cpython", f"--junitxml={xml}",
@@ -169,13 +169,13 @@ def _run_board(
             process.kill()
             process.wait()
             code, lost = LOST, f"timed out: not done in {timeout:g} s"
-    result = Result(board, code, time.monotonic() - start, lost)
+    result = BoardResult(board, code, time.monotonic() - start, lost)
     if xml.exists():
         result.suite = next(parse(xml).iter("testsuite"))
     return result
 
 
-def _write_junit(results: Sequence[Result], path: Path) -> None:
+def _write_junit(results: Sequence[BoardResult], path: Path) -> None:
     root = Element("testsuites")
     for result in results:
         suite, board = deepcopy(result.suite), result.board
@@ -194,7 +194,7 @@ def _write_junit(results: Sequence[Result], path: Path) -> None:
     ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
 
 
-def page(results: Sequence[Result]) -> str:
+def page(results: Sequence[BoardResult]) -> str:
     rows = "".join(_row(result) for result in results)
     details = "".join(_details(result) for result in results)
     return f"""<!doctype html>
@@ -215,7 +215,7 @@ border-bottom: 1px solid #ccc }}
 """
 
 
-def _row(result: Result) -> str:
+def _row(result: BoardResult) -> str:
     cells = [
         result.board.id, result.properties.get("board", result.board.platform), result.properties.get("firmware", "?"),
         result.properties.get("tern", "?"), result.word, *map(str, result.counts.values()), f"{result.seconds:.0f}",
@@ -223,7 +223,7 @@ def _row(result: Result) -> str:
     return "<tr>" + "".join(f"<td>{html.escape(cell)}" for cell in cells) + "</tr>\n"
 
 
-def _details(result: Result) -> str:
+def _details(result: BoardResult) -> str:
     rows = "".join(
         f'<tr><td>{html.escape(name)}<td class="{state}">{state}<td>'
         + (f"<pre>{html.escape(message)}</pre>" if state == "failed" else html.escape(message))

@@ -15,7 +15,7 @@ from terntools.boards import deploy
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue
 from terntools.testing import device_tests, hardware
-from terntools.testing.hardware import Board
+from terntools.testing.hardware import MappedBoard
 
 _NO_BOARDS = "no boards: --hardware-map FILE, --port PORT or --target pico,rv32,..."
 
@@ -23,7 +23,7 @@ _NO_BOARDS = "no boards: --hardware-map FILE, --port PORT or --target pico,rv32,
 class Dut:
     """A board under test: `board`, its entry in the map, and `port`, where it is."""
 
-    def __init__(self, board: Board, port: str) -> None:
+    def __init__(self, board: MappedBoard, port: str) -> None:
         self.board = board
         self.port = port
 
@@ -58,15 +58,15 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-def _boards(config: pytest.Config) -> list[Board]:
+def _boards(config: pytest.Config) -> list[MappedBoard]:
     if path := config.getoption("hardware_map"):
         wanted = config.getoption("hardware_id")
         return [board for board in hardware.read_map(path) if wanted in (None, board.id)]
     if port := config.getoption("port"):
-        return [Board("board", "board", port, config.getoption("baud"))]
+        return [MappedBoard("board", "board", port, config.getoption("baud"))]
     targets = config.getoption("target").split(",")
     names = [name for name in targets if name in catalogue.NAMES and not device_tests.absence(name)]
-    return [Board(platform, platform, None) for platform in map(catalogue.platform_of, names)]
+    return [MappedBoard(platform, platform, None) for platform in map(catalogue.platform_of, names)]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -84,7 +84,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @contextlib.contextmanager
-def _running(board: Board) -> Iterator[Dut]:
+def _running(board: MappedBoard) -> Iterator[Dut]:
     name = catalogue.name_of(board.platform)
     if name and board.serial is None:
         with catalogue.boot(name) as emulated:

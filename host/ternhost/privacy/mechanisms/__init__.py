@@ -20,7 +20,7 @@ from ternhost.registry import Registry
 
 __all__ = [
     "GRADIENTS", "NAMES", "REGISTRY", "VALUES", "Design", "Mechanism", "Option", "add_options", "added",
-    "design", "options_given", "options_named", "parse_epsilon",
+    "design", "option", "options_given", "options_named", "parse_epsilon",
 ]  # fmt: skip
 
 _HERE = "ternhost.privacy.mechanisms"
@@ -51,6 +51,16 @@ def added() -> list[str]:
     return [name for name in REGISTRY if name not in _OWN and REGISTRY[name].single_valued]
 
 
+def option(name: str, option_name: str) -> Option:
+    """The option of that name of a mechanism. Raises UsageError."""
+    for declared in REGISTRY.named(name).options:
+        if declared.name == option_name:
+            return declared
+    takers = [other for other, its in REGISTRY.items() if option_name in {each.name for each in its.options}]
+    hint = f"it is for {', '.join(takers)}" if takers else "'tern card design --help' lists all of them"
+    raise UsageError(f"{name} has no option {flag(option_name)}", hint=hint)
+
+
 def design(
     name: str,
     epsilon: str | int | float | Decimal | None = None,
@@ -75,6 +85,8 @@ def design(
             f"the epsilon of one card must not be below a millionth, but it is {micro / MICRO:g}",
             hint="give a larger --epsilon, or report fewer coordinates",
         )
+    for option_name in options:
+        option(name, option_name)  # or refuse it
     chosen = mechanism.chosen(options, use)
     levels = mechanism.levels if levels is None else levels
     if mechanism.slow and not chosen:
@@ -105,14 +117,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def options_given(args: argparse.Namespace, name: str) -> dict[str, Any]:
     """The given options of `add_options`, as keywords of `design`. Raises UsageError for those of other mechanisms."""
-    known = {option.name: option for option in REGISTRY.named(name).options}
-    values = {}
-    for option, text in _given(args).items():
-        if option not in known:
-            takers = [other for other, its in REGISTRY.items() if option in {o.name for o in its.options}]
-            raise UsageError(f"{name} has no option {flag(option)}", hint=f"it is for {', '.join(takers)}")
-        values[option] = known[option].read(text)
-    return values
+    return {given: option(name, given).read(text) for given, text in _given(args).items()}
 
 
 def options_named(args: argparse.Namespace, *others: str) -> list[str]:

@@ -35,7 +35,7 @@ def add_parser(subparsers: Any) -> None:
         "write certificates, passwords, access list and mosquitto.conf into DIR; again, without options, for new keys",
         """tern broker config my-broker --name broker.local --address 0.0.0.0
         mosquitto -c my-broker/mosquitto.conf
-        tern serve --store my-broker/store.sqlite --broker my-broker
+        tern serve --fleet mqtt:my-broker
         tern broker config my-broker --bridge lab --site-name lab.local --site-address 0.0.0.0 --boards 1-99""",
         run_config,
     )

@@ -20,7 +20,7 @@ from ternhost.learn.schedule import Terms
 from ternhost.reach.broker.asking import Asking
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.roster import GREETING, BoardOnBroker, BoardRoster
-from ternhost.reach.driver import Cohorts, Devices, FleetStatus, Progress, Tell
+from ternhost.reach.driver import Cohorts, Devices, FleetStatus, RoundProgress, Tell
 from ternhost.reach.stored import DriverOptions, ReportsDriver
 from ternhost.store import kept_model, sleepers
 from ternhost.store.boards import told_by
@@ -97,7 +97,7 @@ class BrokerDriver(ReportsDriver):
     async def _meet(self, quiet: float) -> None:
         # Hellos are retained: they come at once, or the boards are not connected.
         begun = news = time.monotonic()
-        while (now := time.monotonic()) - begun < _MOST_GREETING and not self._stopped.is_set():
+        while (now := time.monotonic()) - begun < _MOST_GREETING and not self.stopped:
             if self._look_at_boards(now):
                 news = now
             everybody = now == news and len(self._roster.claimed) == len(self._roster.devices)
@@ -151,11 +151,11 @@ class BrokerDriver(ReportsDriver):
             self._runner.get_loop().call_soon_threadsafe(self._wake.set)
 
     def wait(self, seconds: float) -> None:
-        if not self._stopped.is_set():
+        if not self.stopped:
             self._runner.run(self._idle(time.monotonic() + seconds))
 
     async def _idle(self, end: float = float("inf"), until_connected: bool = False) -> None:
-        while not self._stopped.is_set() and (left := end - time.monotonic()) > 0:
+        while not self.stopped and (left := end - time.monotonic()) > 0:
             if until_connected and self.link.connected:
                 break
             await self._take(min(_TICK, left))  # late reports are counted as such
@@ -188,9 +188,8 @@ class BrokerDriver(ReportsDriver):
         super().open(number, cohorts)
 
     def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
-        if self._stopped.is_set():
+        if self.stopped:
             return None
-        self.begin_round()
         result = self._runner.run(self._collect(number, tell))
         self._look_at_broker()  # a short round ends between two looks
         if self._sightings.due(len(self._roster.boards), ended=True):
@@ -198,7 +197,7 @@ class BrokerDriver(ReportsDriver):
         if result is None:
             return None
         if self._standing:
-            self._refusals.tell_of_later_rounds(result)
+            self._refusals.check(result, 0)  # anybody may send it frames of other keys
         else:
             self.check_refusals(result)
             self._check_somebody_is_left(result)
@@ -209,14 +208,14 @@ class BrokerDriver(ReportsDriver):
         asking = self._asking = Asking(
             number, self.aggregator, self._roster, self.link, self._fleet, self._patience, self._warn
         )
-        tell(Progress(number, self.aggregator.reports(number), asked))
+        tell(RoundProgress(number, self.aggregator.reports(number), asked))
         try:
-            while not self._stopped.is_set():
+            while not self.stopped:
                 asking.feed()
                 if await self._take(0.001 if asking.hungry and self.link.connected else _TICK):
-                    tell(Progress(number, self.aggregator.reports(number), asked))
+                    tell(RoundProgress(number, self.aggregator.reports(number), asked))
                 now = time.monotonic()
-                if result := self.ended(number, now):
+                if result := self.aggregator.ended(number, now):
                     return result
                 if self.link.connected:
                     asking.ask_again(now)
@@ -242,7 +241,8 @@ class BrokerDriver(ReportsDriver):
         """Count frames; return whether there was a report or refusal among them."""
         self._reload_keys()
         now = time.monotonic()
-        accepted = self.take_in(batch)
+        accepted = self.aggregator.accept(batch, now)
+        self._sightings.answered(accepted.reports, self.aggregator.costs)
         self._hear([device for _, device in accepted.reports])
         if asking := self._asking:
             asking.answered([device for _, device in accepted.reports], now)

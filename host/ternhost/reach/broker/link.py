@@ -83,8 +83,8 @@ class MqttLink:
     sentence when `connect` waits. Frames sent without a connection are lost, so that nothing stale is ever sent.
     """
 
-    def __init__(self, access: Access, *, qos: int = 1, sites: Callable[[], Ids] = dict) -> None:
-        """qos: of the up-topics. sites: as of `SiteIds`."""
+    def __init__(self, access: Access, *, sites: Callable[[], Ids] = dict) -> None:
+        """sites: as of `SiteIds`."""
         self.access = access
         self.boards: dict[str, Said] = {}  # connected boards
         self.changed: set[str] = set()  # boards whose hello has come or gone; the reader empties it
@@ -95,7 +95,6 @@ class MqttLink:
         self.on_connect: Callable[[], None] = lambda: None
         self.on_waiting: Callable[[str], None] = lambda message: None
         self._frames: list[bytes] = []
-        self._qos = qos
         self._arrived = asyncio.Event()
         self.subscribed = asyncio.Event()  # no message of a board is missed from now on
         self._unacknowledged = 0  # subscriptions
@@ -129,7 +128,7 @@ class MqttLink:
         try:
             context = ssl.create_default_context(cafile=authority) if authority else False
         except (OSError, ssl.SSLError) as error:
-            raise UsageError(f"{authority} is no certificate: {error}") from error
+            raise UsageError(f"{authority} is not a certificate: {error}") from error
         end = None if patience is None else time.monotonic() + patience
         warned = False
         self._closing.clear()
@@ -261,7 +260,7 @@ class MqttLink:
         self.subscribed.clear()
         self._site_ids.renew()
         self._unacknowledged = 3
-        self._client.subscribe(self._up_prefix + "+", qos=self._qos)
+        self._client.subscribe(self._up_prefix + "+", qos=1)
         self._client.subscribe(self._site_prefix + "+", qos=1)
         self._client.subscribe(self._hello_prefix + "+", qos=1)
 

@@ -114,7 +114,7 @@ class Mosquitto:
         binary = shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
         if binary is None:
             raise DeviceError(
-                "there is no mosquitto on this machine",
+                "mosquitto is not installed",
                 hint="apt-get install --no-install-recommends mosquitto",
             )
         address, port = self._listener
@@ -144,7 +144,7 @@ class Mosquitto:
             raise self._ended("mosquitto has ended")
 
     def _ended(self, message: str) -> DeviceError:
-        # Only the errors in its log: other lines are no reason.
+        # Only the errors in its log: other lines do not say why.
         log = self.directory / _LOG
         with open(log, "rb") as file:
             file.seek(self._logged)

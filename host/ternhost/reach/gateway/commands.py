@@ -180,7 +180,7 @@ def run_status(args: argparse.Namespace) -> int:
         return OK
     if not server_directory(directory).is_dir():
         raise UsageError(
-            f"{args.directory} is no directory of a server or of a site",
+            f"{args.directory} is not the directory of a server or of a site",
             hint="'tern gateway init' writes them",
         )
     return _server_status(directory, args.json)

@@ -16,7 +16,7 @@ from ternhost.count.questions import Averaged, round_body
 from ternhost.count.rounds import DEADLINE, QUORUM, Cohort, Round, RoundResult
 from ternhost.errors import DeviceError, RefusedError, StorageError, UsageError
 from ternhost.learn.schedule import Terms
-from ternhost.reach.driver import Cohorts, FleetStatus, Progress, Tell
+from ternhost.reach.driver import Cohorts, FleetStatus, RoundProgress, Tell
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.messages import Answer, Hello, Here, MessageError, Model, Refused, Still, Taken
 from ternhost.reach.gateway.post import Post, Reply
@@ -82,7 +82,7 @@ class GatewaysDriver(StoredDriver):
 
     def _meet(self) -> None:
         begun = time.monotonic()
-        while (now := time.monotonic()) - begun < _MOST_GREETING and not self._stopped.is_set():
+        while (now := time.monotonic()) - begun < _MOST_GREETING and not self.stopped:
             self._roster.look(now)
             self._roster.greet(now)
             self._receive(_TICK, None)
@@ -93,7 +93,7 @@ class GatewaysDriver(StoredDriver):
             if (registered or not early) and not may_come:
                 break
         self._roster.quiet = False
-        if self._stopped.is_set():
+        if self.stopped:
             return
         if not self._roster.there and not self._standing:
             raise DeviceError(
@@ -230,7 +230,7 @@ class GatewaysDriver(StoredDriver):
         round_ = self._rounds[number]
         self._begin(round_, time.monotonic())
         shown = -1
-        while not self._stopped.is_set():
+        while not self.stopped:
             now = time.monotonic()
             self._roster.look(now)
             self._roster.greet(now, frozenset(round_.outstanding))
@@ -244,7 +244,7 @@ class GatewaysDriver(StoredDriver):
             self._receive(_TICK, round_)
             if round_.so_far != shown:
                 shown = round_.so_far
-                tell(Progress(number, shown, round_.asked))
+                tell(RoundProgress(number, shown, round_.asked))
         return None
 
     def _begin(self, round_: RoundAtGateways, now: float) -> None:
@@ -280,13 +280,12 @@ class GatewaysDriver(StoredDriver):
     def _end(self, round_: RoundAtGateways, ended: str) -> RoundResult:
         del self._rounds[round_.number]
         result = round_.result(ended)
-        if self._standing:
-            self._refusals.tell_of_later_rounds(result)
-            return result
         self._refusals.check(result, 0)
-        if not result.reports and round_.refused:
+        if result.reports:
+            return result
+        if round_.refused:
             raise GatewaysRefuse(result, *next(iter(round_.refused.items())))
-        if not result.reports and all(gateway.left_out for gateway in self._roster.all.values()):
+        if not self._standing and all(gateway.left_out for gateway in self._roster.all.values()):
             raise DeviceError(
                 "no gateway answers any more",
                 hint="see to the gateways, then go on with --resume: every accepted answer is safe",
@@ -301,7 +300,7 @@ class GatewaysDriver(StoredDriver):
         for gateway in there.values():
             gateway.next = 0.0
         while lack := there.keys() - self._taken:
-            if (now := time.monotonic()) >= end or self._stopped.is_set():
+            if (now := time.monotonic()) >= end or self.stopped:
                 break
             for name in sorted(lack):
                 self._roster.send(there[name], payload, now)
@@ -311,7 +310,7 @@ class GatewaysDriver(StoredDriver):
 
     def wait(self, seconds: float) -> None:
         end = time.monotonic() + seconds
-        while not self._stopped.is_set() and (now := time.monotonic()) < end:
+        while not self.stopped and (now := time.monotonic()) < end:
             self._roster.look(now)
             self._roster.greet(now)
             self._receive(min(_TICK, end - now), None)

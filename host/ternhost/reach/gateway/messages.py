@@ -36,7 +36,7 @@ _MOST_JSON = 1 << 20
 
 
 class MessageError(ValueError):
-    """These bytes are no message, or one of another version."""
+    """These bytes are not a message, or one of another version."""
 
 
 # Messages of the host
@@ -187,7 +187,7 @@ def decode(data: bytes) -> Message:
     """The message in these bytes. Raises MessageError."""
     kind = kind_of(data)
     head, blobs = _parts(bytes(data))
-    _require(kind in _HEADS, f"there is no kind {kind}")
+    _require(kind in _HEADS, f"unknown kind {kind}")
     checks = _HEADS[kind]
     _require(head.keys() == checks.keys(), f"its head must have {', '.join(checks) or 'no members'}")
     for name, is_valid in checks.items():
@@ -200,7 +200,7 @@ def decode_ask(data: bytes) -> Ask:
     """The question in these bytes. Raises MessageError."""
     message = decode(data)
     if not isinstance(message, Ask):
-        raise MessageError("this is no question to a gateway")
+        raise MessageError("this is not a question to a gateway")
     return message
 
 
@@ -223,8 +223,8 @@ def _parts(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
     try:
         head = json.loads(parts[0])
     except (ValueError, RecursionError) as error:
-        raise MessageError(f"its head is no JSON: {error}") from error
-    _require(isinstance(head, dict), "its head is no object")
+        raise MessageError(f"its head is not JSON: {error}") from error
+    _require(isinstance(head, dict), "its head is not an object")
     return head, parts[1:]
 
 

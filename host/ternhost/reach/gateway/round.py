@@ -229,7 +229,7 @@ class RoundAtGateways:
             if answer := kept[ends[name] :]:
                 message = messages.decode(answer)
                 if not isinstance(message, Answer):
-                    raise MessageError("this is no answer of a gateway")
+                    raise MessageError("this is not an answer of a gateway")
                 restored.take(name, message, restored.checked(name, message))
         return restored
 

@@ -16,7 +16,7 @@ from ternhost.count.questions import Averaged, Question, decode_body, question_o
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError, StorageError, TernError
 from ternhost.learn.schedule import Terms
-from ternhost.reach.driver import Driver, Progress, Warn
+from ternhost.reach.driver import Driver, RoundProgress, Warn
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.messages import Ask, Hello, Here, MessageError, Model, Refused, Still, Taken
 from ternhost.reach.gateway.round import answer_to, is_hashed, is_vector
@@ -232,7 +232,7 @@ class Gateway:
             is_vector(question) or is_hashed(question) for question in _questions(ask)
         )
 
-        def tell(progress: Progress) -> None:
+        def tell(progress: RoundProgress) -> None:
             with self._changed:
                 if self._last == number:
                     self._progress = Still(number, progress.reports)

@@ -166,9 +166,9 @@ def _read(directory: Path) -> dict[str, Any]:
         with storage_errors():
             members = json.loads(path.read_text()) if path.exists() else {}
     except ValueError as error:
-        raise UsageError(f"{path} is no JSON: {error}") from error
+        raise UsageError(f"{path} is not JSON: {error}") from error
     if not isinstance(members, dict):
-        raise UsageError(f"{path} is no object of JSON")
+        raise UsageError(f"{path} is not a JSON object")
     return members
 
 

@@ -18,7 +18,7 @@ from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError
 from ternhost.learn.schedule import Terms
-from ternhost.reach.driver import Progress, Tell
+from ternhost.reach.driver import RoundProgress, Tell
 from ternhost.reach.fleet import Boards
 from ternhost.reach.links import Events, Received
 from ternhost.reach.ports.board import PATIENCE, BoardOnPort
@@ -125,7 +125,6 @@ class BoardsDriver(ReportsDriver):
 
     def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
         """Raises DeviceError where no board is left, AllRefused for refusals without reports, and StorageError."""
-        self.begin_round()
         wanted = self.aggregator.unanswered(number)
         self._begin(number, wanted, time.monotonic())
         asked = len(wanted) + self.aggregator.reports(number)
@@ -133,14 +132,14 @@ class BoardsDriver(ReportsDriver):
         def request(device: int) -> bytes:
             return self.aggregator.request(number, device)
 
-        while not self._stopped.is_set():
+        while not self.stopped:
             for board in self.boards:
                 if given_up := board.feed(request):
                     self._give_up(number, given_up, f"{board.port}: {len(given_up)} devices do not answer")
             self._receive(number)
             now = time.monotonic()
-            tell(Progress(number, self.aggregator.reports(number), asked))
-            if result := self.ended(number, now):
+            tell(RoundProgress(number, self.aggregator.reports(number), asked))
+            if result := self.aggregator.ended(number, now):
                 if self._sightings.due(len(self.boards), ended=True):
                     self._saw(*self.boards)
                 self._check(result)
@@ -183,7 +182,9 @@ class BoardsDriver(ReportsDriver):
                 board.patience = PATIENCE
                 heard += [(board, device) for device in _devices(event.frames, number)]
             batch += event.frames
-        self._settle(self.take_in(batch))
+        accepted = self.aggregator.accept(batch, time.monotonic())
+        self._sightings.answered(accepted.reports, self.aggregator.costs)
+        self._settle(accepted)
         for board, device in heard:  # a request that is still open was not settled, and is repeated
             board.lost_one(device)
 

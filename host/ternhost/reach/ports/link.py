@@ -217,7 +217,7 @@ def open_port(port: str, baud: int = BAUD) -> serial.Serial:
         )
         return opened
     except ValueError as error:
-        raise UsageError(f"{port} is no port: {error}", hint="name a device, or a URL of pyserial") from error
+        raise UsageError(f"{port} is not a port: {error}", hint="name a device, or a pyserial URL") from error
     except serial.SerialException as error:
         raise _open_error(port, error) from error
 

@@ -19,7 +19,7 @@ from ternhost.count.rounds import COMPLETE, Answers, CohortCounts, Counts, Round
 from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn.schedule import Terms
-from ternhost.reach.driver import Cohorts, Devices, Driver, Progress, Tell
+from ternhost.reach.driver import Cohorts, Devices, Driver, RoundProgress, Tell
 from ternhost.vectorised import RandomLanes, random_bits
 
 Fixed = npt.NDArray[np.int16]
@@ -105,7 +105,7 @@ class SimulatedDriver(Driver):
         training uses all records. Raises RefusedError for a card that does not certify, UsageError for a question that
         no frame can carry.
         """
-        if self._stopped.is_set():
+        if self.stopped:
             return None
         cohorts = self._cohorts.pop(number)
         asked = sum(len(devices) for _, devices in cohorts)
@@ -123,7 +123,7 @@ class SimulatedDriver(Driver):
                 if self.individual:
                     symbols.append(drawn.astype(np.int64))
                 done += len(part)
-                tell(Progress(number, done, asked))
+                tell(RoundProgress(number, done, asked))
             n = len(devices)
             answers = None
             if self.individual:

@@ -45,7 +45,7 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     if result["clusters"]:
         pictures["clusters"] = (
             plots.clusters(result["clusters"]),
-            "How many clients fell into each cluster: the class that they sent, under noise."
+            "How many clients sent each class, under noise."
             if labels
             else "How many clients fell into each cluster: the class of the largest probability that they sent.",
         )

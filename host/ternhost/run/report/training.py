@@ -20,7 +20,7 @@ from ternhost.run.report.page import (
     percent,
     text,
 )
-from ternhost.text import rounds_in_words
+from ternhost.text import clipped
 
 _MODELS = {
     "linear": "linear regression",
@@ -210,8 +210,7 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
         ("optimiser", str(result["optimiser"]), f"at a learning rate of {result['learning_rate']:.4g}"),
     ]
     if result.get("taus"):
-        reached = f"values reached to {rounds_in_words(result['taus'])}: scaled by that, and clipped"
-        rows.append(("range", str(options["range"]), reached))
+        rows.append(("range", str(options["range"]), f"{clipped(result['taus'])} (tau)"))
     if "group" in options:
         rows.append(("group", f"{options['group']:,}", "clients asked in a round"))
     return [*rows, *common_settings(result)]

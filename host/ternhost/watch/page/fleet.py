@@ -71,7 +71,7 @@ _TOLD = [
 ]
 
 
-class Fleet(Section):
+class FleetSection(Section):
     """A table to search and to sort, and figures of all boards."""
 
     def build(self) -> None:

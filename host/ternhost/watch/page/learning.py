@@ -35,7 +35,7 @@ _NO_DATA = (
 )
 
 
-class Learning(Section):
+class LearningSection(Section):
     """Measures and axes can be chosen."""
 
     def build(self) -> None:
@@ -117,7 +117,7 @@ def _figures(now: Snapshot, known: list[str]) -> str:
     return table(head, rows)
 
 
-class Compare(Section):
+class CompareSection(Section):
     """Draws the run of the page with the newest similar ones, until others are chosen."""
 
     def build(self) -> None:

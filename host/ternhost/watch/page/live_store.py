@@ -16,7 +16,7 @@ from ternhost.errors import StorageError
 from ternhost.store.boards import BoardRow
 from ternhost.store.reader import Reader
 from ternhost.store.snapshot import RunView, Snapshot
-from ternhost.watch import places
+from ternhost.watch import stores
 from ternhost.watch.curves import Point
 from ternhost.watch.fleet_view import budget, failed, generator
 
@@ -56,7 +56,7 @@ _SEARCHED = ("name", "online", "release", "entropy", "error", "text")
 COLUMNS = frozenset(row(BoardRow("", 0, 0, False, 0.0)))
 
 
-class Table:
+class BoardTable:
     """The rows of the current boards; only changed boards get new rows."""
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class LiveStore:
         self._reader = reader
         self._looking = asyncio.Lock()
         self._looked = 0.0
-        self.table = Table()
+        self.table = BoardTable()
         self.arrivals: deque[Point] = deque(maxlen=_MOST_ARRIVALS)
         self._round: int | None = None
         self._first = 0.0
@@ -162,7 +162,7 @@ class Others:
     def runs(self) -> dict[str, tuple[Path, RunView]]:
         """All runs by name, the newest first. May take a while."""
         runs: list[tuple[Path, RunView]] = []
-        for path in places.beside(self._store):
+        for path in stores.beside(self._store):
             runs += [(path, run) for run in self._snapshot(path, None).runs]
         by_name: dict[str, tuple[Path, RunView]] = {}
         for path, run in sorted(runs, key=lambda entry: -entry[1].began):

@@ -9,18 +9,18 @@ from nicegui import ui
 from ternhost.watch import words
 from ternhost.watch.page import elements
 from ternhost.watch.page.elements import Section
-from ternhost.watch.page.fleet import Fleet
-from ternhost.watch.page.learning import Compare, Learning
+from ternhost.watch.page.fleet import FleetSection
+from ternhost.watch.page.learning import CompareSection, LearningSection
 from ternhost.watch.page.live_store import EVERY, LiveStore, Others
-from ternhost.watch.page.privacy import Privacy
-from ternhost.watch.page.rounds import Rounds
+from ternhost.watch.page.privacy import PrivacySection
+from ternhost.watch.page.rounds import RoundsSection
 
 SECTIONS: dict[str, type[Section]] = {
-    "Learning": Learning,
-    "Fleet": Fleet,
-    "Round": Rounds,
-    "Privacy": Privacy,
-    "Runs": Compare,
+    "Learning": LearningSection,
+    "Fleet": FleetSection,
+    "Round": RoundsSection,
+    "Privacy": PrivacySection,
+    "Runs": CompareSection,
 }
 _DARK = {None: "auto", False: "light", True: "dark"}
 

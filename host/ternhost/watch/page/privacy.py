@@ -20,7 +20,7 @@ _CARD = (
 )
 
 
-class Privacy(Section):
+class PrivacySection(Section):
     """By class; the card of one of them is drawn."""
 
     def build(self) -> None:

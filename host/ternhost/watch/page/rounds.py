@@ -11,7 +11,7 @@ from ternhost.store.snapshot import OpenRound, Snapshot
 from ternhost.watch import curves, words
 from ternhost.watch.page import charts
 from ternhost.watch.page.elements import Chart, Html, Section, card, cards, empty, table
-from ternhost.watch.picture import counted
+from ternhost.watch.summary import counted
 
 _LAST = 12  # rounds of the table
 _SUMMED = 1000  # of the refusals
@@ -24,7 +24,7 @@ _NO_GATEWAY = (
 )
 
 
-class Rounds(Section):
+class RoundsSection(Section):
     """The round under way, live."""
 
     def build(self) -> None:

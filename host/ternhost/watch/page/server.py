@@ -83,7 +83,7 @@ def listening(port: int | None) -> socket.socket:
             made.close()
             if port is not None:
                 raise UsageError(
-                    f"port {port} cannot be had: {error.strerror}",
+                    f"cannot open port {port}: {error.strerror}",
                     hint="give another --port, or leave it out",
                 ) from error
     raise UsageError("no loopback port is free", hint="end a program that listens on one")

@@ -9,14 +9,14 @@ import json
 import selectors
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ternhost import cache
+from ternhost import cache, extras
 from ternhost.cache import Progress, Recipe
 from ternhost.errors import DeviceError
-from terntools.bench import native
 from terntools.emulators import debian, micropython
 from terntools.emulators.debian import Requirement, Shell
 from terntools.emulators.process import EmulatedMachine, locked
@@ -40,6 +40,16 @@ MACHINE = Recipe(
     options={name: cache.sha256_of(_HERE / name) for name in (*_ROM_SOURCES, *_NODE_FILES)},
     products=("bootrom.bin", "runner.mjs", "node_modules/rp2040js/package.json"),
 )
+# The sampler in C as a native .mpy, for `tern bench latency`. dynruntime.mk compiles for size; the last -O counts.
+SAMPLER = Recipe(
+    name="native-sampler",
+    version=micropython.MICROPYTHON_VERSION,
+    options={
+        "makefile": (_HERE / "sampler.mk").read_text(),
+        "sampler.c": cache.sha256_of(_HERE / "sampler.c"),
+    },
+    products=("native_sampler.mpy",),
+)
 
 _FIRMWARE_REQUIREMENTS = (
     *micropython.SOURCE_REQUIREMENTS,
@@ -59,15 +69,17 @@ def build_pico(progress: Progress) -> Path:
 
     As root, missing Debian packages are installed; as another user they are named in a UsageError.
     """
-    native.build_native(progress)
     needed = {_NODE}  # to run it
-    if not cache.find_entry(FIRMWARE):
+    if not cache.find_entry(SAMPLER):
+        extras.require("elftools")  # MicroPython's linker of native modules reads object files with it
+    if not (cache.find_entry(FIRMWARE) and cache.find_entry(SAMPLER)):
         needed.update(_FIRMWARE_REQUIREMENTS)
     if not cache.find_entry(MACHINE):
         needed.update(_MACHINE_REQUIREMENTS)
     debian.install(needed, progress)
     firmware = cache.build_entry(FIRMWARE, lambda work, out: _build_firmware(work, out, progress), progress)
     cache.build_entry(MACHINE, lambda work, out: _build_machine(work, out, progress), progress)
+    cache.build_entry(SAMPLER, lambda work, out: _build_sampler(work, out, progress), progress)
     return firmware / "firmware.bin"
 
 
@@ -123,6 +135,17 @@ def _build_machine(work: Path, out: Path, progress: Progress) -> Mapping[str, st
         shutil.copy(_HERE / name, out)
     shell.run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=out)
     return {"compiler": micropython.version_of("arm-none-eabi-gcc"), "node": micropython.version_of("node")}
+
+
+def _build_sampler(work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
+    shell = Shell(work / "build.log", progress)
+    source, packages = micropython.PINNED.unpack(work, shell)
+    progress("compiling the sampler in C for the Pico")
+    shutil.copy(_HERE / "sampler.c", work)
+    shutil.copy(_HERE / "sampler.mk", work / "Makefile")
+    shell.run("make", "-C", work, f"MPY_DIR={source}", f"PYTHON={sys.executable}")
+    shutil.copy(work / SAMPLER.products[0], out)
+    return {**packages, "compiler": micropython.version_of("arm-none-eabi-gcc")}
 
 
 def boot_pico(

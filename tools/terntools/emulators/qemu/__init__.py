@@ -47,7 +47,7 @@ exit $code
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineType:
     """A machine of QEMU: its firmware, the instruction set, and how it is started."""
 
     build: Build
@@ -68,13 +68,13 @@ _RV32 = (
     True,
 )  # fmt: skip
 MACHINES = {
-    "rv32": Machine(ESP32, *_RV32),
-    "xtensa": Machine(
+    "rv32": MachineType(ESP32, *_RV32),
+    "xtensa": MachineType(
         ESP32, "xtensa", "qemu-system-xtensa", ("-M", "lx60", "-cpu", "dc233c", "-m", "16M"),
         ("-nic", "user"), True,
     ),
-    "m33": Machine(M33, "m33", "qemu-system-arm", ("-M", "mps2-an505")),
-    "rv32-newest": Machine(NEWEST, *_RV32),
+    "m33": MachineType(M33, "m33", "qemu-system-arm", ("-M", "mps2-an505")),
+    "rv32-newest": MachineType(NEWEST, *_RV32),
 }  # fmt: skip
 
 

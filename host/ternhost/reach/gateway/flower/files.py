@@ -246,7 +246,7 @@ def _read(path: Path) -> dict[str, Any]:
         hint = "'tern gateway init' writes the directories of a server and of its sites"
         raise StorageError(f"{path}: {error.strerror}", hint=hint) from error
     except ValueError as error:
-        raise UsageError(f"{path} is no JSON: {error}") from error
+        raise UsageError(f"{path} is not JSON: {error}") from error
     wanted = {"host", "port", "address" if path.name == SETTINGS else "site"}
     if not isinstance(settings, dict) or not wanted <= settings.keys():
         lacks = ", ".join(sorted(wanted))

@@ -159,7 +159,7 @@ class SiteNode:
             )  # not sent: Flower's own nodes set it, too
             question = carried(message)
             if question is None or len(question) < NONCE:
-                print("a message was no question of tern", flush=True)
+                print("a message was not a question of tern", flush=True)
                 return
             self._push(node, run, Message(content(self._handled(question)), reply_to=message))
         except Exception as error:  # the question is lost; the host asks again

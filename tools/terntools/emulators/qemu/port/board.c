@@ -60,8 +60,6 @@ void board_init(void) {
         entropy = qemu_open("/dev/urandom", false);
         board_require(entropy >= 0, "entropy");
     }
-    flash_init();
-    nic_init();
 }
 
 bool board_was_reset(void) {
@@ -71,7 +69,6 @@ bool board_was_reset(void) {
 void board_reset(void) {
     reset_mark = WAS_RESET;
     time_at_start_ns = mp_hal_time_ns();
-    flash_close();
     if (entropy >= 0) {
         qemu_close(entropy);
     }

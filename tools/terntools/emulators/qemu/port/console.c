@@ -3,7 +3,7 @@
 #include "py/runtime.h"
 #include "py/stream.h"
 #include "machine.h"
-#include "board.h"
+#include "nic.h"
 
 static uint8_t ring[1024];
 static uint32_t head, tail;

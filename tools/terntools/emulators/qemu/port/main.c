@@ -10,6 +10,8 @@
 #include "shared/runtime/pyexec.h"
 #include "machine.h"
 #include "board.h"
+#include "modflash.h"
+#include "nic.h"
 
 static uint32_t heap[HEAP_SIZE / sizeof(uint32_t)];
 
@@ -31,6 +33,8 @@ static void run(void) {
 int main(void) {
     qemu_init();
     board_init();
+    flash_init();
+    nic_init();
     mp_cstack_init_with_sp_here(STACK_SIZE);
     gc_init(heap, heap + MP_ARRAY_SIZE(heap));
     for (;;) {

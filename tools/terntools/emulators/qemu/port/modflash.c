@@ -6,6 +6,7 @@
 #include "extmod/vfs.h"
 #include "machine.h"
 #include "board.h"
+#include "modflash.h"
 
 #define BLOCK 4096
 #define INVALID MP_OBJ_NEW_SMALL_INT(-22) // EINVAL

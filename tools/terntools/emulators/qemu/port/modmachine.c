@@ -1,5 +1,6 @@
 // The module `machine`, by extmod/modmachine.c, which includes this file: reset, identity, and pins that remember their level.
 #include "ports/tern/board.h"
+#include "ports/tern/modflash.h"
 
 enum { POWER_ON = 1, HARD_RESET = 2 };
 
@@ -8,6 +9,7 @@ static void mp_machine_idle(void) {
 }
 
 static void mp_machine_reset(void) {
+    flash_close();
     board_reset();
 }
 

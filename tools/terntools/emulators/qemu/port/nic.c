@@ -2,7 +2,9 @@
 #include <string.h>
 #include "py/mphal.h"
 #include "py/runtime.h"
+#include "machine.h"
 #include "board.h"
+#include "nic.h"
 
 #if MICROPY_PY_LWIP
 
@@ -12,7 +14,7 @@
 #include "lwip/netif.h"
 #include "lwip/timeouts.h"
 #include "netif/ethernet.h"
-#include "nic.h"
+#include "nic_card.h"
 
 static struct netif netif;
 static uint8_t frame[NIC_FRAME];
@@ -20,7 +22,7 @@ static uint8_t frame[NIC_FRAME];
 int mp_mod_network_prefer_dns_use_ip_version = 4; // of extmod/modnetwork.c, for extmod/modlwip.c
 
 u32_t sys_now(void) {
-    return mp_hal_ticks_ms();
+    return qemu_ticks() / (1000000 / MACHINE_TICK_NS);
 }
 
 static err_t send(struct netif *to, struct pbuf *packet) {

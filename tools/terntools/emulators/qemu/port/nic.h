@@ -1,10 +1,4 @@
-// A network card of QEMU: rv32/virtio_net.c, xtensa/opencores.c.
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#define NIC_FRAME 1514 // bytes of the longest, without its checksum
-
-void nic_card_init(void);
-bool nic_card_send(const uint8_t *frame, size_t n);  // false where it is busy
-size_t nic_card_receive(uint8_t *frame);  // bytes of the next frame that has come, 0 where none has
+// The network, on a card of QEMU (nic_card.h). A machine without one has functions that do nothing.
+void nic_init(void);
+void nic_poll(void);  // take what has come, and do what is due
+void nic_soft_reset(void);

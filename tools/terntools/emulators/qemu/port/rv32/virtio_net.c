@@ -1,7 +1,7 @@
 // A virtio network card (Virtual I/O Device 1.1: 2.6 split virtqueues, 4.2 over MMIO, 5.1 network device).
 #include <string.h>
 #include "../board.h"
-#include "../nic.h"
+#include "../nic_card.h"
 
 #define FIRST 0x10001000 // of the eight transports of QEMU's machine `virt`
 #define END 0x10009000

@@ -1,6 +1,6 @@
 // The OpenCores 10/100 Ethernet MAC of QEMU's FPGA boards (OpenCores "Ethernet IP Core Specification", 0.4).
 #include <string.h>
-#include "../nic.h"
+#include "../nic_card.h"
 
 #define REGISTER(at) (*(volatile uint32_t *)(0xfd030000 + (at)))
 enum { MODE = 0x00, INTERRUPT_SOURCE = 0x04, INTERRUPT_MASK = 0x08, TRANSMIT_BUFFERS = 0x20 };

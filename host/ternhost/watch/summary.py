@@ -19,7 +19,7 @@ _OF_RUN = ("name", "began", "status", "algorithm", "fleet", "rounds", "reports",
 
 
 @dataclass(frozen=True)
-class Picture:
+class Summary:
     """A run at a time (seconds since 1970), its fleet and its cost.
 
     round: the open one; last: the history entry of the last ended one. interval: 95 %, of the last value of `curve`.
@@ -52,12 +52,12 @@ class Picture:
         return {**asdict(self), "run": run, "worst": boards}
 
 
-def picture(shown: Snapshot, boards: int = _MOST_BOARDS) -> Picture:
+def summary_of(shown: Snapshot, boards: int = _MOST_BOARDS) -> Summary:
     """The summary of a snapshot. boards: the number of boards in `worst`."""
     now = time.time()
     run, history = shown.run, shown.history
     if run is None:
-        return Picture(now, shown.store, shown.note)
+        return Summary(now, shown.store, shown.note)
     silent = shown.silent(now)
     note = shown.note or (None if silent is None else words.quiet(silent))
     last = history[-1] if history else {}
@@ -73,7 +73,7 @@ def picture(shown: Snapshot, boards: int = _MOST_BOARDS) -> Picture:
     if shown.gateways:
         answered = sum(gateway.answered for gateway in shown.gateways)
         gateways = {**states(shown.gateways), "answered": answered}
-    return Picture(
+    return Summary(
         at=now,
         store=shown.store,
         note=note,

@@ -24,14 +24,14 @@ _KEPT = 4  # of each board: those of other branches, and of what was there befor
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class PreparedFlash:
     """A flash to copy, and what mpy-cross calls the processor of its board."""
 
     flash: Path
     processor: str
 
 
-def deployed(name: str, processor: str | None = None) -> Snapshot:
+def deployed(name: str, processor: str | None = None) -> PreparedFlash:
     """The flash of the emulated board `name` with the whole library, found right there; made again for changed inputs.
 
     processor: whose code it gets, of which its own is a superset. Raises TernError: DeviceError if not built,
@@ -46,7 +46,7 @@ def deployed(name: str, processor: str | None = None) -> Snapshot:
 
     entry = cache.build_entry(recipe, make, lambda line: None)
     record = json.loads((entry / cache.RECORD).read_text())
-    return Snapshot(entry / _FLASH, record["built_with"]["processor"])
+    return PreparedFlash(entry / _FLASH, record["built_with"]["processor"])
 
 
 def library_files(machine: deploy.Machine) -> dict[str, bytes]:

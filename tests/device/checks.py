@@ -1,12 +1,21 @@
-"""What a call takes of the heap, on MicroPython: on CPython it is only called."""
+"""What tests check of a call, on every interpreter: which exception it raises, and how much of the heap it takes."""
 
 import gc
 
 from tern.compat import MICROPYTHON
 
 
+def raises(kind, function, *args):
+    """The exception of this kind that the call raises; it fails where there is none."""
+    try:
+        function(*args)
+    except kind as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
 def without_heap(function):
-    """Call it where an allocation raises MemoryError."""
+    """Call it where an allocation raises MemoryError; on CPython it is only called."""
     if not MICROPYTHON:
         function()
         return

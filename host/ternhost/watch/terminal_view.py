@@ -1,4 +1,4 @@
-"""Draws a picture of a run for a terminal, however narrow, with rich."""
+"""Draws the summary of a run for a terminal, however narrow, with rich."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ternhost.store.runs import FINISHED, RUNNING
 from ternhost.text import visible
 from ternhost.watch.curves import Curve, word
 from ternhost.watch.fleet_view import budget, failed
-from ternhost.watch.picture import Picture, counted
+from ternhost.watch.summary import Summary, counted
 from ternhost.watch.words import ago, duration, time_of
 
 _WIDE = 70  # columns of a terminal for all columns of the boards
@@ -32,27 +32,27 @@ def console() -> Console:
 
 
 class Drawn:
-    """A picture as rich prints it. boards: how many of the worst are listed; None: as many as there is room for."""
+    """A summary as rich prints it. boards: how many of the worst are listed; None: as many as there is room for."""
 
-    def __init__(self, picture: Picture, boards: int | None = None) -> None:
-        self._picture = picture
+    def __init__(self, summary: Summary, boards: int | None = None) -> None:
+        self._summary = summary
         self._boards = boards
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        picture = self._picture
-        parts = list(_head(picture))
-        if picture.run is not None:
-            parts += _round(picture)
-            parts += _learning(picture, options)
-            parts += _refusals(picture)
-            parts += _fleet(picture)
-            parts += _privacy(picture)
-            if picture.worst:
+        summary = self._summary
+        parts = list(_head(summary))
+        if summary.run is not None:
+            parts += _round(summary)
+            parts += _learning(summary, options)
+            parts += _refusals(summary)
+            parts += _fleet(summary)
+            parts += _privacy(summary)
+            if summary.worst:
                 most = self._boards
                 if most is None:
                     above = len(console.render_lines(Group(*parts), options, pad=False))
                     most = max(1, options.size.height - above - 5)
-                parts += _worst(picture, most, options.max_width)
+                parts += _worst(summary, most, options.max_width)
         yield Group(*parts)
 
 
@@ -62,23 +62,23 @@ def _line(*words: str | tuple[str, str]) -> Text:
     return Text.assemble(*shown)
 
 
-def _head(picture: Picture) -> Iterable[RenderableType]:
-    if picture.note:
-        yield _line((picture.note, "yellow"))
-    run = picture.run
+def _head(summary: Summary) -> Iterable[RenderableType]:
+    if summary.note:
+        yield _line((summary.note, "yellow"))
+    run = summary.run
     if run is None:
-        yield _line("waiting for a run in ", (picture.store, "bold"))
+        yield _line("waiting for a run in ", (summary.store, "bold"))
         return
     status = (run.status, _STATUS_STYLE.get(run.status, "yellow"))
     yield _line(("tern ", "bold"), status, f"  {run.name}")
     yield _line(f"{run.algorithm} on {run.fleet}")
 
 
-def _round(picture: Picture) -> Iterable[RenderableType]:
-    run, under_way, last = picture.run, picture.round, picture.last
+def _round(summary: Summary) -> Iterable[RenderableType]:
+    run, under_way, last = summary.run, summary.round, summary.last
     assert run is not None
     yield Text()
-    done = f"{run.rounds:,}" + (f" of {picture.rounds:,}" if picture.rounds else "")
+    done = f"{run.rounds:,}" + (f" of {summary.rounds:,}" if summary.rounds else "")
     yield _line(("Rounds ", "bold"), f"{done}, {run.reports:,} reports, {run.refusals:,} refusals")
     if under_way is not None:
         bar = Table.grid(expand=True)
@@ -92,23 +92,23 @@ def _round(picture: Picture) -> Iterable[RenderableType]:
             f" {under_way.reports:,}/{under_way.wanted:,}",
         )
         yield bar
-        if since := time_of(under_way, picture.at):
+        if since := time_of(under_way, summary.at):
             yield _line((since, "dim"))
     elif last:
         yield _line(f"round {last['round']}: {last.get('ended', '')}, {ago(last.get('finished'))}")
 
 
-def _learning(picture: Picture, options: ConsoleOptions) -> Iterable[RenderableType]:
-    curve = picture.curve
+def _learning(summary: Summary, options: ConsoleOptions) -> Iterable[RenderableType]:
+    curve = summary.curve
     if curve is None:
         return
     yield Text()
-    for name, value in picture.figures.items():
+    for name, value in summary.figures.items():
         figure = f"{word(name)} {value:.4f}"
         if name != curve.measure:
             yield _line(figure)
             continue
-        beside = "  95 %: {:.3f} to {:.3f}".format(*picture.interval) if picture.interval else ""
+        beside = "  95 %: {:.3f} to {:.3f}".format(*summary.interval) if summary.interval else ""
         beside += "" if curve.optimum is None else f"  without privacy: {curve.optimum:.4f}"
         yield _line((figure, "bold"), (beside, "dim"))
     if len(curve.points) > 1 and not options.ascii_only:
@@ -127,20 +127,20 @@ def _curve(curve: Curve, width: int) -> RenderableType:
     return grid
 
 
-def _refusals(picture: Picture) -> Iterable[RenderableType]:
-    if picture.reasons:
+def _refusals(summary: Summary) -> Iterable[RenderableType]:
+    if summary.reasons:
         yield Text()
-        yield _line(("Refusals ", "bold"), (counted(picture.reasons), "yellow"))
+        yield _line(("Refusals ", "bold"), (counted(summary.reasons), "yellow"))
 
 
-def _fleet(picture: Picture) -> Iterable[RenderableType]:
-    if picture.gateways:
+def _fleet(summary: Summary) -> Iterable[RenderableType]:
+    if summary.gateways:
         yield Text()
-        yield _line(("Gateways ", "bold"), counted(picture.gateways))
-        for what, names in (("waits for ", picture.waiting), ("offline ", picture.offline)):
+        yield _line(("Gateways ", "bold"), counted(summary.gateways))
+        for what, names in (("waits for ", summary.waiting), ("offline ", summary.offline)):
             if names:
                 yield _line(what, (_listed(names), "yellow"))
-    fleet = picture.fleet
+    fleet = summary.fleet
     if fleet is None:
         return
     yield Text()
@@ -159,16 +159,16 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + (f", and {more:,} more" if more > 0 else "")
 
 
-def _privacy(picture: Picture) -> Iterable[RenderableType]:
+def _privacy(summary: Summary) -> Iterable[RenderableType]:
     words = {
         "report": "a report costs at most {:g}",
         "spent": "a device has spent {:.3g} on average (accepted reports only)",
         "left": "{:g} is left on the board with the least",
     }
     lines = [
-        form.format(value) for name, form in words.items() if (value := picture.epsilon.get(name)) is not None
+        form.format(value) for name, form in words.items() if (value := summary.epsilon.get(name)) is not None
     ]
-    if before := picture.epsilon.get("before"):
+    if before := summary.epsilon.get("before"):
         lines.append(f"at most {before:g} before this run")
     if lines:
         yield Text()
@@ -176,10 +176,10 @@ def _privacy(picture: Picture) -> Iterable[RenderableType]:
         yield from map(_line, lines)
 
 
-def _worst(picture: Picture, most: int, width: int) -> Iterable[RenderableType]:
+def _worst(summary: Summary, most: int, width: int) -> Iterable[RenderableType]:
     wide = width >= _WIDE
     columns = ["board", "", "heard", "left", "errors"] + ["release", "last error"] * wide
-    rows = [_cells(board, picture.at)[: len(columns)] for board in picture.worst[:most]]
+    rows = [_cells(board, summary.at)[: len(columns)] for board in summary.worst[:most]]
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
     wholes = [max(len(name), *(len(row[i]) for row in rows)) for i, name in enumerate(columns)]
     wholes = [min(whole, 12) if name in _CUT else whole for whole, name in zip(wholes, columns, strict=True)]
