@@ -37,7 +37,7 @@ _AT_THE_END = ("mean_squared_error", "score", "score_without_noise", "agreement"
 
 OnStatus = Callable[[Status], None]
 Card = str | Path | bytes | Design
-Named = Mapping[str, Any]
+Named = Mapping[str, Any]  # arguments by name
 
 
 class Result(Mapping[str, Any]):

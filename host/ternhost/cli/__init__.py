@@ -91,7 +91,7 @@ def build_parser(names: Iterable[str] | None = None) -> Parser:
     for name in COMMANDS if names is None else names:
         try:
             COMMANDS[name].add_parser(subparsers)
-        except ModuleNotFoundError as error:
+        except ModuleNotFoundError as error:  # the others still work
             subparsers.add_parser(name, help=f"missing: there is no {error.name}")
     return parser
 
