@@ -25,7 +25,7 @@ def test_a_plan_beyond_the_budget_is_refused_before_it_starts() -> None:
         (3, 20, "20 reports of 3 coordinates, each coordinate at epsilon 0.5"),
     ],
 )
-def test_an_account_is_a_sentence(values: int, times: int, words: str) -> None:
+def test_an_account_is_written_as_a_sentence(values: int, times: int, words: str) -> None:
     account = Account((Release("coordinate", 500_000, values, times),))
     total = values * times / 2
     assert account.words() == f"each client spends epsilon {total:g} in total: {words}"

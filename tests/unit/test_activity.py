@@ -1,5 +1,5 @@
-"""The activity example's sensor: the same on MicroPython, people who differ, activities that are not told apart too
-easily; and that the default scale of a Window suits a worn accelerometer."""
+"""The activity example's sensor: it is the same on MicroPython, people differ, and activities are about as hard to
+classify as those of WISDM. The default scale of a Window suits a worn accelerometer."""
 
 import os
 import subprocess
@@ -40,44 +40,38 @@ def sensor():
         sys.modules.pop("sensor", None)
 
 
-def lived(sensor, seed, bouts, day=0, **options):
+def windows_of(sensor, seed, bouts, day=0, **options):
+    """A row for each window of a person: its activity, then its features."""
     window = Window(128, **options)
     row = array("h", bytes(2 * window.d))
-    found = [(activity, *row) for activity in sensor.windows(sensor.Person(seed, day), window, row, bouts)]
-    return np.array(found)
+    activities = sensor.windows(sensor.Person(seed, day), window, row, bouts)
+    return np.array([(activity, *row) for activity in activities])
 
 
 @pytest.fixture(scope="module")
 def people(sensor):
     """Windows of 30 people: activity, 12 features, the constant."""
-    return [lived(sensor, seed, 30) for seed in range(1, 31)]
+    return [windows_of(sensor, seed, 30) for seed in range(1, 31)]
 
 
 def test_a_person_is_the_same_on_a_board(sensor, tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
+    env = {**os.environ, "MICROPYPATH": os.pathsep.join([str(ROOT / "firmware"), str(EXAMPLE), ".frozen"])}
     for seed, day in ((1, 0), (77, 3)):
-        said = subprocess.run(
-            device_command(find_micropython(), tmp_path / "program.py", str(seed), str(day)),
-            env={
-                **os.environ,
-                "MICROPYPATH": os.pathsep.join([str(ROOT / "firmware"), str(EXAMPLE), ".frozen"]),
-            },
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        board = np.array([[int(word) for word in line.split()] for line in said.splitlines()])
-        assert (board == lived(sensor, seed, 6, day, length=True)).all()
+        command = device_command(find_micropython(), tmp_path / "program.py", str(seed), str(day))
+        printed = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+        board = np.array([line.split() for line in printed.splitlines()], int)
+        assert (board == windows_of(sensor, seed, 6, day, length=True)).all()
 
 
 def test_people_and_days_differ(sensor):
-    first = lived(sensor, 1, 2)
-    assert (first == lived(sensor, 1, 2)).all()
-    assert not (first == lived(sensor, 1, 2, day=1)).all()
-    assert not (first == lived(sensor, 2, 2)).all()
+    first = windows_of(sensor, 1, 2)
+    assert (first == windows_of(sensor, 1, 2)).all()
+    assert not (first == windows_of(sensor, 1, 2, day=1)).all()
+    assert not (first == windows_of(sensor, 2, 2)).all()
 
 
-def test_shares_are_those_of_wisdm(sensor):
+def test_activities_are_drawn_with_the_shares_of_wisdm(sensor):
     assert sum(sensor.SHARES) == 1000
     person = sensor.Person(5)
     drawn = np.bincount([person.choose() for _ in range(20000)], minlength=6) / 20
@@ -87,7 +81,7 @@ def test_shares_are_those_of_wisdm(sensor):
 
 @pytest.mark.slow
 def test_activities_overlap_as_those_of_wisdm_do(people):
-    """A model without privacy is right about 80 to 92 % of new people's windows; stairs are taken for walking."""
+    """A model without privacy classifies 80 to 92 % of new people's windows correctly; it takes stairs for walking."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import confusion_matrix
 
@@ -95,13 +89,13 @@ def test_activities_overlap_as_those_of_wisdm_do(people):
     model = LogisticRegression(C=100, fit_intercept=False, max_iter=5000).fit(
         known[:, 1:] / 16384, known[:, 0]
     )
-    found = model.predict(new[:, 1:] / 16384)
+    predicted = model.predict(new[:, 1:] / 16384)
     walking, jogging, upstairs, downstairs = range(4)
-    table = confusion_matrix(new[:, 0], found, labels=range(6))
-    right = table.diagonal() / table.sum(axis=1)
-    assert 0.80 < (found == new[:, 0]).mean() < 0.92
-    assert right[jogging] > 0.95
-    assert max(right[upstairs], right[downstairs]) < 0.85
+    table = confusion_matrix(new[:, 0], predicted, labels=range(6))
+    recall = table.diagonal() / table.sum(axis=1)
+    assert 0.80 < (predicted == new[:, 0]).mean() < 0.92
+    assert recall[jogging] > 0.95
+    assert max(recall[upstairs], recall[downstairs]) < 0.85
     stairs = table[[upstairs, downstairs]].sum(axis=0)
     assert stairs[walking] > 0.7 * (stairs.sum() - stairs[upstairs] - stairs[downstairs])
 

@@ -22,8 +22,8 @@ def small(**options):
 def test_importing_ternhost_imports_nothing_else():
     program = "import sys; before = set(sys.modules); import ternhost; print('numpy' in sys.modules); dir(ternhost); "
     program += "print(sorted(name for name in set(sys.modules) - before if name.startswith('tern')))"
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert found.splitlines() == ["False", "['ternhost', 'ternhost.errors', 'ternhost.text']"]
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines() == ["False", "['ternhost', 'ternhost.errors', 'ternhost.text']"]
 
 
 def test_everything_that_is_exported_is_there_and_described():
@@ -34,12 +34,11 @@ def test_everything_that_is_exported_is_there_and_described():
     assert ternhost.reach.fleet  # modules below it are found as ever
 
 
-def test_every_function_that_runs_shows_its_arguments():
-    train, *others = (
-        inspect.signature(run).parameters for run in (ternhost.train, ternhost.collect, ternhost.infer)
-    )
+def test_train_collect_and_infer_have_the_same_named_arguments():
+    runs = (ternhost.train, ternhost.collect, ternhost.infer)
+    train, collect, infer = (list(inspect.signature(run).parameters) for run in runs)
     assert "fleet" in train
-    assert [list(parameters) for parameters in others] == [list(train)] * 2
+    assert train == collect == infer
 
 
 @pytest.mark.slow
@@ -63,23 +62,19 @@ def test_a_run_from_python_is_that_of_the_command_line(tmp_path):
     assert result.missing is None
     assert "1,000 reports" in str(result)
     assert result.report().read_text().startswith("<!")
-    program = "import sys; from ternhost.cli import main; sys.exit(main())"
     argv = ["train", "--fleet", "simulated:1000", "--reports", "1000", "--dataset", "synthetic-logistic"]
     argv += ["--epsilon", "4", "--k", "2", "--group", "250", "--json", "--no-report", "--quiet"]
-    told = subprocess.run([sys.executable, "-c", program, *argv], capture_output=True, text=True, check=True)
-    other = json.loads(told.stdout)
-    for name in ("options", "card", "epsilon_per_client", "reports"):  # the noise is another
-        assert other[name] == result[name], name
+    command = [sys.executable, "-m", "ternhost", *argv]
+    of_command = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    for name in ("options", "card", "epsilon_per_client", "reports"):  # the noise differs
+        assert of_command[name] == result[name], name
 
 
-def test_runs_are_listed_and_kept_where_one_says(tmp_path):
+def test_runs_are_listed_and_kept_in_the_directory_that_is_named(tmp_path):
     small(name="first", directory=tmp_path / "mine")
     small(name="second", directory=str(tmp_path / "mine"), algorithm="hiera")
-    listed = ternhost.list_runs(tmp_path / "mine")
-    assert [(entry["run"], entry["status"]) for entry in listed] == [
-        ("first", "finished"),
-        ("second", "finished"),
-    ]
+    status = {entry["run"]: entry["status"] for entry in ternhost.list_runs(tmp_path / "mine")}
+    assert list(status.items()) == [("first", "finished"), ("second", "finished")]
     assert ternhost.list_runs() == []
     assert ternhost.Result.load("second", tmp_path / "mine")["algorithm"] == "hiera"
     with pytest.raises(ternhost.UsageError, match="no result of a run 'second'"):
@@ -90,7 +85,7 @@ def test_runs_are_listed_and_kept_where_one_says(tmp_path):
         ternhost.resume("first", directory=tmp_path / "mine")
 
 
-def test_a_run_that_stopped_goes_on(tmp_path):
+def test_a_run_that_stopped_is_resumed(tmp_path):
     class Stopped(Exception):
         pass
 
@@ -106,34 +101,33 @@ def test_a_run_that_stopped_goes_on(tmp_path):
     assert result.history["round"].tolist() == [1, 2, 3, 4]
 
 
-def test_a_figure_that_is_chance_is_called_so():
-    one = ternhost.train(fleet="simulated:1", reports=1, epsilon=2)
-    assert "the model has 28 weights, and all reports together 1 value: the figure is chance" in str(one)
+def test_a_result_says_which_figures_are_chance():
+    single = ternhost.train(fleet="simulated:1", reports=1, epsilon=2)
+    assert "the model has 28 weights, and all reports together 1 value: the figure is chance" in str(single)
     good = ternhost.train(fleet="simulated:5000", reports=5000, epsilon=8)
     assert "chance" not in str(good)
     bad = ternhost.Result({**good, "auc": good["auc_baseline"] - 0.1})
     assert "do not tell this model from the answer that knows no features: the figure is chance" in str(bad)
 
 
-def test_attributes_as_a_frame(tmp_path):
+def test_the_attributes_of_a_collection_are_a_data_frame(tmp_path):
     result = ternhost.collect(fleet="simulated:500", dataset="wine", epsilon="4")
     frame = result.attributes
     assert frame.columns.tolist() == ["name", "mean", "low", "high", "reports", "true"]
     assert len(frame) == 13
     assert (frame["low"] <= frame["mean"]).all()
-    assert np.mean((frame["mean"] - frame["true"]) ** 2) == pytest.approx(
-        result.figures["mean_squared_error"]
-    )
+    squared_error = np.mean((frame["mean"] - frame["true"]) ** 2)
+    assert squared_error == pytest.approx(result.figures["mean_squared_error"])
     assert result.weights is None
 
 
 @pytest.mark.slow
-def test_inference_says_its_score():
+def test_inference_has_its_score_among_its_figures():
     result = ternhost.infer(fleet="simulated:75", epsilon=8)
     assert {"score", "score_without_noise", "agreement"} <= result.figures.keys()
 
 
-def test_a_card_is_a_design_or_bytes_or_a_file(tmp_path):
+def test_a_card_may_be_a_design_or_bytes_or_a_file(tmp_path):
     design = ternhost.design("pm-sub", 2, 7)
     assert design.card == ternhost.design("pm-sub", "2", levels=7).card
     assert cards.certify(cards.decode(design.card), 2_000_000)
@@ -165,7 +159,7 @@ def test_a_card_is_a_design_or_bytes_or_a_file(tmp_path):
         ({"algorithm": "none"}, ternhost.UsageError, "there is no algorithm 'none'"),
     ],
 )
-def test_options_that_make_no_sense(options, error, message, tmp_path):
+def test_an_invalid_option_is_refused_and_no_run_begins(options, error, message, tmp_path):
     with pytest.raises(error, match=message):
         small(**options)
     assert not (tmp_path / "runs").exists()
@@ -179,7 +173,7 @@ def test_numpy_s_numbers_are_numbers():
     assert result["options"]["epsilon"] == "2.0"
 
 
-def test_frames_name_the_extra_that_brings_pandas(monkeypatch):
+def test_without_pandas_a_data_frame_names_the_extra_that_installs_it(monkeypatch):
     result = ternhost.Result({"history": [], "run": "mine"})
     monkeypatch.setitem(sys.modules, "pandas", None)  # as if it were not installed
     with pytest.raises(ternhost.UsageError, match="pandas is not installed") as caught:

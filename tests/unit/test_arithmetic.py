@@ -1,4 +1,4 @@
-"""The device library computes what shared_specs/arithmetic.md says, for records and parameters at random."""
+"""The device library computes what shared_specs/arithmetic.md specifies, for random records and parameters."""
 
 from array import array
 
@@ -42,11 +42,7 @@ def test_the_mean_gradient_is_the_specified_one(model, seed):
 @pytest.mark.parametrize("e", [-12, -13, -14])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_kink_of_the_svm_is_where_it_is_specified(e, sign):
-    for near, inside in (
-        (-1, True),
-        (0, False),
-        (1, False),
-    ):  # y w.x is one unit below 1, is 1, is one unit above
+    for near, inside in ((-1, True), (0, False), (1, False)):  # y w.x is 1, or one unit below or above
         m, x = [2**-e, 1], [sign * ONE, sign * near]
         gradient, out = Gradient(2), array("h", bytes(4))
         gradient.reset()
@@ -82,6 +78,6 @@ def test_probabilities_are_the_specified_ones():
         rows = [some_mantissas(rng, features) for _ in range(classes)]
         x = some_records(rng, 1, features)[0][:-1]
         out = array("h", bytes(2 * classes))
-        classifier = Classifier([own for row in rows for own in row], e, classes)
+        classifier = Classifier([mantissa for row in rows for mantissa in row], e, classes)
         classifier.probabilities(array("h", x), out, q)
         assert out.tolist() == probabilities(rows, e, x, q)

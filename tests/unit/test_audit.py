@@ -1,4 +1,4 @@
-"""The audit finds a broken sampler and no fault in a right one, by what is drawn alone."""
+"""The audit finds a broken sampler, and no fault in a correct one, from its draws alone."""
 
 import math
 import random
@@ -23,12 +23,12 @@ class Seeded(Stream):
 
     def refill(self):
         left = bytes(self.pool[self.cursor[0] : self.cursor[1]])
-        fresh = left + self._random.randbytes(4096 - len(left))
-        self.pool[: len(fresh)] = fresh
-        self.cursor[0], self.cursor[1] = 0, len(fresh)
+        self.pool[:4096] = left + self._random.randbytes(4096 - len(left))
+        self.cursor[0], self.cursor[1] = 0, 4096
 
 
 def drawer(data, seed, shift=None):
+    """draw(x, n) of the device's sampler with this card; `shift`: the index of a threshold, and what to scale it by."""
     card = cards.decode(data)
     if shift is not None:
         index, factor = shift
@@ -37,10 +37,10 @@ def drawer(data, seed, shift=None):
 
     def draw(x, n):
         counts = [0] * card.symbols
-        out = array("H", bytes(2 * 1000))
+        xs, out = array("h", [x] * 1000), array("H", bytes(2 * 1000))
         for start in range(0, n, 1000):
             some = min(1000, n - start)
-            sample(card, stream, array("h", [x] * some), out, some)
+            sample(card, stream, xs, out, some)
             for symbol in out[:some]:
                 counts[symbol] += 1
         return counts
@@ -48,27 +48,27 @@ def drawer(data, seed, shift=None):
     return draw
 
 
-def test_the_bounds_of_clopper_and_pearson():
-    # Table values of the exact 95 % interval for 3 of 10: 0.0667 to 0.6525.
+def test_the_bounds_are_those_of_clopper_and_pearson():
+    # By tables, the exact 95 % interval for 3 of 10 is 0.0667 to 0.6525.
     assert lower(3, 10, 0.975) == pytest.approx(0.0667, abs=1e-4)
     assert upper(3, 10, 0.975) == pytest.approx(0.6525, abs=1e-4)
     assert (lower(0, 10, 0.99), upper(10, 10, 0.99)) == (0.0, 1.0)
 
 
-def test_a_sampler_that_tells_everything_is_caught_at_once():
-    found = audit(mechanisms.design("duchi", "1").card, lambda x, n: [n, 0] if x < 0 else [0, n], 2000)
-    assert found.epsilon_lower > 4
-    assert not found.passed
+def test_a_sampler_that_reveals_everything_is_caught_at_once():
+    verdict = audit(mechanisms.design("duchi", "1").card, lambda x, n: [n, 0] if x < 0 else [0, n], 2000)
+    assert verdict.epsilon_lower > 4
+    assert not verdict.passed
 
 
-def test_a_right_sampler_passes_and_the_bound_is_near_its_epsilon():
+def test_a_correct_sampler_passes_and_the_bound_is_near_its_epsilon():
     data = mechanisms.design("duchi", "1").card
-    found = audit(data, drawer(data, 1), 60_000)
-    assert found.passed
-    assert 0.93 < found.epsilon_lower <= 1
+    verdict = audit(data, drawer(data, 1), 60_000)
+    assert verdict.passed
+    assert 0.93 < verdict.epsilon_lower <= 1
 
 
-def test_bounds_are_valid_as_often_as_they_say():
+def test_the_bound_holds_as_often_as_stated():
     data = mechanisms.design("duchi", "0.5").card
     p = [cards.count(cards.decode(data), knot, 0) / cards.T for knot in (0, 1)]
     draws = random.Random(5)
@@ -86,6 +86,6 @@ def test_bounds_are_valid_as_often_as_they_say():
 
 def test_one_threshold_shifted_by_2_percent_is_caught():
     data = mechanisms.design("duchi", "1").card
-    found = audit(data, drawer(data, 2, shift=(1, 0.98)), 400_000)
-    assert not found.passed
-    assert found.inputs == (-ONE, ONE)
+    verdict = audit(data, drawer(data, 2, shift=(1, 0.98)), 400_000)
+    assert not verdict.passed
+    assert verdict.inputs == (-ONE, ONE)

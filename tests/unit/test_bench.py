@@ -1,4 +1,4 @@
-"""What `tern bench` makes of measured figures: energy by link, and a page with all bars, units and legends."""
+"""`tern bench`: energy by link from measured figures, and a page with all bars, units and legends."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from terntools.bench.sessions import Session
 
 
 def report(case, **more):
-    """What latency.Bench.figures gives, of 9 ms, 1.5 ms of which are the link's."""
+    """Figures as latency.Bench.figures gives them: 9 ms, 1.5 ms of them for the link."""
     return {
         "name": case.label, "mechanism": case.mechanism, "d": case.d, "k": case.k, "model": case.model,
         "bytes_in": 120, "bytes_out": case.report_bytes, "bytes_float32": latency.OVERHEAD + 4 * case.d,
@@ -33,17 +33,17 @@ def test_a_report_is_as_long_as_its_symbols_need():
     assert latency.Case("pm-sub", k=28).report_bytes == latency.OVERHEAD + 28
 
 
-def test_energy_is_time_by_current_and_what_the_link_adds():
+def test_energy_is_time_by_current_plus_the_energy_of_the_link():
     model = current_model.load("rp2040")
-    one = report(latency.Case())
-    computing, line = model.report_microjoules(one)
+    figures = report(latency.Case())
+    computing, line = model.report_microjoules(figures)
     assert computing == pytest.approx(7.5e-3 * 3.3 * 27.1 * 1000)
     on_the_wire = (120 + 18) * 10 / 12e6
     assert line == pytest.approx(1.5e-3 * 3.3 * 27.1 * 1000 + on_the_wire * 3.3 * 1.4 * 1000)
-    found = current_model.by_link(model, [one])
-    assert found[f"serial: {one['name']}"] == {"computing": computing, "link": line}
-    wifi = {name: parts["link"] for name, parts in found.items() if name.startswith("Wi-Fi")}
-    assert list(wifi) == [f"Wi-Fi (ESP32), sending alone: {what}" for what in ("18 bytes", "float32 x 28")]
+    energies = current_model.by_link(model, [figures])
+    assert energies[f"serial: {figures['name']}"] == {"computing": computing, "link": line}
+    wifi = {name: parts["link"] for name, parts in energies.items() if name.startswith("Wi-Fi")}
+    assert list(wifi) == [f"Wi-Fi (ESP32), sending alone: {size}" for size in ("18 bytes", "float32 x 28")]
     assert min(wifi.values()) == wifi["Wi-Fi (ESP32), sending alone: 18 bytes"]
 
 
@@ -78,13 +78,13 @@ def test_times_of_this_machine_have_no_energy():
 
 def test_sessions_that_begin_in_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setattr(time, "strftime", lambda layout: "20261124-120000")
-    monkeypatch.setattr(Path, "exists", lambda path: False)  # each looks before another makes its folder
+    monkeypatch.setattr(Path, "exists", lambda path: False)  # each checks before another makes its folder
     folders = [Session(tmp_path / "sessions").directory for _ in range(3)]
     assert [folder.name for folder in folders] == [f"20261124-120000{suffix}" for suffix in ("", "-2", "-3")]
     assert all((folder / "log.txt").is_file() for folder in folders)
 
 
-def test_a_folder_of_sessions_that_cannot_be_made_is_told(tmp_path):
+def test_a_folder_of_sessions_that_cannot_be_made_is_a_clear_error(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match=r"cannot make a directory in .*file") as error:
         _ = Session(tmp_path / "file").directory
@@ -96,14 +96,14 @@ def test_parts_can_be_told_apart_without_colour():
     assert len(styles) >= len(latency.PARTS) + 2
     hatches = [hatch for _, hatch in styles if hatch not in ("", "//")]
     assert len(set(hatches)) == len(hatches)
-    for one in ("", "//"):
-        greys = sorted(np.dot(to_rgb(colour), (0.3, 0.59, 0.11)) for colour, hatch in styles if hatch == one)
-        assert min(np.diff(greys)) > 0.1
+    for shared in ("", "//"):
+        colours = [colour for colour, hatch in styles if hatch == shared]
+        assert min(np.diff(sorted(np.dot(to_rgb(colour), (0.3, 0.59, 0.11)) for colour in colours))) > 0.1
 
 
 @pytest.fixture
 def export(tmp_path):
-    """What an instrument exported: six windows of 20 ms at 25 mA, and 10 mA between them."""
+    """The export of an instrument: six windows of 20 ms at 25 mA, and 10 mA between them."""
     rows = ["time_s,current_a,marker"]
     for i in range(3200):
         on = i % 500 >= 300
@@ -113,11 +113,10 @@ def export(tmp_path):
     return path
 
 
-def test_energy_of_an_export_with_the_life_of_a_battery(export, tmp_path, capsys):
-    options = ["--file", str(export), "--volts", "3.3", "--sessions", str(tmp_path / "sessions"), "--json"]
-    assert (
-        tern(["bench", "energy", "--meter", "csv", *options, "--sleep-milliwatts", "1", "--every", "60"]) == 0
-    )
+def test_an_export_gives_the_energy_of_a_report_and_the_life_of_a_battery(export, tmp_path, capsys):
+    words = ["bench", "energy", "--meter", "csv", "--file", str(export), "--volts", "3.3", "--json"]
+    words += ["--sessions", str(tmp_path / "sessions")]
+    assert tern([*words, "--sleep-milliwatts", "1", "--every", "60"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["microjoules_per_report"] == pytest.approx(0.015 * 3.3 * 0.02 * 1e6, rel=0.01)
     gross = 0.025 * 3.3 * 0.02
@@ -126,7 +125,7 @@ def test_energy_of_an_export_with_the_life_of_a_battery(export, tmp_path, capsys
     (session,) = (tmp_path / "sessions").iterdir()
     assert {path.name for path in session.iterdir()} == {"log.txt", "energy.json", "energy.txt", "page.png"}
     assert "battery of 2000 mAh lasts" in (session / "energy.txt").read_text()
-    assert tern(["bench", "energy", "--meter", "csv", *options]) == 0  # no chip to take a sleep current of
+    assert tern(words) == 0  # no chip whose sleep current is known
     result = json.loads(capsys.readouterr().out)
     assert math.isclose(result["sleep_milliwatts"], result["idle_milliwatts"])
 
@@ -146,10 +145,7 @@ def test_energy_of_an_export_with_the_life_of_a_battery(export, tmp_path, capsys
         ),
         (["energy", "--meter", "model", "--fleet", "emulated:1"], "--meter model needs a board's times"),
         (["energy", "--meter", "ina228"], "needs a board to"),
-        (
-            ["energy", "--meter", "ppk2", "--fleet", "port:/dev/no-such-port"],
-            "the port of the ppk2",
-        ),
+        (["energy", "--meter", "ppk2", "--fleet", "port:/dev/no-such-port"], "the port of the ppk2"),
         (["latency", "--fleet", "pico-emulated:2"], "--fleet must be one board, not pico-emulated:2"),
         (["latency", "--d", "0"], "--k must be 1 to --d, and --d at most 128, not 1 and 0"),
     ],
