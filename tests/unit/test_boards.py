@@ -1,8 +1,9 @@
-"""The boards' entropy, where the chip is not at hand: which source is taken, and what switches a radio on."""
+"""The entropy sources of boards, without their chips: which source a board takes, and when it switches a radio on."""
 
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ import pytest
 
 from tern import __version__, compat, supervisor, wire
 from tern.entropy import FAILED, EntropyError
+
+pytestmark = pytest.mark.usefixtures("machine")
 
 
 class Radio:
@@ -42,10 +45,9 @@ class Thermometer:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The module that every board has, as far as Board uses it."""
+    """The module `machine` of every board, as far as Board uses it."""
     module = ModuleType("machine")
-    module.Pin = SimpleNamespace(OUT=1, __call__=None)  # type: ignore[attr-defined]
-    module.ADC = Thermometer  # type: ignore[attr-defined]
+    vars(module).update(Pin=SimpleNamespace(OUT=1, __call__=None), ADC=Thermometer)
     monkeypatch.setitem(sys.modules, "machine", module)
     yield
     for name in ("tern.boards.esp32", "tern.boards.rp2"):
@@ -62,16 +64,14 @@ def esp32_board(monkeypatch: pytest.MonkeyPatch, modules: dict[str, ModuleType |
 
 @pytest.mark.parametrize("was_on", [False, True])
 @pytest.mark.parametrize("kind", ["network", "bluetooth"])
-def test_esp32_reads_its_generator_with_a_radio_on(
-    monkeypatch: pytest.MonkeyPatch, machine: None, kind: str, was_on: bool
+def test_an_esp32_reads_its_generator_with_a_radio_on(
+    monkeypatch: pytest.MonkeyPatch, kind: str, was_on: bool
 ) -> None:
     radio = Radio(was_on)
     module = ModuleType(kind)
-    if kind == "network":
-        module.STA_IF = 0  # type: ignore[attr-defined]
-        module.WLAN = lambda interface: radio  # type: ignore[attr-defined]
-    else:
-        module.BLE = lambda: radio  # type: ignore[attr-defined]
+    vars(module).update(
+        {"network": {"STA_IF": 0, "WLAN": lambda _: radio}, "bluetooth": {"BLE": lambda: radio}}[kind]
+    )
     board_module = esp32_board(monkeypatch, {kind: module})
     reads = []
 
@@ -94,9 +94,8 @@ def test_esp32_reads_its_generator_with_a_radio_on(
     assert board_module.Board().assessed == wire.MIXED
 
 
-def test_esp32_without_a_radio_reports_nothing(monkeypatch: pytest.MonkeyPatch, machine: None) -> None:
-    board_module = esp32_board(monkeypatch, {})
-    generator = board_module.Board().generator()
+def test_an_esp32_without_a_radio_reports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = esp32_board(monkeypatch, {}).Board().generator()
     assert generator.state == FAILED
     with pytest.raises(EntropyError):
         generator.byte()
@@ -104,7 +103,7 @@ def test_esp32_without_a_radio_reports_nothing(monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.mark.parametrize("console", [False, True])
 def test_ctrl_c_starts_no_watchdog_on_an_esp32_whose_link_is_its_port(
-    monkeypatch: pytest.MonkeyPatch, machine: None, console: bool
+    monkeypatch: pytest.MonkeyPatch, console: bool
 ) -> None:
     started = []
 
@@ -119,16 +118,16 @@ def test_ctrl_c_starts_no_watchdog_on_an_esp32_whose_link_is_its_port(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sys.modules["machine"], "WDT", Watchdog, raising=False)
-    monkeypatch.setattr(compat, "feed", compat.feed)  # what the board puts there is taken away again
+    monkeypatch.setattr(compat, "feed", compat.feed)  # undoes what the board sets
     board = esp32_board(monkeypatch, {}).Board()
-    for name in ("begin", "end"):  # there is no console to give
+    for name in ("begin", "end"):  # there is no console
         monkeypatch.setattr(board, name, lambda: None)
     monkeypatch.setattr(board, "keep", lambda word=0: 0)
     link = SimpleNamespace(console=console, receive=interrupted, close=lambda: None)
     monkeypatch.setattr(board, "link", lambda: link)
     with pytest.raises(KeyboardInterrupt):
         supervisor.run(board)
-    # With a broker it is on, and is given half an hour, since it cannot be stopped.
+    # With a broker the watchdog is on. Nothing stops it, so it gets half an hour.
     assert started == ([] if console else [8388, 1 << 21])
 
 
@@ -139,53 +138,50 @@ def rp2_board(monkeypatch: pytest.MonkeyPatch, chip: str, version: tuple[int, in
     return board_module
 
 
-def test_a_newer_rp2350_takes_pico_rand(monkeypatch: pytest.MonkeyPatch, machine: None) -> None:
+def test_a_newer_rp2350_takes_pico_rand(monkeypatch: pytest.MonkeyPatch) -> None:
     board_module = rp2_board(monkeypatch, "RP2350", (1, 28, 0))
-    monkeypatch.setattr(board_module, "read_oscillator", None)  # it has none at that address
+    monkeypatch.setattr(board_module, "read_oscillator", None)  # an RP2350 has none at that address
     board = board_module.Board(led=None, marker=None)
     assert board.generator().state != FAILED
     assert board.assessed == wire.MIXED
 
 
 @pytest.mark.parametrize("version", [(1, 25, 0), (1, 27, 0), (1, 28, 0), (1, 29, 1), (2, 0, 0)])
-def test_an_rp2040_reads_the_oscillator_and_notices_that_it_stands_still(
-    monkeypatch: pytest.MonkeyPatch, machine: None, version: tuple[int, int, int]
+def test_an_rp2040_reads_the_oscillator_and_notices_a_constant_one(
+    monkeypatch: pytest.MonkeyPatch, version: tuple[int, int, int]
 ) -> None:
     board_module = rp2_board(monkeypatch, "RP2040", version)
     board = board_module.Board(led=None, marker=None)
 
-    def read(bits: bytes) -> int:
+    def state_with(bits: bytes) -> int:
         def fill(out: bytearray, n: int) -> None:
             out[:n] = (bits * n)[:n] if len(bits) == 1 else os.urandom(n)
 
         monkeypatch.setattr(board_module, "read_oscillator", fill)
         return int(board.generator().state)
 
-    assert read(b"running") != FAILED
-    assert read(b"\x00") == FAILED
-    assert read(b"\xff") == FAILED
+    assert state_with(b"running") != FAILED
+    assert state_with(b"\x00") == state_with(b"\xff") == FAILED
     assert board.assessed == wire.RAW
 
 
-def test_an_rp2040_hashes_urandom_with_the_oscillator(monkeypatch: pytest.MonkeyPatch, machine: None) -> None:
+def test_an_rp2040_hashes_urandom_with_the_oscillator(monkeypatch: pytest.MonkeyPatch) -> None:
     board_module = rp2_board(monkeypatch, "RP2040", (1, 28, 0))
-    same = os.urandom(1 << 16)
+    oscillator = os.urandom(1 << 16)
 
-    def drawn(also: bytes) -> list[int]:
-        read = iter(same)
-
-        def fill(out: bytearray, n: int) -> None:
-            out[:n] = bytes(next(read) for _ in range(n))
-
-        monkeypatch.setattr(board_module, "read_oscillator", fill)
-        monkeypatch.setattr(board_module, "os", SimpleNamespace(urandom=lambda n: also * n))
+    def drawn(urandom: bytes) -> list[int]:
+        stream = io.BytesIO(oscillator)
+        monkeypatch.setattr(
+            board_module, "read_oscillator", lambda out, n: stream.readinto(memoryview(out)[:n])
+        )
+        monkeypatch.setattr(board_module, "os", SimpleNamespace(urandom=lambda n: urandom * n))
         generator = board_module.Board(led=None, marker=None).generator()
         return [generator.byte() for _ in range(32)]
 
     assert drawn(b"a") == drawn(b"a") != drawn(b"b")
 
 
-def test_an_older_rp2350_reports_nothing_and_says_why(monkeypatch: pytest.MonkeyPatch, machine: None) -> None:
+def test_an_older_rp2350_reports_nothing_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     board_module = rp2_board(monkeypatch, "RP2350", (1, 25, 0))
     board = board_module.Board(led=None, marker=None)
     assert board.generator().state == FAILED

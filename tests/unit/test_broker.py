@@ -29,29 +29,37 @@ KEYS = {7: bytes(range(32)), 8: bytes(32)}
 
 
 def passwords(directory):
+    """The hash of each user's password."""
     return dict(line.split(":", 1) for line in (directory / configuration.PASSWORDS).read_text().splitlines())
 
 
 def matches(coded, password):
     _, kind, iterations, salt, digest = coded.split("$")
-    made = hashlib.pbkdf2_hmac("sha512", password.encode(), base64.b64decode(salt), int(iterations))
-    return kind == "7" and made == base64.b64decode(digest)
+    expected = hashlib.pbkdf2_hmac("sha512", password.encode(), base64.b64decode(salt), int(iterations))
+    return kind == "7" and base64.b64decode(digest) == expected
 
 
-def test_passwords_are_those_of_the_keys_and_secrets_are_for_their_owner_alone(tmp_path):
+def subjects(directory):
+    """The kind and the text of each name that the broker's certificate is for."""
+    certificate = x509.load_pem_x509_certificate((directory / CERTIFICATE).read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [(type(name), str(name.value)) for name in names]
+
+
+def test_passwords_follow_from_the_keys_and_only_their_owner_reads_secrets(tmp_path):
     access = configuration.write_configuration(tmp_path, KEYS)
-    found = passwords(tmp_path)
-    assert set(found) == {"tern-host", "00000007", "00000008"}
-    assert matches(found["tern-host"], access.password)
+    hashes = passwords(tmp_path)
+    assert set(hashes) == {"tern-host", "00000007", "00000008"}
+    assert matches(hashes["tern-host"], access.password)
     for device, key in KEYS.items():
-        assert matches(found[mqtt.name(device)], mqtt.password(key))
+        assert matches(hashes[mqtt.name(device)], mqtt.password(key))
         assert key.hex() not in (tmp_path / configuration.PASSWORDS).read_text()
     for name in (configuration.PASSWORDS, HOST, KEY, "authority.key"):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600, name
     assert not list(tmp_path.glob("*.new"))
 
 
-def test_again_keeps_authority_and_host_and_takes_new_keys(tmp_path):
+def test_writing_again_keeps_authority_and_host_and_takes_new_keys(tmp_path):
     first = configuration.write_configuration(tmp_path, KEYS)
     authority = (tmp_path / AUTHORITY).read_bytes()
     second = configuration.write_configuration(
@@ -60,14 +68,12 @@ def test_again_keeps_authority_and_host_and_takes_new_keys(tmp_path):
     assert (second.password, second.host, second.port) == (first.password, "broker.local", 1234)
     assert (tmp_path / AUTHORITY).read_bytes() == authority
     assert set(passwords(tmp_path)) == {"tern-host", "00000009"}
+    assert subjects(tmp_path) == [(x509.DNSName, "broker.local"), (x509.IPAddress, "10.0.0.7")]
     certificate = x509.load_pem_x509_certificate((tmp_path / CERTIFICATE).read_bytes())
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == ["broker.local"]
-    assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.7"]
     assert certificate.not_valid_before_utc.year < 2000, "an ESP32 without a clock begins in 2000"
 
 
-def test_the_certificate_is_good_for_python_too(tmp_path):
+def test_python_accepts_the_certificate(tmp_path):
     configuration.write_configuration(tmp_path, {})
     context = ssl.create_default_context(cafile=tmp_path / AUTHORITY)
     context.verify_flags |= ssl.VERIFY_X509_STRICT
@@ -75,15 +81,15 @@ def test_the_certificate_is_good_for_python_too(tmp_path):
     server.load_cert_chain(tmp_path / CERTIFICATE, tmp_path / KEY)
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = context.wrap_bio(to_client, to_server, server_hostname="localhost")
-    far = server.wrap_bio(to_server, to_client, server_side=True)
+    broker = server.wrap_bio(to_server, to_client, server_side=True)
     for _ in range(4):
-        for end in (client, far):
+        for end in (client, broker):
             with contextlib.suppress(ssl.SSLWantReadError):
                 end.do_handshake()
     assert client.getpeercert()["subjectAltName"] == (("DNS", "localhost"), ("IP Address", "127.0.0.1"))
 
 
-def test_what_cannot_be(tmp_path):
+def test_an_invalid_configuration_is_refused_and_nothing_is_written(tmp_path):
     with pytest.raises(UsageError, match="space"):
         configuration.write_configuration(tmp_path / "a b", KEYS)
     for options, message in (
@@ -106,7 +112,7 @@ def test_what_cannot_be(tmp_path):
     with pytest.raises(StorageError):
         Access.load(tmp_path / "nothing")
     for place, directory in (("my-broker", "my-broker"), ("my-broker/other.json", "my-broker")):
-        with pytest.raises(StorageError) as caught:  # keys would otherwise be written beside it
+        with pytest.raises(StorageError) as caught:  # before keys are written beside it
             Access.load(host_file(tmp_path / place))
         assert caught.value.hint == f"make it: tern broker config {tmp_path / directory}"
     (tmp_path / "host.json").write_text('{"host": 1}')
@@ -114,7 +120,7 @@ def test_what_cannot_be(tmp_path):
         Access.load(tmp_path / "host.json")
 
 
-def test_the_store_is_made_and_remembered(tmp_path):
+def test_a_configuration_makes_its_store_and_names_it(tmp_path):
     access = configuration.configure(tmp_path / "new")
     store = tmp_path / "new" / store_file.NAME
     assert access.store == str(store)
@@ -135,19 +141,19 @@ def test_the_store_may_be_elsewhere(tmp_path, monkeypatch):
     assert matches(passwords(tmp_path / "broker")["00000007"], mqtt.password(made[7]))
 
 
-def test_again_without_options_changes_nothing_but_passwords(tmp_path):
+def test_configuring_again_without_options_changes_only_the_passwords(tmp_path):
     first = configuration.configure(tmp_path, port=1234, names=("broker.local",), address="0.0.0.0")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     with Store(first.store) as store:
         keys.add(store, [9])
-        assert configuration.configure(tmp_path) == first, "beside a host that has the store"
+        assert configuration.configure(tmp_path) == first, "while a host has the store open"
     assert set(passwords(tmp_path)) == {"tern-host", "00000009"}
     for name in before.keys() - {configuration.PASSWORDS, store_file.NAME}:
         assert (tmp_path / name).read_bytes() == before[name], name
     assert configuration.configure(tmp_path, port=4321).port == 4321
 
 
-def test_what_is_not_named_stays(tmp_path):
+def test_an_option_that_is_not_given_keeps_its_value(tmp_path):
     configuration.configure(
         tmp_path, port=1234, names=("broker.local", "10.0.0.7"), address="0.0.0.0", prefix="farm",
     )  # fmt: skip
@@ -155,14 +161,12 @@ def test_what_is_not_named_stays(tmp_path):
     access = configuration.configure(tmp_path, tls=True)
     assert (access.host, access.port, access.prefix) == ("broker.local", 1234, "farm")
     assert (tmp_path / CONFIG).read_text() == conf
-    certificate = x509.load_pem_x509_certificate((tmp_path / CERTIFICATE).read_bytes())
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert [str(name.value) for name in names] == ["broker.local", "10.0.0.7"]
+    assert [name for _, name in subjects(tmp_path)] == ["broker.local", "10.0.0.7"]
     configuration.configure(tmp_path, port=4321)
     assert "listener 4321 0.0.0.0\n" in (tmp_path / CONFIG).read_text()
 
 
-def test_no_tls_stays_too(tmp_path):
+def test_a_configuration_without_tls_stays_without_it(tmp_path):
     configuration.configure(tmp_path, tls=False, names=("broker.local",))
     assert "certfile" not in (tmp_path / CONFIG).read_text()
     assert not (tmp_path / KEY).exists()
@@ -180,7 +184,7 @@ def test_a_port_that_is_taken_is_not_the_default(tmp_path, monkeypatch):
     assert configure_if_missing(tmp_path) == first
 
 
-def test_files_of_a_board(tmp_path):
+def test_a_board_gets_its_network_and_fleet_files(tmp_path):
     access = configuration.write_configuration(tmp_path / "broker", KEYS)
     write_network(
         tmp_path, access, bytes(range(32)), pause=60, slot=250, ahead=24, epoch=3, records=64, keep_alive=30
@@ -226,7 +230,7 @@ def test_home_assistant_is_kept_apart_from_the_fleet(tmp_path, fleet, home):
         ("records", 0, 65535, "an epoch has 32 bits and a bound of records 16, not 1 and {}"),
     ],
 )
-def test_policies_that_cannot_be(name, least, most, message):
+def test_a_policy_out_of_range_is_refused(name, least, most, message):
     for value in (least, most):
         assert fleet_file(bytes(32), **{name: value})
     for value in (least - 1, most + 1):

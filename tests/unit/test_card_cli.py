@@ -1,4 +1,4 @@
-"""`tern card`: the contract for scripts, and what people see."""
+"""`tern card`: its JSON for scripts, and its text and pictures for people."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def run_json(capsys, *argv):
     return code, json.loads(capsys.readouterr().out)
 
 
-def test_design_prints_the_contract_and_writes_the_card(capsys, tmp_path):
+def test_design_prints_the_promised_keys_and_writes_the_card(capsys, tmp_path):
     path = tmp_path / "three.card"
     code, result = run_json(capsys, "card", "design", "three-outputs", "--epsilon", "2", "-o", str(path))
     assert code == errors.OK
@@ -46,8 +46,8 @@ def test_design_prints_the_contract_and_writes_the_card(capsys, tmp_path):
     assert int(numerator) / int(denominator) == pytest.approx(1.46955, abs=1e-5)
 
 
-def test_the_variance_of_lhp_at_zero_is_that_of_the_range_that_devices_take_it_for(capsys):
-    """With an even number of ranges, 0 is a bound: a device counts it to the range above."""
+def test_the_variance_of_lhp_at_zero_is_that_of_the_range_above(capsys):
+    """With an even number of ranges, 0 is a bound, and devices count it to the range above."""
     code, result = run_json(capsys, "card", "design", "lhp", "--epsilon", "1", "--budgets", "2,1")
     card = cards.decode(design("lhp", 1, budgets=(2, 1)).card)
     assert (code, card.hierarchy.level(0)) == (errors.OK, 0)
@@ -72,7 +72,7 @@ def test_certify_refuses_a_card_that_claims_too_little(capsys, tmp_path):
     path = tmp_path / "c"
     main(["card", "design", "duchi", "--epsilon", "1.5", "-o", str(path)])
     data = bytearray(path.read_bytes())
-    data[1] ^= 32  # claims less
+    data[1] ^= 32  # a smaller epsilon
     path.write_bytes(data)
     capsys.readouterr()
     code, result = run_json(capsys, "card", "certify", str(path), "--epsilon", "3")
@@ -81,7 +81,7 @@ def test_certify_refuses_a_card_that_claims_too_little(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("data", [b"", b"\x11", b"not a card at all", bytes(2048), bytes(5000)])
-def test_certify_of_something_else(capsys, tmp_path, data):
+def test_certify_refuses_a_file_that_is_no_card(capsys, tmp_path, data):
     path = tmp_path / "c"
     path.write_bytes(data)
     code = main(["card", "certify", str(path), "--epsilon", "1", "--json"])
@@ -107,16 +107,10 @@ def test_certify_of_something_else(capsys, tmp_path, data):
         (["design", "duchi", "--epsilon", "1", "--window", "best"], "no option --window"),
         (["design", "pm", "--epsilon", "1", "--window", "odd"], "one of paper, best, not 'odd'"),
         (["design", "pm", "--epsilon", "1", "--knots", "9"], "it is for optimal"),
-        (
-            ["design", "laplace", "--epsilon", "1", "--grid", "fine"],
-            "--grid must be a whole number, not 'fine'",
-        ),
+        (["design", "laplace", "--epsilon", "1", "--grid", "a"], "--grid must be a whole number, not 'a'"),
         (["design", "lhp", "--epsilon", "1", "--budgets", "1,x"], "--budgets must be B,B,..., not '1,x'"),
         (["show", "duchi"], "--epsilon"),
-        (
-            ["show", "a.card", "--levels", "3", "--window", "best"],
-            "--window and --levels would change nothing",
-        ),
+        (["show", "c", "--levels", "3", "--window", "best"], "--window and --levels would change nothing"),
         (["design", "duchi"], "--epsilon"),
         (["certify", "no-such-file", "--epsilon", "1"], "No such file"),
         (["show", "no-such-file"], "No such file"),
@@ -150,51 +144,46 @@ def test_show_draws_a_picture(capsys, tmp_path, coarse):
     assert "255" in capsys.readouterr().out
 
 
-def test_show_draws_in_ascii_where_there_is_nothing_else():
+def test_show_draws_in_ascii_on_a_terminal_without_unicode():
     assert picture(design("rr3", 1).decode(), "ascii").isascii()
-    found = _tern("card", "show", "pm", "--epsilon", "1", PYTHONIOENCODING="ascii")
-    assert (found.returncode, found.stderr) == (errors.OK, "")
-    assert found.stdout.isascii()
-    assert "##" in found.stdout
+    ended = _tern("card", "show", "pm", "--epsilon", "1", PYTHONIOENCODING="ascii")
+    assert (ended.returncode, ended.stderr) == (errors.OK, "")
+    assert ended.stdout.isascii()
+    assert "##" in ended.stdout
 
 
 @pytest.mark.slow
-def test_a_full_disk_leaves_no_part_of_a_file_and_what_was_there_stays(tmp_path):
-    """Files are limited to a size that the card and the picture exceed: the write ends in the middle."""
+def test_a_full_disk_leaves_no_part_of_a_file_and_keeps_the_file_before(tmp_path):
+    """Files are limited to a size that the card and the picture exceed, so that the write ends in the middle."""
     path = tmp_path / "p.png"
     path.write_bytes(b"before")
     for argv in (
         ["show", "pm", "--epsilon", "1", "--plot", str(path)],
         ["design", "3r", "--epsilon", "1", "-o", str(tmp_path / "c")],
     ):
-        found = _tern("card", *argv, limit=128)
-        assert found.returncode != errors.OK
-        assert "fault" not in found.stderr
-        assert not found.stdout
+        ended = _tern("card", *argv, limit=128)
+        assert ended.returncode != errors.OK
+        assert "fault" not in ended.stderr
+        assert not ended.stdout
         assert list(tmp_path.iterdir()) == [path]
         assert path.read_bytes() == b"before"
 
 
-def test_a_device_is_written_to_and_not_replaced(capsys):
+def test_a_device_file_is_written_to_and_not_replaced(capsys):
     assert main(["card", "show", "duchi", "--epsilon", "1", "--plot", "/dev/full"]) == errors.STORAGE
     assert "No space left" in capsys.readouterr().err
     assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
 
 
 def _tern(*argv, limit=None, **environment):
-    """Run tern in a process of its own, in which no file can grow beyond `limit` bytes."""
+    """Run tern in another process, in which no file can grow beyond `limit` bytes."""
 
     def restrict():
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    return subprocess.run(
-        [sys.executable, "-B", "-c", "import sys; from ternhost.cli import main; sys.exit(main())", *argv],
-        capture_output=True,
-        encoding="utf-8",
-        env={**os.environ, **environment},
-        preexec_fn=restrict if limit else None,
-        check=False,
-    )
+    command, env = [sys.executable, "-B", "-m", "ternhost", *argv], {**os.environ, **environment}
+    before = restrict if limit else None
+    return subprocess.run(command, capture_output=True, encoding="utf-8", env=env, preexec_fn=before)
 
 
 def test_epsilon_is_exact_in_decimal():
@@ -204,51 +193,50 @@ def test_epsilon_is_exact_in_decimal():
 
 
 def test_a_shipped_card_needs_no_scipy():
-    """It takes longer to import than all the rest."""
+    """SciPy takes longer to import than all other modules."""
     script = (
         "import sys; from ternhost.cli import main; "
         "code = main(['card', 'design', 'optimal', '--epsilon', '2', '--levels', '4', '--json']); "
         "sys.exit(code or 'scipy' in sys.modules)"
     )
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert found.returncode == 0
-    assert json.loads(found.stdout)["notes"] == ["a shipped card"]
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert json.loads(ended.stdout)["notes"] == ["a shipped card"]
 
 
 @pytest.mark.slow
-def test_account_names_a_card_in_every_way_and_says_that_it_needs_a_shuffler(capsys, tmp_path, coarse):
+def test_account_takes_a_card_by_name_or_file_and_says_that_it_needs_a_shuffler(capsys, tmp_path, coarse):
     path, plot = str(tmp_path / "c"), tmp_path / "shuffled.png"
     main(["card", "design", "three-outputs", "--epsilon", "4", "-o", path])
     capsys.readouterr()
     crowd = ("--reports", "2000", "--delta", "1e-6")
-    _, named = run_json(capsys, "card", "account", "three-outputs", "--epsilon", "4", *crowd)
-    _, filed = run_json(capsys, "card", "account", path, *crowd)
+    _, by_name = run_json(capsys, "card", "account", "three-outputs", "--epsilon", "4", *crowd)
+    _, by_file = run_json(capsys, "card", "account", path, *crowd)
     _, plain = run_json(capsys, "card", "account", "--epsilon", "4", *crowd)
-    assert filed | {"what": named["what"]} == named
-    assert named["epsilon_central"] == named["epsilon_card"] < plain["epsilon_central"] < 4
+    assert by_file | {"what": by_name["what"]} == by_name
+    assert by_name["epsilon_central"] == by_name["epsilon_card"] < plain["epsilon_central"] < 4
     assert plain["epsilon_card"] is None
-    assert plain["epsilon_closed"] is None  # so few reports at epsilon 4
-    assert named["holds_for_terns_transport"] is False
+    assert plain["epsilon_closed"] is None  # too few reports for epsilon 4
+    assert by_name["holds_for_terns_transport"] is False
     assert main(["card", "account", "--epsilon", "1", *crowd, "--plot", str(plot)]) == errors.OK
     assert plot.read_bytes().startswith(b"\x89PNG")
-    told = capsys.readouterr().out
-    assert "not anonymous" in told
-    assert "closed bound" in told
+    text = capsys.readouterr().out
+    assert "not anonymous" in text
+    assert "closed bound" in text
 
 
-def test_a_picture_that_cannot_be_written_is_told_before_the_work(capsys, tmp_path, monkeypatch):
+def test_a_picture_that_cannot_be_written_is_refused_before_the_work(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(shuffling, "account", lambda *_: pytest.fail("it began"))
-    asked = ["card", "account", "--epsilon", "1", "--reports", "100", "--delta", "1e-6"]
-    assert main([*asked, "--plot", str(tmp_path / "no" / "a.png")]) == errors.STORAGE
+    plot = str(tmp_path / "no" / "a.png")
+    assert main(["card", *ACCOUNT, "--epsilon", "1", "--plot", plot]) == errors.STORAGE
     assert "a.png cannot be written" in capsys.readouterr().err
 
 
-def test_a_picture_of_the_most_reports_there_can_be(monkeypatch, tmp_path, capsys, coarse):
-    """Its ladder ends there, and does not account again for the number that was asked for."""
-    real, asked = shuffling.account, []
+def test_a_picture_of_the_largest_number_of_reports_ends_there(monkeypatch, tmp_path, capsys, coarse):
+    """The picture's numbers of reports end at that number, which is not accounted for twice."""
+    real, numbers = shuffling.account, []
 
     def account(local, reports, *more):
-        asked.append(reports)
+        numbers.append(reports)
         assert reports <= shuffling.MOST_REPORTS
         return replace(real(local, 1000, *more), reports=reports)
 
@@ -256,4 +244,4 @@ def test_a_picture_of_the_most_reports_there_can_be(monkeypatch, tmp_path, capsy
     argv = ["card", "account", "--epsilon", "1", "--reports", "500000000", "--delta", "1e-10"]
     assert main([*argv, "--plot", str(tmp_path / "a.png"), "--json"]) == errors.OK
     assert json.loads(capsys.readouterr().out)["reports"] == 500_000_000
-    assert len(asked) == len(set(asked)) == 5
+    assert len(numbers) == len(set(numbers)) == 5

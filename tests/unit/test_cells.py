@@ -1,4 +1,4 @@
-"""How experiments run: cells on any number of cores give the same rows, and what is finished is kept."""
+"""How experiments run: cells on any number of cores give the same rows, and finished cells are kept."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from ternhost.cli import main
 from ternhost.errors import StorageError, UsageError
 from ternhost.experiments.cells import KEPT, Cell, Kept, cores, tables
 
-ASKED = {"experiment": "sums", "seed": 1}
+OPTIONS = {"experiment": "sums", "seed": 1}
 
 
 def sums(count: int) -> list[Cell]:
@@ -28,15 +28,15 @@ def quiet(message: str) -> None:
     pass
 
 
-def test_the_order_of_the_rows_is_that_of_the_cells_whatever_process_runs_them(
+def test_rows_are_in_the_order_of_their_cells_whichever_process_runs_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     before = dict(os.environ)
-    here, beside = (tables(sums(9), Kept(None, ASKED), quiet, workers) for workers in (1, 2))
+    here, beside = (tables(sums(9), Kept(None, OPTIONS), quiet, workers) for workers in (1, 2))
     expected = {"table0": [0.5, 2.5, 4.5, 6.5, 8.5], "table1": [1.5, 3.5, 5.5, 7.5]}
-    for found in (here, beside):
-        assert {name: [row["sum"] for row in rows] for name, rows in found.items()} == expected
+    for results in (here, beside):
+        assert {name: [row["sum"] for row in rows] for name, rows in results.items()} == expected
     assert {row["process"] for rows in here.values() for row in rows} == {os.getpid()}
     assert os.getpid() not in {row["process"] for rows in beside.values() for row in rows}
     assert {row["threads"] for rows in beside.values() for row in rows} == {"1"}  # of linear algebra in each
@@ -44,44 +44,40 @@ def test_the_order_of_the_rows_is_that_of_the_cells_whatever_process_runs_them(
     assert not multiprocessing.active_children()
 
 
-def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
-    heard: list[str] = []
-    first = tables(sums(4)[:3], Kept(tmp_path, ASKED), quiet, 1)
+def test_a_finished_cell_is_not_run_again(tmp_path: Path) -> None:
+    messages: list[str] = []
+    first = tables(sums(4)[:3], Kept(tmp_path, OPTIONS), quiet, 1)
     with (tmp_path / KEPT).open("a") as file:
         file.write('{"cell": "cut o')  # by a loss of power
-    found = tables(sums(4), Kept(tmp_path, ASKED), heard.append, 2)
-    assert found["table0"] == first["table0"]
-    assert heard == ["3 of 4 parts", "4 of 4 parts, about 0 s left"]
+    second = tables(sums(4), Kept(tmp_path, OPTIONS), messages.append, 2)
+    assert second["table0"] == first["table0"]
+    assert messages == ["3 of 4 parts", "4 of 4 parts, about 0 s left"]
     lines = [json.loads(line) for line in (tmp_path / KEPT).read_text().splitlines()]
-    assert lines[0] == {"asked": ASKED}
+    assert lines[0] == {"asked": OPTIONS}
     assert [line["cell"] for line in lines[1:]] == [cell.key for cell in sums(4)]
-    assert tables(sums(4), Kept(tmp_path, ASKED), quiet, 1) == found
-    other = tables([Cell("table0", add, {"x": 0, "y": 3})], Kept(tmp_path, ASKED), quiet, 1)
-    assert [row["sum"] for row in other["table0"]] == [3], "other arguments are another cell"
+    assert tables(sums(4), Kept(tmp_path, OPTIONS), quiet, 1) == second
+    changed = tables([Cell("table0", add, {"x": 0, "y": 3})], Kept(tmp_path, OPTIONS), quiet, 1)
+    assert [row["sum"] for row in changed["table0"]] == [3], "other arguments are another cell"
 
 
 def test_another_experiment_in_the_same_directory_is_refused(tmp_path: Path) -> None:
-    Kept(tmp_path, ASKED)
+    Kept(tmp_path, OPTIONS)
     with pytest.raises(UsageError, match=r"another seed \(1, not 2\)"):
-        Kept(tmp_path, {**ASKED, "seed": 2})
+        Kept(tmp_path, {**OPTIONS, "seed": 2})
     with pytest.raises(UsageError, match=r"another tern \(None, not 2\)"):
-        Kept(tmp_path, {**ASKED, "tern": 2})
-    asked = json.dumps({"asked": {**ASKED, "tern": 2}})
-    (tmp_path / KEPT).write_text(asked + "\n")
+        Kept(tmp_path, {**OPTIONS, "tern": 2})
+    head = json.dumps({"asked": {**OPTIONS, "tern": 2}})
+    (tmp_path / KEPT).write_text(head + "\n")
     with pytest.raises(UsageError, match=r"another tern \(2, not None\)"):
-        Kept(tmp_path, ASKED)
-    for wrong in (
-        "[1]",
-        '{"asked": null}',
-        asked + '\n{"cell": "t", "rows": 5}',
-        asked + '\n{"cell": "t", "rows": [5]}',
-    ):
+        Kept(tmp_path, OPTIONS)
+    rows = ('\n{"cell": "t", "rows": 5}', '\n{"cell": "t", "rows": [5]}')
+    for wrong in ("[1]", '{"asked": null}', *(head + row for row in rows)):
         (tmp_path / KEPT).write_text(wrong + "\n")
         with pytest.raises(UsageError, match="not a record"):
-            Kept(tmp_path, ASKED)
+            Kept(tmp_path, OPTIONS)
     (tmp_path / "file").touch()
     with pytest.raises(StorageError):
-        Kept(tmp_path / "file" / "below", ASKED)
+        Kept(tmp_path / "file" / "below", OPTIONS)
 
 
 @pytest.mark.slow
@@ -109,18 +105,18 @@ def test_the_command_refuses_other_options_and_goes_on_with_the_same(
 def test_a_cell_that_fails_ends_the_experiment_and_the_others_are_kept(workers: int, tmp_path: Path) -> None:
     cells = [*sums(3), Cell("t", fail, {"x": 7}, cost=0.2), Cell("t", fail, {"x": 7}, cost=0.1)]
     with pytest.raises(UsageError, match="7 is wrong") as caught:
-        tables(cells, Kept(tmp_path, ASKED), quiet, workers)
+        tables(cells, Kept(tmp_path, OPTIONS), quiet, workers)
     assert caught.value.hint == "take another"
-    assert Kept(tmp_path, ASKED).rows.keys() >= {cell.key for cell in sums(3)[:1]}
+    assert Kept(tmp_path, OPTIONS).rows.keys() >= {cell.key for cell in sums(3)[:1]}
     assert not multiprocessing.active_children()
 
 
-def test_a_process_that_is_killed_is_told_of() -> None:
+def test_a_process_that_is_killed_ends_the_experiment() -> None:
     with pytest.raises(Exception, match="ended from outside"):
-        tables([*sums(2), Cell("t", end, {"x": 1})], Kept(None, ASKED), quiet, 2)
+        tables([*sums(2), Cell("t", end, {"x": 1})], Kept(None, OPTIONS), quiet, 2)
 
 
-def test_numbers_that_json_does_not_have() -> None:
+def test_nan_becomes_null() -> None:
     cell = Cell("t", add, {"x": math.nan, "y": 1})
     assert cell.run()[0]["sum"] is None
     assert cores() >= 1
@@ -128,21 +124,12 @@ def test_numbers_that_json_does_not_have() -> None:
 
 @pytest.mark.slow
 def test_an_interrupted_experiment_goes_on_and_leaves_no_process(tmp_path: Path) -> None:
-    words = [
-        "experiment",
-        "pldp",
-        "--dataset",
-        "synthetic-logistic",
-        "--quick",
-        "--output",
-        str(tmp_path / "out"),
-    ]
     path = tmp_path / "out" / KEPT
-    program = "import sys; from ternhost.cli import main; sys.exit(main())"
+    words = ["experiment", "pldp", "--dataset", "synthetic-logistic", "--quick", f"--output={path.parent}"]
 
     def interrupted(number: signal.Signals, lines: int) -> tuple[int, str]:
-        """How it ended by that signal, sent when so many lines are there, and what it told."""
-        command = [sys.executable, "-c", program, *words, "--workers", "2"]
+        """The exit code and the messages of a run that got this signal after so many lines."""
+        command = [sys.executable, "-m", "ternhost", *words, "--workers", "2"]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
         end_at = time.monotonic() + 60
         while not path.exists() or path.read_bytes().count(b"\n") < lines:
@@ -150,13 +137,13 @@ def test_an_interrupted_experiment_goes_on_and_leaves_no_process(tmp_path: Path)
             assert process.poll() is None, process.communicate()
             time.sleep(0.01)
         process.send_signal(number)
-        _, told = process.communicate(timeout=60)  # the pipe closes when the last process that has it is gone
-        return process.returncode, told
+        _, messages = process.communicate(timeout=60)  # the pipe closes when its last process has ended
+        return process.returncode, messages
 
-    code, told = interrupted(signal.SIGINT, 3)
+    code, messages = interrupted(signal.SIGINT, 3)
     assert code == 130
-    assert f"--output {path.parent} to resume" in told
-    assert "Traceback" not in told
+    assert f"--output {path.parent} to resume" in messages
+    assert "Traceback" not in messages
     first = path.read_bytes()
     first = first[: first.rindex(b"\n") + 1]
     interrupted(signal.SIGKILL, first.count(b"\n") + 2)

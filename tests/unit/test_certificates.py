@@ -1,4 +1,4 @@
-"""shared_specs/cards.md, implemented from its text alone in unbounded integers, against the device library."""
+"""The device library judges cards as an implementation of the text of shared_specs/cards.md in unbounded integers."""
 
 import random
 import struct
@@ -44,7 +44,8 @@ def counts(row):
 
 
 def ratios_of(data, nested=False):
-    """What must hold: pairs (a, b) with a * 2**40 <= exp_lower * b, or for laplace (a, b) with a <= epsilon * b."""
+    """The kind, the pairs and the number of symbols of a card. It holds if a * 2**40 <= exp_lower * b for each pair
+    (a, b); for a laplace card if a <= epsilon * b."""
     require(5 < len(data) <= 2048)
     tag, epsilon = struct.unpack_from("<BI", data)
     require(tag >> 4 == 1 and 1 <= epsilon <= MAX_EPSILON)
@@ -88,10 +89,8 @@ def laplace(data):
 def mixture(data):
     p, length = fields(data, "<IH", exact=False)
     require(1 <= p < T)
-    (_, first, m), (_, second, n) = (
-        ratios_of(data[11 : 11 + length], True),
-        ratios_of(data[11 + length :], True),
-    )
+    parts = (data[11 : 11 + length], data[11 + length :])
+    (_, first, m), (_, second, n) = (ratios_of(part, nested=True) for part in parts)
     require(m + n <= 256)
     return "ratio", first + second, m + n
 
@@ -116,10 +115,10 @@ def hierarchy(data):
         card = data[start + 17 * i : start + 17 * i + 17]
         require(card[0] == 0x11 and card[5] == 0)
         ratios_of(card)
-        levels, own = rows_of(card)
+        levels, rows_of_level = rows_of(card)
         require(levels == (-1, 1))
-        rows.append(own)
-    found = []
+        rows.append(rows_of_level)
+    pairs = []
     for t in range(m):
         for j in (0, 1):
             w = []
@@ -127,24 +126,23 @@ def hierarchy(data):
                 q = inside[i] * (m - 1) if t == i else T - inside[i]
                 for x in (bounds[i] if i < m - 1 else -ONE, bounds[i - 1] - 1 if i else ONE):
                     w.append(q * (rows[t][0][j] * (ONE - x) + rows[t][1][j] * (ONE + x)))
-            found.append((max(w), min(w)))
-    return "ratio", found, 2 * m
+            pairs.append((max(w), min(w)))
+    return "ratio", pairs, 2 * m
 
 
-def kept(kind, pairs, epsilon):
+def holds(kind, pairs, epsilon):
     if kind == "laplace":
         return all(a <= epsilon * b for a, b in pairs)
     bound = exp_by_the_text(epsilon)
     return all(a * 2**40 <= bound * b for a, b in pairs)
 
 
-# --- cards at random ---------------------------------------------------------------------------------------------
+# Random cards
 
 
 def threshold(rng):
-    return rng.choice(
-        [rng.randrange(1, T), T // 2 + rng.randrange(-9, 10), rng.randrange(1, 40), T - rng.randrange(1, 40)]
-    )
+    some, small, large = rng.randrange(1, T), rng.randrange(1, 40), T - rng.randrange(1, 40)
+    return rng.choice([some, T // 2 + rng.randrange(-9, 10), small, large])
 
 
 def some_table(rng, p=None, m=None, levels=None):
@@ -216,12 +214,12 @@ def test_every_card_is_judged_as_the_text_says(make):
             continue
         card = decode(data)
         assert card.symbols == symbols
-        low, high = 0, MAX_EPSILON + 1  # kept by the text from some epsilon on
+        low, high = 0, MAX_EPSILON + 1  # by the text, the card holds from some epsilon on
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if kept(kind, pairs, middle) else (middle, high)
+            low, high = (low, middle) if holds(kind, pairs, middle) else (middle, high)
         for epsilon in {max(1, low), min(high, MAX_EPSILON), 1, card.epsilon, MAX_EPSILON}:
-            verdict = kept(kind, pairs, epsilon)
+            verdict = holds(kind, pairs, epsilon)
             judged[verdict] += 1
             assert certify(card, epsilon) == verdict, (data.hex(), epsilon)
     assert min(judged.values()) > 100  # both verdicts, often
@@ -231,21 +229,15 @@ def test_exp_lower_is_that_of_the_text_and_a_lower_bound():
     rng = random.Random(6)
     with localcontext() as context:
         context.prec = 60
-        for e in [
-            1,
-            2,
-            999_999,
-            MAX_EPSILON - 1,
-            MAX_EPSILON,
-            *(rng.randrange(1, MAX_EPSILON) for _ in range(2000)),
-        ]:
+        drawn = [rng.randrange(1, MAX_EPSILON) for _ in range(2000)]
+        for e in (1, 2, 999_999, MAX_EPSILON - 1, MAX_EPSILON, *drawn):
             value = exp_lower(e)
             assert value == exp_by_the_text(e)
             exact = 2**40 * (Decimal(e) / 10**6).exp()
             assert 0 <= exact - value < exact / 2**38
 
 
-def test_the_widths_are_those_of_the_text():
+def test_no_integer_is_wider_than_the_text_says():
     t = s = 2**60
     i = 1
     while t:

@@ -1,4 +1,4 @@
-"""Certification: exact figures of cards, and the firmware's sampler run down every branch of its draws."""
+"""Certification: exact figures of cards. The firmware's sampler is run down every branch of its draws."""
 
 import random
 from array import array
@@ -21,7 +21,7 @@ SMALL = 1 << 22  # thresholds in multiples of this are decided by one byte: T re
 
 
 def exp_decimal(micro: int) -> Fraction:
-    """e**epsilon to 60 digits, by another way than the certificate's."""
+    """e**epsilon to 60 digits, by another method than the certificate's."""
     with localcontext() as context:
         context.prec = 60
         return Fraction((Decimal(micro) / 10**6).exp())
@@ -36,6 +36,8 @@ def reduced_table(levels, rows):
     return cards.decode(base.table(levels, [[n * SMALL for n in row] for row in rows]))
 
 
+ENDS = reduced_table((-1, 0, 1), ((150, 56, 50), (50, 56, 150)))
+PAIR = cards.decode(base.window(2, 1, 160 * SMALL))
 REDUCED = [
     reduced_table((-1, 1), ((200, 56), (56, 200))),
     reduced_table((-1, 0, 1), ((150, 56, 50), (60, 136, 60), (50, 56, 150))),
@@ -43,17 +45,11 @@ REDUCED = [
         (-3, -1, 1, 3),
         ((96, 80, 48, 32), (80, 80, 64, 32), (64, 64, 64, 64), (32, 64, 80, 80), (32, 48, 80, 96)),
     ),
-    cards.decode(base.window(2, 1, 160 * SMALL)),
+    PAIR,
     cards.decode(base.window(3, 1, 128 * SMALL)),
     cards.decode(base.window(5, 2, 200 * SMALL)),
     cards.decode(base.window(9, 3, 130 * SMALL)),
-    cards.decode(
-        base.mixture(
-            100 * SMALL,
-            base.table((-1, 0, 1), [[n * SMALL for n in row] for row in ((150, 56, 50), (50, 56, 150))]),
-            base.window(2, 1, 160 * SMALL),
-        )
-    ),
+    cards.decode(base.mixture(100 * SMALL, ENDS.data, PAIR.data)),
 ]
 
 
@@ -66,7 +62,7 @@ BETWEEN = (1 - ONE, -9, 1, 4097, ONE - 1)
     [*REDUCED[:-1], pytest.param(REDUCED[-1], marks=pytest.mark.slow)],
     ids=lambda card: f"shape{card.shape}-{card.symbols}",
 )
-def test_reduced_cards(card):
+def test_reduced_cards_are_drawn_with_their_distribution(card):
     between = BETWEEN if card.shape == cards.TABLE else BETWEEN[:1] if card.symbols == 2 else ()
     for v in KNOTS[::2] + between:
         if card.shape != cards.TABLE and card.symbols > 2 and abs(v) < ONE:
@@ -78,7 +74,7 @@ def test_reduced_cards(card):
 
 @pytest.mark.parametrize("levels", [3, 9, 255])
 def test_a_window_start_is_rounded_exactly(levels):
-    # All that follows the rounding is fixed: zero bytes, which draw the start itself when W = 1.
+    # After the rounding all bytes are zero, which draw the start itself when W = 1.
     card = cards.decode(base.window(levels, 1, T // 2))
     others = levels - 1
     xs, out = array("h", (0,)), array("H", (0,))
@@ -88,7 +84,7 @@ def test_a_window_start_is_rounded_exactly(levels):
         branch.pool[given : given + 4] = bytes(4)
         branch.begin(given + 4)
         sample(card, branch, xs, out, 1)
-        if branch.cursor[0] > given + 1:  # the rounding itself has read beyond what was given
+        if branch.cursor[0] > given + 1:  # the rounding has read more bytes than it was given
             raise sampler_walk.OutOfBytes
         return out[0]
 
@@ -116,15 +112,15 @@ def test_a_window_start_is_rounded_exactly(levels):
         ("pm-sub", None, (-ONE, ONE)),
     ],
 )
-def test_designed_cards_of_full_precision(name, levels, inputs):
+def test_designed_cards_are_drawn_with_their_distribution(name, levels, inputs):
     card = designed(name, "1.5", levels)
     for v in inputs:
         assert sampler_walk.outputs(card, v) == certify.distribution(card, v)
 
 
 @pytest.mark.slow
-def test_window_starts_between_the_ends():
-    # A window start is drawn from the input alone (above); here each start is given, as a category is.
+def test_from_each_window_start_symbols_are_drawn_with_their_distribution():
+    # A window start is drawn from the input alone (above). Here each start is given, as a category is.
     card = cards.decode(base.window(7, 2, 160 * SMALL))
     starts, out = array("h", (0,)), array("H", (0,))
     for start in range(card.symbols - card.window + 1):
@@ -137,11 +133,11 @@ def test_window_starts_between_the_ends():
         assert sampler_walk.outputs(card, 0, draw) == certify.at_knot(card, start)
 
 
-def test_an_enumeration_sees_a_sampler_that_is_wrong():
+def test_the_enumeration_detects_a_wrong_sampler():
     card = cards.decode(base.window(5, 2, 200 * SMALL))
     out = array("H", (0,))
 
-    def modulo(stream):  # what a hasty sampler does: no rejection
+    def modulo(stream):  # a sampler without rejection
         inside = stream.below(card.threshold)
         count = card.window if inside else card.symbols - card.window
         symbol = stream.byte() % count
@@ -166,9 +162,9 @@ def test_inputs_beyond_the_ends_are_saturated_by_the_sampler():
     ("name", "levels"),
     [("duchi", None), ("three-outputs", None), pytest.param("pm-sub", None, marks=pytest.mark.exhaustive)],
 )
-def test_every_single_bit_of_a_card(name, levels):
+def test_a_card_with_a_flipped_bit_is_refused_or_keeps_its_epsilon(name, levels):
     data = mechanisms.design(name, "2", levels).card
-    kept = {"undecodable": 0, "uncertified": 0, "true": 0}
+    verdicts = {"undecodable": 0, "uncertified": 0, "true": 0}
     drawn_before: dict[bytes, list[list[Fraction]]] = {}
     for bit in range(8 * len(data)):
         altered = bytearray(data)
@@ -176,27 +172,27 @@ def test_every_single_bit_of_a_card(name, levels):
         try:
             card = cards.decode(bytes(altered))
         except CardError:
-            kept["undecodable"] += 1
+            verdicts["undecodable"] += 1
             continue
         if not cards.certify(card):
-            kept["uncertified"] += 1
+            verdicts["uncertified"] += 1
             continue
-        kept["true"] += 1
+        verdicts["true"] += 1
         body = bytes(altered[5:])  # the epsilon that a card claims changes no draw
         if body not in drawn_before:
             inputs = (-ONE, 0, ONE) if card.shape == cards.TABLE and card.knot_bits else (-ONE, ONE)
             drawn_before[body] = [sampler_walk.outputs(card, v) for v in inputs]
             assert drawn_before[body] == [certify.distribution(card, v) for v in inputs]
         ratio = sampler_walk.ratio_of(drawn_before[body])
-        assert ratio == sampler_walk.likelihood_ratio(card)  # the ends (and the middle) tell the most
+        assert ratio == sampler_walk.likelihood_ratio(card)  # the ends (and the middle) reveal the most
         assert ratio <= exp_decimal(card.epsilon)
-    assert sum(kept.values()) == 8 * len(data)
-    assert all(kept.values())
+    assert sum(verdicts.values()) == 8 * len(data)
+    assert all(verdicts.values())
 
 
 @given(st.integers(1, 20_000_000), st.sampled_from(("duchi", "three-outputs", "pm-sub", "3r", "rr3")))
 @settings(max_examples=60)
-def test_certified_epsilon_is_the_smallest_and_true(epsilon, name):
+def test_the_certified_epsilon_holds_and_is_the_smallest(epsilon, name):
     design = mechanisms.design(name, epsilon_micro=epsilon)
     card = cards.decode(design.card)
     assert card.epsilon == certify.epsilon_certified(card) <= epsilon
@@ -232,15 +228,15 @@ def test_the_worst_variance_is_found_between_knots():
 
 def test_a_biased_card_has_no_values():
     card = reduced_table((-1, 0, 1), ((150, 56, 50), (61, 135, 60), (50, 56, 150)))
-    for ask in (certify.scale, certify.values, certify.bias, certify.moments):
+    for figure in (certify.scale, certify.values, certify.bias, certify.moments):
         with pytest.raises(certify.Biased):
-            ask(card)
+            figure(card)
     assert certify.epsilon_certified(card) is not None
     with pytest.raises(certify.Biased):
         certify.scale(cards.decode(base.window(4, 2, T // 3)))
 
 
-def test_a_mixture_at_its_knots_is_that_of_its_cards():
+def test_a_mixture_at_its_knots_is_the_mixture_of_its_cards():
     card = cards.decode(base.mixture(T // 4, REDUCED[1].data, REDUCED[-2].data))
     assert certify.knots(card)[2:4] == [Fraction(-1, 3), 0]
     third = certify.at_knot(card, 2)
@@ -254,8 +250,8 @@ def test_a_mixture_at_its_knots_is_that_of_its_cards():
 #
 # 1. `reference` states the algorithm (Canonne, Kamath, Steinke 2020, Algorithms 1 and 2) in terms of uniform(n) alone.
 #    The firmware's sampler gives the same symbols and reads as many bytes, on many random streams.
-# 2. The two parts of `reference` are walked over every outcome of their draws, down to a small rest of probability:
-#    what is stated lies within that rest.
+# 2. The two parts of `reference` are walked over every outcome of their draws, down to a small rest of probability.
+#    The stated probabilities lie within that rest.
 
 
 def bernoulli_exp(uniform, a, b):
@@ -300,28 +296,28 @@ CARDS = [
 
 
 @pytest.mark.parametrize("card", CARDS, ids=lambda card: f"{card.grid_bits}-{card.t}-{card.s}")
-def test_the_sampler_is_the_reference_draw_for_draw(card):
+def test_the_sampler_gives_the_symbols_of_the_reference(card):
     rng = random.Random(5)
     xs, out = array("h", (0,)), array("H", (0,))
     for _ in range(4000):
         data = rng.randbytes(4000)
         xs[0] = v = rng.randint(-ONE, ONE)
-        stream, again = Replay(data), Replay(data)
+        stream, same = Replay(data), Replay(data)
         sample(card, stream, xs, out, 1)
 
-        def rounds_up(fraction, bits, again=again):
+        def rounds_up(fraction, bits, stream=same):
             threshold, low, unit = Fraction(fraction, 1 << bits), Fraction(0), Fraction(1)
             while low < threshold < low + unit:
                 unit /= 256
-                low += again.byte() * unit
+                low += stream.byte() * unit
             return low < threshold
 
-        assert reference(card, v, again.uniform, rounds_up) == out[0]
-        assert again.cursor[0] == stream.cursor[0]
+        assert reference(card, v, same.uniform, rounds_up) == out[0]
+        assert same.cursor[0] == stream.cursor[0]
 
 
-class _Walked(Exception):
-    pass
+class _Branches(Exception):
+    """The path ends here; `args` are the probabilities of the outcomes that follow."""
 
 
 def walk(run, least):
@@ -329,29 +325,27 @@ def walk(run, least):
 
     choose(weights) gives one of 0..len(weights)-1 with these probabilities.
     """
-    found, rest = {}, 0
+    law, rest = {}, 0
     open_paths = [((), Fraction(1))]
     while open_paths:
         path, p = open_paths.pop()
         step = iter(path)
-        asked = []
 
-        def choose(weights, step=step, asked=asked):
+        def choose(weights, step=step):
             for outcome in step:
                 return outcome
-            asked.append(weights)
-            raise _Walked
+            raise _Branches(*weights)
 
         try:
             result = run(choose)
-            found[result] = found.get(result, 0) + p
-        except _Walked:
-            for outcome, weight in enumerate(asked[0]):
+            law[result] = law.get(result, 0) + p
+        except _Branches as branches:
+            for outcome, weight in enumerate(branches.args):
                 if p * weight < least:
                     rest += p * weight
                 else:
                     open_paths.append(((*path, outcome), p * weight))
-    return found, rest
+    return law, rest
 
 
 def uniform_by(choose):
@@ -365,10 +359,10 @@ def exp_minus(a, b):
 
 
 @pytest.mark.parametrize(("a", "b"), [(0, 1), (1, 1), (1, 3), (2, 3), (1, 5), (4, 5)])
-def test_bernoulli_exp(a, b):
-    found, rest = walk(lambda choose: bernoulli_exp(uniform_by(choose), a, b), Fraction(1, 10**7))
+def test_bernoulli_exp_has_its_probability(a, b):
+    law, rest = walk(lambda choose: bernoulli_exp(uniform_by(choose), a, b), Fraction(1, 10**7))
     assert rest < Fraction(1, 200)
-    low = found.get(True, 0)
+    low = law.get(True, 0)
     assert low - Fraction(1, 10**11) <= exp_minus(a, b) <= low + rest + Fraction(1, 10**11)
 
 
@@ -384,14 +378,14 @@ def test_the_reference_has_the_stated_distribution(card):
 
             return reference(card, v, uniform_by(choose), None, bernoulli)
 
-        found, rest = walk(run, Fraction(1, 10**5))
+        law, rest = walk(run, Fraction(1, 10**5))
         assert rest < Fraction(1, 10)
         for symbol, p in enumerate(certify.distribution(card, v)):
-            low = found.get(symbol, 0)
+            low = law.get(symbol, 0)
             assert low - Fraction(1, 10**8) <= p <= low + rest + Fraction(1, 10**8)
 
 
-def test_stated_distribution_mean_and_variance():
+def test_the_stated_distribution_has_the_stated_mean_and_variance():
     for card in CARDS[:3] + CARDS[5:]:
         values, moments = certify.values(card), certify.moments(card)
         for v in (-ONE, -ONE // 3, 0, 77, ONE):
@@ -403,7 +397,7 @@ def test_stated_distribution_mean_and_variance():
             assert abs(second - moments.second_moment(x)) < Fraction(1, 2**150)
 
 
-def test_laplace_ratio_is_what_is_certified():
+def test_the_ratio_of_a_laplace_card_is_the_certified_one():
     card = CARDS[1]
     rows = [certify.distribution(card, v) for v in (-ONE, ONE)]
     ratio = float(sampler_walk.ratio_of(rows))

@@ -1,4 +1,4 @@
-"""What all algorithms share: classes of devices, who takes part in a round, what a report is and what it may cost."""
+"""The parts that all algorithms share: classes of devices, turns, reports and their cost."""
 
 import json
 from fractions import Fraction
@@ -27,11 +27,11 @@ from ternhost.run import costs
 # Shares
 
 
-def test_shares():
+def test_shares_are_read_and_add_up_to_1():
     assert shares("1:0.5,2:0.5") == [("1", 0.5), ("2", 0.5)]
     assert shares("0.25:8:1") == [("0.25:8", 1.0)]
-    found = [share for _, share in shares("1:0.3333333,2:0.3333333,3:0.3333333")]
-    assert sum(found) == pytest.approx(1, abs=1e-12)  # of rounded ones, too
+    thirds = [share for _, share in shares("1:0.3333333,2:0.3333333,3:0.3333333")]
+    assert sum(thirds) == pytest.approx(1, abs=1e-12)  # rounded ones, too
     for wrong in ("", "1", "1:", ":1", "1:x", "1:0.5,2:0.4", "1:-1,2:2", "1:0,2:1", "1:nan"):
         with pytest.raises(UsageError):
             shares(wrong)
@@ -44,29 +44,28 @@ def test_shares():
 @pytest.mark.parametrize("seed", [0, 1, 12345])
 def test_classes_have_their_shares(parts, seed):
     n = 100_000
-    found = np.bincount(class_of(np.arange(1, n + 1), parts, seed), minlength=len(parts)) / n
+    observed = np.bincount(class_of(np.arange(1, n + 1), parts, seed), minlength=len(parts)) / n
     error = np.sqrt(np.array(parts) * (1 - np.array(parts)) / n)
-    assert (np.abs(found - parts) < 4.5 * error).all()
+    assert (np.abs(observed - parts) < 4.5 * error).all()
 
 
-def test_a_device_keeps_its_class_whoever_joins():
+def test_a_device_keeps_its_class_when_others_join():
     parts = [0.5, 0.3, 0.2]
     few, many = np.arange(1, 101), np.arange(1, 100_001)
     of_few, of_many = class_of(few, parts, 7), class_of(many, parts, 7)
     assert (of_few == of_many[:100]).all()
-    dealt = np.random.default_rng(1).permutation(many)
-    assert (class_of(dealt, parts, 7) == of_many[dealt - 1]).all()
+    shuffled = np.random.default_rng(1).permutation(many)
+    assert (class_of(shuffled, parts, 7) == of_many[shuffled - 1]).all()
     assert (class_of([50], parts, 7) == of_many[49]).all()
     assert set(class_of([0, 1, 2**31, 2**32 - 1], [0.5, 0.5], 2**31)) <= {0, 1}  # ids of any size
 
 
-def test_another_seed_makes_other_classes_that_do_not_depend_on_the_first():
+def test_classes_of_two_seeds_and_of_neighbouring_ids_are_independent():
     devices = np.arange(1, 50_001)
-    one, other = (class_of(devices, [0.5, 0.5], seed) for seed in (1, 2))
-    assert np.mean(one == other) == pytest.approx(0.5, abs=0.01)
-    # nor do those of devices whose ids are neighbours
-    assert np.mean(one[1:] == one[:-1]) == pytest.approx(0.5, abs=0.01)
-    assert np.mean(one[::2]) == pytest.approx(0.5, abs=0.015)
+    first, second = (class_of(devices, [0.5, 0.5], seed) for seed in (1, 2))
+    assert np.mean(first == second) == pytest.approx(0.5, abs=0.01)
+    assert np.mean(first[1:] == first[:-1]) == pytest.approx(0.5, abs=0.01)
+    assert np.mean(first[::2]) == pytest.approx(0.5, abs=0.015)
 
 
 def test_devices_and_clients_are_each_other_s_inverse():
@@ -74,9 +73,9 @@ def test_devices_and_clients_are_each_other_s_inverse():
     dealt = rng.permutation(np.arange(10, 5000, 7))
     clients = rng.permutation(len(dealt))[:100]
     assert (clients_of(dealt, take(dealt, clients)) == clients).all()
-    asked = range(100, 5000)
-    assert (clients_of(asked, take(asked, clients)) == clients).all()
-    assert (take(asked, clients) == clients + 100).all()
+    ids = range(100, 5000)
+    assert (clients_of(ids, take(ids, clients)) == clients).all()
+    assert (take(ids, clients) == clients + 100).all()
     assert take(list(dealt), clients).tolist() == dealt[clients].tolist()
 
 
@@ -84,27 +83,26 @@ def test_devices_and_clients_are_each_other_s_inverse():
 
 
 @pytest.mark.parametrize(("clients", "group"), [(10, 3), (100, 30), (7, 7), (5, 1), (3, 8), (6, 0)])
-def test_everybody_takes_part_once_before_anybody_again(clients, group):
+def test_every_client_takes_part_once_before_any_takes_part_again(clients, group):
     turns, times = Turns(clients, group, 3), np.zeros(clients, np.int64)
     group = max(1, min(group, clients))
     for number in range(40):
-        asked = turns.asked(number)
-        assert len(set(asked.tolist())) == group
-        times[asked] += 1
+        taking_part = turns.asked(number)
+        assert len(set(taking_part.tolist())) == group
+        times[taking_part] += 1
         assert times.max() - times.min() <= 1
         assert times.max() == most_turns(clients, group, number + 1)
 
 
-def test_turns_that_are_resumed_are_those_from_the_start():
-    whole = Turns(23, 5, 9)
-    dealt = [whole.asked(number).tolist() for number in range(20)]
+def test_resumed_turns_are_those_from_the_start():
+    turns = Turns(23, 5, 9)
+    groups = [turns.asked(number).tolist() for number in range(20)]
     for start in range(20):
-        again = Turns(23, 5, 9)
-        assert [again.asked(number).tolist() for number in range(start, 20)] == dealt[start:]
-    assert whole.asked(19).tolist() == dealt[19]  # once more
-    assert whole.asked(4).tolist() == dealt[4]  # and back
-    assert whole.asked(5).tolist() == dealt[5]
-    assert Turns(23, 5, 10).asked(0).tolist() != dealt[0]
+        resumed = Turns(23, 5, 9)
+        assert [resumed.asked(number).tolist() for number in range(start, 20)] == groups[start:]
+    for number in (19, 4, 5):  # once more, and back
+        assert turns.asked(number).tolist() == groups[number]
+    assert Turns(23, 5, 10).asked(0).tolist() != groups[0]
 
 
 # k
@@ -117,7 +115,7 @@ def test_turns_that_are_resumed_are_those_from_the_start():
         ("wide", 3_499_999, 1), ("wide", 3_500_000, 2), ("wide", 6_000_000, 3), ("wide", 8_499_999, 3),
     ],
 )  # fmt: skip
-def test_rules_for_k(rule, epsilon, k):
+def test_a_rule_gives_k_for_an_epsilon(rule, epsilon, k):
     assert coordinates_by_rule(rule, epsilon, 100) == k
     assert coordinates_by_rule(rule, epsilon, 1) == 1
 
@@ -133,10 +131,10 @@ def test_k_of_classes_is_that_of_the_least_epsilon():
         coordinates_by_rule("own", 1, 1)
 
 
-# What a report is
+# Reports
 
 
-def test_a_card_never_costs_more_than_was_asked():
+def test_a_card_that_costs_more_than_epsilon_is_refused():
     card = mechanisms.design("three-outputs", "1").card.hex()
     options = Options(card=card)
     assert options.design("2", 2).epsilon == 2_000_000
@@ -157,7 +155,7 @@ def test_k_coordinates_cost_no_more_than_epsilon(epsilon, k):
     assert design.variance == float(certify.moments(design.card).variance(Fraction(0)))
 
 
-def test_a_hierarchy_is_for_other_commands():
+def test_gradients_are_not_reported_with_a_hierarchy():
     card = mechanisms.design("lhp", "2").card.hex()
     for options in (Options(card=card), Options(mechanism="lhp")):
         with pytest.raises(UsageError, match="a level and a sign") as refused:
@@ -170,13 +168,13 @@ def test_a_share_below_a_millionth_is_refused():
         Options().design("0.000001", 3)
 
 
-def test_an_algorithm_that_nobody_registered():
+def test_an_unknown_algorithm_is_refused_with_the_known_ones():
     with pytest.raises(UsageError, match="no algorithm 'adam'") as caught:
         base.ALGORITHMS.named("adam")
     assert "fedsgd, fedavg, hiera, collect, infer" in caught.value.hint
 
 
-# Personalised budgets: which card a class is asked by, what it costs each class, what is learned
+# Personalised budgets: the card of each class, its cost, and the model
 
 
 EPSILONS = "1:0.5,2:0.3,4:0.2"
@@ -194,8 +192,7 @@ SMALL = {
 def toy(monkeypatch, tmp_path):
     data = synthetic.logistic(8000, 6, seed=2)
     real = datasets.load
-    own = {"toy": data}
-    monkeypatch.setattr(datasets, "load", lambda name, **of: own.get(name) or real(name, **of))
+    monkeypatch.setattr(datasets, "load", lambda name, **of: data if name == "toy" else real(name, **of))
     monkeypatch.chdir(tmp_path)
     return data
 
@@ -205,24 +202,25 @@ def toy(monkeypatch, tmp_path):
 def test_classes_are_asked_in_cohorts_of_their_own_cards(name):
     algorithm = begin(name, 1000, epsilons=EPSILONS, **SMALL[name])
     driver = fleet_of(algorithm)
-    assert [own.epsilon for own in algorithm.designs] == [1_000_000, 2_000_000, 4_000_000]
-    # a mean of a class is by itself; a gradient's coordinates have to be as many in every class
-    assert name == "collect" or len({own.k for own in algorithm.designs}) == 1
-    assert [own.share for own in algorithm.designs] == SHARES
+    designs = algorithm.designs
+    assert [design.epsilon for design in designs] == [1_000_000, 2_000_000, 4_000_000]
+    # Each class has its own means, but a gradient's coordinates have to be as many in every class.
+    assert name == "collect" or len({design.k for design in designs}) == 1
+    assert [design.share for design in designs] == SHARES
     classes = dict(zip(driver.devices, class_of(driver.devices, SHARES, algorithm.options.seed), strict=True))
     number = 0
-    asked = []
+    taking_part = []
     while not algorithm.done:
         number += 1
         cohorts = algorithm.cohorts(driver.devices)
-        assert [question.card for question, _ in cohorts] == [own.card.data for own in algorithm.designs]
+        assert [question.card for question, _ in cohorts] == [design.card.data for design in designs]
         for i, (_, devices) in enumerate(cohorts):
             assert {classes[device] for device in np.asarray(devices).tolist()} == {i}
-            asked += np.asarray(devices).tolist()
+            taking_part += np.asarray(devices).tolist()
         algorithm.learn(ask(driver, cohorts, number), driver.devices)
     assert number == algorithm.rounds
-    assert len(asked) == algorithm.reports
-    assert max(np.bincount(asked)) == algorithm.times  # nobody more often than is paid for
+    assert len(taking_part) == algorithm.reports
+    assert max(np.bincount(taking_part)) == algorithm.times  # no device more often than is paid for
     assert [account.user_level for account in costs.accounts(algorithm, None)] == costs.costs(algorithm)
 
 
@@ -234,12 +232,10 @@ def test_each_class_pays_its_own_epsilon(name):
     assert algorithm.times == times
     for cost, epsilon in zip(costs.costs(algorithm), (1, 2, 4), strict=True):
         assert 0.99 * epsilon * times < cost / 1e6 <= epsilon * times
-    budget = int(3.5e6 * times)
     with pytest.raises(RefusedError, match="its budget has"):
-        costs.accounts(algorithm, budget)
-    assert [account.budget for account in costs.accounts(algorithm, 4_000_000 * times)] == [
-        4_000_000 * times
-    ] * 3
+        costs.accounts(algorithm, 3_500_000 * times)
+    budget = 4_000_000 * times
+    assert [account.budget for account in costs.accounts(algorithm, budget)] == [budget] * 3
     policies = costs.policies(algorithm, np.arange(1, 201), None)
     of_class = class_of(np.arange(1, 201), SHARES, algorithm.options.seed)
     for policy, i in zip(policies, of_class, strict=True):
@@ -248,16 +244,16 @@ def test_each_class_pays_its_own_epsilon(name):
         assert policy.largest <= algorithm.designs[i].epsilon
 
 
-def test_inference_of_classes_tells_of_each():
+def test_an_inference_has_the_budget_of_each_class():
     algorithm = finished(begin("infer", 1000, epsilons=EPSILONS, **SMALL["infer"]))
     result = algorithm.result([])
-    assert [own["epsilon"] for own in result["budgets"]] == [1, 2, 4]
+    assert [budget["epsilon"] for budget in result["budgets"]] == [1, 2, 4]
     assert result["clients"] == 1000
     assert result["epsilon_true"] == 4  # of the class that pays most
     assert result["laplace_eval_eps"] == 2
 
 
-def test_collecting_tells_of_every_class_and_is_right():
+def test_a_collection_has_the_share_of_each_class_and_intervals_that_cover():
     result = finished(begin("collect", 60_000, dataset="toy", epsilons="2:0.5,8:0.5")).result([])
     assert [part["share"] for part in result["parts"]] == [0.5, 0.5]
     assert result["mean_squared_error"] < 1e-3
@@ -267,7 +263,7 @@ def test_collecting_tells_of_every_class_and_is_right():
 
 
 def test_frequencies_of_classes_are_unbiased_by_enumeration():
-    # every outcome of three devices, two of one class and one of another, with its exact probability
+    # Every outcome of three devices, two of one class and one of another, with its exact probability.
     of = [design("grr", "0.5", 3).decode(), design("grr", "2", 3).decode()]
     inputs = [(0, 0), (0, 2), (1, 1)]  # class and category of each device
 
@@ -280,13 +276,11 @@ def test_frequencies_of_classes_are_unbiased_by_enumeration():
     for outcome in product(range(3), repeat=3):
         counts = [np.zeros(3, np.int64) for _ in of]
         p = Fraction(1)
-        for symbol, (c, own) in zip(outcome, laws, strict=True):
+        for symbol, (c, probabilities) in zip(outcome, laws, strict=True):
             counts[c][symbol] += 1
-            p *= own[symbol]
-        found = estimate.combine_frequencies(
-            [(card, own, None) for card, own in zip(of, counts, strict=True)]
-        ).mean
-        mean = [m + p * Fraction(float(share)) for m, share in zip(mean, found, strict=True)]
+            p *= probabilities[symbol]
+        estimated = estimate.combine_frequencies(list(zip(of, counts, [None, None], strict=True))).mean
+        mean = [m + p * Fraction(float(share)) for m, share in zip(mean, estimated, strict=True)]
     weights = []
     for card, n in zip(of, (2, 1), strict=True):
         same, other = estimate.frequency_law(card)
@@ -295,21 +289,21 @@ def test_frequencies_of_classes_are_unbiased_by_enumeration():
     assert [float(m) for m in mean] == pytest.approx(truth.tolist(), abs=1e-9)
 
 
-def test_frequencies_of_nobody_are_nan_and_of_one_class_are_its_own():
+def test_frequencies_of_no_reports_are_nan_and_of_one_class_are_its_own():
     strict, loose = design("grr", "0.5", 4).decode(), design("grr", "2", 4).decode()
     counts = np.array([5, 9, 2, 1])
-    found = estimate.combine_frequencies([(strict, np.zeros(4), None), (loose, counts, None)])
-    assert found.mean == pytest.approx(estimate.combine_frequencies([(loose, counts, None)]).mean)
-    assert found.reports.tolist() == [17] * 4
-    nobody = estimate.combine_frequencies([(strict, np.zeros(4), None), (loose, np.zeros(4), 0)])
-    assert np.isnan([nobody.mean, nobody.low, nobody.high]).all()
+    both = estimate.combine_frequencies([(strict, np.zeros(4), None), (loose, counts, None)])
+    assert both.mean == pytest.approx(estimate.combine_frequencies([(loose, counts, None)]).mean)
+    assert both.reports.tolist() == [17] * 4
+    empty = estimate.combine_frequencies([(strict, np.zeros(4), None), (loose, np.zeros(4), 0)])
+    assert np.isnan([empty.mean, empty.low, empty.high]).all()
 
 
-# What is learned
+# The model
 
 
 def test_small_budgets_do_not_spoil_the_others():
-    # inverse variance: with many more clients at a tiny epsilon the model is no worse than without them
+    # With weights of inverse variance, many clients at a tiny epsilon do not make the model worse.
     few, mixed = [], []
     for seed in range(4):
         common = {"dataset": "toy", "seed": seed}
@@ -317,7 +311,7 @@ def test_small_budgets_do_not_spoil_the_others():
         both = {"epsilons": "0.05:0.5,8:0.5", "reports": 4000, "group": 1000}
         mixed.append(run("fedsgd", "simulated:40000", **common, **both))
         assert mixed[-1]["epsilon_per_client"] == pytest.approx(8)
-    assert fmean(one["accuracy"] for one in mixed) > fmean(one["accuracy"] for one in few) - 0.04
+    assert fmean(result["accuracy"] for result in mixed) > fmean(result["accuracy"] for result in few) - 0.04
 
 
 @pytest.mark.parametrize("name", ["fedsgd", "fedavg"])
@@ -328,25 +322,24 @@ def test_a_card_is_for_one_epsilon(name):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_epsilons_that_are_no_classes(name):
+def test_epsilons_with_invalid_classes_are_refused(name):
     for wrong in ("1", "1:0.5,2:0.4", "x:1", "0:1", "21:1"):
         with pytest.raises(UsageError):
             begin(name, 1000, **(SMALL[name] | {"epsilons": wrong}))
 
 
-def test_a_class_that_nobody_is_in_is_not_asked():
+def test_a_class_without_devices_is_not_asked():
     algorithm = begin("fedsgd", 4, dataset="toy", reports=4, group=1, epsilons="1:0.999,2:0.001")
-    assert all(len(cohorts) == 1 for cohorts in [algorithm.cohorts(range(1, 5))])
-    driver = SimulatedDriver(algorithm.holdings, 4)
-    assert finished(algorithm, driver)._trainer.round == 4
+    assert len(algorithm.cohorts(range(1, 5))) == 1
+    assert finished(algorithm, SimulatedDriver(algorithm.holdings, 4))._trainer.round == 4
 
 
-def test_the_command(capsys):
+def test_commands_take_classes_and_state_the_cost_of_each(capsys):
     common = ["--dataset", "toy", "--epsilons", "1:0.5,2:0.5", "--fleet", "simulated:100", "--no-report"]
     assert main(["train", *common, "--reports", "100"]) == 0
-    told = capsys.readouterr()
-    assert "each client of the class at epsilon 2 (50 %) spends epsilon 2 in total" in told.err
-    assert "50 % of the clients: epsilon 1 a report, 1 in the run" in told.out
+    printed = capsys.readouterr()
+    assert "each client of the class at epsilon 2 (50 %) spends epsilon 2 in total" in printed.err
+    assert "50 % of the clients: epsilon 1 a report, 1 in the run" in printed.out
     for command in ("collect", "infer"):
         assert main([command, *common[2:], "--dataset", "iris", "--json", "--quiet"]) == 0
         result = json.loads(capsys.readouterr().out)

@@ -1,4 +1,4 @@
-"""The entry point: help with examples that parse, errors as messages, documented exit codes."""
+"""The entry point: help with examples that parse, errors as messages, and the documented exit codes."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ import pytest
 from ternhost import cli, errors
 from ternhost.command import add_command
 
-TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
+TERN = [sys.executable, "-m", "ternhost"]
 
 
 def commands(parser, path=("tern",)):
@@ -23,12 +23,11 @@ def commands(parser, path=("tern",)):
     subparsers = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     if not subparsers:
         return [(" ".join(path), parser)]
-    return [
-        found for name, child in subparsers[0].choices.items() for found in commands(child, (*path, name))
-    ]
+    children = subparsers[0].choices.items()
+    return [command for name, child in children for command in commands(child, (*path, name))]
 
 
-COMMANDS = commands(cli.build_parser())  # of all modules; each has to be there
+COMMANDS = commands(cli.build_parser())
 
 
 @pytest.mark.parametrize(("words", "parser"), COMMANDS, ids=[words for words, _ in COMMANDS])
@@ -55,14 +54,12 @@ def test_help_documents_the_exit_codes(capsys):
 
 
 def run_command(monkeypatch, function):
-    """Run `tern try`, a command that is `function`."""
+    """Run `tern try`, which calls `function`."""
 
     def add_parser(subparsers):
         add_command(subparsers, "try", "try it", "tern try").set_defaults(func=function)
 
-    module = types.ModuleType("tern_try")
-    module.add_parser = add_parser
-    monkeypatch.setattr(cli, "COMMANDS", {"try": module})
+    monkeypatch.setattr(cli, "COMMANDS", {"try": types.SimpleNamespace(add_parser=add_parser)})
     return cli.main(["try"])
 
 
@@ -77,11 +74,7 @@ def raiser(error):
     ("error", "code", "words"),
     [
         (errors.TernError("not certified"), 1, "not certified"),
-        (
-            errors.UsageError("no such mechanism", hint="there are: duchi"),
-            2,
-            "no such mechanism\n  there are: duchi",
-        ),
+        (errors.UsageError("no mechanism", hint="there are: duchi"), 2, "no mechanism\n  there are: duchi"),
         (errors.DeviceError("nothing answers"), 3, "nothing answers"),
         (errors.RefusedError("budget spent"), 4, "budget spent"),
         (errors.StorageError("disk full"), 5, "disk full"),
@@ -109,13 +102,13 @@ def test_errors_become_a_message_and_a_code(monkeypatch, capsys, error, code, wo
     assert output.out == ""
 
 
-def test_a_fault_shows_where_when_asked(monkeypatch):
+def test_a_fault_has_its_traceback_with_tern_debug(monkeypatch):
     monkeypatch.setenv("TERN_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
         run_command(monkeypatch, raiser(ZeroDivisionError()))
 
 
-def test_sigterm_ends_with_the_cleaning_up_done(monkeypatch, tmp_path):
+def test_sigterm_ends_a_command_after_its_clean_up(monkeypatch, tmp_path):
     def function(args):
         try:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -131,28 +124,32 @@ def test_sigterm_ends_with_the_cleaning_up_done(monkeypatch, tmp_path):
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+def tern(*words, **streams):
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+    return subprocess.run([*TERN, *words], text=True, **streams)
+
+
 def test_version(capsys):
     with pytest.raises(SystemExit):
         cli.main(["--version"])
     name, version = capsys.readouterr().out.split()
     assert name == "tern"
     assert version[0].isdigit()
-    run = [sys.executable, "-m", "ternhost", "--version"]
-    assert subprocess.run(run, capture_output=True, text=True).stdout == f"tern {version}\n"
+    assert tern("--version").stdout == f"tern {version}\n"
 
 
-def test_output_that_cannot_be_written():
+def test_output_to_a_full_disk_is_a_storage_error():
     with Path("/dev/full").open("w") as full:
-        ended = subprocess.run([*TERN, "emulator", "info"], stdout=full, stderr=subprocess.PIPE, text=True)
+        ended = tern("emulator", "info", stdout=full)
     assert ended.returncode == errors.STORAGE
     assert ended.stderr == "tern: No space left on device\n"
 
 
-def test_output_that_nobody_reads():
+def test_output_to_a_closed_pipe_ends_tern_without_a_message():
     read, write = os.pipe()
     os.close(read)
     try:
-        ended = subprocess.run([*TERN, "emulator", "info"], stdout=write, stderr=subprocess.PIPE, text=True)
+        ended = tern("emulator", "info", stdout=write)
     finally:
         os.close(write)
     assert ended.returncode == errors.BROKEN_PIPE
@@ -164,22 +161,16 @@ def test_one_command_does_not_import_the_others():
         "import sys; from ternhost.cli import main; main(['emulator', 'info', '--json']); "
         "print([name for name in ('numpy', 'scipy', 'pandas', 'matplotlib') if name in sys.modules])"
     )
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.splitlines()
-    assert answer[1] == "[]"
-    assert json.loads(answer[0])["cache"]
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.splitlines()
+    assert printed[1] == "[]"
+    assert json.loads(printed[0])["cache"]
 
 
-# A command that fails says so wherever it is heard: to people, to programs, over streams that are closed or odd
-
-
-def tern(*words, **options):
-    return subprocess.run(
-        [*TERN, *words], **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    )
+# A command that fails says so to people and to programs, also where streams are closed or full
 
 
 def tern_with_closed(streams, *words):
-    """Run tern with these of the standard streams closed, as `>&-` of a shell leaves them."""
+    """Run tern with these of the standard streams closed, as a shell closes them with `>&-`."""
     redirections = " ".join(f"{number}>&-" for number in streams)
     return subprocess.run(["sh", "-c", f'exec "$@" {redirections}', "sh", *TERN, *words], capture_output=True)
 
@@ -199,16 +190,15 @@ def tern_with_closed(streams, *words):
         (["card", "certify", "no-such-file", "--epsilon", "2", "--json"], errors.USAGE, None),
     ],
 )
-def test_json_tells_of_a_failure(words, code, hint, capsys):
+def test_a_failure_is_an_object_with_json(words, code, hint, capsys):
     assert cli.main(words) == code
-    said = capsys.readouterr()
-    told = json.loads(said.out)
-    assert told.keys() == {"error", "hint", "exit_code"}
-    assert told["exit_code"] == code
-    assert told["error"]
-    assert said.err.startswith(f"tern: {told['error']}")
-    if hint:
-        assert hint in told["hint"]
+    printed = capsys.readouterr()
+    failure = json.loads(printed.out)
+    assert failure.keys() == {"error", "hint", "exit_code"}
+    assert failure["exit_code"] == code
+    assert failure["error"]
+    assert printed.err.startswith(f"tern: {failure['error']}")
+    assert not hint or hint in failure["hint"]
 
 
 @pytest.mark.parametrize(
@@ -216,28 +206,24 @@ def test_json_tells_of_a_failure(words, code, hint, capsys):
     [
         (["device", "ping", "a0", "--count", "0"], "--count must be 1 or more, not 0"),
         (["device", "info"], "one of the arguments BOARD --fleet is required"),
-        (
-            ["bench", "latency", "a0", "--fleet", "emulated:1"],
-            "argument --fleet: not allowed with argument BOARD",
-        ),
+        (["bench", "latency", "a0", "--fleet", "a:1"], "argument --fleet: not allowed with argument BOARD"),
         (["experiment", "mean", "--runs", "0"], "--runs must be 1 or more, not 0"),
         (["experiment", "mean", "--seed", "-1"], "--seed must be 0 or more, not -1"),
-        (
-            ["hil", "--hardware-map", "none.yaml", "--timeout", "nan"],
-            "--timeout must be a number above 0, not nan",
-        ),
+        (["hil", "--hardware-map", "m", "--timeout", "nan"], "--timeout must be a number above 0, not nan"),
         (["emulator", "run", "--blank"], "--blank needs --volume DIR"),
         (["emulator", "build", "--what", "toaster"], "--what takes device, pico,"),
     ],
 )
-def test_a_refused_value_is_told_as_what_it_must_be(words, message, capsys, monkeypatch, tmp_path):
+def test_a_refused_value_is_reported_with_the_values_that_are_allowed(
+    words, message, capsys, monkeypatch, tmp_path
+):
     monkeypatch.chdir(tmp_path)
     assert cli.main(words) == errors.USAGE
     assert capsys.readouterr().err.startswith(f"tern: {message}")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupted_command_tells_programs_as_well(monkeypatch, capsys):
+def test_an_interruption_is_an_object_with_json(monkeypatch, capsys):
     def interrupt(argv):
         os.kill(os.getpid(), signal.SIGINT)
         signal.pause()
@@ -247,19 +233,19 @@ def test_an_interrupted_command_tells_programs_as_well(monkeypatch, capsys):
     assert json.loads(capsys.readouterr().out) == {"error": "interrupted", "hint": None, "exit_code": 130}
 
 
-def test_a_closed_standard_output_is_no_fault():
+def test_with_a_closed_standard_output_the_message_and_the_code_remain():
     ended = tern_with_closed([1], "card", "show", "nonsense", "--epsilon", "2", "--json")
     assert ended.returncode == errors.USAGE
     assert b"nonsense" in ended.stderr
 
 
-def test_all_streams_closed_and_no_file_takes_their_place(tmp_path):
+def test_with_all_streams_closed_no_text_ends_up_in_a_file(tmp_path):
     card = tmp_path / "a.card"
     words = ("card", "design", "duchi", "--epsilon", "2", "-o", str(card))
     assert tern_with_closed([0, 1, 2], *words).returncode == errors.OK
-    found = card.read_bytes()
+    data = card.read_bytes()
     assert tern(*words).returncode == errors.OK
-    assert card.read_bytes() == found, "nothing that was printed is in the file"
+    assert card.read_bytes() == data
 
 
 def test_a_full_disk_under_both_streams_keeps_the_exit_code():
@@ -268,7 +254,7 @@ def test_a_full_disk_under_both_streams_keeps_the_exit_code():
     assert ended.returncode == errors.USAGE
 
 
-def test_an_experiment_says_beforehand_that_its_results_have_no_place(tmp_path, capsys):
+def test_an_experiment_is_refused_at_once_if_its_output_cannot_be_written(tmp_path, capsys):
     (tmp_path / "file").touch()
     assert cli.main(["experiment", "mean", "--output", str(tmp_path / "file" / "below")]) == errors.STORAGE
     assert "--output" in capsys.readouterr().err

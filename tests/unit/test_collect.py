@@ -1,4 +1,4 @@
-"""Collecting means and frequencies: what is asked, what it costs, and what comes of it."""
+"""Collecting means and frequencies: the questions, their cost, and the estimates."""
 
 import json
 import math
@@ -28,7 +28,6 @@ EXTRACT = "AGE,HRSWORK1,SEX,MARST,REGION\n" + "".join(
 )
 SIZES = (2, 5, 16)
 
-
 pytestmark = pytest.mark.usefixtures("here")
 
 
@@ -40,7 +39,7 @@ def people(tmp_path):
 
 
 def _table(n, numeric=5, sizes=SIZES, seed=1):
-    """n records of so many numbers and of attributes of these sizes."""
+    """A table of n records with `numeric` numbers and with categorical attributes of these sizes."""
     rng = np.random.default_rng(seed)
     means = np.array([0, 1 / 3, 2 / 3, -0.5, 0.9])[:numeric]
     numbers = datasets.to_fixed(np.clip(rng.normal(means, 0.25, (n, numeric)), -1, 1))
@@ -62,15 +61,15 @@ def _table(n, numeric=5, sizes=SIZES, seed=1):
 def table(monkeypatch):
     """Uses a table instead of the data set."""
 
-    def put(*args, **kwargs):
-        found = _table(*args, **kwargs)
-        monkeypatch.setattr(collect, "load", lambda name: (found, 0))
-        return found
+    def use(*args, **kwargs):
+        made = _table(*args, **kwargs)
+        monkeypatch.setattr(collect, "load", lambda name: (made, 0))
+        return made
 
-    return put
+    return use
 
 
-# What is asked, and what it costs
+# Questions and their cost
 
 
 def _parts(options, table):
@@ -96,19 +95,19 @@ def test_attributes_of_one_size_are_asked_for_together():
 
 
 def test_rules_differ_just_below_five():
-    of = _table(3, 5, ())
+    numbers = _table(3, 5, ())
     for rule, k in (("wide", 2), ("paper", 1)):
-        (part,) = _parts(Options(epsilon="4.9", k_rule=rule), of)
+        (part,) = _parts(Options(epsilon="4.9", k_rule=rule), numbers)
         assert part.design.k == k
-    (part,) = _parts(Options(epsilon="4.9", k=5), of)
+    (part,) = _parts(Options(epsilon="4.9", k=5), numbers)
     assert part.design.card.epsilon <= 980_000
     with pytest.raises(UsageError, match="--k must be 1 to 5"):
-        _parts(Options(k=6), of)
+        _parts(Options(k=6), numbers)
 
 
 @pytest.mark.parametrize("mechanism", ["three-outputs", "duchi", "pm-sub", "hm-tp", "laplace", "pdpm"])
 @pytest.mark.parametrize("epsilon", ["1", "3.2", "4.5", "6", "8"])
-def test_by_default_k_has_the_least_variance_for_values_that_are_spread_evenly(mechanism, epsilon):
+def test_the_default_k_has_the_least_variance_for_uniform_values(mechanism, epsilon):
     options = Options(mechanism=mechanism, epsilon=epsilon)
     xs = [Fraction(i, 64) for i in range(-64, 65)]
 
@@ -121,7 +120,7 @@ def test_by_default_k_has_the_least_variance_for_values_that_are_spread_evenly(m
     assert options.k_of([(epsilon, 1.0)], 1) == 1
 
 
-def test_of_a_card_as_many_values_are_asked_for_as_the_budget_bears():
+def test_with_a_card_k_is_as_large_as_the_budget_allows():
     card = mechanisms.design("three-outputs", "1").card.hex()
     assert Options(card=card, epsilon="3").k_of([("3", 1.0)], 16) == 3
     assert Options(card=card, epsilon="3").k_of([("3", 1.0)], 2) == 2
@@ -131,7 +130,7 @@ def test_of_a_card_as_many_values_are_asked_for_as_the_budget_bears():
     ("epsilon", "grr", "olh"), [("0.5", 6, 7), ("1", 9, 10), ("2", 20, 21), ("4", 134, 135), ("5", 256, 1000)]
 )
 def test_many_categories_are_hashed_and_few_are_not(epsilon, grr, olh):
-    # Wang et al. (2017) hash from 3 e**epsilon + 2 on, for frequencies of 0; here they are equal.
+    # Wang et al. (2017) hash from 3 e**epsilon + 2 on, for frequencies of 0; here frequencies are equal.
     few, many = _parts(Options(epsilon=epsilon), _table(3, 0, (grr, olh)))
     assert (few.hashed, few.design.mechanism, few.design.card.symbols) == (False, "grr", grr)
     assert (many.hashed, many.design.mechanism, many.categories) == (True, "olh", olh)
@@ -150,30 +149,30 @@ def test_clients_are_divided_among_the_parts(people):
     assert costs.costs(algorithm)[0] <= 10_000_000
     (policy,) = set(costs.policies(algorithm, np.arange(1, 6001), None))
     assert policy.largest == policy.budget == costs.costs(algorithm)[0]
-    asked = algorithm.cohorts(range(1, 6001))
-    assert [(question.model, list(question.parameters)) for question, _ in asked] == [
+    cohorts = algorithm.cohorts(range(1, 6001))
+    assert [(question.model, list(question.parameters)) for question, _ in cohorts] == [
         (wire.VALUES, [1, 1, 0, 0, 0]),
         (wire.CATEGORIES, [0, 0, 1, 1, 0]),
         (wire.CATEGORIES, [0, 0, 0, 0, 1]),
     ]
-    everybody = np.concatenate([devices for _, devices in asked])
-    assert sorted(everybody) == list(range(1, 6001))  # each is asked once
-    for (_, devices), share in zip(asked, (0.4, 0.4, 0.2), strict=True):
+    every_device = np.concatenate([devices for _, devices in cohorts])
+    assert sorted(every_device) == list(range(1, 6001))  # each is asked once
+    for (_, devices), share in zip(cohorts, (0.4, 0.4, 0.2), strict=True):
         assert abs(len(devices) - 6000 * share) < 4.5 * np.sqrt(6000 * share * (1 - share))
     list(rounds(algorithm, fleet_of(algorithm)))
-    again = algorithm.cohorts(range(1, 6001))  # in another round other clients
-    assert 0.3 < np.isin(asked[0][1], again[0][1]).mean() < 0.5
+    after = algorithm.cohorts(range(1, 6001))  # in another round, other clients
+    assert 0.3 < np.isin(cohorts[0][1], after[0][1]).mean() < 0.5
 
 
 @pytest.mark.slow
-def test_who_is_asked_what_does_not_follow_from_the_class():
+def test_the_part_of_a_device_is_independent_of_its_class():
     algorithm = begin("collect", 9000, dataset="flights-table", epsilons="1:0.5,4:0.5", seed=3)
-    asked = algorithm.cohorts(range(1, 9001))
-    numbers = [devices for question, devices in asked if question.model == wire.VALUES]
-    assert [abs(len(own) / 9000 - 5 / 38) < 0.02 for own in numbers] == [True, True]
+    cohorts = algorithm.cohorts(range(1, 9001))
+    numeric = [devices for question, devices in cohorts if question.model == wire.VALUES]
+    assert [abs(len(devices) / 9000 - 5 / 38) < 0.02 for devices in numeric] == [True, True]
 
 
-def test_boards_that_hold_the_constant_are_asked_past_it():
+def test_boards_that_hold_the_constant_are_not_asked_for_it():
     algorithm = Collect(Options(dataset="iris"), Population(knows_records=False))
     ((question, devices),) = algorithm.cohorts([7, 8, 9])
     assert list(question.parameters) == [0, 1, 1, 1, 1]
@@ -191,29 +190,29 @@ def test_tables_that_cannot_be_collected(sizes, message):
         collect.plan(Options(), _table(3, 0, sizes))
 
 
-# What comes of it
+# Estimates
 
 
 @pytest.mark.parametrize("mechanism", ["three-outputs", "duchi", "pm-sub"])
-def test_means_and_frequencies(table, mechanism):
+def test_means_and_frequencies_are_near_the_true_ones(table, mechanism):
     n = 150_000
-    of = table(n)
+    people = table(n)
     algorithm = finished(begin("collect", n, epsilon="4", mechanism=mechanism))
     result = algorithm.result([])
     by_name = {entry["name"]: entry for entry in result["attributes"]}
     assert result["clients"] == n
-    numeric = [by_name[name] for name in of.numeric_names]
-    parts, (told,) = algorithm.plan[0], algorithm._reports
-    assert sum(told) == n
-    assert sum(entry["reports"] for entry in numeric) == told[0] * parts[0].design.k
+    numeric = [by_name[name] for name in people.numeric_names]
+    parts, (reports,) = algorithm.plan[0], algorithm._reports
+    assert sum(reports) == n
+    assert sum(entry["reports"] for entry in numeric) == reports[0] * parts[0].design.k
     for j, entry in enumerate(numeric):
-        truth = of.numeric[:, j].mean() / 16384
+        truth = people.numeric[:, j].mean() / 16384
         assert entry["true"] == pytest.approx(truth)
         error = (entry["interval"][1] - entry["interval"][0]) / 2 / 1.96
         assert abs(entry["mean"] - truth) < 4.5 * error
     for j, (part, size) in enumerate(zip(parts[1:], SIZES, strict=True)):
         entry = by_name[f"c{j}"]
-        truth = np.bincount(of.codes[:, j], minlength=size) / n
+        truth = np.bincount(people.codes[:, j], minlength=size) / n
         assert entry["true"] == pytest.approx(truth.tolist())
         same, other = estimate.frequency_law(part.design.card)
         error = 1 / (same - other) / np.sqrt(entry["reports"])
@@ -223,39 +222,36 @@ def test_means_and_frequencies(table, mechanism):
 
 def test_hashed_frequencies_are_right_and_their_intervals_cover_them(table):
     size, n = 500, 20_000
-    truth = []
     inside, errors = [], []
     for seed in range(12):
-        of = table(n, 1, (size, 3), seed=seed)
+        people = table(n, 1, (size, 3), seed=seed)
         algorithm = begin("collect", n, epsilon="1", seed=seed)
         assert [part.hashed for part in algorithm.plan[0]] == [False, False, True]
         entry = finished(algorithm).result([])["attributes"][1]
-        truth = np.bincount(of.codes[:, 0], minlength=size) / n
+        truth = np.bincount(people.codes[:, 0], minlength=size) / n
         assert entry["true"] == pytest.approx(truth.tolist())
         low, high = np.array(entry["intervals"]).T
         inside.append((low <= truth) & (truth <= high))
         errors.append(np.array(entry["frequencies"]) - truth)
     assert 0.93 < np.mean(inside) < 0.97
-    reports = n / 3
-    law = estimate.frequency_variance(algorithm.plan[0][2].design.card, 10**9, hashed=True) / reports
-    assert np.mean(np.square(errors)) == pytest.approx(law, rel=0.1)
+    variance = estimate.frequency_variance(algorithm.plan[0][2].design.card, 10**9, hashed=True)
+    assert np.mean(np.square(errors)) == pytest.approx(variance / (n / 3), rel=0.1)
     assert abs(np.mean(errors)) < 4.5 * np.std(np.mean(errors, axis=1)) / np.sqrt(12)
-    assert 4 * math.e / (math.e - 1) ** 2 == pytest.approx(
-        law * reports, rel=0.01
-    )  # as optimised unary encoding
+    unary = 4 * math.e / (math.e - 1) ** 2  # optimised unary encoding
+    assert unary == pytest.approx(variance, rel=0.01)
 
 
 def test_classes_may_hash_an_attribute_or_not(table):
-    of = table(60_000, 0, (20,))
+    people = table(60_000, 0, (20,))
     algorithm = begin("collect", 60_000, epsilons="1:0.5,4:0.5")
     assert [[part.hashed for part in parts] for parts in algorithm.plan] == [[True], [False]]
     state = json.loads(json.dumps(finished(algorithm).state()))
-    again = begin("collect", 60_000, epsilons="1:0.5,4:0.5")
-    again.restore(state)
-    (entry,) = again.result([])["attributes"]
+    resumed = begin("collect", 60_000, epsilons="1:0.5,4:0.5")
+    resumed.restore(state)
+    (entry,) = resumed.result([])["attributes"]
     assert entry == algorithm.result([])["attributes"][0]
     assert entry["reports"] == 60_000
-    truth = np.bincount(of.codes[:, 0], minlength=20) / 60_000
+    truth = np.bincount(people.codes[:, 0], minlength=20) / 60_000
     assert np.abs(np.array(entry["frequencies"]) - truth).max() < 0.012
 
 
@@ -267,7 +263,7 @@ def test_a_data_set_without_a_table_gives_its_features():
     assert (part["d"], part["k"]) == (4, 2)
 
 
-def test_hiera_shows_the_true_loss_beside_the_stated_one():
+def test_a_collection_by_hiera_has_its_true_loss_beside_the_stated_one():
     options = {"dataset": "iris", "method": "hiera", "epsilon": "8", "mu": 0.2}
     result = run("collect", "simulated:50000", **options)
     assert result["epsilon_per_client"] == pytest.approx(8, abs=1e-3)
@@ -281,14 +277,14 @@ def test_hiera_shows_the_true_loss_beside_the_stated_one():
     assert not cards.certify(card, card.epsilon - 200)
 
 
-def test_an_attribute_that_nobody_reported_is_left_out(table):
+def test_an_attribute_without_reports_is_left_out(table):
     table(3, 5, ())
     entries = finished(begin("collect", 3, epsilon="1")).result([])["attributes"]
     assert 1 <= len(entries) <= 3
     assert sum(entry["reports"] for entry in entries) == 3
 
 
-# What is refused
+# Refusals
 
 
 @pytest.mark.parametrize(
@@ -325,29 +321,26 @@ def test_runs_that_are_refused(fleet, options, message):
         run("collect", fleet, **options)
 
 
-def test_the_command(capsys):
+def test_the_command_prints_intervals_and_refuses_options_of_other_methods(capsys):
     assert main(["collect", "--dataset", "iris", "--fleet", "simulated:5000", "--epsilon", "4"]) == 0
     out = capsys.readouterr().out
     assert "95 % interval" in out
     assert "mean squared error" in out
-    own = ["collect", "--dataset", "iris", "--method", "hiera", "--fleet", "simulated:100", "--no-report"]
-    assert main([*own, "--json"]) == 0
+    hiera = ["collect", "--dataset", "iris", "--method", "hiera", "--fleet", "simulated:100", "--no-report"]
+    assert main([*hiera, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["method"] == "hiera"
     assert main(["collect", "--mu", "0.5"]) == 2
     assert "--mu needs --method hiera" in capsys.readouterr().err
-    assert main([*own, "--mechanism", "duchi"]) == 2
+    assert main([*hiera, "--mechanism", "duchi"]) == 2
     assert "--mechanism needs --method algorithm6" in capsys.readouterr().err
     assert main(["collect", "--resume", "x", "--k", "1"]) == 2
     assert "keeps its options" in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_categories_are_told_and_drawn(capsys):
-    told = [
-        "collect", "--dataset", "flights-table", "--fleet", "simulated:50000", "--epsilon", "2", "--name",
-        "x",
-    ]  # fmt: skip
-    assert main(told) == 0
+def test_frequencies_are_printed_and_drawn(capsys):
+    words = ["collect", "--dataset", "flights-table", "--fleet", "simulated:50000", "--epsilon", "2"]
+    assert main([*words, "--name", "x"]) == 0
     out = capsys.readouterr().out
     assert "origin: " in out
     assert "99 more" in out  # of 104 destinations

@@ -1,8 +1,8 @@
-"""What the live page shows, without a browser: curves, the table of boards, pictures, words, cards, runs to compare,
-and what devices have spent.
-"""
+"""The contents of the live page, without a browser: curves, the table of boards, pictures, texts, cards, comparable
+runs, and spent epsilon."""
 
 import asyncio
+import contextlib
 import io
 import json
 import os
@@ -55,18 +55,17 @@ HISTORY = [
 ]  # fmt: skip
 
 
-def test_a_curve_lies_in_its_interval_between_what_it_is_compared_with():
-    found = curves.curve(RUN, HISTORY, "auc")
-    assert found.points[0] == (100.0, 0.61)
-    assert found.points[-1] == (1000.0, 0.7)
-    assert (found.optimum, found.baseline) == (0.9, 0.5)
-    assert [(low, high) for (_, low), (_, high) in zip(found.low, found.high, strict=True)] == [
-        judging.auc_interval(y, 100, 300) for _, y in found.points
-    ]
-    assert not curves.curve(RUN, HISTORY, "log_loss").low, "a loss alone does not tell its interval"
+def test_a_curve_has_its_interval_the_optimum_and_the_baseline():
+    curve = curves.curve(RUN, HISTORY, "auc")
+    assert curve.points[0] == (100.0, 0.61)
+    assert curve.points[-1] == (1000.0, 0.7)
+    assert (curve.optimum, curve.baseline) == (0.9, 0.5)
+    intervals = [(low, high) for (_, low), (_, high) in zip(curve.low, curve.high, strict=True)]
+    assert intervals == [judging.auc_interval(y, 100, 300) for _, y in curve.points]
+    assert not curves.curve(RUN, HISTORY, "log_loss").low, "a loss alone has no interval"
 
 
-def test_what_has_been_spent_is_the_mean_over_classes_and_devices():
+def test_spent_epsilon_is_the_mean_over_classes_and_devices():
     assert curves.cost_of_report(RUN) == 0.75 + 0.75
     assert curves.curve(RUN, HISTORY, "auc", curves.EPSILON).points[-1][0] == 1000 * 1.5 / 1000
     assert curves.curve(RUN, HISTORY, "auc", curves.EPSILON, registered=500).points[-1][0] == 3.0
@@ -77,20 +76,19 @@ def test_what_has_been_spent_is_the_mean_over_classes_and_devices():
 def test_long_histories_have_few_points_with_the_first_and_the_last():
     assert curves.chosen(5) == [0, 1, 2, 3, 4]
     for count in (401, 1000, 100_000):
-        found = curves.chosen(count)
-        assert len(found) == len(set(found)) == curves.MOST
-        assert (found[0], found[-1]) == (0, count - 1)
-        assert found == sorted(found)
+        chosen = curves.chosen(count)
+        assert len(chosen) == len(set(chosen)) == curves.MOST
+        assert (chosen[0], chosen[-1]) == (0, count - 1)
+        assert chosen == sorted(chosen)
 
 
 @pytest.mark.parametrize("name", ["three-outputs", "pm", "laplace", "duchi"])
 def test_the_card_is_drawn_from_its_integers_and_all_pictures_are_json(name):
-    data = mechanisms.design(name, epsilon_micro=2_000_000).card
-    drawn = charts.card(data)
+    drawn = charts.card(card(name, 2))
     json.dumps(drawn)
-    for own in drawn["series"]:
-        assert sum(own["data"]) == pytest.approx(1, abs=1e-3)
-        assert len(own["data"]) == len(drawn["xAxis"]["data"]) <= 300
+    for series in drawn["series"]:
+        assert sum(series["data"]) == pytest.approx(1, abs=1e-3)
+        assert len(series["data"]) == len(drawn["xAxis"]["data"]) <= 300
     for options in (
         charts.learning(curves.curve(RUN, HISTORY, "auc"), "guessing"),
         charts.learning(curves.curve(RUN, [], "auc"), None),
@@ -102,17 +100,16 @@ def test_the_card_is_drawn_from_its_integers_and_all_pictures_are_json(name):
         json.dumps(options)
 
 
-def test_what_was_chosen_for_a_round_is_drawn_from_its_beginning_to_its_end_also_for_one_round():
+def test_a_value_chosen_for_a_round_is_drawn_from_its_start_to_its_end_even_for_one_round():
     at = curves.positions(RUN, HISTORY[:2], curves.REPORTS, 0)
-    drawn = charts.stepped("tau", list(zip(at, (0.5, 0.25), strict=True)), curves.REPORTS)["series"][0]
-    assert drawn["step"] == "start", "up to a point its value holds"
-    assert drawn["data"] == [[0, 0.5], [100, 0.5], [200, 0.25]]
-    (chosen,) = charts.stepped("tau", [(100.0, 0.5)], curves.REPORTS)["series"]
-    assert [x for x, _ in chosen["data"]] == [0, 100]
-    assert charts.arriving([(0.0, 1.0), (37.2878, 5.0)], 10)["xAxis"]["max"] == 38, "a round number"
+    (series,) = charts.stepped("tau", list(zip(at, (0.5, 0.25), strict=True)), curves.REPORTS)["series"]
+    assert series["step"] == "start", "a value holds up to its point"
+    assert series["data"] == [[0, 0.5], [100, 0.5], [200, 0.25]]
+    (series,) = charts.stepped("tau", [(100.0, 0.5)], curves.REPORTS)["series"]
+    assert [x for x, _ in series["data"]] == [0, 100]
+    assert charts.arriving([(0.0, 1.0), (37.2878, 5.0)], 10)["xAxis"]["max"] == 38, "a whole number"
     drawn = charts.learning(curves.curve(RUN, HISTORY[:1], "auc"), "guessing")
-    lines = {own["name"]: own["data"] for own in drawn["series"]}
-    assert lines == {
+    assert {series["name"]: series["data"] for series in drawn["series"]} == {
         "AUC": [[100, 0.61]],
         "without privacy": [[0, 0.9], [100, 0.9]],
         "guessing": [[0, 0.5], [100, 0.5]],
@@ -128,54 +125,49 @@ def boards(count):
 
 
 def test_boards_are_searched_sorted_and_given_a_page_at_a_time():
-    made = live_store.BoardTable()
-    made.take(boards(100))
-    assert made.page(0, 10)[0] == 100
-    assert [row["name"] for row in made.page(10, 12)[1]] == ["b011", "b012"]
-    count, rows = made.page(0, 100, "b01 ONLINE")
-    assert (count, {row["online"] for row in rows}) == (5, {"online"}), "offline has no word that is online"
-    assert [row["first"] for row in made.page(0, 3, sort="budget", descending=True)[1]] == [100, 99, 98]
-    assert made.page(0, 3, sort="no such column")[0] == 100
-    assert len(made.page(0, 10**9)[1]) == 100
-    assert made.page(90, 10**9, "zzz") == (0, [])
+    table = live_store.BoardTable()
+    table.take(boards(100))
+    assert table.page(0, 10)[0] == 100
+    assert [row["name"] for row in table.page(10, 12)[1]] == ["b011", "b012"]
+    count, rows = table.page(0, 100, "b01 ONLINE")
+    assert (count, {row["online"] for row in rows}) == (5, {"online"}), "'offline' does not match ONLINE"
+    assert [row["first"] for row in table.page(0, 3, sort="budget", descending=True)[1]] == [100, 99, 98]
+    assert table.page(0, 3, sort="no such column")[0] == 100
+    assert len(table.page(0, 10**9)[1]) == 100
+    assert table.page(90, 10**9, "zzz") == (0, [])
 
 
-def test_what_a_board_did_not_say_comes_last_however_it_is_sorted():
-    made = live_store.BoardTable()
-    made.take(
-        (BoardRow("silent", 1, 1, True, 1.0), *(BoardRow("b", i, 1, True, 1.0, {"heap": i}) for i in (2, 3)))
-    )
+def test_a_board_without_a_value_is_sorted_last_in_both_orders():
+    table = live_store.BoardTable()
+    others = (BoardRow("b", i, 1, True, 1.0, {"heap": i}) for i in (2, 3))
+    table.take((BoardRow("silent", 1, 1, True, 1.0), *others))
     for descending in (False, True):
-        assert made.page(0, 9, sort="heap", descending=descending)[1][-1]["name"] == "silent"
+        assert table.page(0, 9, sort="heap", descending=descending)[1][-1]["name"] == "silent"
 
 
-def test_boards_that_stay_as_they_are_are_no_change():
-    made = live_store.BoardTable()
+def test_equal_boards_are_no_change():
+    table = live_store.BoardTable()
     first = boards(10)
-    made.take(first)
-    assert made.changes == 1
-    made.take(tuple(first))
-    made.take((*first,))
-    assert made.changes == 1
-    made.take(first[:9])
-    made.take((*first[:8], BoardRow("b009", 9, 1, False, 99.0)))
-    assert made.changes == 3
+    table.take(first)
+    assert table.changes == 1
+    table.take(tuple(first))
+    table.take((*first,))
+    assert table.changes == 1
+    table.take(first[:9])
+    table.take((*first[:8], BoardRow("b009", 9, 1, False, 99.0)))
+    assert table.changes == 3
 
 
-def test_what_comes_from_a_store_is_text_and_no_html():
+def test_texts_from_a_store_are_escaped():
     evil = "<script>alert(1)</script>"
     now = Snapshot(evil, run=RunView(evil, 0.0, "running", evil, evil, references=REFERENCES), devices=1)
-    for found in (
-        elements.first(now),
-        elements.table((evil,), [[evil]]),
-        elements.empty(evil),
-        elements.tile_html([(evil,) * 3]),
-    ):
-        assert evil not in found
-        assert "&lt;script&gt;" in found
+    table, tiles = elements.table((evil,), [[evil]]), elements.tile_html([(evil,) * 3])
+    for html in (elements.first(now), table, elements.empty(evil), tiles):
+        assert evil not in html
+        assert "&lt;script&gt;" in html
 
 
-def test_words():
+def test_durations_and_tiles_are_written_for_people():
     assert [words.duration(seconds) for seconds in (0.02, 1, 90, 150, 7200, 200_000)] == [
         "20 ms", "1 s", "90 s", "2.5 min", "2 h", "2.31 d",
     ]  # fmt: skip
@@ -188,7 +180,7 @@ def test_words():
     assert "nothing has been read yet" in words.old(Snapshot("s", note="locked"))
 
 
-def test_what_there_is_nothing_of():
+def test_an_empty_panel_says_why():
     run = replace(RUN, name="my run", references={})
     now = Snapshot("s", run=run, history=({"round": 1},))
     assert "tern runs --draw 'my run'" in learning._why_empty(now, [])
@@ -196,12 +188,12 @@ def test_what_there_is_nothing_of():
     assert "chooses none" in learning._none_chosen(now)
 
 
-def test_numbers_are_to_the_right_and_what_is_empty_is_not():
-    told = elements.table(("reports", "refusals", "why"), [[5, None, ""], [6, 0, ""]])
-    assert "<th scope=col class=number>reports<th scope=col class=number>refusals<th scope=col>why" in told
+def test_columns_of_numbers_are_right_aligned_and_empty_ones_are_not():
+    table = elements.table(("reports", "refusals", "why"), [[5, None, ""], [6, 0, ""]])
+    assert "<th scope=col class=number>reports<th scope=col class=number>refusals<th scope=col>why" in table
 
 
-def test_lines_differ_in_more_than_their_colour_and_long_names_are_cut_in_a_legend():
+def test_lines_differ_in_more_than_their_colour_and_a_legend_cuts_long_names():
     names = ["short", "greenhouse-" * 8, *map(str, range(4))]
     named = {name: curves.curve(RUN, HISTORY, "auc") for name in names}
     drawn = charts.compared(named, "auc", curves.REPORTS)
@@ -212,27 +204,25 @@ def test_lines_differ_in_more_than_their_colour_and_long_names_are_cut_in_a_lege
     assert charts.bars(["a"], [1], "x", "boards")["yAxis"]["minInterval"] == 1, "counts are whole numbers"
 
 
-def test_ports(tmp_path, capsys, monkeypatch):
+def test_a_port_that_is_invalid_or_taken_is_refused_and_the_default_is_a_free_one(
+    tmp_path, capsys, monkeypatch
+):
     monkeypatch.setenv("NICEGUI_STORAGE_PATH", os.devnull)
     with Store(tmp_path / "store.sqlite"):
         pass
     with server.listening(0) as first:
         port = first.getsockname()[1]
         assert first.getsockname()[0] == "127.0.0.1"
-        for words, message in (
-            (["store.sqlite", "--port", "70000"], "--port must be 0"),
-            (["store.sqlite", "--port", str(port)], f"cannot open port {port}"),
-            (["none"], "there is no run or store"),
+        for name, options, message in (
+            ("store.sqlite", ["--port", "70000"], "--port must be 0"),
+            ("store.sqlite", ["--port", str(port)], f"cannot open port {port}"),
+            ("none", [], "there is no run or store"),
         ):
-            assert main(["dashboard", str(tmp_path / words[0]), *words[1:]]) == USAGE
+            assert main(["dashboard", str(tmp_path / name), *options]) == USAGE
             assert message in capsys.readouterr().err
-    with socket.socket() as other:
-        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            other.bind(("127.0.0.1", server.PORT))
-            other.listen()
-        except OSError:
-            pass  # somebody else has it: as good
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # another process has the port: as good
+            stack.enter_context(socket.create_server(("127.0.0.1", server.PORT)))
         with server.listening(None) as free:
             assert free.getsockname()[1] != server.PORT
 
@@ -251,9 +241,7 @@ def test_ports(tmp_path, capsys, monkeypatch):
         ("infer", {"dataset": "iris"}, "value"),
     ],
 )
-def test_every_run_says_when_it_begins_what_it_is_compared_with_in_the_end(
-    tmp_path, algorithm, options, what
-):
+def test_a_run_states_at_its_start_the_references_of_its_result(tmp_path, algorithm, options, what):
     made = ALGORITHMS.named(algorithm).Options(**options)
     with Run.begin(RunOptions(algorithm, made, "simulated:40"), parent=tmp_path, name="r") as run:
         with Reader(run.files.store) as reader:
@@ -265,34 +253,32 @@ def test_every_run_says_when_it_begins_what_it_is_compared_with_in_the_end(
     for name in before.get("measures", ()):
         assert before["optimum"][name] == result[f"{name}_optimum"]
         assert before["baseline"][name] == result[f"{name}_baseline"]
-        found = curves.curve(now.run, now.history, name)
-        assert found.points[-1][1] == result[name]
-        if found.low:
-            assert [found.low[-1][1], found.high[-1][1]] == pytest.approx(result[f"{name}_interval"])
+        curve = curves.curve(now.run, now.history, name)
+        assert curve.points[-1][1] == result[name]
+        if curve.low:
+            assert [curve.low[-1][1], curve.high[-1][1]] == pytest.approx(result[f"{name}_interval"])
     assert before.get("measures", []) == result.get("measures", [])
     if "epsilon_per_client" in result:
-        assert max(own["epsilon_run"] for own in before["classes"]) == result["epsilon_per_client"]
-    for own in before["classes"]:
-        json.dumps(charts.card(bytes.fromhex(own["card"])))
+        assert max(each["epsilon_run"] for each in before["classes"]) == result["epsilon_per_client"]
+    for each in before["classes"]:
+        json.dumps(charts.card(bytes.fromhex(each["card"])))
     json.dumps(summary_of(now).as_json())
     elements.first(now)
-    assert sum(now.paid.values()) == now.run.reports, "what each report cost is written down"
-    costs = [own["epsilon_per_report"] for own in before["classes"]]
+    assert sum(now.paid.values()) == now.run.reports, "the cost of each report is stored"
     for cost in now.paid:
-        assert min(abs(cost / 1e6 - own) for own in costs) < 1e-5
+        assert min(abs(cost / 1e6 - each["epsilon_per_report"]) for each in before["classes"]) < 1e-5
     assert {tally.what for tally in now.tallies} == {what}
     assert privacy._card(now, 0) == privacy._card(replace(now, tallies=()), 0)
-    assert privacy._card(now, 0)[1] == what, "also before the first round"
-    assert sum(entry["spent"] for entry in now.history) == pytest.approx(
-        sum(cost / 1e6 * n for cost, n in now.paid.items())
-    )
+    assert privacy._card(now, 0)[1] == what, "before the first round, too"
+    spent = sum(cost / 1e6 * n for cost, n in now.paid.items())
+    assert sum(entry["spent"] for entry in now.history) == pytest.approx(spent)
 
 
-def test_records_of_the_devices_alone_are_compared_with_nothing():
-    whom = Population(devices=10, knows_records=False, schedule=Schedule(rounds=None))
-    found = costs.references(FedSGD(Options(dimension=5), whom))
-    assert (found["measures"], found["rounds"]) == ([], None)
-    assert found["classes"][0]["epsilon_per_report"] == 2
+def test_a_run_on_records_that_only_devices_know_has_no_measures():
+    population = Population(devices=10, knows_records=False, schedule=Schedule(rounds=None))
+    references = costs.references(FedSGD(Options(dimension=5), population))
+    assert (references["measures"], references["rounds"]) == ([], None)
+    assert references["classes"][0]["epsilon_per_report"] == 2
 
 
 HERE = ("host", "127.0.0.1:8642")
@@ -313,7 +299,7 @@ LINK = {"mode": "navigate", "dest": "document"}
         ("cross-site", FRAME, 403),
     ],
 )
-def test_a_page_of_another_site_neither_fetches_nor_frames(site, how, status):
+def test_a_page_of_another_site_neither_fetches_nor_frames_the_dashboard(site, how, status):
     async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
@@ -322,26 +308,26 @@ def test_a_page_of_another_site_neither_fetches_nor_frames(site, how, status):
     async def send(message):
         sent.append(message)
 
-    said = [HERE, *((f"sec-fetch-{name}", value) for name, value in how.items())]
-    said += [] if site is None else [("sec-fetch-site", site)]
-    scope = {"type": "http", "headers": [(name.encode(), value.encode()) for name, value in said]}
+    headers = [HERE, *((f"sec-fetch-{name}", value) for name, value in how.items())]
+    headers += [] if site is None else [("sec-fetch-site", site)]
+    scope = {"type": "http", "headers": [(name.encode(), value.encode()) for name, value in headers]}
     asyncio.run(server.OnlyHere(app, 8642)(scope, None, send))
     assert sent[0]["status"] == status
-    head = dict(sent[0]["headers"])
-    assert (head[b"x-frame-options"], head[b"x-content-type-options"]) == (b"DENY", b"nosniff")
-    assert head[b"referrer-policy"] == b"no-referrer"
+    answered = dict(sent[0]["headers"])
+    assert (answered[b"x-frame-options"], answered[b"x-content-type-options"]) == (b"DENY", b"nosniff")
+    assert answered[b"referrer-policy"] == b"no-referrer"
 
 
-def test_epsilon_spent_counts_the_open_round_and_says_by_what():
+def test_spent_epsilon_counts_the_reports_of_the_open_round():
     opened = (OpenRound(11, "r", 1.0, None, 100, 100, 50),)
     now = Snapshot("s", run=RUN, history=tuple(HISTORY), open=opened, paid={1_500_000: 1000})
     assert curves.spent(now) == 1050 * 1.5 / 1000
-    (tile,) = [own for own in words.tiles(now) if own[0].startswith("mean epsilon spent")]
+    (tile,) = [tile for tile in words.tiles(now) if tile[0].startswith("mean epsilon spent")]
     assert tile[1:] == ("1.575", "by accepted reports, 1 to 3 each")
     assert curves.spent(Snapshot("s")) is None
 
 
-def test_the_page_and_the_terminal_say_the_same_of_a_run_that_goes_on_for_longer():
+def test_the_page_and_the_terminal_agree_about_a_run_that_was_extended():
     now, day = time.time(), 86_400
     seen = [
         BoardRow(f"b{i}", i, 1, True, now - heard, {"budget": left})
@@ -359,7 +345,7 @@ def test_the_page_and_the_terminal_say_the_same_of_a_run_that_goes_on_for_longer
     assert "half of 3 heard within a day have 1.75 or more" in privacy._lines(shown)
 
 
-def test_a_run_that_should_have_written_by_now_is_not_shown_as_going_on():
+def test_a_run_that_is_overdue_is_not_shown_as_running():
     now = time.time()
     opened = OpenRound(11, "r", now - 500, 60.0, 100, 100, 50)
     seen = (BoardRow("b", 1, 1, True, now - 450),)
@@ -367,7 +353,7 @@ def test_a_run_that_should_have_written_by_now_is_not_shown_as_going_on():
     assert dead.silent(now) == pytest.approx(450)
     assert words.old(dead).startswith("nothing written for 7.5 min")
     assert words.status(dead) == "running when last written"
-    assert "boards online when last written" in dict(own[:2] for own in words.tiles(dead))
+    assert "boards online when last written" in {name for name, *_ in words.tiles(dead)}
     assert summary_of(dead).note == words.old(dead)
     for fine in (
         replace(dead, open=(replace(opened, deadline=600.0),)),
@@ -381,62 +367,62 @@ def test_a_run_that_should_have_written_by_now_is_not_shown_as_going_on():
 
 
 def test_boards_that_lie_do_not_spoil_the_charts_of_the_fleet():
-    told = [{"budget": i * 10_000, "release": "0.2.0"} for i in range(1, 1001)]
-    told += [{"budget": 2**32 - 1, "release": f"9.{i}"} for i in range(9)]
-    now = Snapshot("s", boards=tuple(BoardRow(f"b{i}", i, 1, True, 1.0, own) for i, own in enumerate(told)))
-    left = fleet._histogram(now)
+    def snapshot(hellos):
+        rows = (BoardRow(f"b{i}", i, 1, True, 1.0, hello) for i, hello in enumerate(hellos))
+        return Snapshot("s", boards=tuple(rows))
+
+    hellos = [{"budget": i * 10_000, "release": "0.2.0"} for i in range(1, 1001)]
+    hellos += [{"budget": 2**32 - 1, "release": f"9.{i}"} for i in range(9)]
+    left = fleet._histogram(snapshot(hellos))
     assert left["xAxis"]["data"][-1] == "more"
     assert min(left["series"][0]["data"][:-1]) > 40, "the others are spread over all bars"
     assert sum(left["series"][0]["data"]) == 1009
-    many = tuple(BoardRow(f"b{i}", i, 1, True, 1.0, {"release": str(i)}) for i in range(1000))
-    releases = fleet._releases(Snapshot("s", boards=many))
+    releases = fleet._releases(snapshot([{"release": str(i)} for i in range(1000)]))
     assert len(releases["xAxis"]["data"]) <= 22
     assert sum(releases["series"][0]["data"]) == 1000
 
 
-# Cards, runs to compare, and what devices have spent
+# Cards
 
 
 def card(name, epsilon, **more):
     return mechanisms.design(name, epsilon_micro=round(epsilon * 1e6), **more).card
 
 
-def one_class(data, mechanism="grr"):
-    return {"share": 0.5, "epsilon_per_report": 1.0, "card": data.hex(), "mechanism": mechanism}
+def one_class(data):
+    return {"share": 0.5, "epsilon_per_report": 1.0, "card": data.hex(), "mechanism": "grr"}
 
 
-def test_what_was_reported_through_different_cards_is_told_apart():
+def test_reports_are_drawn_by_class_where_cards_differ():
     wide, narrow = card("three-outputs", 1), card("three-outputs", 3)
-    run = RunView(
-        "r", 0.0, "running", "fedsgd", "f", references={"classes": [one_class(wide), one_class(narrow)]}
-    )
-    told = (
+    classes = {"classes": [one_class(wide), one_class(narrow)]}
+    run = RunView("r", 0.0, "running", "fedsgd", "f", references=classes)
+    tallies = (
         TallyView(wide.hex(), (80, 70, 90)),
         TallyView(narrow.hex(), (11, 224, 17)),
         TallyView(wide.hex(), (6, 1, 1)),  # a class may be asked in several cohorts
     )
-    drawn = rounds._symbols(Snapshot("s", run=run, tallies=told))
-    values = [
+    drawn = rounds._symbols(Snapshot("s", run=run, tallies=tallies))
+    of_wide, of_narrow = (
         [f"{v:.4g}" for v in sorted(cards.output_values(cards.decode(data)))] for data in (wide, narrow)
-    ]
-    assert values[0] != values[1]
-    assert drawn["xAxis"]["data"] == [f"{i}: {v}" for i, own in enumerate(values, 1) for v in own]
+    )
+    assert of_wide != of_narrow
+    assert drawn["xAxis"]["data"] == [*(f"1: {v}" for v in of_wide), *(f"2: {v}" for v in of_narrow)]
     assert sum(drawn["series"][0]["data"]) == 500
     assert sorted(drawn["series"][0]["data"][:3]) == [71, 86, 91]
     assert drawn["xAxis"]["name"] == "class: reported"
-    alone = rounds._symbols(Snapshot("s", run=run, tallies=told[:1]))
-    assert alone["xAxis"]["data"] == values[0]
+    alone = rounds._symbols(Snapshot("s", run=run, tallies=tallies[:1]))
+    assert alone["xAxis"]["data"] == of_wide
     assert rounds._symbols(Snapshot("s", run=run)) is None
-    data = card("laplace", 1)  # many reports are put together with their neighbours
-    order, _ = charts.outputs(data)
-    told = TallyView(data.hex(), tuple(range(len(order))))
-    drawn = rounds._symbols(Snapshot("s", tallies=(told,)))
+    data = card("laplace", 1)  # its many outputs are drawn together with their neighbours
+    outputs = range(len(charts.outputs(data)[0]))
+    drawn = rounds._symbols(Snapshot("s", tallies=(TallyView(data.hex(), tuple(outputs)),)))
     assert len(drawn["xAxis"]["data"]) <= 64
-    assert sum(drawn["series"][0]["data"]) == sum(range(len(order)))
+    assert sum(drawn["series"][0]["data"]) == sum(outputs)
     assert "outputs together" in drawn["xAxis"]["name"]
 
 
-def test_what_is_reported_is_in_the_order_of_its_values():
+def test_outputs_are_in_the_order_of_their_values():
     for data in (card("lhp", 1), card("lhp", 4), card("optimal", 2), card("laplace", 1)):
         order, names = charts.outputs(data)
         values = [float(name) for name in names]
@@ -445,45 +431,40 @@ def test_what_is_reported_is_in_the_order_of_its_values():
         drawn = charts.card(data)
         shown = [float(name) for name in drawn["xAxis"]["data"]]
         assert shown == sorted(shown)
-        own = cards.decode(data)
-        law = dict.fromkeys(range(len(order)), 0.0) | dict(enumerate(cards.distribution(own, 0)))
+        law = dict.fromkeys(order, 0.0) | dict(enumerate(cards.distribution(cards.decode(data), 0)))
         assert sum(drawn["series"][2]["data"]) == pytest.approx(1, abs=1e-3)
         if len(shown) == len(order):
             assert drawn["series"][2]["data"] == pytest.approx([law[i] for i in order], abs=1e-5)
 
 
 def test_labels_are_labels_and_no_numbers():
-    data = card("grr", 2, levels=3)
-    drawn = charts.card(data, LABEL)
+    drawn = charts.card(card("grr", 2, levels=3), LABEL)
     assert drawn["xAxis"]["data"] == ["label 0", "label 1", "label 2"]
-    assert [own["name"] for own in drawn["series"]] == ["label 0", "label 1", "label 2"]
-    for i, own in enumerate(drawn["series"]):
-        e = 2.718281828**2
-        assert own["data"][i] == pytest.approx(e / (e + 2), rel=1e-3)
+    assert [series["name"] for series in drawn["series"]] == ["label 0", "label 1", "label 2"]
+    e = 2.718281828**2
+    for i, series in enumerate(drawn["series"]):
+        assert series["data"][i] == pytest.approx(e / (e + 2), rel=1e-3)
 
 
-# Which runs are compared
+# Comparable runs
 
 
 def a_run(name, data="flights", measures=("auc", "accuracy"), rounds=3):
-    references = {"measures": list(measures)}
-    options = {"dataset": data}
+    references, options = {"measures": list(measures)}, {"dataset": data}
     return RunView(name, 0.0, "running", "fedsgd", "f", options, references=references, rounds=rounds)
 
 
-def test_the_run_of_the_page_comes_first_and_then_what_is_like_it():
-    others = [a_run(f"iris {i}", "iris") for i in range(7)]
+def test_the_run_of_the_page_comes_first_and_similar_runs_follow():
+    iris = [a_run(f"iris {i}", "iris") for i in range(7)]
     plain = a_run("plain", measures=("accuracy", "auc"))
     linear = a_run("linear", measures=("mse",))
     begun, collected = a_run("begun", rounds=0), a_run("collected", measures=())
-    here = [begun, *others, collected, linear, plain, a_run("own")]
-    assert learning.alike("own", here) == ["own", "plain"]
-    assert learning.alike("begun", here) == ["begun", "plain", "own"], (
-        "it is drawn as soon as a round has ended"
-    )
-    assert learning.alike("collected", here) == [f"iris {i}" for i in range(6)]
-    assert learning.alike(None, here) == [f"iris {i}" for i in range(6)]
-    assert learning.alike("own", []) == []
+    runs = [begun, *iris, collected, linear, plain, a_run("shown")]
+    assert learning.alike("shown", runs) == ["shown", "plain"]
+    assert learning.alike("begun", runs) == ["begun", "plain", "shown"], "drawn after its first round"
+    assert learning.alike("collected", runs) == [f"iris {i}" for i in range(6)]
+    assert learning.alike(None, runs) == [f"iris {i}" for i in range(6)]
+    assert learning.alike("shown", []) == []
 
 
 def test_runs_on_other_data_are_marked():
@@ -491,39 +472,37 @@ def test_runs_on_other_data_are_marked():
     assert learning.titles([a_run("a"), a_run("b", "iris")]) == ["a (flights)", "b (iris)"]
 
 
-def test_the_epsilon_of_a_run_says_of_how_many_rounds_it_is():
-    one = REFERENCES["classes"][0]
-    for began, planned, runs, head in (
+def test_the_epsilon_of_a_run_names_its_number_of_rounds():
+    for began, planned, epsilon, head in (
         (10, 10, "2", "epsilon in the run"),
         (10, 40, "2 in 10 rounds", "epsilon in 10 rounds"),
         (10, None, "2 in 10 rounds", "epsilon in 10 rounds"),
         (None, None, "2 a round", "epsilon a round"),
         (None, 40, "2 a round", "epsilon a round"),
     ):
-        references = {**REFERENCES, "rounds": began, "classes": [one]}
+        references = {**REFERENCES, "rounds": began, "classes": REFERENCES["classes"][:1]}
         run = replace(RUN, references=references, schedule={"rounds": planned})
-        assert f">{runs}<" in learning._runs_table([run])
+        assert f">{epsilon}<" in learning._runs_table([run])
         table = privacy._table(Snapshot("s", run=run))
         assert f"<th scope=col class=number>{head}<th" in table
         assert table.index("epsilon a report") < table.index("mechanism") < table.index("card")
 
 
-# What devices of each class have spent
+# Epsilon spent by the devices of each class
 
 
-def test_epsilon_spent_is_of_whoever_reported():
-    # All devices of the dear class have spent what they may, and only the others go on.
-    told = [(100, 3, 300), (100, 1, 100)]
-    history = tuple({"round": i, "reports": n, "spent": e} for i, (n, _, e) in enumerate(told, 1))
+def test_spent_epsilon_follows_from_the_classes_that_reported():
+    # The devices of the class that pays more have spent their budget, and only the others go on.
+    history = ({"round": 1, "reports": 100, "spent": 300}, {"round": 2, "reports": 100, "spent": 100})
     opened = (OpenRound(3, "r", 1.0, None, 100, 100, 50),)
-    paid = {cost * 1_000_000: n for n, cost, _ in told}
+    paid = {3_000_000: 100, 1_000_000: 100}
     now = Snapshot("s", run=replace(RUN, reports=200), history=history, paid=paid, open=opened)
     assert curves.spent(now) == (300 + 100 + 50) / 1000
     assert curves.positions(now.run, history, curves.EPSILON, 0) == [0.3, 0.4]
 
 
-def test_each_class_has_spent_what_its_own_reports_cost():
-    # 700 of 1000 devices are of the cheap class, by the draw; the dear ones have had their last round.
+def test_each_class_has_spent_the_cost_of_its_own_reports():
+    # By the draw, 700 of 1000 devices pay 1 a report; the others, who pay 3, have had their last round.
     now = Snapshot(
         "s",
         run=replace(RUN, reports=1300, rounds=2, epsilon_before=4.0),
@@ -537,11 +516,7 @@ def test_each_class_has_spent_what_its_own_reports_cost():
     assert curves.spent_by_class(Snapshot("s")) == []
 
 
-def test_a_part_of_a_collection_that_costs_a_little_less_is_of_its_class():
-    now = Snapshot(
-        "s",
-        run=replace(RUN, reports=20),
-        paid={999_999: 10, 1_000_000: 10},
-        demanded={999_999: 10, 1_000_000: 10},
-    )
+def test_a_part_of_a_collection_that_costs_a_little_less_counts_for_its_class():
+    costs = {999_999: 10, 1_000_000: 10}
+    now = Snapshot("s", run=replace(RUN, reports=20), paid=costs, demanded=costs)
     assert curves.spent_by_class(now) == [pytest.approx(0.02, rel=1e-5), None]
