@@ -517,6 +517,6 @@ def test_each_class_has_spent_the_cost_of_its_own_reports():
 
 
 def test_a_part_of_a_collection_that_costs_a_little_less_counts_for_its_class():
-    costs = {999_999: 10, 1_000_000: 10}
-    now = Snapshot("s", run=replace(RUN, reports=20), paid=costs, demanded=costs)
+    by_cost = {999_999: 10, 1_000_000: 10}
+    now = Snapshot("s", run=replace(RUN, reports=20), paid=by_cost, demanded=by_cost)
     assert curves.spent_by_class(now) == [pytest.approx(0.02, rel=1e-5), None]

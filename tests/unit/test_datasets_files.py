@@ -1,4 +1,4 @@
-"""Readers of the papers' files, on small files in exactly their published formats; bundled and synthetic sets."""
+"""Readers of the papers' files, on small files in their exact published formats; bundled and synthetic sets."""
 
 import bz2
 import gzip
@@ -28,21 +28,21 @@ ONE = 16384
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """Where files are looked for: empty."""
+    """The folder of data files, empty."""
     monkeypatch.setenv("TERN_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(motions, "_bundled", lambda: None)
     (tmp_path / "data").mkdir()
     return tmp_path / "data"
 
 
-# All of them
+# All files
 
 
 @pytest.mark.parametrize("name", datasets.FILES)
 def test_a_missing_file_says_where_to_get_it(name, tmp_path):
-    for asked in (name, f"{name}:{tmp_path / 'nowhere'}"):
+    for text in (name, f"{name}:{tmp_path / 'nowhere'}"):
         with pytest.raises(UsageError, match=f"{name} is a file of its publishers") as caught:
-            datasets.load(asked)
+            datasets.load(text)
         assert "https://" in caught.value.hint
         assert "TERN_DATA" in caught.value.hint
         assert f"{name}:FILE" in caught.value.hint
@@ -51,7 +51,7 @@ def test_a_missing_file_says_where_to_get_it(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["wisdm", "ipums", "vehicle", "basic-motions"])
 @pytest.mark.parametrize("content", [b"", b"\x00\xff\xfe\x80" * 50, b"hello\n", b"\x1f\x8b\x08"])
-def test_a_file_that_is_something_else(name, content, tmp_path):
+def test_a_file_of_another_kind_is_refused_with_the_source_of_the_right_one(name, content, tmp_path):
     path = tmp_path / "file"
     path.write_bytes(content)
     with pytest.raises(UsageError, match=str(path)) as caught:
@@ -75,7 +75,7 @@ def test_a_file_that_is_something_else(name, content, tmp_path):
         )),
     ],
 )  # fmt: skip
-def test_files_that_cannot_be_used(name, content, problem, tmp_path):
+def test_a_file_that_cannot_be_used_is_refused_with_its_problem(name, content, problem, tmp_path):
     path = tmp_path / "file"
     path.write_text(content)
     with pytest.raises(UsageError, match=problem) as caught:
@@ -86,18 +86,18 @@ def test_files_that_cannot_be_used(name, content, problem, tmp_path):
 # Categorical attributes
 
 
-def test_categories_become_one_attribute_less():
+def test_n_categories_become_n_minus_1_attributes():
     assert datasets.expand([0, 1, 2, 1], 3).tolist() == [[ONE, -ONE], [-ONE, ONE], [-ONE, -ONE], [-ONE, ONE]]
     assert datasets.expand([0, 1], 2).tolist() == [[ONE], [-ONE]]
     assert datasets.expand([0, 0], 1).shape == (2, 0)
 
 
-def test_domains_become_one_to_minus_one():
+def test_values_are_scaled_from_their_domain_to_minus_1_to_1():
     assert datasets.normalised([0, 50, 100, 120], 0, 100).tolist() == [-ONE, 0, ONE, ONE]
     assert datasets.normalised([7, 7], 7, 7).tolist() == [0, 0]
 
 
-def test_classes_against_the_rest():
+def test_classes_are_divided_into_some_and_the_rest():
     iris = bundled.multiclass("iris")
     assert (iris.task, iris.classes) == (MULTICLASS, ("setosa", "versicolor", "virginica"))
     two = iris.against_rest("setosa", "virginica")
@@ -126,25 +126,21 @@ WISDM_LINES = """\
 """
 
 
-def test_wisdm_reads_what_is_whole(folder):
+def test_wisdm_reads_the_complete_records(folder):
     (folder / "WISDM_ar_v1.1_raw.txt").write_text(WISDM_LINES + WISDM_LINES.splitlines()[0] * 100)
     _, codes, acceleration = wisdm.read(folder / "WISDM_ar_v1.1_raw.txt")
     activities = [wisdm.ACTIVITIES[code] for code in codes[:8]]
     assert activities == ["Jogging"] * 4 + ["Walking", "Sitting", "Upstairs", "Downstairs"]
-    assert len(codes) == 8 + 100  # without the one with no z, the time that is no integer, the line cut short
+    assert len(codes) == 8 + 100  # without those with no z, with a time that is no integer, and cut short
     assert acceleration[0].tolist() == [-0.6946377, 12.680544, 0.50395286]
     assert acceleration[6].tolist() == [3.36, 10.57, -6.129145]
 
 
-def test_wisdm_windows(tmp_path):
+def test_wisdm_windows_have_the_features_of_their_samples(tmp_path):
     rng = np.random.default_rng(4)
     lines = []
-    for user, activity, samples in (
-        (1, "Walking", 450),
-        (1, "Jogging", 200),
-        (2, "Jogging", 399),
-        (2, "Sitting", 199),
-    ):
+    bouts = ((1, "Walking", 450), (1, "Jogging", 200), (2, "Jogging", 399), (2, "Sitting", 199))
+    for user, activity, samples in bouts:
         for i in range(samples):
             x, y, z = (10 * np.sin(i / 3), 9.81, rng.normal()) if activity == "Walking" else (0.5, 9.81, 0)
             lines.append(f"{user},{activity},{1000 + i},{x:.6f},{y},{z:.6f};")
@@ -158,9 +154,8 @@ def test_wisdm_windows(tmp_path):
     assert walk["constant"] == 1
     assert walk["mean_y"] == pytest.approx(9.81 / 20, abs=1e-4)
     assert walk["deviation_x"] == pytest.approx(2 * samples.std() / 10 - 1, abs=1e-4)
-    assert walk["difference_x"] == pytest.approx(
-        2 * np.abs(samples - samples.mean()).mean() / 10 - 1, abs=1e-4
-    )
+    difference = np.abs(samples - samples.mean()).mean()
+    assert walk["difference_x"] == pytest.approx(2 * difference / 10 - 1, abs=1e-4)
     shares = np.histogram(samples, bins=10)[0] / 200
     assert [walk[f"bin{b}_x"] for b in range(10)] == pytest.approx(2 * shares - 1, abs=1e-4)
     assert datasets.load(f"wisdm:{path}").labels.tolist() == [ONE, ONE, -ONE, -ONE]
@@ -195,7 +190,7 @@ def ts_file(path, labels, rng, length=45, channels=6):
     return values
 
 
-def test_basic_motions(folder, monkeypatch):
+def test_basic_motions_are_read_in_windows_with_their_features(folder, monkeypatch):
     rng = np.random.default_rng(3)
     (folder / "BasicMotions").mkdir()
     labels = ["Standing", "Running", "Walking", "Badminton", "Running"] * 4
@@ -203,12 +198,8 @@ def test_basic_motions(folder, monkeypatch):
     ts_file(folder / "BasicMotions" / "BasicMotions_TEST.ts", labels[:3], rng)
     data = motions.motions()
     assert (len(data.labels), data.dimension) == (2 * 23, 21)  # two whole windows in 45 samples
-    assert [data.classes[label] for label in data.labels[:4]] == [
-        "Standing",
-        "Standing",
-        "Running",
-        "Running",
-    ]
+    assert [data.classes[label] for label in data.labels[:4:2]] == ["Standing", "Running"]
+    assert (data.labels[::2] == data.labels[1::2]).all()
     assert (data.held_out[::2] == data.held_out[1::2]).all()  # both windows of a record
     assert 0 < data.held_out.sum() < 23
     second = dict(zip(data.feature_names, data.features[1] / ONE, strict=True))
@@ -233,7 +224,7 @@ def test_basic_motions(folder, monkeypatch):
         (lambda text: text.replace("@data", "@date"), "not a ts"),
     ],
 )
-def test_ts_files_that_cannot_be_used(tmp_path, change, problem):
+def test_a_ts_file_that_cannot_be_used_is_refused(tmp_path, change, problem):
     path = tmp_path / "a.ts"
     ts_file(path, ["Running", "Walking"], np.random.default_rng(1))
     path.write_text(change(path.read_text()))
@@ -254,7 +245,7 @@ IPUMS_CSV = """\
 
 
 @pytest.mark.parametrize("name", ["ipums.csv", "ipums.csv.gz"])
-def test_ipums(folder, name):
+def test_ipums_is_read_as_a_table(folder, name):
     raw = IPUMS_CSV.encode()
     (folder / name).write_bytes(gzip.compress(raw) if name.endswith("gz") else raw)
     table = ipums.ipums()
@@ -266,7 +257,7 @@ def test_ipums(folder, name):
     assert table.numeric[:, 2].tolist() == [ONE, -ONE // 2, 0]  # 0 to the largest, 12000
 
 
-def test_ipums_income(folder):
+def test_ipums_predicts_income(folder):
     (folder / "ipums.csv").write_text(IPUMS_CSV)
     data = datasets.load("ipums")
     assert data.feature_names == ("constant", "AGE", "HRSWORK1", "SEX=1", "MARST=1", "MARST=2")
@@ -292,10 +283,9 @@ VEHICLE_LINES = b"""\
 """
 
 
-@pytest.mark.parametrize("pack", [None, bz2.compress, gzip.compress])
-def test_vehicle(folder, pack):
-    ending = {None: "", bz2.compress: ".bz2", gzip.compress: ".gz"}[pack]
-    (folder / f"combined_scale{ending}").write_bytes(pack(VEHICLE_LINES) if pack else VEHICLE_LINES)
+@pytest.mark.parametrize(("pack", "ending"), [(bytes, ""), (bz2.compress, ".bz2"), (gzip.compress, ".gz")])
+def test_vehicle_is_read_packed_or_not(folder, pack, ending):
+    (folder / f"combined_scale{ending}").write_bytes(pack(VEHICLE_LINES))
     data = vehicle.vehicle()
     assert (data.dimension, data.task, data.classes) == (101, MULTICLASS, ("1", "2", "3"))
     assert data.labels.tolist() == [2, 0, 1]
@@ -310,13 +300,11 @@ def test_vehicle(folder, pack):
 
 
 def idx(array):
-    return (
-        struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
-        + array.astype(np.uint8).tobytes()
-    )
+    header = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
+    return header + array.astype(np.uint8).tobytes()
 
 
-def idx_files(folder, name, pack=lambda data: data, ending=""):
+def idx_files(folder, name, pack=bytes, ending=""):
     rng = np.random.default_rng(8)
     pictures = rng.integers(0, 256, (12, 28, 28))
     labels = np.arange(12) % 10
@@ -327,9 +315,9 @@ def idx_files(folder, name, pack=lambda data: data, ending=""):
 
 
 @pytest.mark.parametrize(
-    ("name", "pack", "ending"), [("mnist", lambda data: data, ""), ("fashion-mnist", gzip.compress, ".gz")]
+    ("name", "pack", "ending"), [("mnist", bytes, ""), ("fashion-mnist", gzip.compress, ".gz")]
 )
-def test_idx_images(folder, name, pack, ending):
+def test_idx_images_are_scaled_down_to_49_pixels(folder, name, pack, ending):
     pictures, labels = idx_files(folder, name, pack, ending)
     data = images.load(name)
     assert (data.dimension, len(data.classes), data.task) == (50, 10, MULTICLASS)
@@ -362,7 +350,7 @@ def test_idx_needs_a_folder(folder):
         ("labels-idx1", lambda data: idx(np.full(12, 10)), "from 0 to 9"),
     ],
 )
-def test_idx_files_that_cannot_be_used(folder, which, damage, problem):
+def test_an_idx_file_that_cannot_be_used_is_refused(folder, which, damage, problem):
     idx_files(folder, "mnist")
     path = folder / "mnist" / f"train-{which}-ubyte"
     path.write_bytes(damage(path.read_bytes()))
@@ -386,7 +374,7 @@ def test_idx_files_that_cannot_be_used(folder, which, damage, problem):
         ("synthetic-logistic", 100_000, 16, CLASSIFICATION),
     ],
 )
-def test_sets_without_files(name, records, dimension, task):
+def test_bundled_and_synthetic_sets_have_their_shapes(name, records, dimension, task):
     data = datasets.load(name)
     assert data.features.shape == (records, dimension)
     assert data.features.dtype == np.int16
@@ -401,7 +389,7 @@ def test_sets_without_files(name, records, dimension, task):
 
 
 @pytest.mark.parametrize("mean", [0, 1 / 3, 2 / 3, 1])
-def test_gaussian_attributes_are_those_of_the_truncated_law(mean):
+def test_gaussian_attributes_follow_the_truncated_law(mean):
     from scipy.stats import truncnorm
 
     table = synthetic.attributes(20_000, mean=mean, seed=3)
@@ -414,7 +402,7 @@ def test_gaussian_attributes_are_those_of_the_truncated_law(mean):
     assert (synthetic.attributes(20_000, mean=mean, seed=3).numeric == table.numeric).all()
 
 
-def test_other_shapes():
+def test_uniform_and_power_attributes_follow_their_laws():
     uniform = synthetic.attributes(10_000, 4, shape="uniform").numeric / ONE
     assert np.quantile(uniform, [0.25, 0.5, 0.75]) == pytest.approx([-0.5, 0, 0.5], abs=0.02)
     power = synthetic.attributes(10_000, 4, shape="power").numeric / ONE
@@ -428,12 +416,12 @@ def test_other_shapes():
 
 
 @pytest.mark.parametrize("mean", [1.3, -1.3, float("nan")])
-def test_a_gaussian_with_hardly_any_value_in_the_domain_is_refused(mean):
+def test_a_gaussian_whose_values_nearly_all_lie_outside_the_domain_is_refused(mean):
     with pytest.raises(UsageError, match=f"must be -1.25 to 1.25, not {mean}"):
         synthetic.attributes(10, 4, mean=mean)
 
 
-def test_the_data_folder(monkeypatch, tmp_path):
+def test_the_data_folder_is_tern_data_or_lies_in_the_cache(monkeypatch, tmp_path):
     assert base.data_folder() == tmp_path / "data"
     monkeypatch.delenv("TERN_DATA")
     monkeypatch.setenv("TERN_CACHE", str(tmp_path / "cache"))
