@@ -1,4 +1,4 @@
-"""What the documentation says is there: links, commands and options. `make docs` makes a site of the same pages."""
+"""Links, commands and options in the documentation exist. `make docs` makes a site of the same pages."""
 
 import argparse
 import pydoc
@@ -13,7 +13,7 @@ from ternhost.cli import build_parser
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "examples", "firmware", "host", "shared_specs", "tests", "tools")
 PAGES = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))])
-# Options of other programs that the pages name.
+# The pages name these options of other programs.
 OTHERS = {"--no-deps", "--target", "--exhaustive", "--check", "--random"}
 
 
@@ -23,15 +23,18 @@ def name(path):
 
 def blocks(text, *languages):
     """The code in fences of these languages."""
-    found = re.findall(r"^( *)```(\w*)\n(.*?)^\1```", text, re.MULTILINE | re.DOTALL)
-    return [code for _, language, code in found if language in languages]
+    fences = re.findall(r"^( *)```(\w*)\n(.*?)^\1```", text, re.MULTILINE | re.DOTALL)
+    return [code for _, language, code in fences if language in languages]
+
+
+def prose(path):
+    """The text of a page without its fences."""
+    return re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
 
 
 def anchors(path):
-    """What can follow a # in a link to a page."""
-    headings = re.findall(
-        r"^#+ (.+)$", re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL), re.MULTILINE
-    )
+    """The anchors of a page's headings: the texts that may follow a # in a link to it."""
+    headings = re.findall(r"^#+ (.+)$", prose(path), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
@@ -45,22 +48,20 @@ def commands(text):
 
 
 def options(parser):
-    """All options of a parser and of those below it."""
-    found = set(parser._option_string_actions)
+    """All options of a parser and of the parsers below it."""
+    names = set(parser._option_string_actions)
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            for below in action.choices.values():
-                found |= options(below)
-    return found
+            names = names.union(*map(options, action.choices.values()))
+    return names
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
 def test_links_lead_somewhere(path):
     for target, anchor in re.findall(r"\]\(([^)\s#:]*)(#[^)\s]+)?\)", path.read_text()):
-        other = (path.parent / target) if target else path
-        assert other.exists(), target
-        if anchor:
-            assert anchor[1:] in anchors(other), f"{target}{anchor}"
+        page = (path.parent / target) if target else path
+        assert page.exists(), target
+        assert not anchor or anchor[1:] in anchors(page), f"{target}{anchor}"
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "shared_specs").glob("*.md")), ids=name)
@@ -69,7 +70,7 @@ def test_the_site_and_the_readme_lead_to_every_specification(path):
         assert f"shared_specs/{path.name}" in (ROOT / page).read_text(), page
 
 
-def test_what_the_api_s_page_names_is_there():
+def test_everything_named_by_the_page_of_the_api_exists():
     named = re.findall(r"^::: (\S+)$", (ROOT / "docs/api.md").read_text(), re.MULTILINE)
     assert len(named) > 20
     assert [path for path in named if pydoc.locate(path) is None] == []
@@ -88,40 +89,34 @@ def parser():
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
-def test_commands_are_understood(path, parser):
+def test_commands_can_be_parsed(path, parser):
     text = path.read_text()
-    assert blocks(text, "") == []  # a block names its language: only commands of shell blocks are tried
+    assert blocks(text, "") == []  # each block names its language, since only shell blocks are tried
     for words in commands(text):
         if not {"--help", "--version", "--with"} & {*words}:  # a file's options: test_docs_tried
             assert parser.parse_args(words).func, words
 
 
-def test_there_are_commands_to_understand():
-    found = [words[0] for path in PAGES for words in commands(path.read_text())]
-    assert len(found) > 50
-    assert {"train", "collect", "infer", "serve", "broker", "up", "monitor", "card", "runs"} <= {*found}
+def test_the_pages_have_many_commands_to_parse():
+    names = [words[0] for path in PAGES for words in commands(path.read_text())]
+    assert len(names) > 50
+    assert {"train", "collect", "infer", "serve", "broker", "up", "monitor", "card", "runs"} <= {*names}
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
 def test_options_that_are_named_exist(path, parser):
-    named = {
-        option
-        for code in re.findall(r"`[^`]+`", path.read_text())
-        for option in re.findall(r"(?<!\w)--[a-z][\w-]*", code)
-    }
-    assert named - options(parser) <= OTHERS
+    codes = " ".join(re.findall(r"`[^`]+`", path.read_text()))
+    assert {*re.findall(r"(?<!\w)--[a-z][\w-]*", codes)} - options(parser) <= OTHERS
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
 def test_lines_of_prose_are_not_long(path):
-    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
-    for line in text.splitlines():
-        if not line.startswith(("|", "![", "#")):
-            assert len(line) <= 120, line
+    for line in prose(path).splitlines():
+        assert line.startswith(("|", "![", "#")) or len(line) <= 120, line
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
 def test_no_line_within_a_paragraph_begins_a_list(path):
-    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    text = prose(path)
     assert re.findall(r"^ *[+*] .*", text, re.MULTILINE) == []
     assert re.findall(r"^(?![-|# ]|\d+\.).+\n(?:-|1\.) .*", text, re.MULTILINE) == []

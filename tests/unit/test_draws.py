@@ -1,4 +1,4 @@
-"""The firmware's table leaf over every input, and its law down every branch."""
+"""The firmware's table leaf on every input, and its distribution over every branch."""
 
 from array import array
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from ternhost.privacy import certify, mechanisms
 
 
 def rows(*thresholds: tuple[int, ...]) -> Card:
-    """A table card of these thresholds, a row a knot."""
+    """A table card with these thresholds, a row for each knot."""
     return decode(spec.table(MAX_EPSILON, range(len(thresholds[0]) + 1), thresholds))
 
 
@@ -26,12 +26,8 @@ def designed(name: str, epsilon: str) -> Card:
 
 def some_rows(knot_bits: int, levels: int) -> Card:
     rng = np.random.default_rng(levels)
-    return rows(
-        *(
-            tuple(sorted((rng.choice(T - 2, levels - 1, replace=False) + 1).tolist()))
-            for _ in range((1 << knot_bits) + 1)
-        )
-    )
+    drawn = (rng.choice(T - 2, levels - 1, replace=False) + 1 for _ in range((1 << knot_bits) + 1))
+    return rows(*(tuple(sorted(thresholds.tolist())) for thresholds in drawn))
 
 
 CARDS = {
@@ -63,7 +59,7 @@ def exact(card: Card, xs: np.ndarray) -> np.ndarray:
 def check_first_bytes(
     card: Card, xs: np.ndarray, bytes_of: Callable[[np.ndarray], Iterator[np.ndarray]]
 ) -> None:
-    """Run the leaf on each input and first byte: it decides just where no threshold lies in what the byte leaves."""
+    """Run the leaf on each input and first byte: it decides unless a threshold lies in the interval of that byte."""
     thresholds = exact(card, xs)
     out, job, pool = array("H", (0,)), card.job, bytearray(1 + SLACK)
     for u in bytes_of(thresholds):
@@ -94,7 +90,7 @@ def all_bytes(thresholds: np.ndarray) -> Iterator[np.ndarray]:
 
 
 @pytest.mark.parametrize("name", CARDS)
-def test_first_bytes_of_inputs(name: str) -> None:
+def test_a_first_byte_decides_some_inputs_as_it_should(name: str) -> None:
     near_knots = np.unique(np.clip(np.arange(-ONE, ONE + 1, 512)[:, None] + [-1, 0, 1], -ONE, ONE))
     check_first_bytes(CARDS[name], np.union1d(EVERY_INPUT[::37], near_knots), beside_thresholds)
 
@@ -102,19 +98,18 @@ def test_first_bytes_of_inputs(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CARDS)
-def test_first_bytes_of_every_input(name: str) -> None:
+def test_a_first_byte_decides_every_input_as_it_should(name: str) -> None:
     check_first_bytes(CARDS[name], EVERY_INPUT, beside_thresholds)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", CARDS)
-def test_every_first_byte_of_every_input(name: str) -> None:
+def test_every_first_byte_decides_every_input_as_it_should(name: str) -> None:
     check_first_bytes(CARDS[name], EVERY_INPUT, all_bytes)
 
 
 @pytest.mark.parametrize("name", [name for name in CARDS if name != "16 levels"])
-def test_the_law_between_knots_is_exact(name: str) -> None:
-    # Every branch of up to six bytes.
+def test_the_distribution_between_knots_is_exact(name: str) -> None:
     for v in (-ONE, 1 - ONE, -12345, -1, 0, 1, 511, 512, 4097, 16383, ONE):
         drawn = sampler_walk.outputs(CARDS[name], v)
         assert sum(drawn) == 1

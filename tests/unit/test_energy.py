@@ -1,4 +1,4 @@
-"""Energy from markers and meters: known charges come back from each instrument's own bytes."""
+"""Energy from markers and meters: each instrument's own bytes give known charges back. The life of a battery."""
 
 import json
 import struct
@@ -26,7 +26,7 @@ BUSY = 0.025
 
 
 def known_trace(rate, windows=6, work=0.02, rest=0.03):
-    """Current that steps between two values, with markers; a window's net energy is (BUSY - IDLE) * VOLTS * work."""
+    """A current with two values, and markers. The net energy of a window is (BUSY - IDLE) * VOLTS * work."""
     n = round((rest + windows * (work + rest)) * rate)
     t = (np.arange(n) + 0.5) / rate
     marker = ((t - rest) % (work + rest) < work) & (t > rest)
@@ -53,7 +53,7 @@ def test_idle_is_subtracted_and_shown():
     assert shown["microjoules_per_report_with_idle"] > shown["microjoules_per_report"]
 
 
-def test_an_active_low_marker_and_windows_that_are_cut_off():
+def test_an_active_low_marker_is_read_and_a_cut_window_is_left_out():
     rate = 100_000
     _, amperes, marker = known_trace(rate)
     cut = slice(int(0.035 * rate), None)  # begins within the first window
@@ -71,7 +71,7 @@ def test_an_active_low_marker_and_windows_that_are_cut_off():
         (lambda marker: np.arange(len(marker)) % 10 != 0, "no idle time"),
     ],
 )
-def test_a_marker_that_is_not_wired_is_an_error(change, message):
+def test_a_marker_without_windows_or_idle_time_is_an_error(change, message):
     rate = 1000 if "idle" in message else 100_000
     _, amperes, marker = known_trace(rate)
     with pytest.raises(TernError, match=message):
@@ -79,14 +79,14 @@ def test_a_marker_that_is_not_wired_is_an_error(change, message):
 
 
 def test_a_battery_lasts_as_long_as_its_charge():
-    # 1 mW asleep, 3.6 J a report each hour: 2 mW on average; 2000 mAh at 3.6 V are 25,920 J
+    # 1 mW asleep and a report of 3.6 J each hour make 2 mW on average; 2000 mAh at 3.6 V are 25,920 J.
     days = energy.battery_days(2000, 3.6, 3.6e6, 1.0, 3600)
     assert days == pytest.approx(25_920 / 2e-3 / 86400)
     with pytest.raises(UsageError):
         energy.battery_days(2000, 3.6, 1.0, 1.0, every=0.001, active_seconds=0.01)
 
 
-# --- Power Profiler Kit II: its protocol, byte by byte, on a pty ---------------------------------------------
+# Power Profiler Kit II: its protocol, byte by byte
 
 R = {0: 1000.0, 1: 100.0, 2: 10.0, 3: 1.0, 4: 0.05}  # shunts of the kit's ranges
 ADC = 1.8 / 163840
@@ -129,13 +129,13 @@ def kit_bytes(amperes, marker, scale=3):
     return words.astype("<u4").tobytes()
 
 
-def test_the_bytes_of_a_power_profiler_kit(monkeypatch):
+def test_the_bytes_of_a_power_profiler_kit_give_its_energy(monkeypatch):
     _, amperes, marker = known_trace(100_000)
     kit = Kit(kit_bytes(amperes, marker))
     monkeypatch.setattr(ppk2_api, "serial", SimpleNamespace(Serial=lambda *_, **__: kit))
     with silent() as port:
         meter = Ppk2(port, VOLTS)
-    # The time of recording is over once all has come.
+    # The recording ends when all bytes have arrived.
     clock = SimpleNamespace(sleep=lambda seconds: None, monotonic=lambda: 0.0 if kit.waiting else 3.0)
     monkeypatch.setattr(ppk2, "time", clock)
     trace = meter.record(2.0)
@@ -147,30 +147,27 @@ def test_the_bytes_of_a_power_profiler_kit(monkeypatch):
     assert bytes((0x0D, 3 + (3300 - 800 + 32) // 256, (3300 - 800 + 32) % 256)) in kit.written
 
 
-def test_a_port_that_is_no_kit(tmp_path):
+def test_a_port_without_a_kit_and_a_voltage_out_of_range_are_refused():
     with silent() as port, pytest.raises(DeviceError, match="no Power Profiler Kit"):
         Ppk2(port)
     with pytest.raises(UsageError, match=r"--volts must be 0\.8 to 5"):
         Ppk2("/dev/null", 12.0)
 
 
-# --- INA226 and INA228: rows of the logger ------------------------------------------------------------------
+# INA226 and INA228: rows of the logger
 
 
 def logger_bytes(chip, ohms, t, amperes, marker, first_tick):
-    out = b""
-    for start in range(0, len(t), 16):
-        rows = b""
-        for i in range(start, min(start + 16, len(t))):
-            ticks = (first_tick + round(t[i] * 1e6)) % (1 << 30)
-            bus = round(VOLTS / chip.bus) | (1 << 30 if marker[i] else 0)
-            rows += ina.ROW.pack(ticks, bus, round(amperes[i] * ohms / chip.shunt))
-        out += cobs(rows)
-    return out
+    rows = []
+    for seconds, current, marked in zip(t, amperes, marker, strict=True):
+        ticks = (first_tick + round(seconds * 1e6)) % (1 << 30)
+        bus = round(VOLTS / chip.bus) | (1 << 30 if marked else 0)
+        rows.append(ina.ROW.pack(ticks, bus, round(current * ohms / chip.shunt)))
+    return b"".join(cobs(b"".join(rows[i : i + 16])) for i in range(0, len(rows), 16))
 
 
 @pytest.mark.parametrize(("name", "ohms"), [("ina226", 0.1), ("ina228", 0.015)])
-def test_the_bytes_of_an_ina_logger(name, ohms):
+def test_the_bytes_of_an_ina_logger_give_its_energy(name, ohms):
     chip = ina.CHIPS[name]
     t, amperes, marker = known_trace(2000, work=0.2, rest=0.3)
     data = logger_bytes(chip, ohms, t, amperes, marker, first_tick=(1 << 30) - 500_000)  # the clock wraps
@@ -189,7 +186,7 @@ def test_a_damaged_frame_of_a_logger_is_left_out():
 
 
 class Bus:
-    """An INA on an I2C bus: registers as its datasheet says, conversions that are always ready."""
+    """An INA on an I2C bus, with the registers of its datasheet and conversions that are always ready."""
 
     def __init__(self, registers):
         self.registers = registers
@@ -203,42 +200,41 @@ class Bus:
         view[:] = self.registers[register]
 
 
-def test_the_logger_reads_what_the_chips_hold():
-    source = ina.LOGGER.read_text().replace("from machine import I2C, Pin", "")
-    names = {}
-    exec(source, names)
-    amperes, ohms = -0.0123, 0.1
-    for kind, width, shift in (("ina226", 2, 0), ("ina228", 3, 4)):
-        chip = ina.CHIPS[kind]
-        shunt = round(amperes * ohms / chip.shunt) << shift
-        volts = round(VOLTS / chip.bus) << shift
-        bus = Bus(
-            {
-                0x02 if kind == "ina226" else 0x05: volts.to_bytes(width, "big"),
-                0x01 if kind == "ina226" else 0x04: shunt.to_bytes(width, "big", signed=True),
-            }
-        )
-        of_volts, of_shunt = names["_start"](bus, kind, 0x40)
-        assert bus.written
-        assert names["_read"](bus, 0x40, of_volts, bytearray(3)) * chip.bus == pytest.approx(VOLTS, rel=1e-3)
-        assert names["_read"](bus, 0x40, of_shunt, bytearray(3)) * chip.shunt / ohms == pytest.approx(
-            amperes, rel=1e-2
-        )
-
-
-def test_the_logger_frames_as_frames_do():
+@pytest.fixture(scope="module")
+def logger():
+    """The functions of the logger's program."""
     names = {}
     exec(ina.LOGGER.read_text().replace("from machine import I2C, Pin", ""), names)
+    return SimpleNamespace(**names)
+
+
+@pytest.mark.parametrize(
+    ("kind", "width", "shift", "of_volts", "of_shunt"), [("ina226", 2, 0, 2, 1), ("ina228", 3, 4, 5, 4)]
+)
+def test_the_logger_reads_volts_and_amperes_from_the_registers(
+    logger, kind, width, shift, of_volts, of_shunt
+):
+    chip, amperes, ohms = ina.CHIPS[kind], -0.0123, 0.1
+    shunt, volts = round(amperes * ohms / chip.shunt) << shift, round(VOLTS / chip.bus) << shift
+    bus = Bus({of_volts: volts.to_bytes(width, "big"), of_shunt: shunt.to_bytes(width, "big", signed=True)})
+    registers = logger._start(bus, kind, 0x40)
+    assert bus.written
+    volts, shunt = (logger._read(bus, 0x40, register, bytearray(3)) for register in registers)
+    assert volts * chip.bus == pytest.approx(VOLTS, rel=1e-3)
+    assert shunt * chip.shunt / ohms == pytest.approx(amperes, rel=1e-2)
+
+
+def test_the_logger_encodes_frames_as_the_library_does(logger):
     for data in (bytes(12), bytes(range(192)), struct.pack("<Iii", 1, -2, 3) * 16):
-        ours, theirs = bytearray(300), bytearray(300)
-        n = names["_cobs"](data, len(data), ours)
-        assert ours[:n] == theirs[: frames.cobs_encode(data, len(data), theirs)]
+        by_logger, by_library = bytearray(300), bytearray(300)
+        n = logger._cobs(data, len(data), by_logger)
+        assert by_logger[:n] == by_library[: frames.cobs_encode(data, len(data), by_library)]
 
 
-# --- Joulescope and CSV -------------------------------------------------------------------------------------
+# Joulescope and CSV
 
 
-def test_the_samples_of_a_joulescope():
+def test_the_samples_of_a_joulescope_give_its_energy():
     rate = 200_000
     _, amperes, marker = known_trace(rate)
     amperes = amperes.astype(np.float32)
@@ -262,7 +258,7 @@ def test_the_samples_of_a_joulescope():
         ("Time [s];I [mA];V [mV];trigger", (1, 1e3, 1e3), ";", None),
     ],
 )
-def test_exports_of_other_instruments(tmp_path, names, scales, delimiter, volts):
+def test_exports_of_other_instruments_give_their_energy(tmp_path, names, scales, delimiter, volts):
     t, amperes, marker = known_trace(10_000)
     lines = [names]
     for i in range(len(t)):
@@ -285,14 +281,14 @@ def test_exports_of_other_instruments(tmp_path, names, scales, delimiter, volts)
         ("time_s,current_a,voltage_v,marker\n2,1,3,0\n1,3,3,0\n", "must increase"),
     ],
 )
-def test_files_that_are_no_export(tmp_path, text, message):
+def test_a_file_that_is_no_export_is_refused(tmp_path, text, message):
     path = tmp_path / "bad.csv"
     path.write_text(text)
     with pytest.raises(UsageError, match=message):
         csv.read(path)
 
 
-# --- Model --------------------------------------------------------------------------------------------------
+# Model
 
 
 def test_the_model_multiplies_times_and_bytes_by_currents():
@@ -320,12 +316,8 @@ def test_every_figure_of_the_model_has_its_source_and_page():
 
 def wakes(**options):
     """A wake of 2 s at 100 mA; 0.01 mA asleep."""
-    usual = {
-        "phases": {"awake": Phase(2000, 100, "x")},
-        "sleep": 0.01,
-        "longest": None,
-        "self_discharge": 0.0,
-    }
+    awake = {"awake": Phase(2000, 100, "x")}
+    usual = {"phases": awake, "sleep": 0.01, "longest": None, "self_discharge": 0.0}
     return Wakes(**{"name": "n", "sleep_source": "x", "volts": 3.7, **usual, **options})
 
 
@@ -338,13 +330,13 @@ def test_charges_add_up():
     assert wakes().charge == 200
 
 
-def test_a_battery_that_nobody_uses_is_empty_when_it_has_lost_all_of_it():
+def test_an_unused_battery_is_empty_after_its_self_discharge():
     idle = wakes(phases={}, sleep=0.0, self_discharge=0.025)
     assert idle.life(1000, 3600).years == pytest.approx(40 / 12)
     assert idle.life(2000, 3600).years == pytest.approx(40 / 12)
 
 
-def test_times_can_be_given():
+def test_times_can_be_given_and_unknown_names_are_refused():
     shorter = battery.load("esp32").with_ms({"join": 200, "slot": 0})
     assert shorter.phases["join"].ms == 200
     assert shorter.phases["join"].ma == battery.load("esp32").phases["join"].ma
@@ -368,20 +360,20 @@ def test_a_switching_converter_draws_more_from_a_lower_voltage():
     assert battery.load("esp32", volts=2.5).charge == battery.load("esp32", volts=5).charge
 
 
-def test_every_figure_says_where_it_is_from():
-    told = {"source", "measured_by", "assumed"}
-    for name, of in battery.figures()["boards"].items():
-        for figure in (*of["currents"].values(), *of["sleeps"].values()):
-            assert told & figure.keys(), f"{name}: {figure['what']}"
+def test_every_figure_of_a_battery_s_life_names_its_origin():
+    origins = {"source", "measured_by", "assumed"}
+    for name, board in battery.figures()["boards"].items():
+        for figure in (*board["currents"].values(), *board["sleeps"].values()):
+            assert origins & figure.keys(), f"{name}: {figure['what']}"
             assert not figure.get("assumed"), "currents are not assumed"
             assert figure["ma"] >= 0 < figure["volts"]
-        for phase, figure in of["phases"].items():
-            assert told & figure.keys() or phase == "slot", f"{name}: {phase}"
-            assert figure["current"] in of["currents"]
-        assert of["phases"].keys() == battery.figures()["boards"]["esp32"]["phases"].keys()
+        for phase, figure in board["phases"].items():
+            assert origins & figure.keys() or phase == "slot", f"{name}: {phase}"
+            assert figure["current"] in board["currents"]
+        assert board["phases"].keys() == battery.figures()["boards"]["esp32"]["phases"].keys()
 
 
-# A row of the guide's second table -> what is changed there for an ESP32, and for a Pico W with a timer.
+# The changes of each row of the guide's second table: for an ESP32, and for a Pico W with a timer.
 CHANGES = {
     "as above": ({}, {}),
     "TLS takes twice the time": ({"connect": 3000}, {"connect": 6000}),
@@ -394,7 +386,7 @@ CHANGES = {
 }
 
 
-def test_the_guide_has_these_years():
+def test_the_guide_has_the_years_of_the_model():
     guide = Path(__file__).parents[2] / "docs/guides/battery.md"
     rows = [line.strip("| ").split(" | ") for line in guide.read_text().splitlines() if line.startswith("| ")]
     kinds = (("esp32", "deepsleep"), ("pico-w", "timer"))
@@ -411,12 +403,11 @@ def test_the_guide_has_these_years():
             assert cell == f"{years:.2f}".removeprefix("0"), begins
     for kind in (*kinds, ("esp32", "devkit"), ("pico-w", "deepsleep")):
         years = f"{battery.load(*kind).life(2000, 3600).years:.2f}".removeprefix("0")
-        assert any(
-            row[1].startswith(kind[1]) or kind[1] == "devkit" for row in rows if row[2:3] == [years]
-        ), kind
+        sleeps = [row[1] for row in rows if row[2:3] == [years]]
+        assert any(sleep.startswith(kind[1]) or kind[1] == "devkit" for sleep in sleeps), kind
 
 
-def test_the_command(tmp_path, capsys):
+def test_the_command_takes_times_and_draws_the_life_of_a_battery(tmp_path, capsys):
     picture = tmp_path / "battery.png"
     words = ["bench", "battery", "--chip", "pico-w", "--awake-ms", "join=1000"]
     assert main([*words, "--json", "--plot", str(picture)]) == 0
