@@ -1,4 +1,4 @@
-"""What shared_specs/errata.md says in figures, checked against the formulas, apart from what other tests show."""
+"""The figures in shared_specs/errata.md agree with the formulas, as far as no other test shows it."""
 
 import math
 from collections.abc import Callable
@@ -17,16 +17,14 @@ from ternhost.privacy.mechanisms import duchi, hybrid, piecewise, three_outputs
 
 @pytest.mark.parametrize("epsilon", [0.75, 1.0, 1.5, 1.7, 2.0, 4.0])
 def test_three_outputs_has_the_best_probability_of_0(epsilon: float) -> None:
-    """a is between 0 and E/(E+2), and its worst-case variance is least there."""
+    """The probability a is between 0 and E/(E+2), and no other there has a smaller worst-case variance."""
     a, most = three_outputs.zero_probability(epsilon), three_outputs.rr3_zero_probability(epsilon)
     assert 0 < a <= most
-    others = np.linspace(0, most, 4001)
-    assert three_outputs.worst_variance(epsilon, a) <= min(
-        three_outputs.worst_variance(epsilon, float(other)) for other in others
-    ) * (1 + 1e-12)
+    variances = [three_outputs.worst_variance(epsilon, each) for each in np.linspace(0, most, 4001).tolist()]
+    assert three_outputs.worst_variance(epsilon, a) <= min(variances) * (1 + 1e-12)
 
 
-def test_where_three_outputs_changes_its_form() -> None:
+def test_three_outputs_changes_its_form_continuously() -> None:
     assert three_outputs.zero_probability(math.log(2)) == 0
     assert three_outputs.zero_probability(math.log(2) + 1e-6) > 0
     last = (3 + math.sqrt(65)) / 2
@@ -36,7 +34,7 @@ def test_where_three_outputs_changes_its_form() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.3, math.log(2) / 2, 1.0, 3.0, 6.0])
 def test_pm_opt_has_the_best_t(epsilon: float) -> None:
-    """Near epsilon = ln sqrt 2, too, where the printed closed form loses its digits."""
+    """It has the best t near epsilon = ln sqrt 2, too, where the printed closed form loses its digits."""
     best = piecewise.t_opt(epsilon)
     least = piecewise.worst_variance(epsilon, best)
     for factor in (0.9, 0.999, 1.001, 1.1):
@@ -45,36 +43,40 @@ def test_pm_opt_has_the_best_t(epsilon: float) -> None:
     assert best**4 + 2 * e * best**3 - 2 * e * best - e * e == pytest.approx(0, abs=1e-12 * e**4)
 
 
-def test_the_share_of_hm_tp_up_to_ln_2() -> None:
-    """Three-Outputs is Duchi's mechanism there: a parabola, whose worst is at 0 or 1."""
+def worst_of_mixture(epsilon: float, t: float, share: float) -> float:
+    """The worst-case variance of a piecewise mechanism mixed with Duchi's: a parabola, whose worst is at 0 or 1."""
+    at = [
+        piecewise.variance(epsilon, t, x) * share + duchi.variance(epsilon, x) * (1 - share) for x in (0, 1)
+    ]
+    return max(at)
+
+
+def test_hm_tp_has_the_best_share_up_to_ln_2() -> None:
+    """Three-Outputs is Duchi's mechanism there."""
 
     def worst(epsilon: float, share: float) -> float:
-        t = piecewise.t_sub(epsilon)
-        return max(
-            share * piecewise.variance(epsilon, t, x) + (1 - share) * duchi.variance(epsilon, x)
-            for x in (0, 1)
-        )
+        return worst_of_mixture(epsilon, piecewise.t_sub(epsilon), share)
 
     for epsilon in (0.615, 0.65, 0.69):
         share = hybrid.hm_tp_share(epsilon)
         assert share == (math.exp(epsilon) - 1) / (math.exp(epsilon) + piecewise.t_sub(epsilon))
         assert all(worst(epsilon, share) < worst(epsilon, share + step) for step in (-0.02, 0.02))
-    # From where that share beats Duchi's mechanism alone.
+    # From this epsilon on, that share is better than Duchi's mechanism alone.
     begins = brentq(
         lambda e: worst(e, (math.exp(e) - 1) / (math.exp(e) + piecewise.t_sub(e))) - worst(e, 0), 0.5, 0.69
     )
     assert begins == pytest.approx(0.6109863, abs=5e-8)
 
 
-def crossing(one: Callable[[float], float], other: Callable[[float], float], near: float) -> float:
-    return float(brentq(lambda e: one(e) - other(e), near - 0.02, near + 0.02))
+def crossing(f: Callable[[float], float], g: Callable[[float], float], near: float) -> float:
+    return float(brentq(lambda e: f(e) - g(e), near - 0.02, near + 0.02))
 
 
 def opt(epsilon: float) -> float:
     return piecewise.worst_variance(epsilon, piecewise.t_opt(epsilon))
 
 
-def test_where_hm_tp_is_not_the_best() -> None:
+def test_hm_and_pm_opt_are_better_than_hm_tp_in_the_stated_ranges() -> None:
     hm, hm_tp = hybrid.HM.worst_variance, hybrid.HM_TP.worst_variance
     assert crossing(hm, hm_tp, 0.695) == pytest.approx(0.695, abs=5e-4)
     assert crossing(hm, hm_tp, 1.593) == pytest.approx(1.593, abs=5e-4)
@@ -87,19 +89,15 @@ def test_where_hm_tp_is_not_the_best() -> None:
             assert hm_tp(epsilon) - hm(epsilon) < 0.003
 
 
-def test_the_threshold_of_hm() -> None:
+def test_hm_mixes_from_the_stated_epsilon_on() -> None:
     def mixed(epsilon: float) -> float:
-        share, t = 1 - math.exp(-epsilon / 2), piecewise.t_pm(epsilon)
-        return max(
-            share * piecewise.variance(epsilon, t, x) + (1 - share) * duchi.variance(epsilon, x)
-            for x in (0, 1)
-        )
+        return worst_of_mixture(epsilon, piecewise.t_pm(epsilon), 1 - math.exp(-epsilon / 2))
 
     assert crossing(mixed, duchi.worst_variance, 0.609) == pytest.approx(0.609352, abs=1e-6)
 
 
-def test_what_the_rules_for_k_lose() -> None:
-    """In the worst case over x, of a sum that is scaled by d / k as in the paper."""
+def test_the_rules_for_k_lose_the_stated_variance() -> None:
+    """The loss is that of the worst x, for a sum that is scaled by d / k as in the paper."""
 
     def worst(name: str, epsilon: float, d: int, k: int) -> float:
         law = mechanisms.REGISTRY.named(name).variance
@@ -110,7 +108,7 @@ def test_what_the_rules_for_k_lose() -> None:
         losses = []
         for epsilon in (3.4, 3.49, 3.5, 4.98, 4.999, 5.99, 6.0, 7.49, 8.49, 8.5, 9.9):
             k = coordinates_by_rule(rule, round(epsilon * 1e6), d)
-            best = min(worst(name, epsilon, d, other) for other in range(1, min(d, math.ceil(epsilon)) + 1))
+            best = min(worst(name, epsilon, d, each) for each in range(1, min(d, math.ceil(epsilon)) + 1))
             losses.append(worst(name, epsilon, d, k) / best - 1)
         return max(losses)
 
@@ -120,9 +118,9 @@ def test_what_the_rules_for_k_lose() -> None:
     assert 0.1 < most("duchi", 16, "wide") < 0.12
 
 
-def test_rounding_at_random_costs_a_vector_privacy() -> None:
-    """cards.md: on the grid of step 1 a laplace card of epsilon 1 loses up to 1.30 for a change of 2 in L1 norm that is
-    spread over many coordinates, each rounded at random: hence probabilities are rounded down first."""
+def test_random_rounding_costs_a_vector_privacy() -> None:
+    """cards.md: on the grid of step 1, a laplace card of epsilon 1 loses up to 1.30 for a change of 2 in L1 norm that
+    is spread over many coordinates, each rounded at random. Therefore probabilities are rounded down first."""
     card = cards.decode(base.laplace(0, 2, 1, -40, 40))
     assert card.epsilon == 1_000_000
 

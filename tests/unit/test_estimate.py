@@ -1,4 +1,4 @@
-"""Counts of symbols -> means: unbiased, with intervals that cover."""
+"""Counts of symbols give unbiased means, with intervals that cover."""
 
 import math
 from array import array
@@ -23,14 +23,14 @@ def designed(name, epsilon, levels=None):
 
 
 def counts_of(card, inputs, reports, rng):
-    """Symbols drawn from the exact distribution at each input."""
+    """Counts of symbols that are drawn from the exact distribution at each input."""
     rows = [np.array([float(p) for p in certify.distribution(card, round(x * ONE))]) for x in inputs]
     return np.array([rng.multinomial(reports, row / row.sum()) for row in rows])
 
 
 @pytest.mark.parametrize("name", ["duchi", "three-outputs", "pm-sub", "3r"])
 def test_expected_counts_give_the_input_back(name):
-    # Counts equal to their expectation, exactly: 2**44 reports at an input of few bits.
+    # Counts that equal their expectation: 2**44 reports at an input of few bits.
     card = designed(name, "1.25", 15 if name == "pm-sub" else None)
     v = ONE // 4
     row = certify.distribution(card, v)
@@ -76,8 +76,8 @@ def test_personalised_budgets_combine_better_than_either_alone():
 
 def test_a_coordinate_without_reports_is_nan_and_does_not_spoil_others():
     card = designed("duchi", "1")
-    other = designed("three-outputs", "1")
-    result = estimate.combine([(card, [[0, 0], [3, 5]]), (other, [[0, 0, 0], [0, 0, 0]])])
+    without_reports = (designed("three-outputs", "1"), [[0, 0, 0], [0, 0, 0]])
+    result = estimate.combine([(card, [[0, 0], [3, 5]]), without_reports])
     assert np.isnan(result.mean[0])
     assert result.mean[1] == pytest.approx(2 / 8 * float(certify.scale(card)))
     assert list(result.reports) == [0, 8]
@@ -89,57 +89,52 @@ def test_counts_of_another_shape_are_refused(counts):
         estimate.combine([(designed("duchi", "1"), counts)])
 
 
-def test_frequencies_of_categories():
+def test_frequencies_of_expected_counts_are_the_true_ones():
     card = cards.decode(base.window(4, 1, cards.T // 2))
-    n = 60_000
     truth = np.array([0.5, 0.3, 0.2, 0.0])
-    expected = n * (truth * 0.5 + (1 - truth) * 0.5 / 3)
-    assert estimate.combine_frequencies([(card, np.round(expected), None)]).mean == pytest.approx(
-        truth, abs=1e-4
-    )
+    counts = np.round(60_000 * (truth * 0.5 + (1 - truth) * 0.5 / 3))
+    assert estimate.combine_frequencies([(card, counts, None)]).mean == pytest.approx(truth, abs=1e-4)
     with pytest.raises(ValueError, match="window 1"):
         estimate.combine_frequencies([(designed("pm-sub", "1"), np.ones(255), None)])
 
 
-def test_the_interval_of_a_share_covers_it():
-    # exactly, over the binomial law
+def test_the_interval_of_a_share_covers_it_with_its_probability():
     n = 57
     for true in (0.5, 0.9, 0.97):
         covered = 0.0
-        for seen in range(n + 1):
-            low, high = estimate.share_interval(seen / n, n)
+        for observed in range(n + 1):
+            low, high = estimate.share_interval(observed / n, n)
             if low <= true <= high:
-                covered += math.comb(n, seen) * true**seen * (1 - true) ** (n - seen)
+                covered += math.comb(n, observed) * true**observed * (1 - true) ** (n - observed)
         assert 0.92 < covered < 0.98
     low, high = estimate.share_interval(1.0, n)
     assert 0.93 < low < high == pytest.approx(1)
 
 
-def test_few_reports_that_are_equal_do_not_look_certain():
+def test_few_equal_reports_do_not_look_certain():
     card = designed("duchi", "1")
     for n in (1, 2, 29):
-        few = estimate.combine([(card, [[0, n]])])
-        sure = estimate.combine([(card, [[0, n]])], bound=True)
-        assert few.standard_error[0] == sure.standard_error[0] > 0
+        observed = estimate.combine([(card, [[0, n]])])
+        bound = estimate.combine([(card, [[0, n]])], bound=True)
+        assert observed.standard_error[0] == bound.standard_error[0] > 0
 
 
-# Frequencies of categories: hashes on both sides, the law of what speaks for a category, and its worth
+# Frequencies of categories: hashes on both sides, the support of a category, and intervals
 
 
-def test_hashes_are_those_of_devices():
+def test_the_host_hashes_as_devices_do():
     rng = np.random.default_rng(1)
-    devices = [1, 2, 7, 2**32 - 2, *rng.integers(1, 2**32 - 1, 200).tolist()]
+    clients = [1, 2, 7, 2**32 - 2, *rng.integers(1, 2**32 - 1, 200).tolist()]
     categories = np.array([0, 1, 103, 8190, 8191, 32767, -1, -32768])
     for number, buckets in ((1, 2), (77, 4), (2**30 - 1, 256)):
-        own = vectorised.hashes(devices, number)
-        assert [tuple(pair) for pair in own.tolist()] == [hash_of(one, number) for one in devices]
-        found = vectorised.hashed(own, categories[None], buckets)
-        for one, row in zip(devices, found.tolist(), strict=True):
-            assert row == _answered(one, number, categories, buckets)
+        hashes = vectorised.hashes(clients, number)
+        assert [tuple(pair) for pair in hashes.tolist()] == [hash_of(client, number) for client in clients]
+        hashed = vectorised.hashed(hashes, categories[None], buckets).tolist()
+        assert hashed == [_hashed_by(client, number, categories, buckets) for client in clients]
 
 
-def _answered(client, number, row, buckets):
-    """What the device library gives to the sampler."""
+def _hashed_by(client, number, row, buckets):
+    """The values that the device library gives to the sampler."""
     request = SimpleNamespace(model=wire.CATEGORIES, range=1, round=number, d=len(row), asked=[1] * len(row))
     records = SimpleNamespace(read=lambda index, out: out.__setitem__(slice(0, len(row)), array("h", row)))
     answerer = device.Answerer(request)
@@ -149,40 +144,35 @@ def _answered(client, number, row, buckets):
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize(("one", "other"), [(17, 8190), (0, 1)])
-def test_any_two_categories_collide_as_often_as_the_law_says(one, other):
-    # all 8191**2 hashes
+@pytest.mark.parametrize(("first", "second"), [(17, 8190), (0, 1)])
+def test_any_two_categories_collide_as_often_as_the_law_says(first, second):
+    """Over all 8191**2 hashes."""
     buckets = np.array([2, 4, 55])
-    b, together = np.arange(PRIME), np.zeros(3, np.int64)
+    b, collisions = np.arange(PRIME), np.zeros(3, np.int64)
     for a in range(PRIME):
-        x, y = (a * one + b) % PRIME, (a * other + b) % PRIME
-        together += [int(np.count_nonzero(x % n == y % n)) for n in buckets]
-    for n, times in zip(buckets.tolist(), together.tolist(), strict=True):
+        x, y = (a * first + b) % PRIME, (a * second + b) % PRIME
+        collisions += [int(np.count_nonzero(x % n == y % n)) for n in buckets]
+    for n, share in zip(buckets.tolist(), (collisions / PRIME**2).tolist(), strict=True):
         card = cards.decode(base.window(n, 1, cards.T // 2 + 1))
         same, guess = estimate.frequency_law(card)
-        share = times / PRIME**2
-        assert estimate.frequency_law(card, hashed=True) == pytest.approx(
-            (same, share * same + (1 - share) * guess), rel=1e-12
-        )
+        law = (same, share * same + (1 - share) * guess)
+        assert estimate.frequency_law(card, hashed=True) == pytest.approx(law, rel=1e-12)
 
 
-def test_what_speaks_for_a_category():
+def test_a_symbol_supports_the_categories_that_hash_to_it():
     card, number = cards.decode(base.window(5, 1, cards.T // 2)), 9
-    devices = np.array([3, 8, 1000])
-    said = np.array([0, 4, 2])
-    counts = estimate.supports(devices, said, number, card.symbols, 300)
-    assert counts.tolist() == [
-        sum(
-            (a * v + b) % PRIME % 5 == symbol
-            for (a, b), symbol in zip([hash_of(one, number) for one in devices.tolist()], said, strict=True)
-        )
-        for v in range(300)
-    ]
+    clients, symbols = [3, 8, 1000], [0, 4, 2]
+    counts = estimate.supports(np.array(clients), np.array(symbols), number, card.symbols, 300)
+    expected = np.zeros(300, int)
+    for client, symbol in zip(clients, symbols, strict=True):
+        a, b = hash_of(client, number)
+        expected += (a * np.arange(300) + b) % PRIME % 5 == symbol
+    assert counts.tolist() == expected.tolist()
     with pytest.raises(ValueError, match="window 1"):
         estimate.frequency_law(cards.decode(base.window(5, 2, cards.T // 2)), hashed=True)
 
 
-def test_a_table_of_flights():
+def test_the_table_of_flights_has_numbers_and_categories():
     table = datasets.flights_table()
     assert table.codes is not None
     assert (table.numeric.shape, table.codes.shape) == ((327_346, 5), (327_346, 14))
@@ -198,23 +188,23 @@ def test_a_table_of_flights():
 
 @pytest.mark.parametrize("epsilon", ["2", "6"])
 @pytest.mark.parametrize("hashed", [False, True])
-def test_intervals_hold_rare_categories_too(epsilon, hashed):
-    """Of a category that nobody has, or that no report names, the interval is no point."""
+def test_intervals_cover_rare_categories_too(epsilon, hashed):
+    """The interval of a category without devices, or without reports, is no point."""
     size, n = 20, 100
     truth = np.array([0.6, 0.3, 0.1, *[0] * (size - 3)])
     card = mechanisms.design("grr", epsilon, 4 if hashed else size).decode()
     same, other = estimate.frequency_law(card, hashed)
     rng, inside, draws = np.random.default_rng(5), 0, 300
     for _ in range(draws):
-        of = rng.choice(size, n, p=truth)
+        categories = rng.choice(size, n, p=truth)
         if hashed:
-            spoken = rng.random((n, size)) < np.where(np.arange(size) == of[:, None], same, other)
-            counts, told = spoken.sum(axis=0), n
+            supported = rng.random((n, size)) < np.where(np.arange(size) == categories[:, None], same, other)
+            counts, reports = supported.sum(axis=0), n
         else:
-            lies = (of + rng.integers(1, size, n)) % size
-            counts = np.bincount(np.where(rng.random(n) < same, of, lies), minlength=size)
-            told = None
-        found = estimate.combine_frequencies([(card, counts, told)])
-        assert (found.low < found.high).all()
-        inside += int(((found.low <= truth) & (truth <= found.high)).sum())
+            lies = (categories + rng.integers(1, size, n)) % size
+            counts = np.bincount(np.where(rng.random(n) < same, categories, lies), minlength=size)
+            reports = None
+        frequencies = estimate.combine_frequencies([(card, counts, reports)])
+        assert (frequencies.low < frequencies.high).all()
+        inside += int(((frequencies.low <= truth) & (truth <= frequencies.high)).sum())
     assert inside / (draws * size) > 0.93

@@ -1,4 +1,4 @@
-"""Experiments: each runs small, its files are whole, and what it says holds."""
+"""Experiments: each runs in a small version, writes complete files, and draws correct conclusions."""
 
 import csv
 import json
@@ -49,7 +49,7 @@ SMALL = {
 }  # fmt: skip
 
 
-# Even smaller than a quick version: the same cells, fewer of them.
+# These experiments run with fewer cells than even their quick versions.
 SMALLER: dict[str, tuple[Any, str, Any]] = {
     "variance": (lower_bound, "STEPS", 12),
     "erm": (erm, "_MODELS", {datasets.CLASSIFICATION: ("logistic",)}),
@@ -65,16 +65,14 @@ def test_an_experiment_runs_and_writes_its_files(
 ) -> None:
     if name in SMALLER:
         monkeypatch.setattr(*SMALLER[name])
-    heard: list[str] = []
+    messages: list[str] = []
     optimisers = list(OPTIMISERS)
-    options = Options(SMALL.get(name), 1, True, progress=heard.append, workers=1)
+    options = Options(SMALL.get(name), 1, True, progress=messages.append, workers=1)
     cells = experiments._module(name).cells(options)
-    assert len(pickle.loads(pickle.dumps(cells))) == len(
-        cells
-    )  # other processes can have them: see test_cells
+    assert len(pickle.loads(pickle.dumps(cells))) == len(cells)  # for other processes: see test_cells
     outcome = experiments.run(name, options)
-    assert list(OPTIMISERS) == optimisers  # rates lends its own
-    assert heard
+    assert list(OPTIMISERS) == optimisers  # rates registers its own for a while
+    assert messages
     assert outcome.lines
     paths = experiments.write(outcome, tmp_path / "out")
     assert {path.suffix for path in paths} == {".csv", ".json", ".png"}
@@ -91,18 +89,18 @@ def test_an_experiment_runs_and_writes_its_files(
                 assert axes.get_xlabel()
                 assert axes.get_ylabel()
                 assert axes.get_title()
-        assert len(figure.legends[0].get_texts()) == len(
-            {text.get_text() for text in figure.legends[0].get_texts()}
-        )
+        legend = [text.get_text() for text in figure.legends[0].get_texts()]
+        assert len(legend) == len(set(legend))
 
 
-def test_crossings_of_tables_1_and_2() -> None:
-    found = [variance.crossing(*row) for row in variance.CROSSINGS]
-    assert found == pytest.approx([1.289784683, 2.324170122, 1.193048192, 2.56108931, 3.269358482], abs=5e-9)
+def test_variances_cross_at_the_epsilons_of_tables_1_and_2() -> None:
+    epsilons = [variance.crossing(*row) for row in variance.CROSSINGS]
+    expected = [1.289784683, 2.324170122, 1.193048192, 2.56108931, 3.269358482]
+    assert epsilons == pytest.approx(expected, abs=5e-9)
 
 
 @pytest.mark.slow
-def test_the_rule_for_what_is_collected_loses_nothing_and_the_others_do() -> None:
+def test_the_rule_for_collections_loses_nothing_and_the_others_do() -> None:
     for name, law in coordinates.VARIANCES.items():
         losses = [coordinates._losses(law, epsilon, 16) for epsilon in np.arange(0.5, 10, 0.2).tolist()]
         assert max(row["variance_loss"] for row in losses) == 0
@@ -111,13 +109,13 @@ def test_the_rule_for_what_is_collected_loses_nothing_and_the_others_do() -> Non
 
 
 @pytest.mark.parametrize("name", ["mean", "hiera", "inference", "erm", "rates", "pldp", "reports-needed"])
-def test_a_data_set_that_cannot_be_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
+def test_an_unknown_data_set_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no data set"):
         experiments.run(name, Options("weather"), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-def test_runs_and_seeds_that_cannot_be() -> None:
+def test_invalid_options_of_an_experiment_are_refused() -> None:
     for wrong in ({"runs": 0}, {"seed": -1}):
         with pytest.raises(UsageError):
             Options(**wrong)
@@ -135,49 +133,47 @@ def test_runs_and_seeds_that_cannot_be() -> None:
 
 def test_an_experiment_learns_what_a_run_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    asked = FedSGD.Options(dataset="breast-cancer", reports=400, group=50, epsilon="4", k=1, seed=3)
-    with Run.begin(RunOptions("fedsgd", asked, "simulated:400")) as run:
+    options = FedSGD.Options(dataset="breast-cancer", reports=400, group=50, epsilon="4", k=1, seed=3)
+    with Run.begin(RunOptions("fedsgd", options, "simulated:400")) as run:
         learned = run.run()["weights"]
-    own = rounds.sgd(datasets.load("breast-cancer"), 400, 3, epsilon="4", k=1)
-    assert (own.options.group_size, own.rounds) == (4, rounds.GROUPS)
-    own = FedSGD(asked, Population(clients=400))
-    assert len(list(rounds.rounds(own, rounds.fleet_of(own, 3)))) == 8
-    assert own.weights.tolist() == learned
+    learner = rounds.sgd(datasets.load("breast-cancer"), 400, 3, epsilon="4", k=1)
+    assert (learner.options.group_size, learner.rounds) == (4, rounds.GROUPS)
+    learner = FedSGD(options, Population(clients=400))
+    assert len(list(rounds.rounds(learner, rounds.fleet_of(learner, 3)))) == 8
+    assert learner.weights.tolist() == learned
     assert any(learned)
 
 
 def test_repeated_runs_begin_anew_with_other_draws() -> None:
     values = synthetic.attributes(500, 2, seed=1).numeric
-    asked = rounds.collection(values, epsilon="4", k=1)
-    found = [one.state() for one in rounds.repeated(asked, (7, 8, 7))]
-    assert found[0] == found[2] != found[1]
-    assert [state["reports"] for state in found] == [[[500]]] * 3
-    assert 0 < rounds.squared_error(asked) < 0.1
+    learner = rounds.collection(values, epsilon="4", k=1)
+    states = [repeated.state() for repeated in rounds.repeated(learner, (7, 8, 7))]
+    assert states[0] == states[2] != states[1]
+    assert [state["reports"] for state in states] == [[[500]]] * 3
+    assert 0 < rounds.squared_error(learner) < 0.1
 
 
 def test_a_fold_is_held_out_and_does_not_train() -> None:
-    whole = datasets.load("breast-cancer")
-    parts = [erm.fold("breast-cancer", i, seed=5) for i in range(10)]
-    assert (sum(part.held_out.astype(int) for part in parts) == 1).all()
-    assert len(whole.labels) == len(parts[0].labels)
-    assert (erm.fold("breast-cancer", 10, seed=5).held_out != parts[0].held_out).any(), "divided anew"
-    learner = rounds.sgd(parts[0], len(parts[0].training), 1)
-    assert learner.dataset is parts[0]
+    first, *others = (erm.fold("breast-cancer", i, seed=5) for i in range(10))
+    assert (sum(fold.held_out.astype(int) for fold in (first, *others)) == 1).all()
+    assert len(datasets.load("breast-cancer").labels) == len(first.labels)
+    assert (erm.fold("breast-cancer", 10, seed=5).held_out != first.held_out).any(), "divided anew"
+    learner = rounds.sgd(first, len(first.training), 1)
+    assert learner.dataset is first
     assert learner.holdings is not None
-    assert sorted(learner.holdings.order) == parts[0].training.tolist()
+    assert sorted(learner.holdings.order) == first.training.tolist()
 
 
 def test_moves_beyond_the_safe_range_are_counted() -> None:
     dataset = datasets.load("breast-cancer")
     clipped = []
     for tau in (0.0005, 0.05, 7.0):
-        asked = {"rounds": 2, "records": 4, "share": 0.5, "k": 1, "tau": tau}
-        clipped.append(pldp._train(dataset, 1, asked)["clipped"])
-        learner = FedAvg(FedAvg.Options(seed=1, **asked), Population(), dataset)
+        options = {"rounds": 2, "records": 4, "share": 0.5, "k": 1, "tau": tau}
+        trained = pldp._train(dataset, 1, options)
+        clipped.append(trained["clipped"])
+        learner = FedAvg(FedAvg.Options(seed=1, **options), Population(), dataset)
         rounds.simulate(learner, 1)
-        assert pldp._train(dataset, 1, asked)["figure"] == rounds.figure_of(learner), (
-            "watching changes nothing"
-        )
+        assert trained["figure"] == rounds.figure_of(learner), "counting changes nothing"
     assert 1 >= clipped[0] > 0.9 > clipped[1] > clipped[2] == 0
 
 
@@ -185,14 +181,14 @@ def test_moves_beyond_the_safe_range_are_counted() -> None:
 
 
 @pytest.mark.slow
-def test_a_mechanism_that_is_asked_for_is_compared(
+def test_a_mechanism_named_by_an_option_is_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pldp, "_MECHANISMS", ("duchi",))
     monkeypatch.setattr(pldp, "_ALL_WEIGHTS", ())
     arguments = ["--dataset", "breast-cancer", "--quick", "--runs", "1", "--output", str(tmp_path)]
-    own = ["--mechanism", "pm-sub", "--window", "best", "--levels", "31", "--workers", "1"]
-    assert main(["experiment", "pldp", *arguments, *own, "--json"]) == 0
+    arguments += ["--mechanism", "pm-sub", "--window", "best", "--levels", "31", "--workers", "1"]
+    assert main(["experiment", "pldp", *arguments, "--json"]) == 0
     capsys.readouterr()
     with (tmp_path / "tau.csv").open(newline="") as file:
         compared = [row["mechanism"] for row in csv.DictReader(file)]
@@ -213,7 +209,7 @@ def test_a_contender_s_options_reach_its_card() -> None:
     assert list(Options(contender=best).compared("duchi")) == ["duchi", "pm-sub, 31 levels, window best"]
 
 
-def test_nan_is_null_in_json_and_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+def test_nan_is_null_in_json_and_an_output_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     outcome = base.Outcome({}, {"x": [{"a": math.nan, "b": [math.inf, 1.5]}]}, {}, name="x")
     experiments.write(outcome, tmp_path)
     assert json.loads((tmp_path / "x.json").read_text())["tables"]["x"] == [{"a": None, "b": [None, 1.5]}]
@@ -221,7 +217,7 @@ def test_nan_is_null_in_json_and_a_place_that_cannot_be_written_is_refused(tmp_p
         experiments.write(outcome, tmp_path / "x.json" / "below")
 
 
-# What experiments conclude: errors, intervals, who is better beyond noise; and the learners that tern is beside
+# Conclusions: errors, intervals, and differences beyond noise; and the learners that tern is compared with
 
 
 def test_folds_that_share_records_have_a_larger_error() -> None:
@@ -234,7 +230,7 @@ def test_folds_that_share_records_have_a_larger_error() -> None:
 
 def _runs(noise: float) -> list[dict[str, Any]]:
     rng = np.random.default_rng(1)
-    common = rng.normal(0, 1, 10)  # of the run, which all share: what pairing takes away
+    common = rng.normal(0, 1, 10)  # the part of a run that all share, which pairing removes
     figures = {"a": 5 + common, "b": 5.1 + common + rng.normal(0, noise, 10), "c": 8 + common}
     return [
         {"set": "s", "who": who, "run": i, "figure": float(value)}
@@ -244,16 +240,16 @@ def _runs(noise: float) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("larger", [True, False])
-def test_who_is_better_beyond_noise(larger: bool) -> None:
+def test_a_summary_says_which_is_better_beyond_noise(larger: bool) -> None:
     close, apart = (
         summaries(_runs(noise), ("set",), "who", "figure", larger=lambda row: larger) for noise in (1.0, 0.01)
     )
-    assert {row["who"]: row["verdict"] for row in close} == (
-        {"a": "worse", "b": "worse", "c": "best"} if larger else {"a": "tied", "b": "tied", "c": "worse"}
-    )
-    assert {row["who"]: row["verdict"] for row in apart} == (
-        {"a": "worse", "b": "worse", "c": "best"} if larger else {"a": "best", "b": "worse", "c": "worse"}
-    )
+    verdicts = [{row["who"]: row["verdict"] for row in rows} for rows in (close, apart)]
+    if larger:
+        assert verdicts == [{"a": "worse", "b": "worse", "c": "best"}] * 2
+    else:
+        assert verdicts[0] == {"a": "tied", "b": "tied", "c": "worse"}
+        assert verdicts[1] == {"a": "best", "b": "worse", "c": "worse"}
     a = close[0]
     assert a["low"] < a["figure"] < a["high"]
     assert a["high"] - a["figure"] == pytest.approx(2.262 * a["standard_error"], rel=1e-3)  # Student's t, 9
@@ -264,11 +260,11 @@ def test_who_is_better_beyond_noise(larger: bool) -> None:
         assert (best["best"], best["wins"], best["tied"]) == ("b", False, "a")
 
 
-def test_noise_alone_is_seldom_taken_for_more() -> None:
+def test_noise_alone_is_seldom_taken_for_a_difference() -> None:
     rng = np.random.default_rng(2)
-    found = [beyond_noise(rng.normal(0, 1, 8)) or beyond_noise(rng.normal(0, 1, 8)) for _ in range(1000)]
-    assert 0.025 < np.mean(found) < 0.075
-    assert not beyond_noise(np.array([3.0])), "one run tells nothing"
+    taken = [beyond_noise(rng.normal(0, 1, 8)) or beyond_noise(rng.normal(0, 1, 8)) for _ in range(1000)]
+    assert 0.025 < np.mean(taken) < 0.075
+    assert not beyond_noise(np.array([3.0])), "one run shows nothing"
 
 
 # The float baseline
@@ -281,9 +277,9 @@ def test_float_mechanisms_have_the_papers_mean_and_variance(name: str, epsilon: 
     assert law is not None
     n, rng = 200_000, baseline.generator(3)
     for x in (-0.8, 0.0, 0.3, 1.0):
-        found = baseline.MECHANISMS[name](epsilon)(np.full(n, x), rng)
-        assert abs(found.mean() - x) < 5 * (law(epsilon, x) / n) ** 0.5
-        assert found.var() == pytest.approx(law(epsilon, x), rel=0.03)
+        outputs = baseline.MECHANISMS[name](epsilon)(np.full(n, x), rng)
+        assert abs(outputs.mean() - x) < 5 * (law(epsilon, x) / n) ** 0.5
+        assert outputs.var() == pytest.approx(law(epsilon, x), rel=0.03)
 
 
 @pytest.mark.parametrize("model", ["linear", "logistic", "svm"])
@@ -292,13 +288,12 @@ def test_float_gradients_are_those_of_devices(model: str) -> None:
     d = data.dimension
     weights = np.random.default_rng(4).normal(0, 0.3, d)
     x, y = data.features[:200] / ONE, data.labels[:200] / ONE
-    chosen, found = baseline.gradients(model, x, y, weights, 3, np.random.default_rng(5))
+    chosen, components = baseline.gradients(model, x, y, weights, 3, np.random.default_rng(5))
     assert all(len(set(row)) == 3 for row in chosen.tolist())
     mantissas = np.rint(weights * 2**12).astype(np.int64)
-    exact = gradients(
-        {"linear": 1, "logistic": 2, "svm": 3}[model], mantissas, -12, data.records(np.arange(200))
-    )
-    assert np.abs(np.take_along_axis(exact, chosen, axis=1) / ONE - found).max() < 2e-3
+    number = {"linear": 1, "logistic": 2, "svm": 3}[model]
+    exact = gradients(number, mantissas, -12, data.records(np.arange(200)))
+    assert np.abs(np.take_along_axis(exact, chosen, axis=1) / ONE - components).max() < 2e-3
     everything = baseline.mean_of(np.tile(np.arange(d), (200, 1)), exact / ONE, (200, d))
     assert everything == pytest.approx((exact / ONE).mean(axis=0))
 
@@ -316,21 +311,19 @@ def test_the_float_learner_learns_and_k_follows_the_paper_s_rule() -> None:
     assert ks == [1, 1, 2, 3, 16]
 
 
-def test_reports_needed_are_read_off_between_two_numbers() -> None:
+def test_reports_needed_are_interpolated_between_two_numbers() -> None:
     counts = [1000, 10_000, 100_000]
     losses = np.array([0.6, 0.5, 0.4])
     assert round(enough(counts, losses - 0.45) or 0) == round(10**4.5)
     assert enough(counts, losses - 0.7) == 1000
     assert enough(counts, losses - 0.3) is None
     assert (enough(counts, np.array([0.4, 0.6, 0.4]) - 0.5) or 0) > 10_000, "luck is not enough"
-    common = {"data": "d", "epsilon": 1.0, "setting": "", "runs": 5}
+    common = {"data": "d", "epsilon": 1.0, "setting": "", "runs": 5, "standard_error": 0.005}
+    by_learner = {reports_needed._TERN: (0.6, 0.5, 0.4), reports_needed._PAPERS: (0.7, 0.6, 0.5)}
     rows = [
-        {**common, "learner": learner, "reports": n, "loss": loss, "standard_error": 0.005}
-        for learner, losses in (
-            (reports_needed._TERN, (0.6, 0.5, 0.4)),
-            (reports_needed._PAPERS, (0.7, 0.6, 0.5)),
-        )
-        for n, loss in zip(counts, losses, strict=True)
+        {**common, "learner": learner, "reports": n, "loss": loss}
+        for learner, of_learner in by_learner.items()
+        for n, loss in zip(counts, of_learner, strict=True)
     ]
     row = reports_needed._needed(rows, reports_needed._PAPERS)
     assert (row["papers_reports"], row["tern_reports"], row["at_most"]) == (100_000, 10_000, False)
@@ -340,18 +333,18 @@ def test_reports_needed_are_read_off_between_two_numbers() -> None:
 
 
 def test_each_run_of_the_papers_learner_is_tuned_by_the_others() -> None:
-    losses = {"lucky": [0.1, 0.9, 0.9, 0.9], "good": [0.4, 0.4, 0.4, 0.4], "bad": [0.8, 0.8, 0.8, 0.8]}
+    by_learner = {"lucky": [0.1, 0.9, 0.9, 0.9], "good": [0.4] * 4, "bad": [0.8] * 4}
     rows = [
         {"learner": name, "run": run, "loss": loss}
-        for name, own in losses.items()
-        for run, loss in enumerate(own)
+        for name, losses in by_learner.items()
+        for run, loss in enumerate(losses)
     ]
-    assert reports_needed._best(rows) == ("good", [0.4] * 4), "luck in one run is no merit"
+    assert reports_needed._best(rows) == ("good", [0.4] * 4), "luck in one run does not count"
     assert reports_needed._best([row for row in rows if row["run"] == 0]) == ("lucky", [0.1])
 
 
 @pytest.mark.parametrize(("measure", "sign"), [("accuracy", 1), ("squared_error", -1)])
-def test_where_ranges_are_better_than_none(measure: str, sign: int) -> None:
+def test_ranges_are_compared_with_none(measure: str, sign: int) -> None:
     rng = np.random.default_rng(3)
     common = rng.normal(0, 1, 10)
     rows = [
@@ -363,14 +356,13 @@ def test_where_ranges_are_better_than_none(measure: str, sign: int) -> None:
         for name, add in ((erm._TERN, sign * by), (erm._LIKE_TERN, 0.0))
         for i, x in enumerate(common + add + rng.normal(0, 0.05, 10))
     ]  # fmt: skip
-    found = {row["data"]: row for row in erm._ranges(rows)}
-    assert {data: row["verdict"] for data, row in found.items()} == {
-        "more": "better", "less": "worse", "same": "tied",
-    }  # fmt: skip
-    assert found["more"]["better_by"] == pytest.approx(0.2, abs=0.1)
+    compared = {row["data"]: row for row in erm._ranges(rows)}
+    verdicts = {data: row["verdict"] for data, row in compared.items()}
+    assert verdicts == {"more": "better", "less": "worse", "same": "tied"}
+    assert compared["more"]["better_by"] == pytest.approx(0.2, abs=0.1)
 
 
-def test_draws_are_other_ones_than_those_of_synthetic_records() -> None:
+def test_draws_differ_from_those_of_synthetic_records() -> None:
     assert baseline.generator(1).random() != np.random.default_rng(1).random()
 
 
@@ -378,32 +370,31 @@ def test_draws_are_other_ones_than_those_of_synthetic_records() -> None:
 
 
 @pytest.mark.parametrize("unit", [0.1, 1.0])
-def test_a_level_of_another_number_costs_more(unit: float) -> None:
-    of = hiera.levels(unit)
-    assert lhp.budgets_of(of) == tuple(round(budget * unit * 1e6) for budget in (1, 2, 3, 4, 5)), (
-        "from the top range down"
-    )
+def test_taking_the_level_of_another_number_costs_more(unit: float) -> None:
+    levels = hiera.levels(unit)
+    top_down = tuple(round(budget * unit * 1e6) for budget in (1, 2, 3, 4, 5))
+    assert lhp.budgets_of(levels) == top_down
     most = Fraction(0)
-    for reported, card in enumerate(of.hierarchy.value_cards):  # brute force over both numbers
+    for reported, card in enumerate(levels.hierarchy.value_cards):  # brute force over both numbers
         for sign in (0, 1):
-            told = [
+            probabilities = [
                 certify.at_knot(level_card, level)[reported] * certify.distribution(card, value)[sign]
-                for level, level_card in enumerate(of.hierarchy.level_cards)
+                for level, level_card in enumerate(levels.hierarchy.level_cards)
                 for value in (-ONE, -5000, 0, 77, ONE)
             ]
-            most = max(most, Fraction(max(told)) / Fraction(min(told)))
-    assert hiera.loss_by_attribute(of) == pytest.approx(math.log(most))
-    assert hiera.loss_by_attribute(of) > of.epsilon / 1e6
+            most = max(most, Fraction(max(probabilities)) / Fraction(min(probabilities)))
+    assert hiera.loss_by_attribute(levels) == pytest.approx(math.log(most))
+    assert hiera.loss_by_attribute(levels) > levels.epsilon / 1e6
 
 
-def test_reports_by_the_attribute_s_level_are_unbiased_and_less_noisy_where_it_is_low() -> None:
-    of, n = hiera.levels(0.5), 200_000
+def test_reports_by_the_attribute_s_level_are_unbiased_and_less_noisy_for_a_low_attribute() -> None:
+    levels, n = hiera.levels(0.5), 200_000
     spread = []
     for attribute in (-0.9, 0.9):
-        found = hiera._by_attribute(of, np.full(n, 0.3), np.full(n, attribute), baseline.generator(6))
-        assert abs(found.mean() - 0.3) < 5 * found.std() / n**0.5
-        spread.append(found.std())
-        graded = hiera._graded(of, np.full(n, 0.3), np.full(n, attribute), baseline.generator(7))
+        estimates = hiera._by_attribute(levels, np.full(n, 0.3), np.full(n, attribute), baseline.generator(6))
+        assert abs(estimates.mean() - 0.3) < 5 * estimates.std() / n**0.5
+        spread.append(estimates.std())
+        graded = hiera._graded(levels, np.full(n, 0.3), np.full(n, attribute), baseline.generator(7))
         assert graded.std() == pytest.approx(2**1.5 / (2.5 if attribute < 0 else 0.5), rel=0.02)
     assert spread[0] < spread[1], "the lowest range has the largest budget"
 
@@ -413,12 +404,12 @@ def test_reports_by_the_attribute_s_level_are_unbiased_and_less_noisy_where_it_i
 
 def test_a_client_that_reports_all_weights_spends_as_many_epsilons() -> None:
     data = datasets.load("flights")
-    asked = {"rounds": 40, "records": 9, "share": 0.1, "k": 1, "mechanism": "pdpm", "clients": 30_000}
+    common = {"rounds": 40, "records": 9, "share": 0.1, "k": 1, "mechanism": "pdpm", "clients": 30_000}
     spent = []
     for name in ("eps1", "eps2", "eps3"):
-        options = pldp.FedAvg.Options(choices=pldp._choices(name, "tau2"), **asked)
+        options = pldp.FedAvg.Options(choices=pldp._choices(name, "tau2"), **common)
         learner = pldp._AllWeights(options, Population(), data)
-        assert [round(own.tau, 4) for own in learner.designs] == [0.0625, 0.125, 0.25]
+        assert [round(design.tau, 4) for design in learner.designs] == [0.0625, 0.125, 0.25]
         spent.append(max(costs.costs(learner)) / 1e6)
     assert (data.dimension, learner.times) == (28, 4)
     assert spent == pytest.approx([112, 336, 560], abs=0.01)

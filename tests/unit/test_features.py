@@ -1,4 +1,4 @@
-"""Windows and their features against numpy in float64; their scale, and what finds it."""
+"""Windows and their features against NumPy in float64; their scale, and the command that computes it."""
 
 import json
 from array import array
@@ -16,7 +16,7 @@ int16 = st.integers(-32768, 32767)
 
 
 def features(samples, **options):
-    """What a Window makes of n x axes samples: scaled and the constant, and before scaling."""
+    """The features of n x axes samples by a Window: scaled, with the constant; and before scaling."""
     window = Window(len(samples), axes=len(samples[0]), **options)
     out = array("h", bytes(2 * window.d))
     for sample in samples:
@@ -27,20 +27,20 @@ def features(samples, **options):
 
 
 def reference(samples, length=False):
-    """The features of n x axes samples in float64, without any rounding."""
+    """The features of n x axes samples in float64, without rounding."""
     channels = np.asarray(samples, np.float64).T
     if length:
         channels = np.vstack([channels, np.linalg.norm(channels, axis=0) / 2])
-    found = []
+    values = []
     for v in channels:
         above = v > v.mean()
-        found += [v.mean(), v.std(), np.abs(np.diff(v)).mean(), np.count_nonzero(above[1:] != above[:-1])]
-    return np.array(found)
+        values += [v.mean(), v.std(), np.abs(np.diff(v)).mean(), np.count_nonzero(above[1:] != above[:-1])]
+    return np.array(values)
 
 
 @pytest.mark.parametrize("n", [2, 16, 100, 128, 256])
 @pytest.mark.parametrize("size", [2, 300, 32768])
-def test_each_feature_is_the_exact_one_rounded_down(n, size):
+def test_each_feature_is_its_exact_value_rounded_down(n, size):
     rng = np.random.default_rng(n + size)
     for _ in range(20):
         samples = rng.integers(-size, size, (n, 3))
@@ -53,14 +53,13 @@ def test_each_feature_is_the_exact_one_rounded_down(n, size):
     st.integers(2, 256).flatmap(lambda n: st.lists(st.tuples(int16, int16, int16), min_size=n, max_size=n))
 )
 @settings(max_examples=60, deadline=None)
-def test_the_length_is_that_of_half_the_vector(samples):
+def test_the_features_of_the_length_are_those_of_half_the_vector_s_length(samples):
     _, raw = features(samples, length=True)
-    want = reference(samples, length=True)
+    exact = reference(samples, length=True)
     # Each component loses at most 1/2, the root at most 1: less than 1 + sqrt(3) / 2 in a length.
-    short = want[-4] - raw[-4]
-    assert -1.87 < short < 2.87
-    assert abs(want[-3] - raw[-3]) < 2.87
-    assert abs(want[-2] - raw[-2]) < 3.74
+    assert -1.87 < exact[-4] - raw[-4] < 2.87
+    assert abs(exact[-3] - raw[-3]) < 2.87
+    assert abs(exact[-2] - raw[-2]) < 3.74
 
 
 @given(
@@ -72,7 +71,7 @@ def test_the_length_is_that_of_half_the_vector(samples):
     ),
 )
 @settings(max_examples=100, deadline=None)
-def test_scaled_is_rounded_down_and_clipped(samples, pair):
+def test_scaled_features_are_rounded_down_and_clipped(samples, pair):
     out, raw = features([(v,) for v in samples], scale=(pair,) * 4)
     low, high = pair
     exact = (2 * np.clip(raw, low, high).astype(np.float64) - low - high) / (high - low) * ONE
@@ -92,32 +91,31 @@ def recordings(path, names=""):
 
 
 @pytest.mark.parametrize("names", ["", "x,y,z"])
-def test_a_scale_is_found_from_recordings(tmp_path, capsys, names):
+def test_a_scale_is_computed_from_recordings(tmp_path, capsys, names):
     file = recordings(tmp_path / "public.csv", names)
     assert cli.main(["scale", str(file), "--times", "8192", "--json", "--length"]) == 0
-    found = json.loads(capsys.readouterr().out)["scale"]
-    assert len(found) == 16
-    (low, high), (least, most) = found[:2]  # of the mean and of the deviation of x: 0 and .3, 128 samples
+    scale = json.loads(capsys.readouterr().out)["scale"]
+    assert len(scale) == 16
+    (low, high), (least, most) = scale[:2]  # of the mean and of the deviation of x: 0 and .3, 128 samples
     error = 0.3 * 8192 / 128**0.5
     assert -4 * error < low < -error < error < high < 4 * error
     assert least < 0.3 * 8192 < most
-    window = Window(128, length=True, scale=found)
-    assert window.d == 17
+    assert Window(128, length=True, scale=scale).d == 17
 
 
 def test_a_scale_is_printed_for_a_program(tmp_path, capsys):
     file = recordings(tmp_path / "public.csv")
     assert cli.main(["scale", str(file), "--times", "8192"]) == 0
-    said = capsys.readouterr().out
-    place = {}
-    exec(said, place)
-    assert len(place["SCALE"]) == 12
-    assert "# crossings of z" in said
-    Window(128, scale=place["SCALE"])
+    text = capsys.readouterr().out
+    program = {}
+    exec(text, program)
+    assert len(program["SCALE"]) == 12
+    assert "# crossings of z" in text
+    Window(128, scale=program["SCALE"])
 
 
 @pytest.mark.parametrize(
-    ("text", "argv", "said"),
+    ("text", "argv", "message"),
     [
         ("1,2,3\n" * 200, [], "too few"),
         ("1,2,3\n4,5\n", [], "line 2 has 2 columns"),
@@ -129,12 +127,12 @@ def test_a_scale_is_printed_for_a_program(tmp_path, capsys):
         ("1,2,3\n" * 2000, ["--window", "0"], "n must be"),
     ],
 )
-def test_what_makes_no_scale_says_why(tmp_path, capsys, text, argv, said):
+def test_recordings_that_give_no_scale_are_refused(tmp_path, capsys, text, argv, message):
     (tmp_path / "a.csv").write_text(text)
     assert cli.main(["scale", str(tmp_path / "a.csv"), *argv]) == errors.USAGE
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_a_missing_file_is_said(tmp_path, capsys):
+def test_a_missing_recording_is_refused(tmp_path, capsys):
     assert cli.main(["scale", str(tmp_path / "none.csv")]) == errors.USAGE
     assert "cannot be read" in capsys.readouterr().err
