@@ -1,4 +1,4 @@
-"""PLDP-FL: models learn, moves are unbiased whatever clients choose, costs are known before a run."""
+"""PLDP-FL: models learn, estimated moves are unbiased for all choices of clients, and costs are known before a run."""
 
 import json
 import re
@@ -89,35 +89,32 @@ def _exact_moves(algorithm, clients):
     )
 
 
-def _changes(algorithm, seeds):
-    """The estimated mean move of each weight in the first round, by each seed."""
-    found = []
+def _estimates(algorithm, seeds):
+    """The estimated mean move of each weight in the first round: a row for each seed."""
+    estimates = []
     for seed in seeds:
         driver = fleet_of(algorithm, seed=seed)
         result = ask(driver, algorithm.cohorts(driver.devices))
         parts = [(algorithm._design(cohort), cohort) for cohort in result.cohorts]
-        found.append(fedavg.combine(parts, algorithm.options.weights))
-    return np.array(found)
+        estimates.append(fedavg.combine(parts, algorithm.options.weights))
+    return np.array(estimates)
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
-def test_moves_are_unbiased_whatever_clients_choose(weights):
+def test_estimated_moves_are_unbiased_for_all_choices_of_clients(weights):
     options = {"dataset": "line", "choices": "0.5:2:0.5,1:8:0.25,0.75:4:0.25", "weights": weights}
     algorithm = begin("fedavg", share=1.0, rounds=1, records=4, k=2, mechanism="duchi", **options)
     clients = np.arange(algorithm.clients)
     moves = _exact_moves(algorithm, clients)
     classes = class_of(clients + 1, [0.5, 0.25, 0.25], 1)
-    assert (
-        np.abs(moves) <= np.array([range_units(design) for design in algorithm.designs])[classes][:, None]
-    ).all()
+    ranges = np.array([range_units(design) for design in algorithm.designs])
+    assert (np.abs(moves) <= ranges[classes][:, None]).all()
     of_class = np.array([moves[classes == i].mean(axis=0) * FINE for i in range(3)])
-    counted = np.bincount(classes) * [
-        1.0 if weights == "clients" else 1 / second_moment(design) for design in algorithm.designs
-    ]
-    exact = np.average(of_class, axis=0, weights=counted)
-    found = _changes(algorithm, range(60))
-    error = np.std(found, axis=0) / 60**0.5
-    assert (abs(found.mean(axis=0) - exact) < 4.5 * error + 2e-3).all()
+    each = [1.0 if weights == "clients" else 1 / second_moment(design) for design in algorithm.designs]
+    exact = np.average(of_class, axis=0, weights=np.bincount(classes) * each)
+    estimates = _estimates(algorithm, range(60))
+    error = np.std(estimates, axis=0) / 60**0.5
+    assert (abs(estimates.mean(axis=0) - exact) < 4.5 * error + 2e-3).all()
     if weights == "clients":
         assert exact == pytest.approx(moves.mean(axis=0) * FINE)
 
@@ -129,12 +126,12 @@ def test_inverse_variance_has_less_noise():
             "fedavg", dataset="line", choices="0.5:1:0.5,0.5:8:0.5", weights=weights, clients=3000,
             share=1.0, rounds=1, records=4, mechanism="duchi", k=4,
         )  # fmt: skip
-        spread[weights] = np.std(_changes(algorithm, range(40)), axis=0).mean()
+        spread[weights] = np.std(_estimates(algorithm, range(40)), axis=0).mean()
     assert spread["variance"] < 0.7 * spread["clients"]
 
 
 def test_a_range_that_is_too_small_clips():
-    # every client that moves further reports the end of its range: no weight goes further than that in a round
+    # A client that moves further reports the end of its range, so that no weight moves further in a round.
     algorithm = begin("fedavg", **{**LOOSE, "tau": 0.001}, rounds=3, k=1, mechanism="duchi")
     clients = np.arange(algorithm.clients)
     moves = _exact_moves(algorithm, clients)
@@ -143,10 +140,10 @@ def test_a_range_that_is_too_small_clips():
     assert np.abs(algorithm._trainer.weights).max() < 3 * 1.2 * 0.001
 
 
-# Who is asked, and what it costs
+# Questions and costs
 
 
-def test_a_question_of_local_training():
+def test_a_question_states_the_local_training():
     algorithm = begin("fedavg", **FEDAVG)
     (question, clients), *rest = algorithm.cohorts(range(1, 201))
     assert len(clients) == 60
@@ -155,8 +152,7 @@ def test_a_question_of_local_training():
     assert question.local == (2, 2, round(0.25 * 2**20))
     assert set(question.parameters) == {0}
     assert algorithm.modules == ("local",)
-    own = {name: value for name, value in FEDAVG.items() if name != "epsilon"}
-    both = begin("fedavg", **own, choices="both")
+    both = begin("fedavg", **{**FEDAVG, "epsilon": Options().epsilon}, choices="both")
     assert [question.local[2] for question, _ in both.cohorts(range(1, 201))] == [2**17, 2**18, 2**19]
 
 
@@ -164,7 +160,7 @@ def test_costs_compose_over_weights_and_rounds():
     algorithm = begin(
         "fedavg", dataset="line", choices="0.5:2:0.5,0.5:6:0.5", rounds=25, share=0.1, clients=1000, k=4
     )
-    # 3 rounds of 25 in which it takes part, 4 weights at 0.5 each
+    # It takes part in 3 of 25 rounds, and reports 4 weights at 0.5 each.
     low, high = (account.user_level for account in costs.accounts(algorithm, None))
     assert 0.999 * 6_000_000 < low <= 6_000_000
     assert 0.999 * 18_000_000 < high <= 18_000_000
@@ -182,20 +178,18 @@ def test_policies_are_the_clients_own():
 
 
 def test_a_run_beyond_the_budget_does_not_start():
-    heard = []
+    statuses = []
+    watcher = Watcher(status=statuses.append)
     with pytest.raises(RefusedError, match="its budget has"):
-        run("fedavg", "simulated:200", Watcher(status=heard.append), {"budget": "15"}, **FEDAVG)
+        run("fedavg", "simulated:200", watcher, {"budget": "15"}, **FEDAVG)
     with pytest.raises(RefusedError, match="each client would spend epsilon 300"):
-        run(
-            "fedavg", "simulated:200", Watcher(status=heard.append), {"budget": "100"}, rounds=30, share=0.5,
-            **LOOSE,
-        )  # fmt: skip
-    assert not heard
-    enough = run("fedavg", "simulated:200", None, {"budget": "16"}, **FEDAVG)
-    assert enough["accounting"][0]["epsilon_budget"] == 16
+        run("fedavg", "simulated:200", watcher, {"budget": "100"}, rounds=30, share=0.5, **LOOSE)
+    assert not statuses
+    result = run("fedavg", "simulated:200", None, {"budget": "16"}, **FEDAVG)
+    assert result["accounting"][0]["epsilon_budget"] == 16
 
 
-def test_a_run_tells_what_it_costs_before_and_after():
+def test_a_run_states_its_cost_before_and_after():
     notes = []
     result = run("fedavg", "simulated:200", Watcher(note=notes.append), **FEDAVG)
     assert [note.split(": ")[1] for note in notes] == [
@@ -218,18 +212,16 @@ def test_clients_have_training_records_of_their_own():
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_modes(mode):
+def test_a_mode_has_its_classes(mode):
     algorithm = finished(begin("fedavg", dataset="line", choices=mode, rounds=4, share=0.5))
     result = algorithm.result([])
-    assert [(own["tau"], own["epsilon"]) for own in result["classes"]] == [
-        (choice.tau, float(choice.epsilon)) for choice in MODES[mode]
-    ]
+    expected = [(choice.tau, float(choice.epsilon)) for choice in MODES[mode]]
+    assert [(each["tau"], each["epsilon"]) for each in result["classes"]] == expected
     assert len(costs.accounts(algorithm, None)) == len(MODES[mode])
     assert 0 <= result["accuracy"] <= 1
 
 
-def test_clients_that_nobody_has_counted():
-    """Boards that others filled: as many as have a key in the store, or as --clients says."""
+def test_without_records_the_number_of_clients_is_that_of_keys_or_of_an_option():
     with pytest.raises(UsageError, match="number of clients of this fleet is unknown") as caught:
         FedAvg(Options(dataset="toy"), Population(knows_records=False))
     assert "--clients" in caught.value.hint
@@ -243,7 +235,7 @@ def test_clients_that_nobody_has_counted():
 # The model
 
 
-def test_the_model_moves_by_the_mean_of_the_moves_and_is_their_average():
+def test_the_model_moves_by_the_mean_move_and_is_averaged_over_rounds():
     algorithm = begin("fedavg", dataset="line", rounds=3, share=1.0, clients=100)
     (design,) = algorithm.designs
     moves, weights = [], []
@@ -265,13 +257,13 @@ def test_three_rounds_without_a_report_end_a_run():
     assert (algorithm.weights == 0).all()
 
 
-def test_a_weight_that_nobody_reported_stays():
+def test_a_weight_without_reports_stays():
     algorithm = begin("fedavg", dataset="line", clients=40, share=0.025, rounds=1, k=1, mechanism="duchi")
     finished(algorithm, SimulatedDriver(algorithm.holdings, 40))
     assert np.count_nonzero(algorithm._trainer.weights) == 1
 
 
-# What is refused
+# Refusals
 
 
 @pytest.mark.parametrize(
@@ -304,26 +296,23 @@ def test_options_that_are_refused(change, message):
     assert re.search(message, f"{caught.value.message} {caught.value.hint}")
 
 
-def test_the_command(capsys, tmp_path):
+def test_the_command_takes_choices_and_refuses_options_of_other_algorithms(capsys, tmp_path):
     card = tmp_path / "some.card"
     card.write_bytes(b"card")
     common = ["train", "--dataset", "toy", "--quiet"]
-    own = [
-        *common, "--algorithm", "fedavg", "--fleet", "simulated:100", "--rounds", "2", "--mechanism", "pdpm",
-    ]  # fmt: skip
-    assert main([*own, "--choices", "tau", "--json", "--no-report"]) == 0
+    fedavg = [*common, "--algorithm", "fedavg", "--fleet", "simulated:100"]
+    fedavg += ["--rounds", "2", "--mechanism", "pdpm"]
+    hiera = [*common, "--algorithm", "hiera"]
+    assert main([*fedavg, "--choices", "tau", "--json", "--no-report"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert [each["tau"] for each in result["classes"]] == [0.125, 0.25, 0.5]
     for wrong, message in (
-        ([*own, "--group", "3"], "--group belongs to fedsgd"),
+        ([*fedavg, "--group", "3"], "--group belongs to fedsgd"),
         ([*common, "--local-epochs", "3"], "--local-epochs belongs to fedavg"),
         ([*common, "--mu", "0.1"], "--mu belongs to hiera"),
-        (
-            [*common, "--algorithm", "hiera", "--mechanism", "duchi"],
-            "--mechanism belongs to fedsgd and fedavg",
-        ),
-        ([*common, "--algorithm", "hiera", "--budgets", "much"], "is not a list of budgets"),
-        ([*own, "--choices", "tau", "--tau", "1"], "--choices and --tau exclude each other"),
+        ([*hiera, "--mechanism", "duchi"], "--mechanism belongs to fedsgd and fedavg"),
+        ([*hiera, "--budgets", "much"], "is not a list of budgets"),
+        ([*fedavg, "--choices", "tau", "--tau", "1"], "--choices and --tau exclude each other"),
         ([*common, "--epsilons", "1:1", "--epsilon", "1"], "exclude each other"),
         ([*common, "--card", str(card), "--levels", "3"], "--card and --levels exclude each other"),
     ):
@@ -331,7 +320,7 @@ def test_the_command(capsys, tmp_path):
         assert message in capsys.readouterr().err
 
 
-def test_a_choice_of_options():
+def test_choices_are_made_from_the_options():
     assert [choice.tau for choice in Options(choices="0.5:4:0.5,1:8:0.5").chosen()] == [0.5, 1]
     (choice,) = Options(tau=0.5, epsilon="3").chosen()
     assert (choice.tau, choice.epsilon, choice.share) == (0.5, "3", 1)

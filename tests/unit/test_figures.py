@@ -1,4 +1,4 @@
-"""The device library compiles for every architecture, and its figures and those of README are in one file."""
+"""The device library compiles for every architecture, and its sizes and the figures of the pages are in one file."""
 
 import json
 
@@ -9,11 +9,11 @@ from terntools.boards import mpy
 
 KEPT = json.loads(figures.KEPT.read_text())
 LIMITS = {"pico": 32 * 1024, "pico-w": 40 * 1024}
-# A Pico with tern.app has at most APPLICATION bytes more than a client had before there was one. The application alone
-# is larger: its modules add up to ADDED bytes to the client, which has become smaller; on a network tern.dns and
-# tern.lease are among them.
+# A Pico with tern.app has at most APPLICATION bytes more than its client had before tern.app. Since the client has
+# become smaller, the modules of tern.app may add ADDED bytes to it. On a network, tern.dns and tern.lease are among
+# these modules.
 BEFORE = 32644
-APPLICATION = 6400  # 6,144 was aimed at
+APPLICATION = 6400  # the aim was 6,144
 ADDED = {"pico": 7550, "pico-w": 9500}
 
 
@@ -26,13 +26,13 @@ def test_library_compiles(architecture):
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "pico")) for name in mpy.BOARDS]
 )
-def test_what_a_board_gets_keeps_its_size(name):
+def test_the_modules_of_a_board_keep_their_sizes(name):
     modules = figures.sizes_of(mpy.BOARDS[name])
     assert sum(modules.values()) < LIMITS.get(name, 1 << 20)
-    assert modules == KEPT["mpy_bytes"][name], "meant? python tests/figures.py --keep"
+    assert modules == KEPT["mpy_bytes"][name], "if this is intended: python tests/figures.py --keep"
 
 
-def test_the_pages_say_what_was_measured():
+def test_the_pages_state_the_measured_figures():
     pico, rv32, xtensa = (KEPT[f"{name}_emulated"] for name in ("pico", "rv32", "xtensa"))
     ratio = pico["us_per_coordinate_plain_float"] / pico["us_per_coordinate"]
     ms = f"{pico['us_per_report'] / 1000:.1f} ms"
