@@ -1,4 +1,4 @@
-"""What installs the device library names all of it, and its boards start what they must."""
+"""All ways of installing the device library install its modules, and a program brings the modules that it imports."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import json
 import sys
 import types
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,10 @@ def test_package_json_lists_every_module_of_a_board() -> None:
     listed = json.loads(mip_packages.text())
     assert listed["version"] == tern.__version__
     files = {path.relative_to(FIRMWARE).as_posix() for path in (FIRMWARE / "tern").rglob("*.py")}
-    assert {tuple(one) for one in listed["urls"]} == {
-        (file, file) for file in files - {"tern/boards/emulated.py"}
-    }
+    assert listed["urls"] == [[file, file] for file in sorted(files - {"tern/boards/emulated.py"})]
 
 
-def test_the_library_says_which_of_its_modules_a_board_may_lack() -> None:
+def test_the_modules_of_a_board_follow_from_their_imports() -> None:
     sources = {
         "tern.client": (
             "try:\n from tern.new import Answerer\nexcept ImportError:\n pass\nfrom tern import links"
@@ -58,7 +57,7 @@ def test_the_library_says_which_of_its_modules_a_board_may_lack() -> None:
     assert set(sources) - set(of_a_board) == networked | {"tern.boards.emulated"}
 
 
-def test_no_module_comes_back_to_itself_by_its_imports() -> None:
+def test_the_imports_of_the_library_have_no_circle() -> None:
     library = mpy.library()
     imports = {name: modules.imports(source) & library.keys() for name, source in library.items()}
     order = list(graphlib.TopologicalSorter(imports).static_order())  # raises CycleError, which names them
@@ -66,7 +65,7 @@ def test_no_module_comes_back_to_itself_by_its_imports() -> None:
 
 
 class Options:
-    """As of MicroPython's tools/manifestfile.py."""
+    """The options of a manifest, as in MicroPython's tools/manifestfile.py."""
 
     def __init__(self, **given: Any) -> None:
         self.given = given
@@ -76,39 +75,36 @@ class Options:
 
 
 @pytest.mark.parametrize(
-    ("there", "base"), [("firmware/tern", "."), ("tern", "..")], ids=["checkout", "package"]
+    ("folder", "base"), [("firmware/tern", "."), ("tern", "..")], ids=["checkout", "package"]
 )
 @pytest.mark.parametrize("options", [{}, {"pieces": "core, mqtt", "main": False}], ids=["usual", "pieces"])
 def test_manifest_freezes_the_pieces_and_the_entry(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str, base: str, options: dict[str, Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, base: str, options: dict[str, Any]
 ) -> None:
     (tmp_path / "firmware").mkdir()
-    (tmp_path / there).mkdir()
+    (tmp_path / folder).mkdir()
     for file, content in mip_packages.packages().items():
         (tmp_path / "firmware" / file).write_text(content)
     monkeypatch.chdir(tmp_path / "firmware")  # as MicroPython's build does, in the manifest's folder
-    said: list[tuple[str, str, str | None]] = []
+    calls: list[tuple[str, str, str | None]] = []
     frozen: set[str] = set()
 
-    def word(name: str) -> Any:
-        def note(what: str, files: Any = (), base_path: str | None = None, opt: int | None = None) -> None:
-            said.append((name, what, base_path))
-            frozen.update(files)
+    def note(word: str, name: str, files: Any = (), base_path: str | None = None, opt: int = 0) -> None:
+        calls.append((word, name, base_path))
+        frozen.update(files)
 
-        return note
-
-    words: dict[str, Any] = {name: word(name) for name in ("include", "package", "module")}
+    words: dict[str, Any] = {word: partial(note, word) for word in ("include", "package", "module")}
     exec((FIRMWARE / "manifest.py").read_text(), {**words, "options": Options(**options)})
-    assert ("package", "tern", base) in said
-    assert (("module", "main.py", None) in said) == options.get("main", True)
+    assert ("package", "tern", base) in calls
+    assert (("module", "main.py", None) in calls) == options.get("main", True)
     pieces = mip_packages.pieces(mpy.library())
-    wanted = pieces["core"] | pieces["mqtt"] if options else pieces["client"]
-    assert frozen == {mpy.file_of(name).removeprefix("tern/") + ".py" for name in wanted}
+    expected = pieces["core"] | pieces["mqtt"] if options else pieces["client"]
+    assert frozen == {mpy.file_of(name).removeprefix("tern/") + ".py" for name in expected}
 
 
 def test_a_package_for_every_piece_is_current_and_complete() -> None:
-    there = {path.name: path.read_text() for path in FIRMWARE.glob("package*.json")}
-    assert there == mip_packages.packages(), "python tests/mip_packages.py writes them anew"
+    packages = {path.name: path.read_text() for path in FIRMWARE.glob("package*.json")}
+    assert packages == mip_packages.packages(), "python tests/mip_packages.py writes them anew"
     sources = mpy.library()
     pieces = mip_packages.pieces(sources)
     assert {"core", "mqtt", "client", *mpy.BEYOND} - {"bench", "host_frames", "model"} == set(pieces)
@@ -118,14 +114,14 @@ def test_a_package_for_every_piece_is_current_and_complete() -> None:
     for piece, names in pieces.items():
         for name in names:
             missing = modules.at_top(sources, {name}) - names
-            if name not in networked:  # of a board without a network, which may be all that the piece is for
+            if name not in networked:  # the piece may be for a board without a network
                 missing -= networked
             assert not missing, f"{piece}: {name} cannot do without {missing}"
         assert "tern.boards.emulated" not in names
         assert {"tern.client", "tern.supervisor", "tern.boards.rp2", "tern.boards.esp32"} <= names
 
 
-# Modules for a program of one's own, as they are on no board by themselves.
+# Modules for a user's program, which no board has by default.
 PILOT = """
 BRINGS = "logbook"
 from tern.client import Client
@@ -135,7 +131,7 @@ class Pilot(Client):
         return SPEED
     def _hidden(self):
         pass
-def told():
+def unused():
     pass
 """
 LOGBOOK = """
@@ -147,8 +143,8 @@ class Logbook:
 
 
 @pytest.fixture
-def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A library with two modules more: tern.pilot, which brings tern.logbook."""
+def extra_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library with two more modules: tern.pilot, which brings tern.logbook."""
     more = {"tern.pilot": PILOT, "tern.logbook": LOGBOOK}
     library = mpy.library
     for name, text in more.items():
@@ -160,18 +156,18 @@ def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("own_modules")
-def test_modules_for_a_program_of_ones_own_come_by_name_with_what_they_bring() -> None:
+@pytest.mark.usefixtures("extra_modules")
+def test_a_module_that_is_named_comes_with_the_modules_that_it_brings() -> None:
     assert {"pilot", "logbook"} <= set(mpy.BEYOND)
     board = mpy.BOARDS["pico"]
     plain = mpy.sources_for(board)
-    found = mpy.sources_for(board, more=["pilot"])
-    assert found.keys() - plain.keys() == {"tern.pilot", "tern.logbook"}
-    assert "def fly" in found["tern.pilot"], "whoever imports it is not here"
-    assert "def note" in found["tern.logbook"]
-    assert "_hidden" not in found["tern.pilot"]
-    assert "told" not in found["tern.pilot"], "no class, and nobody names it"
-    assert "told" in mpy.sources_for(board, programs=["from tern.pilot import told\n"])["tern.pilot"]
+    sources = mpy.sources_for(board, more=["pilot"])
+    assert sources.keys() - plain.keys() == {"tern.pilot", "tern.logbook"}
+    assert "def fly" in sources["tern.pilot"], "an unknown program may call it"
+    assert "def note" in sources["tern.logbook"]
+    assert "_hidden" not in sources["tern.pilot"]
+    assert "unused" not in sources["tern.pilot"], "a function that nothing names"
+    assert "unused" in mpy.sources_for(board, programs=["from tern.pilot import unused\n"])["tern.pilot"]
     assert mpy.sources_for(board, more=["logbook"]).keys() - plain.keys() == {"tern.logbook"}
     pieces = mip_packages.pieces(mpy.library())
     assert pieces["pilot"] - pieces["core"] == {"tern.pilot", "tern.logbook"}
@@ -179,13 +175,13 @@ def test_modules_for_a_program_of_ones_own_come_by_name_with_what_they_bring() -
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("own_modules")
-def test_a_program_brings_what_it_imports() -> None:
+@pytest.mark.usefixtures("extra_modules")
+def test_a_program_brings_the_modules_of_the_library_that_it_imports() -> None:
     board = mpy.BOARDS["pico"]
     plain = mpy.sources_for(board).keys()
     program = "from tern.logbook import Logbook\nimport tern.softmax\nLogbook().note()\n"
-    found = mpy.sources_for(board, programs=[program])
-    assert found.keys() - plain == {"tern.logbook", "tern.softmax", "tern.inference"}
+    sources = mpy.sources_for(board, programs=[program])
+    assert sources.keys() - plain == {"tern.logbook", "tern.softmax", "tern.inference"}
     for lacking in (
         "from tern.pilot import SPEED\n",  # folded in: it has no name there
         "from tern import wire\nprint(wire.ROUND)\n",
@@ -197,10 +193,8 @@ def test_a_program_brings_what_it_imports() -> None:
         with pytest.raises(UsageError, match="which the board does not have") as caught:
             mpy.sources_for(board, programs=[lacking])
         assert "--whole" in str(caught.value.hint)
-    whole = mpy.sources_for(
-        board, whole=True, programs=["from tern.pilot import SPEED\nfrom tern import wire\nwire.ROUND\n"]
-    )
-    assert "SPEED = 7" in whole["tern.pilot"]
+    program = "from tern.pilot import SPEED\nfrom tern import wire\nwire.ROUND\n"
+    assert "SPEED = 7" in mpy.sources_for(board, whole=True, programs=[program])["tern.pilot"]
     with pytest.raises(UsageError, match=r"tern\.nothing"):
         mpy.sources_for(board, whole=True, programs=["import tern.nothing\n"])
 
@@ -227,37 +221,38 @@ def test_a_program_brings_the_modules_beside_it(tmp_path: Path, capsys: pytest.C
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     mine = program.read(tmp_path / "mine.py")
-    own = {"helper.py", "mine.py", "parts/__init__.py", "parts/one.py", "parts/two.py"}
-    assert (mine.main.decode(), set(mine.modules)) == (files["mine.py"], own)
+    beside = {"helper.py", "mine.py", "parts/__init__.py", "parts/one.py", "parts/two.py"}
+    assert (mine.main.decode(), set(mine.modules)) == (files["mine.py"], beside)
     assert (mine.modules["helper.py"].decode(), mine.missing) == (files["helper.py"], ("nowhere",))
     example = program.read(FIRMWARE.parent / "examples/thermostat/main.py")
     assert (set(example.modules), example.missing) == ({"readings.py", "room.py"}, ())
     assert "mine.py imports nowhere: neither" in capsys.readouterr().err
     rp2 = deploy.Machine("armv6m", "rp2", "a Pico", "1.28.0", False, True)
-    there = deploy.library_files(rp2, program=mine)
-    assert there.keys() >= {"/main.py", "/lib/tern/softmax.mpy", *(f"/{name}" for name in own)}
+    deployed = deploy.library_files(rp2, program=mine)
+    assert deployed.keys() >= {"/main.py", "/lib/tern/softmax.mpy", *(f"/{name}" for name in beside)}
     updated = deploy.library_files(rp2, program=dataclasses.replace(mine, main=b"import tern.update\n"))
-    assert updated.keys() >= {"/main.py", deploy.PROGRAM, *(f"/lib/{name}" for name in own)}
+    assert updated.keys() >= {"/main.py", deploy.PROGRAM, *(f"/lib/{name}" for name in beside)}
     assert "/helper.py" not in updated
 
 
 @pytest.mark.slow
 @pytest.mark.skipif("app" not in mpy.BEYOND, reason="no tern.app here")
-def test_the_application_brings_all_of_it() -> None:
+def test_the_application_brings_its_modules() -> None:
     sources = mpy.library()
     assert modules.brought(sources, {"tern.app"}) == {
         "tern.app", "tern.recorder", "tern.features", "tern.model", "tern.dns", "tern.lease",
     }  # fmt: skip
-    of_the_network = {"tern.dns", "tern.lease"}
+    networked = {"tern.dns", "tern.lease"}
     for name in ("pico", "pico-w"):
         board = mpy.BOARDS[name]
-        there = mpy.sources_for(board, more=["app"]).keys()
-        assert there & of_the_network == (of_the_network if board.network else set()), name
-        assert not mpy.sources_for(board).keys() & of_the_network
+        brought = mpy.sources_for(board, more=["app"]).keys()
+        assert brought & networked == (networked if board.network else set()), name
+        assert not mpy.sources_for(board).keys() & networked
 
 
 def leaves() -> Iterator[tuple[str, ast.FunctionDef, dict[str, int]]]:
-    """The viper functions of the library, public constants folded in; and the private constants of their modules."""
+    """(module, function, constants): the library's viper functions with the public constants folded in, and the
+    private constants of their modules."""
     for module, source in fold.fold(mpy.library()).items():
         tree = ast.parse(source)
         constants = {
@@ -268,16 +263,9 @@ def leaves() -> Iterator[tuple[str, ast.FunctionDef, dict[str, int]]]:
             and ast.unparse(node.value.func) == "const"
             and isinstance(node.value.args[0], ast.Constant)
         }
-        for node in tree.body:
-            if isinstance(node, ast.FunctionDef) and "micropython.viper" in map(
-                ast.unparse, node.decorator_list
-            ):
-                yield module, node, constants
-
-
-def subscripts(leaf: ast.FunctionDef) -> Iterator[ast.Subscript]:
-    """What a leaf loads and stores."""
-    return (node for node in ast.walk(leaf) if isinstance(node, ast.Subscript))
+        for function in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
+            if "micropython.viper" in map(ast.unparse, function.decorator_list):
+                yield module, function, constants
 
 
 def constant(index: ast.expr, constants: dict[str, int]) -> int | None:
@@ -288,20 +276,20 @@ def constant(index: ast.expr, constants: dict[str, int]) -> int | None:
 
 def variables(leaf: ast.FunctionDef) -> list[str]:
     """Parameters and variables, in the order in which MicroPython numbers them: that of the text."""
-    names = [argument.arg for argument in leaf.args.args]
-    found = sorted(
+    assigned = sorted(
         (node.lineno, node.col_offset, node.id)
         for node in ast.walk(leaf)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     )
-    return list(dict.fromkeys([*names, *(name for _, _, name in found)]))
+    names = [*(argument.arg for argument in leaf.args.args), *(name for _, _, name in assigned)]
+    return list(dict.fromkeys(names))
 
 
-def test_no_leaf_has_what_a_compiler_is_known_to_get_wrong() -> None:
+def test_no_leaf_has_code_that_a_compiler_is_known_to_get_wrong() -> None:
     """See firmware/BOARDS.md for which compilers these are, and tern.compat for the rules."""
-    found = list(leaves())
-    assert len(found) > 15
-    for module, leaf, constants in found:
+    functions = list(leaves())
+    assert len(functions) > 15
+    for module, leaf, constants in functions:
         where = f"{module}.{leaf.name}"
         wide = {
             argument.arg
@@ -309,7 +297,11 @@ def test_no_leaf_has_what_a_compiler_is_known_to_get_wrong() -> None:
             if argument.annotation and ast.unparse(argument.annotation) in ("ptr16", "ptr32")
         }
         in_registers = variables(leaf)[:3]
-        for node in subscripts(leaf):
+        for node in ast.walk(leaf):
+            if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Invert)):
+                assert isinstance(node.operand, ast.Constant), f"{where}: {ast.unparse(node)} of a variable"
+            if not isinstance(node, ast.Subscript):
+                continue
             known = constant(node.slice, constants)
             if isinstance(node.ctx, ast.Store):
                 assert known in (None, 0), f"{where}: {ast.unparse(node)} = ... wants its index in a variable"
@@ -318,6 +310,3 @@ def test_no_leaf_has_what_a_compiler_is_known_to_get_wrong() -> None:
                 assert ast.unparse(node.slice) not in in_registers, (
                     f"{where}: the index of {ast.unparse(node)} is one of its first three variables"
                 )
-        for node in ast.walk(leaf):
-            if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Invert)):
-                assert isinstance(node.operand, ast.Constant), f"{where}: {ast.unparse(node)} of a variable"

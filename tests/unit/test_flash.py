@@ -1,4 +1,4 @@
-"""Flashing: esptool talks over a pty to a ROM loader of our own, which answers as the chip's does; UF2 files."""
+"""Flashing: over a pty, esptool talks to a ROM loader of the tests that answers as a chip does; UF2 files."""
 
 import hashlib
 import os
@@ -24,7 +24,7 @@ DEFLATE_BEGIN, DEFLATE_DATA, DEFLATE_END = 0x10, 0x11, 0x12
 MD5 = 0x13
 ERASE_FLASH = 0xD0
 CHIP_MAGIC_REGISTER = 0x40001000
-ROM_SAYS = 0x20120707  # its value in the answer to SYNC; 0 would mean that a stub answers
+ROM_VALUE = 0x20120707  # in the ROM's answer to SYNC; a stub's has 0
 FLASH_BYTES = 4 << 20
 RDID, W25Q32 = 0x9F, 0x1640EF
 
@@ -36,8 +36,10 @@ CHIPS = {
 
 
 class RomLoader(Port):
-    """A chip in its boot loader on a pty. `cut_after`: blocks after which the cable is pulled; `faulty`: flash that
-    does not keep what it is given."""
+    """A chip in its boot loader on a pty.
+
+    cut_after: blocks after which the cable is pulled; faulty: whether the flash alters a bit of each block.
+    """
 
     def __init__(self, chip="esp32", cut_after=None, faulty=False):
         self.chip_id, self.magic, self.spi, self.usr2, self.w0, self.offset = CHIPS[chip]
@@ -104,7 +106,7 @@ class RomLoader(Port):
         words = struct.unpack_from(f"<{min(len(body), 16) // 4}I", body)
         if command == SYNC:
             for _ in range(8):
-                self._reply(command, 0 if self.stub else ROM_SAYS)
+                self._reply(command, 0 if self.stub else ROM_VALUE)
         elif command == READ_REG:
             self._reply(command, self.registers.get(words[0], 0))
         elif command == WRITE_REG:
@@ -155,38 +157,38 @@ class RomLoader(Port):
 
 @pytest.fixture
 def rom(monkeypatch):
-    made = []
+    """Make RomLoaders, which are closed at the end of the test."""
+    loaders = []
     command = ESPLoader.command
 
-    # A chip answers within 0.1 to 3 s; a thread of a busy machine need not.
+    # A chip answers within 0.1 to 3 s; the loader's thread may take longer on a busy machine.
     def patient(*args, timeout=0, **kwargs):
         return command(*args, timeout=max(timeout, 60), **kwargs)
 
     monkeypatch.setattr(ESPLoader, "command", patient)
 
     def make(*args, **kwargs):
-        made.append(RomLoader(*args, **kwargs))
-        return made[-1]
+        loaders.append(RomLoader(*args, **kwargs))
+        return loaders[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for loader in loaders:
+        loader.close()
 
 
 def firmware_for(chip, size=150_000):
     """A file with the three marks of a whole firmware: image header, chip id, partition table."""
     chip_id, *_, offset = CHIPS[chip]
     data = bytearray(hashlib.shake_128(chip.encode()).digest(size))
-    data[:24] = struct.pack(
-        "<BBBBIB3BHBHH4xB", 0xE9, 1, 2, 0x20, 0x40081000, 0xEE, 0, 0, 0, chip_id, 0, 0, 0xFFFF, 0
-    )
+    header = (0xE9, 1, 2, 0x20, 0x40081000, 0xEE, 0, 0, 0, chip_id, 0, 0, 0xFFFF, 0)
+    data[:24] = struct.pack("<BBBBIB3BHBHH4xB", *header)
     at = 0x8000 - offset
     data[at : at + 2] = b"\xaa\x50"
     return bytes(data)
 
 
 def flash_esp32(board, tmp_path, chip="esp32", **options):
-    """Flash the board with a whole firmware for `chip`, over its ROM unless told otherwise."""
+    """Flash the board with a whole firmware for `chip`, with its ROM unless an option says otherwise."""
     firmware = flash.read_firmware(save(tmp_path, firmware_for(chip)))
     return flash.flash(board.port, firmware, reset=False, **{"stub": False, **options})
 
@@ -199,24 +201,22 @@ def save(tmp_path, data, name="firmware.bin"):
 
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("stub", [False, True])
-def test_what_was_written_is_in_flash_at_the_chips_offset(rom, tmp_path, chip, stub):
+def test_the_firmware_is_in_flash_at_the_chip_s_offset(rom, tmp_path, chip, stub):
     board = rom(chip)
     data = firmware_for(chip)
-    shown = []
-    result = flash_esp32(
-        board, tmp_path, chip, stub=stub, progress=lambda done, total: shown.append(done / total)
-    )
+    shares = []
+    result = flash_esp32(board, tmp_path, chip, stub=stub, progress=lambda done, n: shares.append(done / n))
     offset = CHIPS[chip][5]
     assert result["verified"] is True
     assert result["offset"] == offset
     assert board.stub is stub
     assert board.flash[offset : offset + len(data)] == data
     assert not any(board.flash[:offset])
-    assert shown == sorted(shown)
-    assert shown[-1] == 1
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
 
 
-def test_erase_takes_all_of_the_flash(rom, tmp_path):
+def test_erase_clears_the_whole_flash(rom, tmp_path):
     board = rom("esp32")
     data = firmware_for("esp32")
     flash_esp32(board, tmp_path, stub=True, erase=True)
@@ -234,12 +234,12 @@ def test_erase_takes_all_of_the_flash(rom, tmp_path):
         (firmware_for("esp32")[:12] + b"\x63\x00" + firmware_for("esp32")[14:], "does not know"),
     ],
 )
-def test_wrong_files_are_refused_without_a_board(tmp_path, content, message):
+def test_a_wrong_file_is_refused_without_a_board(tmp_path, content, message):
     with pytest.raises(UsageError, match=message):
         flash.read_firmware(save(tmp_path, content))
 
 
-def test_too_large_a_file_is_refused_before_anything_is_erased(rom, tmp_path):
+def test_a_file_that_is_too_large_is_refused_before_anything_is_erased(rom, tmp_path):
     board = rom("esp32")
     data = firmware_for("esp32", FLASH_BYTES)
     with pytest.raises(UsageError, match=r"too large .* 4MB; nothing was changed"):
@@ -247,8 +247,8 @@ def test_too_large_a_file_is_refused_before_anything_is_erased(rom, tmp_path):
     assert not board.erased
 
 
-def test_a_cable_pulled_while_writing_says_how_to_recover(rom, tmp_path, monkeypatch):
-    monkeypatch.setattr("esptool.cmds.DEFAULT_CONNECT_ATTEMPTS", 1)  # to find it again, a second each
+def test_the_error_after_a_pulled_cable_says_how_to_recover(rom, tmp_path, monkeypatch):
+    monkeypatch.setattr("esptool.cmds.DEFAULT_CONNECT_ATTEMPTS", 1)  # an attempt takes a second
     board = rom("esp32", cut_after=3)
     with pytest.raises(DeviceError, match="flashing broke off") as caught:
         flash_esp32(board, tmp_path)
@@ -257,7 +257,7 @@ def test_a_cable_pulled_while_writing_says_how_to_recover(rom, tmp_path, monkeyp
     assert "--no-reset" in caught.value.hint
 
 
-def test_ctrl_c_while_writing_says_how_to_recover(rom, tmp_path):
+def test_the_error_after_ctrl_c_says_how_to_recover(rom, tmp_path):
     def stop(done, total):
         if done >= total // 2:
             raise KeyboardInterrupt
@@ -268,25 +268,24 @@ def test_ctrl_c_while_writing_says_how_to_recover(rom, tmp_path):
     assert "--no-reset" in caught.value.hint
 
 
-def test_a_flash_that_does_not_keep_its_bytes_does_not_verify(rom, tmp_path):
-    board = rom("esp32", faulty=True)
+def test_a_flash_that_alters_its_bytes_does_not_verify(rom, tmp_path):
     with pytest.raises(TernError, match="does not verify") as caught:
-        flash_esp32(board, tmp_path)
+        flash_esp32(rom("esp32", faulty=True), tmp_path)
     assert "run the same command again" in caught.value.hint
 
 
-def test_a_silent_port_is_no_esp32(tmp_path):
+def test_a_silent_port_has_no_esp32():
     with silent() as port, pytest.raises(DeviceError, match="no ESP32 answers"):
         esp32.flash(port, firmware_for("esp32"), "firmware.bin", chip="esp32", reset=False, attempts=1)
 
 
-def test_the_command_says_what_it_did_and_ends_with_the_documented_codes(rom, tmp_path, capsys):
+def test_the_command_reports_its_result_and_has_the_documented_exit_codes(rom, tmp_path, capsys):
     good, other = save(tmp_path, firmware_for("esp32")), save(tmp_path, firmware_for("esp32s3"), "s3.bin")
     board = rom("esp32")
     common = ["--no-reset", "--no-stub"]
     assert main(["flash", board.port, "--firmware", str(other), *common]) == 2
-    said = capsys.readouterr().err
-    assert re.search(r"is for ESP32-S3, and the board on .* has an ESP32; nothing was changed", said)
+    message = r"is for ESP32-S3, and the board on .* has an ESP32; nothing was changed"
+    assert re.search(message, capsys.readouterr().err)
     assert not board.erased
     assert not any(board.flash)
     assert main(["flash", board.port, "--firmware", str(good), *common, "--json"]) == 0
@@ -296,8 +295,7 @@ def test_the_command_says_what_it_did_and_ends_with_the_documented_codes(rom, tm
     assert main(["flash", "/dev/no-such-port", "--firmware", str(good), *common]) == 3
 
 
-# UF2 files are checked block by block before a Pico sees them
-
+# UF2 files are checked block by block before they are copied to a Pico
 
 PROGRAM = bytes(range(256)) * 10
 
@@ -306,7 +304,7 @@ def changed(data, at, value):
     return data[:at] + value + data[at + len(value) :]
 
 
-def test_the_extra_block_of_an_rp2350_is_no_part_of_its_image():
+def test_the_extra_block_of_an_rp2350_is_not_part_of_its_image():
     extra = changed(uf2_file(bytes(256), uf2.RP2350_ARM), 28, struct.pack("<I", 0xE48BFF57))
     image = uf2.read(extra + uf2_file(PROGRAM, uf2.RP2350_ARM))
     assert image.chip == "RP2350"
@@ -314,7 +312,7 @@ def test_the_extra_block_of_an_rp2350_is_no_part_of_its_image():
 
 
 @pytest.mark.parametrize(
-    ("data", "why"),
+    ("data", "message"),
     [
         (b"", "cut short"),
         (uf2_file(PROGRAM)[:-1], "cut short"),
@@ -325,17 +323,14 @@ def test_the_extra_block_of_an_rp2350_is_no_part_of_its_image():
         (changed(uf2_file(PROGRAM), 1020, b"\0"), "block 1 is damaged"),
         (changed(uf2_file(PROGRAM), 512 + 16, struct.pack("<I", 1000)), "block 1 is damaged"),
         (changed(uf2_file(PROGRAM), 512 + 20, struct.pack("<I", 3)), "out of order|missing"),
-        (
-            changed(uf2_file(PROGRAM), 512 + 28, struct.pack("<I", uf2.RP2350_ARM)),
-            "several chips",
-        ),
+        (changed(uf2_file(PROGRAM), 512 + 28, struct.pack("<I", uf2.RP2350_ARM)), "several chips"),
         (uf2_file(PROGRAM, 0x1C5F21B0), "another chip"),
         (uf2_file(PROGRAM, start=0x20000000), "no flash"),
         (changed(uf2_file(PROGRAM), 8, struct.pack("<I", 0x2001)), "not for the main flash"),
     ],
 )
-def test_files_that_are_not_whole_or_not_for_a_pico_are_refused(data, why):
-    with pytest.raises(UsageError, match=why):
+def test_uf2_files_that_are_not_whole_or_not_for_a_pico_are_refused(data, message):
+    with pytest.raises(UsageError, match=message):
         uf2.read(data)
 
 
@@ -345,7 +340,7 @@ def test_the_volume_of_another_board_is_refused(tmp_path):
         flash.volume_chip(tmp_path)
 
 
-def test_copying_that_is_cut_off_says_how_to_recover(tmp_path):
+def test_the_error_after_a_broken_copy_says_how_to_recover(tmp_path):
     def stop(done, total):
         raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""Names of fleets, the files of boards, and a fleet without processes."""
+"""Names of fleets, the files of provisioned boards, and rounds of a fleet within this process."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def rows(n, d=4):
         ("mqtt:my-broker", OnBroker, 0),
     ],
 )
-def test_names_of_fleets(text, kind, count):
+def test_a_name_has_its_kind_of_fleet(text, kind, count):
     named = fleet.parse(text)
     assert type(named) is kind
     assert (named.count, named.text) == (count, text)
@@ -51,12 +51,12 @@ def test_names_of_fleets(text, kind, count):
         assert named.boards([]).ports == ["/dev/null", "socket://host:1"]
 
 
-def test_every_kind_is_told_with_an_example_that_is_one(capsys):
+def test_the_command_shows_each_kind_with_a_valid_form(capsys):
     assert tern(["fleet", "kinds"]) == 0
-    told = capsys.readouterr().out
+    text = capsys.readouterr().out
     for name, kind in fleet.KINDS.items():
-        assert kind.form in told
-        assert kind.about in told
+        assert kind.form in text
+        assert kind.about in text
         example = kind.form.replace("BOARD[,BOARD...]", "a0").replace(":N", ":2").replace("DIR", "my-broker")
         assert type(fleet.parse(example)) is kind
         assert example.startswith(name)
@@ -70,7 +70,7 @@ def test_every_kind_is_told_with_an_example_that_is_one(capsys):
         "pico-emulated:17", "pico:3", "8",
     ],
 )  # fmt: skip
-def test_names_of_no_fleet(text):
+def test_an_invalid_name_is_refused_with_a_hint(text):
     with pytest.raises(UsageError) as caught:
         fleet.parse(text)
     assert caught.value.hint
@@ -83,7 +83,7 @@ def test_names_of_no_fleet(text):
         (20_000_000, 4, 4),
     ],
 )  # fmt: skip
-def test_k_by_rule(epsilon, wide, paper):
+def test_k_follows_from_the_rule(epsilon, wide, paper):
     assert coordinates_by_rule("wide", epsilon, 4) == wide
     assert coordinates_by_rule("paper", epsilon, 4) == paper
     assert wide == max(1, min(4, int(epsilon / 2.5e6 + 0.6)))
@@ -92,44 +92,45 @@ def test_k_by_rule(epsilon, wide, paper):
 # Provisioning
 
 
-def test_the_device_reads_what_was_provisioned(tmp_path):
+def test_a_device_reads_its_provisioned_files(tmp_path):
     records = rows(10)
     keys = [bytes([i]) * 32 for i in (5, 6, 7)]
     provision_board(tmp_path / "board", 5, keys, records, POLICY)
     clients = storage.Clients(str(tmp_path / "board" / storage.CLIENTS))
     data = storage.Records(str(tmp_path / "board" / storage.RECORDS))
     assert (clients.first, clients.count, data.d, data.count) == (5, 3, 4, 10)
-    owned = []
+    indices = []
     for device, key in zip((5, 6, 7), keys, strict=True):
         assert clients.find(device)
         assert (clients.key, clients.largest, clients.budget) == (key, COST, 2 * COST)
-        owned += range(clients.start, clients.start + clients.records)
+        indices += range(clients.start, clients.start + clients.records)
         account = ledger.Ledger()
         account.load(str(tmp_path / "board" / storage.ledger_name(device)))
         assert (account.budget, account.spent, account.round, account.state) == (2 * COST, 0, 0, ledger.IDLE)
-    assert owned == list(range(10))
+    assert indices == list(range(10))
     row = np.zeros(5, np.int16)
     for i in range(10):
         data.read(i, row)
         np.testing.assert_array_equal(row, records[i])
 
 
-def test_a_board_is_not_provisioned_over(tmp_path):
+def test_a_provisioned_board_is_not_overwritten(tmp_path):
     provision_board(tmp_path / "board", 1, [bytes(32)], rows(1), POLICY)
-    before = (tmp_path / "board" / storage.ledger_name(1)).read_bytes()
+    path = tmp_path / "board" / storage.ledger_name(1)
+    before = path.read_bytes()
     with pytest.raises(StorageError, match="holds a board already"):
         provision_board(tmp_path / "board", 1, [bytes(32)], rows(1), Policy(COST, 9 * COST))
-    assert (tmp_path / "board" / storage.ledger_name(1)).read_bytes() == before
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(("first", "keys", "records"), [(0, 1, 1), (1, 2, 1), (2**32 - 1, 1, 1)])
-def test_clients_that_cannot_be(tmp_path, first, keys, records):
+def test_invalid_clients_are_refused(tmp_path, first, keys, records):
     with pytest.raises(UsageError):
         provision_board(tmp_path / "board", first, [bytes(32)] * keys, rows(records), POLICY)
 
 
 @pytest.mark.parametrize(("largest", "budget"), [(0, 1), (1, 0), (1, 1_000_000_001)])
-def test_policies_that_cannot_be(largest, budget):
+def test_invalid_policies_are_refused(largest, budget):
     with pytest.raises(UsageError):
         Policy(largest, budget)
 
@@ -139,19 +140,20 @@ def test_policies_that_cannot_be(largest, budget):
 
 @pytest.fixture
 def site(tmp_path):
+    """(store, ports): two boards of this process with 15 devices each, and the store with their keys."""
     directories = [tmp_path / "a", tmp_path / "b"]
     with Store(tmp_path / "store.sqlite") as store:
         provision_fleet(store, directories, rows(30), POLICY)
         yield store, [f"inprocess:{directory}" for directory in directories]
 
 
-def test_an_emulated_fleet_takes_no_keys_away(site, tmp_path):
+def test_provisioning_an_emulated_fleet_replaces_keys_of_emulated_devices_only(site, tmp_path):
     store, _ = site
     before = store.keys()
     with pytest.raises(StorageError, match="holds a board already"):
         provision_fleet(store, [tmp_path / "a", tmp_path / "b"], rows(30), POLICY)
     assert store.keys() == before
-    provision_fleet(store, [tmp_path / "c"], rows(20), POLICY)  # of emulated devices it may
+    provision_fleet(store, [tmp_path / "c"], rows(20), POLICY)
     store.add_devices(new_keys([31]))
     before = store.keys()
     with pytest.raises(UsageError, match="not emulated"):
@@ -167,7 +169,7 @@ def driver(store, ports, warn=print):
     return BoardsDriver(store, Ports(ports), Terms(), warn=warn)
 
 
-def test_a_round_that_was_under_way_is_taken_up(site):
+def test_an_interrupted_round_is_resumed(site):
     store, ports = site
     with driver(store, ports) as boards:
         boards.open(1, [(QUESTION, boards.devices)])
@@ -178,7 +180,7 @@ def test_a_round_that_was_under_way_is_taken_up(site):
         assert boards.collect(1).reports == 30
 
 
-def test_devices_that_are_on_no_board_are_given_up(site):
+def test_a_round_does_not_wait_for_devices_that_are_on_no_board(site):
     store, ports = site
     warnings = []
     with driver(store, ports[:1], warnings.append) as boards:
@@ -188,22 +190,20 @@ def test_devices_that_are_on_no_board_are_given_up(site):
     assert warnings == ["round 1: 15 devices are on no board of this fleet"]
 
 
-def test_boards_without_clients_or_with_those_of_another(site, tmp_path):
+def test_a_board_without_clients_or_with_those_of_another_is_refused(site, tmp_path):
     store, ports = site
     (tmp_path / "empty").mkdir()
-    for second, message in (
-        (ports[0], "device 1 is on"),
-        (f"inprocess:{tmp_path / 'empty'}", "has no clients"),
-    ):
+    empty = f"inprocess:{tmp_path / 'empty'}"
+    for second, message in ((ports[0], "device 1 is on"), (empty, "has no clients")):
         with pytest.raises(DeviceError, match=message), driver(store, [ports[0], second]):
             pass
 
 
-def test_fleets_of_firmware_are_called_as_their_boards_in_a_hardware_map():
-    boards = [name for name in catalogue.NAMES if name != "rv32-newest"]  # a target of tests alone
-    of_kinds = {
+def test_fleets_of_firmware_have_the_platforms_of_the_hardware_map():
+    boards = [name for name in catalogue.NAMES if name != "rv32-newest"]  # for tests only
+    by_kind = {
         name: kind.firmware
         for name, kind in fleet.KINDS.items()
         if issubclass(kind, fleets.OnFirmware) and kind is not fleets.OnFirmware
     }
-    assert {catalogue.platform_of(name): name for name in boards} == of_kinds
+    assert {catalogue.platform_of(name): name for name in boards} == by_kind
