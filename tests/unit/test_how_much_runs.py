@@ -29,7 +29,7 @@ def collected(*options):
 def test_of_a_sampled_test_the_ends_are_there_and_an_exhaustive_case_is_left_out():
     sampled, exhaustive = (
         "test_no_mechanism_of_a_few_symbols_exceeds_its_bound_or_that_of_the_worst",
-        "test_every_single_bit_of_a_card",
+        "test_a_card_with_a_flipped_bit_is_refused_or_keeps_its_epsilon",
     )
     usual, whole = collected(), collected("--exhaustive")
     assert usual[sampled] == ["0", "2", "5"]
