@@ -51,18 +51,13 @@ class RomLoader(Port):
         self.registers = {CHIP_MAGIC_REGISTER: self.magic}
         self.blocks = 0
         super().__init__()
-        self._unplugging = threading.Lock()
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
-    def unplug(self):
-        with self._unplugging:
-            near, self.near = self.near, -1
-        if near >= 0:
-            os.close(near)  # ends the thread, which alone closes `far`
-
     def close(self):
-        self.unplug()
+        os.close(
+            self.near
+        )  # Until then, no other pty has its name. This ends the thread, which closes `far`.
         self._thread.join(60)
 
     def _serve(self):
@@ -89,8 +84,7 @@ class RomLoader(Port):
                     except OSError:
                         return
                     if self.cut_after is not None and self.blocks >= self.cut_after:
-                        self.unplug()
-                        return
+                        return  # `far` is closed, as when the cable is pulled
 
     def _send(self, packet):
         packet = packet.replace(b"\xdb", b"\xdb\xdd").replace(b"\xc0", b"\xdb\xdc")
@@ -252,6 +246,8 @@ def test_the_error_after_a_pulled_cable_says_how_to_recover(rom, tmp_path, monke
     board = rom("esp32", cut_after=3)
     with pytest.raises(DeviceError, match="flashing broke off") as caught:
         flash_esp32(board, tmp_path)
+    with silent() as port:
+        assert port != board.port, "esptool calls the board again, and must not find that of another test"
     assert caught.value.exit_code == 3
     assert "hold boot" in caught.value.hint.lower()
     assert "--no-reset" in caught.value.hint
