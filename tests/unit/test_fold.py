@@ -1,4 +1,4 @@
-"""Folding constants into their uses: what it changes and what it leaves alone; and what a board gets."""
+"""Constants are folded into their uses, names become short, unused functions go; and boards have their modules."""
 
 import array
 import ast
@@ -62,8 +62,7 @@ def test_uses_become_values_and_lines_keep_their_numbers(constants):
         "x = 2 - LEAST, 'é', constants.TEXT\n"
         "y = [constants.BYTES[0], constants.LIST, constants.TWICE]\n"
     )
-    answer = folded(user)["some.user"]
-    assert answer == (
+    assert folded(user)["some.user"] == (
         "from some import constants\n"
         "from some.constants import double\n\n\n\n"
         "x = 2 - (-3), 'é', \"a'b\"\n"
@@ -71,26 +70,27 @@ def test_uses_become_values_and_lines_keep_their_numbers(constants):
     )
 
 
-def test_an_import_that_nothing_needs_goes(constants):
-    answer = folded("from some import constants\nfrom some.constants import TEXT\nx = TEXT, constants.TEXT\n")
-    assert answer["some.user"] == 'pass\npass\nx = "a\'b", "a\'b"\n'
-    assert modules.imports(answer["some.user"]) == set()
+def test_an_unused_import_goes(constants):
+    user = "from some import constants\nfrom some.constants import TEXT\nx = TEXT, constants.TEXT\n"
+    without = folded(user)["some.user"]
+    assert without == 'pass\npass\nx = "a\'b", "a\'b"\n'
+    assert modules.imports(without) == set()
     kept = folded("def f():\n    from some import constants\n    return constants.double\n")["some.user"]
     assert modules.imports(kept) == {"some", "some.constants"}
 
 
-def test_the_constants_own_module(constants):
-    answer = folded("")["some.constants"]
-    assert "pass  # the least" in answer
-    assert "TEXT" not in answer
-    assert 'return "a\'b" + str(_aa)' in answer
+def test_the_module_of_the_constants_keeps_the_names_that_are_more_than_a_constant(constants):
+    source = folded("")["some.constants"]
+    assert "pass  # the least" in source
+    assert "TEXT" not in source
+    assert 'return "a\'b" + str(_aa)' in source
     for line in ("_aa = const(4)", "LIST = [1]", "TWICE = 1", "TWICE = 2"):
-        assert line in answer
+        assert line in source
     for line in ("ONE = const(1)", "return 2 * ONE"):  # a parameter has its name
-        assert line in answer
+        assert line in source
 
 
-def test_texts_of_refusals_go():
+def test_the_texts_of_the_library_s_errors_go():
     user = (
         "require(x, 'no')\nraise FrameError(3, 'no', 5)\nraise FrameError(3, 'no')\n"
         "raise LedgerError('no: %s' % error)\nraise StorageError('no')\nraise Lost('kept')\nf('kept')\n"
@@ -101,7 +101,7 @@ def test_texts_of_refusals_go():
     )
 
 
-def test_private_names_are_short_everywhere():
+def test_private_names_become_short_in_all_modules():
     a = "class A:\n    def _first(self, _):\n        self._second = self.__doc__ = 1; return other._foreign\n"
     b = "def f(a):\n    return a._first(), '_second', \"_first\", '_foreign', a._foreign, 'a _first'\n"
     short = {
@@ -113,7 +113,7 @@ def test_private_names_are_short_everywhere():
     assert fold.fold_program("x._first = y._own\n", {"a": a}) == "x.aA = y._own\n"
 
 
-def test_what_nothing_names_goes():
+def test_functions_and_methods_that_nothing_names_go():
     a = "def used():\n    return 1\n\n\n@viper\ndef first():\n    return second()\n\n\ndef second():\n    return 2\n"
     b = "from a import used\n\n\nclass A:\n    def __init__(self):\n        used()\n\n"
     b += "    def method(self):\n        pass\n"
@@ -123,7 +123,7 @@ def test_what_nothing_names_goes():
     assert "method" not in fold.prune({"a": a, "b": b}, ["A"])["b"]
 
 
-def test_parameters_are_names_that_every_board_has():
+def test_parameters_take_names_that_every_board_has():
     a = "def f(é, self, by, n: ptr8 = 3):\n    self = n + x(é, by=by); key = [n for _ in é]; return é.n\n"
     short = "def f(args, self, by, end: ptr8 = 3):\n"
     short += "    self = end + x(args, by=by); key = [end for _ in args]; return args.n\n"
@@ -139,17 +139,17 @@ def test_parameters_that_may_be_named_in_a_call_keep_their_names():
     assert shorten.parameters({"a": a}, ["A(**options)\n"]) == {"a": a}
     assert shorten.parameters({"a": a}, ["A(first=1)\n"])["a"] == a.replace("second", "args")
     application = mpy.sources_for(mpy.BOARDS["pico"], more=["app"])["tern.app"]
-    named = {one.arg for one in ast.walk(ast.parse(application)) if isinstance(one, ast.arg)}
-    assert {"board", "recorder", "model", "update", "timeout_ms", "watchdog"} <= named
+    names = {node.arg for node in ast.walk(ast.parse(application)) if isinstance(node, ast.arg)}
+    assert {"board", "recorder", "model", "update", "timeout_ms", "watchdog"} <= names
 
 
-def test_public_names_that_only_the_library_uses_are_short():
+def test_public_names_that_only_the_library_uses_become_short():
     a = "import os\nclass Box:\n    def total(self, count):\n        self.held = os.sync(); self.named = 1\n"
     b = "from tern.a import Box\ndef filled(x):\n    x.by(held=1); other.free = Box().total(2) + x.sync\n"
     library = {"tern.a": a, "tern.b": b}
     whole = tuple(library.items())
     short = shorten.short_names(whole)
-    # held is a keyword, sync the system's, free nobody's
+    # held is a keyword's name, sync one of the system, and no module defines free.
     assert sorted(short) == ["Box", "filled", "named", "total"]
     box, filled, named, total = (short[name] for name in sorted(short))
     expected = {
@@ -166,13 +166,13 @@ def test_public_names_that_only_the_library_uses_are_short():
 
 
 def test_names_that_micropython_has_stay():
-    """What is not known by its name here has one of its stubs."""
+    """They are names of the same modules of CPython, or of MicroPython's stubs."""
     short = shorten.short_names(tuple(fold.fold(mpy.library("armv6m") | mpy.library()).items()))
     assert len(short) > 150
-    here = (array, asyncio, builtins, hashlib, io, json, os, select, socket, ssl, struct, sys, time)
+    shared = (array, asyncio, builtins, hashlib, io, json, os, select, socket, ssl, struct, sys, time)
     types = (array.array, asyncio.Task, socket.socket, ssl.SSLContext, io.FileIO, int, str, bytes, bytearray)
-    for one in (*here, *types, memoryview, list, dict, set, tuple, range, OSError, property):
-        assert not short.keys() & set(dir(one)), one
+    for owner in (*shared, *types, memoryview, list, dict, set, tuple, range, OSError, property):
+        assert not short.keys() & set(dir(owner)), owner
     stubbed = ["machine", "network", "rp2", "esp32", "vfs", "cryptolib", "asyncio", "socket", "tls", "ssl"]
     for path in Path(sys.prefix, "stubs").rglob("*.pyi"):
         if path.stem in stubbed:
@@ -182,18 +182,20 @@ def test_names_that_micropython_has_stay():
 
 
 @pytest.mark.slow
-def test_what_a_program_names_is_there_by_its_name():
+def test_names_that_a_program_uses_stay():
     program = "from tern.gradient import Gradient, sigmoid_tail\nGradient(3).reset(range_=2)\n"
-    plain = mpy.sources_for(mpy.BOARDS["pico"])["tern.gradient"]
-    named = mpy.sources_for(mpy.BOARDS["pico"], programs=[program])["tern.gradient"]
-    assert "class Gradient" in plain
-    assert "class Gradient" in named
+    without, with_program = (
+        mpy.sources_for(mpy.BOARDS["pico"], programs=programs)["tern.gradient"]
+        for programs in ([], [program])
+    )
+    assert "class Gradient" in without
+    assert "class Gradient" in with_program
     for text in ("def sigmoid_tail", "def reset(self, range_=0)"):
-        assert text not in plain
-        assert text in named
+        assert text not in without
+        assert text in with_program
 
 
-def test_types_cost_a_board_nothing():
+def test_types_cost_no_byte_on_a_board():
     typed = (
         "from tern.compat import TYPE_CHECKING, micropython, ptr8\n"
         "if TYPE_CHECKING:\n    from tern.boards import Base\n\n    class Other: ...\n"
@@ -212,20 +214,22 @@ def test_types_cost_a_board_nothing():
     assert "Other" not in bare
     assert modules.imports(bare) == modules.imports(plain)
     library = {"tern.compat": mpy.library()["tern.compat"]}
-    one, other = (fold.fold({**library, "tern.one": text})["tern.one"] for text in (bare, plain))
+    sources = [fold.fold({**library, "tern.one": text})["tern.one"] for text in (bare, plain)]
     for processor in mpy.ARCHITECTURES:
-        assert mpy.compiled(one, processor, "one", True) == mpy.compiled(other, processor, "one", True)
+        stripped, untyped = (mpy.compiled(source, processor, "one", True) for source in sources)
+        assert stripped == untyped
 
 
-def test_all_that_a_program_calls_has_types():
-    """An editor shows them, and a type checker: the package holds py.typed."""
+def test_the_public_functions_for_programs_have_types():
+    """Editors and type checkers read them, since the package has a py.typed."""
     assert (mpy.LIBRARY / "py.typed").exists()
     for name in {*mpy.BEYOND, "boards", "boards.this"}:
         text = Path(mpy.LIBRARY.parent, f"{mpy.file_of(f'tern.{name}')}.py").read_text()
         public = modules.public(text)
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in public:
-                types = [node.returns, *(one.annotation for one in node.args.args if one.arg != "self")]
+                arguments = [argument for argument in node.args.args if argument.arg != "self"]
+                types = [node.returns, *(argument.annotation for argument in arguments)]
                 assert all(types), f"{name}: {node.name}"
 
 
@@ -239,31 +243,31 @@ def test_a_name_with_two_meanings_is_refused(constants):
 
 
 @pytest.mark.slow
-def test_a_board_gets_what_its_client_needs():
-    """One of each kind: with the assembler of Thumb or without, with a network or without."""
+def test_a_board_has_the_modules_that_its_client_needs():
+    """The boards are one of each kind: with Thumb's assembler or without, with a network or without."""
     for name in ("pico", "pico2-w", "esp32"):
         board = mpy.BOARDS[name]
-        found = mpy.sources_for(board)
-        assert {"tern", "tern.client", "tern.boards", "tern.links.serial"} <= set(found), name
-        assert ("tern.links.mqtt" in found) == ("tern.mqtt" in found) == board.network
-        assert f"tern.boards.{board.platform}" in found
+        sources = mpy.sources_for(board)
+        assert {"tern", "tern.client", "tern.boards", "tern.links.serial"} <= set(sources), name
+        assert ("tern.links.mqtt" in sources) == ("tern.mqtt" in sources) == board.network
+        assert f"tern.boards.{board.platform}" in sources
         absent = {"tern.boards.emulated", "tern.local", "tern.wire", "tern.host_frames", "tern.bench"}
-        assert not absent & set(found)
+        assert not absent & set(sources)
         whole = mpy.sources_for(board, whole=True)
-        assert set(found) | {"tern.local", "tern.wire"} <= set(whole)
+        assert set(sources) | {"tern.local", "tern.wire"} <= set(whole)
         assert ("tern.mqtt" in whole) == board.network
-        assert ("asm_thumb" in found["tern.table"]) == (board.processor in ("armv6m", "armv7emsp")), name
-    more = {one: set(mpy.sources_for(board, more=[one])) - set(found) for one in ("bench", "lhp")}
+        assert ("asm_thumb" in sources["tern.table"]) == (board.processor in ("armv6m", "armv7emsp")), name
+    more = {piece: {*mpy.sources_for(board, more=[piece])} - {*sources} for piece in ("bench", "lhp")}
     assert more == {"bench": {"tern.bench", "tern.host_frames", "tern.model"}, "lhp": {"tern.lhp"}}
 
 
 @pytest.mark.slow
-def test_the_library_folds_to_modules_of_the_same_lines_that_ask_for_nothing_that_is_gone(tmp_path):
+def test_the_folded_library_has_the_same_lines_and_uses_no_name_that_is_gone(tmp_path):
     before = mpy.library()
     folded = fold.fold(before)
     assert "if True:" in folded["tern.compat"], "a device's constants, not this interpreter's"
     assert "MICROPYTHON" not in folded["tern.compat"]
-    for name, source in folded.items():  # what they do is tested on the emulated Pico: tern deploy
+    for name, source in folded.items():  # the emulated Pico tests that they work: tern deploy
         assert source.count("\n") == before[name].count("\n"), name
         assert not modules.lacking(folded, source), name
         (tmp_path / f"{name}.py").write_text(source)

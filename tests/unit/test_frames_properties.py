@@ -1,9 +1,10 @@
-"""Properties of frames, over inputs that nobody chose."""
+"""Properties of frames over generated inputs."""
 
 from __future__ import annotations
 
 import hashlib
 from array import array
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,13 +24,14 @@ u8 = st.integers(0, 255)
 
 @st.composite
 def rounds(draw: st.DrawFn) -> dict[str, Any]:
+    """Valid arguments of host_frames.encode_round."""
     model = draw(st.integers(wire.LINEAR, wire.LAST_MODEL))
     collects = wire.VALUES <= model <= wire.CATEGORIES
     local = wire.SOFTMAX < model < wire.VALUES
     many = model in (wire.SOFTMAX, wire.SOFTMAX_GRADIENT)
     classes = draw(st.integers(2, wire.MAX_DIMENSION)) if many else 1
     d = draw(st.integers(1, min(wire.MAX_DIMENSION, wire.MAX_VALUES // classes)))
-    # A few values over and over: hypothesis has better things to do than a thousand of them.
+    # A few values are repeated, since drawing a thousand takes long.
     few = draw(st.lists(st.integers(-32768, 32767), min_size=1, max_size=9))
     parameters = [few[i % len(few)] for i in range(classes * d)]
     if collects:
@@ -59,11 +61,13 @@ def rounds(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def packings(draw: st.DrawFn) -> tuple[int, list[int]]:
+    """(base, symbols)."""
     base = draw(st.integers(2, wire.MAX_BASE))
     return base, draw(st.lists(st.integers(0, base - 1), min_size=1, max_size=wire.MAX_DIMENSION))
 
 
 def round_trip(data: bytes, cuts: list[int]) -> bytes:
+    """Data that was encoded, and received in pieces with these ends."""
     coded = bytearray(frames.cobs_size(len(data)))
     n = frames.cobs_encode(data, len(data), coded)
     assert n <= len(coded)
@@ -80,7 +84,7 @@ def round_trip(data: bytes, cuts: list[int]) -> bytes:
 
 
 @given(st.binary(max_size=wire.MAX_FRAME), st.lists(st.integers(1, 2600), max_size=5))
-def test_cobs_round_trip(data: bytes, cuts: list[int]) -> None:
+def test_cobs_gives_back_data_that_comes_in_any_pieces(data: bytes, cuts: list[int]) -> None:
     assert round_trip(data, cuts) == data
 
 
@@ -105,70 +109,66 @@ def test_numbers_too_large_are_refused(packing: tuple[int, list[int]], data: st.
     size = frames.packed_size(base, k)
     if base**k == 256**size:
         return
-    number = data.draw(st.integers(base**k, 256**size - 1))
-    refused(
-        wire.ERR_FRAME,
-        report_frames.unpack,
-        number.to_bytes(size, "little"),
-        k,
-        base,
-        array("H", bytes(2 * k)),
-    )
+    number = data.draw(st.integers(base**k, 256**size - 1)).to_bytes(size, "little")
+    assert_refused(wire.ERR_FRAME, report_frames.unpack, number, k, base, array("H", bytes(2 * k)))
 
 
-def refused(code: int, function: Any, *args: Any) -> None:
+def assert_refused(code: int, function: Callable[..., object], *args: Any) -> None:
     with pytest.raises(frames.FrameError) as refusal:
         function(*args)
     assert refusal.value.code == code
 
 
 @given(rounds(), keys)
-def test_round_comes_back(fields: dict[str, Any], key: bytes) -> None:
+def test_a_decoded_round_is_the_encoded_one(fields: dict[str, Any], key: bytes) -> None:
     out = bytearray(2 * wire.MAX_FRAME)
     n = host_frames.encode_round(out, key, **fields)
     frame = memoryview(out)[:n]
     frames.verify(key, frame)
     decoded = frames.Round()
     decoded.decode(frame)
-    given = {**fields, "round": fields["round_number"], "range": fields["range_"]}
-    given["epochs"], given["rate"], given["tau"] = fields["local"]
-    given["d"] = len(fields["parameters"]) // fields["classes"]
-    taken = vars(decoded).keys() & given.keys() - {"parameters", "card"}
-    assert len(taken) == 12
-    assert {name: getattr(decoded, name) for name in taken} == {name: given[name] for name in taken}
+    encoded = {**fields, "round": fields["round_number"], "range": fields["range_"]}
+    encoded["epochs"], encoded["rate"], encoded["tau"] = fields["local"]
+    encoded["d"] = len(fields["parameters"]) // fields["classes"]
+    names = vars(decoded).keys() & encoded.keys() - {"parameters", "card"}
+    assert len(names) == 12
+    assert {name: getattr(decoded, name) for name in names} == {name: encoded[name] for name in names}
     collects = wire.VALUES <= decoded.model <= wire.CATEGORIES
     assert list(decoded.asked[: decoded.d] if collects else decoded.parameters) == fields["parameters"]
     assert bytes(decoded.card) == fields["card"]
-    question = host_frames.question_of(key, fields["device"], bytes(frame))
-    assert question[:8] == bytes(frame[-8:])
+    assert host_frames.question_of(key, fields["device"], bytes(frame))[:8] == bytes(frame[-8:])
 
 
 @given(rounds(), keys, keys, st.integers(1, 2**32 - 2))
-def test_a_question_is_one_clients_whoever_carries_it(
+def test_a_question_belongs_to_one_client_in_frames_for_a_device_and_for_the_fleet(
     fields: dict[str, Any], key: bytes, fleet_key: bytes, device: int
 ) -> None:
-    own, fleet = bytearray(2 * wire.MAX_FRAME), bytearray(2 * wire.MAX_FRAME)
-    n = host_frames.encode_round(own, key, **{**fields, "device": device})
-    assert host_frames.encode_round(fleet, fleet_key, **{**fields, "device": wire.FLEET}) == n
-    asked = host_frames.question_of(key, device, bytes(own[:n]))
-    assert asked == host_frames.question_of(key, device, bytes(fleet[:n]))
+    to_device, to_fleet = bytearray(2 * wire.MAX_FRAME), bytearray(2 * wire.MAX_FRAME)
+    n = host_frames.encode_round(to_device, key, **{**fields, "device": device})
+    assert host_frames.encode_round(to_fleet, fleet_key, **{**fields, "device": wire.FLEET}) == n
+    question = host_frames.question_of(key, device, bytes(to_device[:n]))
+    assert question == host_frames.question_of(key, device, bytes(to_fleet[:n]))
     address = bytes((wire.ROUND,)) + device.to_bytes(4, "little")
-    assert asked == hashlib.sha256(key + address + own[5 : n - 8]).digest()
-    assert asked != host_frames.question_of(key, device + 1, bytes(own[:n]))
+    assert question == hashlib.sha256(key + address + to_device[5 : n - 8]).digest()
+    assert question != host_frames.question_of(key, device + 1, bytes(to_device[:n]))
 
 
 @given(keys, u32, u32, st.integers(0, 255), u32)
-def test_error_comes_back(key: bytes, device: int, number: int, code: int, detail: int) -> None:
+def test_a_decoded_error_is_the_encoded_one(
+    key: bytes, device: int, number: int, code: int, detail: int
+) -> None:
     out = bytearray(wire.MAX_FRAME)
     n = frames.encode_error(out, key, device, number, code, detail)
     assert host_frames.decode_error(bytes(out[:n]), key) == (device, number, code, detail)
-    refused(wire.ERR_TAG, host_frames.decode_error, bytes(out[:n]), bytes(32) if any(key) else b"k" * 32)
+    assert_refused(
+        wire.ERR_TAG, host_frames.decode_error, bytes(out[:n]), bytes(32) if any(key) else b"k" * 32
+    )
 
 
 @given(st.tuples(u32, u32, u32, u32, u32, u32, u16, u16, u16, u8, u8), st.text(max_size=300))
 @example((0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0), "é" * 200)
 @example((0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0), "x" + "€" * 100)
-def test_hello_comes_back(fields: tuple[int, ...], text: str) -> None:
+def test_a_decoded_hello_is_the_encoded_one(fields: tuple[int, ...], text: str) -> None:
     out = bytearray(wire.MAX_FRAME)
     try:
         text.encode()
@@ -188,7 +188,7 @@ def test_hello_comes_back(fields: tuple[int, ...], text: str) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 2**32 - 1), keys), min_size=1, max_size=32), packings(), st.data())
-def test_reports_come_back(
+def test_reports_come_back_from_a_batch(
     devices: list[tuple[int, bytes]], packing: tuple[int, list[int]], data: st.DataObject
 ) -> None:
     base, symbols = packing
@@ -202,12 +202,11 @@ def test_reports_come_back(
         reports.append(bytes(out[:n]))
     batch = answers.reports(*reports)
     assert len(batch) == 7 + len(reports) * (4 + size + 8)
-    back = report_frames.reports_of(batch)
-    assert back == reports
-    for report, (device, key) in zip(back, devices, strict=True):
-        found = array("H", bytes(2 * k))
-        assert report_frames.decode_report(report, key, k, base, found) == (device, number)
-        assert found.tolist() == symbols[:k]
+    assert report_frames.reports_of(batch) == reports
+    for report, (device, key) in zip(reports, devices, strict=True):
+        decoded = array("H", bytes(2 * k))
+        assert report_frames.decode_report(report, key, k, base, decoded) == (device, number)
+        assert decoded.tolist() == symbols[:k]
 
 
 @given(
@@ -215,14 +214,14 @@ def test_reports_come_back(
     st.integers(wire.MIN_EXPONENT, wire.MAX_EXPONENT), st.lists(st.integers(-32768, 32767), min_size=1, max_size=128),
     st.integers(2, 8),
 )  # fmt: skip
-def test_model_comes_back(
+def test_a_decoded_model_is_the_encoded_one(
     key: bytes, device: int, number: int, model: int, exponent: int, row: list[int], many: int
 ) -> None:
     classes = many if model == wire.SOFTMAX else 1
     parameters = row * classes
     out = bytearray(wire.MAX_FRAME)
     n = host_frames.encode_model(out, key, device, number, model, parameters, exponent, classes)
-    *fields, found = decode_model(bytes(out[:n]), key)
+    *fields, decoded = decode_model(bytes(out[:n]), key)
     assert fields == [device, number, model, exponent, classes]
-    assert found.tolist() == parameters
-    refused(wire.ERR_TAG, decode_model, bytes(out[:n]), bytes(32) if any(key) else b"k" * 32)
+    assert decoded.tolist() == parameters
+    assert_refused(wire.ERR_TAG, decode_model, bytes(out[:n]), bytes(32) if any(key) else b"k" * 32)

@@ -1,6 +1,6 @@
-"""Every decoder against random bytes and against good inputs that were altered: it refuses as it says, or takes them.
+"""Each decoder accepts altered inputs or refuses them with its documented error.
 
-The targets, and what must hold for each, are those of the soak (tests/harness/targets.py and host_targets.py).
+The targets and their properties are those of the soak (tests/harness/targets.py and host_targets.py).
 """
 
 import itertools
@@ -21,20 +21,27 @@ ROOT = Path(__file__).parents[2]
 SLOW = ("aggregate", "ahead", "client", "cobs", "ledger", "packed", "storage")
 
 
+def python(*words):
+    """Run Python in a process with the modules of the tests."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "tests"), *sys.path))}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.run([sys.executable, *words], env=environment, **streams)
+
+
 @pytest.fixture(params=fuzzing.TARGETS)
 def target(request, tmp_path):
-    """(name, function) of each target of the fuzzing."""
+    """The name of a target of the fuzzing, and the function that checks an input."""
     with fuzzing.target(request.param, tmp_path) as check:
         yield request.param, check
 
 
-def test_inputs_that_broke_a_decoder_or_might(target):
+def test_a_target_withstands_the_kept_inputs(target):
     name, check = target
     for data in seeds.corpus(name):
         check(data)
 
 
-def test_altered_inputs(target, pytestconfig):
+def test_a_target_withstands_altered_inputs(target, pytestconfig):
     name, check = target
     count = (60 if name in SLOW else 300) * (10 if pytestconfig.getoption("exhaustive") else 1)
     for data in itertools.islice(seeds.blindly(seeds.of(name), 1), count):
@@ -42,15 +49,9 @@ def test_altered_inputs(target, pytestconfig):
 
 
 @pytest.mark.slow
-def test_fuzzing_guided_or_not_ends_and_counts(tmp_path):
+def test_the_command_of_fuzzing_ends_and_counts_its_inputs(tmp_path):
     (tmp_path / "corpus").mkdir()
-    ended = subprocess.run(
-        [sys.executable, "-m", "harness.fuzzing", "card", "1", tmp_path],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "tests"), *sys.path))},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    ended = python("-m", "harness.fuzzing", "card", "1", tmp_path)
     assert ended.returncode == 0, ended.stdout
     assert int(fuzzing.STATISTIC.findall(ended.stdout)[-1]) > 0
 
@@ -65,37 +66,33 @@ def test_micropython_judges_as_cpython_does(tmp_path, pytestconfig):
     assert fuzzing.differences(inputs, tmp_path) == []
 
 
-def test_a_difference_between_the_two_is_told(tmp_path, monkeypatch):
+def test_a_difference_between_micropython_and_cpython_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(verdicts, "verdict", lambda name, data: "otherwise")
-    (found,) = fuzzing.differences([("cobs", b"\1\1\0")], tmp_path)
-    assert found.startswith("cobs 010100: CPython says otherwise")
+    (difference,) = fuzzing.differences([("cobs", b"\1\1\0")], tmp_path)
+    assert difference.startswith("cobs 010100: CPython says otherwise")
 
 
 @pytest.mark.slow
-def test_a_host_counts_no_hostile_frame_and_forgets_it(tmp_path):
-    """Frames of every kind of damage, by the ten thousand: none accepted, and no memory kept.
+def test_a_host_accepts_no_hostile_frame_and_keeps_no_memory_of_it(tmp_path):
+    """Tens of thousands of frames have every kind of damage.
 
-    In a process of its own, whose memory is nobody else's, and without huge pages: one alone has 2 MB.
+    The host is a separate process, to measure its memory alone, and has no huge pages, since one has 2 MB.
     """
     code = (
         "import ctypes, json, sys; ctypes.CDLL(None).prctl(41, 1, 0, 0, 0); from harness.hostile import assault; "
         "print(json.dumps(assault(sys.argv[1], 50_000)))"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "hostile.sqlite"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "tests"), *sys.path))},
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    result = json.loads(ended.stdout)
+    ended = python("-c", code, tmp_path / "hostile.sqlite")
+    assert ended.returncode == 0, ended.stdout
+    result = json.loads(ended.stdout.splitlines()[-1])
     assert result["accepted"] == 0
     assert result["frames"] == 50_000
     assert result["reports"] == result["refused"] > 125_000
     assert result["grown_bytes"] < 1_500_000
 
 
-def broken(name, folder, data):
-    """What a target says of an input: nothing, where all is well."""
+def error_of(name, folder, data):
+    """The error that a target raises for an input, or None."""
     with fuzzing.target(name, folder) as check:
         try:
             check(data)
@@ -103,8 +100,7 @@ def broken(name, folder, data):
             return error
 
 
-def test_the_targets_see_what_is_wrong(tmp_path, monkeypatch):
-    """Bugs that somebody might make: the seeds alone find each."""
+def test_the_targets_detect_likely_bugs_with_their_seeds_alone(tmp_path, monkeypatch):
     (card,) = [data for shape, data in seeds.some_cards() if shape == cards.TABLE]
     forged = seeds.round_frame(verdicts.DEVICES[0], 1, verdicts.KEY, card) + bytes(8)
     forged = verdicts.message(verdicts.RAW, forged)
@@ -123,7 +119,7 @@ def test_the_targets_see_what_is_wrong(tmp_path, monkeypatch):
         folder.mkdir()
         if name == "aggregate" and data is forged:
             data = verdicts.message(verdicts.EMPTY, seeds.batches()[0][3:])
-        assert broken(name, folder, data) is None
+        assert error_of(name, folder, data) is None
         with monkeypatch.context() as patch:
             patch.setattr(place, attribute, bug)
-            assert broken(name, folder, data) is not None, (i, name, attribute)
+            assert error_of(name, folder, data) is not None, (i, name, attribute)
