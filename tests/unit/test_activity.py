@@ -54,7 +54,7 @@ def people(sensor):
     return [windows_of(sensor, seed, 30) for seed in range(1, 31)]
 
 
-def test_a_person_is_the_same_on_a_board(sensor, tmp_path):
+def test_a_board_computes_the_same_windows_of_a_person(sensor, tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     env = {**os.environ, "MICROPYPATH": os.pathsep.join([str(ROOT / "firmware"), str(EXAMPLE), ".frozen"])}
     for seed, day in ((1, 0), (77, 3)):

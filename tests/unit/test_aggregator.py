@@ -198,7 +198,7 @@ def test_cohorts_are_counted_apart(aggregator):
     assert cards.card_hash(second.card.data) == cards.card_hash(OTHER.data)
 
 
-def test_two_rounds_in_flight(aggregator):
+def test_two_rounds_may_be_open_at_the_same_time(aggregator):
     start(aggregator)
     start(aggregator, number=2, devices=(1, 4))
     aggregator.accept([report(1, number=2), report(4, number=2), report(1, number=1)], 101.0)
@@ -231,7 +231,7 @@ def test_a_crashed_host_resumes_the_same_round(aggregator, store):
 def test_a_round_that_had_ended_ends_again_after_a_crash(aggregator, store):
     start(aggregator, quorum=1)
     aggregator.accept([report(1)], 101.0)
-    result = aggregator.ended(1, 101.0)  # the host dies before the store hears of it
+    result = aggregator.ended(1, 101.0)  # the host crashes before the store is updated
     resumed = Aggregator(store)
     resumed.resume(500.0)
     again = resumed.ended(1, 500.0)
@@ -324,7 +324,7 @@ def test_a_bad_row_spoils_no_other(aggregator, store):
         bytes(flipped),
         beyond,
         report(4),  # not asked
-        report(6, key=KEYS[1]),  # not asked either, whatever its tag
+        report(6, key=KEYS[1]),  # not asked either, with any tag
         report(1).replace((1).to_bytes(4, "little"), (99).to_bytes(4, "little"), 1),  # unknown
         report(5, symbols=(1, 0, 1), card=OTHER, to=question(OTHER, 3)),  # of another cohort
         report(2),

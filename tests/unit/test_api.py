@@ -31,7 +31,7 @@ def test_everything_that_is_exported_is_there_and_described():
         assert getattr(ternhost, name).__doc__, name
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = ternhost.nothing
-    assert ternhost.reach.fleet  # modules below it are found as ever
+    assert ternhost.reach.fleet  # its modules can still be reached
 
 
 def test_train_collect_and_infer_have_the_same_named_arguments():
@@ -43,15 +43,15 @@ def test_train_collect_and_infer_have_the_same_named_arguments():
 
 @pytest.mark.slow
 def test_a_run_from_python_is_that_of_the_command_line(tmp_path):
-    heard = []
-    result = small(epsilon=4, k=2, group=250, name="mine", on_status=heard.append)
+    statuses = []
+    result = small(epsilon=4, k=2, group=250, name="mine", on_status=statuses.append)
     assert result.name == "mine"
     assert result.directory.resolve() == tmp_path / "runs" / "mine"
     assert dict(result) == json.loads((result.directory / "result.json").read_text())
     assert dict(ternhost.Result.load("mine")) == dict(ternhost.Result.load(result.directory)) == dict(result)
     assert result["options"]["epsilon"] == "4"
     assert result["epsilon_per_client"] == pytest.approx(4)
-    assert [status.round for status in heard if status.event == END] == [1, 2, 3, 4]
+    assert [status.round for status in statuses if status.event == END] == [1, 2, 3, 4]
     assert result.weights.shape == (result["d"],)
     assert result.weights.tolist() == result["weights"]
     parts = ("", "_baseline", "_optimum")
@@ -165,7 +165,7 @@ def test_an_invalid_option_is_refused_and_no_run_begins(options, error, message,
     assert not (tmp_path / "runs").exists()
 
 
-def test_numpy_s_numbers_are_numbers():
+def test_options_may_be_numbers_of_numpy():
     result = ternhost.train(
         fleet="simulated:400", reports=np.int64(400), epsilon=np.float64(2), regularisation=np.float32(0.5)
     )

@@ -57,7 +57,7 @@ def test_the_variance_of_lhp_at_zero_is_that_of_the_range_above(capsys):
     assert result["variance_at_zero"] == pytest.approx(p * value**2 + (1 - p) * other**2)
 
 
-def test_certify_says_yes_and_no(capsys, tmp_path):
+def test_certify_accepts_the_epsilon_of_a_card_and_no_smaller_one(capsys, tmp_path):
     path = str(tmp_path / "c")
     assert main(["card", "design", "duchi", "--epsilon", "1.5", "-o", path]) == errors.OK
     capsys.readouterr()
@@ -231,8 +231,8 @@ def test_a_picture_that_cannot_be_written_is_refused_before_the_work(capsys, tmp
     assert "a.png cannot be written" in capsys.readouterr().err
 
 
-def test_a_picture_of_the_largest_number_of_reports_ends_there(monkeypatch, tmp_path, capsys, coarse):
-    """The picture's numbers of reports end at that number, which is not accounted for twice."""
+def test_a_picture_ends_at_the_largest_number_of_reports(monkeypatch, tmp_path, capsys, coarse):
+    """That number is not accounted for twice."""
     real, numbers = shuffling.account, []
 
     def account(local, reports, *more):

@@ -201,7 +201,7 @@ def some_change(rng, data):
 
 
 @pytest.mark.parametrize("make", [some_table, some_window, some_laplace, some_mixture, some_hierarchy])
-def test_every_card_is_judged_as_the_text_says(make):
+def test_each_card_is_judged_as_the_specification_says(make):
     rng = random.Random(make.__name__)
     judged = {True: 0, False: 0}
     for _ in range(400):

@@ -129,7 +129,7 @@ def tern(*words, **streams):
     return subprocess.run([*TERN, *words], text=True, **streams)
 
 
-def test_version(capsys):
+def test_the_version_is_printed(capsys):
     with pytest.raises(SystemExit):
         cli.main(["--version"])
     name, version = capsys.readouterr().out.split()

@@ -185,7 +185,7 @@ def test_boards_that_hold_the_constant_are_not_asked_for_it():
 @pytest.mark.parametrize(
     ("sizes", "message"), [((1,), "has 2 to 8191"), ((9000,), "has 2 to 8191"), ((), "no attribute")]
 )
-def test_tables_that_cannot_be_collected(sizes, message):
+def test_tables_that_cannot_be_collected_are_refused(sizes, message):
     with pytest.raises(UsageError, match=message):
         collect.plan(Options(), _table(3, 0, sizes))
 
@@ -298,7 +298,7 @@ def test_an_attribute_without_reports_is_left_out(table):
         ({"budgets": "x"}, "not a list of budgets"),
     ],
 )
-def test_options_that_are_refused(options, message):
+def test_invalid_options_are_refused(options, message):
     with pytest.raises(UsageError, match=message):
         Options(**options)
 
@@ -316,7 +316,7 @@ def test_options_that_are_refused(options, message):
         ("nowhere", {"dataset": "wine"}, "no fleet"),
     ],
 )
-def test_runs_that_are_refused(fleet, options, message):
+def test_invalid_runs_are_refused(fleet, options, message):
     with pytest.raises(UsageError, match=message):
         run("collect", fleet, **options)
 

@@ -329,12 +329,13 @@ def test_spent_epsilon_counts_the_reports_of_the_open_round():
 
 def test_the_page_and_the_terminal_agree_about_a_run_that_was_extended():
     now, day = time.time(), 86_400
-    seen = [
-        BoardRow(f"b{i}", i, 1, True, now - heard, {"budget": left})
-        for i, (heard, left) in enumerate([(2 * day, 1_000), (60, 1_250_000), (0, 1_750_000), (0, 1_875_000)])
-    ]
+    silence_and_budget = [(2 * day, 1_000), (60, 1_250_000), (0, 1_750_000), (0, 1_875_000)]
+    boards = tuple(
+        BoardRow(f"b{i}", i, 1, True, now - silence, {"budget": left})
+        for i, (silence, left) in enumerate(silence_and_budget)
+    )
     run = replace(RUN, schedule={"rounds": 40, "interval": 0.0})
-    shown = Snapshot("s", read=now, run=run, history=tuple(HISTORY), boards=tuple(seen))
+    shown = Snapshot("s", read=now, run=run, history=tuple(HISTORY), boards=boards)
     console = Console(file=io.StringIO(), width=120)
     console.print(Drawn(summary_of(shown)))
     terminal = console.file.getvalue()
@@ -348,8 +349,8 @@ def test_the_page_and_the_terminal_agree_about_a_run_that_was_extended():
 def test_a_run_that_is_overdue_is_not_shown_as_running():
     now = time.time()
     opened = OpenRound(11, "r", now - 500, 60.0, 100, 100, 50)
-    seen = (BoardRow("b", 1, 1, True, now - 450),)
-    dead = Snapshot("s", read=now, run=RUN, history=tuple(HISTORY), open=(opened,), boards=seen)
+    boards = (BoardRow("b", 1, 1, True, now - 450),)
+    dead = Snapshot("s", read=now, run=RUN, history=tuple(HISTORY), open=(opened,), boards=boards)
     assert dead.silent(now) == pytest.approx(450)
     assert words.old(dead).startswith("nothing written for 7.5 min")
     assert words.status(dead) == "running when last written"
@@ -437,7 +438,7 @@ def test_outputs_are_in_the_order_of_their_values():
             assert drawn["series"][2]["data"] == pytest.approx([law[i] for i in order], abs=1e-5)
 
 
-def test_labels_are_labels_and_no_numbers():
+def test_the_outputs_of_a_card_of_labels_are_named_as_labels():
     drawn = charts.card(card("grr", 2, levels=3), LABEL)
     assert drawn["xAxis"]["data"] == ["label 0", "label 1", "label 2"]
     assert [series["name"] for series in drawn["series"]] == ["label 0", "label 1", "label 2"]

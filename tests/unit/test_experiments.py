@@ -344,7 +344,7 @@ def test_each_run_of_the_papers_learner_is_tuned_by_the_others() -> None:
 
 
 @pytest.mark.parametrize(("measure", "sign"), [("accuracy", 1), ("squared_error", -1)])
-def test_ranges_are_compared_with_none(measure: str, sign: int) -> None:
+def test_a_summary_says_whether_ranges_are_better_than_none(measure: str, sign: int) -> None:
     rng = np.random.default_rng(3)
     common = rng.normal(0, 1, 10)
     rows = [

@@ -61,7 +61,7 @@ def toys(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-# How well it does
+# Accuracy
 
 
 @pytest.mark.parametrize(("mechanism", "least"), [("pdpm", 0.83), ("duchi", 0.86), ("three-outputs", 0.89)])
@@ -80,7 +80,7 @@ def test_models_learn(mechanism, least):
     assert least < np.mean(private) < optima[0] + 0.01
 
 
-# Unbiased
+# Estimated moves
 
 
 def _exact_moves(algorithm, clients):
@@ -167,7 +167,7 @@ def test_costs_compose_over_weights_and_rounds():
     assert costs.costs(algorithm) == [low, high]
 
 
-def test_policies_are_the_clients_own():
+def test_a_policy_covers_the_run_unless_a_budget_is_given():
     algorithm = begin("fedavg", **FEDAVG)
     assert algorithm.times == 2  # 5 rounds of 60 of 200 clients
     (policy,) = set(costs.policies(algorithm, np.arange(1, 201), None))
@@ -228,8 +228,8 @@ def test_without_records_the_number_of_clients_is_that_of_keys_or_of_an_option()
     for options, devices in ((Options(dataset="toy"), 30), (Options(dataset="toy", clients=30), 0)):
         algorithm = FedAvg(options, Population(knows_records=False, devices=devices))
         assert (algorithm.clients, algorithm.times, algorithm.reports) == (30, 2, 60)
-    nobody_yet = Population(knows_records=False, schedule=Schedule(rounds=7))
-    assert FedAvg(Options(dataset="toy"), nobody_yet).times == 7  # at most
+    without_clients = Population(knows_records=False, schedule=Schedule(rounds=7))
+    assert FedAvg(Options(dataset="toy"), without_clients).times == 7  # at most
 
 
 # The model
@@ -290,7 +290,7 @@ def test_a_weight_without_reports_stays():
         ({"weights": "size"}, "--weights must be clients or variance, not size"),
     ],
 )
-def test_options_that_are_refused(change, message):
+def test_invalid_options_are_refused(change, message):
     with pytest.raises(UsageError) as caught:
         run("fedavg", "simulated:200", **FEDAVG | change)
     assert re.search(message, f"{caught.value.message} {caught.value.hint}")

@@ -55,9 +55,7 @@ class RomLoader(Port):
         self._thread.start()
 
     def close(self):
-        os.close(
-            self.near
-        )  # Until then, no other pty has its name. This ends the thread, which closes `far`.
+        os.close(self.near)  # ends the thread, which closes `far`; until now no other pty has its name
         self._thread.join(60)
 
     def _serve(self):

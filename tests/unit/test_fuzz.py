@@ -58,7 +58,7 @@ def test_the_command_of_fuzzing_ends_and_counts_its_inputs(tmp_path):
 
 @pytest.mark.slow
 def test_micropython_judges_as_cpython_does(tmp_path, pytestconfig):
-    """Frames, streams, cards, ledgers and whole conversations, on a 32-bit MicroPython."""
+    """A 32-bit MicroPython judges frames, streams, cards, ledgers and whole conversations."""
     count = 100 if pytestconfig.getoption("exhaustive") else 25
     inputs = [(name, data) for name in verdicts.NAMES for data in seeds.of(name)]
     for name in verdicts.NAMES:
