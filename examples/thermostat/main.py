@@ -36,7 +36,7 @@ model = Model()
 node = App(board, recorder, model)
 room = Room(seed)
 readings = Readings()
-told = {"seed": seed, "hours": 0, "round": 0, "judged": 0, "off": 0, "off_as_now": 0}
+figures = {"seed": seed, "hours": 0, "round": 0, "judged": 0, "off": 0, "off_as_now": 0}
 
 
 def reading():
@@ -46,11 +46,11 @@ def reading():
     if label is None or room.minute % EVERY:
         return
     if model.ready:
-        if model.round != told["round"]:
-            told.update({"round": model.round, "judged": 0, "off": 0, "off_as_now": 0})
-        told["judged"] += 1
-        told["off"] += abs(model.predict(readings.then) - label) * CHANGE // ONE
-        told["off_as_now"] += abs(label) * CHANGE // ONE
+        if model.round != figures["round"]:
+            figures.update({"round": model.round, "judged": 0, "off": 0, "off_as_now": 0})
+        figures["judged"] += 1
+        figures["off"] += abs(model.predict(readings.then) - label) * CHANGE // ONE
+        figures["off_as_now"] += abs(label) * CHANGE // ONE
     recorder.append(readings.then, label)
 
 
@@ -69,10 +69,10 @@ while True:
         reading()
         rest(hour_ms // 60)
     node.once()
-    told["hours"] += wake
-    told["answered"] = node.reports
+    figures["hours"] += wake
+    figures["answered"] = node.reports
     if sys.platform == "linux":
         with open(board.directory + "/error.json", "w") as file:
-            file.write(json.dumps(told))
+            file.write(json.dumps(figures))
     else:
-        print(json.dumps(told))
+        print(json.dumps(figures))

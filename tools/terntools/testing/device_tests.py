@@ -232,8 +232,8 @@ def absence(name: str) -> str | None:
 
 def needs(path: Path) -> dict[str, str]:
     """The NEEDS of a file by test; a text there is the need of all its tests."""
-    names, said = _read_tests(path.read_text())
-    value = said.get("NEEDS", {})
+    names, constants = _read_tests(path.read_text())
+    value = constants.get("NEEDS", {})
     needed: dict[str, str] = dict.fromkeys(names, value) if isinstance(value, str) else value
     if unknown := {*needed.values()} - {*_NEEDS}:
         raise UsageError(f"{path}: NEEDS knows {', '.join(_NEEDS)}, and not {min(unknown)}")
@@ -242,8 +242,8 @@ def needs(path: Path) -> dict[str, str]:
 
 def selected(path: Path, selection: str) -> list[str]:
     """The tests of a file in that selection: all where it says so, as `CHIP = True` does, else those of vectors."""
-    names, said = _read_tests(path.read_text())
-    if selection in (ALL, *said) or CHIP in said:
+    names, constants = _read_tests(path.read_text())
+    if selection in (ALL, *constants) or CHIP in constants:
         return names
     return [name for name in names if "vectors" in name]
 
@@ -252,14 +252,14 @@ def selected(path: Path, selection: str) -> list[str]:
 def _read_tests(text: str) -> tuple[list[str], dict[str, Any]]:
     """The names of the test functions in a file's text, and the values of its NEEDS, COMPILED and CHIP."""
     names: list[str] = []
-    said: dict[str, Any] = {}
+    constants: dict[str, Any] = {}
     for node in ast.parse(text).body:
         match node:
             case ast.FunctionDef(name=name) if name.startswith("test_"):
                 names.append(name)
             case ast.Assign(targets=[ast.Name(id=("NEEDS" | "COMPILED" | "CHIP") as name)], value=value):
-                said[name] = ast.literal_eval(value)
-    return names, said
+                constants[name] = ast.literal_eval(value)
+    return names, constants
 
 
 def run_file(target: Target, path: Path, names: Sequence[str], timeout: float = TIMEOUT) -> list[Outcome]:
