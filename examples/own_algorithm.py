@@ -27,7 +27,7 @@ GROUP = "until"
 
 @dataclass(frozen=True)
 class Options(Mechanised, Budgeted):
-    """What the command line and `ternhost.collect` take: options of every report, and these."""
+    """The options of the command line and of `ternhost.collect`: those of every report, and these."""
 
     dataset: str = option("wine", "what the clients hold", group=GROUP, metavar="D")
     attribute: str = option("alcohol", "whose mean is wanted", group=GROUP, metavar="NAME")

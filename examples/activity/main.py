@@ -1,4 +1,4 @@
-"""What a board of the activity example runs: windows become records, and a model tells what its wearer does.
+"""The program of a board of the activity example: windows become records; a model names the wearer's activity.
 
 On a Pico W or an ESP32: tern deploy BOARD --main main.py
 Emulated, many times faster, in a board's directory:  micropython main.py . SEED [SPEED]
@@ -43,7 +43,7 @@ figures = {"seed": seed, "windows": 0, "round": 0, "judged": 0, "right": 0}
 
 
 def whole(activity):
-    """Judge and record a window in which nothing but `activity` was done."""
+    """Judge and record a window of a single activity."""
     if model.round != figures["round"]:
         figures["round"] = model.round
         figures["judged"] = figures["right"] = 0

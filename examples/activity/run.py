@@ -1,4 +1,4 @@
-"""Twenty emulated boards that somebody wears, a broker, and a model that learns what they do: all on this machine.
+"""Twenty emulated wearable boards, a broker, and a model that learns activities: all on this machine.
 
 python examples/activity/run.py [--boards 20] [--rounds 240] [--epsilon 4] [--json]
 
@@ -50,7 +50,7 @@ def say(*words):
 
 
 def lived(seed, day, bouts):
-    """What a person does on a day, at the desk: features (n x 13, Q1.14) and activities of windows."""
+    """A simulated day of a person: features (n x 13, Q1.14) and activities of windows."""
     window = Window(128, hop=64)
     row = array("h", bytes(2 * window.d))
     labels, rows = [], []
@@ -67,7 +67,7 @@ def all_of(day, bouts):
 
 
 def predicted(weights, x):
-    """What devices predict (tern.model): scores in whole units of 2**-14, and the first of the largest."""
+    """The predictions of devices (tern.model): scores in whole units of 2**-14, and the first of the largest."""
     return np.floor(x @ weights.T + 0.5).argmax(axis=1)
 
 

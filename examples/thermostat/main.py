@@ -1,10 +1,10 @@
-"""What a board of the thermostat example runs: a reading a minute, a record every five, tern once an hour, else asleep.
+"""The program of a thermostat board: a reading a minute, a record every five, tern once an hour, else asleep.
 
 On a Pico W or an ESP32: tern deploy BOARD --main main.py
 Emulated, an hour in a moment, in a board's directory:  micropython main.py . SEED [MILLISECONDS_OF_AN_HOUR [WAKE]]
 
-Light sleep keeps the RAM, and with it the last ten readings. What the board learns is how the temperature will have
-changed in ten minutes; how far off it was since the model came is what it tells, beside "it stays as it is".
+Light sleep keeps the RAM, and with it the last ten readings. The board learns how the temperature will have changed
+in ten minutes. It prints its mean error since the model came, beside that of predicting no change.
 """
 
 import json

@@ -52,7 +52,7 @@ class Target(ABC):
     """Something with MicroPython on it that runs test files."""
 
     name: str
-    one_of = 1  # so many cases of a group of vectors, one is run
+    one_of = 1  # it runs one of this number of cases in each group of vectors
 
     @abstractmethod
     def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
@@ -145,7 +145,7 @@ class EmulatedTarget(Target):
 
 
 def test_files(path: Path, processor: str, one_of: int) -> dict[str, bytes]:
-    """What a board needs for the test file `path`: itself, helpers that it shares, and a sample() of its vectors."""
+    """The files that a board needs for the test file `path`: itself, shared helpers, and a sample() of its vectors."""
     shared = [one for one in path.parent.glob("*.py") if not one.name.startswith(("test_", "conftest"))]
     sources = [_RUNNER, path, *shared]
     files = {f"/lib/{source.stem}.mpy": _compile(source, processor) for source in sources}
@@ -160,7 +160,7 @@ def test_files(path: Path, processor: str, one_of: int) -> dict[str, bytes]:
 
 
 def sample(vectors: str, one_of: int) -> str:
-    """A vector file, which has a case a line, with one of so many cases of each group, but no fewer than `_FEW`."""
+    """A vector file (a case a line) with one of every `one_of` cases of each group, but at least `_FEW`."""
 
     def sampled(group: re.Match[str]) -> str:
         cases = group[0].replace("},\n", "}\n").splitlines()
@@ -187,7 +187,7 @@ ALL, COMPILED, CHIP = "ALL", "COMPILED", "CHIP"
 class Kind:
     """A kind of target: how to make one, what it lacks and why, and what it runs without --exhaustive.
 
-    That is a `selection` of the tests, on one of so many cases of vectors, but none for features of which it is spared.
+    selection: of the tests. one_of: it runs one of this number of cases of vectors. spared: features without tests.
     """
 
     make: Callable[[], Target]
