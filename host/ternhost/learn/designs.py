@@ -262,7 +262,7 @@ class ReportDesign:
 
 def class_of(devices: npt.ArrayLike, parts: Sequence[float], seed: int) -> Indices:
     """The class of each device, in these shares, by a hash (the finaliser of SplitMix64) of its id and the seed alone:
-    it is the same in every round and every run, whoever else joins."""
+    it does not change with the round, the run or the other devices."""
     ids = np.asarray(devices, np.uint64)
     if len(parts) == 1:
         return np.zeros(len(ids), np.int64)

@@ -59,7 +59,7 @@ def listens(address: str, port: int) -> bool:
 
 
 def reload(directory: str | Path) -> bool:
-    """Have a directory's running Mosquitto read passwords and access list again; return whether it could be told. So do
+    """Have a directory's running Mosquitto read passwords and access list again; return whether it could. So do
     the brokers of its sites here, and first a site's central broker, which would otherwise lose messages that the
     bridge passes on too early. Needs /proc and the user of the brokers.
     """
