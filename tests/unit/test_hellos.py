@@ -11,7 +11,6 @@ from ternhost.reach.broker.access import Access
 from ternhost.reach.broker.driver import BrokerDriver
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.sightings import Sightings
-from ternhost.store.store import Store
 
 ACCESS = Access("localhost", 8883, "tern-host", "secret", None)
 
@@ -25,10 +24,9 @@ def say(link, first, clients=1, live=True):
 
 
 @pytest.fixture
-def store(tmp_path):
-    with Store(tmp_path / "store.sqlite") as store:
-        keys.add(store, [1, 2, 3, 9])
-        yield store
+def store(store):
+    keys.add(store, [1, 2, 3, 9])
+    return store
 
 
 def test_a_board_without_a_key_leaves_no_row(store):
@@ -42,13 +40,10 @@ def test_a_board_without_a_key_leaves_no_row(store):
     driver._runner.close()
 
 
-IDS = {"lab": range(1, 100), "shed": range(200, 300)}
-
-
 @pytest.fixture
 def link(monkeypatch):
     """A link that knows the ids of two sites. Its clock stands still."""
-    link = MqttLink(ACCESS, sites=lambda: IDS)
+    link = MqttLink(ACCESS, sites=lambda: {"lab": range(1, 100), "shed": range(200, 300)})
     link._site_ids.renew()
     link.now = 1000.0
     monkeypatch.setattr("ternhost.reach.broker.link.time.monotonic", lambda: link.now)

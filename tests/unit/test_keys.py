@@ -24,12 +24,6 @@ CARD = design("three-outputs", epsilon_micro=1_000_000).card
 QUESTION = Question(wire.LOGISTIC, [0] * 20, -14, CARD, 1)
 
 
-@pytest.fixture
-def store(tmp_path):
-    with Store(tmp_path / "store.sqlite") as opened:
-        yield opened
-
-
 def digest(key, device, number):
     return answers.question(key, device, round_body(number, QUESTION))
 
