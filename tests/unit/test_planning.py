@@ -53,15 +53,15 @@ def test_a_smaller_epsilon_needs_more_devices_with_any_number_of_processes(plain
 
 def test_the_command_answers_a_goal_draws_and_prints_json(capsys, tmp_path):
     plot = tmp_path / "plan.png"
-    command = "plan --dimension 5 --epsilon 4 --reports 300,3000,30000 --runs 3 --workers 1".split()
-    assert main([*command, "--goal", "0.75", "--plot", str(plot)]) == errors.OK
+    command = "plan --dimension 5 --epsilon 4 --reports 300,3000,30000 --runs 3 --workers 1"
+    assert main([*command.split(), "--goal", "0.75", "--plot", str(plot)]) == errors.OK
     printed = capsys.readouterr().out
     assert "synthetic records of 5 features (yours may need more devices, or fewer)" in printed
     assert "devices for accuracy 0.75" in printed
     assert plot.read_bytes().startswith(b"\x89PNG")
-    assert main([*command, "--goal", "0.999"]) == errors.OK
+    assert main([*command.split(), "--goal", "0.999"]) == errors.OK
     assert "No number of devices" in capsys.readouterr().out
-    assert main([*command, "--json"]) == errors.OK
+    assert main([*command.split(), "--json"]) == errors.OK
     result = json.loads(capsys.readouterr().out)
     assert (result["d"], result["dataset"], result["goal"], len(result["curve"])) == (5, None, None, 3)
 
