@@ -314,8 +314,8 @@ def test_gateways_that_delay_a_round_are_named():
     assert lines[-2].startswith("waits for site-00, site-01, site-04, ")
     assert lines[-2].endswith(", site-11, and 2 more")
     assert lines[-1] == "offline site-00, site-01, evil\\x1b[2J"
-    as_json = json.loads(json.dumps(shown.as_json()))
-    assert (len(as_json["waiting"]), as_json["offline"]) == (12, ["site-00", "site-01", "evil\x1b[2J"])
+    summary = json.loads(json.dumps(shown.as_json()))
+    assert (len(summary["waiting"]), summary["offline"]) == (12, ["site-00", "site-01", "evil\x1b[2J"])
     idle = summary_of(Snapshot("s", run=run, gateways=(GatewayView("site", 5, True, 90.0),)))
     assert "waits" not in drawn(idle)
 
