@@ -186,7 +186,7 @@ def test_an_answer_is_bound_to_its_site_and_its_question(failed):
     question = NONCE + b"question"
     sealed = seal(key, question, failed, b"answer")
     assert unseal(key.public_key(), question, sealed) == (failed, b"answer")
-    for public_key, asked, data in (
+    for public_key, request, data in (
         (other_key.public_key(), question, sealed),
         (key.public_key(), NONCE + b"another question", sealed),
         (key.public_key(), b"1" + question[1:], sealed),  # with another nonce: an answer cannot be replayed
@@ -197,7 +197,7 @@ def test_an_answer_is_bound_to_its_site_and_its_question(failed):
         (key.public_key(), question, b"\0\xff" + bytes(9)),
     ):
         with pytest.raises(ValueError, match=r"not signed|too short"):
-            unseal(public_key, asked, data)
+            unseal(public_key, request, data)
 
 
 # The guard of the SuperLink

@@ -33,10 +33,10 @@ def ask(*devices, question=None, **fields):
     return Ask(NUMBER, [Cohort(round_body(NUMBER, question), ids(*devices))], **fields)
 
 
-def answer(asked, counts, reports, refusals=(), results=()):
-    counts = np.asarray(counts, np.int64)
-    packed = [pack_counts(rows) for rows in results]
-    return Answer(NUMBER, asked.digest, "complete", [reports], list(refusals), [pack_counts(counts)], packed)
+def answer(question, counts, reports, refusals=(), results=()):
+    packed = pack_counts(np.asarray(counts, np.int64))
+    single = [pack_counts(rows) for rows in results]
+    return Answer(NUMBER, question.digest, "complete", [reports], list(refusals), [packed], single)
 
 
 EVERY = [
@@ -155,29 +155,29 @@ LIES = {
 @pytest.mark.parametrize("lie", LIES)
 def test_an_impossible_answer_does_not_count(lie):
     counts, reports, refusals = LIES[lie]
-    asked = ask(1, 2, 3, 4)
+    question = ask(1, 2, 3, 4)
     with pytest.raises(messages.MessageError):
-        check(answer(asked, counts, reports, refusals), asked)
+        check(answer(question, counts, reports, refusals), question)
 
 
 def test_a_device_that_reports_a_coordinate_twice_does_not_count():
-    asked = ask(1, 2, question=Question(wire.LOGISTIC, [100] * 3, -14, CARD, 2))
-    check(answer(asked, [[1, 0, 0], [1, 0, 0], [0, 0, 0]], 1), asked)
+    question = ask(1, 2, question=Question(wire.LOGISTIC, [100] * 3, -14, CARD, 2))
+    check(answer(question, [[1, 0, 0], [1, 0, 0], [0, 0, 0]], 1), question)
     with pytest.raises(messages.MessageError, match="more often"):
-        check(answer(asked, [[1, 1, 0], [0, 0, 0], [0, 0, 0]], 1), asked)
+        check(answer(question, [[1, 1, 0], [0, 0, 0], [0, 0, 0]], 1), question)
 
 
 def test_the_answer_to_another_question_does_not_count():
-    asked = ask(1, 2)
+    question = ask(1, 2)
     counts = np.zeros((3, 3), int)
-    for other in (ask(1, 3), ask(1, 2, individual=True)):
+    for other_question in (ask(1, 3), ask(1, 2, individual=True)):
         with pytest.raises(messages.MessageError, match="another question"):
-            check(answer(other, counts, 0), asked)
+            check(answer(other_question, counts, 0), question)
     with pytest.raises(messages.MessageError, match="another round"):
-        check(replace(answer(asked, counts, 0), number=8), asked)
-    twice = replace(answer(asked, counts, 0), reports=[0, 0], counts=[pack_counts(counts)] * 2)
+        check(replace(answer(question, counts, 0), number=8), question)
+    twice = replace(answer(question, counts, 0), reports=[0, 0], counts=[pack_counts(counts)] * 2)
     with pytest.raises(messages.MessageError, match="other cohorts"):
-        check(twice, asked)
+        check(twice, question)
 
 
 # Results of single devices
@@ -186,23 +186,23 @@ VECTOR = Question(wire.SOFTMAX, [1] * 6, -14, LAPLACE, 2, classes=2)
 
 
 def test_single_results_must_add_up_to_the_counts():
-    asked = ask(1, 2, question=VECTOR, individual=True)
+    question = ask(1, 2, question=VECTOR, individual=True)
     counts = np.zeros((2, cards.decode(LAPLACE).symbols), int)
     counts[0, 2] = counts[1, 4] = 1
-    check(answer(asked, counts, 1, results=[np.array([[2, 4]])]), asked)
+    check(answer(question, counts, 1, results=[np.array([[2, 4]])]), question)
     for rows in ([[2, 5]], [[2, 4], [2, 4]], [[-1, 4]], [[10**9, 4]]):
         with pytest.raises(messages.MessageError):
-            check(answer(asked, counts, 1, results=[np.array(rows)]), asked)
+            check(answer(question, counts, 1, results=[np.array(rows)]), question)
     with pytest.raises(messages.MessageError, match="lacks"):
-        check(answer(asked, counts, 1), asked)
+        check(answer(question, counts, 1), question)
 
 
 def test_refusals_are_sent_by_reason_without_device_ids():
-    asked = ask(*range(1, 200))
+    question = ask(*range(1, 200))
     refusals = {device: Refusal(device, NUMBER, 6, device % 100) for device in range(1, 101)}
     refusals[150] = Refusal(150, NUMBER, 7, 3)
-    cohort = CohortInFlight(asked.cohorts[0].body, 199)
-    answered = answer_to(asked, RoundResult(NUMBER, "complete", 199, 0, refusals, [cohort.result()]))
+    cohort = CohortInFlight(question.cohorts[0].body, 199)
+    answered = answer_to(question, RoundResult(NUMBER, "complete", 199, 0, refusals, [cohort.result()]))
     assert len(answered.refusals) == messages.MOST_REASONS
     assert sum(count for _, _, count in answered.refusals) == 101
     decoded = without_names(NUMBER, messages.decode(answered.encode()).refusals, 1)

@@ -102,8 +102,8 @@ def test_a_refused_question_leaves_its_round_number_free(running):
     for question, reason in (*far, (ask(3, [30, 31]), "device 31")):
         assert reason in messages.decode(gateway.ask(question)).message
     assert isinstance(messages.decode(gateway.ask(ask(3))), Answer)
-    for other, reason in ((ask(3, DEVICES[:4]), "another question"), (ask(2), "before round 3")):
-        refused = messages.decode(gateway.ask(other))
+    for question, reason in ((ask(3, DEVICES[:4]), "another question"), (ask(2), "before round 3")):
+        refused = messages.decode(gateway.ask(question))
         assert isinstance(refused, Refused)
         assert reason in refused.message
     assert kept.spent(boards(gateway)) == dict.fromkeys(DEVICES, COST)
@@ -160,7 +160,7 @@ KINDS.register("mute", Mute)
 def until_open(gateway, number):
     """Wait until the gateway asks its devices in that round."""
     with Store(gateway.directory / "store.sqlite", beside=True) as store:
-        wait_for(lambda: number in [asked.number for asked in store.open_rounds()])
+        wait_for(lambda: number in [opened.number for opened in store.open_rounds()])
 
 
 def test_a_later_question_ends_the_round_under_way(running, tmp_path):

@@ -56,7 +56,7 @@ def return_site(link, site, retained=False):
 
 
 def kept(link, first, live=True):
-    """Whether the link takes the hello of that board for one that a broker had kept."""
+    """True if the link takes the hello of that board for one that a broker had kept."""
     say(link, first, live=live)
     return link.boards[f"{first:08x}"].kept
 
@@ -81,12 +81,12 @@ def test_a_returning_site_without_ids_affects_no_board_of_other_sites(link):
 
 
 def test_a_site_that_keeps_returning_does_not_keep_boards_asleep(link):
-    heard = 0
+    live = 0
     for _ in range(120):
         return_site(link, "lab")
-        heard += not kept(link, 5)
+        live += not kept(link, 5)
         link.now += 1.0
-    assert heard == 120 - 2 * 3
+    assert live == 120 - 2 * 3
 
 
 def test_a_board_has_no_clients_beyond_the_ids_of_its_site(link):

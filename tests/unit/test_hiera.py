@@ -55,7 +55,7 @@ def test_mini_batches_fit_a_regression(monkeypatch):
     assert result["squared_error_baseline"] == pytest.approx(spread, rel=0.01)
 
 
-def test_reuse_of_reports_depends_on_the_seed_and_the_round_alone(monkeypatch):
+def test_reuse_of_reports_depends_only_on_the_seed_and_the_round(monkeypatch):
     data = datasets.synthetic.linear(2000, 4)
     monkeypatch.setattr(datasets, "load", lambda name, classes=False: data)
     options = {"model": "linear", "epsilon": "8", "reports": 1000, "group": 250}

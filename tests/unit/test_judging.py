@@ -92,7 +92,7 @@ def test_an_unbalanced_dataset_is_judged_by_its_auc():
     assert judging.measure(datasets.load("flights-planned")) == "auc"
 
 
-def test_baselines_depend_on_the_shares_of_labels_alone():
+def test_baselines_depend_only_on_the_shares_of_labels():
     from sklearn import metrics
 
     data = datasets.load("breast-cancer")

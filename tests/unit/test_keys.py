@@ -33,15 +33,15 @@ def report(key, device, number, symbol=1):
 
 
 def test_add_list_rotate_revoke(store):
-    made = keys.add(store, [1, 2, 3])
-    assert store.keys() == made
-    assert len(set(made.values())) == 3
+    device_keys = keys.add(store, [1, 2, 3])
+    assert store.keys() == device_keys
+    assert len(set(device_keys.values())) == 3
     with pytest.raises(UsageError, match="device 2 has a key already"):
         keys.add(store, [2, 4])
     assert set(store.keys()) == {1, 2, 3}, "all or none"
     rotated = keys.rotate(store, [2])
-    assert store.keys() == {**made, **rotated}
-    assert rotated[2] != made[2]
+    assert store.keys() == {**device_keys, **rotated}
+    assert rotated[2] != device_keys[2]
     keys.revoke(store, [1, 3])
     assert store.keys() == rotated
     listed = keys.list_devices(store)
@@ -49,7 +49,7 @@ def test_add_list_rotate_revoke(store):
     for function in (keys.rotate, keys.revoke):
         with pytest.raises(UsageError, match="device 1 has no key"):
             function(store, [1])
-    assert keys.add(store, [1])[1] != made[1]
+    assert keys.add(store, [1])[1] != device_keys[1]
     assert keys.list_devices(store)[0].revoked is None
 
 
@@ -73,8 +73,8 @@ def test_an_epoch_is_the_second_in_which_its_key_was_made(store, monkeypatch):
 
 
 def test_a_restored_store_uses_no_epoch_again(store, tmp_path, monkeypatch):
-    """Otherwise the frames of two fleet keys of one epoch would have one mask: who has one would compute the other."""
-    made = keys.add(store, [1, 2, 3])
+    """Two fleet keys of one epoch would share a mask: the owner of one key could compute the other."""
+    device_keys = keys.add(store, [1, 2, 3])
     keys.fleet_key(store)
     now = time.time()
 
@@ -91,8 +91,8 @@ def test_a_restored_store_uses_no_epoch_again(store, tmp_path, monkeypatch):
     board = BoardOnBroker()
     board.there, board.epoch, board.answers = True, before.epoch, before.epoch
     assert board.lacks(after.epoch), "and takes the new key"
-    mask = bytes(a ^ b for a, b in zip(before.frame(2, made[2])[9:41], before.key, strict=True))
-    assert bytes(a ^ b for a, b in zip(mask, after.frame(2, made[2])[9:41], strict=True)) != after.key
+    mask = bytes(a ^ b for a, b in zip(before.frame(2, device_keys[2])[9:41], before.key, strict=True))
+    assert bytes(a ^ b for a, b in zip(mask, after.frame(2, device_keys[2])[9:41], strict=True)) != after.key
 
 
 def test_each_epoch_has_one_key(store, tmp_path):
@@ -159,10 +159,10 @@ def test_ids_and_ranges_are_parsed():
 
 
 def test_a_host_notices_key_changes_of_another_process(store, tmp_path):
-    made = keys.add(store, [1, 2, 3])
+    device_keys = keys.add(store, [1, 2, 3])
     aggregator = Aggregator(store)
     aggregator.open(1, [(QUESTION, [1, 2, 3])], 0.0)
-    aggregator.accept([report(made[1], 1, 1)], 0.0)
+    aggregator.accept([report(device_keys[1], 1, 1)], 0.0)
     before = store.changes()
     time.sleep(0.01)
     with Store(tmp_path / "store.sqlite", beside=True) as beside:
@@ -170,22 +170,22 @@ def test_a_host_notices_key_changes_of_another_process(store, tmp_path):
         new = keys.rotate(beside, [3])
     assert store.changes() != before
     aggregator.reload_keys()
-    aggregator.accept([report(made[2], 2, 1), report(new[3], 3, 1)], 0.0)
+    aggregator.accept([report(device_keys[2], 2, 1), report(new[3], 3, 1)], 0.0)
     assert (aggregator.statistics.unknown, aggregator.statistics.forged) == (1, 1)
-    aggregator.accept([report(made[3], 3, 1)], 0.0)
+    aggregator.accept([report(device_keys[3], 3, 1)], 0.0)
     result = aggregator.ended(1, 0.0)
     assert (result.reports, result.ended) == (2, "complete"), (
         "nothing is expected of 2; the new key of 3 is for the next round"
     )
     store.end_round(1, "complete")
     aggregator.open(2, [(QUESTION, [1, 3])], 0.0)
-    aggregator.accept([report(made[3], 3, 2), report(new[3], 3, 2)], 0.0)
+    aggregator.accept([report(device_keys[3], 3, 2), report(new[3], 3, 2)], 0.0)
     assert aggregator.reports(2) == 1
     assert aggregator.statistics.forged == 2
 
 
 def test_a_refusal_signed_before_a_rotation_still_counts(store):
-    made = keys.add(store, [1, 2])
+    device_keys = keys.add(store, [1, 2])
     aggregator = Aggregator(store)
     aggregator.open(1, [(QUESTION, [1, 2])], 0.0)
     new = keys.rotate(store, [1])
@@ -196,35 +196,35 @@ def test_a_refusal_signed_before_a_rotation_still_counts(store):
         return aggregator.accept([refusal], 0.0).refusals
 
     assert not refuse(bytes(32))
-    assert [refusal.code for refusal in refuse(made[1])] == [wire.ERR_BUDGET]
+    assert [refusal.code for refusal in refuse(device_keys[1])] == [wire.ERR_BUDGET]
     keys.revoke(store, [1])
     aggregator.reload_keys()
-    assert not refuse(made[1])
+    assert not refuse(device_keys[1])
     assert not refuse(new[1])
     statistics = aggregator.statistics
     assert (statistics.refused, statistics.forged, statistics.unknown) == (1, 1, 2)
 
 
 def test_a_revoked_key_does_not_count_once_its_device_has_another(store):
-    made = keys.add(store, [1, 2])
+    device_keys = keys.add(store, [1, 2])
     aggregator = Aggregator(store)
     aggregator.open(1, [(QUESTION, [1, 2])], 0.0)
     keys.revoke(store, [1])
     aggregator.reload_keys()
     new = keys.add(store, [1])
     aggregator.reload_keys()
-    assert not aggregator.accept([report(made[1], 1, 1), report(new[1], 1, 1)], 0.0).reports
+    assert not aggregator.accept([report(device_keys[1], 1, 1), report(new[1], 1, 1)], 0.0).reports
 
 
 @pytest.mark.parametrize("jump", [-1e9, 0.0, 1e9])
 def test_a_resumed_round_keeps_the_keys_of_its_opening(store, monkeypatch, jump):
     """Even if they were rotated since, and whatever the clock says."""
-    made = keys.add(store, [1, 2, 3, 4])
+    device_keys = keys.add(store, [1, 2, 3, 4])
     keys.rotate(store, [4])
-    made[4] = store.keys()[4]
+    device_keys[4] = store.keys()[4]
     aggregator = Aggregator(store)
     aggregator.open(1, [(QUESTION, [1, 2, 3, 4])], 0.0)
-    aggregator.accept([report(made[device], device, 1, 2) for device in (1, 2, 3)], 0.0)
+    aggregator.accept([report(device_keys[device], device, 1, 2) for device in (1, 2, 3)], 0.0)
     aggregator.give_up(1, [4])
     before = aggregator.ended(1, 0.0).cohorts[0].counts
     now = time.time()
@@ -241,12 +241,12 @@ def test_a_resumed_round_keeps_the_keys_of_its_opening(store, monkeypatch, jump)
     store.end_round(1, "complete")
     aggregator = Aggregator(store)
     aggregator.open(2, [(QUESTION, [1, 3])], 0.0)
-    aggregator.accept([report(store.keys()[1], 1, 2), report(made[3], 3, 2)], 0.0)
+    aggregator.accept([report(store.keys()[1], 1, 2), report(device_keys[3], 3, 2)], 0.0)
     assert aggregator.reports(2) == 1
 
 
 def test_an_announcement_asks_the_same_question_as_a_request(store):
-    made = keys.add(store, [5])
+    device_keys = keys.add(store, [5])
     aggregator = Aggregator(store)
     aggregator.open(1, [(QUESTION, [5])], 0.0)
     fleet = keys.fleet_key(store)
@@ -255,10 +255,10 @@ def test_an_announcement_asks_the_same_question_as_a_request(store):
     frames.verify(fleet.key, announcement)
     broadcast.decode(announcement)
     request = aggregator.request(1, 5)
-    frames.verify(made[5], request)
+    frames.verify(device_keys[5], request)
     requested.decode(request)
     assert announcement[5:-8] == request[5:-8]
-    assert host_frames.question_of(made[5], 5, announcement)[:8] == request[-8:]
+    assert host_frames.question_of(device_keys[5], 5, announcement)[:8] == request[-8:]
     assert (broadcast.device, requested.device) == (wire.FLEET, 5)
     assert struct.unpack_from("<I", announcement, 1)[0] == 0xFFFFFFFF
 

@@ -44,7 +44,7 @@ def test_every_mechanism_designs_certifies_and_shows_a_card(capsys, tmp_path, na
     assert main(["card", "show", str(path)]) == errors.OK
 
 
-def test_auto_takes_the_best_and_says_why():
+def test_auto_takes_the_best_mechanism_and_gives_the_reason():
     design = mechanisms.design("auto", "2", bits=2)
     assert cards.decode(design.card).symbols <= 4
     rivals = [worst(name, "2") for name in ("duchi", "three-outputs", "rr3", "3r")]

@@ -91,8 +91,8 @@ def test_the_duration_of_rounds_is_served(metrics, monkeypatch):
     assert counts == {"0.1": 1, "60.0": 2, "+Inf": 3}
 
 
-def board(i, ago, **other):
-    return BoardRow(f"{i:08x}", i, 1, other.pop("online", True), time.time() - ago, **other)
+def board(i, ago, **fields):
+    return BoardRow(f"{i:08x}", i, 1, fields.pop("online", True), time.time() - ago, **fields)
 
 
 def test_boards_are_counted_by_age_state_release_generator_and_error(metrics, store):
@@ -140,9 +140,9 @@ def test_an_unreadable_store_is_reported(metrics, store, tmp_path):
     assert scrape(metrics)["tern_store_readable",] == 1
     store.close()
     store.path.rename(tmp_path / "away")
-    found = scrape(metrics)
-    assert found["tern_store_readable",] == 0
-    assert found["tern_boards_by_state", ("state", "online")] == 1, "as it was"
+    served = scrape(metrics)
+    assert served["tern_store_readable",] == 0
+    assert served["tern_boards_by_state", ("state", "online")] == 1, "as it was"
 
 
 def test_a_run_serves_its_figures_until_its_process_ends(here, capsys):

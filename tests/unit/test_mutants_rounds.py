@@ -303,8 +303,8 @@ WRONG = [
         ("HELLO tells the ledger's budget", "budget = max(0, min(clients.budget, ledger.budget) - ledger.spent)", "budget = ledger.budget"),
     ),
     *[  # the order of refusals: each two neighbours exchanged
-        Wrong(what, "tern.client", first + between + second, second + between + first)
-        for what, first, between, second in (
+        Wrong(order, "tern.client", first + between + second, second + between + first)
+        for order, first, between, second in (
             ("fields before the tag", _TAG, _SPEAKS, _DECODE),
             ("the slot before the policy", _ALLOWED, "", _SLOT),
             ("certificates before the slot", _SLOT, "", _CERTIFIED),

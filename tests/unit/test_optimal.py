@@ -60,7 +60,7 @@ def test_four_levels_beat_every_mechanism_of_two_bits(epsilon):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("epsilon", "levels"), [(3, 16), (1, 8), (0.75, 8), (5, 8), (4, 4)])
 def test_a_shipped_card_is_as_good_as_one_designed_now(epsilon, levels):
-    """test_mechanisms_auto.py shows what the shipped cards are worth."""
+    """test_mechanisms_auto.py checks the variances of the shipped cards."""
     shipped = mechanisms.design("optimal", epsilon, levels)
     assert shipped.notes == ("a shipped card",)
     assert worst(designed(epsilon, levels)) == pytest.approx(worst(shipped.decode()), rel=1e-4)

@@ -102,7 +102,7 @@ def test_defaults_of_an_algorithm_are_accepted(name):
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_alternatives_of_an_algorithm_are_its_own_options(name):
     cls = ALGORITHMS[name].Options
-    pairs = [(field.name, other) for field in options.options_of(cls) for other in field.instead_of]
+    pairs = [(field.name, name) for field in options.options_of(cls) for name in field.instead_of]
     assert ("epsilons", "epsilon") in pairs
     for names in pairs:
         assert set(names) <= names_of(cls)

@@ -43,12 +43,14 @@ CASES = {
 def toy(monkeypatch, tmp_path):
     data = synthetic.logistic(2000, 5, seed=2)
     real = datasets.load
-    monkeypatch.setattr(datasets, "load", lambda name, **of: data if name == "toy" else real(name, **of))
+    monkeypatch.setattr(
+        datasets, "load", lambda name, **options: data if name == "toy" else real(name, **options)
+    )
     (tmp_path / "people.csv").write_text(EXTRACT)
     monkeypatch.chdir(tmp_path)
 
 
-def made(case):
+def begun(case):
     name, options = CASES[case]
     return begin(name, 600, **options)
 
@@ -60,14 +62,14 @@ def result_of(algorithm):
 
 @pytest.mark.parametrize("case", CASES)
 def test_an_algorithm_continues_exactly_from_its_state(case):
-    whole = made(case)
+    whole = begun(case)
     states, repeated = [json.dumps(whole.state())], 0
     states += [json.dumps(whole.state()) for _ in rounds(whole, fleet_of(whole))]
     assert len(states) == whole.rounds + 1
     expected = result_of(whole)
     cuts = {0, 1, whole.rounds // 2, whole.rounds}
     for cut in cuts:
-        part, state = made(case), states[cut]
+        part, state = begun(case), states[cut]
         part.restore(json.loads(state))
         assert json.dumps(part.state()) == state
         assert part.done == (cut == whole.rounds)
@@ -156,17 +158,17 @@ def test_an_algorithm_without_an_end_is_never_done(name):
 
 @pytest.mark.parametrize("case", ["fedsgd with adam", "fedavg", "hiera"])
 def test_the_state_of_another_model_is_refused(case):
-    state = made(case).state()
+    state = begun(case).state()
     name, options = CASES[case]
     few = {"clients": 10} if name == "fedavg" else {"reports": 60, "group": 10}
-    other = begin(name, 600, **options | few | {"dataset": "wine"})
+    on_wine = begin(name, 600, **options | few | {"dataset": "wine"})
     with pytest.raises(UsageError, match="another dimension"):
-        other.restore(state)
+        on_wine.restore(state)
 
 
 def test_a_state_does_not_grow_with_the_rounds():
     for case in CASES:
-        algorithm = made(case)
+        algorithm = begun(case)
         sizes = [len(json.dumps(algorithm.state())) for _ in rounds(algorithm, fleet_of(algorithm))]
         assert max(sizes) < 2 * min(sizes) + 1000, case
 

@@ -345,8 +345,8 @@ def some_frames(seed):
         arguments = (draw.randint(1, 2**32 - 1), draw.randint(1, wire.MAX_ROUND), wire.LOGISTIC)
         yield cobs(bytes(out[: host_frames.encode_round(out, key, *arguments, parameters, card, 1, -14)]))
         arguments = (*arguments[:2], draw.choice((wire.VALUES, wire.CATEGORIES)))
-        asked = [draw.randrange(2) for _ in range(d - 1)] + [1]
-        yield cobs(bytes(out[: host_frames.encode_round(out, key, *arguments, asked, card, 1)]))
+        chosen = [draw.randrange(2) for _ in range(d - 1)] + [1]
+        yield cobs(bytes(out[: host_frames.encode_round(out, key, *arguments, chosen, card, 1)]))
         yield cobs(bytes(out[: frames.encode_hello_request(out, draw.getrandbits(32))]))
 
 

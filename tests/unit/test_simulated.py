@@ -81,9 +81,9 @@ def test_a_round_is_repeated_by_its_seed_and_differs_from_the_next():
     driver = _driver(seed=5)
     cohorts = [(_question(1, design("duchi", 1).card), range(1, 3001))]
     first, again = (ask(driver, cohorts, 7).cohorts[0].counts for _ in range(2))
-    other = ask(driver, cohorts, 8).cohorts[0].counts
+    next_round = ask(driver, cohorts, 8).cohorts[0].counts
     assert np.array_equal(first, again)
-    assert not np.array_equal(first, other)
+    assert not np.array_equal(first, next_round)
     assert not np.array_equal(first, ask(_driver(seed=6), cohorts, 7).cohorts[0].counts)
 
 
@@ -103,10 +103,10 @@ def test_each_cohort_has_counts_of_its_own_card():
 
 def test_single_reports_are_kept_only_on_request():
     card = design("three-outputs", 2).card
-    asked = np.array([5, 900, 17, 3])
-    cohorts = [(_question(2, card), asked)]
+    devices = np.array([5, 900, 17, 3])
+    cohorts = [(_question(2, card), devices)]
     (cohort,) = ask(_driver(individual=True), cohorts).cohorts
-    assert cohort.answers.devices.tolist() == asked.tolist()
+    assert cohort.answers.devices.tolist() == devices.tolist()
     assert cohort.answers.symbols.shape == (4, 2)
     assert np.array_equal(
         np.bincount(cohort.answers.symbols.reshape(-1), minlength=3), cohort.counts.sum(axis=0)

@@ -23,11 +23,11 @@ from ternhost.store.store import Store
 def central(tmp_path):
     """A central broker's directory, and the keys of its devices 1 to 4."""
     with Store(tmp_path / "store.sqlite") as store:
-        made = keys.add(store, [1, 2, 3, 4])
+        device_keys = keys.add(store, [1, 2, 3, 4])
     configuration.configure(
         tmp_path / "my-broker", tmp_path / "store.sqlite", port=1234, names=("broker.local",)
     )
-    return tmp_path / "my-broker", made
+    return tmp_path / "my-broker", device_keys
 
 
 def users(directory):
@@ -43,7 +43,7 @@ def section(directory, user):
 
 
 def test_a_site_has_the_files_of_its_broker_and_no_key_of_a_device(central):
-    directory, made = central
+    directory, device_keys = central
     configuration.add_site(
         directory, "lab", bridge=True, names=("lab.local",), address="0.0.0.0", port=8884, boards=range(2, 4)
     )
@@ -59,7 +59,7 @@ def test_a_site_has_the_files_of_its_broker_and_no_key_of_a_device(central):
         assert stat.S_IMODE((site / name).stat().st_mode) == 0o600, name
     assert not (site / "authority.key").exists()
     whole = b"".join(path.read_bytes() for path in site.iterdir())
-    for device, key in made.items():
+    for device, key in device_keys.items():
         for secret in (key, key.hex().encode(), mqtt.password(key).encode()):
             assert secret not in whole, device
     assert Access.load(directory / HOST).password.encode() not in whole
@@ -111,12 +111,12 @@ def test_new_keys_reach_the_sites(central, tmp_path):
 
 
 def test_a_site_for_a_relay_has_only_access_and_passwords(central):
-    directory, made = central
+    directory, device_keys = central
     configuration.add_site(directory, "desk", relay=True, boards=range(2, 4))
     site = directory / "sites" / "desk"
     assert {path.name for path in site.iterdir()} == {AUTHORITY, BOARDS, HOST, "site.json"}
     assert json.loads((site / BOARDS).read_text()) == {
-        mqtt.name(device): mqtt.password(made[device]) for device in (2, 3)
+        mqtt.name(device): mqtt.password(device_keys[device]) for device in (2, 3)
     }
     assert stat.S_IMODE((site / BOARDS).stat().st_mode) == 0o600
     access = Access.load(site / HOST)

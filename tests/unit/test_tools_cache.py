@@ -51,8 +51,8 @@ def test_an_entry_is_built_once_and_recorded():
 
 
 def test_other_options_are_another_entry():
-    other = Recipe(name="thing", version="1", options={"colour": "white"}, products=("thing",))
-    assert cache.build_entry(RECIPE, make, quiet) != cache.build_entry(other, make, quiet)
+    white = Recipe(name="thing", version="1", options={"colour": "white"}, products=("thing",))
+    assert cache.build_entry(RECIPE, make, quiet) != cache.build_entry(white, make, quiet)
 
 
 @pytest.mark.parametrize("damage", ["change", "remove", "garble the record", "remove the record"])
@@ -104,13 +104,13 @@ def test_a_killed_build_leaves_no_entry_and_is_removed_later(root):
 
 
 def test_simultaneous_builds_build_once():
-    lines, made = [], []
+    lines, builds = [], []
     started, go_on = threading.Event(), threading.Event()
 
     def slow(work, out):
         started.set()
         assert go_on.wait(30)
-        made.append(1)
+        builds.append(1)
         return make(work, out)
 
     def note(line):
@@ -122,7 +122,7 @@ def test_simultaneous_builds_build_once():
     assert started.wait(30)
     cache.build_entry(RECIPE, slow, note)
     first.join()
-    assert made == [1]
+    assert builds == [1]
     assert lines == ["waiting for another process that builds the same"]
 
 

@@ -20,9 +20,9 @@ def test_vectors_are_up_to_date(generator: Path, tmp_path: Path, monkeypatch: py
     module = runpy.run_path(str(generator))
     module["main"].__globals__["VECTORS"] = tmp_path
     module["main"]()
-    made = sorted(tmp_path.iterdir())
-    assert made
-    for path in made:
+    written = sorted(tmp_path.iterdir())
+    assert written
+    for path in written:
         kept = ROOT / "shared_specs" / "vectors" / path.name
         assert path.read_text() == kept.read_text(), f"{kept.name}: run {generator.name}"
 
