@@ -27,7 +27,7 @@ GROUP = "until"
 
 @dataclass(frozen=True)
 class Options(Mechanised, Budgeted):
-    """What the command line and `ternhost.collect` take: options of every report, and these."""
+    """The options of the command line and of `ternhost.collect`: those of every report, and these."""
 
     dataset: str = option("wine", "what the clients hold", group=GROUP, metavar="D")
     attribute: str = option("alcohol", "whose mean is wanted", group=GROUP, metavar="NAME")
@@ -75,11 +75,11 @@ class Until(Learner):
 
     def cohorts(self, devices: Sequence[int] | Any) -> list[Cohort]:
         start = self._round * self.options.group
-        asked = take(devices, np.arange(start, start + self.options.group))
+        cohort = take(devices, np.arange(start, start + self.options.group))
         chosen = [int(j == self._column) for j in range(self._width)]
         return [
-            (Question(wire.VALUES, chosen, 0, design.card.data, 1), own)
-            for _, design, own in by_class(self.designs, asked, self.options.seed)
+            (Question(wire.VALUES, chosen, 0, design.card.data, 1), members)
+            for _, design, members in by_class(self.designs, cohort, self.options.seed)
         ]
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Any) -> None:
@@ -97,14 +97,14 @@ class Until(Learner):
 
     def _estimate(self) -> estimate.Estimate:
         return estimate.combine(
-            [(design.card, own) for design, own in zip(self.designs, self._counts, strict=True)]
+            [(design.card, counts) for design, counts in zip(self.designs, self._counts, strict=True)]
         )
 
     def _interval(self) -> tuple[float, float]:
         if not any(counts.any() for counts in self._counts):
             return -np.inf, np.inf
-        found = self._estimate()
-        return float(found.low[0]), float(found.high[0])
+        estimated = self._estimate()
+        return float(estimated.low[0]), float(estimated.high[0])
 
     def figures(self) -> dict[str, float]:
         if not any(counts.any() for counts in self._counts):

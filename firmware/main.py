@@ -1,4 +1,4 @@
-"""What a board runs: the client, until the host's tools interrupt it; or for ever, with a file `lock` beside it."""
+"""The program of a board: the client, until the host's tools interrupt it; or for ever, with a file `lock`."""
 
 import micropython
 

@@ -51,7 +51,7 @@ with suppress(TernError, KeyboardInterrupt), heeding_interrupts(), Progress() as
     pwd >"$ready"
 }
 
-# The broker of the tests over MQTT. Whoever may not install it is told so by those tests.
+# The broker of the tests over MQTT. Where it cannot be installed, those tests say so.
 if [ "$(id -u)" = 0 ] && ! command -v mosquitto >/dev/null && ! [ -x /usr/sbin/mosquitto ]; then
     install mosquitto
 fi

@@ -1,4 +1,4 @@
-"""What a board of the activity example runs: windows become records, and a model tells what its wearer does.
+"""The program of a board of the activity example: windows become records; a model names the wearer's activity.
 
 On a Pico W or an ESP32: tern deploy BOARD --main main.py
 Emulated, many times faster, in a board's directory:  micropython main.py . SEED [SPEED]
@@ -23,7 +23,7 @@ from tern.model import Model
 from tern.recorder import Recorder
 
 BOUT = 4  # windows of one activity, then comes another one
-TOLD = 100  # windows from one line of JSON to the next
+PRINT_EVERY = 100  # windows
 
 board = this_board()
 if sys.platform == "linux":
@@ -39,30 +39,30 @@ model = Model()
 node = App(board, recorder, model)
 person = Person(seed)
 row = array("h", bytes(2 * window.d))
-told = {"seed": seed, "windows": 0, "round": 0, "judged": 0, "right": 0}
+figures = {"seed": seed, "windows": 0, "round": 0, "judged": 0, "right": 0}
 
 
 def whole(activity):
-    """Judge and record a window in which nothing but `activity` was done."""
-    if model.round != told["round"]:
-        told["round"] = model.round
-        told["judged"] = told["right"] = 0
+    """Judge and record a window of a single activity."""
+    if model.round != figures["round"]:
+        figures["round"] = model.round
+        figures["judged"] = figures["right"] = 0
     if model.ready:
-        told["judged"] += 1
-        told["right"] += model.predict(row) == activity
+        figures["judged"] += 1
+        figures["right"] += model.predict(row) == activity
     recorder.append(row, activity)
-    told["windows"] += 1
-    if told["windows"] % TOLD == 0:
+    figures["windows"] += 1
+    if figures["windows"] % PRINT_EVERY == 0:
         tell()
 
 
 def tell():
-    told["answered"] = node.reports
+    figures["answered"] = node.reports
     if sys.platform == "linux":
         with open(board.directory + "/accuracy.json", "w") as file:
-            file.write(json.dumps(told))
+            file.write(json.dumps(figures))
     else:
-        print(json.dumps(told))
+        print(json.dumps(figures))
 
 
 async def live():

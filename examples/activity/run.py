@@ -1,4 +1,4 @@
-"""Twenty emulated boards that somebody wears, a broker, and a model that learns what they do: all on this machine.
+"""Twenty emulated wearable boards, a broker, and a model that learns activities: all on this machine.
 
 python examples/activity/run.py [--boards 20] [--rounds 240] [--epsilon 4] [--json]
 
@@ -34,7 +34,7 @@ BOUT = 4  # as in main.py
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--boards", type=int, default=20)
 parser.add_argument("--rounds", type=int, default=240)
-parser.add_argument("--epsilon", type=int, default=4, help="of a report")
+parser.add_argument("--epsilon", type=int, default=4, help="epsilon of a report")
 parser.add_argument("--speed", type=int, default=40, help="times as fast as life")
 parser.add_argument("--json", action="store_true", help="print one JSON object in the end")
 args = parser.parse_args()
@@ -50,7 +50,7 @@ def say(*words):
 
 
 def lived(seed, day, bouts):
-    """What a person does on a day, at the desk: features (n x 13, Q1.14) and activities of windows."""
+    """A simulated day of a person: features (n x 13, Q1.14) and activities of windows."""
     window = Window(128, hop=64)
     row = array("h", bytes(2 * window.d))
     labels, rows = [], []
@@ -67,7 +67,7 @@ def all_of(day, bouts):
 
 
 def predicted(weights, x):
-    """What devices predict (tern.model): scores in whole units of 2**-14, and the first of the largest."""
+    """The predictions of devices (tern.model): scores in whole units of 2**-14, and the first of the largest."""
     return np.floor(x @ weights.T + 0.5).argmax(axis=1)
 
 
@@ -76,11 +76,13 @@ with TemporaryDirectory(prefix="tern-activity-") as folder:
     arguments = (Path(folder), HERE / "main.py", args.boards, D, policy, args.speed)
     with ProgramFleet(*arguments, tells="accuracy.json") as fleet:
         say(f"{args.boards} boards collect windows")
-        fleet.wait_until(lambda told: told["windows"] >= 200)
+        fleet.wait_until(lambda board: board["windows"] >= 200)
         say("$ tern serve --fleet mqtt:BROKER", OPTIONS)
         result = fleet.serve(OPTIONS)
         say("the boards judge new windows by the model that they were sent")
-        live = fleet.wait_until(lambda told: told["round"] == result["rounds"] and told["judged"] >= ENOUGH)
+        live = fleet.wait_until(
+            lambda board: board["round"] == result["rounds"] and board["judged"] >= ENOUGH
+        )
 
 weights = np.array(result["weights"]).reshape(len(ACTIVITIES), D)
 again = 0  # the windows that the boards judged, once more at the desk: a simulated day can be repeated
@@ -93,7 +95,7 @@ held, labels = all_of(day=2, bouts=64)
 free = LogisticRegression(C=100, fit_intercept=False, max_iter=5000).fit(held / ONE, labels)
 judged, right = (sum(board[name] for board in live) for name in ("judged", "right"))
 each = sorted(board["right"] / board["judged"] for board in live)
-found = {
+outcome = {
     "boards": args.boards,
     "rounds": result["rounds"],
     "reports": result["reports"],
@@ -108,17 +110,19 @@ found = {
     "without_privacy": float(free.score(x / ONE, y)),
     "seconds": result["seconds"],
 }
-found["of_the_way"] = (found["live"] - found["majority"]) / (found["without_privacy"] - found["majority"])
+outcome["of_the_way"] = (outcome["live"] - outcome["majority"]) / (
+    outcome["without_privacy"] - outcome["majority"]
+)
 if args.json:
-    print(json.dumps(found))
+    print(json.dumps(outcome))
 else:
     print(
-        f"{found['reports']} reports in {found['rounds']} rounds and {found['seconds']:.0f} s; "
-        f"epsilon {args.epsilon} each, {found['epsilon_per_board']} per board\n"
-        f"accuracy on the boards, live  {found['live']:.3f}   of {judged} windows, {each[0]:.2f} to {each[-1]:.2f}\n"
-        f"at the host, the same windows {found['the_same_windows']:.3f}\n"
-        f"at the host, another day      {found['host']:.3f}\n"
-        f"the most frequent activity    {found['majority']:.3f}\n"
-        f"without privacy               {found['without_privacy']:.3f}\n"
-        f"{100 * found['of_the_way']:.0f} % of the way"
+        f"{outcome['reports']} reports in {outcome['rounds']} rounds and {outcome['seconds']:.0f} s; "
+        f"epsilon {args.epsilon} each, {outcome['epsilon_per_board']} per board\n"
+        f"accuracy on the boards, live  {outcome['live']:.3f}   of {judged} windows, {each[0]:.2f} to {each[-1]:.2f}\n"
+        f"at the host, the same windows {outcome['the_same_windows']:.3f}\n"
+        f"at the host, another day      {outcome['host']:.3f}\n"
+        f"the most frequent activity    {outcome['majority']:.3f}\n"
+        f"without privacy               {outcome['without_privacy']:.3f}\n"
+        f"{100 * outcome['of_the_way']:.0f} % of the way"
     )

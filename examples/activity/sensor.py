@@ -19,7 +19,7 @@ SHARES = (386, 312, 112, 91, 55, 44)  # in 1000, of WISDM 1.1
 RATE = 50  # Hz
 G = 8192  # int16: +-4 g
 
-# Of each activity: cadence in steps a minute, then in 1/1000 g what swings at half the cadence (x), at the cadence
+# For each activity: cadence in steps a minute, then amplitudes in 1/1000 g: at half the cadence (x), at the cadence
 # along y, at twice and at four times it (the impact), along z, and the noise.
 _MOTION = (
     (115, 110, 210, 130, 60, 150, 55),
@@ -39,7 +39,7 @@ _SINE = array("h", (round(1024 * sin(2 * pi * i / 256)) for i in range(256)))
 
 
 class Person:
-    """Whoever wears the sensor: begin() an activity, then read() sample by sample.
+    """A person who wears the sensor: begin() an activity, then read() sample by sample.
 
     The same seed is the same person, and on the same day he or she does the same.
     """

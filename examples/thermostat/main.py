@@ -1,10 +1,10 @@
-"""What a board of the thermostat example runs: a reading a minute, a record every five, tern once an hour, else asleep.
+"""The program of a thermostat board: a reading a minute, a record every five, tern once an hour, else asleep.
 
 On a Pico W or an ESP32: tern deploy BOARD --main main.py
 Emulated, an hour in a moment, in a board's directory:  micropython main.py . SEED [MILLISECONDS_OF_AN_HOUR [WAKE]]
 
-Light sleep keeps the RAM, and with it the last ten readings. What the board learns is how the temperature will have
-changed in ten minutes; how far off it was since the model came is what it tells, beside "it stays as it is".
+Light sleep keeps the RAM, and with it the last ten readings. The board learns how the temperature will have changed
+in ten minutes. It prints its mean error since the model came, beside that of predicting no change.
 """
 
 import json
@@ -36,7 +36,7 @@ model = Model()
 node = App(board, recorder, model)
 room = Room(seed)
 readings = Readings()
-told = {"seed": seed, "hours": 0, "round": 0, "judged": 0, "off": 0, "off_as_now": 0}
+figures = {"seed": seed, "hours": 0, "round": 0, "judged": 0, "off": 0, "off_as_now": 0}
 
 
 def reading():
@@ -46,11 +46,11 @@ def reading():
     if label is None or room.minute % EVERY:
         return
     if model.ready:
-        if model.round != told["round"]:
-            told.update({"round": model.round, "judged": 0, "off": 0, "off_as_now": 0})
-        told["judged"] += 1
-        told["off"] += abs(model.predict(readings.then) - label) * CHANGE // ONE
-        told["off_as_now"] += abs(label) * CHANGE // ONE
+        if model.round != figures["round"]:
+            figures.update({"round": model.round, "judged": 0, "off": 0, "off_as_now": 0})
+        figures["judged"] += 1
+        figures["off"] += abs(model.predict(readings.then) - label) * CHANGE // ONE
+        figures["off_as_now"] += abs(label) * CHANGE // ONE
     recorder.append(readings.then, label)
 
 
@@ -69,10 +69,10 @@ while True:
         reading()
         rest(hour_ms // 60)
     node.once()
-    told["hours"] += wake
-    told["answered"] = node.reports
+    figures["hours"] += wake
+    figures["answered"] = node.reports
     if sys.platform == "linux":
         with open(board.directory + "/error.json", "w") as file:
-            file.write(json.dumps(told))
+            file.write(json.dumps(figures))
     else:
-        print(json.dumps(told))
+        print(json.dumps(figures))

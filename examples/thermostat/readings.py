@@ -1,4 +1,4 @@
-"""What a reading becomes: the record of a thermostat, in integers. MicroPython and CPython.
+"""The record of a thermostat, made from a reading, in integers. MicroPython and CPython.
 
 Seven features: inside, outside, the time of day in two, the heating of the last ten minutes, how the temperature has
 changed in them, and the constant. The label is how it will change in the next ten minutes. Each has a public (low,

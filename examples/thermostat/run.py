@@ -22,7 +22,7 @@ ENOUGH = 288  # readings that a board judges: a day
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--boards", type=int, default=20)
 parser.add_argument("--rounds", type=int, default=24)
-parser.add_argument("--epsilon", type=int, default=4, help="of a report")
+parser.add_argument("--epsilon", type=int, default=4, help="epsilon of a report")
 parser.add_argument("--hour-ms", type=int, default=1000, help="milliseconds in which an hour passes")
 parser.add_argument("--wake", type=int, default=1, help="hours from one wake of the radio to the next")
 parser.add_argument("--json", action="store_true", help="print one JSON object in the end")
@@ -44,14 +44,16 @@ with TemporaryDirectory(prefix="tern-thermostat-") as folder:
     # Boards that sleep: the broker keeps what is for them, and the host knows when they wake.
     with ProgramFleet(*arguments, tells="error.json", wake_s=2) as fleet:
         say(f"{args.boards} boards collect readings")
-        fleet.wait_until(lambda told: told["hours"] >= 8)
+        fleet.wait_until(lambda board: board["hours"] >= 8)
         say("$ tern serve --fleet mqtt:BROKER", OPTIONS)
         result = fleet.serve(OPTIONS)
         say("the boards judge new readings by the model that they were sent")
-        live = fleet.wait_until(lambda told: told["round"] == result["rounds"] and told["judged"] >= ENOUGH)
+        live = fleet.wait_until(
+            lambda board: board["round"] == result["rounds"] and board["judged"] >= ENOUGH
+        )
 
 judged = sum(board["judged"] for board in live)
-found = {
+outcome = {
     "boards": args.boards,
     "rounds": result["rounds"],
     "reports": result["reports"],
@@ -62,10 +64,11 @@ found = {
     "seconds": result["seconds"],
 }
 if args.json:
-    print(json.dumps(found))
+    print(json.dumps(outcome))
 else:
     print(
-        f"{found['reports']} reports in {found['rounds']} rounds; epsilon {found['epsilon_per_board']} per board\n"
-        f"ten minutes ahead the boards are off by {found['off']:.1f} hundredths of a degree, "
-        f"and by {found['off_as_now']:.1f} with no change"
+        f"{outcome['reports']} reports in {outcome['rounds']} rounds; "
+        f"epsilon {outcome['epsilon_per_board']} per board\n"
+        f"ten minutes ahead the boards are off by {outcome['off']:.1f} hundredths of a degree, "
+        f"and by {outcome['off_as_now']:.1f} with no change"
     )

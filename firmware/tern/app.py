@@ -40,7 +40,7 @@ _LONGEST_S = const(300)  # pause after an exception
 _QUIET_MS = const(300)  # so long once() waits for more after a report,
 _PATIENCE_MS = const(2000)  # and else for what the host has to say
 
-_in_use: "set[str]" = set()  # directories: two nodes on one ledger would both spend what it has
+_in_use: "set[str]" = set()  # directories: two nodes on one ledger would spend the same budget twice
 
 
 class Live(Client):

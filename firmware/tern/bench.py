@@ -1,4 +1,4 @@
-"""What `tern bench latency` times on a board beside whole reports. It returns raw times; the host takes medians."""
+"""The parts of a report that `tern bench latency` times on a board. It returns raw times; the host takes medians."""
 
 import gc
 import math

@@ -1,4 +1,4 @@
-"""What CPython lacks of MicroPython. On CPython `@micropython.viper` does nothing: the function is its own plain twin.
+"""Parts that CPython lacks. On CPython `@micropython.viper` does nothing: the function is its plain twin.
 
 Compilers in MicroPython have errors that a leaf avoids (firmware/BOARDS.md). It stores at index 0 or at one in a
 variable: 1.25 for Xtensa stores the wrong register at any other constant. The index of a ptr16 or ptr32 is none of its

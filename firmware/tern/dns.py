@@ -78,7 +78,7 @@ class Query:
 
 
 def _address(answer, at):
-    # Of the first record of type A, class IN, with four bytes, from `at` on; those before may be its other names.
+    # The first record of type A, class IN, with four bytes, from `at` on; records before it may be other names.
     try:
         for _ in range(answer[6] << 8 | answer[7]):
             while 0 < answer[at] < 64:

@@ -376,7 +376,7 @@ def check_length(frame, layout, rest):
 
 
 def check_question(model, range_, exponent, classes, d, k, batch, epochs, rate, tau):
-    """Return how many values a client computes (in a collection, at most), of which it reports k. Raises FrameError."""
+    """Return how many values a client computes (in a collection, at most); it reports k of them. Raises FrameError."""
     trains = wire.SOFTMAX < model < wire.VALUES
     collects = wire.VALUES <= model <= wire.CATEGORIES
     many = model == wire.SOFTMAX or model == wire.SOFTMAX_GRADIENT
@@ -427,7 +427,7 @@ class Round:
         self.parameters = array("h")
         self.asked = bytearray(wire.MAX_DIMENSION)
         self.card = b""
-        # Of the last valid frame: the bytes from its model to its parameters, and its length.
+        # The bytes of the last valid frame from its model to its parameters, and its length.
         self._head = bytearray(_ROUND_BYTES - _MODEL_AT)
         self._length = 0
 

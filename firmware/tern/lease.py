@@ -1,4 +1,4 @@
-"""What a board that sleeps knows of its network from the last time, in lease.json: shared_specs/storage.md."""
+"""The network as a board that sleeps last found it, in lease.json: shared_specs/storage.md."""
 
 import json
 import os

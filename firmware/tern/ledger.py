@@ -41,7 +41,7 @@ class Ledger:
         """in_place: LittleFS keeps a file's old content until a flush, so that one open file serves for all writes."""
         self._view = memoryview(bytearray(_SIZE))
         self._checked = self._whole = self.report = self._view[:0]
-        # Whatever goes wrong in a write, the file is the old one or the new one, whole.
+        # If a write fails, the whole old file or the whole new one remains.
         self._write = self._write_over if in_place else self._replace
         self._file = None
         self._until = self._paid = 0  # what is reserved: rounds up to this one, and spending up to this

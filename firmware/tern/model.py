@@ -18,7 +18,7 @@ MODEL = "/model.bin"
 _ONE = const(16384)
 _AT = const(7)  # of a MODEL: at this int16 begin the parameters,
 _AT_BYTES = const(14)  # this byte,
-_AFTER = const(4)  # and so many int16 come after them
+_AFTER = const(4)  # and this number of int16 follow them
 # Where a MODEL has its device, the file has the first of these, or the fleet key's epoch, which is at least the second.
 _OF_A_ROUND = const(1)
 _NO_EPOCH = const(2)
@@ -50,7 +50,7 @@ class Model:
     """
 
     def __init__(self, every: int = 8) -> None:
-        """every: parameters of ROUNDs are written to flash once in so many rounds; those of a MODEL always."""
+        """every: parameters of ROUNDs are written to flash once in this many rounds; those of a MODEL always."""
         self.every = every
         self.in_place = False  # whether the file may be written over, which is quicker: tern.ledger.Ledger
         self.ready = False

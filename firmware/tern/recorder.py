@@ -19,7 +19,7 @@ _START = const(5)  # int16s of the header
 _MOST = const(65535)
 _FULL = const(28)  # ENOSPC
 
-# Of a segment: its number, its records, the path of its file
+# A segment: its number, its records, the path of its file
 _ROWS = const(1)
 _PATH = const(2)
 

@@ -81,7 +81,7 @@ class _File:
 
 
 class Clients(_File):
-    """The clients of a board, of which find() makes one current. most: records used per client, 0: all.
+    """The clients of a board; find() makes one of them current. most: records used per client, 0: all.
 
     Opening clients.bin raises StorageError.
     """

@@ -102,7 +102,7 @@ class Update:
         self.number = number
 
     def _receive(self, number, offset, total, key, data):
-        # What is there is what the file holds, whatever cut it off. Returns a state.
+        # The file itself says how much has arrived, however it was interrupted. Returns a state.
         path = self._directory + STAGED
         header = pack("<II", number, total)
         there = -1

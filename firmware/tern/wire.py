@@ -45,7 +45,7 @@ AT_ONCE = const(64)  # the most bytes that a device waits for at once; as many z
 
 MAX_ROUND = const(0x3FFFFFFF)  # 2**30 - 1
 MAX_DIMENSION = const(128)  # features, and classes
-MAX_VALUES = const(1024)  # classes x features: the most values of which k are reported
+MAX_VALUES = const(1024)  # classes x features: the most values that a client computes, to report k
 MAX_RANGE = const(12)
 MAX_BATCH = const(32)
 MIN_EXPONENT = const(-30)
@@ -110,7 +110,7 @@ FAILED = const(0)
 CTR_DRBG = const(1)
 HASH_DRBG = const(2)
 
-# What the health tests of a HELLO's board have seen.
+# Results of the health tests, in a board's HELLO.
 MIXED = const(0)  # what a generator makes of the noise: a dead source may go unnoticed
 RAW = const(1)  # the noise source itself
 

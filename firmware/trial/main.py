@@ -1,4 +1,4 @@
-"""What a board that takes updates runs first: the program that has proven itself, or once a new one (update.md)."""
+"""The first program of a board that takes updates: it runs the proven program, or a new one once (update.md)."""
 
 import micropython
 

@@ -604,7 +604,7 @@ static int answer(struct ledger *l, const struct client *c, const u8 q[32], cons
     return code;
 }
 
-/* Q: what this client is asked, whoever else is. Its first 8 bytes are the tag of a ROUND for this client alone. */
+/* Q: the question to this client. Its first 8 bytes are the tag of a ROUND for this client alone. */
 static void question(u8 q[32], const struct client *c, const u8 *f, int n) {
     u8 head[37], *p = put(head, c->key, 32);
     *p++ = ROUND;

@@ -1,4 +1,4 @@
-"""What the tests of the host share."""
+"""Fixtures that the tests of the host share."""
 
 from functools import cache
 
@@ -6,8 +6,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from ternhost import datasets
+from ternhost.store.store import Store
 
-# A machine that is busy with other things is no fault of what is tested.
+# A busy machine must not fail a test.
 _SETTINGS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("tern", **_SETTINGS)
 settings.register_profile("exhaustive", **_SETTINGS, max_examples=1000)
@@ -19,7 +20,7 @@ def pytest_configure(config):
 
 @pytest.fixture(scope="session", autouse=True)
 def flights_are_read_once():
-    """Half a second and more each time, and the default of most commands."""
+    """Most commands read the flights by default, which takes half a second or more."""
     with pytest.MonkeyPatch.context() as patch:
         for table, name in (
             (datasets._WITHOUT_FILES, "flights"),
@@ -28,6 +29,13 @@ def flights_are_read_once():
         ):
             patch.setitem(table, name, cache(table[name]))
         yield
+
+
+@pytest.fixture
+def store(tmp_path):
+    """An open, empty store at tmp_path / "store.sqlite"."""
+    with Store(tmp_path / "store.sqlite") as opened:
+        yield opened
 
 
 @pytest.fixture

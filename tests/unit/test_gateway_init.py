@@ -1,5 +1,5 @@
-"""What tern gateway init writes, the seal of an answer, whom the SuperLink's guard lets in, and what both ends of the
-connection over Flower say of failures.
+"""Gateways over Flower: the files of tern gateway init, the seal of an answer, the guard of the SuperLink, and how both
+ends of the connection report failures.
 """
 
 import asyncio
@@ -55,10 +55,8 @@ def contents(directory):
 
 def test_a_server_and_its_sites_are_written(tmp_path):
     server = write_gateways(tmp_path, ["north", "south"], "gateways.example.org", port=9000)
-    assert (server.host, server.port, server.address, server.here) == (
-        *("gateways.example.org", 9000, "0.0.0.0"),
-        "127.0.0.1:9000",
-    )
+    assert (server.host, server.port) == ("gateways.example.org", 9000)
+    assert (server.address, server.here) == ("0.0.0.0", "127.0.0.1:9000")
     assert sites_of(tmp_path) == ["north", "south"]
     site = GatewaySite.load(tmp_path / "north")
     assert (site.name, site.host, site.port) == ("north", "gateways.example.org", 9000)
@@ -78,7 +76,7 @@ def test_a_site_is_registered_for_ids(tmp_path):
     with pytest.raises(UsageError, match="north and west would both have device 600"):
         write_gateways(tmp_path, ["west:600-700"])
     assert sites_of(tmp_path) == ["north", "south"]
-    (tmp_path / "server" / "sites" / "north.pub").unlink()  # removed, it leaves its ids to others
+    (tmp_path / "server" / "sites" / "north.pub").unlink()  # a site that is removed leaves its ids to others
     write_gateways(tmp_path, ["new-north:1-500"])
     write_gateways(tmp_path, ["north"])
     assert registered(tmp_path) == {"new-north": range(1, 501), "south": range(601, 602)}
@@ -87,20 +85,16 @@ def test_a_site_is_registered_for_ids(tmp_path):
             write_gateways(tmp_path, [wrong])
 
 
-def test_secrets_are_their_owners_alone_and_the_server_has_no_key_of_a_site(tmp_path):
+def test_only_the_owner_reads_secrets_and_the_server_has_no_key_of_a_site(tmp_path):
     write_gateways(tmp_path, ["north"])
     secret = ["server/authority.key", "server/server.key", "server/control.secret", "server/executor.secret"]
     for name in (*secret, "north/node.key"):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600, name
     for directory in ("server", "north"):
         assert stat.S_IMODE((tmp_path / directory).stat().st_mode) == 0o700
-    assert not [
-        path
-        for path in (tmp_path / "server").rglob("*")
-        if path.is_file() and b"OPENSSH" in path.read_bytes()
-    ]
-    given = [path.name for path in (tmp_path / "north").iterdir()]
-    assert sorted(given) == ["authority.pem", "gateway.json", "node.key"]
+    assert not [path for path, data in contents(tmp_path / "server").items() if b"OPENSSH" in data]
+    names = {path.name for path in contents(tmp_path / "north")}
+    assert names == {"authority.pem", "gateway.json", "node.key"}
 
 
 def test_another_site_changes_nothing_else(tmp_path):
@@ -110,9 +104,9 @@ def test_another_site_changes_nothing_else(tmp_path):
         (tmp_path, {"port": 9001}, "written with --port 9000, not 9001"),
         (tmp_path / "server", {}, f"is the directory of a server; name the one above: {tmp_path}"),
     ):
-        with pytest.raises(UsageError) as told:
+        with pytest.raises(UsageError) as refused:
             write_gateways(directory, ["south"], **options)
-        assert message in f"{told.value.message}; {told.value.hint}"
+        assert message in f"{refused.value.message}; {refused.value.hint}"
         assert contents(tmp_path) == before
     write_gateways(tmp_path, ["north", "south"])
     after = contents(tmp_path)
@@ -122,7 +116,7 @@ def test_another_site_changes_nothing_else(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("host", "address", "listens", "oneself"),
+    ("host", "address", "listens", "here"),
     [
         (None, None, "127.0.0.1", "127.0.0.1:9092"),
         ("::1", None, "::1", "[::1]:9092"),
@@ -131,11 +125,11 @@ def test_another_site_changes_nothing_else(tmp_path):
         ("gateways.example.org", "fd00::7", "fd00::7", "[fd00::7]:9092"),
     ],
 )
-def test_a_server_listens_where_its_name_says(tmp_path, host, address, listens, oneself):
+def test_a_server_listens_where_its_name_says(tmp_path, host, address, listens, here):
     server = write_gateways(tmp_path, ["north"], host, address)
-    assert (server.address, server.here) == (listens, oneself)
+    assert (server.address, server.here) == (listens, here)
     names = names_of(server.directory / "server.pem")
-    assert {host or "localhost", httpx.URL(f"https://{oneself}").host} <= set(names)
+    assert {host or "localhost", httpx.URL(f"https://{here}").host} <= set(names)
 
 
 @pytest.mark.parametrize(
@@ -153,57 +147,57 @@ def test_a_server_listens_where_its_name_says(tmp_path, host, address, listens, 
         ("--port", "65536"),
     ],
 )
-def test_what_is_no_server_is_refused_and_nothing_is_written(words, here, capsys):
+def test_options_that_make_no_server_are_refused_and_write_nothing(words, here, capsys):
     assert main(["gateway", "init", "sites", *words, "--json"]) == USAGE
     assert json.loads(capsys.readouterr().out)["hint"] is not None or "--port" in words
     assert not list(here.rglob("*")), "the next init would take it up"
 
 
-def test_init_and_status_tell_machines(here, capsys):
+def test_init_and_status_print_json(here, capsys):
     assert main(["gateway", "init", "sites", "--site", "north", "--site", "south", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["sites"] == told["new"] == ["north", "south"]
-    assert told["address"] == "127.0.0.1"
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["sites"] == printed["new"] == ["north", "south"]
+    assert printed["address"] == "127.0.0.1"
     assert main(["gateway", "init", "sites", "--site", "west", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["new"] == ["west"]
-    assert told["sites"] == ["north", "south", "west"]
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["new"] == ["west"]
+    assert printed["sites"] == ["north", "south", "west"]
     assert main(["gateway", "status", "sites/north", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["site"] == "north"
-    assert told["runs"] is False
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["site"] == "north"
+    assert printed["runs"] is False
     assert main(["gateway", "status", "nowhere"]) == USAGE
-    with pytest.raises(StorageError) as told:
+    with pytest.raises(StorageError) as refused:
         Server.load(here)
-    assert "tern gateway init" in told.value.hint
+    assert "tern gateway init" in refused.value.hint
 
 
-def test_flower_is_told_to_call_nobody_and_to_keep_its_files_here(tmp_path):
-    told = environment(tmp_path)
+def test_flower_calls_nobody_and_keeps_its_files_in_the_directory(tmp_path):
+    variables = environment(tmp_path)
     calls = ("TELEMETRY_ENABLED", "DISABLE_UPDATE_CHECK", "DISABLE_RUNTIME_DEPENDENCY_INSTALLATION")
-    assert [told[f"FLWR_{name}"] for name in calls] == ["0", "1", "1"]
-    assert told["FLWR_HOME"].startswith(str(tmp_path))
+    assert [variables[f"FLWR_{name}"] for name in calls] == ["0", "1", "1"]
+    assert variables["FLWR_HOME"].startswith(str(tmp_path))
     assert app_archive() == app_archive(), "the same bytes each time"
 
 
 @pytest.mark.parametrize("failed", [False, True])
-def test_an_answer_is_its_sites_and_for_its_question(failed):
-    key, other = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
-    asked = NONCE + b"question"
-    sealed = seal(key, asked, failed, b"answer")
-    assert unseal(key.public_key(), asked, sealed) == (failed, b"answer")
-    for public, question, data in (
-        (other.public_key(), asked, sealed),
+def test_an_answer_is_bound_to_its_site_and_its_question(failed):
+    key, other_key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
+    question = NONCE + b"question"
+    sealed = seal(key, question, failed, b"answer")
+    assert unseal(key.public_key(), question, sealed) == (failed, b"answer")
+    for public_key, request, data in (
+        (other_key.public_key(), question, sealed),
         (key.public_key(), NONCE + b"another question", sealed),
-        (key.public_key(), b"1" + asked[1:], sealed),  # asked again: an old answer is none
-        (key.public_key(), asked, bytes((not failed,)) + sealed[1:]),
-        (key.public_key(), asked, sealed[:-1]),
-        (key.public_key(), asked, sealed + b"x"),
-        (key.public_key(), asked, b""),
-        (key.public_key(), asked, b"\0\xff" + bytes(9)),
+        (key.public_key(), b"1" + question[1:], sealed),  # with another nonce: an answer cannot be replayed
+        (key.public_key(), question, bytes((not failed,)) + sealed[1:]),
+        (key.public_key(), question, sealed[:-1]),
+        (key.public_key(), question, sealed + b"x"),
+        (key.public_key(), question, b""),
+        (key.public_key(), question, b"\0\xff" + bytes(9)),
     ):
         with pytest.raises(ValueError, match=r"not signed|too short"):
-            unseal(public, question, data)
+            unseal(public_key, request, data)
 
 
 # The guard of the SuperLink
@@ -212,13 +206,13 @@ PUSH, AWAY, PUBLIC, HERE = "/v1/fleet/push-object", "10.0.0.9", "10.0.0.7", "127
 
 
 def signed(directory, site, key=None, age=0):
-    """The headers with which Flower's node of a site shows who it is; key: with which it signs, `age` s ago."""
-    own = load_ssh_private_key((directory / site / "node.key").read_bytes(), None)
+    """The headers by which a site's node proves its identity, signed `age` s ago; key: instead of its own."""
+    node_key = load_ssh_private_key((directory / site / "node.key").read_bytes(), None)
     time = (now() - timedelta(seconds=age)).isoformat().encode()
     return [
-        (b"flwr-public-key", b64encode(public_key_to_bytes((key or own).public_key()))),
+        (b"flwr-public-key", b64encode(public_key_to_bytes((key or node_key).public_key()))),
         (b"flwr-timestamp", time),
-        (b"flwr-signature", b64encode(sign_message(key or own, time))),
+        (b"flwr-signature", b64encode(sign_message(key or node_key, time))),
     ]
 
 
@@ -231,25 +225,19 @@ def guard_of(directory, app=flower, **options):
 
 
 def answer(guard, headers, path=PUSH, client=AWAY, server=PUBLIC, receive=None):
-    """The status with which a request is answered, and its headers; Flower's status would be 200."""
+    """The message that begins the guard's response to a request; Flower's own would have the status 200."""
     sent = []
 
     async def send(message):
         sent.append(message)
 
-    scope = {
-        "type": "http",
-        "path": path,
-        "client": (client, 5),
-        "server": (server, 9092),
-        "headers": headers,
-    }
+    scope = {"type": "http", "path": path, "headers": headers, "client": (client, 5), "server": (server, 92)}
     asyncio.run(guard(scope, receive, send))
-    return sent[0]["status"], sent[0]["headers"]
+    return sent[0]
 
 
-def status(*request, **options):
-    return answer(*request, **options)[0]
+def status(*request):
+    return answer(*request)["status"]
 
 
 @pytest.mark.parametrize(
@@ -269,14 +257,14 @@ def status(*request, **options):
         ("/", HERE, HERE, "", 403),
     ],
 )
-def test_the_guard_leaves_to_others_the_protocol_of_sites_alone(
+def test_the_guard_opens_only_the_protocol_of_sites_to_others(
     tmp_path, path, client, server, secret, expected
 ):
     headers = [(HEADER.encode(), secret.encode())] if secret else []
     assert status(guard_of(tmp_path), headers, path, client, server) == expected
 
 
-def test_the_guard_lets_in_who_has_the_key_of_a_site_and_reads_nothing_of_others(tmp_path):
+def test_the_guard_admits_holders_of_a_sites_key_and_reads_nothing_from_others(tmp_path):
     write_gateways(tmp_path, ["north", "south"])
     guard, north, south = guard_of(tmp_path), signed(tmp_path, "north"), signed(tmp_path, "south")
     for good in (north, south, signed(tmp_path, "north", age=200)):
@@ -288,12 +276,12 @@ def test_the_guard_lets_in_who_has_the_key_of_a_site_and_reads_nothing_of_others
     wrong.append(signed(tmp_path, "north", ec.generate_private_key(ec.SECP384R1())))
     for headers in wrong:
         assert status(guard, headers) == 401
-    endless = ((b"content-length", b"1" * 12), (b"content-length", b"-1"), (b"transfer-encoding", b"chunked"))
-    for header in endless:
-        assert status(guard, [header, *north]) == 413
+    for length in (b"1" * 12, b"-1"):
+        assert status(guard, [(b"content-length", length), *north]) == 413
+    assert status(guard, [(b"transfer-encoding", b"chunked"), *north]) == 413
 
 
-def test_the_guard_knows_at_once_of_sites_that_come_and_go(tmp_path):
+def test_the_guard_notices_at_once_when_sites_are_added_and_removed(tmp_path):
     write_gateways(tmp_path, ["north"])
     write_gateways(tmp_path / "other", ["south"])
     keys, guard = tmp_path / "server" / "sites", guard_of(tmp_path)
@@ -319,7 +307,7 @@ def test_the_guard_knows_at_once_of_sites_that_come_and_go(tmp_path):
         assert let_in() == [200, 401]
 
 
-def test_a_body_that_does_not_come_is_given_up(tmp_path):
+def test_the_guard_gives_up_on_a_body_that_does_not_arrive(tmp_path):
     write_gateways(tmp_path, ["north"])
 
     async def reads(scope, receive, send):
@@ -332,17 +320,17 @@ def test_a_body_that_does_not_come_is_given_up(tmp_path):
         return {"type": "http.request", "body": b"x", "more_body": True}
 
     guard = guard_of(tmp_path, reads, patience=0.1)
-    code, headers = answer(guard, signed(tmp_path, "north"), receive=receive)
-    assert code == 408
-    assert (b"connection", b"close") in headers
+    response = answer(guard, signed(tmp_path, "north"), receive=receive)
+    assert response["status"] == 408
+    assert (b"connection", b"close") in response["headers"]
 
 
-def test_a_connection_on_which_no_request_comes_is_closed():
+def test_a_connection_without_a_request_is_closed():
     class Hasty(Connection):
         patience = 0.3
 
-    async def said(first):
-        """What the server says to who sends that and no more, until it closes."""
+    async def received(sent):
+        """The bytes that the server sends until it closes, to a client that sends `sent` and no more."""
         config = uvicorn.Config(flower, http=Hasty, ws="none", log_level="error", lifespan="off")
         server = uvicorn.Server(config)
         server.config.load()
@@ -350,7 +338,7 @@ def test_a_connection_on_which_no_request_comes_is_closed():
         door = socket.create_server(("127.0.0.1", 0))
         await server.startup(sockets=[door])
         reader, writer = await asyncio.open_connection(*door.getsockname())
-        writer.write(first)
+        writer.write(sent)
         try:
             return await asyncio.wait_for(reader.read(), 60)
         except ConnectionResetError:
@@ -359,14 +347,14 @@ def test_a_connection_on_which_no_request_comes_is_closed():
             writer.close()
             await server.shutdown(sockets=[door])
 
-    assert asyncio.run(said(b"")) == b""
-    assert asyncio.run(said(b"POST / HTTP/1.1\r\nHost: ")) == b""
+    assert asyncio.run(received(b"")) == b""
+    assert asyncio.run(received(b"POST / HTTP/1.1\r\nHost: ")) == b""
 
 
-# What the two ends of the way over Flower make of what goes wrong
+# How the two ends of the connection over Flower report failures
 
 
-def test_each_site_is_registered_by_itself(tmp_path):
+def test_a_site_that_cannot_be_registered_does_not_hinder_the_others(tmp_path):
     class Client:
         """Stands for a SuperLink that refuses some sites."""
 
@@ -378,10 +366,8 @@ def test_each_site_is_registered_by_itself(tmp_path):
 
         def RegisterNode(self, request):
             if request.name in ("b", "d"):
-                asked = httpx.Request("POST", "https://localhost")
-                raise httpx.HTTPStatusError(
-                    "", request=asked, response=httpx.Response(412, text="no", request=asked)
-                )
+                post = httpx.Request("POST", "https://localhost")
+                httpx.Response(412, text="no", request=post).raise_for_status()
             self.nodes[request.name] = request.public_key
 
     server = write_gateways(tmp_path, ["e", "a", "b", "d", "c"])
@@ -397,7 +383,7 @@ def test_each_site_is_registered_by_itself(tmp_path):
         assert "refuses: 412 no" in wrong["b"]
 
 
-def test_a_node_tells_a_problem_once_and_again_after_it_was_connected(tmp_path, capsys):
+def test_a_node_reports_a_problem_once_per_disconnection(tmp_path, capsys):
     class Client:
         """Stands for a SuperLink that ends, again and again."""
 

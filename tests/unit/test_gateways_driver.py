@@ -1,4 +1,4 @@
-"""The driver of gateways: what each has answered counts once, whoever dies, lies or stays away."""
+"""The driver of gateways: each answer counts once, even if hosts or gateways die, lie or stay away."""
 
 import json
 import threading
@@ -19,12 +19,14 @@ from ternhost.count.questions import Averaged, Question
 from ternhost.errors import DeviceError, UsageError
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.mechanisms import design
+from ternhost.reach import fleet
 from ternhost.reach.gateway import driver as driving
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.driver import GatewaysDriver
 from ternhost.reach.gateway.messages import ANSWER, ASK, HELLO, Here, Still
 from ternhost.reach.gateway.site_fleet import SiteFleet
 from ternhost.reach.refusals import AllRefused
+from ternhost.reach.simulated.driver import SimulatedDriver
 from ternhost.run import costs
 from ternhost.store.reader import Reader
 from ternhost.store.store import Store
@@ -35,11 +37,10 @@ D = 5
 QUESTION = Question(wire.LOGISTIC, array("h", [100] * D), -14, CARD, 1)
 
 
-def simulated(count, first):
-    return {"fleet": f"simulated:{count}", "dataset": "iris", "first_id": first}
-
-
-TWO = {"north": simulated(20, 1), "south": simulated(30, 101)}
+TWO = {
+    "north": {"fleet": "simulated:20", "dataset": "iris", "first_id": 1},
+    "south": {"fleet": "simulated:30", "dataset": "iris", "first_id": 101},
+}
 DEVICES = [*range(1, 21), *range(101, 131)]
 
 
@@ -52,44 +53,42 @@ class Host:
         self.store = Store(place / "server.sqlite")
         self.warnings = []
 
-    def driver(self, post=LocalPost, deadline=60.0, **options):
-        terms = Terms(deadline=deadline)
+    def driver(self, post=LocalPost, quorum=1.0, **options):
+        terms = Terms(quorum=quorum, deadline=60.0)
         return GatewaysDriver(self.store, post(self.sites), terms, warn=self.warnings.append, **options)
 
-    def round(self, driver, number, devices=DEVICES, question=QUESTION):
-        driver.open(number, [(question, devices)])
-        result = driver.collect(number)
+    def round(self, driver, number, devices=DEVICES, **tell):
+        driver.open(number, [(QUESTION, devices)])
+        result = driver.collect(number, **tell)
         self.store.end_round(number, result.ended)
         return result
 
 
 @pytest.fixture
 def host(tmp_path):
-    own = Host(tmp_path)
-    yield own
-    own.store.close()
+    server = Host(tmp_path)
+    yield server
+    server.store.close()
 
 
-def told_directly(runs, number, devices, question=QUESTION):
-    """What the simulated clients of one gateway tell, asked without any gateway."""
-    from ternhost.reach import fleet
-    from ternhost.reach.simulated.driver import SimulatedDriver
-
-    own = SiteFleet(**runs)
-    count = own.count(fleet.parse(own.fleet))
-    driver = SimulatedDriver(own.holdings(), count, own.seed + (own.first_id << 32), first=own.first_id)
-    mine = np.array([device for device in devices if device in driver.devices])
-    driver.open(number, [(question, mine)])
-    return driver.collect(number).cohorts[0].counts
+def direct_counts(number, sites=tuple(TWO)):
+    """The counts (coordinates x symbols) of the simulated clients of these sites, without any gateway."""
+    total = 0
+    for runs in (SiteFleet(**TWO[site]) for site in sites):
+        seed, count = runs.seed + (runs.first_id << 32), runs.count(fleet.parse(runs.fleet))
+        driver = SimulatedDriver(runs.holdings(), count, seed, first=runs.first_id)
+        driver.open(number, [(QUESTION, np.asarray(driver.devices))])
+        total += driver.collect(number).cohorts[0].counts
+    return total.tolist()
 
 
-def kinds(running):
-    """Which messages a gateway was sent."""
-    return [messages.kind_of(payload) for payload in running.asked]
+def kinds(gateway):
+    """The kinds of the messages that a gateway was sent."""
+    return [messages.kind_of(payload) for payload in gateway.asked]
 
 
-def test_counts_are_the_sum_of_what_the_gateways_have_told(host):
-    other = Question(wire.LOGISTIC, array("h", [100] * D), -14, design("three-outputs", 2).card, 1)
+def test_counts_are_the_sum_over_the_gateways(host):
+    costly = Question(wire.LOGISTIC, array("h", [100] * D), -14, design("three-outputs", 2).card, 1)
     with gateways(host.sites, TWO) as sites, host.driver(run="one") as driver:
         assert np.asarray(driver.devices).tolist() == DEVICES
         whole = host.round(driver, 3)
@@ -97,7 +96,7 @@ def test_counts_are_the_sum_of_what_the_gateways_have_told(host):
         part = host.round(driver, 4, DEVICES[:7])
         assert kinds(sites["south"]).count(ASK) == 1, "it has no device in this round"
         # A question may be asked in two cohorts.
-        driver.open(5, [(QUESTION, DEVICES[:10]), (other, DEVICES[10:25]), (QUESTION, DEVICES[25:])])
+        driver.open(5, [(QUESTION, DEVICES[:10]), (costly, DEVICES[10:25]), (QUESTION, DEVICES[25:])])
         cohorts = driver.collect(5).cohorts
         host.store.end_round(5, "complete")
         driver.publish(Averaged(1, [1] * D, -14))
@@ -107,15 +106,14 @@ def test_counts_are_the_sum_of_what_the_gateways_have_told(host):
     assert (whole.ended, whole.asked, whole.reports, whole.refusals) == ("complete", 50, 50, {})
     (cohort,) = whole.cohorts
     assert (cohort.asked, cohort.reports) == (50, 50)
-    expected = sum(told_directly(own, 3, DEVICES) for own in TWO.values())
-    assert cohort.counts.tolist() == expected.tolist()
+    assert cohort.counts.tolist() == direct_counts(3)
     assert (part.asked, part.reports) == (7, 7)
     assert [cohort.reports for cohort in cohorts] == [10, 15, 25]
-    assert [cohort.question.card for cohort in cohorts] == [CARD, other.card, CARD]
+    assert [cohort.question.card for cohort in cohorts] == [CARD, costly.card, CARD]
     assert (beyond.asked, beyond.reports) == (51, 50)
     assert host.warnings == ["round 6: 1 devices are on no gateway"]
-    # What devices have spent is known from the rounds that gateways asked.
-    cost, dearer = cards.decode(CARD).epsilon, cards.decode(other.card).epsilon
+    # The rounds that gateways were asked show what devices have spent.
+    cost, dearer = cards.decode(CARD).epsilon, cards.decode(costly.card).epsilon
     assert costs.spent_before(host.store, DEVICES[:7], "another") == 4 * cost
     assert costs.spent_before(host.store, DEVICES[12:20], "another") == 2 * cost + dearer
     assert costs.spent_before(host.store, [999], "another") == cost
@@ -123,24 +121,23 @@ def test_counts_are_the_sum_of_what_the_gateways_have_told(host):
 
 
 class Twice(LocalPost):
-    """Whatever is sent arrives twice."""
+    """Delivers every message twice."""
 
     def send(self, site, payload):
         super().send(site, payload)
         super().send(site, payload)
 
 
-def test_what_arrives_twice_counts_once(host):
+def test_messages_delivered_twice_count_once(host):
     with gateways(host.sites, TWO) as sites, host.driver(Twice) as driver:
         first, second = host.round(driver, 1), host.round(driver, 2)
     assert kinds(sites["south"]).count(ASK) >= 4
     for number, result in ((1, first), (2, second)):
-        expected = sum(told_directly(own, number, DEVICES) for own in TWO.values())
         assert result.reports == 50
-        assert result.cohorts[0].counts.tolist() == expected.tolist()
+        assert result.cohorts[0].counts.tolist() == direct_counts(number)
 
 
-def test_a_host_that_dies_does_not_ask_again_what_it_has_been_answered(host):
+def test_a_restarted_host_does_not_ask_a_gateway_that_has_answered(host):
     open_gate = threading.Event()
 
     def late(handle, payload):
@@ -148,31 +145,30 @@ def test_a_host_that_dies_does_not_ask_again_what_it_has_been_answered(host):
             return Still(5, 9).encode()
         return handle(payload)
 
-    told = []
+    progress_reports = []
     with gateways(host.sites, TWO, {"south": late}) as sites:
         with host.driver() as driver:
             driver.open(5, [(QUESTION, DEVICES)])
 
             def tell(progress):
-                told.append(progress.reports)
+                progress_reports.append(progress.reports)
                 if progress.reports >= 29:
                     driver.stop()
 
             assert driver.collect(5, tell) is None
-        assert told[-1] == 29  # 20 that count, and 9 that the other one says it has
+        assert progress_reports[-1] == 29  # 20 that count, and 9 that south says it has
         sites["north"].asked.clear()
         open_gate.set()
         with host.driver() as driver:
             assert driver.resume() == [5]
             result = driver.collect(5)
         assert ASK not in kinds(sites["north"])
-    expected = sum(told_directly(own, 5, DEVICES) for own in TWO.values())
-    assert result.cohorts[0].counts.tolist() == expected.tolist()
+    assert result.cohorts[0].counts.tolist() == direct_counts(5)
     assert result.reports == 50
 
 
 def altered(change):
-    """A gateway whose answers are changed: change(answer) -> answer."""
+    """A handler that changes a gateway's answers: change(answer) -> answer."""
 
     def through(handle, payload):
         reply = handle(payload)
@@ -191,13 +187,13 @@ def test_the_round_goes_on_without_a_gateway_that_lies(host, lie):
     with gateways(host.sites, TWO, {"south": lying}), host.driver() as driver:
         result = host.round(driver, 2)
     assert (result.asked, result.reports) == (50, 20)
-    assert result.cohorts[0].counts.tolist() == told_directly(TWO["north"], 2, DEVICES).tolist()
+    assert result.cohorts[0].counts.tolist() == direct_counts(2, ["north"])
     (warning,) = host.warnings
     assert "gateway south" in warning
     assert "goes on without it" in warning
 
 
-def test_bytes_that_are_no_message_are_told_and_the_others_are_waited_for(host):
+def test_bytes_that_are_no_message_are_reported_and_the_round_waits_for_an_answer(host):
     noises = [b"\xff"]
 
     def noise(handle, payload):
@@ -209,10 +205,17 @@ def test_bytes_that_are_no_message_are_told_and_the_others_are_waited_for(host):
     assert "gateway south is back" in host.warnings
 
 
-class Clock:
-    """The clock of the driver, which jumps beyond every wait for a gateway once the 20 devices of north have answered.
+def never_answers(handle, payload):
+    """A handler that says of every question that it still waits for reports."""
+    if messages.kind_of(payload) != ASK:
+        return handle(payload)
+    return Still(messages.decode(payload).number, 0).encode()
 
-    Whether it is too late then does not depend on how busy the machine is.
+
+class Clock:
+    """The clock of the driver, which jumps past every deadline once the 20 devices of north have answered.
+
+    So deadlines do not depend on how busy the machine is.
     """
 
     def __init__(self):
@@ -227,13 +230,13 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    own = Clock()
-    monkeypatch.setattr(driving, "time", own)
-    return own
+    jumping = Clock()
+    monkeypatch.setattr(driving, "time", jumping)
+    return jumping
 
 
 def until(driver, condition):
-    """Let the driver wait until that holds."""
+    """Have the driver wait until the condition holds."""
     end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
@@ -241,35 +244,31 @@ def until(driver, condition):
 
 
 @pytest.mark.slow
-def test_a_gateway_that_is_gone_is_waited_for_left_out_in_the_end_and_comes_back(host, clock):
-    with ExitStack() as later, gateways(host.sites, {"north": TWO["north"]}), host.driver() as driver:
+def test_a_lost_gateway_is_awaited_then_left_out_until_it_returns(host, clock):
+    with ExitStack() as south_again, gateways(host.sites, {"north": TWO["north"]}), host.driver() as driver:
         with gateways(host.sites, {"south": TWO["south"]}):
             until(driver, lambda: len(driver.devices) == 50)
-        driver.open(1, [(QUESTION, DEVICES)])
 
-        def tell(progress):
+        def start_south(progress):
             if progress.reports == 20:  # all of those that are there
-                later.enter_context(gateways(host.sites, {"south": TWO["south"]}))
+                south_again.enter_context(gateways(host.sites, {"south": TWO["south"]}))
 
-        result = driver.collect(1, tell)
+        result = host.round(driver, 1, tell=start_south)
         assert (result.ended, result.reports) == ("complete", 50)
-        host.store.end_round(1, result.ended)
-        later.close()
-        driver.open(2, [(QUESTION, DEVICES)])
-        result = driver.collect(2, clock.jump)
+        south_again.close()
+        result = host.round(driver, 2, tell=clock.jump)
         assert (result.ended, result.reports) == ("deadline", 20)
-        host.store.end_round(2, result.ended)
         left_out = "south has not answered, and is left out with its 30 devices"
-        assert any(left_out in own for own in host.warnings)
+        assert any(left_out in warning for warning in host.warnings)
         assert host.round(driver, 3).reports == 20  # nobody waits for it any more
         host.warnings.clear()
         with gateways(host.sites, {"south": TWO["south"]}):
             until(driver, lambda: "gateway south is back" in host.warnings)
             assert host.round(driver, 4).reports == 50
-        assert {own.name: own.online for own in host.store.gateways()} == {"north": True, "south": True}
+        assert {site.name: site.online for site in host.store.gateways()} == {"north": True, "south": True}
 
 
-def test_nobody_there_is_told_at_once_with_what_to_do(host, monkeypatch):
+def test_a_host_without_gateways_gives_up_with_an_error(host, monkeypatch):
     monkeypatch.setattr(driving, "_GREETING", 0.3)
     monkeypatch.setattr(driving, "_MOST_GREETING", 0.5)
     with pytest.raises(DeviceError, match="no gateway answers"), host.driver():
@@ -277,32 +276,32 @@ def test_nobody_there_is_told_at_once_with_what_to_do(host, monkeypatch):
 
 
 @pytest.mark.parametrize("ids", [{"south": range(101, 130)}, {"west": range(130, 140)}])
-def test_a_gateway_has_the_devices_that_it_is_registered_for(host, ids):
+def test_a_gateway_with_devices_registered_elsewhere_is_left_out(host, ids):
     with gateways(host.sites, TWO), host.driver(registered=lambda: {"north": range(1, 21), **ids}) as driver:
         assert list(driver.devices) == list(range(1, 21))
-    ((name, own),) = ids.items()
-    whose = "it is" if name == "south" else "gateway west is"
-    why = f"gateway south has device 130, and {whose} registered for {own.start} to {own.stop - 1}"
+    ((site, registered),) = ids.items()
+    whose = "it is" if site == "south" else "gateway west is"
+    why = f"gateway south has device 130, and {whose} registered for {registered.start} to {registered.stop - 1}"
     assert any(warning.startswith(why) for warning in host.warnings)
     assert [gateway.name for gateway in host.store.gateways()] == ["north"]
 
 
 def test_two_gateways_with_one_device_are_refused_by_their_names(host):
-    both = {"north": TWO["north"], "south": simulated(30, 15)}
+    both = {**TWO, "south": {**TWO["south"], "first_id": 15}}
     why = "gateways .* both have device 15"
     with gateways(host.sites, both), pytest.raises(UsageError, match=why) as problem, host.driver():
         pass
     assert {"north", "south"} <= set(problem.value.message.split())
 
 
-def test_numbers_go_on_after_those_of_every_gateway(host):
+def test_round_numbers_continue_after_those_of_every_gateway(host):
     with gateways(host.sites, TWO) as sites:
         with (
-            Store(host.sites / "x.sqlite") as other,
-            GatewaysDriver(other, LocalPost(host.sites), Terms()) as first,
+            Store(host.sites / "x.sqlite") as other_store,
+            GatewaysDriver(other_store, LocalPost(host.sites), Terms()) as other_driver,
         ):
-            first.open(40, [(QUESTION, DEVICES)])
-            first.collect(40)
+            other_driver.open(40, [(QUESTION, DEVICES)])
+            other_driver.collect(40)
         assert sites
         with host.driver() as driver:
             assert driver.next_round(1) == 41
@@ -316,7 +315,7 @@ def test_numbers_go_on_after_those_of_every_gateway(host):
 
 
 @pytest.mark.parametrize("last", [wire.MAX_ROUND, wire.CLIENT_AHEAD, wire.FLEET_AHEAD + 1])
-def test_a_gateway_that_tells_of_rounds_far_away_is_not_believed(host, last):
+def test_a_gateway_that_claims_an_impossibly_late_round_is_not_believed(host, last):
     def far(handle, payload):
         reply = handle(payload)
         if messages.kind_of(payload) != HELLO:
@@ -331,22 +330,16 @@ def test_a_gateway_that_tells_of_rounds_far_away_is_not_believed(host, last):
     assert f"--after-round {last}" in warning
 
 
-def test_a_gateway_that_never_answers_is_not_waited_for_again_and_again(host, clock):
-    def busy(handle, payload):
-        reply = handle(payload)
-        asks = messages.kind_of(payload) == messages.ASK
-        return messages.Still(messages.decode(payload).number, 0).encode() if asks else reply
-
-    with gateways(host.sites, TWO, {"south": busy}), host.driver() as driver:
+def test_a_gateway_that_never_answers_delays_two_rounds_at_most(host, clock):
+    with gateways(host.sites, TWO, {"south": never_answers}), host.driver() as driver:
         for number in range(1, 6):
-            driver.open(number, [(QUESTION, DEVICES)])
-            assert driver.collect(number, clock.jump).reports == 20
-            host.store.end_round(number, "deadline")
+            result = host.round(driver, number, tell=clock.jump)
+            assert (result.ended, result.reports) == ("deadline", 20)
             clock.jump()
             if number == 1:
                 until(driver, lambda: "gateway south is back" in host.warnings)
             driver.wait(0.1)
-    waited = [own.partition(":")[0] for own in host.warnings if "is left out" in own]
+    waited = [warning.partition(":")[0] for warning in host.warnings if "is left out" in warning]
     assert waited == ["round 1", "round 2"]
 
 
@@ -354,7 +347,7 @@ BOARDS = {"fleet": "inprocess:1", "dataset": "iris", "clients": 6, "first_id": 2
 
 
 @pytest.mark.parametrize("standing", [False, True])
-def test_refusals_are_told_by_their_reasons(host, standing):
+def test_refusals_are_counted_by_reason(host, standing):
     runs = {"north": TWO["north"], "boards": BOARDS}
     with gateways(host.sites, runs), host.driver(standing=standing) as driver:
         devices = [*range(1, 21), *range(201, 207)]
@@ -363,23 +356,18 @@ def test_refusals_are_told_by_their_reasons(host, standing):
         result = host.round(driver, 2, devices)
         assert (result.reports, len(result.refusals)) == (20, 6)
         assert result.reasons == {"budget exhausted": 6} or len(result.reasons) == 1
-        assert any("6 of 26 devices refuse: their budget is spent" in own for own in host.warnings)
+        assert any("6 of 26 devices refuse: their budget is spent" in warning for warning in host.warnings)
         with pytest.raises(AllRefused, match="budget is spent"):
             host.round(driver, 3, devices[20:])
 
 
 def test_a_quorum_ends_a_round(host):
-    def slow(handle, payload):
-        return Still(1, 0).encode() if messages.kind_of(payload) == ASK else handle(payload)
-
-    with gateways(host.sites, TWO, {"south": slow}):
-        terms = Terms(quorum=0.4, deadline=60.0)
-        with GatewaysDriver(host.store, LocalPost(host.sites), terms, warn=host.warnings.append) as driver:
-            result = host.round(driver, 1)
+    with gateways(host.sites, TWO, {"south": never_answers}), host.driver(quorum=0.4) as driver:
+        result = host.round(driver, 1)
     assert (result.ended, result.reports) == ("quorum", 20)
 
 
-def test_what_the_store_keeps_of_gateways(host):
+def test_the_store_keeps_gateways_and_their_progress(host):
     with gateways(host.sites, TWO), host.driver() as driver:
         host.round(driver, 1)
         driver.wait(0)
@@ -387,12 +375,12 @@ def test_what_the_store_keeps_of_gateways(host):
         host.store.save_progress(2, "south", 7)
         with Reader(host.store.path) as reader:
             shown = reader.snapshot()
-        assert [(own.reports, own.answered) for own in shown.gateways] == [(0, False), (7, False)]
+        assert [(site.reports, site.answered) for site in shown.gateways] == [(0, False), (7, False)]
         assert shown.open[-1].reports == 7
         driver.collect(2)
         with Reader(host.store.path) as reader:
-            shown = [(own.name, own.reports, own.answered) for own in reader.snapshot().gateways]
-        assert shown == [("north", 20, True), ("south", 30, True)]
+            shown = {site.name: (site.reports, site.answered) for site in reader.snapshot().gateways}
+        assert shown == {"north": (20, True), "south": (30, True)}
         north, south = host.store.gateways()
     assert not any(gateway.online for gateway in host.store.gateways())
     assert (north.name, north.devices.tolist(), north.online) == ("north", [*range(1, 21)], True)

@@ -1,4 +1,4 @@
-"""What hosts and gateways say to each other: it comes back as it was, and what is not in order is refused."""
+"""The messages between hosts and gateways: each is decoded as it was encoded, and malformed ones are refused."""
 
 import json
 import struct
@@ -10,21 +10,12 @@ import pytest
 
 from tern import card as cards
 from tern import wire
+from ternhost.count.members import pack_ids
 from ternhost.count.questions import Averaged, Question, round_body
 from ternhost.count.rounds import Cohort, CohortInFlight, Refusal, RoundResult
 from ternhost.privacy.mechanisms import design
 from ternhost.reach.gateway import messages
-from ternhost.reach.gateway.messages import (
-    Answer,
-    Ask,
-    Hello,
-    Here,
-    MessageError,
-    Model,
-    Refused,
-    Still,
-    Taken,
-)
+from ternhost.reach.gateway.messages import Answer, Ask, Hello, Here, Model, Refused, Still, Taken
 from ternhost.reach.gateway.round import answer_to, check, without_names
 from ternhost.store.tallies import pack_counts
 
@@ -42,10 +33,10 @@ def ask(*devices, question=None, **fields):
     return Ask(NUMBER, [Cohort(round_body(NUMBER, question), ids(*devices))], **fields)
 
 
-def answer(asked, counts, reports, refusals=(), results=()):
-    counts = np.asarray(counts, np.int64)
-    packed = [pack_counts(own) for own in results]
-    return Answer(NUMBER, asked.digest, "complete", [reports], list(refusals), [pack_counts(counts)], packed)
+def answer(question, counts, reports, refusals=(), results=()):
+    packed = pack_counts(np.asarray(counts, np.int64))
+    single = [pack_counts(rows) for rows in results]
+    return Answer(NUMBER, question.digest, "complete", [reports], list(refusals), [packed], single)
 
 
 EVERY = [
@@ -62,7 +53,7 @@ EVERY = [
 
 
 @pytest.mark.parametrize("message", EVERY, ids=lambda message: type(message).__name__)
-def test_every_message_comes_back_as_it_was(message):
+def test_every_message_is_decoded_as_it_was_encoded(message):
     data = message.encode()
     again = messages.decode(data)
     assert again.encode() == data
@@ -71,28 +62,28 @@ def test_every_message_comes_back_as_it_was(message):
 
 
 @pytest.mark.parametrize("message", EVERY, ids=lambda message: type(message).__name__)
-def test_a_message_that_is_cut_off_longer_or_of_another_protocol_is_refused(message):
+def test_a_message_of_another_length_or_protocol_is_refused(message):
     data = message.encode()
-    for other in (bytes([2]) + data[1:], data[:1] + bytes([99]) + data[2:]):
-        with pytest.raises(MessageError):
-            messages.decode(other)
+    for changed in (bytes([2]) + data[1:], data[:1] + bytes([99]) + data[2:]):
+        with pytest.raises(messages.MessageError):
+            messages.decode(changed)
     for end in range(len(data)):
-        with pytest.raises(MessageError):
+        with pytest.raises(messages.MessageError):
             messages.decode(data[:end])
     for more in (b"\0", 2 * struct.pack("<I", 0), 2 * (struct.pack("<I", 1) + b"x")):
-        with pytest.raises(MessageError):
+        with pytest.raises(messages.MessageError):
             messages.decode(data + more)
 
 
 @pytest.mark.parametrize("message", EVERY, ids=lambda message: type(message).__name__)
-def test_a_member_too_many_too_few_or_of_another_kind_is_refused(message):
+def test_a_message_with_an_unknown_missing_or_mistyped_member_is_refused(message):
     data = message.encode()
     (length,) = struct.unpack_from("<I", data, 2)
     head, rest = json.loads(data[6 : 6 + length]), data[6 + length :]
 
     def refused(changed):
         text = json.dumps(changed).encode()
-        with pytest.raises(MessageError):
+        with pytest.raises(messages.MessageError):
             messages.decode(data[:2] + struct.pack("<I", len(text)) + text + rest)
 
     refused({**head, "more": 1})
@@ -103,54 +94,51 @@ def test_a_member_too_many_too_few_or_of_another_kind_is_refused(message):
             refused({**head, name: wrong})
 
 
-def test_devices_out_of_order_or_a_bomb_of_them_are_refused():
-    from ternhost.count.members import pack_ids
-
+def test_unsorted_devices_and_compression_bombs_are_refused():
     head = Here(ids(), 0, "port", "1").encode()[: -len(pack_ids(ids())) - 4]
     bomb = zlib.compress(bytes(5 * messages.MOST_DEVICES), 9)
     for packed in (pack_ids([2, 1]), pack_ids([3, 3]), pack_ids([0, 1]), pack_ids([wire.FLEET]), b"x", bomb):
-        with pytest.raises(MessageError):
+        with pytest.raises(messages.MessageError):
             messages.decode(head + struct.pack("<I", len(packed)) + packed)
 
 
 def test_a_device_in_two_cohorts_is_refused():
     body = ask(1).cohorts[0].body
-    with pytest.raises(MessageError, match="a device is asked twice"):
-        messages.decode(Ask(NUMBER, [Cohort(body, np.array(own)) for own in ([1, 2], [2, 3])]).encode())
+    with pytest.raises(messages.MessageError, match="a device is asked twice"):
+        messages.decode(
+            Ask(NUMBER, [Cohort(body, np.array(devices)) for devices in ([1, 2], [2, 3])]).encode()
+        )
 
 
-def test_a_bomb_of_devices_in_many_cohorts_is_refused_before_it_is_inflated(monkeypatch):
+def test_too_many_devices_in_several_cohorts_are_refused_before_they_are_inflated(monkeypatch):
     monkeypatch.setattr(messages, "MOST_DEVICES", 1000)
     body = ask(1).cohorts[0].body
 
-    def asked(*sizes):
-        last = np.cumsum(sizes)
-        return Ask(
-            NUMBER,
-            [Cohort(body, np.arange(end - size, end) + 1) for end, size in zip(last, sizes, strict=True)],
-        ).encode()
+    def message(*sizes):
+        parts = np.split(np.arange(sum(sizes)) + 1, np.cumsum(sizes)[:-1])
+        return Ask(NUMBER, [Cohort(body, devices) for devices in parts]).encode()
 
-    assert messages.decode(asked(400, 400, 200)).asked == 1000
+    assert messages.decode(message(400, 400, 200)).asked == 1000
     inflated = []
     unpack_ids = messages.unpack_ids
     monkeypatch.setattr(messages, "unpack_ids", lambda ids, n: inflated.append(n) or unpack_ids(ids, n))
     for sizes in ((1001,), (400, 400, 201), (1000,) * 50):
         del inflated[:]
-        with pytest.raises(MessageError):
-            messages.decode(asked(*sizes))
+        with pytest.raises(messages.MessageError):
+            messages.decode(message(*sizes))
         assert inflated == [1000, 600, 200][: len(sizes)] or inflated == [1000, 0]
 
 
-def test_the_digest_is_of_what_is_asked_of_whom_and_not_of_how_long_it_may_take():
-    asked = ask(1, 2)
-    assert asked.digest == replace(asked, quorum=0.1, deadline=9.0, hold=1.0).digest
-    assert len({asked.digest, ask(1, 3).digest, ask(1, 2, individual=True).digest}) == 3
-    assert messages.decode(asked.encode()).digest == asked.digest
-    other = Question(wire.LOGISTIC, [100, 100, 101], -14, CARD, 1)
-    assert ask(1, 2, question=other).digest != asked.digest
+def test_the_digest_covers_the_questions_and_devices_but_no_time_limit():
+    question = ask(1, 2)
+    assert question.digest == replace(question, quorum=0.1, deadline=9.0, hold=1.0).digest
+    assert len({question.digest, ask(1, 3).digest, ask(1, 2, individual=True).digest}) == 3
+    assert messages.decode(question.encode()).digest == question.digest
+    other_question = Question(wire.LOGISTIC, [100, 100, 101], -14, CARD, 1)
+    assert ask(1, 2, question=other_question).digest != question.digest
 
 
-# What is checked before it counts
+# Answers are checked before they count
 
 LIES = {
     "more reports than devices": ([[5, 0, 0], [0, 0, 0], [0, 0, 0]], 5, ()),
@@ -165,31 +153,31 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_lie_does_not_count(lie):
+def test_an_impossible_answer_does_not_count(lie):
     counts, reports, refusals = LIES[lie]
-    asked = ask(1, 2, 3, 4)
-    with pytest.raises(MessageError):
-        check(answer(asked, counts, reports, refusals), asked)
+    question = ask(1, 2, 3, 4)
+    with pytest.raises(messages.MessageError):
+        check(answer(question, counts, reports, refusals), question)
 
 
-def test_a_coordinate_told_twice_by_one_device_does_not_count():
-    asked = ask(1, 2, question=Question(wire.LOGISTIC, [100] * 3, -14, CARD, 2))
-    check(answer(asked, [[1, 0, 0], [1, 0, 0], [0, 0, 0]], 1), asked)
-    with pytest.raises(MessageError, match="more often"):
-        check(answer(asked, [[1, 1, 0], [0, 0, 0], [0, 0, 0]], 1), asked)
+def test_a_device_that_reports_a_coordinate_twice_does_not_count():
+    question = ask(1, 2, question=Question(wire.LOGISTIC, [100] * 3, -14, CARD, 2))
+    check(answer(question, [[1, 0, 0], [1, 0, 0], [0, 0, 0]], 1), question)
+    with pytest.raises(messages.MessageError, match="more often"):
+        check(answer(question, [[1, 1, 0], [0, 0, 0], [0, 0, 0]], 1), question)
 
 
 def test_the_answer_to_another_question_does_not_count():
-    asked = ask(1, 2)
+    question = ask(1, 2)
     counts = np.zeros((3, 3), int)
-    for other in (ask(1, 3), ask(1, 2, individual=True)):
-        with pytest.raises(MessageError, match="another question"):
-            check(answer(other, counts, 0), asked)
-    with pytest.raises(MessageError, match="another round"):
-        check(replace(answer(asked, counts, 0), number=8), asked)
-    twice = replace(answer(asked, counts, 0), reports=[0, 0], counts=[pack_counts(counts)] * 2)
-    with pytest.raises(MessageError, match="other cohorts"):
-        check(twice, asked)
+    for other_question in (ask(1, 3), ask(1, 2, individual=True)):
+        with pytest.raises(messages.MessageError, match="another question"):
+            check(answer(other_question, counts, 0), question)
+    with pytest.raises(messages.MessageError, match="another round"):
+        check(replace(answer(question, counts, 0), number=8), question)
+    twice = replace(answer(question, counts, 0), reports=[0, 0], counts=[pack_counts(counts)] * 2)
+    with pytest.raises(messages.MessageError, match="other cohorts"):
+        check(twice, question)
 
 
 # Results of single devices
@@ -197,30 +185,27 @@ def test_the_answer_to_another_question_does_not_count():
 VECTOR = Question(wire.SOFTMAX, [1] * 6, -14, LAPLACE, 2, classes=2)
 
 
-def test_single_results_that_are_not_those_of_the_counts_do_not_count():
-    asked = ask(1, 2, question=VECTOR, individual=True)
+def test_single_results_must_add_up_to_the_counts():
+    question = ask(1, 2, question=VECTOR, individual=True)
     counts = np.zeros((2, cards.decode(LAPLACE).symbols), int)
     counts[0, 2] = counts[1, 4] = 1
-    check(answer(asked, counts, 1, results=[np.array([[2, 4]])]), asked)
+    check(answer(question, counts, 1, results=[np.array([[2, 4]])]), question)
     for rows in ([[2, 5]], [[2, 4], [2, 4]], [[-1, 4]], [[10**9, 4]]):
-        with pytest.raises(MessageError):
-            check(answer(asked, counts, 1, results=[np.array(rows)]), asked)
-    with pytest.raises(MessageError, match="lacks"):
-        check(answer(asked, counts, 1), asked)
+        with pytest.raises(messages.MessageError):
+            check(answer(question, counts, 1, results=[np.array(rows)]), question)
+    with pytest.raises(messages.MessageError, match="lacks"):
+        check(answer(question, counts, 1), question)
 
 
-# Refusals
-
-
-def test_refusals_come_by_their_reason_without_devices():
-    asked = ask(*range(1, 200))
+def test_refusals_are_sent_by_reason_without_device_ids():
+    question = ask(*range(1, 200))
     refusals = {device: Refusal(device, NUMBER, 6, device % 100) for device in range(1, 101)}
     refusals[150] = Refusal(150, NUMBER, 7, 3)
-    cohort = CohortInFlight(asked.cohorts[0].body, 199)
-    told = answer_to(asked, RoundResult(NUMBER, "complete", 199, 0, refusals, [cohort.result()]))
-    assert len(told.refusals) == messages.MOST_REASONS
-    assert sum(count for _, _, count in told.refusals) == 101
-    found = without_names(NUMBER, messages.decode(told.encode()).refusals, 1)
-    assert len(found) == 101
-    assert max(found) < 0
-    assert {refusal.device for refusal in found.values()} == {wire.BOARD}
+    cohort = CohortInFlight(question.cohorts[0].body, 199)
+    answered = answer_to(question, RoundResult(NUMBER, "complete", 199, 0, refusals, [cohort.result()]))
+    assert len(answered.refusals) == messages.MOST_REASONS
+    assert sum(count for _, _, count in answered.refusals) == 101
+    decoded = without_names(NUMBER, messages.decode(answered.encode()).refusals, 1)
+    assert len(decoded) == 101
+    assert max(decoded) < 0
+    assert {refusal.device for refusal in decoded.values()} == {wire.BOARD}

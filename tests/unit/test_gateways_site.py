@@ -1,6 +1,7 @@
-"""A gateway answers each question exactly once, whatever becomes of it, and tells no more than counts."""
+"""A gateway answers each question exactly once, even after a restart, and reveals only counts."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -35,21 +36,24 @@ D = 5  # of iris, with the constant
 BOARDS = {"fleet": "inprocess:2", "dataset": "iris", "clients": 10, "first_id": 21, "budget": "100"}
 SIMULATED = {"fleet": "simulated:10", "dataset": "iris", "first_id": 21}
 DEVICES = range(21, 31)
+GRR = design("grr", levels=3, epsilon_micro=10**6).card
+LABEL = Question(wire.SOFTMAX, [1] * 15, -14, GRR, 1, classes=3)
+VECTOR = Question(wire.SOFTMAX, [1] * 15, -14, design("laplace", epsilon_micro=10**6).card, 3, classes=3)
 
 
 @pytest.fixture
 def running(tmp_path):
-    """`running(**runs)`: a gateway; the one before it has ended then."""
-    found = []
+    """`running(**runs)`: a gateway that runs, after the one before it has ended."""
+    started = []
 
     def start(**runs):
         stop()
-        found.append(Running(tmp_path / "site", runs).start())
-        return found[0]
+        started.append(Running(tmp_path / "site", runs).start())
+        return started[0]
 
     def stop():
-        while found:
-            found.pop().stop()
+        while started:
+            started.pop().stop()
 
     (tmp_path / "site").mkdir()
     yield start
@@ -74,13 +78,13 @@ def test_the_same_question_has_the_same_answer_byte_for_byte(running, runs, tmp_
     assert here.devices.tolist() == [*DEVICES]
     kind, left = ("inprocess", 100_000_000) if runs is BOARDS else ("simulated", None)
     assert (here.last, here.fleet, here.budget_left, here.single_results) == (0, kind, left, False)
-    asked = ask(3)
-    first = gateway.ask(asked)
-    (told,) = check(messages.decode(first), asked)
-    assert told.reports == 10
-    assert gateway.ask(asked) == first
+    question = ask(3)
+    first = gateway.ask(question)
+    (cohort,) = check(messages.decode(first), question)
+    assert cohort.reports == 10
+    assert gateway.ask(question) == first
     gateway = running()  # as gateway.json says
-    assert gateway.ask(asked) == first
+    assert gateway.ask(question) == first
     assert messages.decode(gateway.ask(Hello())).last == 3
     if runs is BOARDS:
         assert kept.spent(boards(gateway)) == dict.fromkeys(DEVICES, COST)
@@ -90,53 +94,53 @@ def test_the_same_question_has_the_same_answer_byte_for_byte(running, runs, tmp_
     assert questions == [(5, last)], "the last question alone"
 
 
-def test_a_question_that_cannot_be_answered_is_refused_and_its_number_is_still_good(running):
+def test_a_refused_question_leaves_its_round_number_free(running):
     gateway = running(**BOARDS)
     for payload in (b"", b"\1\2", b"\xff" * 100, Taken().encode()):
         assert isinstance(messages.decode(gateway.gateway.handle(payload)), Refused)
     far = [(ask(number), "too far") for number in (wire.MAX_ROUND, wire.CLIENT_AHEAD + 1)]
-    for wrong, why in (*far, (ask(3, [30, 31]), "device 31")):
-        assert why in messages.decode(gateway.ask(wrong)).message
+    for question, reason in (*far, (ask(3, [30, 31]), "device 31")):
+        assert reason in messages.decode(gateway.ask(question)).message
     assert isinstance(messages.decode(gateway.ask(ask(3))), Answer)
-    for other, why in ((ask(3, DEVICES[:4]), "another question"), (ask(2), "before round 3")):
-        refused = messages.decode(gateway.ask(other))
+    for question, reason in ((ask(3, DEVICES[:4]), "another question"), (ask(2), "before round 3")):
+        refused = messages.decode(gateway.ask(question))
         assert isinstance(refused, Refused)
-        assert why in refused.message
+        assert reason in refused.message
     assert kept.spent(boards(gateway)) == dict.fromkeys(DEVICES, COST)
 
 
-def test_a_question_that_was_durable_is_answered_though_nobody_asks_again(running, tmp_path):
+def test_a_stored_question_is_answered_after_a_restart(running, tmp_path):
     running(**SIMULATED).stop()
-    asked = ask(4)
+    question = ask(4)
     with Store(tmp_path / "site" / "store.sqlite") as store:  # as it is left by a kill at that moment
-        store.save_question(4, asked.digest, asked.encode())
+        store.save_question(4, question.digest, question.encode())
     gateway = running()
     answer = wait_for(
-        lambda: not isinstance(told := messages.decode(gateway.ask(ask(4, hold=0.0))), Still) and told
+        lambda: not isinstance(reply := messages.decode(gateway.ask(ask(4, hold=0.0))), Still) and reply
     )
     assert sum(answer.reports) == 10
 
 
-def test_a_round_under_way_is_taken_up_with_the_reports_that_it_has(running, tmp_path):
+def test_a_restarted_gateway_resumes_a_round_with_its_reports(running, tmp_path):
     gateway = running(**BOARDS)
-    asked = ask(5)
-    whole = gateway.ask(asked)
-    # Back to the moment in which four reports had come.
+    question = ask(5)
+    first = gateway.ask(question)
+    # Back to the moment when four reports had arrived.
     running().stop()
     with Store(tmp_path / "site" / "store.sqlite") as store:
         (batch,) = store.report_batches(5)
         with store.transaction():
             store._db.execute("DELETE FROM batch")
             store._db.execute("UPDATE round SET ended = NULL")
-            store.save_question(5, asked.digest, asked.encode())
+            store.save_question(5, question.digest, question.encode())
         store.add_reports([type(batch)(5, batch.devices[:4], batch.packed[:4])])
     gateway = running()
-    assert gateway.ask(asked) == whole  # the others send the same bytes again
+    assert gateway.ask(question) == first  # the others send the same bytes again
     assert kept.spent(boards(gateway)) == dict.fromkeys(DEVICES, COST)
 
 
 class MuteLink(InProcessLink):
-    """A board that says hello, and never a word after it."""
+    """A board that says hello and never answers."""
 
     def send(self, frame):
         pass
@@ -154,48 +158,45 @@ KINDS.register("mute", Mute)
 
 
 def until_open(gateway, number):
-    """Until the gateway asks its devices in that round."""
+    """Wait until the gateway asks its devices in that round."""
     with Store(gateway.directory / "store.sqlite", beside=True) as store:
-        wait_for(lambda: number in [asked.number for asked in store.open_rounds()])
+        wait_for(lambda: number in [opened.number for opened in store.open_rounds()])
 
 
-def test_a_round_that_the_host_has_left_is_given_up_for_the_next(running, tmp_path):
+def test_a_later_question_ends_the_round_under_way(running, tmp_path):
     gateway = running(**{**BOARDS, "fleet": "mute:2"})
     assert messages.decode(gateway.ask(ask(6, hold=0.0))) == Still(6, 0)
     until_open(gateway, 6)
-    found = messages.decode(gateway.ask(ask(7, deadline=0.3)))
-    assert found.ended == "deadline"
+    answer = messages.decode(gateway.ask(ask(7, deadline=0.3)))
+    assert answer.ended == "deadline"
     assert "before round 7" in messages.decode(gateway.ask(ask(6))).message
     with Store(tmp_path / "site" / "store.sqlite", beside=True) as store:
-        assert [own[:2] for own in kept.ended_rounds(store)] == [(6, ABANDONED), (7, "deadline")]
+        assert [ended[:2] for ended in kept.ended_rounds(store)] == [(6, ABANDONED), (7, "deadline")]
 
 
-def test_who_waits_for_a_round_that_is_left_hears_of_it_at_once(running):
+def test_a_request_that_waits_for_an_abandoned_round_is_refused_at_once(running):
     gateway = running(**{**BOARDS, "fleet": "mute:2"})
-    heard = []
-    waiting = threading.Thread(target=lambda: heard.append(messages.decode(gateway.ask(ask(6)))))
+    replies = []
+    waiting = threading.Thread(target=lambda: replies.append(messages.decode(gateway.ask(ask(6)))))
     waiting.start()
     until_open(gateway, 6)
     gateway.ask(ask(7, hold=0.0))
     waiting.join(20)
-    assert "given up for round 7" in heard[0].message
+    assert "given up for round 7" in replies[0].message
 
 
-def test_rounds_that_another_question_has_overtaken_are_abandoned_at_the_start(running, tmp_path):
+def test_a_restart_abandons_rounds_before_the_last_question(running, tmp_path):
     running(**BOARDS).stop()
     with Store(tmp_path / "site" / "store.sqlite") as store:
-        asked = ask(7)
-        store.save_question(7, asked.digest, asked.encode())
-        store.open_round(Round(7, asked.cohorts, 10, None, "gateway"))
+        overtaken = ask(7)
+        store.save_question(7, overtaken.digest, overtaken.encode())
+        store.open_round(Round(7, overtaken.cohorts, 10, None, "gateway"))
         later = ask(8)
         store.save_question(8, later.digest, later.encode())
     gateway = running()
     assert isinstance(messages.decode(gateway.ask(ask(8))), Answer)
     with Store(tmp_path / "site" / "store.sqlite", beside=True) as store:
-        assert {number: ended for number, ended, _ in kept.ended_rounds(store)} == {
-            7: ABANDONED,
-            8: "complete",
-        }
+        assert [ended[:2] for ended in kept.ended_rounds(store)] == [(7, ABANDONED), (8, "complete")]
 
 
 @pytest.mark.parametrize("runs", [BOARDS, SIMULATED], ids=["boards", "simulated"])
@@ -204,65 +205,58 @@ def test_no_question_ends_a_gateway(running, runs):
     wide = Question(wire.LOGISTIC, [100] * 60, -14, CARD, 60)
     odd = Question(wire.VALUES, [0] * 40 + [1], 0, CARD, 1)
     for number, question in ((2, wide), (3, odd)):
-        found = messages.decode(gateway.ask(ask(number, question=question)))
-        assert isinstance(found, Refused) or not any(found.reports)
-    if runs is SIMULATED:  # what makes no round is refused in words and for good
-        bad = design("laplace", epsilon_micro=1_000_000).card
-        asked = ask(4, question=Question(wire.SOFTMAX, [1] * 15, -14, bad, 1, classes=3))
-        first = gateway.ask(asked)
+        reply = messages.decode(gateway.ask(ask(number, question=question)))
+        assert isinstance(reply, Refused) or not any(reply.reports)
+    if runs is SIMULATED:  # a question that fits no round is always refused with its reason
+        bad = ask(4, question=replace(VECTOR, k=1))
+        first = gateway.ask(bad)
         assert "card" in messages.decode(first).message
-        assert gateway.ask(asked) == first
+        assert gateway.ask(bad) == first
     assert messages.decode(gateway.ask(ask(5))).reports == [10]
 
 
-# What it does not tell
-
-LABEL = Question(wire.SOFTMAX, [1] * 15, -14, design("grr", levels=3, epsilon_micro=10**6).card, 1, classes=3)
-VECTOR = Question(wire.SOFTMAX, [1] * 15, -14, design("laplace", epsilon_micro=10**6).card, 3, classes=3)
+# What it reveals
 
 
-def test_results_of_single_devices_are_for_those_who_allow_it(running):
+def test_only_a_gateway_that_allows_it_sends_results_of_single_devices(running):
     gateway = running(**{**SIMULATED, "classes": True})
     refused = messages.decode(gateway.ask(ask(2, question=VECTOR, individual=True, categories=[0])))
     assert "--single-results" in refused.hint
-    asked = ask(2, question=LABEL, individual=True, categories=[0])
-    (told,) = check(messages.decode(gateway.ask(asked)), asked)
-    assert len(told.results) == 10
+    question = ask(2, question=LABEL, individual=True, categories=[0])
+    (cohort,) = check(messages.decode(gateway.ask(question)), question)
+    assert len(cohort.results) == 10
     gateway = running(single_results=True)
-    asked = ask(3, question=VECTOR, individual=True, categories=[0])
-    (told,) = check(messages.decode(gateway.ask(asked)), asked)
-    assert told.results.shape == (10, 3)
-    rows = [tuple(row) for row in told.results.tolist()]
-    assert rows == sorted(rows)
+    question = ask(3, question=VECTOR, individual=True, categories=[0])
+    (cohort,) = check(messages.decode(gateway.ask(question)), question)
+    assert cohort.results.shape == (10, 3)
+    assert cohort.results.tolist() == sorted(cohort.results.tolist())
 
 
-def test_of_hashed_answers_it_tells_how_many_speak_for_each_category(running):
+def test_hashed_answers_are_sent_as_supports_of_categories(running):
     gateway = running(**BOARDS)
-    card = design("grr", levels=3, epsilon_micro=10**6).card
-    hashed = Question(wire.CATEGORIES, [1] + [0] * 4, 0, card, 1, range=1)
-    asked = ask(2, question=hashed, individual=True, categories=[9])
-    (told,) = check(messages.decode(gateway.ask(asked)), asked)
+    hashed = Question(wire.CATEGORIES, [1] + [0] * 4, 0, GRR, 1, range=1)
+    question = ask(2, question=hashed, individual=True, categories=[9])
+    (cohort,) = check(messages.decode(gateway.ask(question)), question)
     with Store(gateway.directory / "store.sqlite", beside=True) as store:
         (batch,) = store.report_batches(2)
-    assert told.results is None
+    assert cohort.results is None
     symbols = unpack(batch.packed, 1, 3)[0][:, 0]
-    assert told.supports.tolist() == supports(batch.devices, symbols, 2, 3, 9).tolist()
+    assert cohort.supports.tolist() == supports(batch.devices, symbols, 2, 3, 9).tolist()
 
 
-def test_nothing_that_it_says_has_a_key_or_a_report(running, tmp_path):
+def test_no_reply_contains_a_key_or_a_report(running, tmp_path):
     gateway = running(**BOARDS)
-    said = [gateway.ask(message) for message in (Hello(), ask(3), ask(3), ask(2), ask(4), Hello())]
+    replies = b"\0".join(map(gateway.ask, (Hello(), ask(3), ask(3), ask(2), ask(4), Hello())))
     with Store(tmp_path / "site" / "store.sqlite", beside=True) as store:
         keys = store.keys()
     assert len(keys) == 10
     tags = [bytes(account.report)[-wire.TAG_BYTES :] for _, account in kept.accounts(boards(gateway))]
-    replies = b"\0".join(said)
     for secret in (*keys.values(), *tags):
         assert secret not in replies
         assert secret.hex().encode() not in replies
 
 
-def test_a_model_is_kept_for_its_devices(running, tmp_path):
+def test_a_gateway_keeps_the_model_for_its_devices(running, tmp_path):
     gateway = running(**BOARDS)
     gateway.ask(ask(3))
     assert isinstance(messages.decode(gateway.ask(Model(Averaged(1, [1, 2, 3, 4, 5], -14)))), Taken)
@@ -273,7 +267,7 @@ def test_a_model_is_kept_for_its_devices(running, tmp_path):
 # What it runs
 
 
-def test_its_fleet_is_that_of_the_first_start(tmp_path):
+def test_a_gateway_keeps_the_fleet_of_its_first_start(tmp_path):
     (tmp_path / "gateway.json").write_text('{"site": "north"}')
     SiteFleet.of(tmp_path, BOARDS).save(tmp_path)
     assert '"north"' in (tmp_path / "gateway.json").read_text(), "what others have written stays"
@@ -284,7 +278,7 @@ def test_its_fleet_is_that_of_the_first_start(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("runs", "why"),
+    ("runs", "reason"),
     [
         ({"fleet": ""}, "--fleet must name"),
         ({"fleet": "local:somewhere"}, "no other gateways"),
@@ -295,8 +289,8 @@ def test_its_fleet_is_that_of_the_first_start(tmp_path):
         ({"fleet": "port:/dev/null"}, "--store must name"),
     ],
 )
-def test_what_it_cannot_run(tmp_path, runs, why):
-    with pytest.raises(UsageError, match=why):
+def test_options_that_a_gateway_cannot_run_are_refused(tmp_path, runs, reason):
+    with pytest.raises(UsageError, match=reason):
         Running(tmp_path, runs).start()
 
 
@@ -330,21 +324,25 @@ def test_a_later_start_finds_its_store_and_fleet_from_another_working_directory(
         SiteFleet.of(tmp_path / "site", {"store": "own.sqlite"})
 
 
-def test_boards_that_have_lost_their_store_are_not_made_anew(running, tmp_path):
-    """Their ledgers would be: what was paid could be spent again."""
+def test_boards_without_their_store_are_not_replaced(running, tmp_path):
+    """New ledgers would let clients spend their budgets again."""
     gateway = running(**BOARDS)
     gateway.ask(ask(3))
     gateway.stop()
     (tmp_path / "site" / "store.sqlite").unlink()
-    paid = [path.read_bytes() for path in sorted((tmp_path / "site").glob("fleet/*/ledger/*"))]
+
+    def ledgers():
+        return [path.read_bytes() for path in sorted((tmp_path / "site").glob("fleet/*/ledger/*"))]
+
+    before = ledgers()
     with pytest.raises(StorageError, match="has no keys of the boards in"):
         Running(tmp_path / "site", {}).start()
-    assert [path.read_bytes() for path in sorted((tmp_path / "site").glob("fleet/*/ledger/*"))] == paid
-    assert len(paid) == 10
+    assert ledgers() == before
+    assert len(before) == 10
 
 
 @pytest.mark.parametrize("with_keys", [False, True])
-def test_a_start_that_was_cut_off_goes_on(running, tmp_path, with_keys):
+def test_an_interrupted_first_start_is_completed(running, tmp_path, with_keys):
     running(**BOARDS).stop()
     site = tmp_path / "site"
     (site / "new").mkdir(exist_ok=True)
@@ -353,17 +351,17 @@ def test_a_start_that_was_cut_off_goes_on(running, tmp_path, with_keys):
         (site / "store.sqlite").unlink()
     gateway = running(**BOARDS)
     assert messages.decode(gateway.ask(Hello())).devices.tolist() == [*DEVICES]
-    asked = ask(3)
-    (told,) = check(messages.decode(gateway.ask(asked)), asked)
-    assert told.reports == 10
+    question = ask(3)
+    (cohort,) = check(messages.decode(gateway.ask(question)), question)
+    assert cohort.reports == 10
 
 
 @pytest.mark.parametrize("runs", [BOARDS, SIMULATED], ids=["boards", "simulated"])
-def test_clients_that_share_records_are_told_of(tmp_path, runs):
-    told = []
+def test_shared_records_are_reported(tmp_path, runs):
+    warnings = []
     for first in (126, 127):  # iris has 135 records for training
         gateway = Running(tmp_path / str(first), {**runs, "first_id": first}).start()
         gateway.stop()
-        told.append(gateway.warnings)
-    assert told[0] == []
-    assert "records for 135 clients: those with ids from 136 to 136 hold again" in told[1][0]
+        warnings.append(gateway.warnings)
+    assert warnings[0] == []
+    assert "records for 135 clients: those with ids from 136 to 136 hold again" in warnings[1][0]

@@ -15,7 +15,7 @@ MODELS = (wire.LINEAR, wire.LOGISTIC, wire.SVM)
 
 
 def reference(model, mantissas, exponent, rows):
-    """Mean gradient, clipped, in float64. Its dot products are exact: at most 2**36 units of 2**(exponent - 14)."""
+    """The clipped mean gradient in float64. Its dot products are exact: at most 2**36 units of 2**(exponent - 14)."""
     x, y = rows[:, :-1] / ONE, rows[:, -1] / ONE
     z = x @ (mantissas * 2.0**exponent)
     if model == wire.LINEAR:
@@ -41,7 +41,7 @@ def device(model, mantissas, exponent, rows):
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("d", [1, 2, 28, 100, 128])
-def test_within_two_to_the_minus_nine(model, d):
+def test_the_error_of_a_gradient_is_below_two_to_the_minus_nine(model, d):
     rng = np.random.default_rng(d)
     worst = 0.0
     for exponent in range(-30, -11):
@@ -52,8 +52,7 @@ def test_within_two_to_the_minus_nine(model, d):
             if model != wire.LINEAR:
                 rows[:, -1] = rng.choice([-ONE, ONE], batch)
             arguments = model, mantissas, exponent, rows
-            error = np.abs(device(*arguments) - reference(*arguments))
-            worst = max(worst, error.max())
+            worst = max(worst, np.abs(device(*arguments) - reference(*arguments)).max())
     assert worst <= {wire.LINEAR: 2**-13, wire.LOGISTIC: 2**-11.5, wire.SVM: 2**-13}[model] < 2**-9
 
 
@@ -62,7 +61,7 @@ extremes = st.sampled_from([-ONE, -ONE + 1, -1, 0, 1, ONE - 1, ONE])
 
 @settings(max_examples=300)
 @given(st.data())
-def test_at_the_ends_of_every_range(data):
+def test_the_gradient_is_accurate_at_the_ends_of_every_range(data):
     model = data.draw(st.sampled_from(MODELS))
     d = data.draw(st.sampled_from([1, 3, 127, 128]))
     exponent = data.draw(st.sampled_from([-30, -29, -15, -13, -12]))

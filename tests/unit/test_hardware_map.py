@@ -1,4 +1,4 @@
-"""Hardware maps are read with every mistake named, and power is switched as they say."""
+"""Hardware maps: mistakes are named, power is switched as they say, and boards are found by USB id."""
 
 import json
 import re
@@ -23,21 +23,19 @@ def read(tmp_path, text):
     return hardware.read_map(path)
 
 
-def test_a_map_in_the_shape_of_twister(tmp_path):
-    boards = read(
+def test_a_hardware_map_of_twister_is_read(tmp_path):
+    first, second = read(
         tmp_path,
         "- connected: true\n  id: e661\n  platform: pico\n  product: Pico\n  runner: uf2\n  serial: /dev/ttyACM0\n"
         "  baud: 230400\n  fixtures: [ppk2, 'wifi:lab']\n  notes: desk\n  power: {hub: 1-1, port: 2}\n"
         "- connected: false\n  id: gone\n  platform: esp32\n"
         "- {connected: true, id: two, platform: pico-emulated}\n",
     )
-    assert [(board.id, board.serial, board.baud) for board in boards] == [
-        ("e661", "/dev/ttyACM0", 230400),
-        ("two", None, 115200),
-    ]
-    assert boards[0].fixtures == ("ppk2", "wifi:lab")
-    assert boards[0].has_power_control
-    assert not boards[1].has_power_control
+    assert (first.id, first.serial, first.baud) == ("e661", "/dev/ttyACM0", 230400)
+    assert (second.id, second.serial, second.baud) == ("two", None, 115200)
+    assert first.fixtures == ("ppk2", "wifi:lab")
+    assert first.has_power_control
+    assert not second.has_power_control
 
 
 @pytest.mark.parametrize(
@@ -62,43 +60,42 @@ def test_a_board_without_a_port_is_looked_for_by_its_id(tmp_path):
         read(tmp_path, "- {connected: true, id: no-such-board, platform: pico}")
 
 
-def test_power_goes_off_and_on_by_a_hub(tmp_path, monkeypatch):
+def test_a_hub_switches_power_off_and_on(tmp_path, monkeypatch):
     monkeypatch.setattr(hardware, "_OFF_SECONDS", 0)
     board = hardware.MappedBoard("x", "pico", "/dev/x", power={"hub": "1-1", "port": 2})
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="uhubctl is not installed"):
         board.power_cycle()
-    hub = tmp_path / "uhubctl"
-    hub.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/said\n')
+    hub, calls = tmp_path / "uhubctl", tmp_path / "calls"
+    hub.write_text(f'#!/bin/sh\necho "$@" >> {calls}\n')
     hub.chmod(0o755)
     board.power_cycle()
-    assert (tmp_path / "said").read_text().splitlines() == ["-l 1-1 -p 2 -a off", "-l 1-1 -p 2 -a on"]
+    assert calls.read_text().splitlines() == ["-l 1-1 -p 2 -a off", "-l 1-1 -p 2 -a on"]
 
 
-def test_power_goes_off_and_on_by_the_users_command(tmp_path, monkeypatch):
+def test_the_users_command_switches_power_off_and_on(tmp_path, monkeypatch):
     monkeypatch.setattr(hardware, "_OFF_SECONDS", 0)
-    script = tmp_path / "relay.py"
-    script.write_text(f"import sys; open({str(tmp_path / 'said')!r}, 'a').write(sys.argv[1] + ' ')")
-    board = hardware.MappedBoard("x", "pico", "/dev/x", power_script=f"{sys.executable} {script}")
-    board.power_cycle()
-    assert (tmp_path / "said").read_text() == "off on "
+    script, calls = tmp_path / "relay.py", tmp_path / "calls"
+    script.write_text(f"import sys; open({str(calls)!r}, 'a').write(sys.argv[1] + ' ')")
+    hardware.MappedBoard("x", "pico", "/dev/x", power_script=f"{sys.executable} {script}").power_cycle()
+    assert calls.read_text() == "off on "
     with pytest.raises(DeviceError, match="cannot switch x off"):
         hardware.MappedBoard("x", "pico", "/dev/x", power_script="false").power_cycle()
     with pytest.raises(UsageError, match="no way to switch"):
         hardware.MappedBoard("x", "pico", "/dev/x").power_cycle()
 
 
-def test_the_report_has_a_margin_however_narrow_the_window_is():
+def test_the_report_has_a_margin_at_every_width_of_the_window():
     board = hardware.MappedBoard("e661", "pico", None)
     page = hil.page([hil.BoardResult(board, hil.PASSED, 1.0)])
     (body,) = re.findall(r"^body \{(.*)\}$", page, re.MULTILINE)
     rules = dict(re.split(r":\s*", rule.strip(), maxsplit=1) for rule in body.split(";"))
-    assert rules["margin"].split()[1] == "auto", "in the middle of a wide one"
+    assert rules["margin"].split()[1] == "auto", "the page is centred in a wide window"
     assert rules["padding"].split()[1] != "0"
     assert '<meta name="viewport"' in page
 
 
-# Boards are found by USB id and named as mpremote names them
+# Boards are found by USB id, and have the names of mpremote
 
 
 def port(name, vid, pid, serial_number):
@@ -123,13 +120,13 @@ def plugged(monkeypatch):
 
 def test_boards_and_instruments_are_found_by_usb_id(plugged):
     plugged(ESP, MODEM, METER, PICO)
-    found = names.find()
-    assert [(one.port, one.family) for one in found] == [
+    ports = names.find()
+    assert [(port.port, port.family) for port in ports] == [
         ("/dev/ttyACM0", "instrument"),
         ("/dev/ttyACM1", "rp2"),
         ("/dev/ttyUSB0", "esp32"),
     ]
-    assert found[1].usb_id == "2e8a:0005"
+    assert ports[1].usb_id == "2e8a:0005"
 
 
 def test_names_are_those_of_mpremote(plugged):
@@ -154,7 +151,7 @@ def test_an_ambiguous_name_lists_the_candidates(plugged):
 
 
 @pytest.mark.parametrize("name", ["auto", "id:77", "/dev/ttyACM99"])
-def test_no_board_is_an_error_of_its_own(plugged, name):
+def test_a_missing_board_and_an_invalid_name_are_different_errors(plugged, name):
     plugged(METER)
     with pytest.raises(DeviceError):
         names.resolve(name)
@@ -176,15 +173,15 @@ def test_a_name_means_the_same_in_every_command(name, code, plugged, capsys, tmp
     commands.append(["deploy", name] if code == 3 else ["relay", name, "--broker", str(tmp_path)])
     commands += [[*words, "--fleet", f"port:{name}"] for words in (["device", "ping"], ["train", *store])]
     capsys.readouterr()
-    ends = {(main(command), capsys.readouterr().err) for command in commands}
-    assert [end[0] for end in ends] == [code], ends
+    outcomes = {(main(command), capsys.readouterr().err) for command in commands}
+    assert [outcome[0] for outcome in outcomes] == [code], outcomes
 
 
 def test_a_board_that_cannot_be_opened_stays_on_the_list(plugged, capsys):
     plugged(port("/dev/no-such-port", 0x2E8A, 0x0005, "1"))
     assert main(["devices", "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)["devices"]
-    assert (found["port"], found["firmware"]) == ("/dev/no-such-port", None)
+    (board,) = json.loads(capsys.readouterr().out)["devices"]
+    assert (board["port"], board["firmware"]) == ("/dev/no-such-port", None)
 
 
 def test_a_silent_port_has_no_identity():

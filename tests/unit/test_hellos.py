@@ -1,4 +1,4 @@
-"""What boards, and brokers of sites, may have a host believe: hellos carry no proof."""
+"""Hellos carry no proof: how little boards, and the brokers of sites, can make a host believe."""
 
 import time
 
@@ -11,24 +11,22 @@ from ternhost.reach.broker.access import Access
 from ternhost.reach.broker.driver import BrokerDriver
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.sightings import Sightings
-from ternhost.store.store import Store
 
 ACCESS = Access("localhost", 8883, "tern-host", "secret", None)
 
 
 def say(link, first, clients=1, live=True):
     """Have the link hear the hello of a board."""
-    out = bytearray(200)
-    n = frames.encode_hello(out, 0, first, clients, 0, 0, 0, 0, 0, 0, 1, 0, "test")
+    frame = bytearray(200)
+    length = frames.encode_hello(frame, 0, first, clients, 0, 0, 0, 0, 0, 0, 1, 0, "test")
     retain = {} if live else {"retain": 1}
-    link._on_message(None, f"tern/hello/{first:08x}", bytes(out[:n]), 1, retain)
+    link._on_message(None, f"tern/hello/{first:08x}", bytes(frame[:length]), 1, retain)
 
 
 @pytest.fixture
-def store(tmp_path):
-    with Store(tmp_path / "store.sqlite") as store:
-        keys.add(store, [1, 2, 3, 9])
-        yield store
+def store(store):
+    keys.add(store, [1, 2, 3, 9])
+    return store
 
 
 def test_a_board_without_a_key_leaves_no_row(store):
@@ -42,34 +40,33 @@ def test_a_board_without_a_key_leaves_no_row(store):
     driver._runner.close()
 
 
-IDS = {"lab": range(1, 100), "shed": range(200, 300)}
-
-
 @pytest.fixture
 def link(monkeypatch):
-    """A link that knows the ids of two sites; a third was given none. Its clock stands still."""
-    link = MqttLink(ACCESS, sites=lambda: IDS)
+    """A link that knows the ids of two sites. Its clock stands still."""
+    link = MqttLink(ACCESS, sites=lambda: {"lab": range(1, 100), "shed": range(200, 300)})
     link._site_ids.renew()
     link.now = 1000.0
     monkeypatch.setattr("ternhost.reach.broker.link.time.monotonic", lambda: link.now)
     return link
 
 
-def back(link, site, retained=False):
+def return_site(link, site, retained=False):
+    """Have the link hear that a site's bridge is connected again."""
     link._on_message(None, f"tern/site/{site}", b"1", 1, {"retain": 1} if retained else {})
 
 
 def kept(link, first, live=True):
+    """True if the link takes the hello of that board for one that a broker had kept."""
     say(link, first, live=live)
     return link.boards[f"{first:08x}"].kept
 
 
-def test_a_site_that_is_back_says_nothing_of_boards_elsewhere(link):
+def test_a_returning_site_affects_only_its_own_boards(link):
     assert not kept(link, 5)
     assert kept(link, 5, live=False)
-    back(link, "lab", retained=True)
+    return_site(link, "lab", retained=True)
     assert not kept(link, 5)
-    back(link, "lab")
+    return_site(link, "lab")
     assert kept(link, 5)
     assert not kept(link, 250), "at another site"
     assert not kept(link, 150), "at the central broker, or a site without ids"
@@ -77,19 +74,19 @@ def test_a_site_that_is_back_says_nothing_of_boards_elsewhere(link):
     assert not kept(link, 5)
 
 
-def test_a_site_without_ids_says_nothing_of_boards_of_those_that_have_some(link):
-    back(link, "attic")
+def test_a_returning_site_without_ids_affects_no_board_of_other_sites(link):
+    return_site(link, "attic")
     assert kept(link, 150)
     assert not kept(link, 5)
 
 
-def test_a_site_that_is_back_all_the_time_does_not_keep_boards_asleep(link):
-    taken = 0
+def test_a_site_that_keeps_returning_does_not_keep_boards_asleep(link):
+    live = 0
     for _ in range(120):
-        back(link, "lab")
-        taken += not kept(link, 5)
+        return_site(link, "lab")
+        live += not kept(link, 5)
         link.now += 1.0
-    assert taken == 120 - 2 * 3
+    assert live == 120 - 2 * 3
 
 
 def test_a_board_has_no_clients_beyond_the_ids_of_its_site(link):
@@ -105,7 +102,7 @@ def test_a_board_has_no_clients_beyond_the_ids_of_its_site(link):
         assert link.boards[f"{first:08x}"].clients == range(first, stop)
 
 
-def test_a_board_whose_leave_a_site_told_too_late_is_there_once_it_says_something(link):
+def test_a_board_reported_gone_too_late_is_back_with_its_next_message(link):
     say(link, 7, 3)
     before = dict(link.boards)
     link._on_message(None, "tern/hello/00000007", b"", 1, {})
@@ -118,38 +115,37 @@ def test_a_board_whose_leave_a_site_told_too_late_is_there_once_it_says_somethin
     assert link.changed == {"00000007"}
 
 
-# Notes of what boards say decide nothing: no run ends where they cannot be written
-
+# A run goes on where notes of hellos cannot be written: they decide nothing
 
 LONG = {"text": 2000 * "x"}
 
 
 def fill(store):
-    """From now on the store's file cannot grow: SQLite says that the disk is full."""
-    store._db.execute("PRAGMA max_page_count = 1")  # as many as there are, at least
+    """Keep the store's file from growing, so that SQLite reports a full disk."""
+    store._db.execute("PRAGMA max_page_count = 1")  # at least as many as there are
 
 
-def test_a_full_disk_is_told_once_and_what_was_seen_is_kept(store):
-    told = []
-    sightings = Sightings(store, told.append)
+def test_a_full_disk_is_reported_once_and_sightings_are_written_later(store):
+    warnings = []
+    sightings = Sightings(store, warnings.append)
     fill(store)
     for first in range(1, 100):
         sightings.saw(f"{first:08x}", range(first, first + 1), time.monotonic(), told=LONG, error="gone")
         sightings.write()
     sightings.forget()
-    (warning,) = told
+    (warning,) = warnings
     assert warning.startswith("the state of boards is stored later: ")
     assert "full" in warning
     store._db.execute("PRAGMA max_page_count = 1000000")
     sightings.write()
     assert [board.first for board in store.boards()] == list(range(1, 100))
     assert {board.errors for board in store.boards()} == {1}
-    assert len(told) == 1
+    assert len(warnings) == 1
 
 
-def test_a_disk_that_is_full_again_is_told_again(store):
-    told = []
-    sightings = Sightings(store, told.append)
+def test_a_disk_that_fills_again_is_reported_again(store):
+    warnings = []
+    sightings = Sightings(store, warnings.append)
     for first in (1, 1000):
         fill(store)
         for board in range(first, first + 50):
@@ -157,4 +153,4 @@ def test_a_disk_that_is_full_again_is_told_again(store):
             sightings.write()
         store._db.execute("PRAGMA max_page_count = 1000000")
         sightings.write()
-    assert len(told) == 2
+    assert len(warnings) == 2

@@ -17,8 +17,8 @@ HIERA = {
 }  # fmt: skip
 
 
-def test_it_pays_the_true_loss(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("here")
+def test_it_pays_the_true_loss():
     algorithm = begin("hiera", 40_000, **HIERA)
     (design,) = algorithm.designs
     assert (design.card.shape, design.k, design.mechanism) == (cards.HIERARCHY, 1, "lhp")
@@ -36,15 +36,13 @@ def test_it_pays_the_true_loss(tmp_path, monkeypatch):
     assert "accuracy" not in result
 
 
-def test_regression_by_mini_batches(monkeypatch):
+def test_mini_batches_fit_a_regression(monkeypatch):
     rng = np.random.default_rng(6)
     n = 30_000
     x = np.concatenate([np.ones((n, 1)), rng.uniform(-1, 1, (n, 2))], axis=1)
     y = x @ [0.3, 0.4, -0.2]
-    data = datasets.Dataset(
-        "line", datasets.REGRESSION, ("1", "a", "b"), datasets.to_fixed(x), datasets.to_fixed(y),
-        datasets.held_out(n),
-    )  # fmt: skip
+    fixed = datasets.to_fixed(x), datasets.to_fixed(y)
+    data = datasets.Dataset("line", datasets.REGRESSION, ("1", "a", "b"), *fixed, datasets.held_out(n))
     monkeypatch.setattr(datasets, "load", lambda name, classes=False: data)
     options = {"model": "linear", "epsilon": "8.07", "reports": 25_000, "group": 500}
     learner = finished(begin("hiera", 25_000, **options))
@@ -57,13 +55,13 @@ def test_regression_by_mini_batches(monkeypatch):
     assert result["squared_error_baseline"] == pytest.approx(spread, rel=0.01)
 
 
-def test_reuse_of_reports_depends_on_the_seed_and_the_round_alone(monkeypatch):
+def test_reuse_of_reports_depends_only_on_the_seed_and_the_round(monkeypatch):
     data = datasets.synthetic.linear(2000, 4)
     monkeypatch.setattr(datasets, "load", lambda name, classes=False: data)
     options = {"model": "linear", "epsilon": "8", "reports": 1000, "group": 250}
-    found = [finished(begin("hiera", 1000, mu=mu, **options)).weights for mu in (0.5, 0.5, 0.0)]
-    assert (found[0] == found[1]).all()
-    assert (found[0] != found[2]).any()
+    weights = [finished(begin("hiera", 1000, mu=mu, **options)).weights for mu in (0.5, 0.5, 0.0)]
+    assert (weights[0] == weights[1]).all()
+    assert (weights[0] != weights[2]).any()
 
 
 @pytest.mark.parametrize(
@@ -80,6 +78,6 @@ def test_options_that_are_refused(options, message):
         Options(**options)
 
 
-def test_budgets_that_make_no_levels():
+def test_a_single_budget_is_refused():
     with pytest.raises(UsageError, match="budgets"):
         begin("hiera", 100, dataset="diabetes", model="linear", reports=100, budgets="1")

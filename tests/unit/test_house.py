@@ -1,4 +1,4 @@
-"""The layout is the architecture: who may import whom, with no circle, and how large the house may be."""
+"""The layout is the architecture: which module may import which, without circles, and how large a room may be."""
 
 import ast
 import importlib
@@ -33,8 +33,8 @@ FLOORS = (
 )
 # The same for the tools.
 TOOL_FLOORS = ({"testing"}, {"bench"}, {"emulators"}, {"boards"}, {"terminal"})
-# The ways of reaching devices. Registries name them, and their commands lie in them; beside themselves they are
-# imported by the experiments, which run on simulated clients, and by the tools, whose boards are on ports.
+# The ways of reaching devices. Registries name them, and their commands are in them. Other importers are only the
+# experiments, which run on simulated clients, and the tools, whose boards are on ports.
 WAYS = ("ports", "broker", "gateway", "simulated")
 BESIDE = {"ternhost.experiments": "simulated"} | dict.fromkeys(
     [
@@ -46,7 +46,7 @@ BESIDE = {"ternhost.experiments": "simulated"} | dict.fromkeys(
     ],
     "ports",
 )
-# Tools that import a broker late, for their options; and those that are imported late themselves.
+# Tools that import a broker late, for their options, and tools that are imported late themselves.
 BROKER_OPTIONS = {"terntools.emulators.fleet_command"} | {
     f"terntools.boards.{name}" for name in ("attach", "provision", "relay", "relay_command", "update_command")
 }
@@ -80,12 +80,12 @@ MOST_LINES_OF_A_FILE = 420
 def modules(package: str) -> dict[str, Path]:
     """The modules of a package, by name."""
     base = SOURCES[package]
-    found = {}
+    paths = {}
     for path in sorted((base / package).rglob("*.py")):
         parts = path.relative_to(base).with_suffix("").parts
-        if "port" not in parts:  # of QEMU's boards: runs on MicroPython
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+        if "port" not in parts:  # modules of QEMU's boards run on MicroPython
+            paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return paths
 
 
 @cache
@@ -95,7 +95,7 @@ def tree(path: Path) -> ast.Module:
 
 @cache
 def imported(path: Path, late: bool = True) -> set[tuple[str, str]]:
-    """(module, name) of all that a file imports, late or at its top; not for the type checker alone."""
+    """The (module, name) of each import of a file, at its top or `late`, except those only for the type checker."""
     names = set()
     for node in walk(tree(path)) if late else tree(path).body:
         if isinstance(node, ast.Import):
@@ -132,7 +132,7 @@ def test_no_modules_import_each_other_in_a_circle(package):
 
 
 def test_no_c_modules_of_an_emulator_use_each_other_in_a_circle():
-    """A header and the files named like it are one module, also those of several machines."""
+    """A header and the files named like it are one module, also if they are for different machines."""
     texts: dict[str, str] = {}
     for path in sorted((SOURCES["terntools"] / "terntools/emulators").rglob("*.[chS]")):
         without_declarations = re.sub(r"^\w.*;|//.*", "", path.read_text(), flags=re.M)
@@ -140,7 +140,7 @@ def test_no_c_modules_of_an_emulator_use_each_other_in_a_circle():
     functions = {
         stem: set(re.findall(r"^(?!static )\w[^;(){}=#]*\b(\w+)\([^;]*?\) \{$", text, re.M))
         for stem, text in texts.items()
-        if stem != "main"  # a machine starts it, and ends in it
+        if stem != "main"  # a machine begins and ends in it
     }
     graph: dict[str, set[str]] = {}
     for stem, text in texts.items():
@@ -160,36 +160,36 @@ def require_no_circle(graph: dict[str, set[str]]) -> None:
     def visit(name: str, path: tuple[str, ...]) -> None:
         assert name not in path, " -> ".join((*path[path.index(name) :], name))
         if name not in done:
-            for other in sorted(graph[name]):
-                visit(other, (*path, name))
+            for neighbour in sorted(graph[name]):
+                visit(neighbour, (*path, name))
             done.add(name)
 
     for name in graph:
         visit(name, ())
 
 
-def test_every_room_of_the_host_has_its_floor():
+def test_every_room_of_the_host_has_a_floor():
     rooms = {name.split(".")[1] for name in modules("ternhost") if "." in name}
     assert rooms <= set().union(*FLOORS)
 
 
-def test_nothing_in_the_host_imports_a_floor_above_or_a_room_beside():
+def test_no_module_of_the_host_imports_a_higher_floor_or_a_neighbouring_room():
     known = modules("ternhost")
     wrong = []
     for name, path in known.items():
-        own = floor_of(name)
+        floor = floor_of(name)
         for other in imports(path, known):
-            theirs = floor_of(other)
-            if own is None or theirs is None or theirs < own:
+            other_floor = floor_of(other)
+            if floor is None or other_floor is None or other_floor < floor:
                 wrong.append(f"{name} imports {other}")
-            elif theirs == own and name.split(".")[1] != other.split(".")[1]:
+            elif other_floor == floor and name.split(".")[1] != other.split(".")[1]:
                 beside = {name.split(".")[1], other.split(".")[1]}
-                if own < len(FLOORS) - 1:
+                if floor < len(FLOORS) - 1:
                     wrong.append(f"{name} imports {other}, beside it: {sorted(beside)}")
     assert not [line for line in wrong if not line.startswith("ternhost imports")]
 
 
-def test_no_tool_imports_a_floor_above():
+def test_no_tool_imports_a_higher_floor():
     known = modules("terntools")
     floors = {name: floor_of(name, TOOL_FLOORS) for name in known.keys() - {"terntools"}}
     assert None not in floors.values()
@@ -197,14 +197,14 @@ def test_no_tool_imports_a_floor_above():
     assert {(name, other) for name, other in pairs if floors[other] < floors[name]} == set()
 
 
-def test_the_path_of_a_report_leads_through_four_folders_from_call_to_call():
-    """Each step that the text names is in its folder, and calls an earlier one, or is called by it."""
+def test_every_step_in_the_path_of_a_report_calls_its_neighbour():
+    """Each step in CONTRIBUTING is in its folder, and calls an earlier step or is called by one."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
     steps = re.findall(
         r"^\d\. `([a-z/]+)`: ((?:.|\n(?!\d\.|\n))*)", text[text.index("**The path of a report") :], re.M
     )[:4]
     assert [folder for folder, _ in steps] == ["reach/broker", "count", "run", "learn"]
-    path: dict[str, set[str]] = {}  # what each step mentions
+    path: dict[str, set[str]] = {}  # the names that each step mentions
     for folder, words in steps:
         mentions: dict[str, set[str]] = {}
         for source in (ROOT / "host" / "ternhost" / folder).glob("*.py"):
@@ -221,7 +221,7 @@ def test_the_path_of_a_report_leads_through_four_folders_from_call_to_call():
 
 
 def members(cls: ast.ClassDef) -> dict[str, set[str]]:
-    """The names that each method of a class mentions, by "Class.method"; none for the class and its attributes."""
+    """By "Class.method", the names that each method of a class mentions; the class and its attributes have none."""
     mentioned: dict[str, set[str]] = {cls.name: set()}
     for each in ast.walk(cls):
         if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store):
@@ -232,9 +232,9 @@ def members(cls: ast.ClassDef) -> dict[str, set[str]]:
     return mentioned
 
 
-def test_nothing_in_the_host_imports_a_tool():
+def test_no_module_of_the_host_imports_a_tool():
     tools = modules("terntools")
-    assert not {name: found for name, path in modules("ternhost").items() if (found := imports(path, tools))}
+    assert not {name: used for name, path in modules("ternhost").items() if (used := imports(path, tools))}
 
 
 def test_the_host_imports_no_test_library():
@@ -245,11 +245,11 @@ def test_the_host_imports_no_test_library():
 
 def test_the_device_library_imports_nothing_of_the_host():
     others = {**modules("ternhost"), **modules("terntools")}
-    assert not {name: found for name, path in modules("tern").items() if (found := imports(path, others))}
+    assert not {name: used for name, path in modules("tern").items() if (used := imports(path, others))}
 
 
 @pytest.mark.slow
-def test_what_a_subclass_overrides_has_a_public_name():
+def test_methods_that_a_subclass_of_another_module_overrides_are_public():
     private = {}
     for name in modules("ternhost").keys() - {"ternhost.__main__"}:
         for cls in vars(importlib.import_module(name)).values():
@@ -277,7 +277,7 @@ def room_of(path: Path) -> str:
     raise AssertionError(path)
 
 
-def test_no_room_is_larger_than_it_may_be():
+def test_no_room_exceeds_its_limit_of_lines():
     lines: dict[str, int] = {}
     for base in SOURCES.values():
         for path in base.rglob("*.py"):
@@ -286,7 +286,7 @@ def test_no_room_is_larger_than_it_may_be():
     assert {room: count for room, count in lines.items() if count > MOST_LINES.get(room, 0)} == {}
 
 
-def test_only_the_store_speaks_sql():
+def test_only_the_store_contains_sql():
     """A statement is a string that begins with its verb in capitals."""
     verbs = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|CREATE TABLE|PRAGMA|ALTER TABLE|BEGIN|COMMIT)\b")
     speakers = {
@@ -305,25 +305,25 @@ def way_of(module: str) -> str | None:
     return parts[2] if parts[:2] == ["ternhost", "reach"] and parts[2:] and parts[2] in WAYS else None
 
 
-def test_a_way_of_reaching_devices_is_imported_by_itself_alone():
+def test_only_modules_of_a_way_of_reaching_devices_import_it():
     known = {**modules("ternhost"), **modules("terntools")}
     for name, path in known.items():
-        own = (None, way_of(name), BESIDE.get(name.rpartition(".")[0]))
-        others = {other for other in imports(path, known) if way_of(other) not in own}
+        allowed = (None, way_of(name), BESIDE.get(name.rpartition(".")[0]))
+        others = {other for other in imports(path, known) if way_of(other) not in allowed}
         of_a_broker = name in BROKER_OPTIONS | ABOUT_BROKERS
         assert {way_of(other) for other in others} == ({"broker"} if of_a_broker else set()), name
         early = imports(path, known, late=False) & (others | ABOUT_BROKERS)
         assert not early or name in ABOUT_BROKERS, name
 
 
-# The unit tests of each way, which show that it does without the others, and the commands that are lost with it.
+# The unit tests of each way, which show that it works without the others, and the commands that are lost with it.
 TAKEN_AWAY = {
     "ports": ("serial_link", "bench deploy device devices flash fleet hil monitor provision relay up update"),
     "broker": ("broker sites hellos", "broker"),
     "gateway": ("gateways_messages post", "gateway"),
     "simulated": ("simulated hiera", "plan"),
 }
-# What all have in common is imported once; each way is hidden in forks of that process.
+# Common modules are imported once; each way is hidden in forks of that process.
 _HIDE = """
 import contextlib, importlib, json, os, sys
 import pytest, hypothesis, numpy, ternhost.reach
@@ -380,8 +380,8 @@ for way in ways:
 
 
 @pytest.mark.slow
-def test_a_way_of_reaching_devices_can_be_taken_away(pytestconfig, tmp_path):
-    """Every fourth test of the others shows that they do without it; with --exhaustive each."""
+def test_all_else_works_without_a_way_of_reaching_devices(pytestconfig, tmp_path):
+    """Every fourth test of the others runs without it; with --exhaustive, every test."""
     every = "1" if pytestconfig.getoption("exhaustive") else "4"
     words = [sys.executable, "-c", _HIDE, str(ROOT / "tests" / "unit"), json.dumps(TAKEN_AWAY), every]
     ran = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
@@ -389,7 +389,7 @@ def test_a_way_of_reaching_devices_can_be_taken_away(pytestconfig, tmp_path):
 
 
 @pytest.mark.parametrize("package", SOURCES)
-def test_no_file_is_long_without_a_reason(package):
+def test_a_long_file_gives_its_reason(package):
     long = {
         name: count
         for name, path in modules(package).items()

@@ -1,4 +1,4 @@
-"""What `make test` leaves to `make exhaustive`, and that this leaves nothing out."""
+"""`make test` runs a sample of the tests, and `make exhaustive` runs them all."""
 
 import subprocess
 import sys
@@ -12,13 +12,13 @@ FILES = ("tests/unit/test_shuffling.py", "tests/unit/test_certify.py")
 
 
 def planned(*words):
-    """What pytest says with these words, in a process of its own."""
+    """The output of pytest with these words, in a process of its own."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
 def collected(*options):
-    """The cases that pytest would run of FILES, by test."""
+    """The cases of FILES that pytest would run, by test."""
     cases = {}
     for line in planned("--collect-only", *options, *FILES).splitlines():
         test, _, case = line.partition("::")[2].partition("[")
@@ -26,11 +26,9 @@ def collected(*options):
     return cases
 
 
-def test_of_a_sampled_test_the_ends_are_there_and_an_exhaustive_case_is_left_out():
-    sampled, exhaustive = (
-        "test_no_mechanism_of_a_few_symbols_exceeds_its_bound_or_that_of_the_worst",
-        "test_a_card_with_a_flipped_bit_is_refused_or_keeps_its_epsilon",
-    )
+def test_a_sample_has_the_first_and_last_case_and_no_exhaustive_one():
+    sampled = "test_no_mechanism_of_a_few_symbols_exceeds_its_bound_or_that_of_the_worst"
+    exhaustive = "test_a_card_with_a_flipped_bit_is_refused_or_keeps_its_epsilon"
     usual, whole = collected(), collected("--exhaustive")
     assert usual[sampled] == ["0", "2", "5"]
     assert whole[sampled] == ["0", "1", "2", "3", "4", "5"]
@@ -40,8 +38,6 @@ def test_of_a_sampled_test_the_ends_are_there_and_an_exhaustive_case_is_left_out
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("options", "there"), [((), False), (("--exhaustive",), True)])
-def test_a_target_is_spared_what_takes_long(options, there):
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--setup-plan", "-rs"]
-    command += ["--target", "rv32", "--not-on-cpython", "tests/device/test_hostile_host.py", *options]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert ("thousands of rounds" in ended.stdout) is not there
+def test_an_emulated_target_runs_long_tests_only_with_exhaustive(options, there):
+    target = ["--target", "rv32", "--not-on-cpython", "tests/device/test_hostile_host.py"]
+    assert ("thousands of rounds" in planned("--setup-plan", "-rs", *target, *options)) is not there

@@ -1,4 +1,4 @@
-"""`tern infer` on simulated fleets, and what it refuses."""
+"""`tern infer` on simulated fleets, and the options that it refuses."""
 
 import json
 import math
@@ -30,7 +30,7 @@ from ternhost.vectorised import ReplayLanes, probabilities, sample
 pytestmark = pytest.mark.usefixtures("here")
 
 
-def test_simulated_clients_score_beside_the_exact_result():
+def test_a_simulated_run_shows_its_score_and_the_exact_one():
     options = {"dataset": "wine", "epsilon": "20", "cluster_client_num": 500}
     result = run("infer", "simulated:600", **options)
     assert (result["reports"], result["classes"], result["features"]) == (500, 3, 14)
@@ -91,46 +91,41 @@ def test_a_label_is_asked_for_by_a_window_over_the_classes_and_costs_its_epsilon
 
 
 @pytest.mark.parametrize(("epsilon", "least", "vectors"), [("1", 0.19, 0.2), ("4", 0.84, 0.52)])
-def test_labels_of_digits_agree_far_more_often_than_vectors_and_their_shares_are_unbiased(
-    epsilon, least, vectors
-):
+def test_labels_agree_more_often_than_vectors_and_their_shares_are_unbiased(epsilon, least, vectors):
     label = run("infer", "simulated:898", dataset="digits", epsilon=epsilon, answer="label")
     vector = run("infer", "simulated:898", dataset="digits", epsilon=epsilon)
     assert vector["agreement"] < vectors
     assert label["agreement"] > max(least, vector["agreement"])
     assert (label["score"], label["score_without_noise"], label["bytes_per_report"]) == (None, None, 18)
-    assert sum(own["share"] for own in label["shares"].values()) == pytest.approx(1)
+    assert sum(share["share"] for share in label["shares"].values()) == pytest.approx(1)
     exact = run("infer", "simulated:898", dataset="digits", answer="label", privacy_eval_type="NOT_ENCRYPT")
-    truth = [own["share"] for own in exact["shares"].values()]
-    inside = [
-        own["low"] <= true <= own["high"] for own, true in zip(label["shares"].values(), truth, strict=True)
-    ]
-    assert sum(inside) >= 8
+    pairs = zip(label["shares"].values(), exact["shares"].values(), strict=True)
+    assert sum(share["low"] <= true["share"] <= share["high"] for share, true in pairs) >= 8
 
 
-def test_labels_of_personalised_budgets_are_weighed():
+def test_labels_are_weighted_by_personalised_budgets():
     result = run("infer", "simulated:898", dataset="digits", epsilons="0.5:0.9,6:0.1", answer="label")
-    own = run("infer", "simulated:898", dataset="digits", epsilon="0.5", answer="label")
-    width = [entry["high"] - entry["low"] for entry in (result["shares"]["3"], own["shares"]["3"])]
-    assert width[0] < 0.5 * width[1]
+    strict = run("infer", "simulated:898", dataset="digits", epsilon="0.5", answer="label")
+    width, strict_width = (run["shares"]["3"]["high"] - run["shares"]["3"]["low"] for run in (result, strict))
+    assert width < 0.5 * strict_width
 
 
 @pytest.mark.parametrize("k", [1, 3])
-def test_simulated_clients_refuse_the_other_answers_card(k):
-    label, vector = (begin("infer", 75, answer=own) for own in ("label", "vector"))
-    ((asked, devices),) = (label, vector)[k == 3].cohorts(range(1, 76))
-    ((other, _),) = (vector, label)[k == 3].cohorts(range(1, 76))
+def test_simulated_clients_refuse_a_card_of_the_other_answer(k):
+    label, vector = (begin("infer", 75, answer=answer) for answer in ("label", "vector"))
+    ((question, devices),) = (label, vector)[k == 3].cohorts(range(1, 76))
+    ((other_question, _),) = (vector, label)[k == 3].cohorts(range(1, 76))
     with pytest.raises(RefusedError, match="does not fit this model"):
-        ask(fleet_of(label), [(replace(asked, card=other.card), devices)])
+        ask(fleet_of(label), [(replace(question, card=other_question.card), devices)])
 
 
-def test_the_agreement_is_of_those_that_were_heard():
-    # half of the clients, in an order of their own: each is compared with its own noiseless result
+def test_the_agreement_counts_only_clients_that_reported():
+    # half of the clients, shuffled: each is compared with its own noiseless result
     algorithm = begin("infer", 75, epsilon="20", dataset="wine", held_out=0.5)
     driver = fleet_of(algorithm)
     ((question, devices),) = algorithm.cohorts(driver.devices)
-    heard = np.random.default_rng(1).permutation(np.asarray(devices))[:40]
-    algorithm.learn(ask(driver, [(question, heard)]), driver.devices)
+    reporting = np.random.default_rng(1).permutation(np.asarray(devices))[:40]
+    algorithm.learn(ask(driver, [(question, reporting)]), driver.devices)
     result = algorithm.result([])
     assert result["clients"] == 40
     assert result["agreement"] > 0.9
@@ -144,14 +139,14 @@ def test_a_round_without_a_report_is_no_result():
     assert (result["clients"], result["score"], result["clusters"]) == (0, None, {})
 
 
-def test_boards_that_hold_what_nobody_knows():
+def test_boards_with_unknown_records_are_asked():
     algorithm = Infer(Options(epsilon="8"), Population(knows_records=False))
     assert (algorithm.holdings, algorithm.clients, algorithm.reports) == (None, None, None)
     ((_, devices),) = algorithm.cohorts([3, 4, 9])
     assert list(devices) == [3, 4, 9]
 
 
-def test_a_served_fleet_is_evaluated_over_and_over():
+def test_a_served_fleet_is_evaluated_in_every_round():
     algorithm = Infer(Options(epsilon="8"), Population(schedule=Schedule(rounds=3), devices=75))
     assert (algorithm.rounds, algorithm.times) == (3, 3)
     assert 23_900_000 < costs.accounts(algorithm, None)[0].user_level <= 24_000_000
@@ -200,15 +195,15 @@ def test_a_classifier_too_large_for_a_frame(monkeypatch):
 
 
 def test_the_command(capsys):
-    own = ["infer", "--fleet", "simulated:200", "--no-report"]
-    assert main([*own, "--laplace-eval-eps", "3", "--json"]) == 0
+    command = ["infer", "--fleet", "simulated:200", "--no-report"]
+    assert main([*command, "--laplace-eval-eps", "3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["epsilon_true"] == 6
-    assert main([*own, "--epsilon", "6"]) == 0
+    assert main([*command, "--epsilon", "6"]) == 0
     out, err = capsys.readouterr()
     assert "a client spends at most epsilon 6 (--laplace-eval-eps 3)" in out
     assert "keep their cluster" in out
     assert "one report of one vector of probabilities at epsilon 6" in err
-    assert main([*own, "--answer", "label"]) == 0
+    assert main([*command, "--answer", "label"]) == 0
     assert "clients by label: " in capsys.readouterr().out
     assert main(["infer", "--epsilon", "1", "--laplace-eval-eps", "1"]) == 2
     assert "exclude each other" in capsys.readouterr().err
@@ -216,7 +211,7 @@ def test_the_command(capsys):
     assert "keeps its options" in capsys.readouterr().err
 
 
-# The results of devices, the true epsilon of MindSpore's setting, clusters and scores
+# The results of devices, clusters and scores
 
 
 def _clients(n: int, seed: int = 1) -> tuple[np.ndarray, int, np.ndarray]:
@@ -230,31 +225,33 @@ def _clients(n: int, seed: int = 1) -> tuple[np.ndarray, int, np.ndarray]:
 
 @pytest.mark.parametrize("grid_bits", [14, 10, 4])
 @pytest.mark.parametrize(("classes", "features"), [(2, 1), (3, 28), (10, 64), (128, 3)])
-def test_probabilities_are_the_devices(classes: int, features: int, grid_bits: int) -> None:
+def test_probabilities_equal_those_of_the_device(classes: int, features: int, grid_bits: int) -> None:
     rng = np.random.default_rng(classes)
     for exponent in (-12, -18, -30):
         parameters = rng.integers(-32768, 32768, (classes, features))
         rows = rng.integers(-32768, 32768, (30, features)).astype(np.int16)
-        found = probabilities(parameters, exponent, rows, grid_bits)
+        computed = probabilities(parameters, exponent, rows, grid_bits)
         device = Classifier(array("h", parameters.reshape(-1).tolist()), exponent, classes)
         out = array("h", bytes(2 * classes))
-        for row, p in zip(rows, found, strict=True):
+        for row, p in zip(rows, computed, strict=True):
             device.probabilities(array("h", row.tolist()), out, grid_bits)
             assert p.tolist() == list(out)
-        assert found.sum(axis=1).max() <= 16384
+        assert computed.sum(axis=1).max() <= 16384
 
 
-def test_noised_results_are_the_devices() -> None:
+def test_noised_results_equal_those_of_the_device() -> None:
     parameters, exponent, features = _clients(40)
     card = cards.decode(clustering.noise_card(2_000_000))
     streams = np.random.default_rng(2).integers(0, 256, (40, 3000), np.uint8)
-    found = sample(card, ReplayLanes(streams), probabilities(parameters, exponent, features, card.grid_bits))
+    symbols = sample(
+        card, ReplayLanes(streams), probabilities(parameters, exponent, features, card.grid_bits)
+    )
     device = Classifier(array("h", parameters.reshape(-1).tolist()), exponent, 3)
     for i in range(40):
         p, out = array("h", bytes(6)), array("H", bytes(6))
         device.probabilities(array("h", features[i].tolist()), p, card.grid_bits)
         draw(card, Replay(streams[i].tobytes()), p, out, 3)
-        assert found[i].tolist() == list(out)
+        assert symbols[i].tolist() == list(out)
 
 
 @pytest.mark.parametrize("epsilon", [2_000, 100_000, 1_000_000, 3_141_593, 20_000_000])
@@ -262,7 +259,7 @@ def test_the_card_keeps_its_epsilon_for_whole_vectors(epsilon: int) -> None:
     card = cards.decode(clustering.noise_card(epsilon))
     assert cards.certify(card, epsilon)
     assert certify.bias(card) == 0
-    # no slack worth speaking of: noise of scale 2 / epsilon
+    # almost no slack: noise of scale 2 / epsilon
     scale = Fraction(card.t, card.s) / (1 << card.grid_bits)
     assert scale == pytest.approx(2e6 / epsilon, rel=0.002)
     if epsilon >= 100_000:
@@ -270,17 +267,19 @@ def test_the_card_keeps_its_epsilon_for_whole_vectors(epsilon: int) -> None:
 
 
 @pytest.mark.parametrize("eval_type", ["SILHOUETTE_SCORE", "CALINSKI_HARABASZ", "CALINSKI_HARABASZ_SCORE"])
-def test_scores_without_noise_are_scikit_learns(eval_type: str) -> None:
+def test_scores_without_noise_equal_those_of_scikit_learn(eval_type: str) -> None:
     from sklearn import metrics
 
     parameters, exponent, features = _clients(300)
     exact = probabilities(parameters, exponent, features) / 16384
-    found = clustering.cluster(eval_type, exact, exact)
+    result = clustering.cluster(eval_type, exact, exact)
     judge = metrics.silhouette_score if eval_type == "SILHOUETTE_SCORE" else metrics.calinski_harabasz_score
-    assert found["score"] == found["score_without_noise"] == pytest.approx(judge(exact, exact.argmax(axis=1)))
-    assert found["agreement"] == 1
-    assert sum(found["clusters"].values()) == 300
-    assert len(found["clusters"]) == 3
+    assert (
+        result["score"] == result["score_without_noise"] == pytest.approx(judge(exact, exact.argmax(axis=1)))
+    )
+    assert result["agreement"] == 1
+    assert sum(result["clusters"].values()) == 300
+    assert len(result["clusters"]) == 3
 
 
 @pytest.mark.parametrize("eval_type", [clustering.SILHOUETTE_SCORE, clustering.CALINSKI_HARABASZ_SCORE])
@@ -288,9 +287,8 @@ def test_the_order_of_reports_changes_no_bit_of_a_score(eval_type: str) -> None:
     source = np.random.default_rng(1)
     vectors = np.round(source.normal(size=(24, 3)) * 1000) / 1024
     orders = [source.permutation(24) for _ in range(50)]
-    assert (
-        len({clustering.score(eval_type, vectors[own], vectors[own].argmax(axis=1)) for own in orders}) == 1
-    )
+    labels = vectors.argmax(axis=1)
+    assert len({clustering.score(eval_type, vectors[order], labels[order]) for order in orders}) == 1
 
 
 def test_one_cluster_has_no_score() -> None:
@@ -299,27 +297,27 @@ def test_one_cluster_has_no_score() -> None:
     assert clustering.score("NOT_EVAL", np.zeros((4, 2)), [0, 1, 0, 1]) is None
 
 
-def test_what_is_not_known_of_the_clients_is_not_told() -> None:
+def test_without_exact_vectors_there_is_no_exact_score_and_no_agreement() -> None:
     parameters, exponent, features = _clients(50)
     vectors = probabilities(parameters, exponent, features) / 16384
-    found = clustering.cluster(clustering.SILHOUETTE_SCORE, vectors)
-    assert (found["score_without_noise"], found["agreement"]) == (None, None)
-    assert found["score"] is not None
+    result = clustering.cluster(clustering.SILHOUETTE_SCORE, vectors)
+    assert (result["score_without_noise"], result["agreement"]) == (None, None)
+    assert result["score"] is not None
 
 
 @pytest.mark.parametrize("name", ["iris", "wine"])
-def test_the_classifier_is_as_good_as_it_was_before_it_was_rounded(name: str) -> None:
+def test_rounding_does_not_change_the_predictions_of_the_classifier(name: str) -> None:
     from sklearn.linear_model import LogisticRegression
 
     dataset = bundled.multiclass(name)
     mantissas, exponent = clustering.train_classifier(dataset)
     assert np.abs(mantissas.astype(int)).max() <= 32767
     rows = dataset.features[dataset.test]
-    found = probabilities(mantissas, exponent, rows).argmax(axis=1)
+    labels = probabilities(mantissas, exponent, rows).argmax(axis=1)
     model = LogisticRegression(C=1.0, fit_intercept=False, max_iter=2000)
     x = dataset.features / 16384
     model.fit(x[dataset.training], dataset.labels[dataset.training])
-    assert np.mean(found == model.predict(x[dataset.test])) > 0.97
+    assert np.mean(labels == model.predict(x[dataset.test])) > 0.97
 
 
 def test_two_classes_have_a_row_each() -> None:

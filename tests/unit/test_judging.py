@@ -1,4 +1,4 @@
-"""What a model is worth: the figures and their intervals by hand and by others, and the optimum without privacy."""
+"""Figures of a model and their intervals, by hand and by scikit-learn, and the optimum without privacy."""
 
 from dataclasses import replace
 from statistics import NormalDist
@@ -23,7 +23,7 @@ FOUR = Dataset(
 )
 
 
-# Of every task, held-out records with more than one label.
+# For every task, a dataset whose held-out records have more than one label.
 DATA = {
     wire.LINEAR: lambda: datasets.load("diabetes"),
     wire.LOGISTIC: lambda: datasets.load("breast-cancer"),
@@ -41,39 +41,39 @@ def test_figures_by_hand():
     weights = np.array([0.0, 1.0])
     data = replace(FOUR, labels=to_fixed([1, -1, 1, -1]))
     assert judging.measures(data, wire.LOGISTIC) == ("auc", "accuracy", "log_loss")  # one class alone trains
-    found = judging.figures(FOUR, wire.LOGISTIC, weights)
-    assert list(found) == ["accuracy", "log_loss"]  # all that are held out are of one class
-    assert found["accuracy"] == pytest.approx(2 / 3)
-    assert found["log_loss"] == pytest.approx(np.mean(np.log(1 + np.exp([-0.5, 0.5, -0.5]))))
+    figures = judging.figures(FOUR, wire.LOGISTIC, weights)
+    assert list(figures) == ["accuracy", "log_loss"]  # all held-out records are of one class
+    assert figures["accuracy"] == pytest.approx(2 / 3)
+    assert figures["log_loss"] == pytest.approx(np.mean(np.log(1 + np.exp([-0.5, 0.5, -0.5]))))
     assert judging.baselines(FOUR)["accuracy"] == 0  # the one training record says 1
     assert judging.figures(data, wire.LOGISTIC, weights)["auc"] == 1
     assert judging.figures(data, wire.LOGISTIC, 0 * weights)["auc"] == 0.5
 
 
 @pytest.mark.parametrize("model", [wire.LOGISTIC, wire.SVM, wire.SOFTMAX_GRADIENT])
-def test_figures_are_those_of_scikit_learn(model):
+def test_figures_equal_those_of_scikit_learn(model):
     from sklearn import metrics
 
     data = DATA[model]()
     several = model == wire.SOFTMAX_GRADIENT
     weights = np.random.default_rng(3).normal(size=data.dimension * (10 if several else 1))
     x, y = data.features[data.test] / ONE, data.labels[data.test]
-    found = judging.figures(data, model, weights)
+    figures = judging.figures(data, model, weights)
     if several:
         z = x @ weights.reshape(10, -1).T
         odds = np.exp(z)
-        assert found["accuracy"] == metrics.accuracy_score(y, z.argmax(axis=1))
-        want = metrics.log_loss(y, odds / odds.sum(axis=1, keepdims=True))
-        assert "auc" not in found
+        assert figures["accuracy"] == metrics.accuracy_score(y, z.argmax(axis=1))
+        log_loss = metrics.log_loss(y, odds / odds.sum(axis=1, keepdims=True))
+        assert "auc" not in figures
     else:
         z = x @ weights
-        assert found["accuracy"] == metrics.accuracy_score(y > 0, z > 0)
-        assert found["auc"] == pytest.approx(metrics.roc_auc_score(y > 0, z), abs=1e-4)
-        want = metrics.log_loss(y > 0, 1 / (1 + np.exp(-z)))
+        assert figures["accuracy"] == metrics.accuracy_score(y > 0, z > 0)
+        assert figures["auc"] == pytest.approx(metrics.roc_auc_score(y > 0, z), abs=1e-4)
+        log_loss = metrics.log_loss(y > 0, 1 / (1 + np.exp(-z)))
     if model == wire.SVM:
-        assert "log_loss" not in found  # its scores are no probabilities
+        assert "log_loss" not in figures  # its scores are no probabilities
     else:
-        assert found["log_loss"] == pytest.approx(want)
+        assert figures["log_loss"] == pytest.approx(log_loss)
 
 
 def test_an_auc_of_scores_far_apart_and_of_ties():
@@ -83,31 +83,30 @@ def test_an_auc_of_scores_far_apart_and_of_ties():
     positive = rng.random(2000) < 0.3
     z = rng.normal(size=2000) + positive
     for scores in (z, np.round(z), 1e6 * z, z * 1e-6 - 5, np.where(z > 0, 1.0, -1.0)):
-        assert judging._auc(scores, positive) == pytest.approx(
-            metrics.roc_auc_score(positive, scores), abs=1e-4
-        )
+        auc = metrics.roc_auc_score(positive, scores)
+        assert judging._auc(scores, positive) == pytest.approx(auc, abs=1e-4)
 
 
-def test_what_is_unbalanced_is_judged_by_its_auc_first():
+def test_an_unbalanced_dataset_is_judged_by_its_auc():
     assert judging.measure(datasets.load("breast-cancer")) == "accuracy"
     assert judging.measure(datasets.load("flights-planned")) == "auc"
 
 
-def test_baselines_know_the_shares_alone():
+def test_baselines_depend_only_on_the_shares_of_labels():
     from sklearn import metrics
 
     data = datasets.load("breast-cancer")
     y = data.labels > 0
-    share = y[data.training].mean()
-    found = judging.baselines(data, wire.LOGISTIC)
-    assert found["auc"] == 0.5
-    assert found["accuracy"] == max(y[data.test].mean(), 1 - y[data.test].mean())
-    assert found["log_loss"] == pytest.approx(metrics.log_loss(y[data.test], np.full(len(data.test), share)))
+    baselines = judging.baselines(data, wire.LOGISTIC)
+    assert baselines["auc"] == 0.5
+    assert baselines["accuracy"] == max(y[data.test].mean(), 1 - y[data.test].mean())
+    log_loss = metrics.log_loss(y[data.test], np.full(len(data.test), y[data.training].mean()))
+    assert baselines["log_loss"] == pytest.approx(log_loss)
     digits = bundled.multiclass("digits")
-    found = judging.baselines(digits, wire.SOFTMAX_GRADIENT)
-    assert set(found) == {"accuracy", "log_loss"}
-    assert 0.05 < found["accuracy"] < 0.15
-    assert found["log_loss"] == pytest.approx(np.log(10), rel=0.02)
+    baselines = judging.baselines(digits, wire.SOFTMAX_GRADIENT)
+    assert set(baselines) == {"accuracy", "log_loss"}
+    assert 0.05 < baselines["accuracy"] < 0.15
+    assert baselines["log_loss"] == pytest.approx(np.log(10), rel=0.02)
 
 
 def test_a_regression_is_judged_by_its_squared_error_beside_the_mean_label():
@@ -119,7 +118,7 @@ def test_a_regression_is_judged_by_its_squared_error_beside_the_mean_label():
     assert judging.baselines(data) == {"squared_error": 4}  # the one training label is 1, all others are -1
 
 
-def test_intervals_are_about_the_figure():
+def test_intervals_contain_the_figure():
     low, high = judging.intervals(FOUR, wire.LOGISTIC, np.array([0.0, 1.0]))["accuracy"]
     assert 0 < low < 2 / 3 < high < 1
     data = synthetic.linear(4000, 4)
@@ -133,16 +132,16 @@ def test_intervals_are_about_the_figure():
 @pytest.mark.parametrize(("positive", "negative"), [(20, 30), (100, 900)])
 @pytest.mark.parametrize("true", [0.5, 0.7, 0.95])
 def test_intervals_of_an_auc_cover_it(positive, negative, true):
-    """Normal scores, of which the one class is shifted: 95 of a hundred intervals hold the true AUC."""
+    """Normal scores, shifted for one class: 95 percent of the intervals hold the true AUC."""
     rng = np.random.default_rng(positive)
     shift = NormalDist().inv_cdf(true) * 2**0.5
     labels = np.arange(positive + negative) < positive
-    held = 0
+    covered = 0
     for _ in range(400):
         z = rng.normal(size=len(labels)) + shift * labels
         low, high = judging.auc_interval(judging._auc(z, labels), positive, negative)
-        held += low <= true <= high
-    assert 0.92 <= held / 400 <= 0.985
+        covered += low <= true <= high
+    assert 0.92 <= covered / 400 <= 0.985
 
 
 def test_an_auc_at_its_end_has_an_interval():
@@ -163,7 +162,7 @@ def test_the_score_of_0_counts_as_minus_1(d):
 
 
 def loss(model, data, weights, regularisation):
-    """As scikit-learn's objectives have it."""
+    """The objective of scikit-learn: mean loss plus penalty."""
     x, y = data.features[data.training] / ONE, data.labels[data.training] / ONE
     z = x @ weights.reshape(-1, data.dimension).T
     if model == wire.LINEAR:
@@ -178,23 +177,23 @@ def loss(model, data, weights, regularisation):
 
 
 @pytest.mark.parametrize("model", DATA)
-def test_the_optimum_is_that_of_scikit_learn(model):
+def test_the_optimum_equals_that_of_scikit_learn(model):
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.svm import LinearSVC
 
     data = DATA[model]()
     x, y = data.features[data.training] / ONE, data.labels[data.training]
-    n, weight = len(x), 1e-3
+    weight = 1e-3  # of the penalty
+    common = {"C": 1 / (weight * len(x)), "fit_intercept": False}
+    logistic = LogisticRegression(**common, max_iter=10_000)
     theirs = {
-        wire.LINEAR: Ridge(alpha=weight * n, fit_intercept=False, tol=1e-10),
-        wire.LOGISTIC: LogisticRegression(C=1 / (weight * n), fit_intercept=False, max_iter=10_000),
-        wire.SVM: LinearSVC(
-            C=1 / (weight * n), loss="hinge", fit_intercept=False, max_iter=200_000, tol=1e-6
-        ),
-        wire.SOFTMAX_GRADIENT: LogisticRegression(C=1 / (weight * n), fit_intercept=False, max_iter=10_000),
+        wire.LINEAR: Ridge(alpha=weight * len(x), fit_intercept=False, tol=1e-10),
+        wire.LOGISTIC: logistic,
+        wire.SVM: LinearSVC(**common, loss="hinge", max_iter=200_000, tol=1e-6),
+        wire.SOFTMAX_GRADIENT: logistic,
     }[model].fit(x, y / ONE if model == wire.LINEAR else y)
-    want = loss(model, data, np.ravel(theirs.coef_), weight)
-    assert loss(model, data, fit(model, data, weight), weight) == pytest.approx(want, abs=2e-3 * want)
+    expected = loss(model, data, np.ravel(theirs.coef_), weight)
+    assert loss(model, data, fit(model, data, weight), weight) == pytest.approx(expected, rel=2e-3)
 
 
 def test_an_optimum_is_fitted_once(tmp_path, monkeypatch):

@@ -1,10 +1,10 @@
-"""Keys of devices: made, replaced, taken away, also beside a host that has the store open."""
+"""Keys of devices are added, rotated and revoked, even while a host has the store open."""
 
 import hashlib
 import sqlite3
 import struct
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
@@ -24,12 +24,6 @@ CARD = design("three-outputs", epsilon_micro=1_000_000).card
 QUESTION = Question(wire.LOGISTIC, [0] * 20, -14, CARD, 1)
 
 
-@pytest.fixture
-def store(tmp_path):
-    with Store(tmp_path / "store.sqlite") as made:
-        yield made
-
-
 def digest(key, device, number):
     return answers.question(key, device, round_body(number, QUESTION))
 
@@ -39,28 +33,28 @@ def report(key, device, number, symbol=1):
 
 
 def test_add_list_rotate_revoke(store):
-    made = keys.add(store, [1, 2, 3])
-    assert store.keys() == made
-    assert len(set(made.values())) == 3
+    device_keys = keys.add(store, [1, 2, 3])
+    assert store.keys() == device_keys
+    assert len(set(device_keys.values())) == 3
     with pytest.raises(UsageError, match="device 2 has a key already"):
         keys.add(store, [2, 4])
     assert set(store.keys()) == {1, 2, 3}, "all or none"
-    new = keys.rotate(store, [2])
-    assert store.keys() == {**made, **new}
-    assert new[2] != made[2]
+    rotated = keys.rotate(store, [2])
+    assert store.keys() == {**device_keys, **rotated}
+    assert rotated[2] != device_keys[2]
     keys.revoke(store, [1, 3])
-    assert store.keys() == new
+    assert store.keys() == rotated
     listed = keys.list_devices(store)
     assert [(device.id, device.revoked is None) for device in listed] == [(1, False), (2, True), (3, False)]
     for function in (keys.rotate, keys.revoke):
         with pytest.raises(UsageError, match="device 1 has no key"):
             function(store, [1])
-    assert keys.add(store, [1])[1] != made[1]
+    assert keys.add(store, [1])[1] != device_keys[1]
     assert keys.list_devices(store)[0].revoked is None
 
 
 def test_an_epoch_is_the_second_in_which_its_key_was_made(store, monkeypatch):
-    """Since 2020, UTC; or the next number, where the clock says no later one."""
+    """Seconds since 2020 in UTC, or the next number if the clock has not advanced."""
     clock = datetime(2030, 1, 2, tzinfo=UTC).timestamp()
     monkeypatch.setattr(time, "time", lambda: clock)
     first = (3653 + 1) * 86400  # ten years, three of them leap years, and a day
@@ -79,54 +73,45 @@ def test_an_epoch_is_the_second_in_which_its_key_was_made(store, monkeypatch):
 
 
 def test_a_restored_store_uses_no_epoch_again(store, tmp_path, monkeypatch):
-    """Else who has a key and recorded what brought it would compute the later one of the same epoch."""
-    made = keys.add(store, [1, 2, 3])
+    """Two fleet keys of one epoch would share a mask: the owner of one key could compute the other."""
+    device_keys = keys.add(store, [1, 2, 3])
     keys.fleet_key(store)
     now = time.time()
 
     def revoke(name, device, seconds):
         monkeypatch.setattr(time, "time", lambda: now + seconds)
-        with Store(tmp_path / name, create=False, beside=True) as one:
-            return keys.revoke(one, [device])
+        with Store(tmp_path / name, create=False, beside=True) as restored:
+            return keys.revoke(restored, [device])
 
-    with (
-        sqlite3.connect(tmp_path / "store.sqlite") as there,
-        sqlite3.connect(tmp_path / "copy.sqlite") as copy,
-    ):
-        there.backup(copy)
+    with sqlite3.connect(tmp_path / "copy.sqlite") as copy:
+        store._db.backup(copy)
     (tmp_path / "copy.sqlite").chmod(0o600)
     before = revoke("store.sqlite", 3, 60)
     after = revoke("copy.sqlite", 1, 120)
     board = BoardOnBroker()
     board.there, board.epoch, board.answers = True, before.epoch, before.epoch
     assert board.lacks(after.epoch), "and takes the new key"
-    mask = bytes(a ^ b for a, b in zip(before.frame(2, made[2])[9:41], before.key, strict=True))
-    assert bytes(a ^ b for a, b in zip(mask, after.frame(2, made[2])[9:41], strict=True)) != after.key
+    mask = bytes(a ^ b for a, b in zip(before.frame(2, device_keys[2])[9:41], before.key, strict=True))
+    assert bytes(a ^ b for a, b in zip(mask, after.frame(2, device_keys[2])[9:41], strict=True)) != after.key
 
 
-def test_each_epoch_is_of_one_key(store, tmp_path):
-    """Also where several processes rotate, or revoke, at once."""
+def test_each_epoch_has_one_key(store, tmp_path):
+    """Even if several processes rotate or revoke at once."""
     keys.add(store, range(1, 21))
-    found = [keys.fleet_key(store)]
+    fleet_keys = [keys.fleet_key(store)]
 
     def change(devices):
         with Store(tmp_path / "store.sqlite", beside=True) as beside:
-            found.extend(
+            fleet_keys.extend(
                 keys.revoke(beside, [device]) if device else keys.rotate_fleet(beside) for device in devices
             )
 
-    threads = [
-        threading.Thread(target=change, args=(devices,))
-        for devices in ([0] * 10, range(1, 11), range(11, 21))
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len({fleet.epoch for fleet in found}) == 31
-    assert found[0] == min(found, key=lambda fleet: fleet.epoch)
-    assert len({fleet.key for fleet in found}) == 31
-    assert keys.fleet_key(store) == max(found, key=lambda fleet: fleet.epoch)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(change, ([0] * 10, range(1, 11), range(11, 21))))
+    assert len({fleet.epoch for fleet in fleet_keys}) == 31
+    assert fleet_keys[0] == min(fleet_keys, key=lambda fleet: fleet.epoch)
+    assert len({fleet.key for fleet in fleet_keys}) == 31
+    assert keys.fleet_key(store) == max(fleet_keys, key=lambda fleet: fleet.epoch)
     assert not store.keys()
 
 
@@ -142,7 +127,7 @@ def test_a_device_is_revoked_and_the_fleet_key_replaced_or_neither(store, monkey
     assert keys.fleet_key(store) == before
 
 
-def test_what_brings_the_fleet_key(store):
+def test_the_frame_of_a_fleet_key_is_masked_and_tagged(store):
     fleet = keys.rotate_fleet(store)
     key = keys.add(store, [7])[7]
     frame = fleet.frame(7, key)
@@ -163,21 +148,21 @@ def test_what_brings_the_fleet_key(store):
         (["1-99999999999"], "must be 1 to 4294967294, and '1-99999999999' is not"),
     ],
 )  # fmt: skip
-def test_ids_that_cannot_be(words, message):
+def test_invalid_ids_are_refused(words, message):
     """A range that is too large is refused before it takes memory."""
     with pytest.raises(UsageError, match=message):
         keys.parse_ids(words)
 
 
-def test_ids():
+def test_ids_and_ranges_are_parsed():
     assert keys.parse_ids(["7", "10-12", "4294967294"]) == [7, 10, 11, 12, 4294967294]
 
 
-def test_a_host_sees_what_is_changed_beside_it(store, tmp_path):
-    made = keys.add(store, [1, 2, 3])
+def test_a_host_notices_key_changes_of_another_process(store, tmp_path):
+    device_keys = keys.add(store, [1, 2, 3])
     aggregator = Aggregator(store)
     aggregator.open(1, [(QUESTION, [1, 2, 3])], 0.0)
-    aggregator.accept([report(made[1], 1, 1)], 0.0)
+    aggregator.accept([report(device_keys[1], 1, 1)], 0.0)
     before = store.changes()
     time.sleep(0.01)
     with Store(tmp_path / "store.sqlite", beside=True) as beside:
@@ -185,22 +170,22 @@ def test_a_host_sees_what_is_changed_beside_it(store, tmp_path):
         new = keys.rotate(beside, [3])
     assert store.changes() != before
     aggregator.reload_keys()
-    aggregator.accept([report(made[2], 2, 1), report(new[3], 3, 1)], 0.0)
+    aggregator.accept([report(device_keys[2], 2, 1), report(new[3], 3, 1)], 0.0)
     assert (aggregator.statistics.unknown, aggregator.statistics.forged) == (1, 1)
-    aggregator.accept([report(made[3], 3, 1)], 0.0)
+    aggregator.accept([report(device_keys[3], 3, 1)], 0.0)
     result = aggregator.ended(1, 0.0)
     assert (result.reports, result.ended) == (2, "complete"), (
         "nothing is expected of 2; the new key of 3 is for the next round"
     )
     store.end_round(1, "complete")
     aggregator.open(2, [(QUESTION, [1, 3])], 0.0)
-    aggregator.accept([report(made[3], 3, 2), report(new[3], 3, 2)], 0.0)
+    aggregator.accept([report(device_keys[3], 3, 2), report(new[3], 3, 2)], 0.0)
     assert aggregator.reports(2) == 1
     assert aggregator.statistics.forged == 2
 
 
-def test_a_refusal_under_the_key_of_its_round_is_heard_after_a_rotation(store):
-    made = keys.add(store, [1, 2])
+def test_a_refusal_signed_before_a_rotation_still_counts(store):
+    device_keys = keys.add(store, [1, 2])
     aggregator = Aggregator(store)
     aggregator.open(1, [(QUESTION, [1, 2])], 0.0)
     new = keys.rotate(store, [1])
@@ -211,35 +196,35 @@ def test_a_refusal_under_the_key_of_its_round_is_heard_after_a_rotation(store):
         return aggregator.accept([refusal], 0.0).refusals
 
     assert not refuse(bytes(32))
-    assert [refusal.code for refusal in refuse(made[1])] == [wire.ERR_BUDGET]
+    assert [refusal.code for refusal in refuse(device_keys[1])] == [wire.ERR_BUDGET]
     keys.revoke(store, [1])
     aggregator.reload_keys()
-    assert not refuse(made[1])
+    assert not refuse(device_keys[1])
     assert not refuse(new[1])
     statistics = aggregator.statistics
     assert (statistics.refused, statistics.forged, statistics.unknown) == (1, 1, 2)
 
 
 def test_a_revoked_key_does_not_count_once_its_device_has_another(store):
-    made = keys.add(store, [1, 2])
+    device_keys = keys.add(store, [1, 2])
     aggregator = Aggregator(store)
     aggregator.open(1, [(QUESTION, [1, 2])], 0.0)
     keys.revoke(store, [1])
     aggregator.reload_keys()
     new = keys.add(store, [1])
     aggregator.reload_keys()
-    assert not aggregator.accept([report(made[1], 1, 1), report(new[1], 1, 1)], 0.0).reports
+    assert not aggregator.accept([report(device_keys[1], 1, 1), report(new[1], 1, 1)], 0.0).reports
 
 
 @pytest.mark.parametrize("jump", [-1e9, 0.0, 1e9])
-def test_a_round_is_resumed_with_the_keys_that_it_was_asked_with(store, monkeypatch, jump):
-    """However often they were rotated since, and whatever the clock says."""
-    made = keys.add(store, [1, 2, 3, 4])
+def test_a_resumed_round_keeps_the_keys_of_its_opening(store, monkeypatch, jump):
+    """Even if they were rotated since, and whatever the clock says."""
+    device_keys = keys.add(store, [1, 2, 3, 4])
     keys.rotate(store, [4])
-    made[4] = store.keys()[4]
+    device_keys[4] = store.keys()[4]
     aggregator = Aggregator(store)
     aggregator.open(1, [(QUESTION, [1, 2, 3, 4])], 0.0)
-    aggregator.accept([report(made[device], device, 1, 2) for device in (1, 2, 3)], 0.0)
+    aggregator.accept([report(device_keys[device], device, 1, 2) for device in (1, 2, 3)], 0.0)
     aggregator.give_up(1, [4])
     before = aggregator.ended(1, 0.0).cohorts[0].counts
     now = time.time()
@@ -256,36 +241,36 @@ def test_a_round_is_resumed_with_the_keys_that_it_was_asked_with(store, monkeypa
     store.end_round(1, "complete")
     aggregator = Aggregator(store)
     aggregator.open(2, [(QUESTION, [1, 3])], 0.0)
-    aggregator.accept([report(store.keys()[1], 1, 2), report(made[3], 3, 2)], 0.0)
+    aggregator.accept([report(store.keys()[1], 1, 2), report(device_keys[3], 3, 2)], 0.0)
     assert aggregator.reports(2) == 1
 
 
-def test_announcement_is_the_same_question(store):
-    made = keys.add(store, [5])
+def test_an_announcement_asks_the_same_question_as_a_request(store):
+    device_keys = keys.add(store, [5])
     aggregator = Aggregator(store)
     aggregator.open(1, [(QUESTION, [5])], 0.0)
     fleet = keys.fleet_key(store)
-    announced, asked = frames.Round(), frames.Round()
+    broadcast, requested = frames.Round(), frames.Round()
     announcement = fleet.seal(aggregator.announcement(1))
     frames.verify(fleet.key, announcement)
-    announced.decode(announcement)
+    broadcast.decode(announcement)
     request = aggregator.request(1, 5)
-    frames.verify(made[5], request)
-    asked.decode(request)
+    frames.verify(device_keys[5], request)
+    requested.decode(request)
     assert announcement[5:-8] == request[5:-8]
-    assert host_frames.question_of(made[5], 5, announcement)[:8] == request[-8:]
-    assert (announced.device, asked.device) == (wire.FLEET, 5)
+    assert host_frames.question_of(device_keys[5], 5, announcement)[:8] == request[-8:]
+    assert (broadcast.device, requested.device) == (wire.FLEET, 5)
     assert struct.unpack_from("<I", announcement, 1)[0] == 0xFFFFFFFF
 
 
 @pytest.mark.parametrize(("words", "stays"), [(["1"], True), (["1", "--fleet"], False), (["--fleet"], False)])
-def test_a_rotation_says_what_becomes_of_the_fleet_key(store, tmp_path, capsys, words, stays):
+def test_a_rotation_reports_whether_the_fleet_key_changed(store, tmp_path, capsys, words, stays):
     keys.add(store, [1, 2])
     path = str(tmp_path / "store.sqlite")
     assert main(["device", "add", "3", "--store", path]) == 0
     assert "fleet" not in capsys.readouterr().out
     before = keys.fleet_key(store)
     assert main(["device", "rotate", *words, "--store", path]) == 0
-    said = capsys.readouterr().out
-    assert ("the fleet's key stays" in said) == stays == (keys.fleet_key(store) == before)
-    assert ("the fleet has a new key" in said) == (not stays)
+    printed = capsys.readouterr().out
+    assert ("the fleet's key stays" in printed) == stays == (keys.fleet_key(store) == before)
+    assert ("the fleet has a new key" in printed) == (not stays)

@@ -1,4 +1,4 @@
-"""A ledger on a computer: two processes that have it, and who may read what they write."""
+"""A ledger on a computer: several processes that pay from it, and the permissions of its file."""
 
 from __future__ import annotations
 
@@ -27,15 +27,20 @@ def path(tmp_path: Path) -> str:
     return path
 
 
-def said_by(pipe: Any) -> Any:
-    assert pipe.poll(20), "the other process says nothing"
+def loaded(path: str) -> Ledger:
+    book = Ledger()
+    book.load(path)
+    return book
+
+
+def received(pipe: Any) -> Any:
+    assert pipe.poll(20), "the other process sends nothing"
     return pipe.recv()
 
 
 def answer(path: str, pipe: Any) -> None:
-    """Load the ledger, then answer round 1 when told to; say what came of it."""
-    book = Ledger()
-    book.load(path)
+    """Load the ledger, wait for a question of round 1, pay for it, and send the outcome."""
+    book = loaded(path)
     pipe.send("loaded")
     question = pipe.recv()
     try:
@@ -48,21 +53,20 @@ def answer(path: str, pipe: Any) -> None:
 def test_two_processes_cannot_both_answer_a_round(path: str) -> None:
     pipes = []
     for question in (QUESTION, OTHER):
-        here, there = CONTEXT.Pipe()
-        CONTEXT.Process(target=answer, args=(path, there), daemon=True).start()
-        assert said_by(here) == "loaded"
-        pipes.append((here, question))
+        near, far = CONTEXT.Pipe()
+        CONTEXT.Process(target=answer, args=(path, far), daemon=True).start()
+        assert received(near) == "loaded"
+        pipes.append((near, question))
     for pipe, question in pipes:
         pipe.send(question)
-    said = sorted(said_by(pipe) for pipe, _ in pipes)
-    assert said == ["another process has answered from this ledger", "paid"]
-    book = Ledger()
-    book.load(path)
+    outcomes = sorted(received(pipe) for pipe, _ in pipes)
+    assert outcomes == ["another process has answered from this ledger", "paid"]
+    book = loaded(path)
     assert (book.spent, book.round) == (10, 1)
 
 
 def race(path: str, start: Any, pipe: Any) -> None:
-    """Answer rounds 1 to 40, each if nobody has; say which ones."""
+    """Pay for every round from 1 to 40 that no other process has paid for, and send the list of them."""
     start.wait()
     paid = []
     book = Ledger()
@@ -76,39 +80,35 @@ def race(path: str, start: Any, pipe: Any) -> None:
     pipe.send(paid)
 
 
-def test_of_processes_that_race_one_answers_each_round(path: str) -> None:
+def test_only_one_of_several_processes_answers_each_round(path: str) -> None:
     start = CONTEXT.Event()
     pipes = []
     for _ in range(3):
-        here, there = CONTEXT.Pipe()
-        CONTEXT.Process(target=race, args=(path, start, there), daemon=True).start()
-        pipes.append(here)
+        near, far = CONTEXT.Pipe()
+        CONTEXT.Process(target=race, args=(path, start, far), daemon=True).start()
+        pipes.append(near)
     start.set()
-    paid = [number for pipe in pipes for number in said_by(pipe)]
+    paid = [number for pipe in pipes for number in received(pipe)]
     assert len(paid) == len(set(paid)) > 0
-    book = Ledger()
-    book.load(path)
+    book = loaded(path)
     assert (book.spent, book.round) == (len(paid), max(paid))
 
 
-def test_what_another_wrote_is_seen_again_after_loading(path: str) -> None:
-    one, other = Ledger(), Ledger()
-    one.load(path)
-    other.load(path)
-    one.pay(1, QUESTION, 10, REPORT)
+def test_a_ledger_that_another_process_wrote_must_be_loaded_again(path: str) -> None:
+    first, second = loaded(path), loaded(path)
+    first.pay(1, QUESTION, 10, REPORT)
     with pytest.raises(LedgerError, match="another process has answered"):
-        other.pay(2, QUESTION, 10, REPORT)
+        second.pay(2, QUESTION, 10, REPORT)
     with pytest.raises(LedgerError, match="not a payment"):
-        other.pay(2, QUESTION, 10, REPORT)  # it is to be loaded first
-    other.load(path)
-    other.pay(2, QUESTION, 10, REPORT)
+        second.pay(2, QUESTION, 10, REPORT)  # until it is loaded again
+    second.load(path)
+    second.pay(2, QUESTION, 10, REPORT)
     with pytest.raises(LedgerError, match="another process has answered"):
-        one.pay(3, QUESTION, 10, REPORT)
+        first.pay(3, QUESTION, 10, REPORT)
 
 
 def test_a_ledger_removed_is_not_made_again(path: str) -> None:
-    book = Ledger()
-    book.load(path)
+    book = loaded(path)
     os.remove(path)
     with pytest.raises(LedgerError):
         book.pay(1, QUESTION, 10, REPORT)
@@ -121,11 +121,10 @@ def test_only_its_owner_reads_a_ledger(path: str, left_over: bool) -> None:
     if left_over:
         Path(path + ".new").write_bytes(b"half")
         os.chmod(path + ".new", 0o644)
-    book = Ledger()
-    book.load(path)
+    book = loaded(path)
     book.pay(1, QUESTION, 10, REPORT)
     assert mode(path) == 0o600
-    os.chmod(path, 0o644)  # as today's have it
+    os.chmod(path, 0o644)  # as other programs may leave it
     book.load(path)
     book.pay(2, QUESTION, 10, REPORT)
     assert mode(path) == 0o600

@@ -14,7 +14,6 @@ from streams import Replay
 from tern.card import Card, CardError, T, decode
 from tern.card import certify as certify_on_device
 from tern.fixed import exp_lower
-from tern.lhp import Hierarchy
 from ternhost import datasets
 from ternhost.errors import UsageError
 from ternhost.learn import levels as hiera
@@ -27,55 +26,53 @@ def _levels(e: float) -> Card:
     return decode(lhp.card([round(budget * e * 1_000_000) for budget in (5, 4, 3, 2, 1)]))
 
 
-def _collect(of: Card, values: np.ndarray, seed: int) -> np.ndarray:
-    """The counts (levels x 2) of a report of each value."""
-    drawn = sample(of, RandomLanes(random_bits(seed), len(values)), values)
-    return np.bincount(drawn, minlength=of.symbols).reshape(-1, 2)
+def _collect(card: Card, values: np.ndarray, seed: int) -> np.ndarray:
+    """The counts (levels x 2) of one report for each value."""
+    drawn = sample(card, RandomLanes(random_bits(seed), len(values)), values)
+    return np.bincount(drawn, minlength=card.symbols).reshape(-1, 2)
 
 
 @pytest.mark.parametrize(("e", "loss"), [(0.1, 0.899), (0.5, 3.95), (1, 8.07)])
 def test_the_true_joint_loss(e: float, loss: float) -> None:
-    of = _levels(e)
-    ratio = sampler_walk.likelihood_ratio(of)
+    card = _levels(e)
+    ratio = sampler_walk.likelihood_ratio(card)
     assert isinstance(ratio, Fraction)
-    found = math.log(ratio)
-    assert float(f"{found:.3g}") == loss
-    assert of.epsilon == pytest.approx(found * 1e6, rel=1e-3)  # of Q1.14 inputs, where bounds are rounded
-    assert max(lhp.budgets_of(of)) == round(5e6 * e)
-    assert found > 5 * e
+    true_loss = math.log(ratio)
+    assert float(f"{true_loss:.3g}") == loss
+    assert card.epsilon == pytest.approx(true_loss * 1e6, rel=1e-3)  # bounds are rounded to Q1.14
+    assert max(lhp.budgets_of(card)) == round(5e6 * e)
+    assert true_loss > 5 * e
 
 
 @pytest.mark.slow
 def test_every_pair_of_inputs_keeps_the_joint_loss() -> None:
-    # every 8th value and the neighbours of all bounds, by brute force over what the device's cards do
-    of = _levels(1)
-    bounds = [16384, *of.hierarchy.bounds, -16384]
+    # every 8th value and the neighbours of all bounds, by brute force over the device's cards
+    card = _levels(1)
+    bounds = [16384, *card.hierarchy.bounds, -16384]
     grid = sorted(
         {*range(-16384, 16385, 8), *(v + o for v in bounds for o in (-1, 0, 1) if abs(v + o) <= 16384)}
     )
-    levels = [of.hierarchy.level(v) for v in grid]
+    levels = [card.hierarchy.level(v) for v in grid]
     worst = Fraction(1)
-    for reported, card in enumerate(of.hierarchy.value_cards):
-        told = [certify.at_knot(of.hierarchy.level_cards[level], level)[reported] for level in range(5)]
+    for reported, value_card in enumerate(card.hierarchy.value_cards):
+        shares = [_level_law(card, level)[reported] for level in range(5)]
         for symbol in (0, 1):
-            joint = [
-                told[level] * certify.distribution(card, v)[symbol]
-                for level, v in zip(levels, grid, strict=True)
-            ]
+            pairs = zip(levels, grid, strict=True)
+            joint = [shares[level] * certify.distribution(value_card, v)[symbol] for level, v in pairs]
             worst = max(worst, max(joint) / min(joint))
-    stated = sampler_walk.likelihood_ratio(of)
+    stated = sampler_walk.likelihood_ratio(card)
     assert stated * Fraction(999, 1000) < worst <= stated
 
 
-def test_reports_are_the_devices() -> None:
+def test_reports_equal_those_of_the_device() -> None:
     rng = np.random.default_rng(1)
-    of = _levels(0.5)
+    card = _levels(0.5)
     xs = rng.integers(-17000, 17000, 400).astype(np.int16)
-    xs[:10] = [*of.hierarchy.bounds, *(b - 1 for b in of.hierarchy.bounds), 32767, -32768]
+    xs[:10] = *card.hierarchy.bounds, *(b - 1 for b in card.hierarchy.bounds), 32767, -32768
     streams = rng.integers(0, 256, (400, 64), np.uint8)
-    found = sample(of, ReplayLanes(streams), xs)
-    expected = [of.hierarchy.draw(Replay(streams[i].tobytes()), int(xs[i])) for i in range(400)]
-    assert found.tolist() == expected
+    symbols = sample(card, ReplayLanes(streams), xs)
+    expected = [card.hierarchy.draw(Replay(streams[i].tobytes()), int(xs[i])) for i in range(400)]
+    assert symbols.tolist() == expected
 
 
 @pytest.mark.parametrize("mu", [0, 0.3, 1])
@@ -84,44 +81,37 @@ def test_the_estimate_is_unbiased(mu: float) -> None:
     values = np.clip(rng.normal(-0.55, 0.3, 2000), -1, 1)  # most in the most private ranges
     fixed = datasets.to_fixed(values)
     truth = fixed.mean() / 16384
-    of = _levels(0.5)
-    found = [float(hiera.estimate(of, _collect(of, fixed, seed), mu, seed=seed)) for seed in range(1, 401)]
-    error = np.std(found) / 20
-    assert abs(np.mean(found) - truth) < 4 * error
+    card = _levels(0.5)
+    seeds = range(1, 401)
+    estimates = [float(hiera.estimate(card, _collect(card, fixed, seed), mu, seed=seed)) for seed in seeds]
+    error = np.std(estimates) / 20
+    assert abs(np.mean(estimates) - truth) < 4 * error
     assert error < 0.02
 
 
-def test_unbiased_by_exact_expectation() -> None:
-    # E[counts] of one value, put through the (linear) estimator without reuse, is the value itself
-    of = _levels(1)
-    for v in (-16384, -9830, -3277, 0, 12345, 16384):
-        told = certify.at_knot(of.hierarchy.level_cards[of.hierarchy.level(v)], of.hierarchy.level(v))
-        mean = Fraction(0)
-        for level, card in enumerate(of.hierarchy.value_cards):
-            row, values = certify.distribution(card, v), certify.values(card)
-            mean += told[level] * sum(p * y for p, y in zip(row, values, strict=True))
-        assert mean == Fraction(v, 16384)
+def _level_law(card: Card, level: int) -> list[Fraction]:
+    """The exact probability of every reported level, for a value in a level."""
+    return certify.at_knot(card.hierarchy.level_cards[level], level)
 
 
-def _law(of: Card, v: int) -> list[Fraction]:
-    """The exact probability of every symbol, level and sign, at an input."""
-    told = certify.at_knot(of.hierarchy.level_cards[of.hierarchy.level(v)], of.hierarchy.level(v))
-    return [
-        p * q for p, c in zip(told, of.hierarchy.value_cards, strict=True) for q in certify.distribution(c, v)
-    ]
+def _law(card: Card, v: int) -> list[Fraction]:
+    """The exact probability of every symbol, level and sign, for an input."""
+    level_law = zip(_level_law(card, card.hierarchy.level(v)), card.hierarchy.value_cards, strict=True)
+    return [p * q for p, value_card in level_law for q in certify.distribution(value_card, v)]
 
 
-@pytest.mark.parametrize("budgets", [(1, 2, 3, 4, 5), (1, 2), (3, 3, 1), (1, 7, 2, 2)])
-def test_figures_of_the_card_are_those_of_its_reports(budgets: tuple[int, ...]) -> None:
-    of = decode(lhp.card([budget * 300_000 for budget in budgets]))
-    moments, values = certify.moments(of), certify.values(of)
-    bounds = of.hierarchy.bounds
-    for v in (-16384, -3277, 0, 1, 12345, 16384, *bounds, *(bound - 1 for bound in bounds)):
-        law, x = _law(of, v), Fraction(v, 16384)
-        assert certify.distribution(of, v) == law
+@pytest.mark.parametrize("budgets", [(1, 2, 3, 4, 5), (5, 4, 3, 2, 1), (1, 2), (3, 3, 1), (1, 7, 2, 2)])
+def test_figures_of_a_card_follow_from_its_report_probabilities(budgets: tuple[int, ...]) -> None:
+    card = decode(lhp.card([budget * 300_000 for budget in budgets]))
+    moments, values = certify.moments(card), certify.values(card)
+    bounds = card.hierarchy.bounds
+    for v in (-16384, -9830, -3277, 0, 1, 12345, 16384, *bounds, *(bound - 1 for bound in bounds)):
+        law, x = _law(card, v), Fraction(v, 16384)
+        assert certify.distribution(card, v) == law
         assert sum(p * y for p, y in zip(law, values, strict=True)) == x
         assert sum(p * y * y for p, y in zip(law, values, strict=True)) == moments.second_moment(x)
-    for x, row in zip(moments.knots, map(partial(certify.at_knot, of), range(2 * len(budgets))), strict=True):
+    rows = map(partial(certify.at_knot, card), range(2 * len(budgets)))
+    for x, row in zip(moments.knots, rows, strict=True):
         assert sum(p * y for p, y in zip(row, values, strict=True)) == x
 
 
@@ -154,9 +144,9 @@ def test_a_hierarchy_that_is_not_of_lhp_is_refused(data: bytes, reason: str | No
 
 
 def test_combined_classes_are_unbiased_by_enumeration() -> None:
-    # every outcome of three devices, two of one class and one of another, with its exact probability
+    # all outcomes of three devices, two of one class and one of another, with their exact probabilities
     classes = [decode(lhp.card(budgets)) for budgets in ([2_000_000, 1_000_000], [3_000_000, 1_500_000])]
-    inputs = [(0, (-9000, 12_000)), (1, (3000,))]  # the class of each device, and what it holds
+    inputs = [(0, (-9000, 12_000)), (1, (3000,))]  # (class, the values of its devices)
     laws = [(c, _law(classes[c], v)) for c, values in inputs for v in values]
     mean = total = Fraction(0)
     for outcome in product(range(4), repeat=len(laws)):
@@ -173,15 +163,15 @@ def test_combined_classes_are_unbiased_by_enumeration() -> None:
     assert float(mean) == pytest.approx(np.average(of_class, weights=weights), abs=1e-9)
 
 
-def test_classes_of_one_population_are_combined_better_than_the_stricter_alone() -> None:
+def test_combined_classes_estimate_better_than_the_stricter_class() -> None:
     mu = 0.4
     rng = np.random.default_rng(5)
     values = datasets.to_fixed(np.clip(rng.normal(0.3, 0.3, 2000), -1, 1))
     strict, loose = hiera.design(2_000_000), hiera.design(10_000_000)
     together, alone = [], []
     for seed in range(200):
-        counts = [_collect(of, values, 2 * seed + i) for i, of in enumerate((strict, loose))]
-        flat = [own.reshape(1, -1) for own in counts]
+        counts = [_collect(card, values, 2 * seed + i) for i, card in enumerate((strict, loose))]
+        flat = [table.reshape(1, -1) for table in counts]
         together.append(hiera.combine(list(zip((strict, loose), flat, strict=True)), mu, seed=seed)[0])
         alone.append(float(hiera.estimate(strict, counts[0], mu, seed=seed)))
     error = np.std(together) / 200**0.5
@@ -189,22 +179,22 @@ def test_classes_of_one_population_are_combined_better_than_the_stricter_alone()
     assert np.var(together) < 0.5 * np.var(alone)
 
 
-def test_a_coordinate_that_one_class_did_not_report_is_that_of_the_other() -> None:
+def test_a_coordinate_reported_by_one_class_has_that_classes_estimate() -> None:
     classes = [hiera.design(4_000_000, (2, 1)), hiera.design(8_000_000, (2, 1))]
-    some = np.array([[0, 0, 0, 0], [1, 2, 3, 4], [1, 2, 3, 4]])
-    other = np.array([[0, 0, 0, 0], [0, 0, 0, 0], [5, 6, 7, 8]])
-    mean = hiera.combine(list(zip(classes, (some, other), strict=True)))
+    first = np.array([[0, 0, 0, 0], [1, 2, 3, 4], [1, 2, 3, 4]])
+    second = np.array([[0, 0, 0, 0], [0, 0, 0, 0], [5, 6, 7, 8]])
+    mean = hiera.combine(list(zip(classes, (first, second), strict=True)))
     assert np.isnan(mean[0])
-    assert mean[1] == pytest.approx(float(hiera.estimate(classes[0], some[1].reshape(2, 2))))
+    assert mean[1] == pytest.approx(float(hiera.estimate(classes[0], first[1].reshape(2, 2))))
     assert np.isfinite(mean[2])
 
 
-def test_levels_of_an_epsilon() -> None:
-    of = hiera.design(4_000_000, (3, 1))
-    assert 3_999_000 < of.epsilon <= 4_000_000
-    budgets = lhp.budgets_of(of)
+def test_levels_share_a_given_epsilon() -> None:
+    card = hiera.design(4_000_000, (3, 1))
+    assert 3_999_000 < card.epsilon <= 4_000_000
+    budgets = lhp.budgets_of(card)
     assert budgets[1] == pytest.approx(3 * budgets[0], rel=1e-3), "named from the lowest range up"
-    moments = certify.moments(of)
+    moments = certify.moments(card)
     assert moments.variance(Fraction(-1, 2)) < moments.variance(Fraction(1, 2))
 
 
@@ -213,27 +203,22 @@ def test_no_reports_make_no_mean() -> None:
 
 
 @pytest.mark.parametrize("budgets", [(), (1,), (1, 0), (1,) * 17, (1, math.inf)])
-def test_what_makes_no_levels(budgets: tuple[float, ...]) -> None:
+def test_invalid_budgets_make_no_levels(budgets: tuple[float, ...]) -> None:
     with pytest.raises(UsageError):
         hiera.design(1_000_000, budgets)
 
 
 def _true_ratio(card: Card) -> Fraction:
-    # of level and sign, by enumeration over the ends of the ranges: a sign's law is linear in x in between
-    of: Hierarchy = card.hierarchy
-    m = len(of.level_cards)
-    laws = []
-    for level in range(m):
-        low = of.bounds[level] if level < m - 1 else -16384
-        high = of.bounds[level - 1] - 1 if level else 16384
-        told = certify.at_knot(of.level_cards[level], level)
-        for v in (low, high):
-            assert of.level(v) == level
-            laws.append([told[t] * p for t in range(m) for p in certify.distribution(of.value_cards[t], v)])
+    # the ratio for level and sign, over the ends of the ranges: in between, a sign's law is linear in x
+    bounds, laws = [16385, *card.hierarchy.bounds, -16384], []
+    for level in range(len(bounds) - 1):
+        for v in (bounds[level + 1], bounds[level] - 1):
+            assert card.hierarchy.level(v) == level
+            laws.append(_law(card, v))
     return max(max(column) / min(column) for column in zip(*laws, strict=True))
 
 
-def test_a_card_altered_in_any_bit_is_refused_or_keeps_what_it_claims() -> None:
+def test_a_card_altered_in_any_bit_is_refused_or_keeps_its_claims() -> None:
     good = decode(lhp.card([1_200_000, 600_000, 900_000]))
     kept = 0
     for bit in range(8 * len(good.data)):

@@ -1,4 +1,4 @@
-"""Designed cards against reference figures of the continuous mechanisms (found apart from this code, to 30 digits)."""
+"""Designed cards against figures of the continuous mechanisms, which another program computed to 30 digits."""
 
 import math
 from fractions import Fraction
@@ -33,16 +33,16 @@ def worst(name, epsilon, levels=None, **options):
 
 
 @pytest.mark.parametrize("name", ["duchi", "three-outputs"])
-def test_exact_tables_within_a_hundredth_of_a_percent(name):
+def test_tables_are_within_a_hundredth_of_a_percent_of_their_mechanism(name):
     for epsilon, reference in zip(EPSILONS, REFERENCE[name], strict=True):
         assert worst(name, epsilon) == pytest.approx(reference, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", ["pm", "pm-sub", "pm-opt"])
-def test_windows_of_255_levels(name):
+def test_windows_of_255_levels_are_close_to_their_mechanism(name):
     for epsilon, reference in zip(EPSILONS, REFERENCE[name], strict=True):
-        assert worst(name, epsilon) <= 1.005 * reference
-        assert worst(name, epsilon) >= 0.98 * reference  # it is that mechanism, not a better one
+        # not less than 0.98: it is that mechanism, not a better one
+        assert 0.98 * reference <= worst(name, epsilon) <= 1.005 * reference
         assert worst(name, epsilon, window="best") <= 1.0001 * REFERENCE["pm-opt"][EPSILONS.index(epsilon)]
 
 
@@ -54,20 +54,19 @@ def test_pm_sub_of_15_levels_is_within_half_a_percent_of_the_continuous_one():
         assert worst("pm-sub", epsilon, 15, window="best") / reference == pytest.approx(ratio, abs=1e-4)
 
 
-def test_formulas_of_the_continuous_mechanisms():
+def test_formulas_equal_the_reference_figures():
     for name, references in REFERENCE.items():
         for epsilon, reference in zip(EPSILONS, references, strict=True):
             stated = mechanisms.REGISTRY[name].worst_variance(float(epsilon))
             assert stated == pytest.approx(reference, rel=1e-11)
     assert three_outputs.zero_probability(1) == pytest.approx(0.286076897134, rel=1e-11)
-    assert three_outputs.constant(2, three_outputs.zero_probability(2)) == pytest.approx(
-        1.46955292825, rel=1e-11
-    )
+    constant = three_outputs.constant(2, three_outputs.zero_probability(2))
+    assert constant == pytest.approx(1.46955292825, rel=1e-11)
     assert piecewise.t_opt(1) == pytest.approx(1.28875656944, rel=1e-11)
     assert piecewise.worst_variance(1, piecewise.t_pm(1)) == pytest.approx(1 / (3 * math.sinh(0.25) ** 2))
 
 
-def test_hybrids_and_laplace_of_255_levels():
+def test_hybrids_and_laplace_of_255_levels_are_close_to_their_mechanism():
     for name in ("hm", "hm-tp", "laplace"):
         for epsilon, reference in zip(EPSILONS, REFERENCE[name], strict=True):
             assert 0.99 * reference <= worst(name, epsilon) <= 1.001 * reference
@@ -75,7 +74,7 @@ def test_hybrids_and_laplace_of_255_levels():
     assert hybrid.hm_tp_share(4) == pytest.approx(0.829002731283, rel=1e-11)
 
 
-def test_pdpm_is_the_papers_and_no_better():
+def test_pdpm_has_the_variance_of_its_paper_and_wastes_budget():
     for epsilon in (0.5, 1.0, 2.0, 4.0):
         for x in (-1.0, -0.3, 0.0, 0.8, 1.0):
             rows = pdpm.probabilities(epsilon, x)
@@ -90,7 +89,7 @@ def test_pdpm_is_the_papers_and_no_better():
     assert ratios[2] == pytest.approx(math.exp(2))
 
 
-def test_lhp_keeps_the_joint_epsilon_that_was_asked():
+def test_lhp_keeps_the_requested_joint_epsilon():
     design = mechanisms.design("lhp", "2", budgets=(3, 1, 2))
     card = cards.decode(design.card)
     assert card.symbols == 6
@@ -108,7 +107,7 @@ def test_lhp_keeps_the_joint_epsilon_that_was_asked():
         mechanisms.design("lhp", "2", budgets=(1,))
 
 
-def test_laplace_scale_is_the_least_that_keeps_epsilon():
+def test_the_scale_of_laplace_is_the_least_that_keeps_epsilon():
     for micro, grid in ((1_000_000, 3), (1_234_567, 0), (733_331, 9), (20_000_000, 14)):
         t, s = laplace.rational_scale(micro, grid)
         assert t <= 1 << 20
@@ -119,15 +118,15 @@ def test_laplace_scale_is_the_least_that_keeps_epsilon():
         laplace.rational_scale(1, 14)
 
 
-def test_grr_frequency_variance():
+def test_grr_has_the_frequency_variance_of_its_probabilities():
     card = cards.decode(mechanisms.design("grr", "1", 5).card)
-    same, other = (float(certify.at_knot(card, 0)[j]) for j in (0, 1))
-    gain = (same - other) ** 2
-    assert grr.frequency_variance(1.0, 5) == pytest.approx(other * (1 - other) / gain, rel=1e-6)
+    same, different = (float(certify.at_knot(card, 0)[j]) for j in (0, 1))
+    gain = (same - different) ** 2
+    assert grr.frequency_variance(1.0, 5) == pytest.approx(different * (1 - different) / gain, rel=1e-6)
     assert grr.frequency_variance(1.0, 5, 1.0) == pytest.approx(same * (1 - same) / gain, rel=1e-6)
 
 
-def test_a_card_is_small_and_its_claim_is_the_smallest():
+def test_cards_are_small_and_claim_the_smallest_epsilon():
     for name, size in (("duchi", 17), ("three-outputs", 34), ("pm-sub", 13)):
         design = mechanisms.design(name, "2")
         assert len(design.card) == size
@@ -135,16 +134,18 @@ def test_a_card_is_small_and_its_claim_is_the_smallest():
 
 
 @pytest.mark.parametrize("epsilon", ["0.01", "0.693147", "0.693148", "1.710392", "1.710393", "7.5", "20"])
-@pytest.mark.parametrize("name", [name for name, one in mechanisms.REGISTRY.items() if not one.slow])
-def test_the_whole_range_of_epsilon(name, epsilon):
+@pytest.mark.parametrize(
+    "name", [name for name, mechanism in mechanisms.REGISTRY.items() if not mechanism.slow]
+)
+def test_mechanisms_cover_the_whole_range_of_epsilon(name, epsilon):
     design = mechanisms.design(name, epsilon)
-    found = describe_design(design)
-    assert 0.9 * float(epsilon) - 0.5 < found["epsilon_certified"] <= float(epsilon)
-    assert found["bias"] == 0
-    assert found["worst_case_variance"] >= found["variance_at_zero"] > 0
+    figures = describe_design(design)
+    assert 0.9 * float(epsilon) - 0.5 < figures["epsilon_certified"] <= float(epsilon)
+    assert figures["bias"] == 0
+    assert figures["worst_case_variance"] >= figures["variance_at_zero"] > 0
     assert cards.certify(cards.decode(design.card))
 
 
 @pytest.mark.parametrize("name", ["duchi", "three-outputs", "pm-sub", "3r", "rr3", "hm", "hm-tp", "grr"])
-def test_the_smallest_epsilon(name):
+def test_mechanisms_reach_the_smallest_epsilon(name):
     assert mechanisms.design(name, "0.000001").epsilon == 1

@@ -1,9 +1,10 @@
-"""Figures for Prometheus, and what is made of them: every name in the dashboard and the alerts is served."""
+"""Figures for Prometheus. Every name in the dashboard and the alerts is served."""
 
 import json
 import re
 import time
 import urllib.request
+from dataclasses import replace
 from importlib.resources import files
 
 import pytest
@@ -34,143 +35,123 @@ def metrics():
     served.close()
 
 
+def page_at(port):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as response:
+        return response.read().decode()
+
+
 def scrape(served):
-    """(name, labels as a sorted tuple) -> value, as Prometheus reads them."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{served.port}/metrics", timeout=60) as answer:
-        families = text_string_to_metric_families(answer.read().decode())
-        return {
-            (sample.name, *sorted(sample.labels.items())): sample.value
-            for family in families
-            for sample in family.samples
-        }
+    """(name, sorted pairs of labels) -> value, as Prometheus reads them."""
+    samples = [
+        sample for family in text_string_to_metric_families(page_at(served.port)) for sample in family.samples
+    ]
+    return {(sample.name, *sorted(sample.labels.items())): sample.value for sample in samples}
 
 
-def told(status, **changed):
-    return Status(**{**vars(status), **changed})
-
-
-def test_a_round_is_told(metrics):
+def test_a_round_is_served(metrics):
     frames = {"accepted": 0, "forged": 0}
     metrics.update(STATUS)
-    assert ("tern_boards",) not in scrape(metrics), "they may be on ports"
-    metrics.update(told(STATUS, frames=frames, boards=3, asleep=1, connected=False))
-    found = scrape(metrics)
-    assert {name: found[f"tern_{name}",] for name in ("round", "asked", "boards", "boards_asleep")} == {
+    assert ("tern_boards",) not in scrape(metrics), "boards may be on ports"
+    metrics.update(replace(STATUS, frames=frames, boards=3, asleep=1, connected=False))
+    served = scrape(metrics)
+    assert {name: served[f"tern_{name}",] for name in ("round", "asked", "boards", "boards_asleep")} == {
         "round": 7, "asked": 10, "boards": 3, "boards_asleep": 1,
     }  # fmt: skip
-    assert found["tern_connected",] == found["tern_rounds_ended",] == 0
-    assert found["tern_frames_total", ("fate", "forged")] == 0, "so that the first one is an increase"
-    assert {found["tern_refused_reports_total", ("reason", name)] for name in wire.ERRORS} == {0}
-    metrics.update(told(STATUS, event=PROGRESS, reports=4, total_reports=4, frames=frames | {"accepted": 4}))
-    ended = told(
-        STATUS,
-        event=END,
-        reports=8,
-        refusals=2,
-        total_reports=8,
-        figures={"accuracy": 0.75},
-        chosen={"tau": 2.0},
-        reasons={"budget": 2},
-        frames={"accepted": 8, "forged": 1},
-    )
+    assert served["tern_connected",] == served["tern_rounds_ended",] == 0
+    assert served["tern_frames_total", ("fate", "forged")] == 0, "so that the first one is an increase"
+    assert {served["tern_refused_reports_total", ("reason", name)] for name in wire.ERRORS} == {0}
+    progress = replace(STATUS, event=PROGRESS, reports=4, total_reports=4, frames=frames | {"accepted": 4})
+    metrics.update(progress)
+    ended = replace(
+        STATUS, event=END, reports=8, refusals=2, total_reports=8, figures={"accuracy": 0.75},
+        chosen={"tau": 2.0}, reasons={"budget": 2}, frames={"accepted": 8, "forged": 1},
+    )  # fmt: skip
     metrics.update(ended)
-    metrics.update(told(STATUS, number=8, round=2, total_reports=8))
-    metrics.update(told(ended, number=8, round=2, reasons={"budget": 1, "data": 1}))
-    found = scrape(metrics)
-    assert found["tern_rounds_ended",] == found["tern_round_duration_seconds_count",] == 2
-    assert found["tern_figure", ("name", "accuracy")] == 0.75
-    assert found["tern_chosen", ("name", "tau")] == 2
-    assert found["tern_refused_reports_total", ("reason", "budget")] == 3
-    assert found["tern_frames_total", ("fate", "forged")] == 1
-    assert abs(time.time() - found["tern_last_round_ended_timestamp_seconds",]) < 60
+    metrics.update(replace(STATUS, number=8, round=2, total_reports=8))
+    metrics.update(replace(ended, number=8, round=2, reasons={"budget": 1, "data": 1}))
+    served = scrape(metrics)
+    assert served["tern_rounds_ended",] == served["tern_round_duration_seconds_count",] == 2
+    assert served["tern_figure", ("name", "accuracy")] == 0.75
+    assert served["tern_chosen", ("name", "tau")] == 2
+    assert served["tern_refused_reports_total", ("reason", "budget")] == 3
+    assert served["tern_frames_total", ("fate", "forged")] == 1
+    assert abs(time.time() - served["tern_last_round_ended_timestamp_seconds",]) < 60
 
 
-def test_how_long_rounds_take(metrics, monkeypatch):
+def test_the_duration_of_rounds_is_served(metrics, monkeypatch):
     now = 0.0
     monkeypatch.setattr(module.time, "monotonic", lambda: now)
     for number, seconds in ((1, 0.05), (2, 40.0), (3, 1e6)):
-        metrics.update(told(STATUS, number=number))
+        metrics.update(replace(STATUS, number=number))
         now += seconds
-        metrics.update(told(STATUS, number=number, event=END))
-    found = scrape(metrics)
-    assert found["tern_round_duration_seconds_sum",] == 1_000_040.05
-    counts = {le: found["tern_round_duration_seconds_bucket", ("le", le)] for le in ("0.1", "60.0", "+Inf")}
+        metrics.update(replace(STATUS, number=number, event=END))
+    served = scrape(metrics)
+    assert served["tern_round_duration_seconds_sum",] == 1_000_040.05
+    counts = {le: served["tern_round_duration_seconds_bucket", ("le", le)] for le in ("0.1", "60.0", "+Inf")}
     assert counts == {"0.1": 1, "60.0": 2, "+Inf": 3}
 
 
-@pytest.fixture
-def store(tmp_path):
-    with Store(tmp_path / "store.sqlite") as made:
-        yield made
-
-
-def board(i, ago, **other):
-    return BoardRow(f"{i:08x}", i, 1, other.pop("online", True), time.time() - ago, **other)
+def board(i, ago, **fields):
+    return BoardRow(f"{i:08x}", i, 1, fields.pop("online", True), time.time() - ago, **fields)
 
 
 def test_boards_are_counted_by_age_state_release_generator_and_error(metrics, store):
     metrics.add_store(store.path)
     assert scrape(metrics)["tern_boards_by_state", ("state", "online")] == 0
+    failed = {"budget": 9_000_000, "entropy": wire.FAILED, "release": "0.2.0"}
     store.boards_seen(
         [
             board(1, 10, told={"budget": 3_500_000, "entropy": wire.CTR_DRBG, "release": "0.2.0"}),
-            board(
-                2,
-                30,
-                told={"budget": 9_000_000, "entropy": wire.FAILED, "release": "0.2.0"},
-                errors=2,
-                error="lost",
-            ),
+            board(2, 30, told=failed, errors=2, error="lost"),
             board(3, 90, told={"budget": 9_000_000, "entropy": 99, "release": "0.1.0"}),
             board(4, 5000, online=False),
             board(5, 90_000, online=False, told={"budget": 1, "entropy": wire.HASH_DRBG, "release": "0.1.0"}),
         ]
     )
-    found = scrape(metrics)
+    served = scrape(metrics)
 
     def by(name):
-        return {labels[0][1]: n for (own, *labels), n in found.items() if own == f"tern_boards_{name}"}
+        return {labels[0][1]: n for (metric, *labels), n in served.items() if metric == f"tern_boards_{name}"}
 
     assert by("heard") == {"1m": 2, "10m": 1, "1h": 0, "1d": 1, "older": 1}
     assert by("by_state") == {"online": 3, "offline": 2}
     assert by("by_release") == {"0.2.0": 2, "0.1.0": 2}
     assert by("by_entropy") == {"failed": 1, "CTR_DRBG": 1, "Hash_DRBG": 1, "other": 1}
     assert by("by_error") == {"lost": 1}
-    assert found["tern_budget_left_least_epsilon",] == 3.5, "of those heard within a day"
+    assert served["tern_budget_left_least_epsilon",] == 3.5, "of those heard within a day"
 
 
-def test_boards_that_lie_do_not_make_series(metrics, store):
+def test_lying_boards_make_few_series(metrics, store):
     store.boards_seen(
         board(i, 0, told={"release": f"{i}\n" + "x" * 500}, error=f"e{i}") for i in range(1, 200)
     )
     metrics.add_store(store.path)
-    found = scrape(metrics)
+    served = scrape(metrics)
     for name in ("release", "error"):
-        own = {key: value for key, value in found.items() if key[0] == f"tern_boards_by_{name}"}
-        assert len(own) <= 21
-        assert sum(own.values()) == 199
-        assert max(len(key[1][1]) for key in own) <= 60
+        series = {key: value for key, value in served.items() if key[0] == f"tern_boards_by_{name}"}
+        assert len(series) <= 21
+        assert sum(series.values()) == 199
+        assert max(len(key[1][1]) for key in series) <= 60
 
 
-def test_a_store_that_cannot_be_read_is_told(metrics, store, tmp_path):
+def test_an_unreadable_store_is_reported(metrics, store, tmp_path):
     metrics.add_store(store.path)
     store.boards_seen([board(1, 0)])
     assert scrape(metrics)["tern_store_readable",] == 1
     store.close()
     store.path.rename(tmp_path / "away")
-    found = scrape(metrics)
-    assert found["tern_store_readable",] == 0
-    assert found["tern_boards_by_state", ("state", "online")] == 1, "as it was"
+    served = scrape(metrics)
+    assert served["tern_store_readable",] == 0
+    assert served["tern_boards_by_state", ("state", "online")] == 1, "as it was"
 
 
-def test_a_run_that_ends_serves_its_figures_too(here, capsys):
+def test_a_run_serves_its_figures_until_its_process_ends(here, capsys):
     port = free_port()
     words = ["train", "--fleet", "simulated:600", "--reports", "600", "--no-report", "--quiet", "--metrics"]
     assert tern([*words, str(port)]) == OK
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
-        told = answer.read().decode()
-    assert "tern_reports_accepted 600.0" in told
-    assert "tern_report_epsilon 2.0" in told
+    page = page_at(port)
+    assert "tern_reports_accepted 600.0" in page
+    assert "tern_report_epsilon 2.0" in page
     capsys.readouterr()
     assert tern([*words, str(port)]) == USAGE
     assert f"port {port} is not available" in capsys.readouterr().err
@@ -178,7 +159,7 @@ def test_a_run_that_ends_serves_its_figures_too(here, capsys):
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory):
-    """What a run of a fleet serves that has boards, gateways and refusals."""
+    """The figures of a run whose fleet has boards, gateways and refusals."""
     directory = tmp_path_factory.mktemp("served")
     path = directory / "store.sqlite"
     words = [
@@ -195,11 +176,11 @@ def everything(tmp_path_factory):
             store._db.execute("INSERT INTO gateway VALUES (?, ?, ?, ?, ?)", row)
     served = Metrics(0)
     served.add_store(path)
-    served.update(told(STATUS, frames={"accepted": 1, "forged": 0}))
-    served.update(told(STATUS, event=END, figures={"accuracy": 0.5}, chosen={"tau": 1.0}))
-    found = scrape(served)
+    served.update(replace(STATUS, frames={"accepted": 1, "forged": 0}))
+    served.update(replace(STATUS, event=END, figures={"accuracy": 0.5}, chosen={"tau": 1.0}))
+    figures = scrape(served)
     served.close()
-    return found
+    return figures
 
 
 def panels():
@@ -216,7 +197,7 @@ def expressions():
         yield from (rule["expr"] for rule in group["rules"])
 
 
-def test_what_the_dashboard_and_the_alerts_name_is_served(everything):
+def test_every_name_in_the_dashboard_and_the_alerts_is_served(everything):
     served = {name for name, *_ in everything}
     assert not [name for name in served if re.search(r"_(ms|minutes|hours|percent|kb|millis)(_|$)", name)]
     labels = {(name, label) for name, *pairs in everything for label, _ in pairs}
@@ -226,15 +207,15 @@ def test_what_the_dashboard_and_the_alerts_name_is_served(everything):
         assert names, expression
         assert set(names) <= served, expression
         for name, inside in re.findall(r"\b(tern_\w+)\{([^}]*)\}", expression):
-            own = set(re.findall(r"(\w+)\s*(?:=~|!=|!~|=)", inside)) - scraped
-            assert {(name, label) for label in own} <= labels, expression
+            named = set(re.findall(r"(\w+)\s*(?:=~|!=|!~|=)", inside)) - scraped
+            assert {(name, label) for label in named} <= labels, expression
     values = {(*key[1:],) for key in everything}
     for expression in expressions():
         for label, value in re.findall(r'(state|fate|reason)="(\w+)"', expression):
             assert ((label, value),) in values, expression
 
 
-def test_grafana_can_take_the_dashboard():
+def test_grafana_can_import_the_dashboard():
     assert DASHBOARD["schemaVersion"] >= 36
     assert DASHBOARD["id"] is None
     assert len(DASHBOARD["uid"]) <= 40
@@ -258,7 +239,7 @@ def test_grafana_can_take_the_dashboard():
         assert {"fieldConfig", "options", "title"} <= set(panel)
 
 
-def test_alerts_are_sound():
+def test_alerts_are_well_formed():
     rules = [rule for group in ALERTS["groups"] for rule in group["rules"]]
     assert {rule["alert"] for rule in rules} >= {
         "TernNoRounds", "TernBrokerGone", "TernBoardsOffline", "TernBudgetNearlySpent", "TernEntropyFailed",

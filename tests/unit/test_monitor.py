@@ -1,4 +1,4 @@
-"""A monitor decodes what a board sends, counts errors and damage, and lets everything pass to whoever is at its tap."""
+"""A monitor decodes the frames of a board, and counts its errors and damaged frames."""
 
 import os
 import time
@@ -15,9 +15,9 @@ from terntools.boards.monitor import Monitor, describe
 
 @pytest.fixture
 def board():
-    one = Port()
-    yield one
-    one.close()
+    port = Port()
+    yield port
+    port.close()
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_frames_errors_and_damage_are_counted(board, watched):
     monitor, lines = watched
     for frame in (REPORT, REFUSED, REFUSED):
         board.send(frame)
-    os.write(board.far, b"\x05ab\x00")  # says that five bytes follow
+    os.write(board.far, b"\x05ab\x00")  # announces five bytes
     run(monitor, lambda: len(lines) == 4)
     assert monitor.state.frames == {"REPORT": 1, "ERROR": 2}
     assert monitor.state.errors == {wire.error_name(wire.ERR_BUDGET): 2}
@@ -61,7 +61,7 @@ def test_frames_errors_and_damage_are_counted(board, watched):
     assert monitor.state.rates(last)[0] > 0
 
 
-def test_a_board_that_goes_is_an_error(board, watched):
+def test_a_disconnected_board_is_an_error(board, watched):
     monitor, _ = watched
     board.close()
     with pytest.raises(DeviceError, match="is gone"):
@@ -71,7 +71,7 @@ def test_a_board_that_goes_is_an_error(board, watched):
 @pytest.mark.parametrize(
     "frame", [b"", b"\xff", bytes([wire.ERROR]), bytes([wire.HELLO, 1, 2]), bytes([wire.ROUND]) * 3]
 )
-def test_whatever_comes_is_described(frame):
+def test_malformed_frames_are_described(frame):
     assert describe(frame)
 
 
@@ -79,7 +79,7 @@ def test_whatever_comes_is_described(frame):
     ("option", "value"),
     [(option, value) for option in ("--every", "--seconds") for value in ("0", "-1", "nan", "inf")],
 )
-def test_times_that_make_no_sense_are_refused(option, value, board, capsys):
-    # --seconds 0.01 comes first, so that a value that is accepted ends the test as well.
+def test_impossible_times_are_refused(option, value, board, capsys):
+    # With --seconds 0.01 first, the test also ends if the value is accepted.
     assert main(["monitor", board.port, "--seconds", "0.01", option, value]) == 2
     assert capsys.readouterr().err == f"tern: {option} must be a number above 0, not {value}\n"

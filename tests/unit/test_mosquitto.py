@@ -1,4 +1,4 @@
-"""How a Mosquitto is looked after, without one."""
+"""Mosquitto is reloaded, its failures are explained, and it is restarted; programs of the tests stand for it."""
 
 import errno
 import shutil
@@ -15,41 +15,42 @@ from ternhost.reach.broker.mosquitto_files import PID
 
 
 @pytest.fixture
-def told(tmp_path, monkeypatch):
-    """Directories of a central broker and two sites, each with a process of Mosquitto's name; whom SIGHUP was sent."""
+def brokers(tmp_path, monkeypatch):
+    """The directory of a central broker with two sites, each with a process named mosquitto; the reloaded ones."""
     place = tmp_path / "broker"
     configuration.configure(place, tls=False)
     for name in ("lab", "shed"):
         configuration.add_site(place, name, bridge=True)
-    binary = shutil.copy(shutil.which("sleep"), tmp_path / "mosquitto")
-    of = {}
+    program = shutil.copy(shutil.which("sleep"), tmp_path / "mosquitto")
+    processes = {}
     for directory in (place, place / "sites" / "lab", place / "sites" / "shed"):
-        process = subprocess.Popen([binary, "60"])
+        process = subprocess.Popen([program, "60"])
         (directory / PID).write_text(f"{process.pid}\n")
-        of[process.pid] = (directory.name, process)
+        processes[process.pid] = (directory.name, process)
     order = []
-    monkeypatch.setattr(mosquitto.os, "kill", lambda pid, signal: order.append(of[pid][0]))
-    for pid in of:
+    monkeypatch.setattr(mosquitto.os, "kill", lambda pid, signal: order.append(processes[pid][0]))
+    for pid in processes:
         while Path(f"/proc/{pid}/comm").read_text() != "mosquitto\n":  # not before exec
             time.sleep(0.01)
     yield place, order
     monkeypatch.undo()
-    for _, process in of.values():
+    for _, process in processes.values():
         process.kill()
         process.wait()
 
 
-@pytest.mark.parametrize(("of", "order"), [("", ["broker", "lab", "shed"]), ("sites/lab", ["broker", "lab"])])
-def test_the_central_broker_knows_boards_before_its_sites_do(told, of, order):
-    """Also where a site that is still beside it is told."""
-    place, found = told
-    assert mosquitto.reload(place / of)
-    assert found == order
+@pytest.mark.parametrize(
+    ("name", "order"), [("", ["broker", "lab", "shed"]), ("sites/lab", ["broker", "lab"])]
+)
+def test_the_central_broker_is_reloaded_before_its_sites(brokers, name, order):
+    place, reloaded = brokers
+    assert mosquitto.reload(place / name)
+    assert reloaded == order
 
 
 @pytest.fixture
 def replaced(tmp_path, monkeypatch):
-    """A broker's directory, and how to have a script of Python run as its Mosquitto."""
+    """`replace(script)` makes a script of Python the Mosquitto of a broker, and returns the broker's directory."""
     place = tmp_path / "broker"
     port = mosquitto.free_port()
     configuration.configure(place, tls=False, port=port)
@@ -75,7 +76,7 @@ def replaced(tmp_path, monkeypatch):
         ),
     ],
 )  # fmt: skip
-def test_why_it_has_ended(replaced, script, message):
+def test_the_error_says_why_mosquitto_has_ended(replaced, script, message):
     place = replaced(script)
     (place / "mosquitto.log").write_text("1: Error: of another day\n")
     with pytest.raises(DeviceError) as caught:
@@ -83,7 +84,7 @@ def test_why_it_has_ended(replaced, script, message):
     assert caught.value.message == message
 
 
-def test_an_address_that_cannot_be_reached_is_not_listened_on(replaced, monkeypatch):
+def test_an_unreachable_address_does_not_count_as_a_started_broker(replaced, monkeypatch):
     def unreachable(*_, **__):
         raise OSError(errno.ENETUNREACH, "Network is unreachable")
 
@@ -93,15 +94,15 @@ def test_an_address_that_cannot_be_reached_is_not_listened_on(replaced, monkeypa
         mosquitto.Mosquitto(place)
 
 
-def test_after_some_time_of_health_the_pause_is_short_again(replaced, monkeypatch):
+def test_the_pause_before_a_restart_is_short_again_after_healthy_time(replaced, monkeypatch):
     place = replaced("socket.create_server(('127.0.0.1', port)).accept()[0].close()\ntime.sleep(0.5)")
     monkeypatch.setattr(mosquitto, "_PAUSE", 0.01)
     monkeypatch.setattr(mosquitto, "_LOOK_EVERY", 0.01)
     monkeypatch.setattr(mosquitto, "_HEALTHY", 0.1)
-    told = []
+    messages = []
     with mosquitto.Mosquitto(place) as running:
-        running.keep(told.append)
+        running.keep(messages.append)
         end = time.monotonic() + 20
-        while len(told) < 3 and time.monotonic() < end:
+        while len(messages) < 3 and time.monotonic() < end:
             time.sleep(0.05)
-    assert told[:3] == 3 * ["mosquitto has ended with exit code 0; it is restarted in 0.01 s"]
+    assert messages[:3] == 3 * ["mosquitto has ended with exit code 0; it is restarted in 0.01 s"]

@@ -1,9 +1,9 @@
-"""Each of these wrong implementations of cards, arithmetic, draws and ledgers fails a vector."""
+"""Wrong implementations of cards, arithmetic, draws and ledgers: each fails a vector."""
 
 import pytest
 from mutants import Wrong, caught, misplaced, of
 
-# The files of tests/device whose vectors tell.
+# The files of tests/device whose vectors find them.
 CHECKS = {
     "tern.ledger": ("test_ledger.py",),
     "tern.sampler": ("test_sampler.py",),
@@ -25,12 +25,10 @@ WRONG = [
         "card",
         ("a table certified by its first and last knots", _COUNTS,
          "card.extremes.append((min(counts[0], counts[-1]) if min(counts) > 0 else 0, max(counts[0], counts[-1])))"),
-        ("a table certified by its first knot against the others", _COUNTS,
-         "card.extremes.append((min(counts), counts[0]))"),
+        ("a table certified by its first knot against the others", _COUNTS, "card.extremes.append((min(counts), counts[0]))"),
         ("a table whose last symbol is not certified", _RATIO, "least, most in card.extremes[:-1]:"),
         ("a table whose first symbol is not certified", _RATIO, "least, most in card.extremes[1:]:"),
-        ("a ratio of tables in 64 bits", "if most << EXP_BITS > bound * least:",
-         "if most << EXP_BITS > bound * least & (1 << 64) - 1:"),
+        ("a ratio of tables in 64 bits", "if most << EXP_BITS > bound * least:", "if most << EXP_BITS > bound * least & (1 << 64) - 1:"),
         ("a count of 0 is allowed", "card.extremes[j][0] > 0", "card.extremes[j][0] >= 0"),
         ("p = 6", "MAX_KNOT_BITS = const(5)", "MAX_KNOT_BITS = const(6)"),
         ("17 levels", "MAX_LEVELS = const(16)", "MAX_LEVELS = const(17)"),
@@ -49,12 +47,9 @@ WRONG = [
         ("epsilon 0", "1 <= epsilon <= MAX_EPSILON", "0 <= epsilon <= MAX_EPSILON"),
         ("laplace's certificate in 32 bits, unsigned", _LAPLACE,
          "epsilon * card.t & 0xFFFFFFFF >= (2_000_000 * (card.s << card.grid_bits)) & 0xFFFFFFFF"),
-        ("laplace's certificate with 32 bits on its left", _LAPLACE,
-         "(epsilon * card.t & 0xFFFFFFFF) >= 2_000_000 * (card.s << card.grid_bits)"),
-        ("laplace's certificate with 32 bits on its right", _LAPLACE,
-         "epsilon * card.t >= (2_000_000 * (card.s << card.grid_bits) & 0xFFFFFFFF)"),
-        ("laplace's certificate with 32 bits for 2**q s alone", _LAPLACE,
-         "epsilon * card.t >= 2_000_000 * (card.s << card.grid_bits & 0xFFFFFFFF)"),
+        ("laplace's certificate with 32 bits on its left", _LAPLACE, "(epsilon * card.t & 0xFFFFFFFF) >= 2_000_000 * (card.s << card.grid_bits)"),
+        ("laplace's certificate with 32 bits on its right", _LAPLACE, "epsilon * card.t >= (2_000_000 * (card.s << card.grid_bits) & 0xFFFFFFFF)"),
+        ("laplace's certificate with 32 bits for 2**q s alone", _LAPLACE, "epsilon * card.t >= 2_000_000 * (card.s << card.grid_bits & 0xFFFFFFFF)"),
         ("laplace's certificate in 32 bits, signed", _LAPLACE,
          "(epsilon * card.t + 2**31) % 2**32 >= (2_000_000 * (card.s << card.grid_bits) + 2**31) % 2**32"),
         ("laplace certified for a change of 1", _LAPLACE, "epsilon * card.t >= 1_000_000 * (card.s << card.grid_bits)"),
@@ -95,10 +90,8 @@ WRONG = [
     ),
     *of(
         "lhp",
-        ("upper ends at the bounds themselves", "self.bounds[i - 1] - 1 if i else ONE",
-         "self.bounds[i - 1] if i else ONE"),
-        ("upper ends two below the bounds", "self.bounds[i - 1] - 1 if i else ONE",
-         "self.bounds[i - 1] - 2 if i else ONE"),
+        ("upper ends at the bounds themselves", "self.bounds[i - 1] - 1 if i else ONE", "self.bounds[i - 1] if i else ONE"),
+        ("upper ends two below the bounds", "self.bounds[i - 1] - 1 if i else ONE", "self.bounds[i - 1] - 2 if i else ONE"),
         ("lower ends one above the bounds", "self.bounds[i] if i < m - 1", "self.bounds[i] + 1 if i < m - 1"),
         ("lower ends of ranges alone", "while i < m + m:", "while i < m:"),
         ("products of 64 bits", "found[i] << 60 | ", "found[i] << 60 & 2**64 - 1 | "),
@@ -118,8 +111,7 @@ WRONG = [
     *of(
         "gradient",
         ("predictions rounded down", "z = high + (1 << shift - 1) >> shift", "z = high >> shift"),
-        ("predictions whose ties go down", "z = high + (1 << shift - 1) >> shift",
-         "z = (high << 1) + (1 << shift) - 1 >> shift + 1"),
+        ("predictions whose ties go down", "z = high + (1 << shift - 1) >> shift", "z = (high << 1) + (1 << shift) - 1 >> shift + 1"),
         ("products rounded down", "((part * x + half) >> shift)", "(part * x >> shift)"),
         ("products rounded towards 0", "((part * x + half) >> shift)", "int((part * x + half) / 2**shift)"),
         ("a mean rounded down", "((v << up) + half) // n", "(v << up) // n"),
@@ -144,25 +136,21 @@ WRONG = [
         ("a range of 12 all in the products", "MAX_FINE = const(10)", "MAX_FINE = const(12)"),
         ("a range all in the mean", "MAX_FINE = const(10)", "MAX_FINE = const(0)"),
         ("a batch that begins with the same record each round", "(round_number - 1) % count * n % count", "0"),
-        ("a batch that begins a record later", "(round_number - 1) % count * n % count",
-         "round_number % count * n % count"),
+        ("a batch that begins a record later", "(round_number - 1) % count * n % count", "round_number % count * n % count"),
         ("a batch that moves on by one", "(round_number - 1) % count * n % count", "(round_number - 1) % count"),
         ("a batch of 33", "min(batch or count, count, MAX_BATCH)", "min(batch or count, count, MAX_BATCH + 1)"),
-        ("a batch of more records than there are", "min(batch or count, count, MAX_BATCH)",
-         "min(batch or count, MAX_BATCH)"),
+        ("a batch of more records than there are", "min(batch or count, count, MAX_BATCH)", "min(batch or count, MAX_BATCH)"),
     ),
     *of(
         "local",
         ("steps rounded down", "g = g + (1 << (0 - shift - 1)) >> (0 - shift)", "g = g >> (0 - shift)"),
         ("steps up the gradient", "w = fine[j] - g", "w = fine[j] + g"),
         ("weights that are not held", "if w > 8388352:", "if w > 1 << 40:"),
-        ("weights down to -32768", "elif w < -8388352:\n            w = -8388352",
-         "elif w < -8388608:\n            w = -8388608"),
+        ("weights down to -32768", "elif w < -8388352:\n            w = -8388352", "elif w < -8388608:\n            w = -8388608"),
         ("mantissas rounded down", "(w + 128) >> 8", "w >> 8"),
         ("shares rounded down", "if rest << 1 >= tau:", "if False:"),
         ("shares whose ties go to 0", "if rest << 1 >= tau:", "if rest << 1 > tau:"),
-        ("shares in the direction of the gradient", "        if moved < 0:\n            q = 0 - q",
-         "        if moved > 0:\n            q = 0 - q"),
+        ("shares in the direction of the gradient", "        if moved < 0:\n            q = 0 - q", "        if moved > 0:\n            q = 0 - q"),
         ("a learning rate of half", "shift = -6 - exponent - rate", "shift = -7 - exponent - rate"),
         ("one epoch", "for _ in range(epochs):", "for _ in range(1):"),
         ("last batches left out", "while i < count:\n", "while i + size <= count:\n"),
@@ -173,8 +161,7 @@ WRONG = [
         "inference",
         ("probabilities rounded to nearest", "p = (z[i] << 14) // total", "p = ((z[i] << 14) + total // 2) // total"),
         ("probabilities off the grid", "out[i] = p - (p & low)", "out[i] = p"),
-        ("probabilities rounded to the nearest grid point", "out[i] = p - (p & low)",
-         "out[i] = (p + (low >> 1)) & ~low"),
+        ("probabilities rounded to the nearest grid point", "out[i] = p - (p & low)", "out[i] = (p + (low >> 1)) & ~low"),
         ("exponentials that end at 11", "_BEYOND = const(12 * 16384)", "_BEYOND = const(11 * 16384)"),
         ("exponentials without lines", "part -= step * (t & 255) + 128 >> 8", "part -= 0"),
         ("exponentials rounded down", "return whole * part + 8192 >> 14", "return whole * part >> 14"),
@@ -184,20 +171,16 @@ WRONG = [
         ("always the first record", "(request.round - 1) % client.records", "0"),
         ("the last of equal labels", "if p[i] > p[label]", "if p[i] >= p[label]"),
         ("the least likely label", "if p[i] > p[label]", "if p[i] < p[label]"),
-        ("a label that is never the last", "for i in range(1, request.classes)",
-         "for i in range(1, request.classes - 1)"),
+        ("a label that is never the last", "for i in range(1, request.classes)", "for i in range(1, request.classes - 1)"),
         ("labels on a coarse grid", "probabilities(self._row, p)", "probabilities(self._row, p, 8)"),
         ("a probability for a label", "p[0] = label", "pass"),
     ),
     *of(
         "softmax",
-        ("residuals with the other sign", "probabilities[i] - (_ONE if row[d] == i else 0)",
-         "(_ONE if row[d] == i else 0) - probabilities[i]"),
+        ("residuals with the other sign", "probabilities[i] - (_ONE if row[d] == i else 0)", "(_ONE if row[d] == i else 0) - probabilities[i]"),
         ("labels that count from 1", "row[d] == i else 0", "row[d] == i + 1 else 0"),
-        ("no residual for the other classes", "(_ONE if row[d] == i else 0)\n",
-         "(_ONE if row[d] == i else probabilities[i])\n"),
-        ("no range", "mean(self._totals, batch, self.result, n, request.range - fine)",
-         "mean(self._totals, batch, self.result, n, 0)"),
+        ("no residual for the other classes", "(_ONE if row[d] == i else 0)\n", "(_ONE if row[d] == i else probabilities[i])\n"),
+        ("no range", "mean(self._totals, batch, self.result, n, request.range - fine)", "mean(self._totals, batch, self.result, n, 0)"),
         ("records that do not go round", "index = (index + 1) % count", "index = min(index + 1, count - 1)"),
     ),
     *of(
@@ -242,10 +225,8 @@ WRONG = [
         ("the last round is not answered", "round_number <= _MAX_ROUND\n", "round_number < _MAX_ROUND\n"),
         ("reports of any length", "not (_MIN_REPORT <= len(report) <= _MAX_REPORT or not report)", "False"),
         ("what came to nothing is refused", "<= _MAX_REPORT or not report)", "<= _MAX_REPORT)"),
-        ("what came to nothing is called answered", "            self.state = RESERVED\n        self._set(q",
-         "        self._set(q"),
-        ("what came to nothing keeps its question", "            question = _NO_QUESTION\n            self.state",
-         "            self.state"),
+        ("what came to nothing is called answered", "            self.state = RESERVED\n        self._set(q", "        self._set(q"),
+        ("what came to nothing keeps its question", "            question = _NO_QUESTION\n            self.state", "            self.state"),
         ("the longest report is refused", "<= _MAX_REPORT or not report)", "< _MAX_REPORT or not report)"),
         ("covered whatever the round", "round_number <= self._until and", ""),
         ("covered whatever the cost", "and cost <= self._paid - spent", "and self._paid"),
@@ -260,10 +241,8 @@ WRONG = [
         ("one report is paid of those reserved", "spent + ahead * cost\n", "spent + cost\n"),
         ("a round too many is over", "round_number + ahead - 1\n", "round_number + ahead\n"),
         ("a round too few is over", "round_number + ahead - 1\n", "round_number + ahead - 2\n"),
-        ("reserved with the question", '_set(_NO_QUESTION, b"")\n                self',
-         '_set(question, b"")\n                self'),
-        ("reserved, but called answered", "self.state = RESERVED\n                self",
-         "self.state = ANSWERED\n                self"),
+        ("reserved with the question", '_set(_NO_QUESTION, b"")\n                self', '_set(question, b"")\n                self'),
+        ("reserved, but called answered", "self.state = RESERVED\n                self", "self.state = ANSWERED\n                self"),
         ("reserved with the report", 'b"")\n                self._write', "report)\n                self._write"),
         ("all that is reserved counts as spent", "self.spent = spent + cost\n", "self.spent += cost\n"),
         ("nothing is spent", "self.spent = spent + cost\n", "self.spent = spent\n"),
@@ -271,10 +250,8 @@ WRONG = [
          "        if not covered:\n            self._write(path)", "        self._write(path)"),
         ("nothing is written", "        if not covered:\n            self._write(path)", "        pass"),
         ("the question is not kept", "_QUESTION, question, self.state", "_QUESTION, _NO_QUESTION, self.state"),
-        ("the report is not kept", "_HEADER, report if MICROPYTHON else bytes(report))",
-         "_HEADER, bytes(len(report)))"),
-        ("a short report leaves the length of a longer one", "self.state, len(report))",
-         "self.state, max(len(report), 20))"),
+        ("the report is not kept", "_HEADER, report if MICROPYTHON else bytes(report))", "_HEADER, bytes(len(report)))"),
+        ("a short report leaves the length of a longer one", "self.state, len(report))", "self.state, max(len(report), 20))"),
         ("the check leaves out the report", "crc32(self._checked)", "crc32(self._checked[:52])"),
     ),
     *of(
@@ -310,12 +287,12 @@ def test_a_wrong_implementation_fails_a_vector(mutant):
     assert caught(mutant, *CHECKS.get(mutant.module, OTHERS))
 
 
-def test_the_texts_to_replace_are_in_the_modules():
+def test_every_text_to_replace_is_once_in_its_module():
     assert not misplaced(WRONG)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("module", sorted({mutant.module for mutant in WRONG}))
-def test_the_right_one_fails_none(module):
+def test_the_right_implementation_passes_all_vectors(module):
     assert caught(Wrong("nothing", module, "", ""), *CHECKS.get(module, OTHERS)) is None

@@ -1,9 +1,9 @@
-"""Each of these wrong implementations of frames, draws, generators and rounds fails a vector."""
+"""Wrong implementations of frames, draws, generators and rounds: each fails a vector."""
 
 import pytest
 from mutants import Wrong, caught, misplaced, of
 
-# The files of tests/device whose vectors tell, the quickest first.
+# The files of tests/device whose vectors find them, the quickest first.
 CHECKS = {
     "tern.frames": ("test_frames.py", "test_rounds.py"),
     "tern.coordinates": ("test_coordinates.py",),
@@ -90,8 +90,7 @@ WRONG = [
         ("an answer key to the end of Q", "question[wire.TAG_BYTES : 3 * wire.TAG_BYTES]", "question[wire.TAG_BYTES :]"),
         ("answers under the client's key", "question[wire.TAG_BYTES : 3 * wire.TAG_BYTES]", "bytes(16)"),
         ("one half twice hides a fleet's key", 'digest(key, label + b"2")[:16]', 'digest(key, label + b"1")[:16]'),
-        ("a fleet's key hidden by one whole hash", 'digest(key, label + b"1")[:16] + digest(key, label + b"2")[:16]',
-         'digest(key, label + b"1")'),
+        ("a fleet's key hidden by one whole hash", 'digest(key, label + b"1")[:16] + digest(key, label + b"2")[:16]', 'digest(key, label + b"1")'),
         ("a fleet's key hidden without its epoch", 'struct.pack("<I", epoch)', 'struct.pack("<I", 0)'),
         ("round 0", "1 <= round_number <= wire.MAX_ROUND", "0 <= round_number <= wire.MAX_ROUND"),
         ("round 2**30", "1 <= round_number <= wire.MAX_ROUND", "1 <= round_number <= wire.MAX_ROUND + 1"),
@@ -304,8 +303,8 @@ WRONG = [
         ("HELLO tells the ledger's budget", "budget = max(0, min(clients.budget, ledger.budget) - ledger.spent)", "budget = ledger.budget"),
     ),
     *[  # the order of refusals: each two neighbours exchanged
-        Wrong(what, "tern.client", first + between + second, second + between + first)
-        for what, first, between, second in (
+        Wrong(order, "tern.client", first + between + second, second + between + first)
+        for order, first, between, second in (
             ("fields before the tag", _TAG, _SPEAKS, _DECODE),
             ("the slot before the policy", _ALLOWED, "", _SLOT),
             ("certificates before the slot", _SLOT, "", _CERTIFIED),
@@ -387,12 +386,12 @@ def test_a_wrong_implementation_fails_a_vector(mutant):
     assert caught(mutant, *CHECKS.get(mutant.module, ("test_rounds.py",)))
 
 
-def test_the_texts_to_replace_are_in_the_modules():
+def test_every_text_to_replace_is_once_in_its_module():
     assert not misplaced(WRONG)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("module", sorted({mutant.module for mutant in WRONG}))
-def test_the_right_one_fails_none(module):
+def test_the_right_implementation_passes_all_vectors(module):
     assert caught(Wrong("nothing", module, "", ""), *CHECKS.get(module, ("test_rounds.py",))) is None

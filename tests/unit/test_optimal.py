@@ -1,7 +1,9 @@
-"""Optimal tables against everything that they are meant to beat, and against the certified lower bound."""
+"""Optimal tables against the mechanisms that they should beat, and against the certified lower bound."""
 
 import math
+from contextlib import suppress
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,13 +15,12 @@ from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.mechanisms import duchi, lower_bound, optimal, programme, three_outputs
 
 MICRO = 1_000_000
-# Ours; and LHP, which reports a level besides the value. 3R, ours too, is within 1e-5 of the best four levels near
-# epsilon 1.25.
+# Tern's own; 3R, one of them, is within 1e-5 of the best four levels near epsilon 1.25. LHP also reports a level.
 NOT_RIVALS = ("optimal", "auto", "3r", "lhp")
 
 
 def designed(epsilon, levels, **options):
-    """The card, after checking what every card must keep."""
+    """A card that is certified, unbiased and as small as requested."""
     design = optimal.design(round(epsilon * MICRO), levels, **options)
     card = cards.decode(design.card)
     assert cards.certify(card)
@@ -36,24 +37,19 @@ def worst(card):
 
 def rivals_of_two_bits(epsilon):
     """Worst-case variance of every other mechanism's cards with at most four outputs."""
-    found = {}
-    for name in mechanisms.NAMES:
-        if name in NOT_RIVALS:
-            continue
-        for levels in (2, 3, 4):
-            try:
-                card = cards.decode(mechanisms.design(name, str(epsilon), levels).card)
-                found[name, levels] = worst(card)
-            except UsageError:
-                continue  # no such number of levels
+    variances = {}
+    for name, levels in product(set(mechanisms.NAMES) - set(NOT_RIVALS), (2, 3, 4)):
+        with suppress(UsageError):  # no such number of levels
+            card = cards.decode(mechanisms.design(name, str(epsilon), levels).card)
             assert card.symbols <= 4
-    return found
+            variances[name, levels] = worst(card)
+    return variances
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("epsilon", [0.5, 6.0])
-def test_four_levels_beat_all_of_two_bits(epsilon):
+def test_four_levels_beat_every_mechanism_of_two_bits(epsilon):
     ours = worst(designed(epsilon, 4))
     rivals = rivals_of_two_bits(epsilon)
     assert {name for name, _ in rivals} >= {"duchi", "three-outputs", "rr3", "pdpm", "pm-opt", "grr"}
@@ -63,20 +59,20 @@ def test_four_levels_beat_all_of_two_bits(epsilon):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("epsilon", "levels"), [(3, 16), (1, 8), (0.75, 8), (5, 8), (4, 4)])
-def test_a_card_that_is_shipped_is_designed_again(epsilon, levels):
-    """test_mechanisms_auto.py shows what the shipped cards are worth."""
+def test_a_shipped_card_is_as_good_as_one_designed_now(epsilon, levels):
+    """test_mechanisms_auto.py checks the variances of the shipped cards."""
     shipped = mechanisms.design("optimal", epsilon, levels)
     assert shipped.notes == ("a shipped card",)
     assert worst(designed(epsilon, levels)) == pytest.approx(worst(shipped.decode()), rel=1e-4)
 
 
 @pytest.mark.slow
-def test_the_lower_bound_is_that_found_apart():
+def test_the_lower_bound_equals_the_reference():
     assert lower_bound.worst_variance(1.0, steps=24) == pytest.approx(3.9905405, rel=5e-4)
 
 
 @pytest.mark.slow
-def test_three_levels_are_3r_each_time():
+def test_three_levels_equal_3r_and_designs_are_reproducible():
     card = designed(2.0, 3)
     assert worst(card) == pytest.approx(three_outputs.better_worst_variance(2.0), rel=2e-4)
     few = designed(2.0, 3, knots=3)
@@ -84,14 +80,14 @@ def test_three_levels_are_3r_each_time():
 
 
 @pytest.mark.slow
-def test_the_worst_second_moment_has_duchi_as_its_optimum():
+def test_duchi_minimises_the_worst_second_moment():
     card = designed(1.0, 4, objective="worst-second-moment")
     assert card.data == duchi.card(MICRO)
 
 
 @pytest.mark.slow
-def test_the_mean_second_moment_under_a_prior_at_zero_is_rr3s():
-    """All of the prior within 1/101 of 0, where 3-ary randomised response is optimal."""
+def test_rr3_minimises_the_mean_second_moment_under_a_prior_at_zero():
+    """The prior has all its mass within 1/101 of 0, where 3-ary randomised response is optimal."""
     e = math.e
     card = designed(1.0, 3, objective="mean-second-moment", prior=(0,) * 50 + (1,) + (0,) * 50)
     at_zero = float(certify.moments(card).variance(Fraction(0)))
@@ -99,8 +95,8 @@ def test_the_mean_second_moment_under_a_prior_at_zero_is_rr3s():
 
 
 @pytest.mark.slow
-def test_a_prior_is_what_counts():
-    """The card designed for a prior is the better one under it, and a histogram is as good as a name."""
+def test_a_card_is_best_under_the_prior_of_its_design():
+    """A card designed for a prior is better under it, and a histogram works like a named prior."""
 
     def mean_second_moment(card, prior):
         points, mass = programme.prior_points(prior)
@@ -111,19 +107,18 @@ def test_a_prior_is_what_counts():
     small, uniform = (designed(2.0, 4, prior=prior, **common) for prior in ("small", "uniform"))
     assert mean_second_moment(small, "small") < 0.98 * mean_second_moment(uniform, "small")
     assert mean_second_moment(uniform, "uniform") < 0.985 * mean_second_moment(small, "uniform")
-    weighed = mean_second_moment(uniform, "1,1,1")
-    assert weighed == pytest.approx(mean_second_moment(uniform, "uniform"), rel=1e-4)
+    flat = mean_second_moment(uniform, "1,1,1")
+    assert flat == pytest.approx(mean_second_moment(uniform, "uniform"), rel=1e-4)
     few = {"objective": "mean-second-moment", "knots": 3}
     histogram = mean_second_moment(designed(2.0, 3, prior="1,1,1", **few), "uniform")
     assert histogram == pytest.approx(mean_second_moment(designed(2.0, 3, **few), "uniform"), rel=1e-3)
 
 
 @pytest.mark.slow
-def test_sampled_coordinates():
-    """With one of many coordinates sampled the second moment decides; a share's card is the better one for it."""
-    plain, of_two, of_many = (
-        certify.moments(designed(1.0, 3, share=share, knots=9)) for share in (1, 1.5, 28)
-    )
+def test_a_card_is_best_at_the_sampled_share_of_its_design():
+    """If one of many coordinates is sampled, the second moment decides. A card designed for a share is better there."""
+    moments = [certify.moments(designed(1.0, 3, share=share, knots=9)) for share in (1, 1.5, 28)]
+    plain, of_two, of_many = moments
     assert of_many.worst_second_moment() < plain.worst_second_moment()
     share = Fraction(3, 2)
     assert of_two.worst_variance(share)[0] <= plain.worst_variance(share)[0] * Fraction(1001, 1000)
@@ -133,7 +128,7 @@ def test_sampled_coordinates():
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("knots", "at_most"), [(2, 4.682695), (3, 4.46), (9, 4.20)])
-def test_fewer_knots(knots, at_most):
+def test_tables_of_few_knots_are_almost_as_good(knots, at_most):
     card = designed(1.0, 4, knots=knots)
     assert card.knot_bits <= (knots - 2).bit_length()
     assert worst(card) <= at_most
@@ -144,19 +139,14 @@ def test_fewer_knots(knots, at_most):
 @pytest.mark.parametrize(
     ("epsilon", "levels", "knots"),
     [
-        (0.000001, 4, 9),
-        (0.000001, 4, 33),
-        (0.01, 3, 33),
-        (12.0, 4, 33),
-        (20.0, 4, 33),
-        (20.0, 3, 33),
+        (0.000001, 4, 9), (0.000001, 4, 33), (0.01, 3, 33), (12.0, 4, 33), (20.0, 4, 33), (20.0, 3, 33),
         (20.0, 3, 9),
     ],
-)
-def test_the_ends_of_the_range_of_epsilon(epsilon, levels, knots):
-    two = 1.005 * duchi.worst_variance(epsilon)  # the counts of its card are whole, too
+)  # fmt: skip
+def test_tables_are_as_good_as_duchi_at_the_ends_of_the_range_of_epsilon(epsilon, levels, knots):
+    two_levels = 1.005 * duchi.worst_variance(epsilon)  # the counts of its card are whole, too
     for options in ({}, {"objective": "mean-second-moment", "prior": "small"}):
-        assert worst(designed(epsilon, levels, knots=knots, **options)) <= two
+        assert worst(designed(epsilon, levels, knots=knots, **options)) <= two_levels
 
 
 @pytest.mark.parametrize(
@@ -176,7 +166,7 @@ def test_the_ends_of_the_range_of_epsilon(epsilon, levels, knots):
         {"levels": 1},
     ],
 )
-def test_what_makes_no_sense(options):
+def test_inconsistent_options_are_refused(options):
     with pytest.raises(UsageError):
         optimal.design(MICRO, **options)
 
@@ -186,8 +176,8 @@ def test_a_bound_for_no_epsilon_is_refused():
         lower_bound.worst_variance(0)
 
 
-def test_the_minimum_that_certifies_the_bound():
-    """The exact minimum over the line against a dense grid, for random dual numbers."""
+def test_the_lower_bound_rests_on_an_exact_minimum():
+    """The exact minimum over the line is at most that of a dense grid, for random dual variables."""
     random = np.random.default_rng(5)
     for _ in range(20):
         weights, sums, means = random.random(7), random.normal(size=7), random.normal(size=7)

@@ -1,4 +1,4 @@
-"""Optimisers: each step by hand, the state through JSON, the automatic rates, and how well each trains."""
+"""Optimisers: steps computed by hand, states, automatic rates, and how well each trains."""
 
 import numpy as np
 import pytest
@@ -29,9 +29,9 @@ GRADIENTS = [[1, 0.5], [-0.5, 0.25], [0, 0.125], [2, -1]]
 # Steps
 
 
-def test_averaging_weighs_later_iterates_more():
-    own = Averaging(1)
-    iterates = walked(own, [[-step] for step in range(6)], 1.0)[:, 0]
+def test_averaging_gives_later_iterates_more_weight():
+    averaging = Averaging(1)
+    iterates = walked(averaging, [[-step] for step in range(6)], 1.0)[:, 0]
     assert iterates.tolist() == [0, 1, 3, 6, LARGEST_WEIGHT, LARGEST_WEIGHT]
     weight = np.ones(6)  # the recurrence, unrolled
     for i in range(6):
@@ -40,16 +40,16 @@ def test_averaging_weighs_later_iterates_more():
         weight[i] = share
     assert weight.sum() == pytest.approx(1)
     assert (np.diff(weight) > 0).all()
-    assert own.model[0] == pytest.approx(weight @ iterates)
+    assert averaging.model[0] == pytest.approx(weight @ iterates)
 
 
 def test_momentum_is_the_heavy_ball():
     iterates = walked(Momentum(2), GRADIENTS)
     velocity, weights = np.zeros(2), np.zeros(2)
-    for gradient, found in zip(GRADIENTS, iterates, strict=True):
+    for gradient, iterate in zip(GRADIENTS, iterates, strict=True):
         velocity = 0.9 * velocity + gradient
         weights = weights - 0.1 * 0.25 * velocity
-        assert found == pytest.approx(weights)
+        assert iterate == pytest.approx(weights)
 
 
 def test_momentum_goes_as_far_as_plain_steps_along_one_gradient():
@@ -57,23 +57,23 @@ def test_momentum_goes_as_far_as_plain_steps_along_one_gradient():
     assert far == pytest.approx(walked(Averaging(1), [[-1e-3]] * 400, 1.0)[-1, 0], rel=0.03)
 
 
-def test_adam_is_the_paper_s():
+def test_adam_follows_its_paper():
     iterates = walked(Adam(2), GRADIENTS)
     mean, square, weights = np.zeros(2), np.zeros(2), np.zeros(2)
-    for t, (gradient, found) in enumerate(zip(np.array(GRADIENTS), iterates, strict=True), 1):
+    for t, (gradient, iterate) in enumerate(zip(np.array(GRADIENTS), iterates, strict=True), 1):
         mean = 0.9 * mean + 0.1 * gradient
         square = 0.999 * square + 0.001 * gradient**2
         weights = weights - 0.25 * (mean / (1 - 0.9**t)) / (np.sqrt(square / (1 - 0.999**t)) + 1e-8)
-        assert found == pytest.approx(weights)
+        assert iterate == pytest.approx(weights)
     assert iterates[0] == pytest.approx([-0.25, -0.25])  # whatever the size of the first gradient
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)
-def test_weights_stay_within_what_a_frame_carries(name):
-    own = OPTIMISERS[name](2)
-    iterates = walked(own, [[-1e6, 1e6]] * 50, 1e3)
+def test_weights_stay_within_the_range_of_a_frame(name):
+    optimiser = OPTIMISERS[name](2)
+    iterates = walked(optimiser, [[-1e6, 1e6]] * 50, 1e3)
     assert np.abs(iterates).max() == LARGEST_WEIGHT
-    assert np.abs(own.model).max() <= LARGEST_WEIGHT * (1 + 1e-12)
+    assert np.abs(optimiser.model).max() <= LARGEST_WEIGHT * (1 + 1e-12)
 
 
 # State
@@ -100,13 +100,15 @@ def test_the_rate_falls_with_the_noise_and_does_not_overshoot():
     assert rates[0] == rates[1] == pytest.approx(16 / 28)
     clipped = Averaging.automatic_rate(Noise(wire.LOGISTIC, 28, 20, 0, kept=0.5))
     assert clipped == 2 * rates[0]  # half of the curvature, twice the step
-    # The same reports in other groups: the path is as long.
-    one = training.plan(wire.LOGISTIC, 28, rounds=10, group=2_000, k=1, variance=4.0)
-    ten = training.plan(wire.LOGISTIC, 28, rounds=100, group=200, k=1, variance=4.0)
-    assert one.learning_rate * one.rounds == pytest.approx(ten.learning_rate * ten.rounds)
+    # As many reports in other groups make a path of the same length.
+    ten_rounds = training.plan(wire.LOGISTIC, 28, rounds=10, group=2_000, k=1, variance=4.0)
+    hundred_rounds = training.plan(wire.LOGISTIC, 28, rounds=100, group=200, k=1, variance=4.0)
+    assert ten_rounds.learning_rate * ten_rounds.rounds == pytest.approx(
+        hundred_rounds.learning_rate * hundred_rounds.rounds
+    )
 
 
-def test_adam_s_rate_lets_a_weight_go_as_far_in_any_number_of_rounds():
+def test_the_rate_of_adam_moves_a_weight_equally_far_in_any_number_of_rounds():
     for rounds in (10, 100, 1000):
         rate = Adam.automatic_rate(Noise(wire.LOGISTIC, 4, rounds, 1.0))
         assert walked(Adam(1), [[-1.0]] * rounds, rate)[-1, 0] == pytest.approx(2, rel=1e-6)
@@ -121,42 +123,37 @@ def toy():
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)
-def test_each_trains_without_noise(toy, name):
+def test_every_optimiser_trains_without_noise(toy, name):
     from sklearn.linear_model import LogisticRegression
 
     x, y = toy.features / ONE, np.sign(toy.labels)
-    own = -y[toy.training, None] * x[toy.training]
+    negated = -y[toy.training, None] * x[toy.training]
     best = LogisticRegression(C=1e3, fit_intercept=False).fit(x[toy.training], y[toy.training])
     chosen = training.plan(wire.LOGISTIC, 6, rounds=200, group=100, k=6, variance=0.0, optimiser=name)
     trainer = Trainer(chosen)
     while not trainer.stopped:
         weights = trainer.question().values
-        mean = (own / (1 + np.exp(-own @ weights))[:, None]).mean(axis=0)
+        mean = (negated / (1 + np.exp(-negated @ weights))[:, None]).mean(axis=0)
         trainer.update(mean, np.full(6, chosen.expected))
-    assert (
-        judging.figures(toy, wire.LOGISTIC, trainer.model)["accuracy"]
-        > best.score(x[toy.test], y[toy.test]) - 0.01
-        > 0.85
-    )
+    accuracy = judging.figures(toy, wire.LOGISTIC, trainer.model)["accuracy"]
+    assert accuracy > best.score(x[toy.test], y[toy.test]) - 0.01 > 0.85
 
 
 @pytest.fixture(scope="module")
 def noisy(toy):
-    """The accuracies under noise by optimiser: 10,000 reports at epsilon 4, by three seeds."""
+    """By optimiser, the accuracies of three seeds under noise: 10,000 reports at epsilon 4."""
+
+    def accuracy(name, seed):
+        options = {"epsilon": "4", "reports": 10_000, "group": 200, "optimiser": name, "seed": seed}
+        return finished(begin("fedsgd", 10_000, **options)).figures()["accuracy"]
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(datasets, "load", lambda name, classes=False: toy)
-        return {
-            name: [finished(_noisy(name, seed)).figures()["accuracy"] for seed in range(1, 4)]
-            for name in OPTIMISERS
-        }
-
-
-def _noisy(name, seed):
-    return begin("fedsgd", 10_000, epsilon="4", reports=10_000, group=200, optimiser=name, seed=seed)
+        return {name: [accuracy(name, seed) for seed in (1, 2, 3)] for name in OPTIMISERS}
 
 
 @pytest.mark.parametrize("name", ["momentum", "adam"])
-def test_automatic_rates_are_not_much_worse_than_averaging_s(noisy, name):
+def test_automatic_rates_are_almost_as_good_as_that_of_averaging(noisy, name):
     assert min(noisy["averaging"]) > 0.87
     assert np.mean(noisy[name]) >= np.mean(noisy["averaging"]) - 0.01
     assert min(noisy[name]) > 0.86

@@ -1,4 +1,4 @@
-"""Options that declare themselves: the parser that is made of them, and what is refused, in which words."""
+"""Declared options: the parser made from them, and the messages that refuse wrong ones."""
 
 from argparse import ArgumentParser
 from dataclasses import dataclass, fields
@@ -26,12 +26,12 @@ class Cake:
     taste: str = option("plum", "what it tastes of", group="the cake", choices=lambda: ("plum", "nut"))
     candles: int | None = option(None, "candles on it", group="the feast", shown="by age")
     warm: bool = option(False, "serve it warm", group="the feast", shown="")
-    baker: str = "nobody"  # no option
+    baker: str = "nobody"  # not an option
 
 
 @dataclass(frozen=True)
 class Pie:
-    """Has one option of the same name."""
+    """Shares one option name with Cake."""
 
     taste: str = option("apple", "another text", group="the cake")
     crust: str = option("thin", "how thick", group="the pie")
@@ -39,9 +39,9 @@ class Pie:
 
 @pytest.fixture
 def parser():
-    made = ArgumentParser("bake")
-    options.add_arguments(made, Cake, Pie)
-    return made
+    cakes = ArgumentParser("bake")
+    options.add_arguments(cakes, Cake, Pie)
+    return cakes
 
 
 def test_only_declared_fields_are_options():
@@ -49,14 +49,14 @@ def test_only_declared_fields_are_options():
     assert flag("cream_share") == "--cream-share"
 
 
-def test_what_was_named_and_nothing_else(parser):
+def test_only_named_options_are_given(parser):
     named = given(parser.parse_args(["--layers", "3", "--cream-share", "0.25", "--no-warm"]), Cake, Pie)
     assert named == {"layers": 3, "cream_share": 0.25, "warm": False}
     assert given(parser.parse_args([]), Cake, Pie) == {}
     assert Cake(**named) == Cake(3, 0.25)
 
 
-def test_the_help_says_defaults_and_groups(parser):
+def test_the_help_shows_defaults_and_groups(parser):
     text = " ".join(parser.format_help().split())
     for words in (
         "--layers N how many layers (default: 2)",
@@ -70,12 +70,12 @@ def test_the_help_says_defaults_and_groups(parser):
     assert "serve it warm (default" not in text
     assert "another text" not in text  # an option of two classes is there once
     assert "--baker" not in text
-    made = ArgumentParser("bake")
-    options.add_arguments(made, Cake, leave_out=("taste",))
-    assert "--taste" not in made.format_help()
+    shorter = ArgumentParser("bake")
+    options.add_arguments(shorter, Cake, leave_out=("taste",))
+    assert "--taste" not in shorter.format_help()
 
 
-def test_values_of_another_kind_are_refused(parser, capsys):
+def test_values_of_another_type_are_refused(parser, capsys):
     for wrong in (["--layers", "x"], ["--taste", "fish"], ["--baker", "me"]):
         with pytest.raises(SystemExit):
             parser.parse_args(wrong)
@@ -86,21 +86,23 @@ def test_values_of_another_kind_are_refused(parser, capsys):
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_every_option_of_an_algorithm_has_a_default_that_is_accepted(name):
+def test_defaults_of_an_algorithm_are_accepted(name):
     cls = ALGORITHMS[name]
-    made = cls.Options()
-    assert names_of(cls.Options) <= {own.name for own in fields(cls.Options)}
-    assert cls.Options(**{own.name: getattr(made, own.name) for own in fields(made)}) == made
-    for own in options.options_of(cls.Options):
-        assert own.help
-        assert own.help[0].islower()
-        assert not own.help.endswith(".")
+    defaults = cls.Options()
+    assert names_of(cls.Options) <= {field.name for field in fields(cls.Options)}
+    assert (
+        cls.Options(**{field.name: getattr(defaults, field.name) for field in fields(defaults)}) == defaults
+    )
+    for field in options.options_of(cls.Options):
+        assert field.help
+        assert field.help[0].islower()
+        assert not field.help.endswith(".")
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_alternatives_of_an_algorithm_are_its_own_options(name):
     cls = ALGORITHMS[name].Options
-    pairs = [(own.name, other) for own in options.options_of(cls) for other in own.instead_of]
+    pairs = [(field.name, name) for field in options.options_of(cls) for name in field.instead_of]
     assert ("epsilons", "epsilon") in pairs
     for names in pairs:
         assert set(names) <= names_of(cls)
@@ -121,7 +123,7 @@ def test_alternatives_of_an_algorithm_are_its_own_options(name):
         ({"epsilons": "1"}, "not a class of devices"),
     ],
 )
-def test_options_of_learning_that_are_refused(named, message):
+def test_invalid_options_of_an_algorithm_are_refused(named, message):
     with pytest.raises(UsageError, match=message):
         FedSGDOptions(**named)
 
@@ -151,17 +153,16 @@ def test_options_of_learning_that_are_refused(named, message):
         ({"fleet": "emulated"}, "number of boards"),
     ],
 )
-def test_where_a_run_cannot_go(named, message):
+def test_invalid_options_of_a_run_are_refused(named, message):
     with pytest.raises(UsageError, match=message):
         RunOptions.parse("fedsgd", named, ALGORITHMS, served=True)
 
 
-def test_numbers_are_skipped_on_demand_and_never_far(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_round_numbers_can_be_skipped_but_not_far(here):
     options = {"dataset": "iris", "reports": 50, "group": 10}
     result = run("fedsgd", "simulated:50", None, {"after_round": 2**20 - 1}, **options)
     assert [entry["round"] for entry in result["history"]] == [2**20 + i for i in range(5)]
-    with Store(tmp_path / "store.sqlite") as store:
+    with Store(here / "store.sqlite") as store:
         assert round_numbers.last_number(store) == 0
         for after, last in ((7, 7), (3, 7), (None, 7), (6 + 2**20, 6 + 2**20)):
             round_numbers.skip(store, after)
@@ -171,33 +172,26 @@ def test_numbers_are_skipped_on_demand_and_never_far(tmp_path, monkeypatch):
         assert round_numbers.last_number(store) == last
 
 
-def test_an_option_of_another_algorithm_is_refused(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    for argv, words in (
-        (
-            ["train", "--algorithm", "hiera", "--k", "3"],
-            "--k belongs to fedsgd and fedavg, and this run is hiera",
-        ),
-        (["train", "--local-epochs", "3"], "--local-epochs belongs to fedavg, and this run is fedsgd"),
-        (
-            ["train", "--algorithm", "fedavg", "--optimiser", "adam"],
-            "--optimiser belongs to fedsgd and hiera",
-        ),
-        (["train", "--mechanism", "duchi", "--window", "best"], "duchi has no option --window"),
-        (["train", "--algorithm", "hiera", "--window", "best"], "--window is an option of a mechanism"),
-        (["train", "--dimension", "3"], "--dimension is for devices with records of their own"),
-        (["train", "--dimension", "3", "--dataset", "iris"], "--dimension and --dataset exclude each other"),
-        (
-            ["train", "--epsilon", "1", "--epsilons", "1:0.5,2:0.5"],
-            "--epsilons and --epsilon exclude each other",
-        ),
-        (["train", "--algorithm", "fedavg", "--group", "5"], "--group belongs to"),
-        (["train", "--knots", "5"], "--knots"),
-        (["infer", "--knots", "5"], "unrecognized arguments: --knots"),
-        (["train", "--with", "a.py"], "--with a.py must stand before the command\n  tern --with a.py train"),
-        (["infer", "--epsilon", "2", "--laplace-eval-eps", "2"], "exclude each other"),
-        (["infer", "--privacy-eval-type", "NOT_ENCRYPT", "--epsilon", "2"], "--epsilon"),
-    ):
-        assert main(argv) == 2
-        assert words in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("train --algorithm hiera --k 3", "--k belongs to fedsgd and fedavg, and this run is hiera"),
+        ("train --local-epochs 3", "--local-epochs belongs to fedavg, and this run is fedsgd"),
+        ("train --algorithm fedavg --optimiser adam", "--optimiser belongs to fedsgd and hiera"),
+        ("train --mechanism duchi --window best", "duchi has no option --window"),
+        ("train --algorithm hiera --window best", "--window is an option of a mechanism"),
+        ("train --dimension 3", "--dimension is for devices with records of their own"),
+        ("train --dimension 3 --dataset iris", "--dimension and --dataset exclude each other"),
+        ("train --epsilon 1 --epsilons 1:0.5,2:0.5", "--epsilons and --epsilon exclude each other"),
+        ("train --algorithm fedavg --group 5", "--group belongs to"),
+        ("train --knots 5", "--knots"),
+        ("infer --knots 5", "unrecognized arguments: --knots"),
+        ("train --with a.py", "--with a.py must stand before the command\n  tern --with a.py train"),
+        ("infer --epsilon 2 --laplace-eval-eps 2", "exclude each other"),
+        ("infer --privacy-eval-type NOT_ENCRYPT --epsilon 2", "--epsilon"),
+    ],
+)
+def test_options_that_do_not_fit_together_are_refused(here, capsys, command, message):
+    assert main(command.split()) == 2
+    assert message in capsys.readouterr().err
+    assert not list(here.iterdir())

@@ -1,7 +1,7 @@
-"""What another package brings in one file and one line works wherever tern's own does: an algorithm with Adam, an
-optimiser, a mechanism with an option of its own, and a driver with its fleet kind.
+"""Extensions of another package work wherever tern's own do: an algorithm with Adam, an optimiser, a mechanism with an
+option of its own, and a driver with its fleet kind.
 
-tests/outside/ has the files; each is registered by a line of a program, or by an entry point.
+tests/outside/ has a file for each. A line of a program registers it, or an entry point.
 """
 
 import json
@@ -39,7 +39,7 @@ SIGNS = [*TRAIN, "--algorithm", "signs", "--dead-zone", "0.01", "--mechanism", "
 
 @pytest.fixture
 def registries(monkeypatch, tmp_path):
-    """Gives one test registries of its own."""
+    """Registries that last for one test."""
     for registry in (ALGORITHMS, OPTIMISERS, mechanisms.REGISTRY, KINDS):
         for table in ("_places", "_loaded"):
             monkeypatch.setattr(registry, table, dict(getattr(registry, table)))
@@ -50,7 +50,7 @@ def registries(monkeypatch, tmp_path):
 
 @pytest.fixture
 def outside(registries):
-    """Registers each file by its line, for one test."""
+    """Every extension is registered by its line, for one test."""
     import amsgrad
     import flipped
     import folder_fleet
@@ -64,24 +64,24 @@ def outside(registries):
 
 @pytest.fixture
 def tern(registries, capsys):
-    """Runs a command and returns its result."""
+    """`tern(*argv, code)`: the result of a command, which ends with that code."""
 
     def command(*argv, code=0):
-        found = main([*argv, "--json"])
-        told = capsys.readouterr()
-        assert found == code, told.err
-        return json.loads(told.out)
+        ended = main([*argv, "--json"])
+        printed = capsys.readouterr()
+        assert ended == code, printed.err
+        return json.loads(printed.out)
 
     return command
 
 
-def whole(result):
-    """What does not depend on the clock and on the name of a run."""
-    other = {"run", "directory", "store", "seconds", "reports_per_second", "report", "pictures"}
-    return {name: value for name, value in result.items() if name not in other}
+def outcome(result):
+    """The part of a result that does not depend on the clock or the name of the run."""
+    varying = {"run", "directory", "store", "seconds", "reports_per_second", "report", "pictures"}
+    return {name: value for name, value in result.items() if name not in varying}
 
 
-def test_each_is_a_choice_of_the_command_line(outside, capsys):
+def test_every_extension_is_a_choice_of_the_command_line(outside, capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     text = " ".join(capsys.readouterr().out.split())
@@ -101,21 +101,20 @@ def test_an_algorithm_with_adam_trains_and_has_a_report(outside, tern):
     page = Path(result["report"]).read_text()
     for words in ("signs", "flipped", "adam", "at a learning rate of"):
         assert words in page
-    assert {Path(path).stem for path in result["pictures"]} == {
-        "accuracy", "bytes", "gradient", "card", "epsilon",
-    }  # fmt: skip
+    pictures = {Path(path).stem for path in result["pictures"]}
+    assert pictures == {"accuracy", "bytes", "gradient", "card", "epsilon"}
     assert all(Path(path).stat().st_size > 5000 for path in result["pictures"])
 
 
 def test_the_dead_zone_reaches_the_algorithm(outside, tern):
-    own = tern(*SIGNS, "--fleet", "simulated:100", "--no-report")
+    narrow = tern(*SIGNS, "--fleet", "simulated:100", "--no-report")
     wide = tern(*SIGNS, "--fleet", "simulated:100", "--no-report", "--dead-zone", "0.99", "--range", "0")
-    assert wide["weights"] != own["weights"]
-    assert wide["accuracy_optimum"] == own["accuracy_optimum"]
+    assert wide["weights"] != narrow["weights"]
+    assert wide["accuracy_optimum"] == narrow["accuracy_optimum"]
     assert set(wide["weights"]) != {0.0}  # a report says more than 0.99 or nothing
 
 
-def test_an_interrupted_run_of_it_comes_to_the_same_end(outside, tern, monkeypatch, capsys):
+def test_an_interrupted_run_of_an_extension_is_resumed_exactly(outside, tern, monkeypatch, capsys):
     run = tern(*SIGNS, "--fleet", "simulated:100", "--name", "whole", "--no-report")
     learned = Run._learn
 
@@ -128,13 +127,12 @@ def test_an_interrupted_run_of_it_comes_to_the_same_end(outside, tern, monkeypat
     assert main([*SIGNS, "--fleet", "simulated:100", "--name", "cut", "--quiet"]) == INTERRUPTED
     assert "tern train --resume cut" in capsys.readouterr().err
     monkeypatch.setattr(Run, "_learn", learned)
-    assert whole(tern("train", "--resume", "cut", "--no-report")) == whole(run)
-    assert [(line["algorithm"], line["status"]) for line in tern("runs")["runs"]] == [
-        ("signs", "finished")
-    ] * 2
+    assert outcome(tern("train", "--resume", "cut", "--no-report")) == outcome(run)
+    runs = [(line["algorithm"], line["status"]) for line in tern("runs")["runs"]]
+    assert runs == [("signs", "finished")] * 2
 
 
-def test_devices_answer_it(outside, tern, undrawn):
+def test_boards_serve_an_algorithm_and_mechanism_from_outside(outside, tern, undrawn):
     argv = [*SIGNS, "--reports", "12", "--group", "6", "--optimiser", "amsgrad"]
     result = tern(*argv, "--fleet", "emulated:1")
     assert (result["rounds"], result["reports"], result["missing"]) == (2, 12, 0)
@@ -144,17 +142,17 @@ def test_devices_answer_it(outside, tern, undrawn):
 
 
 @pytest.mark.parametrize("algorithm", ["fedsgd", "hiera"])
-def test_an_optimiser_moves_any_model(outside, tern, algorithm):
+def test_an_optimiser_from_outside_serves_other_algorithms(outside, tern, algorithm):
     argv = [*TRAIN, "--algorithm", algorithm, "--fleet", "simulated:100", "--no-report"]
     ams, adam = (tern(*argv, "--optimiser", name) for name in ("amsgrad", "adam"))
     assert ams["optimiser"] == "amsgrad"
     assert ams["weights"] != adam["weights"]
-    assert ams["learning_rate"] == adam["learning_rate"]  # as it says for itself
+    assert ams["learning_rate"] == adam["learning_rate"]  # amsgrad takes Adam's automatic rate
 
 
-def test_means_are_collected_by_the_mechanism(outside, tern, undrawn):
+def test_a_mechanism_from_outside_collects_means(outside, tern, undrawn):
     argv = ["collect", "--dataset", "iris", "--epsilon", "4", "--fleet", "simulated:20000"]
-    flat, plain = (tern(*argv, "--mechanism", "flipped", *own) for own in (("--flip", "0.4"), ()))
+    flat, plain = (tern(*argv, "--mechanism", "flipped", *flip) for flip in (("--flip", "0.4"), ()))
     duchi = tern(*argv, "--mechanism", "duchi", "--no-report")
     for result in (flat, plain):
         assert result["parts"][0]["mechanism"] == "flipped"
@@ -166,45 +164,48 @@ def test_means_are_collected_by_the_mechanism(outside, tern, undrawn):
         return [entry["interval"][1] - entry["interval"][0] for entry in result["attributes"]]
 
     assert min(widths(flat)) > 1.5 * max(widths(plain))
-    assert widths(plain) == pytest.approx(widths(duchi), rel=0.05)  # which it is, without its option
+    assert widths(plain) == pytest.approx(widths(duchi), rel=0.05)  # without --flip it is Duchi's mechanism
 
 
-def test_its_card_is_designed_by_a_command_and_taken_by_another(outside, tern):
+def test_a_card_of_a_mechanism_from_outside_is_designed_and_used(outside, tern):
     plain = tern("card", "design", "flipped", "--epsilon", "2")
     assert plain["worst_case_variance"] == pytest.approx(1 / math.tanh(1) ** 2, rel=1e-5)
     assert "flipped" in tern("card", "list")["mechanisms"]
     tern("card", "design", "flipped", "--epsilon", "8", "--flip", "0.2", "-o", "f.card")
-    assert tern("card", "show", "flipped", "--epsilon", "8", "--flip", "0.2")["worst_case_variance"] == (
-        pytest.approx(1 / 0.6**2)
-    )
+    flipped = tern("card", "show", "flipped", "--epsilon", "8", "--flip", "0.2")
+    assert flipped["worst_case_variance"] == pytest.approx(1 / 0.6**2)
     card = Path("f.card").read_bytes().hex()
-    own = ["--fleet", "simulated:100", "--no-report"]
-    named, given = tern(*SIGNS, "--k", "1", *own), tern(*SIGNS[:-4], "--k", "1", "--card", "f.card", *own)
+    fleet = ["--fleet", "simulated:100", "--no-report"]
+    named, given = tern(*SIGNS, "--k", "1", *fleet), tern(*SIGNS[:-4], "--k", "1", "--card", "f.card", *fleet)
     assert named["card"] == given["card"] == card
     assert named["weights"] == given["weights"]
 
 
-def test_its_mechanism_is_compared_with_tern_s_own(outside):
+def test_experiments_compare_a_mechanism_from_outside(outside):
     assert mechanisms.added() == ["flipped"]
-    assert [one.name for one in variance._drawn(Options(quick=True), [1.0]).values()].count("flipped") == 1
+    drawn = [mechanism.name for mechanism in variance._drawn(Options(quick=True), [1.0]).values()]
+    assert drawn.count("flipped") == 1
     assert list(Options().compared("duchi")) == ["duchi", "flipped"]
 
 
-def test_what_they_refuse_is_told_as_tern_s_own(outside, capsys):
-    for argv, words in (
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
         ([*SIGNS[:-2], "--flip", "0.7"], "--flip must be 0 or more and less than 0.5, not 0.7"),
         ([*TRAIN, "--dead-zone", "0.1"], "--dead-zone belongs to signs, and this run is fedsgd"),
         ([*SIGNS, "--dead-zone", "1"], "--dead-zone must be 0 or more and below 1, not 1.0"),
         ([*TRAIN, "--flip", "0.1"], "three-outputs has no option --flip"),
         ([*SIGNS, "--mu", "0.1"], "--mu belongs to hiera, and this run is signs"),
-    ):
-        assert main([*argv, "--fleet", "simulated:100"]) == 2
-        assert words in capsys.readouterr().err
+    ],
+)
+def test_wrong_options_of_extensions_are_refused_like_tern_s_own(outside, capsys, argv, message):
+    assert main([*argv, "--fleet", "simulated:100"]) == 2
+    assert message in capsys.readouterr().err
 
 
 @contextmanager
 def devices_of_a_folder(folder, board):
-    """The device library on the files of a board, which answers the requests in a folder."""
+    """Run the device library on the files of a board: it answers the requests in a folder."""
     client, ended = Client(Board(str(board))), threading.Event()
 
     def answer(path):
@@ -228,7 +229,7 @@ def devices_of_a_folder(folder, board):
         thread.join()
 
 
-def test_a_driver_reaches_devices_in_another_way(outside, tern, tmp_path, capsys):
+def test_a_driver_from_outside_runs_rounds(outside, tern, tmp_path, capsys):
     store, board = tmp_path / "keys.sqlite", tmp_path / "board"
     policy = Policy(8_000_000, 8_000_000)
     provision_from(store, [board], datasets.held("iris"), 12, 1, policy)
@@ -242,7 +243,7 @@ def test_a_driver_reaches_devices_in_another_way(outside, tern, tmp_path, capsys
 
 
 @pytest.mark.slow
-def test_entry_points_of_a_package_do_the_same(tmp_path):
+def test_entry_points_register_extensions(tmp_path):
     for name in ("signs", "amsgrad", "flipped"):
         shutil.copy(OUTSIDE / f"{name}.py", tmp_path)
     about = tmp_path / "outside-1.dist-info"
@@ -267,20 +268,19 @@ def test_entry_points_of_a_package_do_the_same(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["infer", "collect"])
-def test_another_algorithm_of_a_command_is_chosen_by_its_name(outside, tern, undrawn, capsys, name):
-    """Those of `tern infer` and `tern collect` are not the only ones that these can run."""
-    own = type("Again", (ALGORITHMS[name],), {"name": "again"})
-    ALGORITHMS.register("again", own)
+def test_infer_and_collect_run_an_algorithm_from_outside(outside, tern, undrawn, capsys, name):
+    """`tern infer` and `tern collect` can run other algorithms than their own."""
+    ALGORITHMS.register("again", type("Again", (ALGORITHMS[name],), {"name": "again"}))
     argv = [name, "--dataset", "iris", "--fleet", "simulated:75", "--epsilon", "8"]
     result = tern(*argv, "--algorithm", "again", "--name", "mine")
     assert result["algorithm"] == "again"
     assert Path(result["report"]).exists()
-    assert whole(tern(*argv, "--no-report")) == whole(result) | {"algorithm": name}
+    assert outcome(tern(*argv, "--no-report")) == outcome(result) | {"algorithm": name}
     assert main([name, "--resume", "mine"]) == 2
     assert "has finished" in capsys.readouterr().err
 
 
-def test_an_entry_that_is_lent_leaves_the_registry_as_it_was():
+def test_a_lent_entry_leaves_the_registry_unchanged():
     names = Registry("thing", "tern.things", {"first": "json:loads"})
     names.register("mine", "own")
     before = dict(names)
@@ -292,19 +292,18 @@ def test_an_entry_that_is_lent_leaves_the_registry_as_it_was():
 
 # tern --with FILE.py
 
-
 WITH = [f"--with={OUTSIDE / name}.py" for name in ("signs", "amsgrad", "flipped")]
 
 
-def test_files_that_are_named_bring_what_they_define(tern, request):
+def test_the_option_with_registers_the_definitions_of_its_files(tern, request):
     argv = [*SIGNS, "--optimiser", "amsgrad", "--fleet", "simulated:100", "--no-report"]
     assert "signs" not in ALGORITHMS
-    named = whole(tern(*WITH, *argv))
-    request.getfixturevalue("outside")  # registers other classes, of the same files
-    assert named == whole(tern(*argv))
+    named = outcome(tern(*WITH, *argv))
+    request.getfixturevalue("outside")  # registers other classes of the same files
+    assert named == outcome(tern(*argv))
 
 
-def test_a_run_whose_plugin_is_missing_names_it(tern, undrawn, monkeypatch, capsys):
+def test_a_run_without_its_extension_names_the_missing_one(tern, undrawn, monkeypatch, capsys):
     def interrupted(self, *args):
         raise KeyboardInterrupt
 
@@ -319,12 +318,8 @@ def test_a_run_whose_plugin_is_missing_names_it(tern, undrawn, monkeypatch, caps
         assert main(argv) == INTERRUPTED
     named = "".join(f"--with {word.removeprefix('--with=')} " for word in [*WITH, "crowd.py"])
     assert f"go on with: tern {named}train --resume cut" in capsys.readouterr().err
-    for registry, name in (
-        (ALGORITHMS, "signs"),
-        (OPTIMISERS, "amsgrad"),
-        (mechanisms.REGISTRY, "flipped"),
-        (KINDS, "crowd"),
-    ):
+    registries = (ALGORITHMS, OPTIMISERS, mechanisms.REGISTRY, KINDS)
+    for registry, name in zip(registries, ("signs", "amsgrad", "flipped", "crowd"), strict=True):
         capsys.readouterr()
         with monkeypatch.context() as missing:
             missing.delitem(registry._places, name)
@@ -335,21 +330,21 @@ def test_a_run_whose_plugin_is_missing_names_it(tern, undrawn, monkeypatch, caps
         assert "tern --with FILE.py" in error
     assert tern("train", "--resume", "cut", "--no-report")["algorithm"] == "signs"
     del ALGORITHMS._places["signs"], ALGORITHMS._loaded["signs"]
-    told = tern("runs", "--draw", "cut", code=2)
-    assert "the run cut needs the algorithm 'signs'" in told["error"]
+    refused = tern("runs", "--draw", "cut", code=2)
+    assert "the run cut needs the algorithm 'signs'" in refused["error"]
     assert Path(tern(*files, "runs", "--draw", "cut")["report"]).exists()
 
 
-def test_an_option_of_a_plugin_may_have_the_name_of_another(tern):
+def test_a_mechanism_but_no_algorithm_may_repeat_an_option_of_a_command(tern):
     example = str(OUTSIDE.parents[1] / "examples/own_mechanism.py")
-    own = ["--fleet", "simulated:100", "--no-report", "--quiet"]
-    assert tern("--with", example, *TRAIN, "--mechanism", "quiet", "--zero", "0.2", *own)["levels"] == 3
+    fleet = ["--fleet", "simulated:100", "--no-report", "--quiet"]
+    assert tern("--with", example, *TRAIN, "--mechanism", "quiet", "--zero", "0.2", *fleet)["levels"] == 3
     Path("own.py").write_text((OUTSIDE / "flipped.py").read_text().replace("flip", "quiet"))
-    assert tern("--with", "own.py", *TRAIN, "--mechanism", "quietped", *own)["mechanism"] == "quietped"
+    assert tern("--with", "own.py", *TRAIN, "--mechanism", "quietped", *fleet)["mechanism"] == "quietped"
     Path("own.py").write_text((OUTSIDE / "signs.py").read_text().replace("dead_zone", "anew"))
-    told = tern("--with", "own.py", *TRAIN, code=2)
-    assert "two options of 'tern train' have one name" in told["error"]
-    assert "--anew" in told["error"]
+    refused = tern("--with", "own.py", *TRAIN, code=2)
+    assert "two options of 'tern train' have one name" in refused["error"]
+    assert "--anew" in refused["error"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is in the repository is in the package, and extras are what the code takes them for. See test_wheel.py, too."""
+"""The package has every module of the repository, and its extras match the code. See also test_wheel.py."""
 
 import re
 import subprocess
@@ -26,22 +26,21 @@ DATA = {
 
 
 def names(requirements):
-    """Of packages, without versions."""
-    return {re.match(r"[\w.-]+", one)[0] for one in requirements}
+    """The names of packages, without versions."""
+    return {re.match(r"[\w.-]+", requirement)[0] for requirement in requirements}
 
 
 def test_every_package_is_installed():
-    there = set(DATA)
-    data = ROOT / "tools/terntools/emulators/qemu/port"  # Python for a device, among C
+    packages = set(DATA)
+    port = ROOT / "tools/terntools/emulators/qemu/port"  # Python for a device, among C
     for name, folder in SOURCES.items():
         for source in (ROOT / folder / name).rglob("*.py"):
-            if data in source.parents:
-                continue
-            there.add(".".join(source.parent.relative_to(ROOT / folder).parts))
-    assert there == set(PROJECT["tool"]["setuptools"]["packages"])
+            if port not in source.parents:
+                packages.add(".".join(source.parent.relative_to(ROOT / folder).parts))
+    assert packages == set(PROJECT["tool"]["setuptools"]["packages"])
 
 
-def test_a_package_is_a_folder_with_an_init():
+def test_every_package_has_an_init():
     for package in set(PROJECT["tool"]["setuptools"]["packages"]) - DATA:
         name, *below = package.split(".")
         assert ROOT.joinpath(SOURCES[name], name, *below, "__init__.py").exists(), package
@@ -55,32 +54,32 @@ def test_folders_of_data_are_found_as_packages():
     assert list(folders.VECTORS.glob("*.json"))
 
 
-def test_an_extra_has_what_the_code_asks_it_for():
+def test_an_extra_has_the_packages_of_its_modules():
     for extra, modules in extras.EXTRAS.items():
         assert set(modules.values()) == names(EXTRAS[extra]) - {"tern-ldp"}, extra
     assert not set(EXTRAS) - set(extras.EXTRAS) - {"all", "dev", "docs", "fuzz"}
 
 
 def test_no_package_is_listed_twice():
-    listed = [one for extra in EXTRAS.values() for one in names(extra) - {"tern-ldp"}]
+    listed = [name for extra in EXTRAS.values() for name in names(extra) - {"tern-ldp"}]
     listed += names(PROJECT["project"]["dependencies"])
     assert len(listed) == len(set(listed))
 
 
-def test_the_compiler_that_is_named_is_the_one_that_is_pinned():
+def test_the_named_compiler_is_the_pinned_one():
     assert mpy.COMPILER in EXTRAS["boards"]
 
 
 def test_an_import_that_fails_names_the_extra():
-    lack = extras.explained(ModuleNotFoundError("No module named", name="sklearn.datasets"))
-    assert lack is not None
-    assert lack.message == "scikit-learn is not installed"
-    assert lack.hint == "install it with: pip install 'tern-ldp[data]'"
+    missing = extras.explained(ModuleNotFoundError("No module named", name="sklearn.datasets"))
+    assert missing is not None
+    assert missing.message == "scikit-learn is not installed"
+    assert missing.hint == "install it with: pip install 'tern-ldp[data]'"
     assert extras.explained(ModuleNotFoundError("No module named", name="ternhost.nothing")) is None
     assert extras.explained(ImportError("cannot import name")) is None
 
 
-def test_a_module_is_required(monkeypatch):
+def test_a_missing_module_is_refused_with_its_extra(monkeypatch):
     extras.require("yaml", "littlefs")
     monkeypatch.setattr(extras.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match="PyYAML is not installed") as caught:
@@ -88,12 +87,11 @@ def test_a_module_is_required(monkeypatch):
     assert "tern-ldp[boards]" in caught.value.hint
 
 
-def test_every_parser_is_made_without_extras_and_what_takes_long_to_import():
-    hidden = [module for modules in extras.EXTRAS.values() for module in modules]
-    hidden += ["matplotlib", "scipy"]
+def test_parsers_are_made_without_extras_and_slow_imports():
+    hidden = [module for modules in extras.EXTRAS.values() for module in modules] + ["matplotlib", "scipy"]
     program = f"import sys; sys.modules.update(dict.fromkeys({hidden})); from ternhost import cli; cli.build_parser()"
-    made = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_the_host_names_no_command_of_the_tools():

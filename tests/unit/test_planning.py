@@ -1,4 +1,4 @@
-"""`tern plan`: what a curve says of the number of devices, and the command on real simulations."""
+"""`tern plan`: the number of devices that a curve suggests, and the command on real simulations."""
 
 import json
 
@@ -15,12 +15,12 @@ def curve(*means, half=0.01):
     return [{"reports": n, "mean": mean, "low": mean - half, "high": mean + half} for n, mean in rows]
 
 
-def test_where_a_curve_reaches_a_goal():
-    # On a line over the logarithm, up to two digits; of a loss less is better.
+def test_a_plan_has_the_reports_with_which_a_curve_reaches_a_goal():
+    # Interpolated over the logarithm, rounded to two digits; a smaller loss is better.
     for means, sign, reports in (((0.5, 0.6, 0.8), 1, 32_000), ((0.8, 0.6, 0.5), -1, 3_200)):
-        found = planning.reached(curve(*means), 0.7, sign)
-        assert found["reports"] == reports
-        assert found["least"] < found["reports"] < found["most"]
+        plan = planning.reached(curve(*means), 0.7, sign)
+        assert plan["reports"] == reports
+        assert plan["least"] < plan["reports"] < plan["most"]
     assert planning.reached(curve(0.75, 0.6, 0.8), 0.7, 1)["reports"] > 10_000, "luck is not enough"
     assert planning.reached(curve(0.5, 0.6, 0.8), 0.4, 1)["reports"] == 1_000
     beyond = planning.reached(curve(0.5, 0.6, 0.8), 0.9, 1)
@@ -29,8 +29,8 @@ def test_where_a_curve_reaches_a_goal():
 
 @pytest.fixture(scope="module")
 def plain():
-    asked = planning.Planned("4", "synthetic-logistic", reports=(300, 30_000, 3000), runs=4, workers=1)
-    return planning.plan(asked)
+    planned = planning.Planned("4", "synthetic-logistic", reports=(300, 30_000, 3000), runs=4, workers=1)
+    return planning.plan(planned)
 
 
 def test_more_devices_give_a_better_model_up_to_the_one_without_privacy(plain):
@@ -39,13 +39,12 @@ def test_more_devices_give_a_better_model_up_to_the_one_without_privacy(plain):
     assert means == sorted(means)
     assert plain["baseline"] < means[-1] < plain["optimum"]
     assert 300 <= plain["beats_baseline"] <= 30_000
-    assert plain["most_of_the_way"]["figure"] == pytest.approx(
-        0.1 * plain["baseline"] + 0.9 * plain["optimum"]
-    )
+    most_of_the_way = 0.1 * plain["baseline"] + 0.9 * plain["optimum"]
+    assert plain["most_of_the_way"]["figure"] == pytest.approx(most_of_the_way)
 
 
 @pytest.mark.slow
-def test_a_smaller_epsilon_needs_more_devices_and_the_number_of_processes_changes_nothing(plain):
+def test_a_smaller_epsilon_needs_more_devices_with_any_number_of_processes(plain):
     less = planning.plan(planning.Planned("1", reports=(300, 3000, 30_000), runs=4, workers=1))
     assert less["curve"][-1]["mean"] < plain["curve"][-1]["mean"]
     beside = planning.plan(planning.Planned("4", reports=(300, 3000, 30_000), runs=4, workers=2))
@@ -54,60 +53,53 @@ def test_a_smaller_epsilon_needs_more_devices_and_the_number_of_processes_change
 
 def test_the_command_answers_a_goal_draws_and_prints_json(capsys, tmp_path):
     plot = tmp_path / "plan.png"
-    own = [
-        "plan", "--dimension", "5", "--epsilon", "4", "--reports", "300,3000,30000", "--runs", "3",
-        "--workers", "1",
-    ]  # fmt: skip
-    assert main([*own, "--goal", "0.75", "--plot", str(plot)]) == errors.OK
-    told = capsys.readouterr().out
-    assert "synthetic records of 5 features (yours may need more devices, or fewer)" in told
-    assert "devices for accuracy 0.75" in told
+    command = "plan --dimension 5 --epsilon 4 --reports 300,3000,30000 --runs 3 --workers 1"
+    assert main([*command.split(), "--goal", "0.75", "--plot", str(plot)]) == errors.OK
+    printed = capsys.readouterr().out
+    assert "synthetic records of 5 features (yours may need more devices, or fewer)" in printed
+    assert "devices for accuracy 0.75" in printed
     assert plot.read_bytes().startswith(b"\x89PNG")
-    assert main([*own, "--goal", "0.999"]) == errors.OK
+    assert main([*command.split(), "--goal", "0.999"]) == errors.OK
     assert "No number of devices" in capsys.readouterr().out
-    assert main([*own, "--json"]) == errors.OK
-    found = json.loads(capsys.readouterr().out)
-    assert (found["d"], found["dataset"], found["goal"], len(found["curve"])) == (5, None, None, 3)
+    assert main([*command.split(), "--json"]) == errors.OK
+    result = json.loads(capsys.readouterr().out)
+    assert (result["d"], result["dataset"], result["goal"], len(result["curve"])) == (5, None, None, 3)
 
 
-def test_numbers_are_planned_by_their_squared_error(capsys):
-    own = [
-        "plan", "--dataset", "diabetes", "--epsilon", "4", "--reports", "1000,10000", "--runs", "2",
-        "--workers", "1",
-    ]  # fmt: skip
-    assert main(own) == errors.OK
-    told = capsys.readouterr().out
-    assert "linear model of diabetes" in told
-    assert "beats the mean label by more than noise" in told
+def test_a_regression_is_planned_by_its_squared_error(capsys):
+    command = "plan --dataset diabetes --epsilon 4 --reports 1000,10000 --runs 2 --workers 1"
+    assert main(command.split()) == errors.OK
+    printed = capsys.readouterr().out
+    assert "linear model of diabetes" in printed
+    assert "beats the mean label by more than noise" in printed
 
 
 @pytest.mark.parametrize(
-    ("argv", "says"),
+    ("options", "message"),
     [
-        (["--reports", "a"], "--reports must be whole numbers, not 'a'"),
-        (["--reports", "0,5"], "--reports must be numbers of 1 or more, not 0"),
-        (["--runs", "1"], "--runs must be 2 or more, not 1"),
-        (["--epsilon", "0"], "epsilon 0 is not a number"),
-        (["--dimension", "1"], "--dimension must be 2 to 128, not 1"),
-        (["--goal", "nan"], "--goal must be a number, not nan"),
-        (["--reports", "1" + 12 * "0"], "--reports must be numbers of 1,000,000,000 or less"),
-        (
-            ["--dataset", "diabetes", "--model", "logistic", "--reports", "100"],
-            "labels of diabetes are numbers",
-        ),
-        (["--plot", "a.bmpp"], "there is no format .bmpp"),
-        (["--workers", "0"], "--workers must be 1 or more, not 0"),
-        (["--dataset", "flights", "--dimension", "3"], "not allowed with"),
+        ("--reports a", "--reports must be whole numbers, not 'a'"),
+        ("--reports 0,5", "--reports must be numbers of 1 or more, not 0"),
+        ("--runs 1", "--runs must be 2 or more, not 1"),
+        ("--epsilon 0", "epsilon 0 is not a number"),
+        ("--dimension 1", "--dimension must be 2 to 128, not 1"),
+        ("--goal nan", "--goal must be a number, not nan"),
+        ("--reports 1000000000000", "--reports must be numbers of 1,000,000,000 or less"),
+        ("--dataset diabetes --model logistic --reports 100", "labels of diabetes are numbers"),
+        ("--plot a.bmpp", "there is no format .bmpp"),
+        ("--workers 0", "--workers must be 1 or more, not 0"),
+        ("--dataset flights --dimension 3", "not allowed with"),
     ],
 )
-def test_what_makes_no_sense_is_refused(capsys, argv, says):
-    assert main(["plan", *argv]) == errors.USAGE
-    assert says in capsys.readouterr().err
+def test_invalid_options_are_refused(capsys, options, message):
+    assert main(["plan", *options.split()]) == errors.USAGE
+    assert message in capsys.readouterr().err
 
 
 def test_several_classes_are_planned_by_softmax_regression():
-    asked = planning.Planned("4", dataset="iris", model="softmax", reports=(3000, 30_000), runs=2, workers=1)
-    found = planning.plan(asked)
-    assert found["d"] == 5
-    assert found["baseline"] < 0.5  # three classes
-    assert found["curve"][-1]["mean"] > 0.8
+    planned = planning.Planned(
+        "4", dataset="iris", model="softmax", reports=(3000, 30_000), runs=2, workers=1
+    )
+    plan = planning.plan(planned)
+    assert plan["d"] == 5
+    assert plan["baseline"] < 0.5  # three classes
+    assert plan["curve"][-1]["mean"] > 0.8

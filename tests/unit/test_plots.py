@@ -1,4 +1,4 @@
-"""The pictures show the numbers that they were given, have named axes, and can be read in grey."""
+"""Pictures show exactly the numbers that they are given, have named axes, and can be read in grey."""
 
 import math
 
@@ -39,7 +39,7 @@ FIGURES = {
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_axes_are_named_and_it_can_be_saved(name, tmp_path, coarse):
+def test_axes_are_named_and_figures_can_be_saved(name, tmp_path, coarse):
     figure = FIGURES[name]()
     assert isinstance(figure, Figure)
     assert any(axes.get_xlabel() for axes in figure.axes)
@@ -57,16 +57,15 @@ def test_accuracy_shows_the_three_lines():
     assert set(optimum.get_ydata()) == {0.9}
     assert set(baseline.get_ydata()) == {0.76}
     assert len({line.get_linestyle() for line in (private, optimum, baseline)}) == 3
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
-        "without privacy", "private", "always the majority",
-    ]  # fmt: skip
+    texts = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert texts == ["without privacy", "private", "always the majority"]
     (top,) = axes.child_axes
     assert top.get_xlabel() == "reports so far"
     low, high = axes.get_ylim()
     assert low < 0.76 < 0.9 < high
 
 
-def test_bytes_are_the_bytes():
+def test_bars_show_the_bytes_of_frames():
     axes = FIGURES["bytes"]().axes[0]
     widths = [bar.get_width() for bar in axes.patches]
     assert widths == [17, 17, 1, 112]
@@ -79,8 +78,8 @@ def test_a_card_of_few_levels_is_drawn_exactly():
     figure = plots.card_distribution(card, inputs=(-1, 0.25))
     upper, lower = figure.axes
     heights = [bar.get_height() for bar in upper.patches]
-    want = [float(p) for v in (-16384, 4096) for p in certify.distribution(card, v)]
-    assert heights == pytest.approx(want, abs=1e-12)
+    expected = [float(p) for v in (-16384, 4096) for p in certify.distribution(card, v)]
+    assert heights == pytest.approx(expected, abs=1e-12)
     exact = float(np.log(float(sampler_walk.likelihood_ratio(card))))
     assert max(bar.get_height() for bar in lower.patches) == pytest.approx(exact, abs=1e-9)
     assert exact <= card.epsilon / 1e6
@@ -91,7 +90,7 @@ def test_laplace_in_floats_equals_the_exact_distribution():
     for v in (-16384, -5000, 0, 77, 16384):
         exact = [float(p) for p in certify.distribution(card, v)]
         assert ternhost.privacy.cards.distribution(card, v) == pytest.approx(exact, abs=1e-14)
-    knots = np.array([[float(p) for p in certify.at_knot(card, i)] for i in range(len(certify.knots(card)))])
+    knots = np.array([certify.at_knot(card, i) for i in range(len(certify.knots(card)))], float)
     assert plots._losses(card) == pytest.approx(np.log(knots.max(axis=0) / knots.min(axis=0)))
 
 
@@ -103,36 +102,35 @@ def test_bars_differ_without_colour():
 
 
 @pytest.mark.parametrize(("name", "levels"), [("hm-tp", None), ("pm-sub", 15)])
-def test_outputs_stand_apart_and_are_the_exact_probabilities(name, levels):
+def test_many_outputs_are_drawn_as_stems_of_exact_probabilities(name, levels):
     card = decoded(name, levels=levels)
     figure = plots.card_distribution(card, inputs=(-0.5, 1))
     for axes, v in zip(figure.axes[:2], (-8192, 16384), strict=True):
-        (stems,) = [one for one in axes.collections if isinstance(one, LineCollection)]
-        assert len(axes.collections) == 1, "and nothing else"
-        found = np.array([path.vertices[1] for path in stems.get_paths()])
+        (stems,) = [collection for collection in axes.collections if isinstance(collection, LineCollection)]
+        assert len(axes.collections) == 1
+        drawn = np.array([path.vertices[1] for path in stems.get_paths()])
         values = ternhost.privacy.cards.output_values(card)
         exact = [float(p) for p in certify.distribution(card, v)]
-        assert found == pytest.approx(np.column_stack([values, exact]), abs=1e-12)
+        assert drawn == pytest.approx(np.column_stack([values, exact]), abs=1e-12)
 
 
-# --- Pictures of experiments --------------------------------------------------------------------------------
+# Pictures of experiments
 
 
-def test_a_line_joins_points_only_where_it_says_something():
+def test_a_line_joins_three_points_or_a_constant():
     x = [1.0, 2.0, 3.0]
-    cases = {
-        "a law": (Curve("", x, [1.0, 3.0, 2.0]), True),
-        "two points": (Curve("", x[:2], [1.0, 3.0]), False),
-        "two points that were found": (Curve("", x, [1.0, math.nan, 2.0]), False),
-        "a height": (Curve("", x[:2], [1.0, 1.0]), True),
-    }
-    for curve, wanted in cases.values():
+    for curve, joined in (
+        (Curve("", x, [1.0, 3.0, 2.0]), True),
+        (Curve("", x[:2], [1.0, 3.0]), False),  # two points suggest no law
+        (Curve("", x, [1.0, math.nan, 2.0]), False),
+        (Curve("", x[:2], [1.0, 1.0]), True),  # a constant
+    ):
         (axes,) = draw([Panel("title", "x", "y", [curve])]).axes
-        assert (axes.containers[0].lines[0].get_linestyle() != "None") == wanted
+        assert (axes.containers[0].lines[0].get_linestyle() != "None") == joined
         assert axes.containers[0].lines[0].get_marker() != "None"
 
 
-def test_too_many_curves_are_divided_over_panels_of_the_same_axes():
+def test_too_many_curves_are_divided_among_panels_with_equal_axes():
     curves = [Curve(f"curve {i}", [1, 2, 3], [i + 1, 2 * i + 1, i + 1]) for i in range(13)]
     bound = Curve("bound", [1, 2, 3], [0.5, 0.5, 0.5], everywhere=True)
     figure = draw([Panel("many", "x", "y", [bound, *curves], log_y=True), Panel("few", "x", "y", curves[:2])])

@@ -1,4 +1,4 @@
-"""The sockets of gateways, and the Post that needs nothing else."""
+"""The sockets of gateways, and LocalPost, which needs nothing else."""
 
 import os
 import stat
@@ -23,15 +23,15 @@ def site(tmp_path):
 
 
 def received(post, count):
-    """So many replies."""
-    found = []
+    """The next `count` replies."""
+    replies = []
     end = time.monotonic() + LATE
-    while len(found) < count and time.monotonic() < end:
-        found += post.receive(1.0)
-    return found
+    while len(replies) < count and time.monotonic() < end:
+        replies += post.receive(1.0)
+    return replies
 
 
-def test_the_socket_is_its_owners_alone_and_goes_with_the_gateway(site):
+def test_only_its_owner_may_use_the_socket_which_ends_with_the_gateway(site):
     with serve_locally(site / SOCKET, bytes):
         assert stat.S_IMODE(os.stat(site / SOCKET).st_mode) == 0o600
     assert not list(site.iterdir())
@@ -44,18 +44,18 @@ def test_a_question_and_an_answer_may_be_empty_or_long(site):
         assert call(site / SOCKET, long, LATE) == long
 
 
-def test_a_socket_may_have_a_longer_path_than_the_system_takes(tmp_path):
+def test_a_socket_may_have_a_path_beyond_the_limit_of_the_system(tmp_path):
     directory = tmp_path / ("x" * 120)
     directory.mkdir()
     with serve_locally(directory / SOCKET, bytes):
         assert call(directory / SOCKET, b"here", LATE) == b"here"
 
 
-def test_several_are_answered_at_once(site):
+def test_several_questions_are_answered_at_once(site):
     both = threading.Barrier(2, timeout=LATE)
 
     def handler(payload):
-        both.wait()  # neither goes on before the other is there
+        both.wait()  # neither continues before the other has arrived
         return payload
 
     with serve_locally(site / SOCKET, handler), LocalPost(site.parent) as post:
@@ -64,28 +64,20 @@ def test_several_are_answered_at_once(site):
         assert {reply.payload for reply in received(post, 2)} == {b"1", b"2"}
 
 
-def test_an_error_of_the_gateway_is_told(site):
+@pytest.mark.parametrize("message", ["the budget is spent", "é" * 1_000_000], ids=["short", "long"])
+def test_an_error_of_the_gateway_is_passed_on_up_to_a_length(site, message):
     def handler(payload):
-        raise RefusedError("the budget is spent")
+        raise RefusedError(message)
 
     with serve_locally(site / SOCKET, handler), LocalPost(site.parent) as post:
         post.send("north", b"")
-        assert received(post, 1) == [Reply("north", None, "the budget is spent")]
-        with pytest.raises(DeviceError, match="the budget is spent"):
+        assert received(post, 1) == [Reply("north", None, message[:MOST_TEXT])]
+        with pytest.raises(DeviceError, match=message[:MOST_TEXT]):
             call(site / SOCKET, b"", LATE)
 
 
-def test_an_error_is_not_longer_than_people_read(site):
-    def handler(payload):
-        raise RefusedError("é" * 1_000_000)
-
-    with serve_locally(site / SOCKET, handler), LocalPost(site.parent) as post:
-        post.send("north", b"")
-        assert received(post, 1) == [Reply("north", None, "é" * MOST_TEXT)]
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_fault_of_the_gateway_is_told_and_it_goes_on(site):
+def test_a_gateway_reports_its_own_fault_and_continues(site):
     def handler(payload):
         return {b"good": payload}[payload]
 
@@ -95,22 +87,22 @@ def test_a_fault_of_the_gateway_is_told_and_it_goes_on(site):
         assert call(site / SOCKET, b"good", LATE) == b"good"
 
 
-def test_a_gateway_that_does_not_run_is_told_at_once(site):
+def test_a_gateway_that_does_not_run_is_reported_at_once(site):
     with serve_locally(site / SOCKET, bytes), LocalPost(site.parent) as post:
         assert post.sites() == {"north": True}
         os.link(site / SOCKET, site / "kept")
-    os.rename(site / "kept", site / SOCKET)  # as a kill leaves it
+    os.rename(site / "kept", site / SOCKET)  # a killed gateway leaves its socket
     with LocalPost(site.parent) as post:
         assert post.sites() == {"north": False}
         post.send("north", b"")
         (reply,) = received(post, 1)
         assert reply.payload is None
         assert "no gateway answers" in reply.error
-    with serve_locally(site / SOCKET, bytes):  # and it is replaced
+    with serve_locally(site / SOCKET, bytes):  # the next one replaces it
         assert call(site / SOCKET, b"again", LATE) == b"again"
 
 
-def test_a_gateway_that_takes_too_long_is_given_up(site):
+def test_a_call_to_a_slow_gateway_ends_at_its_timeout(site):
     go = threading.Event()
     with serve_locally(site / SOCKET, lambda _: bytes(go.wait(LATE))):
         with pytest.raises(DeviceError, match=r"has not answered within 0\.2 s"):
@@ -136,6 +128,6 @@ def test_stop_wakes_receive(site):
 
 
 @pytest.mark.parametrize("name", ["", "server", "../etc", "-x", "a b", "x" * 33, "north\n"])
-def test_names_that_are_no_sites(name):
+def test_invalid_names_of_sites_are_refused(name):
     with pytest.raises(UsageError):
         check_site(name)

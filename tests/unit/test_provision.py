@@ -1,4 +1,4 @@
-"""What a board is provisioned with is checked before it is written, and secrets are never shown."""
+"""The files of a board are checked before they are written, and secrets are never shown."""
 
 import argparse
 import dataclasses
@@ -18,7 +18,7 @@ from terntools.boards.provision import Broker, Member
 ROWS = np.zeros((1, 4), np.int16)
 
 
-def test_policies():
+def test_a_policy_is_parsed_and_checked():
     assert provision.policy("2", "100").budget == 100_000_000
     for largest, budget, message in (
         ("3", "2", "--largest must be at most --budget"),
@@ -38,10 +38,10 @@ def member(*options):
     return provision_command.member_of(parser.parse_args(["--device", "7", *options]))
 
 
-def test_a_board_whose_program_collects_its_records_is_given_none():
-    own = member("--own-records")
-    assert not own.rows.any()
-    assert own.most_records == 256
+def test_a_board_with_its_own_records_gets_none():
+    board = member("--own-records")
+    assert not board.rows.any()
+    assert board.most_records == 256
     assert member("--own-records", "--most-records", "64").most_records == 64
     for options in ((), ("--own-records", "--dataset", "wine"), ("--records", "a.csv", "--dataset", "wine")):
         with pytest.raises(UsageError, match="records from one place"):
@@ -51,7 +51,7 @@ def test_a_board_whose_program_collects_its_records_is_given_none():
             member("--own-records", *options)
 
 
-def test_records_of_a_csv_file(tmp_path):
+def test_records_are_read_from_a_csv_file(tmp_path):
     path = tmp_path / "records.csv"
     path.write_text("bias,x,label\n1,-0.5,1\n1,0.25,-1\n")
     assert records.read_csv(path).tolist() == [[16384, -8192, 16384], [16384, 4096, -16384]]
@@ -65,7 +65,7 @@ def test_records_of_a_csv_file(tmp_path):
         ("a,b\n1,1\n1,-inf\n", r"line 3: values must be in \[-1, 1\], not -inf"),
         ("1,0\n1,nan\n", "line 2: 'nan' is not a number"),
         ("1,0\n1,x\n", "line 2: 'x' is not a number"),
-        ("1,x\n1,0\n", "line 1: 'x' is not a number"),  # a slip, no row of names
+        ("1,x\n1,0\n", "line 1: 'x' is not a number"),  # a typing error, not a row of names
         ("a,b\n1,0\n\n1\n", "line 4 must have 2 values, not 1"),
         ("1,0\n1,0,\n", "line 2 must have 2 values, not 3"),
         ('"first\nname",b\n1,0\n1,\n', "line 4: '' is not a number"),
@@ -81,7 +81,7 @@ def test_records_of_a_csv_file(tmp_path):
         records.read_csv(tmp_path / "none.csv")
 
 
-def test_labels_that_count_classes(tmp_path):
+def test_labels_may_be_numbers_of_classes(tmp_path):
     path = tmp_path / "records.csv"
     path.write_text("bias,x,label\n1,-0.5,0\n1,0.25,9\n")
     assert records.read_csv(path, classes=True).tolist() == [[16384, -8192, 0], [16384, 4096, 9]]
@@ -94,22 +94,19 @@ def test_labels_that_count_classes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("labels", "is_told"),
-    [
-        ((0, 1), True), ((0,), True), ((-1, 1), False), ((1,), False), ((-1, 0, 1), False),
-        ((0, 0.5, 1), False),
-    ],
-)  # fmt: skip
-def test_labels_of_0_and_1_are_taken_with_a_word(labels, is_told, tmp_path, capsys):
+    ("labels", "warned"),
+    [((0, 1), True), ((0,), True), *((labels, False) for labels in ((-1, 1), (1,), (-1, 0, 1), (0, 0.5, 1)))],
+)
+def test_labels_of_0_and_1_are_taken_with_a_warning(labels, warned, tmp_path, capsys):
     path = tmp_path / "records.csv"
     path.write_text("".join(f"1,0.5,{label}\n" for label in labels))
     assert member("--records", str(path)).rows[:, -1].tolist() == [round(16384 * label) for label in labels]
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert (f"the labels in {path} are 0 or 1" in said.err) == is_told
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert (f"the labels in {path} are 0 or 1" in printed.err) == warned
 
 
-def test_records_of_a_table_hold_categories_as_they_are():
+def test_records_of_a_table_hold_categories_unscaled():
     table = datasets.TABLES["flights-table"]()
     rows = provision.dataset_records("flights-table", 3, 2)
     assert rows.tolist() == [[*table.numeric[at].tolist(), *table.codes[at].tolist(), 0] for at in (4, 5)]
@@ -129,13 +126,13 @@ def test_records_of_a_table_hold_categories_as_they_are():
         ({"rows": np.zeros((0, 4), np.int16)}, "do not fit"),
     ],
 )
-def test_members_that_cannot_be(options, message):
+def test_invalid_members_are_refused(options, message):
     fields = {"device": 7, "rows": ROWS, "policy": provision.policy("2", "10"), **options}
     with pytest.raises(UsageError, match=message):
         Member(**fields)
 
 
-def test_a_brokers_address_and_its_files(tmp_path):
+def test_the_address_of_a_broker_is_parsed_and_written_to_files(tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("a very secret word\n")
     authority = tmp_path / "authority.der"
@@ -144,8 +141,7 @@ def test_a_brokers_address_and_its_files(tmp_path):
     assert (broker.host, broker.port) == ("broker.example", 8883)
     assert "secret" not in repr(broker)
     files = broker.files()
-    config = json.loads(files["/mqtt.json"])
-    assert config == {
+    assert json.loads(files["/mqtt.json"]) == {
         "host": "broker.example", "port": 8883, "authority": "authority.der", "ssid": "lab",
         "wifi_password": "a very secret word", "prefix": "birds",
     }  # fmt: skip
@@ -157,7 +153,7 @@ def test_a_brokers_address_and_its_files(tmp_path):
             Broker.parse(address)
 
 
-def test_wifi_that_cannot_be(tmp_path):
+def test_invalid_wifi_and_certificates_are_refused(tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("short\n")
     with pytest.raises(UsageError, match="8 to 63"):
@@ -170,23 +166,21 @@ def test_wifi_that_cannot_be(tmp_path):
     with pytest.raises(UsageError, match="is not UTF-8 text") as caught:
         Broker.parse("host", ssid="lab", wifi_secret_file=secret)
     assert caught.value.hint
-    assert caught.value.__suppress_context__, "what failed to decode holds the secret"
+    assert caught.value.__suppress_context__, "the bytes that failed to decode are the secret"
     secret.write_text("a long word\n", encoding="utf-8-sig")
     assert Broker.parse("host", ssid="lab", wifi_secret_file=secret).wifi_secret == "a long word"
 
 
-def test_the_files_of_a_link_of_ones_own(tmp_path):
+def test_files_of_another_link_are_put_on_the_board(tmp_path):
     config, key = tmp_path / "mine.json", tmp_path / "client.key"
     config.write_text('{"path": "socket"}')
     key.write_bytes(b"a key")
-    both = member("--own-records", "--link", f"unix.json={config}", "--link", f"unix.key={key}")
-    assert both.link == {"unix.json": config.read_bytes(), "unix.key": b"a key"}
-    assert both.link_name == "unix"
-    assert "a key" not in repr(both)
-    assert (member("--own-records").link_name, member("--own-records", "--broker", "b").link_name) == (
-        "serial",
-        "mqtt",
-    )
+    board = member("--own-records", "--link", f"unix.json={config}", "--link", f"unix.key={key}")
+    assert board.link == {"unix.json": config.read_bytes(), "unix.key": b"a key"}
+    assert board.link_name == "unix"
+    assert "a key" not in repr(board)
+    assert member("--own-records").link_name == "serial"
+    assert member("--own-records", "--broker", "b").link_name == "mqtt"
     for options, message in (
         (("unix.json",), "NAME=FILE"),
         ((f"/unix.json={config}",), "NAME=FILE"),
@@ -202,7 +196,7 @@ def test_the_files_of_a_link_of_ones_own(tmp_path):
     with pytest.raises(UsageError, match="--link and --broker are at odds"):
         member("--own-records", "--link", f"unix.json={config}", "--broker", "b")
     with pytest.raises(UsageError, match="--link and --lock are at odds"):
-        dataclasses.replace(both, lock=True)
+        dataclasses.replace(board, lock=True)
 
 
 def test_the_command_names_what_is_missing(tmp_path, capsys):
@@ -216,7 +210,7 @@ def test_the_command_names_what_is_missing(tmp_path, capsys):
     assert not (tmp_path / "s.sqlite").exists()
 
 
-def test_the_options_say_when_to_send_and_what_to_pay_for(tmp_path):
+def test_options_set_the_slot_pause_and_reserve_of_a_board(tmp_path):
     path = tmp_path / storage.FLEET
     for words, policy in (
         ([], (0, 500, 1, 5, 64)),
@@ -233,11 +227,11 @@ def test_the_options_say_when_to_send_and_what_to_pay_for(tmp_path):
 
 
 def sleeper(**options):
-    where = {"broker": Broker("broker.local", 1883), **options}
-    return Member(7, ROWS, provision.policy("2", "100"), wake=3600, **where)
+    options = {"broker": Broker("broker.local", 1883), "wake": 3600, **options}
+    return Member(7, ROWS, provision.policy("2", "100"), **options)
 
 
-def test_a_board_that_sleeps_is_told_so():
+def test_a_board_that_sleeps_has_its_wake_interval():
     files = sleeper().broker.files(3600)
     assert json.loads(files["/mqtt.json"]) == {"host": "broker.local", "port": 1883, "wake_s": 3600}
     assert "wake_s" not in json.loads(Broker("broker.local", 1883).files()["/mqtt.json"])
@@ -252,4 +246,4 @@ def test_a_board_that_sleeps_is_told_so():
         assert caught.value.hint
     for seconds in (0, -1, 86_401):
         with pytest.raises(UsageError, match="--wake-s must be 1 to 86400"):
-            Member(7, ROWS, provision.policy("2", "100"), wake=seconds)
+            sleeper(broker=None, wake=seconds)

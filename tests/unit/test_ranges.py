@@ -34,102 +34,104 @@ def toy(monkeypatch, tmp_path):
     return data
 
 
-# What the reports of a card tell of |x|
+# Estimating |x| from reports
 
 
 @pytest.mark.parametrize("name", WITH_ZEROS)
 @pytest.mark.parametrize("epsilon", ["1", "4"])
-def test_the_mean_of_the_scores_is_the_size_of_the_input(name, epsilon):
+def test_the_mean_score_is_the_magnitude_of_the_input(name, epsilon):
     card = mechanisms.design(name, epsilon).decode()
-    told = estimate.magnitude(card.data)
+    magnitude = estimate.magnitude(card.data)
     for x in range(-ONE, ONE + 1, ONE // 8):
         law = np.array([float(p) for p in certify.distribution(card, x)])
-        mean = law @ told.scores
+        mean = law @ magnitude.scores
         assert mean == pytest.approx(abs(x) / ONE, abs=0.1)
-        assert law @ told.scores**2 - mean**2 <= told.deviation**2 + 1e-9
+        assert law @ magnitude.scores**2 - mean**2 <= magnitude.deviation**2 + 1e-9
 
 
-def test_a_card_of_very_many_outputs_tells_it_too():
+def test_a_card_of_very_many_outputs_has_scores():
     card = mechanisms.design("laplace", "2", 65535).decode()
-    told = estimate.magnitude(card.data)
-    assert told.scores.shape == (65535,)
-    assert told.deviation < 3
+    magnitude = estimate.magnitude(card.data)
+    assert magnitude.scores.shape == (65535,)
+    assert magnitude.deviation < 3
 
 
 @pytest.mark.parametrize(("name", "epsilon"), [("duchi", "1"), ("harmony", "4"), ("three-outputs", "0.5")])
-def test_two_outputs_tell_nothing_of_the_size(name, epsilon):
+def test_two_outputs_reveal_no_magnitude(name, epsilon):
     assert estimate.magnitude(mechanisms.design(name, epsilon).card) is None
 
 
 @pytest.mark.parametrize("epsilon", ["0.5", "1.0", "0.000123"])
-def test_a_scout_costs_no_more_than_what_it_stands_for(epsilon):
+def test_a_scout_costs_no_more_than_the_card_it_replaces(epsilon):
     algorithm = begin("fedsgd", 100, epsilon=epsilon, mechanism="duchi", reports=100)
     (design,) = algorithm.designs
-    sent = scout(design)
-    assert sent.card.epsilon <= design.card.epsilon
-    assert sent.cost <= design.cost
-    assert cards.certify(sent.card)
-    assert scout(sent).card.data == sent.card.data or estimate.magnitude(sent.card.data) is None
+    substitute = scout(design)
+    assert substitute.card.epsilon <= design.card.epsilon
+    assert substitute.cost <= design.cost
+    assert cards.certify(substitute.card)
+    assert (
+        scout(substitute).card.data == substitute.card.data
+        or estimate.magnitude(substitute.card.data) is None
+    )
 
 
 @pytest.mark.parametrize("epsilon", ["0.1", "0.25"])
-def test_where_no_scout_tells_anything_there_is_none(epsilon):
+def test_no_scout_is_used_where_none_would_reveal_a_magnitude(epsilon):
     (design,) = begin("fedsgd", 100, epsilon=epsilon, mechanism="duchi", reports=100).designs
     assert scout(design) is design
 
 
-def test_each_fifth_round_is_asked_with_a_scout_where_the_card_tells_nothing():
+def test_every_fifth_round_uses_a_scout_for_a_card_without_magnitudes():
     algorithm = begin("fedsgd", 1000, epsilon="0.5", reports=1000, group=100)
-    names = []
-    for result in rounds(algorithm, fleet_of(algorithm)):
-        names.append(result.cohorts[0].card.symbols)
-    assert names == [3, 2, 2, 2, 2] * 2
+    symbols = [result.cohorts[0].card.symbols for result in rounds(algorithm, fleet_of(algorithm))]
+    assert symbols == [3, 2, 2, 2, 2] * 2
     fixed = begin("fedsgd", 1000, epsilon="0.5", reports=1000, group=500, range="2")
     assert [result.cohorts[0].card.symbols for result in rounds(fixed, fleet_of(fixed))] == [2, 2]
 
 
-# What is chosen
+# The chosen ranges
 
 
 def tau_of(algorithm):
+    """The range of each round."""
     return [result.cohorts[0].question.range for result in rounds(algorithm, fleet_of(algorithm))]
 
 
-def test_a_run_begins_where_nothing_is_lost_and_narrows():
-    asked = tau_of(begin("fedsgd", 20_000, epsilon="1", reports=20_000))
-    assert asked[0] == 1  # |gradient| <= 1/2 at a model of 0
-    assert max(asked) >= 2
-    assert asked[-1] >= 2
+def test_a_run_begins_with_a_lossless_range_and_narrows_it():
+    ranges_of_rounds = tau_of(begin("fedsgd", 20_000, epsilon="1", reports=20_000))
+    assert ranges_of_rounds[0] == 1  # |gradient| <= 1/2 at a model of 0
+    assert max(ranges_of_rounds) >= 2
+    assert ranges_of_rounds[-1] >= 2
 
 
-def test_regression_begins_with_all_of_it(toy, monkeypatch):
+def test_a_regression_begins_with_the_whole_range(toy, monkeypatch):
     data = synthetic.linear(20_000, 6, seed=2)
     assert data.task == REGRESSION
     monkeypatch.setattr(datasets, "load", lambda name, classes=False: data)
-    asked = tau_of(begin("fedsgd", 20_000, model="linear", epsilon="1", reports=20_000))
-    assert asked[0] == 0
-    assert asked[-1] >= 3  # the residuals shrink as the model learns, and the range with them
+    ranges_of_rounds = tau_of(begin("fedsgd", 20_000, model="linear", epsilon="1", reports=20_000))
+    assert ranges_of_rounds[0] == 0
+    assert ranges_of_rounds[-1] >= 3  # the residuals shrink as the model learns, and the range with them
 
 
-def test_with_next_to_no_noise_the_range_stays_wide(toy):
+def test_the_range_stays_wide_with_little_noise(toy):
     few = tau_of(begin("fedsgd", 20_000, epsilon="8", reports=20_000))
     assert max(few) <= 2
     assert np.mean(few) < np.mean(tau_of(begin("fedsgd", 20_000, epsilon="0.5", reports=20_000)))
 
 
-def test_unequal_classes_keep_it_wide(monkeypatch):
+def test_unequal_classes_keep_the_range_wide(monkeypatch):
     whole = synthetic.logistic(20_000, 16, seed=2)
-    asked = {}
+    mean_ranges = {}
     for share in (0.5, 0.24):
         rng = np.random.default_rng(1)
         labels = np.where(rng.random(len(whole.labels)) < share, ONE, -ONE).astype(np.int16)
         data = replace(whole, labels=labels)
         monkeypatch.setattr(datasets, "load", lambda name, data=data, classes=False: data)
-        asked[share] = np.mean(tau_of(begin("fedsgd", 15_000, epsilon="1", reports=15_000)))
-    assert asked[0.24] < asked[0.5] - 0.3
+        mean_ranges[share] = np.mean(tau_of(begin("fedsgd", 15_000, epsilon="1", reports=15_000)))
+    assert mean_ranges[0.24] < mean_ranges[0.5] - 0.3
 
 
-def test_a_fixed_range_is_asked_for_and_nothing_else():
+def test_a_fixed_range_is_used_in_every_round():
     for r in ("0", "3", "12"):
         assert set(tau_of(begin("fedsgd", 1000, epsilon="2", reports=1000, group=250, range=r))) == {int(r)}
 
@@ -141,7 +143,7 @@ def test_other_ranges_are_refused(text):
 
 
 @pytest.mark.parametrize("r", ["0", "1", "2"])
-def test_the_estimate_is_that_of_the_gradient_whatever_the_range(toy, r):
+def test_the_estimate_equals_the_gradient_at_any_range(toy, r):
     algorithm = begin("fedsgd", 20_000, epsilon="8", k=6, reports=18_000, group=18_000, range=r)
     driver = fleet_of(algorithm)
     driver.open(1, algorithm.cohorts(driver.devices))
@@ -160,20 +162,17 @@ def test_the_estimate_is_that_of_the_gradient_whatever_the_range(toy, r):
 
 @pytest.mark.parametrize("change", [{"sizes": "x"}, {"exponent": None}, {"always": [1]}, "mean"])
 def test_a_bad_state_is_refused(change):
-    own = Ranges(wire.LOGISTIC, 6, 1, rounds=10, values_reported=100, variance=1.0)
-    state = own.state()
+    chosen = Ranges(wire.LOGISTIC, 6, 1, rounds=10, values_reported=100, variance=1.0)
+    state = chosen.state()
     if isinstance(change, str):
         del state[change]
     else:
         state |= change
     with pytest.raises(UsageError, match="stored state"):
-        own.restore(state)
+        chosen.restore(state)
 
 
-# Privacy
-
-
-def test_clipped_sizes_tell_their_mean():
+def test_the_mean_size_is_recovered_from_clipped_sizes():
     for mean in (0.01, 0.1, 0.5):
         for tau in (0.125, 1.0):
             clipped = mean * -np.expm1(-tau / mean)
@@ -181,12 +180,9 @@ def test_clipped_sizes_tell_their_mean():
                 assert ranges._mean_size(clipped, tau) == pytest.approx(mean, rel=1e-6)
 
 
-# On devices, and by their twin
-
-
 @pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM])
 def test_a_device_and_its_twin_report_the_same_symbols(model):
-    """The device library's gradient and sampler on random bytes, beside the simulated fleet's on the same bytes."""
+    """The gradient and the sampler of the device library and of the simulated fleet, on the same random bytes."""
     rng = np.random.default_rng(model)
     d, clients = 9, 40
     card = mechanisms.design("three-outputs", "1").decode()
@@ -196,15 +192,15 @@ def test_a_device_and_its_twin_report_the_same_symbols(model):
     lanes = rng.integers(0, 256, (clients * d, 64)).astype(np.uint8)
     symbols = set()
     for range_ in (0, 1, 2, 5, 12):
-        values = vectorised.gradients(model, weights, -13, records, range_=range_)
-        twin = vectorised.sample(card, ReplayLanes(lanes), values.reshape(-1)).reshape(clients, d)
-        gradient, found, drawn = Gradient(d), array("h", bytes(2 * d)), array("H", bytes(2))
+        values = vectorised.gradients(model, weights, -13, records, range_=range_).reshape(-1)
+        twin = vectorised.sample(card, ReplayLanes(lanes), values).reshape(clients, d)
+        gradient, clipped, drawn = Gradient(d), array("h", bytes(2 * d)), array("H", bytes(2))
         for i in range(clients):
             gradient.reset(range_)
             gradient.add(model, array("h", weights.tolist()), -13, array("h", records[i].tolist()))
-            gradient.finish(found)
+            gradient.finish(clipped)
             for j in range(d):
-                sample(card, Replay(bytes(lanes[i * d + j])), found[j : j + 1], drawn, 1)
+                sample(card, Replay(bytes(lanes[i * d + j])), clipped[j : j + 1], drawn, 1)
                 assert drawn[0] == twin[i, j]
         symbols.add(twin.tobytes())
     assert len(symbols) == 5

@@ -1,4 +1,4 @@
-"""The report: complete, self-contained, escaped; and what it says is what the run gave."""
+"""The report is complete, self-contained and escaped, and shows the results of the run."""
 
 import base64
 import json
@@ -17,10 +17,10 @@ from ternhost.run.result import load
 
 
 def result(**changes):
-    """What a run of `tern train` gives."""
+    """The result of a run of `tern train`."""
     card = mechanisms.design("three-outputs", 2).card
     rounds = 5
-    base = {
+    return {
         "algorithm": "fedsgd",
         "measure": "accuracy",
         "task": "classification",
@@ -67,8 +67,7 @@ def result(**changes):
         "history": [
             {"round": i, "asked": 200, "reports": 198, "accuracy": 0.85 + i / 100} for i in range(rounds)
         ],
-    }  # fmt: skip
-    return base | changes
+    } | changes  # fmt: skip
 
 
 def render(**changes):
@@ -76,17 +75,17 @@ def render(**changes):
 
 
 def page_rows(**changes):
-    """What the results of a page mean, by name."""
+    """The meaning of each result of a page, by name."""
     return {name: meaning for name, _, meaning in training._results(result(**changes))}
 
 
 def undrawn(page):
-    """Its source; texts need no pictures."""
+    """The source of a page with empty pictures."""
     return report.render(page, dict.fromkeys(page.pictures, b""))
 
 
 class Page(HTMLParser):
-    """What a browser would see: text, tags in order, links to elsewhere."""
+    """The text of a page, its tags in order, and its links."""
 
     def __init__(self, source):
         super().__init__()
@@ -111,7 +110,7 @@ def written(tmp_path_factory):
     return report.write(training.page(result()), folder)
 
 
-def test_the_pictures_are_written_beside_and_inside(written):
+def test_pictures_are_written_beside_the_page_and_inside_it(written):
     names = {"accuracy", "bytes", "gradient", "card", "epsilon"}
     assert {path.stem for path in written.parent.glob("*.png")} == names
     page = Page(written.read_text())
@@ -122,7 +121,7 @@ def test_the_pictures_are_written_beside_and_inside(written):
         assert base64.b64decode(data, validate=True).startswith(b"\x89PNG")
 
 
-def test_it_says_what_the_run_gave(written):
+def test_the_page_shows_the_results_of_the_run(written):
     text = Page(written.read_text()).text
     for expected in (
         "990 reports of 18 bytes each; a client gave away at most epsilon 2.",
@@ -149,15 +148,12 @@ def test_every_way_to_stop_is_explained():
     assert all(words in rows[stopped] for stopped, words in ways.items())
 
 
-def test_a_regression_has_an_error_instead():
-    of_regression = {
-        name.replace("accuracy", "squared_error"): value
-        for name, value in result().items()
-        if not name.startswith(("accuracy", "auc", "log_loss"))
-    }
+def test_the_page_of_a_regression_shows_its_squared_error():
+    others = ("accuracy", "auc", "log_loss")
+    fields = {name: value for name, value in result().items() if not name.startswith(others)}
     history = [{"round": i, "reports": 198, "squared_error": 0.3} for i in range(5)]
     page = training.page(
-        of_regression
+        fields
         | {"measure": "squared_error", "task": "regression", "history": history}
         | {"measures": ["squared_error"], "squared_error_optimum": 0.008}
         | {"squared_error": 0.0123, "squared_error_baseline": 0.25, "squared_error_interval": [0.01, 0.02]}
@@ -171,18 +167,19 @@ def test_a_regression_has_an_error_instead():
     assert "squared_error" in page.pictures
 
 
-def test_a_model_of_records_that_only_devices_know_is_not_judged():
+def test_a_model_of_unknown_records_has_no_figures():
     figures = ("accuracy", "auc", "log_loss", "measures")
-    without = {name: value for name, value in result().items() if not name.startswith(figures)}
-    page = training.page(without | {"measure": None, "task": None})
+    unjudged = {name: value for name, value in result().items() if not name.startswith(figures)}
+    page = training.page(unjudged | {"measure": None, "task": None})
     text = Page(undrawn(page)).text
     assert "accuracy" not in text
     assert "held out" not in text
     assert "990 reports of 18 bytes each" in text
 
 
-def test_what_clients_have_spent_and_what_is_missing_are_told():
-    assert report.spent(result()) == {result()["epsilon_per_client"]: 990, 0.0: 10}, "the silent: nothing"
+def test_the_page_shows_spent_budgets_and_missing_reports():
+    spent = {result()["epsilon_per_client"]: 990, 0.0: 10}  # silent clients have spent nothing
+    assert report.spent(result()) == spent
     assert report.spent(result(epsilon_spent=[[0.0, 3], [2.0, 997]])) == {0.0: 3, 2.0: 997}
     text = Page(render(epsilon_before=4.0, epsilon_spent=[[0.0, 3], [1.5, 997]])).text
     assert "most spent 1.5" in text
@@ -191,13 +188,13 @@ def test_what_clients_have_spent_and_what_is_missing_are_told():
     assert "missing" not in Page(render(missing=0)).text
 
 
-def test_a_result_of_an_earlier_version_is_no_fault_of_tern(tmp_path):
+def test_a_result_of_an_earlier_version_is_refused(tmp_path):
     old = {name: value for name, value in result().items() if name != "measures"}
     (tmp_path / "result.json").write_text(json.dumps({"algorithm": "fedsgd", **old}))
     with pytest.raises(UsageError, match="an earlier version of tern"):
         load(tmp_path, tmp_path)
 
 
-def test_a_folder_that_cannot_be_written(tmp_path):
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
     with pytest.raises(StorageError, match="cannot be written"):
         report.write(replace(training.page(result()), pictures={}), tmp_path / "missing")

@@ -1,9 +1,10 @@
-"""A run that stops anywhere goes on as if it had not: every algorithm's state through JSON, and whole runs."""
+"""A run that stops anywhere is resumed exactly: the states of algorithms through JSON, and whole runs."""
 
 import json
+from itertools import islice
 
 import pytest
-from simulating import begin, fleet_of, rounds
+from simulating import begin, finished, fleet_of, rounds
 
 from ternhost import datasets
 from ternhost.datasets import synthetic
@@ -30,8 +31,8 @@ CASES = {
     "personalised fedavg": ("fedavg", {"dataset": "toy", "choices": "both", "rounds": 7, "share": 0.3}),
     "hiera": ("hiera", FEDSGD | {"mu": 0.3}),
     "personalised hiera": ("hiera", FEDSGD | {"epsilons": PERSONAL}),
-    "collect": ("collect", {"dataset": "ipums", "epsilon": "10"}),
-    "personalised collect": ("collect", {"dataset": "ipums", "epsilons": "4:0.5,10:0.5"}),
+    "collect": ("collect", {"dataset": "ipums:people.csv", "epsilon": "10"}),
+    "personalised collect": ("collect", {"dataset": "ipums:people.csv", "epsilons": "4:0.5,10:0.5"}),
     "collect by hiera": ("collect", {"dataset": "toy", "method": "hiera", "mu": 0.2}),
     "infer": ("infer", {"dataset": "iris", "epsilon": "8"}),
     "personalised infer": ("infer", {"dataset": "iris", "epsilons": PERSONAL}),
@@ -42,82 +43,69 @@ CASES = {
 def toy(monkeypatch, tmp_path):
     data = synthetic.logistic(2000, 5, seed=2)
     real = datasets.load
-    monkeypatch.setattr(datasets, "load", lambda name, **of: data if name == "toy" else real(name, **of))
+    monkeypatch.setattr(
+        datasets, "load", lambda name, **options: data if name == "toy" else real(name, **options)
+    )
     (tmp_path / "people.csv").write_text(EXTRACT)
     monkeypatch.chdir(tmp_path)
 
 
-def options_of(case):
+def begun(case):
     name, options = CASES[case]
-    if options["dataset"] == "ipums":
-        options = options | {"dataset": "ipums:people.csv"}
-    return name, options
-
-
-def made(case):
-    name, options = options_of(case)
     return begin(name, 600, **options)
 
 
-def told(algorithm):
+def result_of(algorithm):
+    """The result of an algorithm as JSON."""
     return json.dumps(algorithm.result([algorithm.chosen()] * algorithm.rounds))
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_algorithm_goes_on_from_its_state_exactly(case):
-    whole = made(case)
-    states, again = [json.dumps(whole.state())], 0
-    for _ in rounds(whole, fleet_of(whole)):
-        states.append(json.dumps(whole.state()))
+def test_an_algorithm_continues_exactly_from_its_state(case):
+    whole = begun(case)
+    states, repeated = [json.dumps(whole.state())], 0
+    states += [json.dumps(whole.state()) for _ in rounds(whole, fleet_of(whole))]
     assert len(states) == whole.rounds + 1
-    end = told(whole)
+    expected = result_of(whole)
     cuts = {0, 1, whole.rounds // 2, whole.rounds}
     for cut in cuts:
-        part, state = made(case), states[cut]
+        part, state = begun(case), states[cut]
         part.restore(json.loads(state))
         assert json.dumps(part.state()) == state
         assert part.done == (cut == whole.rounds)
-        for _ in rounds(part, fleet_of(part), first=cut + 1):
-            again += 1
-        assert told(part) == end, cut
+        repeated += len(list(rounds(part, fleet_of(part), first=cut + 1)))
+        assert result_of(part) == expected, cut
         assert json.dumps(part.state()) == states[-1]
-    assert again == sum(whole.rounds - cut for cut in cuts)
+    assert repeated == sum(whole.rounds - cut for cut in cuts)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if "personalised" not in case])
 def test_another_seed_is_another_run(case):
-    name, options = options_of(case)
-    found = []
-    for seed in (1, 2):
-        algorithm = begin(name, 600, **options, seed=seed)
-        for _ in rounds(algorithm, fleet_of(algorithm)):
-            pass
-        found.append(json.dumps(algorithm.state()))
-    assert found[0] != found[1]
+    name, options = CASES[case]
+    algorithms = [finished(begin(name, 600, **options, seed=seed)) for seed in (1, 2)]
+    assert len({json.dumps(algorithm.state()) for algorithm in algorithms}) == 2
 
 
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("case", CASES)
-def test_a_run_that_was_interrupted_comes_to_the_same_end(case):
-    name, options = options_of(case)
-    own = ALGORITHMS[name].Options(**options)
-    with Run.begin(RunOptions(name, own, "simulated:600"), name="whole") as run:
+def test_an_interrupted_run_ends_with_the_same_result(case):
+    name, options = CASES[case]
+    learning = ALGORITHMS[name].Options(**options)
+    with Run.begin(RunOptions(name, learning, "simulated:600"), name="whole") as run:
         whole = run.run()
 
     def stop(status):
         if status.event == END and status.round == max(1, run.algorithm.rounds // 2):
             raise KeyboardInterrupt
 
-    run = Run.begin(RunOptions(name, own, "simulated:600"), name="cut", watcher=Watcher(status=stop))
+    run = Run.begin(RunOptions(name, learning, "simulated:600"), name="cut", watcher=Watcher(status=stop))
     reports = run.algorithm.reports * max(1, run.algorithm.rounds // 2) // run.algorithm.rounds
     with run, pytest.raises(InterruptedByUser, match=f"the {reports:,} reports so far are safe"):
         run.run()
     with Run.resume("cut") as run:
         resumed = run.run()
-    other = {"run", "directory", "store", "seconds", "reports_per_second"}
-    assert {key: value for key, value in resumed.items() if key not in other} == {
-        key: value for key, value in whole.items() if key not in other
-    }
+    varying = dict.fromkeys(("run", "directory", "store", "seconds", "reports_per_second"))
+    assert resumed | varying == whole | varying
 
 
 # Fleets that are served
@@ -133,7 +121,7 @@ def test_a_run_that_was_interrupted_comes_to_the_same_end(case):
         ("infer", {"dataset": "iris"}),
     ],
 )
-def test_a_served_fleet_goes_on_from_its_state_exactly(name, options):
+def test_an_algorithm_of_a_served_fleet_continues_exactly_from_its_state(name, options):
     def serving():
         cls = ALGORITHMS[name]
         share = 1.0 if name in ("collect", "infer") else 0.25  # those ask everybody
@@ -148,23 +136,21 @@ def test_a_served_fleet_goes_on_from_its_state_exactly(name, options):
     asked = [result.asked for result in rounds(whole, fleet())]
     assert asked == [40 if name in ("collect", "infer") else 10] * 9
     first = serving()
-    for _, _ in zip(range(4), rounds(first, fleet()), strict=False):
-        pass
+    list(islice(rounds(first, fleet()), 4))
     second = serving()
     second.restore(json.loads(json.dumps(first.state())))
-    for _ in rounds(second, fleet(), first=5):
-        pass
+    list(rounds(second, fleet(), first=5))
     assert second.state() == whole.state()
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_served_fleet_without_an_end_is_never_done(name):
+def test_an_algorithm_without_an_end_is_never_done(name):
     cls = ALGORITHMS[name]
     options = {"dataset": "iris" if name == "infer" else "toy"}
     share = 1.0 if name in ("collect", "infer") else 0.5
     algorithm = cls(cls.Options(**options), Population(schedule=Schedule(share=share), devices=20))
     driver = SimulatedDriver(algorithm.holdings, 20, individual=algorithm.individual)
-    for _, _ in zip(range(12), rounds(algorithm, driver), strict=False):
+    for _ in islice(rounds(algorithm, driver), 12):
         assert not algorithm.done
     assert algorithm.rounds is None
     assert algorithm.reports is None
@@ -172,17 +158,17 @@ def test_a_served_fleet_without_an_end_is_never_done(name):
 
 @pytest.mark.parametrize("case", ["fedsgd with adam", "fedavg", "hiera"])
 def test_the_state_of_another_model_is_refused(case):
-    state = made(case).state()
-    name, options = options_of(case)
+    state = begun(case).state()
+    name, options = CASES[case]
     few = {"clients": 10} if name == "fedavg" else {"reports": 60, "group": 10}
-    other = begin(name, 600, **options | few | {"dataset": "wine"})
+    on_wine = begin(name, 600, **options | few | {"dataset": "wine"})
     with pytest.raises(UsageError, match="another dimension"):
-        other.restore(state)
+        on_wine.restore(state)
 
 
 def test_a_state_does_not_grow_with_the_rounds():
     for case in CASES:
-        algorithm = made(case)
+        algorithm = begun(case)
         sizes = [len(json.dumps(algorithm.state())) for _ in rounds(algorithm, fleet_of(algorithm))]
         assert max(sizes) < 2 * min(sizes) + 1000, case
 
@@ -190,7 +176,7 @@ def test_a_state_does_not_grow_with_the_rounds():
 # Boards that others filled
 
 
-def test_devices_that_get_a_key_later_are_not_in_a_run_that_has_begun(tmp_path):
+def test_devices_with_later_keys_do_not_join_a_run(tmp_path):
     path = tmp_path / "store.sqlite"
     with Store(path) as store:
         store.add_devices({device: bytes(32) for device in range(1, 31)})
@@ -205,7 +191,7 @@ def test_devices_that_get_a_key_later_are_not_in_a_run_that_has_begun(tmp_path):
 # What cannot be resumed
 
 
-def test_nothing_to_resume(tmp_path):
+def test_a_run_that_does_not_exist_is_not_resumed(tmp_path):
     Store(tmp_path / "store.sqlite").close()
     with pytest.raises(UsageError, match="holds no run"):
         Run.resume(str(tmp_path))

@@ -1,4 +1,4 @@
-"""What a board's answers are taken for, without a board; and which compiler is tried."""
+"""The verdict on a board's answers, without a board, and the choice of the compiler."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from ternhost.errors import TernError, UsageError
 from terntools.boards import mpy, self_check
 
 
-def test_a_board_is_right_only_if_it_came_to_the_right_end():
+def test_a_board_passes_only_with_the_expected_end():
     begun = "begin store_8\nbegin store_16\n"
     assert self_check.faults(f"{begun}{self_check.expected()}\n") == []
     assert self_check.faults(begun)
@@ -28,6 +28,6 @@ def test_the_environment_names_another_compiler(monkeypatch, tmp_path):
         mpy.compiler_version()
 
 
-def test_what_does_not_compile_says_why():
+def test_a_program_that_does_not_compile_is_refused_with_the_reason():
     with pytest.raises(TernError, match=r"bad.py does not compile for armv6m:\n(.|\n)*SyntaxError"):
         mpy.compiled("def (", "armv6m", "bad.py")

@@ -31,22 +31,22 @@ from ternhost.reach.ports.link import SerialLink
 
 
 class Peer(Port):
-    """A peer that counts the bytes that come."""
+    """A peer that counts the bytes that it receives."""
 
     def __init__(self):
         super().__init__()
         self.receiver = frames.Receiver()
-        self.thread = None  # that answers
+        self.thread = None  # the one that answers
 
     def waiting(self):
-        """Bytes that the link has sent and nobody has read."""
+        """The number of bytes that the link has sent and nobody has read."""
         return struct.unpack("i", fcntl.ioctl(self.far, termios.FIONREAD, bytes(4)))[0]
 
     def wait_for(self, count):
         end = time.monotonic() + 60
         while self.waiting() < count and time.monotonic() < end:
             time.sleep(0.005)
-        time.sleep(0.05)  # would more come, it would be here
+        time.sleep(0.05)  # more bytes would have arrived by then
         return self.waiting()
 
     def read(self, count):
@@ -68,7 +68,7 @@ class Peer(Port):
 
     def close(self):
         if self.far >= 0:
-            # This ends the thread, which must not read whatever gets the number of `far` next.
+            # This ends the thread, which must not read from the next file with the number of `far`.
             os.close(self.near)
             self.near = -1
             if self.thread:
@@ -95,28 +95,28 @@ def events():
 
 @pytest.fixture
 def link(peer, events, monkeypatch):
-    monkeypatch.setattr(module, "_STALL", 3600)  # a test that is held up is no board that was reset
+    monkeypatch.setattr(module, "_STALL", 3600)  # a delayed test must not look like a board that was reset
     link = SerialLink(peer.port, events)
     yield link
     link.close()
 
 
 def answering(peer, *answers):
-    """Answer one HELLO_REQUEST after the other by `answers`: nonce -> bytes to write. The last one stays the answer."""
+    """Answer each HELLO_REQUEST by the next of `answers`, nonce -> bytes to write; the last one is repeated."""
 
-    def answer():
+    def answer_each():
         with contextlib.suppress(OSError):  # the port is closed
             for reply in itertools.chain(answers, itertools.repeat(answers[-1])):
                 peer.write(reply(frames.decode_hello_request(peer.read_frame())))
 
-    peer.thread = threading.Thread(target=answer, daemon=True)
+    peer.thread = threading.Thread(target=answer_each, daemon=True)
     peer.thread.start()
 
 
 # Flow control
 
 
-def test_never_more_in_flight_than_allowed(peer, link):
+def test_the_link_never_has_more_in_flight_than_allowed(peer, link):
     for _ in range(20):
         link.send(bytes([wire.ROUND]) + b"x" * 199)
     sent = 20 * len(cobs(bytes([wire.ROUND]) + b"x" * 199))
@@ -131,30 +131,30 @@ def test_never_more_in_flight_than_allowed(peer, link):
 
 
 def test_frames_arrive_whole_and_in_order(peer, link):
-    wanted = [bytes([wire.ROUND]) + bytes([i]) * i for i in range(1, 100)]
-    for frame in wanted:
+    sent = [bytes([wire.ROUND]) + bytes([i]) * i for i in range(1, 100)]
+    for frame in sent:
         link.send(frame)
-    for frame in wanted:
+    for frame in sent:
         assert peer.read_frame() == frame
-        peer.write(b"\x00")  # more credit than was earned does no harm: it never goes below nothing in flight
+        peer.write(b"\x00")  # excess credit is harmless: the count in flight stops at 0
     assert link.backlog() == 0
 
 
-def test_lost_credits_are_made_good_by_a_hello(peer, link, monkeypatch):
+def test_a_hello_restores_lost_credits(peer, link, monkeypatch):
     monkeypatch.setattr(module, "_STALL", 0.2)
     for text in (b"a", b"b", b"c"):
         link.send(bytes([wire.ROUND]) + text * 199)
     peer.wait_for(wire.IN_FLIGHT)
-    peer.read(wire.IN_FLIGHT)  # and no credit for it, as from a board that was reset
+    peer.read(wire.IN_FLIGHT)  # without credit, like a board that was reset
     peer.receiver = frames.Receiver()
     nonce = frames.decode_hello_request(peer.read_frame())
     time.sleep(0.05)
-    while peer.waiting():  # nothing but the question again until the board has answered
+    while peer.waiting():  # the link sends nothing else until the board has answered
         nonce = frames.decode_hello_request(peer.read_frame())
     peer.send(hello(nonce))
-    while (frame := peer.read_frame())[0] == wire.HELLO_REQUEST:  # asked while the answer was on its way
+    while (frame := peer.read_frame())[0] == wire.HELLO_REQUEST:  # sent before the answer arrived
         pass
-    # The second frame was cut in two, so it is lost, and left out; the third comes whole.
+    # The second frame was cut in two, so it is lost and left out; the third arrives whole.
     assert frame == bytes([wire.ROUND]) + b"c" * 199
     assert link.backlog() == 0
 
@@ -162,7 +162,7 @@ def test_lost_credits_are_made_good_by_a_hello(peer, link, monkeypatch):
 # Hello
 
 
-def test_hello_is_asked_again_and_again(peer, link, monkeypatch):
+def test_a_hello_is_requested_until_it_arrives(peer, link, monkeypatch):
     monkeypatch.setattr(links, "HELLO_EVERY", 0.1)
     answering(
         peer,
@@ -172,11 +172,11 @@ def test_hello_is_asked_again_and_again(peer, link, monkeypatch):
         lambda nonce: cobs(hello(nonce)[:-1] + b"\x00"),  # damaged
         lambda nonce: cobs(hello(nonce, first=7, clients=9)),
     )
-    answer = link.hello(60)
-    assert (answer.first, answer.clients, answer.text) == (7, 9, "a; b; c")
+    received = link.hello(60)
+    assert (received.first, received.clients, received.text) == (7, 9, "a; b; c")
 
 
-def test_nobody_answers(link, monkeypatch):
+def test_a_board_that_does_not_answer_is_an_error(link, monkeypatch):
     waits, replies = [], link._hellos
 
     def get(timeout):
@@ -186,14 +186,14 @@ def test_nobody_answers(link, monkeypatch):
     monkeypatch.setattr(link, "_hellos", SimpleNamespace(get=get, put=replies.put))
     with pytest.raises(DeviceError, match="no tern device answers") as caught:
         link.hello(0.3)
-    assert sum(waits) < 0.5  # what it means to wait: how long that takes is up to the machine
+    assert sum(waits) < 0.5  # the requested time: the real one depends on the machine
     assert caught.value.hint
 
 
 @pytest.mark.parametrize(
     ("newer", "advice"), [(-1, "update the board"), (0, "same version"), (1, "update this host")]
 )
-def test_another_schema_says_which_side_to_update(peer, link, newer, advice):
+def test_the_error_of_another_schema_names_the_side_to_update(peer, link, newer, advice):
     def other(nonce):
         frame = bytearray(hello(nonce)[: -wire.TAG_BYTES])
         frame[5] = wire.VERSION + newer
@@ -211,7 +211,7 @@ def test_another_schema_says_which_side_to_update(peer, link, newer, advice):
 # Receiving
 
 
-def test_what_comes_is_put_on_the_events(peer, link, events):
+def test_received_frames_become_events(peer, link, events):
     report = bytes([wire.REPORT]) + bytes(range(20))
     peer.send(report)
     peer.write(b"\x05garbage\x00")
@@ -221,7 +221,7 @@ def test_what_comes_is_put_on_the_events(peer, link, events):
     assert received == [report, b""]
 
 
-def test_answers_that_nobody_asks_for_are_not_kept(peer, link, events):
+def test_unsolicited_hellos_are_not_kept(peer, link, events):
     unasked = cobs(hello(0))
     end = bytes([wire.REPORT]) + bytes(20)
 
@@ -229,16 +229,16 @@ def test_answers_that_nobody_asks_for_are_not_kept(peer, link, events):
         for _ in range(500):
             peer.write(unasked)
         peer.send(end)
-        assert events.get(timeout=60).frames == [end]  # all before it has been taken
+        assert events.get(timeout=60).frames == [end]  # all frames before it have been read
         assert link._hellos.empty()
 
     flood()
     answering(peer, lambda nonce: unasked + cobs(hello(nonce)))
     assert link.hello(60).clients == 3
-    flood()  # what was asked once is not asked any more
+    flood()  # after its answer, the question is closed
 
 
-def test_a_hang_up_is_told_once(peer, link, events):
+def test_a_hang_up_is_reported_once(peer, link, events):
     peer.hang_up()
     event = events.get(timeout=60)
     assert event.frames == []
@@ -248,7 +248,7 @@ def test_a_hang_up_is_told_once(peer, link, events):
         events.get(timeout=0.3)
 
 
-def test_hello_to_a_board_that_hangs_up(peer, link):
+def test_a_hello_to_a_board_that_hangs_up_is_an_error(peer, link):
     timer = threading.Timer(0.1, peer.hang_up)
     timer.start()
     with pytest.raises(DeviceError, match="gone"):
@@ -259,7 +259,7 @@ def test_hello_to_a_board_that_hangs_up(peer, link):
 # Opening
 
 
-def test_what_has_no_scheme_of_a_link_is_a_port_of_pyserial(peer, events):
+def test_a_name_without_the_scheme_of_a_link_is_a_port_of_pyserial(peer, events):
     link = open_link(peer.port, events)
     link.close()
     assert type(link) is SerialLink
@@ -280,14 +280,14 @@ def test_a_socket_is_a_port(events):
         link.close()
 
 
-def test_nobody_listens(events):
-    with socket.socket() as taken:  # so that nobody else can listen there
+def test_a_socket_without_a_listener_is_an_error(events):
+    with socket.socket() as taken:  # keeps the port from other programs
         taken.bind(("127.0.0.1", 0))
         with pytest.raises(DeviceError, match="nothing listens"):
             SerialLink(f"socket://127.0.0.1:{taken.getsockname()[1]}", events)
 
 
-def test_a_port_is_opened_by_one_alone(peer, link, events):
+def test_a_port_is_opened_only_once(peer, link, events):
     with pytest.raises(DeviceError, match="busy"):
         SerialLink(peer.port, events)
 
@@ -301,7 +301,9 @@ def test_a_port_is_opened_by_one_alone(peer, link, events):
         (ValueError("invalid URL"), UsageError, "is not a port", "pyserial URL"),
     ],
 )
-def test_errors_of_opening(events, monkeypatch, tmp_path, error, expected, message, hint):
+def test_errors_of_opening_a_port_are_explained(
+    events, monkeypatch, tmp_path, error, expected, message, hint
+):
     def refuse(*_, **__):
         raise error
 
@@ -312,18 +314,15 @@ def test_errors_of_opening(events, monkeypatch, tmp_path, error, expected, messa
     assert hint is None or hint in caught.value.hint
 
 
-def test_no_port_of_that_name_lists_those_that_are_there(events, monkeypatch):
-    class Found:
-        device = "/dev/ttyACM7"
-
-    monkeypatch.setattr(names.list_ports, "comports", lambda: [Found()])
+def test_the_error_of_a_missing_port_lists_the_existing_ones(events, monkeypatch):
+    monkeypatch.setattr(names.list_ports, "comports", lambda: [SimpleNamespace(device="/dev/ttyACM7")])
     with pytest.raises(DeviceError, match="there is no port") as caught:
         SerialLink("/dev/nothing", events)
     assert "/dev/ttyACM7" in caught.value.hint
 
 
 @pytest.mark.parametrize(("first", "clients"), [(1, 2**32 - 2), (2**32 - 2, 2), (1, 2**20 + 1)])
-def test_a_board_at_a_port_does_not_claim_more_than_one_can_have(monkeypatch, first, clients):
+def test_a_board_that_claims_impossible_clients_is_refused(monkeypatch, first, clients):
     hello = SimpleNamespace(first=first, clients=clients, budget=0)
     link = SimpleNamespace(hello=lambda timeout: hello, close=lambda: None)
     monkeypatch.setattr(board_module, "open_link", lambda port, events: link)
@@ -331,7 +330,7 @@ def test_a_board_at_a_port_does_not_claim_more_than_one_can_have(monkeypatch, fi
         board_module.BoardOnPort("/dev/ttyACM0").open(None, 1)
 
 
-# A device's end never waits for bytes that need not come, and hears tools at any point
+# A device never waits for bytes that need not come, and hears tools at any point
 
 
 def some_frames(seed):
@@ -346,12 +345,12 @@ def some_frames(seed):
         arguments = (draw.randint(1, 2**32 - 1), draw.randint(1, wire.MAX_ROUND), wire.LOGISTIC)
         yield cobs(bytes(out[: host_frames.encode_round(out, key, *arguments, parameters, card, 1, -14)]))
         arguments = (*arguments[:2], draw.choice((wire.VALUES, wire.CATEGORIES)))
-        asked = [draw.randrange(2) for _ in range(d - 1)] + [1]
-        yield cobs(bytes(out[: host_frames.encode_round(out, key, *arguments, asked, card, 1)]))
+        chosen = [draw.randrange(2) for _ in range(d - 1)] + [1]
+        yield cobs(bytes(out[: host_frames.encode_round(out, key, *arguments, chosen, card, 1)]))
         yield cobs(bytes(out[: frames.encode_hello_request(out, draw.getrandbits(32))]))
 
 
-def test_what_is_certain_to_come_does_come():
+def test_a_receiver_expects_only_bytes_that_must_come():
     for seed in range(5):
         for data in some_frames(seed):
             receiver = frames.Receiver()
@@ -375,7 +374,7 @@ def test_a_tool_is_heard_between_frames():
     assert receiver.certain() == 0
 
 
-def test_after_any_half_frame_a_tool_is_heard_within_its_zeros():
+def test_a_tool_is_heard_after_any_incomplete_frame_and_its_zeros():
     for data in list(some_frames(9))[:30]:
         for cut in range(1, len(data), 7):
             receiver = frames.Receiver()

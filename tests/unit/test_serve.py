@@ -1,4 +1,4 @@
-"""`tern serve`: rounds by a schedule, from one start of the host to the next. On a broker: integration."""
+"""`tern serve` runs rounds by a schedule and continues after a restart. Integration tests have those on a broker."""
 
 import json
 import os
@@ -26,35 +26,35 @@ from ternhost.run.status import END, Watcher
 from ternhost.store.runs import FINISHED, RUNNING, StoredRun
 from ternhost.store.store import Store
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("here")]  # each starts a host or several
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("here")]  # each starts one or more hosts
 
 TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 FLEET = ["--fleet", "simulated:60", "--store", "s.sqlite", "--no-report"]
 
 
 @pytest.fixture
-def said(capsys):
-    """What `tern serve` says: `said(*words)` is its exit code, its last line, and all lines."""
+def command(capsys):
+    """`command(*words)`: the exit code of `tern serve`, its last line, and all of its lines."""
 
-    def say(*words):
+    def run(*words):
         capsys.readouterr()
         code = tern(["serve", *words, "--json"])
         lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         return code, lines[-1], lines
 
-    return say
+    return run
 
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("algorithm", list(ALGORITHMS))
-def test_every_algorithm_is_served_and_goes_on_with_its_rounds_counted(algorithm, said):
+def test_every_algorithm_is_served_and_continues_its_count_of_rounds(algorithm, command):
     words = [*FLEET, "--algorithm", algorithm, "--dataset", "iris"]
-    code, first, lines = said(*words, "--rounds", "2")
+    code, first, lines = command(*words, "--rounds", "2")
     assert (code, first["event"], first["rounds"]) == (0, "result", 2)
     assert [line["round"] for line in lines if line["event"] == END] == [1, 2]
-    code, again, lines = said(*words, "--rounds", "2")
+    code, again, lines = command(*words, "--rounds", "2")
     assert (code, again["rounds"], [line for line in lines if line["event"] == END]) == (0, 2, [])
-    code, last, lines = said(*words, "--rounds", "5")
+    code, last, lines = command(*words, "--rounds", "5")
     assert (code, last["rounds"], len(last["history"])) == (0, 5, 5)
     assert [line["round"] for line in lines if line["event"] == END] == [3, 4, 5]
     assert last["run"] == first["run"]
@@ -63,48 +63,46 @@ def test_every_algorithm_is_served_and_goes_on_with_its_rounds_counted(algorithm
         assert [run.status for run in store.runs()] == [FINISHED]
 
 
-def test_a_run_that_goes_on_is_as_one_that_was_never_stopped(said):
-    said(*FLEET, "--rounds", "3", "--horizon", "6")
-    _, stopped, _ = said(*FLEET, "--rounds", "6")
-    _, whole, _ = said("--fleet", "simulated:60", "--rounds", "6", "--no-report")
+def test_a_continued_run_equals_one_without_a_stop(command):
+    command(*FLEET, "--rounds", "3", "--horizon", "6")
+    _, stopped, _ = command(*FLEET, "--rounds", "6")
+    _, whole, _ = command("--fleet", "simulated:60", "--rounds", "6", "--no-report")
     assert stopped["weights"] == whole["weights"]
     assert stopped["epsilon_per_client"] == whole["epsilon_per_client"] == 12
 
 
-def test_a_store_is_of_one_model(said):
-    _, first, _ = said(*FLEET, "--rounds", "2")
-    for words, what in (
+def test_a_store_has_one_served_model(command):
+    _, first, _ = command(*FLEET, "--rounds", "2")
+    for words, message in (
         (["--model", "svm"], f"the run {first['run']} has --model logistic, not svm"),
         (["--dataset", "breast-cancer"], f"the run {first['run']} has --dataset flights, not breast-cancer"),
         (["--epsilon", "1"], f"the run {first['run']} has --epsilon 2, not 1"),
         (["--algorithm", "fedavg"], "this store holds a run of fedsgd, not of fedavg"),
     ):
-        code, told, _ = said(*FLEET, "--rounds", "3", *words)
+        code, answered, _ = command(*FLEET, "--rounds", "3", *words)
         assert code == errors.USAGE
-        assert told["error"] == what
-        assert "--new-model" in told["hint"]
-    code, other, _ = said(*FLEET, "--rounds", "3", "--model", "svm", "--new-model")
-    assert (code, other["rounds"]) == (0, 3)
-    assert other["run"] != first["run"]
+        assert answered["error"] == message
+        assert "--new-model" in answered["hint"]
+    code, second, _ = command(*FLEET, "--rounds", "3", "--model", "svm", "--new-model")
+    assert (code, second["rounds"]) == (0, 3)
+    assert second["run"] != first["run"]
     with Store("s.sqlite") as store:
-        assert {run.name: run.status for run in store.runs()} == {
-            first["run"]: FINISHED,  # it has a result
-            other["run"]: FINISHED,
-        }
-    code, told, _ = said(*FLEET, "--rounds", "3", "--quorum", "0.5", "--model", "svm")
-    assert (code, told["run"]) == (0, other["run"]), "how it is asked may change"
+        statuses = {run.name: run.status for run in store.runs()}
+    assert statuses == {first["run"]: FINISHED, second["run"]: FINISHED}
+    code, answered, _ = command(*FLEET, "--rounds", "3", "--quorum", "0.5", "--model", "svm")
+    assert (code, answered["run"]) == (0, second["run"]), "how it is asked may change"
 
 
-def test_a_store_in_a_directory_is_found_again_and_the_last_round_makes_a_page(said, here, undrawn):
+def test_a_store_in_a_directory_is_found_again_and_the_last_round_makes_a_page(command, here, undrawn):
     (here / "mine").mkdir()
     for rounds in ("1", "2"):
-        code, result, _ = said(*FLEET[:2], "--store", "mine", "--rounds", rounds)
+        code, result, _ = command(*FLEET[:2], "--store", "mine", "--rounds", rounds)
         assert (code, result["rounds"]) == (0, int(rounds))
         assert Path(result["report"]).is_file()
-    assert said("--fleet", "simulated:60", "--store", "", "--rounds", "1")[0] == errors.USAGE
+    assert command("--fleet", "simulated:60", "--store", "", "--rounds", "1")[0] == errors.USAGE
 
 
-def test_what_a_run_without_an_end_costs_is_told_by_the_round(said):
+def test_the_cost_of_a_run_without_an_end_is_shown_by_the_round(command):
     words = [*TERN, "serve", *FLEET, "--interval", "0.01", "--json"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as served:
         lines = []
@@ -119,20 +117,17 @@ def test_what_a_run_without_an_end_costs_is_told_by_the_round(said):
     assert result["rounds"] >= 3
     assert result["epsilon_per_client"] == 2 * result["rounds"]
     assert result["accounting"][0]["epsilon_user_level"] == 2 * result["rounds"]
-    code, result, _ = said(*FLEET, "--rounds", str(result["rounds"] + 2))
-    assert code == 0, "and goes on"
+    code, result, _ = command(*FLEET, "--rounds", str(result["rounds"] + 2))
+    assert code == 0, "the run can be continued"
 
 
-def test_a_signal_between_two_rounds_ends_it_in_order():
+def test_a_signal_between_rounds_ends_the_run_with_a_result():
     words = ["serve", "--fleet", "inprocess:1", "--store", "s.sqlite", "--interval", "3600", "--json"]
     code = "import sys; from harness import in_process; from ternhost.cli import main; sys.exit(main())"
     path = os.pathsep.join([*sys.path, os.environ.get("PYTHONPATH", "")])
-    with subprocess.Popen(
-        [sys.executable, "-c", code, *words],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path},
-    ) as served:
+    variables = {**os.environ, "PYTHONPATH": path}
+    program = [sys.executable, "-c", code, *words]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=variables) as served:
         for line in served.stdout:
             if json.loads(line)["event"] == END:
                 served.send_signal(signal.SIGINT)  # it waits for the next round
@@ -145,7 +140,7 @@ def test_a_signal_between_two_rounds_ends_it_in_order():
     assert (result["event"], result["rounds"]) == ("result", 1)
 
 
-# What is asked, and when
+# Schedules
 
 
 def served(watcher=None, deadline=60.0, **schedule):
@@ -160,37 +155,37 @@ def test_rounds_begin_an_interval_apart():
     assert time.monotonic() - began >= 1.0
 
 
-def test_a_share_of_the_devices_takes_its_turn(said):
-    _, result, _ = said(*FLEET, "--rounds", "4", "--share", "0.25")
+def test_shares_of_the_devices_take_turns(command):
+    _, result, _ = command(*FLEET, "--rounds", "4", "--share", "0.25")
     assert [entry["asked"] for entry in result["history"]] == [15] * 4
     assert result["reports"] == 60
 
 
-def test_a_device_that_was_asked_again_since_others_have_joined_counts_twice(monkeypatch):
+def test_a_device_asked_twice_because_others_joined_counts_twice(monkeypatch):
     whole = BoardsDriver.devices
     with served(rounds=2, share=0.5) as run:
-        some = property(lambda driver: whole.fget(driver)[: 10 if run.store.last_round() == 0 else None])
-        monkeypatch.setattr(BoardsDriver, "devices", some)
+        joining = property(lambda driver: whole.fget(driver)[: 10 if run.store.last_round() == 0 else None])
+        monkeypatch.setattr(BoardsDriver, "devices", joining)
         result = run.run()
         assert [entry["asked"] for entry in result["history"]] == [5, 20]
-        asked = Counter(device for of in run.store.rounds() for own in of.cohorts for device in own.devices)
+        asked = Counter(
+            device for round_ in run.store.rounds() for cohort in round_.cohorts for device in cohort.devices
+        )
     assert max(asked.values()) == 2
     assert result["accounting"][0]["releases"][0]["times"] == 2
 
 
-def test_what_is_told_before_and_after_is_of_the_share_that_is_asked(said, capsys):
+def test_costs_are_those_of_the_share_that_is_asked(command, capsys):
     fleet = ["--fleet", "inprocess:2", "--store", "s.sqlite", "--no-report", "--epsilon", "2"]
-    _, result, _ = said(*fleet, "--share", "0.1", "--rounds", "3", "--budget", "10")
+    _, result, _ = command(*fleet, "--share", "0.1", "--rounds", "3", "--budget", "10")
     account = result["accounting"][0]
     assert (account["epsilon_user_level"], account["epsilon_budget"]) == (2, 10)
     assert tern(["serve", *fleet, "--new-model", "--share", "0.1", "--rounds", "3"]) == 0
-    assert (
-        "each client spends epsilon 2 in total: one report of one coordinate at epsilon 2\n"
-        in capsys.readouterr().out
-    )
+    cost = "each client spends epsilon 2 in total: one report of one coordinate at epsilon 2\n"
+    assert cost in capsys.readouterr().out
 
 
-def test_a_fleet_that_does_not_answer_is_not_asked_at_once_again(monkeypatch):
+def test_rounds_after_a_silent_one_begin_later_and_later(monkeypatch):
     monkeypatch.setattr(InProcessLink, "send", lambda self, frame: None)
     ends = []
 
@@ -217,45 +212,45 @@ def test_a_fleet_that_does_not_answer_is_not_asked_at_once_again(monkeypatch):
         (["--fleet", "mqtt:no-such-directory"], "no-such-directory"),
     ],
 )
-def test_a_fleet_must_be_named(words, message, said, here):
-    code, told, _ = said(*words)
+def test_a_fleet_must_be_named(words, message, command, here):
+    code, refused, _ = command(*words)
     assert code in (errors.USAGE, errors.STORAGE)
-    assert message in told["error"]
+    assert message in refused["error"]
     assert list(here.iterdir()) == []
 
 
-def test_a_run_under_way_keeps_its_store_to_itself(said):
-    said(*FLEET, "--rounds", "1")
+def test_a_run_under_way_keeps_its_store_to_itself(command):
+    command(*FLEET, "--rounds", "1")
     with Store("s.sqlite") as store:
         first = next(run for run in store.runs())
         store.begin_run(StoredRun("other", 2.0, RUNNING, {**first.asked, "schedule": None}, {}))
-    code, told, _ = said(*FLEET, "--rounds", "2")
-    assert (code, told["error"]) == (errors.USAGE, "s.sqlite holds another unfinished run, other")
-    assert told["hint"] == "tern train --resume other"
+    code, refused, _ = command(*FLEET, "--rounds", "2")
+    assert (code, refused["error"]) == (errors.USAGE, "s.sqlite holds another unfinished run, other")
+    assert refused["hint"] == "tern train --resume other"
 
 
-def test_what_goes_on_keeps_its_name_and_can_skip_rounds(said):
+def test_a_continued_run_keeps_its_name_and_can_skip_rounds(command):
     words = ["--fleet", "inprocess:2", *FLEET[2:]]
-    said(*words, "--rounds", "1", "--name", "mine")
-    code, told, _ = said(*words, "--rounds", "2", "--name", "other")
+    command(*words, "--rounds", "1", "--name", "mine")
+    code, result, _ = command(*words, "--rounds", "2", "--name", "other")
     assert code == errors.USAGE
-    assert "the run mine goes on" in told["error"]
-    _, told, _ = said(*words, "--rounds", "2", "--after-round", "70", "--name", "mine")
-    assert [entry["round"] for entry in told["history"]] == [1, 71]
-    _, told, _ = said(*words, "--rounds", "3", "--after-round", "70")
-    assert [entry["round"] for entry in told["history"]] == [1, 71, 72]
-    code, told, _ = said(*words, "--rounds", "4", "--after-round", str(2**30 - 2))
+    assert "the run mine goes on" in result["error"]
+    _, result, _ = command(*words, "--rounds", "2", "--after-round", "70", "--name", "mine")
+    assert [entry["round"] for entry in result["history"]] == [1, 71]
+    _, result, _ = command(*words, "--rounds", "3", "--after-round", "70")
+    assert [entry["round"] for entry in result["history"]] == [1, 71, 72]
+    code, result, _ = command(*words, "--rounds", "4", "--after-round", str(2**30 - 2))
     assert code == errors.USAGE
-    assert "the store's last round is 72" in told["error"]
+    assert "the store's last round is 72" in result["error"]
 
 
-def test_a_collection_is_of_everybody_counts_clients_once_and_costs_a_report_a_round(said):
+def test_a_collection_asks_everybody_and_costs_a_report_per_round(command):
     words = ("--algorithm", "collect", "--dataset", "iris", *FLEET)
-    code, told, _ = said(*words, "--rounds", "1", "--share", "0.1")
+    code, result, _ = command(*words, "--rounds", "1", "--share", "0.1")
     assert code == errors.USAGE
-    assert "--share must be 1" in told["error"]
-    _, once, _ = said(*words, "--rounds", "1")
-    _, told, _ = said(*words, "--rounds", "3")
-    assert told["run"] == once["run"]
-    assert (told["clients"], told["reports"]) == (once["clients"], 3 * once["reports"])
-    assert told["epsilon_per_client"] == 3 * once["epsilon_per_client"]
+    assert "--share must be 1" in result["error"]
+    _, once, _ = command(*words, "--rounds", "1")
+    _, result, _ = command(*words, "--rounds", "3")
+    assert result["run"] == once["run"]
+    assert (result["clients"], result["reports"]) == (once["clients"], 3 * once["reports"])
+    assert result["epsilon_per_client"] == 3 * once["epsilon_per_client"]

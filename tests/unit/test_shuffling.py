@@ -1,4 +1,4 @@
-"""The central epsilon behind a shuffler: known figures, and exact divergences by enumeration that must stay below."""
+"""The central epsilon behind a shuffler: known figures, and upper bounds of exact divergences by enumeration."""
 
 import itertools
 import math
@@ -16,15 +16,15 @@ from ternhost.privacy.base import MICRO
 SEED = 11
 
 
-def account(epsilon, reports, delta=1e-6, name=None, **options):
+def account(epsilon, reports, delta=1e-6, name=None, values=1):
     if name is None:
-        return shuffling.account(round(epsilon * MICRO), reports, delta, **options)
+        return shuffling.account(round(epsilon * MICRO), reports, delta, values=values)
     card = cards.decode(mechanisms.design(name, epsilon).card)
     return shuffling.account(cards.describe(card)["epsilon_certified"] * MICRO // 1, reports, delta, card)
 
 
 def shuffled(rows):
-    """The law of the histogram of independent reports with these laws."""
+    """The distribution of the histogram of independent reports with these distributions."""
     law = {(): Fraction(1)}
     for row in rows:
         further = Counter()
@@ -37,7 +37,7 @@ def shuffled(rows):
 
 
 def worst_delta(rows, epsilon, clients):
-    """The exact hockey-stick divergence between any two inputs of a client, whatever the others hold."""
+    """The largest exact hockey-stick divergence between two inputs of a client, over all inputs of the others."""
     e = Fraction(math.exp(epsilon))
     worst = Fraction(0)
     for others in itertools.combinations_with_replacement(rows, clients - 1):
@@ -64,13 +64,13 @@ def part(rows):
     ("epsilon", "reports", "central"), [(4, 20_000, 0.95), (4, 294_000, 0.34), (1, 294_000, 0.043)]
 )
 def test_the_closed_bound_has_its_known_values(epsilon, reports, central):
-    found = account(epsilon, reports)
-    assert found.closed == pytest.approx(central, abs=0.5 * 10 ** -len(str(central).split(".")[1]))
-    assert found.epsilon == found.any_mechanism < 0.35 * found.closed
+    bounds = account(epsilon, reports)
+    assert bounds.closed == pytest.approx(central, abs=0.5 * 10 ** -len(str(central).split(".")[1]))
+    assert bounds.epsilon == bounds.any_mechanism < 0.35 * bounds.closed
 
 
 @pytest.mark.parametrize("clients", [1, 2, 5, 8])
-def test_randomised_response_between_two_keeps_delta_exactly_where_all_can_be_enumerated(clients):
+def test_the_bound_of_randomised_response_is_close_to_the_exact_delta(clients):
     rows = rr(1.5)
     for epsilon in (0.0, 0.3, 0.9, 1.4):
         exact = worst_delta(rows, epsilon, clients)
@@ -88,17 +88,17 @@ def test_no_mechanism_of_a_few_symbols_exceeds_its_bound_or_that_of_the_worst(se
     rows = [[n / sum(row) for n in row] for row in rows]
     for epsilon in (0.0, 0.1, 0.4, 0.8):
         exact = worst_delta(rows, epsilon, 4)
-        own = shuffling.delta_at(part(rows), local(rows), epsilon, 4)
-        worst = shuffling.delta_at(shuffling.randomised_response(local(rows)), local(rows), epsilon, 4)
-        assert exact <= own <= worst
+        of_mechanism = shuffling.delta_at(part(rows), local(rows), epsilon, 4)
+        of_any = shuffling.delta_at(shuffling.randomised_response(local(rows)), local(rows), epsilon, 4)
+        assert exact <= of_mechanism <= of_any
 
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["three-outputs", "3r", "grr", "pdpm", "lhp", "hm-tp", "optimal", "pm-sub"])
-def test_a_cards_own_bound_is_below_that_of_any_mechanism_and_that_below_the_closed_one(name):
-    found = account(2, 3000, name=name)
-    assert found.card <= found.any_mechanism <= found.closed < found.local
-    assert found.epsilon == found.card
+def test_the_bound_of_a_card_is_below_that_of_any_mechanism_and_the_closed_one(name):
+    bounds = account(2, 3000, name=name)
+    assert bounds.card <= bounds.any_mechanism <= bounds.closed < bounds.local
+    assert bounds.epsilon == bounds.card
 
 
 @pytest.mark.parametrize("name", ["three-outputs", "rr3", "grr"])
@@ -106,9 +106,9 @@ def test_the_stated_epsilon_of_a_card_keeps_delta_in_a_tiny_crowd(name):
     card = cards.decode(mechanisms.design(name, 1).card)
     rows = [certify.at_knot(card, i) for i in range(len(certify.knots(card)))]
     for delta in (0.02, 0.1):
-        found = account(1, 4, delta, name)
-        assert found.epsilon < 1
-        assert worst_delta(rows, found.epsilon, 4) <= delta
+        bounds = account(1, 4, delta, name)
+        assert bounds.epsilon < 1
+        assert worst_delta(rows, bounds.epsilon, 4) <= delta
 
 
 def test_a_window_cards_two_ends_are_its_worst_pair():
@@ -119,8 +119,8 @@ def test_a_window_cards_two_ends_are_its_worst_pair():
         assert ends == pytest.approx(shuffling.delta_at(part(rows), 1.0, epsilon, 50), rel=1e-12)
 
 
-def test_the_sum_is_right_where_it_can_be_written_out():
-    """Three hundred reports: the same expectation as a sum over multinomial counts."""
+def test_the_bound_equals_a_sum_over_all_counts():
+    """For three hundred reports, the expectation equals a sum over multinomial counts."""
     rows, n, epsilon = rr(3.0), 300, 0.5
     low, high = float(min(rows[0])), float(max(rows[0]))
     a, b = (high - math.exp(epsilon) * low) / low, (low - math.exp(epsilon) * high) / low
@@ -132,12 +132,12 @@ def test_the_sum_is_right_where_it_can_be_written_out():
                 ways = math.lgamma(n + 1) - math.lgamma(i + 1) - math.lgamma(j + 1) - math.lgamma(rest + 1)
                 weight = ways + (i + j) * math.log(low) + rest * math.log1p(-2 * low)
                 total += math.exp(weight) * (i * a + j * b)
-    found = shuffling.delta_at(part(rows), local(rows), epsilon, n)
-    assert total / n < found < total / n * 1.01
+    computed = shuffling.delta_at(part(rows), local(rows), epsilon, n)
+    assert total / n < computed < total / n * 1.01
 
 
 @pytest.mark.slow
-def test_more_reports_or_a_larger_delta_or_a_smaller_local_epsilon_tell_less():
+def test_the_bound_falls_with_reports_delta_and_a_smaller_local_epsilon():
     by_reports = [account(3, n).epsilon for n in (1, 10, 100, 1000, 10_000, 100_000)]
     assert by_reports == sorted(by_reports, reverse=True)
     by_delta = [account(3, 1000, delta).epsilon for delta in (1e-12, 1e-9, 1e-6, 1e-3)]
@@ -146,18 +146,18 @@ def test_more_reports_or_a_larger_delta_or_a_smaller_local_epsilon_tell_less():
     assert by_local == sorted(by_local)
 
 
-def test_where_the_closed_bound_does_not_apply_the_local_epsilon_stands():
-    found = account(8, 100, 1e-6)
-    assert found.closed is None
-    assert found.epsilon <= found.local == 8
+def test_without_a_closed_bound_the_local_epsilon_is_the_bound():
+    bounds = account(8, 100, 1e-6)
+    assert bounds.closed is None
+    assert bounds.epsilon <= bounds.local == 8
     assert account(2, 1).epsilon == pytest.approx(2, abs=1e-4)
 
 
 def test_several_values_and_laplace_cards_have_the_bound_for_any_mechanism():
     assert account(1, 5000, values=2).epsilon == account(2, 5000).epsilon
-    found = account(2, 5000, name="laplace")
-    assert found.card is None
-    assert found.epsilon == pytest.approx(account(2, 5000).epsilon, rel=1e-3)
+    bounds = account(2, 5000, name="laplace")
+    assert bounds.card is None
+    assert bounds.epsilon == pytest.approx(account(2, 5000).epsilon, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -168,13 +168,9 @@ def test_several_values_and_laplace_cards_have_the_bound_for_any_mechanism():
         ((1, 10, 0.0), "--delta must be between 0 and 1, not 0"),
         ((1, 10, 1.0), "--delta"),
         ((1, 10, math.nan), "--delta"),
-        ((15, 10, 1e-6, None), None),
+        ((15, 10, 1e-6, None, 3), "nothing is hidden"),
     ],
 )
-def test_what_is_out_of_range_is_refused(arguments, message):
-    if message is None:
-        with pytest.raises(UsageError, match="nothing is hidden"):
-            account(*arguments, values=3)
-    else:
-        with pytest.raises(UsageError, match=message):
-            account(*arguments)
+def test_arguments_out_of_range_are_refused(arguments, message):
+    with pytest.raises(UsageError, match=message):
+        account(*arguments)

@@ -1,4 +1,4 @@
-"""Simulated fleets: what they tell is what a fleet of devices would tell, and a run over them can be repeated."""
+"""Simulated fleets answer like a fleet of devices, and a run over them can be repeated."""
 
 from array import array
 
@@ -43,7 +43,7 @@ RECORDS = DATA.records(np.arange(len(DATA.labels)))
 
 
 def _driver(records=RECORDS, seed=1, *, clients=None, each=1, individual=False):
-    """Client i (from 0), the device i + 1, holds the i-th record, counted over and over."""
+    """A driver whose client i (from 0), the device i + 1, holds record i modulo the number of records."""
     holdings = Holdings(records, np.arange(len(records)), each)
     return SimulatedDriver(holdings, clients, seed, individual=individual)
 
@@ -72,41 +72,41 @@ def test_counts_estimate_the_mean_gradient(k, mechanism):
         device.add(wire.LOGISTIC, array("h", range(0, 4500, 900)), -12, array("h", row.tolist()))
         device.finish(out)
         exact += np.array(out) / 16384
-    found = estimate.combine([(decode(card), counts)])
-    assert (abs(found.mean - exact / len(RECORDS)) < 4.5 * found.standard_error).all()
-    assert found.standard_error.max() < 0.05
+    estimated = estimate.combine([(decode(card), counts)])
+    assert (abs(estimated.mean - exact / len(RECORDS)) < 4.5 * estimated.standard_error).all()
+    assert estimated.standard_error.max() < 0.05
 
 
 def test_a_round_is_repeated_by_its_seed_and_differs_from_the_next():
     driver = _driver(seed=5)
     cohorts = [(_question(1, design("duchi", 1).card), range(1, 3001))]
     first, again = (ask(driver, cohorts, 7).cohorts[0].counts for _ in range(2))
-    other = ask(driver, cohorts, 8).cohorts[0].counts
+    next_round = ask(driver, cohorts, 8).cohorts[0].counts
     assert np.array_equal(first, again)
-    assert not np.array_equal(first, other)
+    assert not np.array_equal(first, next_round)
     assert not np.array_equal(first, ask(_driver(seed=6), cohorts, 7).cohorts[0].counts)
 
 
-def test_cohorts_keep_their_cards():
+def test_each_cohort_has_counts_of_its_own_card():
     cards = [design("duchi", 1).card, design("three-outputs", 2).card]
     driver = _driver()
     driver.open(
         1, [(_question(1, cards[0]), range(1, 1001)), (_question(2, cards[1]), np.arange(1001, 4001))]
     )
-    heard = []
-    result = driver.collect(1, heard.append)
+    statuses = []
+    result = driver.collect(1, statuses.append)
     assert [cohort.card.data for cohort in result.cohorts] == cards
     assert [int(cohort.counts.sum()) for cohort in result.cohorts] == [1000, 6000]
     assert [cohort.reports for cohort in result.cohorts] == [1000, 3000]
-    assert heard[-1].reports == heard[-1].asked == 4000
+    assert statuses[-1].reports == statuses[-1].asked == 4000
 
 
-def test_single_reports_are_there_where_they_are_wanted():
+def test_single_reports_are_kept_only_on_request():
     card = design("three-outputs", 2).card
-    asked = np.array([5, 900, 17, 3])
-    cohorts = [(_question(2, card), asked)]
+    devices = np.array([5, 900, 17, 3])
+    cohorts = [(_question(2, card), devices)]
     (cohort,) = ask(_driver(individual=True), cohorts).cohorts
-    assert cohort.answers.devices.tolist() == asked.tolist()
+    assert cohort.answers.devices.tolist() == devices.tolist()
     assert cohort.answers.symbols.shape == (4, 2)
     assert np.array_equal(
         np.bincount(cohort.answers.symbols.reshape(-1), minlength=3), cohort.counts.sum(axis=0)
@@ -119,13 +119,13 @@ def test_single_reports_are_there_where_they_are_wanted():
 def test_a_card_that_does_not_certify_is_refused():
     card = bytearray(design("duchi", 1).card)
     card[1:5] = (999_000).to_bytes(4, "little")
-    chosen = Question(wire.VALUES, [1] * 5, -12, bytes(card), 1)
-    for question in (_question(1, bytes(card)), chosen):
+    values = Question(wire.VALUES, [1] * 5, -12, bytes(card), 1)
+    for question in (_question(1, bytes(card)), values):
         with pytest.raises(RefusedError, match="does not keep"):
             ask(_driver(), [(question, range(1, 101))])
 
 
-def test_a_question_that_no_frame_can_carry():
+def test_a_question_that_no_frame_can_carry_is_refused():
     with pytest.raises(UsageError, match="cannot be asked"):
         ask(_driver(), [(_question(6, design("duchi", 1).card), range(1, 101))])
 
@@ -137,7 +137,7 @@ def test_a_stopped_fleet_reports_nothing():
     assert driver.collect(1) is None
 
 
-def test_values_in_parts_of_any_size(monkeypatch):
+def test_values_are_estimated_in_parts_of_any_size(monkeypatch):
     assert lanes_at_a_time(1) <= 1 << 17
     assert lanes_at_a_time(128) * 128 <= 1 << 21
     assert lanes_at_a_time(1 << 30) == 1
@@ -147,18 +147,20 @@ def test_values_in_parts_of_any_size(monkeypatch):
     question = Question(wire.VALUES, [1, 1, 1], -12, card, 2)
     for most in (1 << 21, 1 << 15):
         monkeypatch.setattr("ternhost.reach.simulated.driver._CHUNK", most)
-        heard = []
+        statuses = []
         driver = _driver(values, 3)
         driver.open(1, [(question, driver.devices)])
-        result = driver.collect(1, heard.append)
-        assert (len(heard) > 1) == (most < 60_000 * 4)
-        assert heard[-1].reports == result.reports == 60_000
+        result = driver.collect(1, statuses.append)
+        assert (len(statuses) > 1) == (most < 60_000 * 4)
+        assert statuses[-1].reports == result.reports == 60_000
         assert result.cohorts[0].counts.sum() == 120_000
-        found = estimate.combine([(decode(card), result.cohorts[0].counts)])
-        assert (abs(found.mean - values[:, :3].mean(axis=0) / 16384) < 4.5 * found.standard_error).all()
+        estimated = estimate.combine([(decode(card), result.cohorts[0].counts)])
+        assert (
+            abs(estimated.mean - values[:, :3].mean(axis=0) / 16384) < 4.5 * estimated.standard_error
+        ).all()
 
 
-def test_only_the_attributes_that_are_asked_for_are_told():
+def test_answers_are_of_the_requested_attributes_only():
     rng = np.random.default_rng(4)
     values = np.concatenate([rng.integers(-9000, 9000, (5000, 3)), rng.integers(0, 4, (5000, 3))], axis=1)
     records = values.astype(np.int16)  # three numbers, two attributes of 4 categories, and a label
@@ -169,12 +171,12 @@ def test_only_the_attributes_that_are_asked_for_are_told():
     assert cohort.counts.shape == (2, 4)
     for j in range(2):
         truth = np.bincount(values[:, 3 + j], minlength=4) / 5000
-        found = estimate.combine_frequencies([(cohort.card, cohort.counts[j], None)])
-        assert np.abs(found.mean - truth).max() < 0.02
+        estimated = estimate.combine_frequencies([(cohort.card, cohort.counts[j], None)])
+        assert np.abs(estimated.mean - truth).max() < 0.02
 
 
 def test_simulated_clients_train_like_the_library():
-    # a card that is never wrong at -1 and 1: with a tau that every weight exceeds, the symbols are signs of the moves
+    # The card is never wrong at -1 and 1. Every weight exceeds tau, so the symbols are the signs of the moves.
     data = datasets.synthetic.logistic(40)
     rows, d = data.records(np.arange(40)), data.dimension
     driver = _driver(rows, each=8)
@@ -190,7 +192,7 @@ def test_simulated_clients_train_like_the_library():
 
 
 def test_simulated_clients_learn_classes_like_the_library():
-    # at range 12 most gradients are -1 or 1, where this card is never wrong: the symbols are their signs
+    # At range 12 most gradients are -1 or 1, where this card is never wrong, so the symbols are their signs.
     rng = np.random.default_rng(3)
     rows = rng.integers(-16384, 16385, (200, 5)).astype(np.int16)
     rows[:, -1] = rng.integers(0, 3, 200)
@@ -214,17 +216,16 @@ def test_simulated_clients_classify_like_the_library():
     question = Question(wire.SOFTMAX, weights.reshape(-1).tolist(), -12, card.data, 3, classes=3)
     (cohort,) = ask(_driver(rows, individual=True), [(question, range(1, 31))]).cohorts
     exact = vectorised.probabilities(weights, -12, rows[:, :3], card.grid_bits) / 16384
-    found = estimate.symbol_values(card)[cohort.answers.symbols]
-    assert np.abs(found - exact).max() < 1.2  # noise of scale 0.1
-    assert np.abs((found - exact).mean()) < 0.06
+    answered = estimate.symbol_values(card)[cohort.answers.symbols]
+    assert np.abs(answered - exact).max() < 1.2  # noise of scale 0.1
+    assert np.abs((answered - exact).mean()) < 0.06
 
 
-def test_a_driver_has_as_many_clients_as_the_name_of_the_fleet_says(tmp_path):
+def test_the_name_of_the_fleet_gives_the_number_of_clients(tmp_path):
     kind = fleet.parse("simulated:1000000")
     assert kind.clients == 1_000_000
-    context = RunContext(
-        store=None, directory=tmp_path, run="r", terms=Terms(), warn=print, holdings=Holdings(RECORDS, np.arange(9))
-    )  # fmt: skip
+    holdings = Holdings(RECORDS, np.arange(9))
+    context = RunContext(None, tmp_path, "r", Terms(), warn=print, holdings=holdings)
     assert kind.driver(context).devices == range(1, 1_000_001)
 
 

@@ -1,4 +1,4 @@
-"""What `tern broker config --bridge` and `--relay` write: a site's directory, and its place at the central broker."""
+"""`tern broker config --bridge` and `--relay` write the directory of a site and its rights at the central broker."""
 
 import json
 import shutil
@@ -23,11 +23,11 @@ from ternhost.store.store import Store
 def central(tmp_path):
     """A central broker's directory, and the keys of its devices 1 to 4."""
     with Store(tmp_path / "store.sqlite") as store:
-        made = keys.add(store, [1, 2, 3, 4])
+        device_keys = keys.add(store, [1, 2, 3, 4])
     configuration.configure(
         tmp_path / "my-broker", tmp_path / "store.sqlite", port=1234, names=("broker.local",)
     )
-    return tmp_path / "my-broker", made
+    return tmp_path / "my-broker", device_keys
 
 
 def users(directory):
@@ -35,15 +35,15 @@ def users(directory):
 
 
 def section(directory, user):
-    """The lines of an access list that are a user's."""
+    """The lines of a user in an access list, or None."""
     for part in (directory / ACCESS).read_text().split("\n\n"):
         if part.startswith(f"user {user}\n"):
             return part.splitlines()[1:]
     return None
 
 
-def test_a_site_has_what_its_broker_needs_and_no_key(central):
-    directory, made = central
+def test_a_site_has_the_files_of_its_broker_and_no_key_of_a_device(central):
+    directory, device_keys = central
     configuration.add_site(
         directory, "lab", bridge=True, names=("lab.local",), address="0.0.0.0", port=8884, boards=range(2, 4)
     )
@@ -54,12 +54,12 @@ def test_a_site_has_what_its_broker_needs_and_no_key(central):
     conf = (site / CONFIG).read_text()
     assert "address broker.local:1234\n" in conf
     assert "listener 8884 0.0.0.0\n" in conf
-    assert str(directory) not in conf, "it is to be copied"
+    assert str(directory) not in conf, "the directory will be copied"
     for name in (CONFIG, HOST, KEY, PASSWORDS, "site.json"):
         assert stat.S_IMODE((site / name).stat().st_mode) == 0o600, name
     assert not (site / "authority.key").exists()
     whole = b"".join(path.read_bytes() for path in site.iterdir())
-    for device, key in made.items():
+    for device, key in device_keys.items():
         for secret in (key, key.hex().encode(), mqtt.password(key).encode()):
             assert secret not in whole, device
     assert Access.load(directory / HOST).password.encode() not in whole
@@ -70,7 +70,7 @@ def test_a_site_has_what_its_broker_needs_and_no_key(central):
     assert names.get_values_for_type(x509.DNSName) == ["lab.local"]
 
 
-def test_the_bridge_may_do_what_its_boards_need(central):
+def test_a_bridge_has_the_rights_that_its_boards_need(central):
     directory, _ = central
     configuration.add_site(directory, "lab", bridge=True, boards=range(2, 3))
     configuration.add_site(directory, "shed", bridge=True)
@@ -102,21 +102,21 @@ def test_new_keys_reach_the_sites(central, tmp_path):
     assert mqtt.password(new[20]) not in (directory / "sites" / "desk" / BOARDS).read_text()
 
     configuration.configure(site)
-    assert users(site) == {"00000004", "00000005"}, "by its own name, too"
+    assert users(site) == {"00000004", "00000005"}, "also when the site is named"
     configuration.configure(directory, port=4321)
-    assert "address broker.local:4321" in conf.read_text(), "the central broker is elsewhere"
+    assert "address broker.local:4321" in conf.read_text(), "the port of the central broker has changed"
     shutil.rmtree(site)
     configuration.configure(directory)
     assert "tern-site-lab" not in users(directory) | {section(directory, "tern-site-lab")}
 
 
-def test_a_site_for_a_relay_alone(central):
-    directory, made = central
+def test_a_site_for_a_relay_has_only_access_and_passwords(central):
+    directory, device_keys = central
     configuration.add_site(directory, "desk", relay=True, boards=range(2, 4))
     site = directory / "sites" / "desk"
     assert {path.name for path in site.iterdir()} == {AUTHORITY, BOARDS, HOST, "site.json"}
     assert json.loads((site / BOARDS).read_text()) == {
-        mqtt.name(device): mqtt.password(made[device]) for device in (2, 3)
+        mqtt.name(device): mqtt.password(device_keys[device]) for device in (2, 3)
     }
     assert stat.S_IMODE((site / BOARDS).stat().st_mode) == 0o600
     access = Access.load(site / HOST)
@@ -125,12 +125,12 @@ def test_a_site_for_a_relay_alone(central):
     assert "tern-site-desk" not in users(directory)
 
     configuration.add_site(directory, "desk", bridge=True, port=8884)
-    assert Access.load(site / HOST).port == 8884, "a relay there reaches the site's broker from now on"
+    assert Access.load(site / HOST).port == 8884, "a relay there now reaches the broker of the site"
     assert users(site) == {"00000002", "00000003"}
     assert (site / BOARDS).exists()
 
 
-def test_what_cannot_be(central):
+def test_impossible_sites_are_refused(central):
     directory, _ = central
     for options, message in (
         ({"name": "Lab"}, "cannot be called 'Lab'"),
@@ -163,7 +163,7 @@ def test_a_host_knows_the_ids_of_sites_with_a_broker(central):
     assert sites.ids(directory) == {"lab": range(2, 4)}
 
 
-def test_a_site_cannot_be_asked(central):
+def test_a_site_is_not_a_fleet(central):
     directory, _ = central
     configuration.add_site(directory, "lab", bridge=True)
     with pytest.raises(UsageError, match="is a site: its broker lets no host in") as caught:
@@ -171,8 +171,7 @@ def test_a_site_cannot_be_asked(central):
     assert "name the directory of the central broker" in caught.value.hint
 
 
-def test_brokers_are_told_apart(tmp_path):
-    """By every name that their certificates carry, and by the ids of their devices."""
+def test_brokers_share_no_name_and_no_device(tmp_path):
     configuration.configure(tmp_path, names=("broker.local", "10.0.0.7", "localhost"))
     configuration.add_site(
         tmp_path, "lab", bridge=True, names=("lab.local", "localhost"), boards=range(1, 100)
@@ -193,7 +192,7 @@ def test_brokers_are_told_apart(tmp_path):
         configuration.add_site(tmp_path / "sites" / "lab", "attic", bridge=True)
 
 
-def test_what_cannot_be_is_told_before_anything_is_written(central, tmp_path, capsys):
+def test_nothing_is_written_before_a_refusal(central, tmp_path, capsys):
     directory, _ = central
     configuration.add_site(directory, "lab", bridge=True)
     assert main(["broker", "config", str(tmp_path / "new"), "--bridge", "La b"]) == 2
@@ -204,17 +203,17 @@ def test_what_cannot_be_is_told_before_anything_is_written(central, tmp_path, ca
     assert (directory / PASSWORDS).read_bytes() == before
 
 
-def test_a_bridge_without_tls_is_warned_of(tmp_path, capsys):
+def test_a_bridge_without_tls_has_a_warning(tmp_path, capsys):
     assert main(["broker", "config", str(tmp_path), "--no-tls", "--bridge", "lab"]) == 0
-    said = capsys.readouterr().err
-    assert "without TLS an eavesdropper between the broker of site lab and the central one" in said
+    warning = capsys.readouterr().err
+    assert "without TLS an eavesdropper between the broker of site lab and the central one" in warning
     conf = (tmp_path / "sites" / "lab" / CONFIG).read_text()
     assert "bridge_cafile" not in conf
     assert "certfile" not in conf
     assert Access.load(tmp_path / "sites" / "lab" / HOST).authority is None
 
 
-def test_the_command(central, capsys):
+def test_the_command_describes_the_site_or_its_error(central, capsys):
     directory, _ = central
     assert main(["broker", "config", str(directory), "--bridge", "lab", "--boards", "1-2", "--json"]) == 0
     (site,) = json.loads(capsys.readouterr().out)["sites"]
@@ -234,7 +233,7 @@ def test_the_command(central, capsys):
         assert message in capsys.readouterr().err
 
 
-def test_a_site_without_a_broker_runs_none(central, capsys):
+def test_a_site_without_a_broker_cannot_run_one(central, capsys):
     directory, _ = central
     assert main(["broker", "config", str(directory), "--relay", "desk"]) == 0
     assert main(["broker", "run", str(directory / "sites" / "desk")]) == 2

@@ -1,4 +1,4 @@
-"""Devices that sleep: how often each wakes is known, rounds wait for them, and they are asked while they are awake."""
+"""Sleeping devices: the store knows how often each wakes, rounds wait for them, and they are asked while awake."""
 
 import time
 
@@ -26,7 +26,7 @@ from ternhost.store.store import Store
 CARD = mechanisms.design("duchi", 2).card
 QUESTION = Question(wire.LOGISTIC, [0] * 28, -14, CARD, 1)
 OTHER = Question(wire.LOGISTIC, [1] * 28, -14, CARD, 1)
-SLEEPS, STAYS = 1, 2  # devices, each on a board of its own
+SLEEPS, STAYS = 1, 2  # devices, each on a separate board
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def store(tmp_path):
         yield store
 
 
-def test_the_store_knows_who_sleeps(store, capsys):
+def test_the_store_knows_the_sleeping_devices(store, capsys):
     sleepers.set_wake(store, 3, 60)
     sleepers.set_wake(store, 3, None)
     sleepers.set_wake(store, STAYS, None)
@@ -53,36 +53,36 @@ def test_the_store_knows_who_sleeps(store, capsys):
     assert lines[1].split() == [str(STAYS), "has", "a", "key"]
 
 
-def test_a_deadline_lets_all_of_them_wake_once():
+def test_the_least_deadline_lets_every_device_wake_once():
     assert sleepers.least_deadline(()) == sleepers.least_deadline((0,)) == 0
     assert sleepers.least_deadline((60, 3600)) == 3600 + 180 + 60
 
 
-def test_serving_gives_a_sleeping_fleet_its_time(store):
-    said = []
-    watcher = Watcher(note=said.append)
+def test_serving_prolongs_the_rounds_of_a_sleeping_fleet(store):
+    notes = []
+    watcher = Watcher(note=notes.append)
 
     def deadline(interval=4000, **terms):
         options = RunOptions("fedsgd", None, "mqtt:x", Terms(**terms), Schedule(interval=interval))
         return _long_enough(options, store, watcher).terms.deadline
 
     assert deadline() == 3840
-    assert said == ["1 devices sleep, up to 3600 s at a time: rounds have 3840 s, not 120 (--deadline)"]
+    assert notes == ["1 devices sleep, up to 3600 s at a time: rounds have 3840 s, not 120 (--deadline)"]
     assert deadline(deadline=5000) == 5000
     assert deadline(deadline=None) is None
     with pytest.raises(UsageError, match="a round of 600 s would end before they wake") as caught:
         deadline(deadline=600)
     assert "--deadline 3840" in caught.value.hint
-    said.clear()
+    notes.clear()
     deadline(interval=60, deadline=5000)
-    assert len(said) == 1
-    assert "whatever --interval 60 says" in said[0]
+    assert len(notes) == 1
+    assert "whatever --interval 60 says" in notes[0]
     keys.revoke(store, [SLEEPS])
     assert deadline(deadline=600) == 600
 
 
 class Line:
-    """A connection that notes what is asked of whom."""
+    """A connection that records which devices are asked."""
 
     connected = True
 
@@ -93,7 +93,7 @@ class Line:
         self.announced = 0
 
     def says(self, device, kept=False):
-        """A board of one device says hello, or the broker tells what it has kept of one."""
+        """A board of one device says hello, or the broker sends a `kept` hello of it."""
         self.boards[f"{device:08x}"] = Said(range(device, device + 1), 1, 0, kept)
         self.changed.add(f"{device:08x}")
 
@@ -110,7 +110,7 @@ class Line:
 
 @pytest.fixture
 def site(store):
-    """A line, a roster and a way to begin a round: of one question, or of one for each of the two devices."""
+    """A line, a roster, and `begin(number, *cohorts)`, which begins a round and returns its Asking."""
     line, aggregator = Line(), Aggregator(store)
     roster = BoardRoster(aggregator.devices, sleepers.wakes(store))
     roster.connected(time.monotonic())
@@ -129,17 +129,17 @@ def look(line, roster, asking, now):
 
 
 def an_hour(asking):
-    """The host repeats what was not answered."""
+    """Repeat unanswered questions for an hour."""
     now = time.monotonic()
     for later in range(0, 3600, 40):
         asking.ask_again(now + later)
         asking.feed()
 
 
-def test_who_sleeps_is_asked_when_it_says_hello_and_never_before(site):
-    """Nothing waits at the broker for it that it would answer after the round."""
+def test_a_sleeping_device_is_asked_only_after_its_hello(site):
+    """A question that waits at the broker could be answered after the round."""
     line, roster, begin = site
-    asking = begin(1, (QUESTION, [SLEEPS]), (OTHER, [STAYS]))  # neither was ever there
+    asking = begin(1, (QUESTION, [SLEEPS]), (OTHER, [STAYS]))  # neither was ever online
     asking.feed()
     an_hour(asking)
     assert set(line.asked) == {STAYS}
@@ -158,12 +158,12 @@ def test_who_sleeps_is_asked_when_it_says_hello_and_never_before(site):
     assert line.asked.count(SLEEPS) == 1
     look(line, roster, asking, time.monotonic())
     assert line.asked.count(SLEEPS) == 1
-    line.says(SLEEPS)  # the next wake, without an answer in the one before
+    line.says(SLEEPS)  # the next wake; it did not answer in the one before
     look(line, roster, asking, time.monotonic())
     assert line.asked.count(SLEEPS) == 2
 
 
-def test_who_sleeps_finds_what_is_announced_and_is_not_asked_beside_it(site):
+def test_a_sleeping_device_reads_the_announcement_and_is_not_asked_too(site):
     line, roster, begin = site
     line.says(SLEEPS)
     line.says(STAYS)
@@ -174,7 +174,7 @@ def test_who_sleeps_finds_what_is_announced_and_is_not_asked_beside_it(site):
     assert set(line.asked) == {STAYS}
 
 
-def test_who_sleeps_is_not_dead(site):
+def test_a_sleeping_device_is_left_out_much_later_than_a_silent_one(site):
     line, roster, begin = site
     line.says(SLEEPS)
     line.says(STAYS)
@@ -183,7 +183,7 @@ def test_who_sleeps_is_not_dead(site):
     asking = begin(1, (QUESTION, [SLEEPS, STAYS, 3]))
     assert not roster.asleep(now + AWAKE - 1)
     sleeping = [roster.boards[f"{SLEEPS:08x}"]]
-    assert roster.asleep(now + AWAKE + 1) == sleeping, "it took its leave, and its hello stays"
+    assert roster.asleep(now + AWAKE + 1) == sleeping, "it has left, and its hello stays"
     line.leaves(SLEEPS)
     roster.look(line, now + 1)
     assert roster.asleep(now + 1) == sleeping
@@ -194,7 +194,7 @@ def test_who_sleeps_is_not_dead(site):
     assert roster.boards[f"{SLEEPS:08x}"].left_out
 
 
-# Boards that claim what is not theirs, and numbers that no board should be believed
+# Boards that claim devices of others or send numbers that cannot be true
 
 
 HONEST = range(2, 20)
@@ -203,12 +203,12 @@ ALL = range(1, 21)  # 20 is on no board, but claimed by the liar
 
 @pytest.fixture
 def fleet(tmp_path):
-    """Honest boards of a device each, and one that claims a million."""
+    """Honest boards of one device each, and a liar that claims a million."""
     with Store(tmp_path / "store.sqlite") as store:
         keys.add(store, ALL)
         aggregator = Aggregator(store)
-        said = {f"{device:08x}": Said(range(device, device + 1), 1) for device in HONEST}
-        line = Line({**said, "00000001": Said(range(1, 1_000_000), 1)})
+        boards = {f"{device:08x}": Said(range(device, device + 1), 1) for device in HONEST}
+        line = Line({**boards, "00000001": Said(range(1, 1_000_000), 1)})
         roster = BoardRoster(aggregator.devices)
         roster.connected(time.monotonic())
         roster.look(line, time.monotonic())
@@ -221,7 +221,7 @@ def fleet(tmp_path):
         yield aggregator, roster, ask
 
 
-def test_who_claims_devices_of_others_and_is_silent_ends_no_round_of_theirs(fleet):
+def test_a_silent_board_that_claims_devices_of_others_does_not_end_their_round(fleet):
     aggregator, roster, ask = fleet
     warnings = []
     asking = ask(1, warnings)
@@ -236,11 +236,11 @@ def test_who_claims_devices_of_others_and_is_silent_ends_no_round_of_theirs(flee
     asking = ask(2, warnings)
     assert aggregator.unanswered(2) == list(HONEST)
     asking.answered(HONEST, time.monotonic())
-    assert roster.boards["00000001"].left_out, "others have answered, and not it"
+    assert roster.boards["00000001"].left_out, "only others have answered"
     assert len(warnings) == 1
 
 
-def test_a_board_that_must_pause_does_so_for_a_day_at_most(fleet):
+def test_a_board_pauses_for_a_day_at_most(fleet):
     _, _, ask = fleet
     asking = ask(1, [])
     now = time.monotonic()
@@ -248,7 +248,7 @@ def test_a_board_that_must_pause_does_so_for_a_day_at_most(fleet):
     assert asking._waits == {2: now + 86_400}
 
 
-def test_no_number_of_a_device_is_one_to_go_on_from_alone():
+def test_the_number_of_one_device_is_not_recommended_alone():
     numbers = {1: 2**30 - 1, 2: 7, 3: 7}
     refusals = {
         device: Refusal(device, 7, wire.ERR_CHANGED_ROUND, number) for device, number in numbers.items()

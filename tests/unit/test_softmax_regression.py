@@ -1,4 +1,4 @@
-"""Softmax regression on the host: what it learns, what it says, what it refuses."""
+"""Softmax regression on the host: its accuracy, its results, and the options that it refuses."""
 
 import numpy as np
 import pytest
@@ -20,13 +20,11 @@ pytestmark = pytest.mark.usefixtures("here")
     ("name", "reports", "least"), [("iris", 40_000, 0.8), ("wine", 40_000, 0.85), ("digits", 300_000, 0.85)]
 )
 def test_classes_are_learned(name, reports, least):
-    found = []
+    accuracies = []
     for seed in range(1, 4):
-        algorithm = begin(
-            "fedsgd", reports, dataset=name, model="softmax", reports=reports, epsilon="4", seed=seed
-        )
-        found.append(finished(algorithm).figures()["accuracy"])
-    assert np.mean(found) > least
+        options = {"dataset": name, "model": "softmax", "reports": reports, "epsilon": "4", "seed": seed}
+        accuracies.append(finished(begin("fedsgd", reports, **options)).figures()["accuracy"])
+    assert np.mean(accuracies) > least
 
 
 @pytest.mark.parametrize("algorithm", ["fedsgd", "hiera"])
@@ -61,7 +59,7 @@ def test_the_model_for_devices_is_a_classifier():
     assert np.mean(scores.argmax(axis=1) == algorithm.dataset.judged[1]) == algorithm.figures()["accuracy"]
 
 
-def test_the_same_set_has_two_classes_for_other_models():
+def test_a_data_set_of_digits_has_two_classes_for_other_models():
     two, ten = datasets.load("digits"), datasets.load("digits", classes=True)
     assert (two.task, ten.task) == ("classification", "multiclass")
     assert np.array_equal(two.labels > 0, ten.labels % 2 == 1)
@@ -69,7 +67,7 @@ def test_the_same_set_has_two_classes_for_other_models():
     assert len(ten.shares) == 10
 
 
-def test_devices_with_records_of_their_own():
+def test_classes_of_devices_with_unknown_records_are_numbers():
     options = ALGORITHMS["fedsgd"].Options(model="softmax", dimension=6, labels=4, reports=10)
     algorithm = ALGORITHMS["fedsgd"](options, Population(knows_records=False, devices=10))
     (question, _), *_ = algorithm.cohorts(range(1, 11))
@@ -88,7 +86,7 @@ def test_devices_with_records_of_their_own():
         ("fedsgd", {"dimension": 128, "labels": 9}, "9 classes of 128 features have 1,152 weights"),
     ],
 )
-def test_what_is_refused(name, options, message):
+def test_options_that_do_not_fit_softmax_are_refused(name, options, message):
     cls = ALGORITHMS[name]
     with pytest.raises(UsageError, match=message):
         cls(cls.Options(model="softmax", **options), Population(knows_records=False, devices=10))

@@ -1,3 +1,5 @@
+"""A store keeps every committed report, run and board, and refuses contradictions and damaged files."""
+
 import os
 import random
 import sqlite3
@@ -45,7 +47,7 @@ def store(path):
         yield store
 
 
-def test_what_was_committed_is_there_after_reopening(path):
+def test_committed_data_is_there_after_reopening(path):
     with Store(path) as store:
         store.add_devices(KEYS)
         store.open_round(ROUND)
@@ -67,14 +69,14 @@ def test_what_was_committed_is_there_after_reopening(path):
         assert store.reporters(1) == [2, 1, 4_000_000_000]
 
 
-def test_a_full_disk_is_told_to_hosts_and_to_gateways(store):
+def test_the_hint_of_a_full_disk_is_for_hosts_and_gateways(store):
     store._db.execute("PRAGMA max_page_count = 1")  # as many as there are
-    with pytest.raises(StorageError, match="full") as told:
+    with pytest.raises(StorageError, match="full") as caught:
         store.save_state({"fills it": os.urandom(1 << 20).hex()})
-    assert "--resume, or start a gateway again" in told.value.hint
+    assert "--resume, or start a gateway again" in caught.value.hint
 
 
-def test_a_round_ends_together_with_what_its_run_learned(store):
+def test_the_end_of_a_round_and_the_state_of_its_run_are_one_commit(store):
     store.begin_run(RUN)
     store.open_round(ROUND)
     store.end_run_round("a", 1, "complete", {"rounds": 1}, {"round": 1, "reports": 2}, b"weights")
@@ -85,21 +87,23 @@ def test_a_round_ends_together_with_what_its_run_learned(store):
     assert store.history("a") == [store.last_entry("a")] == [{"round": 1, "reports": 2}]
     store.open_round(Round(2, [Cohort(b"third", [1])], 1))
     store._db.execute("UPDATE history SET number = 2")
-    with pytest.raises(StorageError):  # it has a round 2 already: nothing of this is kept
+    with pytest.raises(StorageError):  # the history has a round 2 already: nothing of this is kept
         store.end_run_round("a", 2, "complete", {"rounds": 2}, {}, b"other")
     assert [open_round.number for open_round in store.open_rounds()] == [2]
     assert store.run("a").state == {"rounds": 1}
     assert kept.weights(store, 2) is None
 
 
-def test_runs_of_a_store(store):
+def test_runs_are_kept_in_the_order_of_their_beginning(store):
     assert store.runs() == []
     assert store.run("a") is store.last_entry("a") is None
     store.begin_run(RUN)
     store.begin_run(StoredRun("b", 0.5, RUNNING, {}, {}))
     with pytest.raises(StorageError):
         store.begin_run(RUN)
-    assert [run.name for run in store.runs()] == ["a", "b"], "as they were begun, whatever a clock said"
+    assert [run.name for run in store.runs()] == ["a", "b"], (
+        "in the order of their beginning, whatever the clock said"
+    )
     store.save_run("a", status=FINISHED, state={"rounds": 7})
     assert store.run("a") == StoredRun("a", 1.0, FINISHED, RUN.asked, {"rounds": 7})
     assert (store.run("a").unfinished, store.run("b").unfinished) == (False, True)
@@ -135,7 +139,7 @@ def test_a_report_counts_once(store):
     assert store.reports(1) == [(1, b"a"), (2, b"b")]
 
 
-def test_a_report_is_of_a_device_that_was_asked_and_added_by_the_process_that_has_the_lock(path, store):
+def test_only_the_owner_of_the_lock_adds_reports_and_only_of_devices_that_were_asked(path, store):
     store.open_round(Round(1, [Cohort(b"body", [1])], 1))
     with pytest.raises(StorageError, match="not asked in round 1"):
         add(store, 1, {1: b"a", 2: b"b"})
@@ -144,7 +148,7 @@ def test_a_report_is_of_a_device_that_was_asked_and_added_by_the_process_that_ha
         add(beside, 1, {1: b"a"})
 
 
-def test_reports_of_a_round_that_has_ended_are_one_row_for_each_length(store):
+def test_reports_of_an_ended_round_are_one_row_for_each_length(store):
     devices = range(1, 1001)
     store.open_round(Round(1, [Cohort(b"short", devices[:500]), Cohort(b"long", devices[500:])], 1))
     expected = {device: bytes((device % 256,)) * (1 if device <= 500 else 3) for device in devices}
@@ -160,7 +164,7 @@ def test_reports_of_a_round_that_has_ended_are_one_row_for_each_length(store):
 
 
 def test_a_report_takes_few_bytes(path, store):
-    """Those of a byte of symbols, of devices in any order, some hundred at a time."""
+    """Reports of one byte, from devices in random order, in batches of some hundred."""
     empty = path.stat().st_size
     rounds, devices = 2, range(1, 20_001)
     for number in range(1, rounds + 1):
@@ -173,8 +177,8 @@ def test_a_report_takes_few_bytes(path, store):
     assert path.stat().st_size - empty < 8 * rounds * len(devices)
 
 
-def test_only_its_owner_may_read_it_or_hold_its_lock(path):
-    """Whoever may read the lock may take a read lock on it, and keep tern from starting."""
+def test_only_its_owner_may_read_a_store_or_its_lock(path):
+    """A reader of the lock file could lock it, and keep tern from starting."""
     before = os.umask(0o022)
     try:
         with Store(path):
@@ -188,16 +192,16 @@ def test_only_its_owner_may_read_it_or_hold_its_lock(path):
         os.umask(before)
 
 
-def test_a_store_that_was_refused_leaves_the_lock_to_who_has_it(path, store):
+def test_a_refused_store_leaves_the_lock_with_its_owner(path, store):
     path.with_name(f"{path.name}-lock").chmod(0o644)
     with pytest.raises(StorageError, match="locked"):
         Store(path)
-    other = f"from ternhost.store.store import Store; Store({str(path)!r})"
-    told = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True)
-    assert "locked" in told.stderr, "closing a file that is locked gives its lock away"
+    program = f"from ternhost.store.store import Store; Store({str(path)!r})"
+    refused = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "locked" in refused.stderr, "closing a locked file releases its lock"
 
 
-def test_a_lock_that_cannot_be_made(path):
+def test_a_lock_that_cannot_be_created_is_an_error(path):
     Store(path).close()
     path.with_name(f"{path.name}-lock").unlink()
     path.with_name(f"{path.name}-lock").symlink_to(path.parent / "nothing" / "lock")
@@ -206,21 +210,23 @@ def test_a_lock_that_cannot_be_made(path):
     assert caught.value.hint
 
 
-def test_what_is_no_store_is_refused(tmp_path):
+def test_files_that_are_no_store_are_refused(tmp_path):
     def refused(path, message, hint):
         with pytest.raises(StorageError, match=message) as caught:
             Store(path, create=False)
         assert hint in caught.value.hint
         if path.exists():
-            store_file.take_lock(path).close()  # although the error still has the Store
+            store_file.take_lock(path).close()  # it is free although the error keeps the Store alive
 
     refused(tmp_path / "nothing", "no store", "check the path")
     with pytest.raises(StorageError):
-        Store(__file__ + "/store.sqlite")  # its directory cannot be made
+        Store(__file__ + "/store.sqlite")  # its directory cannot be created
     text = tmp_path / "text"
     text.write_text("not a database\n" * 100)
     text.chmod(0o644)
-    refused(text, "not a database", "this is not a store of tern; name another file")  # and not: hide it
+    refused(
+        text, "not a database", "this is not a store of tern; name another file"
+    )  # and not the advice to hide it
     Store(tmp_path / "open").close()
     (tmp_path / "open").chmod(0o640)
     refused(tmp_path / "open", "others may read it", f"chmod 600 {tmp_path / 'open'}")
@@ -257,20 +263,18 @@ except StorageError as error:
 
 
 def test_a_full_disk_loses_nothing_that_was_accepted(path):
-    out = subprocess.run(
-        [sys.executable, "-c", _FILL, path], capture_output=True, text=True, check=True
-    ).stdout
-    committed = int(out)
+    filled = subprocess.run([sys.executable, "-c", _FILL, path], capture_output=True, text=True, check=True)
+    committed = int(filled.stdout)
     assert committed > 0
     with Store(path) as store:
         assert [device for device, _ in store.reports(1)] == list(range(1, committed + 1))
-        add(store, 1, {committed + 1: b"symbols!"})  # with room again, it goes on
+        add(store, 1, {committed + 1: b"symbols!"})  # with room again, the store continues
 
 
 # For observers
 
 
-def test_a_round_has_its_times_and_what_its_cohorts_have_told(store):
+def test_a_round_keeps_its_times_and_the_counts_of_its_cohorts(store):
     question = Question(1, [0, 5], -20, CARD, 1)
     body = round_body(1, question)
     store.begin_run(RUN)
@@ -280,32 +284,32 @@ def test_a_round_has_its_times_and_what_its_cohorts_have_told(store):
     store.end_run_round(
         "a", 1, "complete", {}, {"round": 1}, tallies=[Tally(body, 2, 1, counts)], began=before - 1
     )
-    (told,) = store.tallies(1)
-    assert (told.body, told.asked, told.reports, told.question.card) == (body, 2, 1, CARD)
-    assert np.array_equal(told.counts, counts)
+    (tally,) = store.tallies(1)
+    assert (tally.body, tally.asked, tally.reports, tally.question.card) == (body, 2, 1, CARD)
+    assert np.array_equal(tally.counts, counts)
     assert store.tallies(2) == []
     began, finished = store._db.execute("SELECT began, finished FROM round").fetchone()
     assert before - 5 < began <= finished <= time.time()
     assert store._db.execute("SELECT began FROM history").fetchone() == (before - 1,)
 
 
-def test_what_was_seen_of_boards(store):
-    told = {"heap": 5000}
-    store.boards_seen([BoardRow("b", 3, 2, True, 10.0, told), BoardRow("a", 1, 2, True, 11.0)])
+def test_the_last_sight_of_each_board_is_kept(store):
+    health = {"heap": 5000}
+    store.boards_seen([BoardRow("b", 3, 2, True, 10.0, health), BoardRow("a", 1, 2, True, 11.0)])
     store.boards_seen([BoardRow("b", 3, 2, True, 9.0, {}, 1, "silent"), BoardRow("c", 3, 2, False, 12.0)])
     assert store.boards() == [
         BoardRow("a", 1, 2, True, 11.0),
-        BoardRow("c", 3, 2, False, 12.0, told, 1, "silent"),
+        BoardRow("c", 3, 2, False, 12.0, health, 1, "silent"),
     ]
     store.boards_offline()
     assert not any(board.online for board in store.boards())
 
 
-def test_what_a_board_has_spent_since_it_said_what_was_left(store):
-    def seen(told, spent):
-        store.boards_seen([BoardRow("b", 1, 2, True, 1.0, told, spent=spent)])
+def test_spent_epsilon_counts_since_a_board_last_reported_its_budget(store):
+    def seen(health, spent):
+        store.boards_seen([BoardRow("b", 1, 2, True, 1.0, health, spent=spent)])
         return store.boards()[0].spent
 
     assert [seen({}, 2), seen({"budget": 9}, 0), seen({}, 3), seen({}, 1)] == [2, 0, 3, 4]
-    assert seen({"budget": 9}, 1) == 5, "a broker hands the same words out again"
+    assert seen({"budget": 9}, 1) == 5, "a broker repeats the same message"
     assert [seen({"budget": 4}, 0), seen({"budget": 3}, 1)] == [0, 1]

@@ -1,4 +1,4 @@
-"""Long commands tell what they do: in one changing line on a terminal, in a line now and then everywhere else."""
+"""Long commands show their progress: in one changing line on a terminal, and in some lines everywhere else."""
 
 import contextlib
 import io
@@ -31,7 +31,7 @@ def term(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
 
 
-def test_a_line_changes_on_a_terminal_that_can(monkeypatch):
+def test_only_a_terminal_that_can_redraw_has_changing_lines(monkeypatch):
     assert can_redraw(Terminal())
     assert not can_redraw(io.StringIO())
     monkeypatch.setenv("TERM", "dumb")
@@ -52,21 +52,21 @@ def test_steps_replace_each_other_and_lines_stay():
     )
 
 
-def test_elsewhere_a_long_step_is_told_again_and_again():
+def test_without_a_terminal_a_long_step_is_repeated():
     out = io.StringIO()
     with Progress("mean", stream=out, every=0.01) as progress:
         progress.step("epsilon 1")
         wait_for(lambda: out.getvalue().count("epsilon 1") > 2)
         progress.step("epsilon 2")
         wait_for(lambda: "epsilon 2" in out.getvalue())
-    told = out.getvalue()
-    assert all(re.fullmatch(r"mean: epsilon [12] \(\d+ s\)", line) for line in told.splitlines())
-    assert told.endswith("\n")
+    text = out.getvalue()
+    assert all(re.fullmatch(r"mean: epsilon [12] \(\d+ s\)", line) for line in text.splitlines())
+    assert text.endswith("\n")
     time.sleep(0.05)
-    assert out.getvalue() == told, "the end is the end"
+    assert out.getvalue() == text, "nothing is written after the end"
 
 
-def test_elsewhere_quick_steps_are_not_told_and_lines_are_told_once():
+def test_without_a_terminal_only_lines_are_shown_and_no_quick_steps():
     out = io.StringIO()
     with Progress(stream=out) as progress:
         for i in range(1000):
@@ -75,7 +75,7 @@ def test_elsewhere_quick_steps_are_not_told_and_lines_are_told_once():
     assert out.getvalue() == "  done\n"
 
 
-def test_durations():
+def test_durations_are_in_seconds_or_minutes():
     assert [terminal.duration(s) for s in (9.6, 60, 754)] == ["10 s", "1 min 0 s", "12 min 34 s"]
 
 
@@ -92,15 +92,15 @@ def test_an_experiment_writes_no_escapes_to_a_dumb_terminal(term, escapes, tmp_p
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=near, cwd=tmp_path,
         )  # fmt: skip
         os.close(near)
-        told = b""
+        output = b""
         with contextlib.suppress(OSError):  # EIO: the far end is closed
             while data := screen.read(1 << 16):
-                told += data
+                output += data
         assert process.wait() == 0
-    assert (b"\x1b" in told) == escapes
+    assert (b"\x1b" in output) == escapes
 
 
-def test_a_command_of_the_background_can_be_interrupted():
+def test_a_command_in_the_background_can_be_interrupted():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for what it starts with &
     try:
         with pytest.raises(KeyboardInterrupt), heeding_interrupts():
@@ -110,7 +110,7 @@ def test_a_command_of_the_background_can_be_interrupted():
         signal.signal(signal.SIGINT, before)
 
 
-# What a person sees of a run
+# The progress of a run
 
 
 ACCURACY = {"accuracy": 0.8765}
@@ -122,7 +122,7 @@ def status(round_number, event=END, figures=ACCURACY, rounds=4):
     )
 
 
-def test_plain_lines_where_there_is_no_terminal(monkeypatch):
+def test_without_a_terminal_progress_is_plain_lines(monkeypatch):
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: 100.0))  # all at once
     out = io.StringIO()
     printer = ProgressPrinter(out)
@@ -130,7 +130,7 @@ def test_plain_lines_where_there_is_no_terminal(monkeypatch):
     printer.status(status(1, PROGRESS))
     printer.status(status(1))
     printer.status(status(2))  # too soon after the last
-    printer.status(status(4))  # the end is always told
+    printer.status(status(4))  # the last round is always shown
     printer.close()
     assert out.getvalue() == (
         "8 boards\n"
@@ -139,7 +139,7 @@ def test_plain_lines_where_there_is_no_terminal(monkeypatch):
     )
 
 
-def test_a_long_round_and_what_comes_before_it_are_told_of_where_no_line_can_change(monkeypatch):
+def test_a_dumb_terminal_shows_long_steps_and_rounds_again_and_again(monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     out = Terminal()
     printer = ProgressPrinter(out, every=0.02)
@@ -149,12 +149,12 @@ def test_a_long_round_and_what_comes_before_it_are_told_of_where_no_line_can_cha
     wait_for(lambda: out.getvalue().count("round 1/4  100/400 reports") > 2)
     printer.close()
     assert "\x1b" not in out.getvalue()
-    end = out.getvalue()
+    text = out.getvalue()
     time.sleep(0.1)
-    assert out.getvalue() == end, "and nothing when it is over"
+    assert out.getvalue() == text, "nothing is written after the end"
 
 
-def test_one_line_that_changes_on_a_terminal():
+def test_progress_on_a_terminal_is_one_changing_line():
     out = Terminal()
     printer = ProgressPrinter(out)
     printer.status(status(1, PROGRESS, figures={}))
@@ -175,7 +175,7 @@ def test_one_line_that_changes_on_a_terminal():
 
 
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])
-def test_quiet_tells_only_warnings(stream):
+def test_quiet_shows_only_warnings(stream):
     out = stream()
     with ProgressPrinter(out, quiet=True, every=0.001) as printer:
         printer.say("8 boards")
@@ -186,7 +186,7 @@ def test_quiet_tells_only_warnings(stream):
     assert out.getvalue() == "tern: a board is gone\n"
 
 
-def test_that_nobody_reads_it_does_not_end_a_run():
+def test_a_closed_pipe_does_not_end_a_run():
     read, write = os.pipe()
     os.close(read)
     out = os.fdopen(write, "w")
@@ -194,5 +194,5 @@ def test_that_nobody_reads_it_does_not_end_a_run():
     printer.status(status(4))
     printer.warn("a board is gone")
     printer.close()
-    with pytest.raises(BrokenPipeError):  # what was written waits there
+    with pytest.raises(BrokenPipeError):  # the text is still in the buffer
         out.close()

@@ -1,4 +1,4 @@
-"""What a board says of itself is shown, and neither obeyed by a terminal nor taken for a line of tern's own."""
+"""Texts of a board are shown so that no terminal obeys them and nobody takes them for a line of tern."""
 
 import json
 import os
@@ -19,18 +19,14 @@ from ternhost.errors import DeviceError
 from ternhost.terminal import Progress
 from ternhost.text import visible
 
-# Clears the screen, sets the title, writes over the line, adds one of its own, turns the direction.
+# Clears the screen, sets the title, overwrites the line, adds a line, reverses the direction of writing.
 HOSTILE = "pico\x1b[2J\x1b]0;owned\x07\r\nround 9: all is well\x9b31m\u202eevil\u2066\u200b\u2028; mp\x00; tern \x7f9"
 OBEYED = {"Cc", "Cf", "Zl", "Zp"}
 
 
 def obeyed(text):
-    """The characters of a text that a terminal would obey, ends of lines and tabs aside."""
-    return [
-        character
-        for character in text
-        if unicodedata.category(character) in OBEYED and character not in "\n\t"
-    ]
+    """The characters of a text that a terminal would obey, apart from ends of lines and tabs."""
+    return [each for each in text if unicodedata.category(each) in OBEYED and each not in "\n\t"]
 
 
 @pytest.mark.parametrize(
@@ -43,15 +39,15 @@ def obeyed(text):
         ("\ud800", "\\ud800"),
     ],
 )
-def test_what_is_obeyed_is_escaped(text, shown):
+def test_characters_that_a_terminal_obeys_are_escaped(text, shown):
     assert visible(text) == shown
 
 
-def test_lines_may_stay():
+def test_ends_of_lines_can_be_kept():
     assert visible("a\n\tb\r\x1b", lines=True) == "a\n\tb\\r\\x1b"
 
 
-def test_errors_and_progress_are_fit_to_be_shown(capsys):
+def test_errors_and_progress_are_escaped(capsys):
     error = DeviceError(f"the board says {HOSTILE}", hint=HOSTILE)
     assert obeyed(error.message) == obeyed(error.hint) == obeyed(str(error)) == []
     with Progress() as progress:
@@ -60,7 +56,7 @@ def test_errors_and_progress_are_fit_to_be_shown(capsys):
 
 
 class HostileBoard(Port):
-    """Answers every HELLO_REQUEST on a pty with HOSTILE; at a prompt it has a banner as hostile."""
+    """Answers every HELLO_REQUEST on a pty with HOSTILE, and Ctrl-B with `banner`."""
 
     def __init__(self, banner=b"", exceptions=0, restarts=0, assessed=wire.MIXED):
         super().__init__()
@@ -96,9 +92,9 @@ class HostileBoard(Port):
 
 @pytest.fixture
 def board(request):
-    one = HostileBoard(*getattr(request, "param", ()))
-    yield one
-    one.close()
+    hostile = HostileBoard(*getattr(request, "param", ()))
+    yield hostile
+    hostile.close()
 
 
 @pytest.mark.parametrize(
@@ -109,14 +105,14 @@ def board(request):
         ["monitor", "{}", "--seconds", "2", "--every", "0.3"],
     ],
 )
-def test_what_a_board_says_of_itself(board, command, capsys):
+def test_the_text_of_a_board_is_escaped(board, command, capsys):
     assert main([word.format(board.port) for word in command]) == 0
-    said = capsys.readouterr()
-    assert "evil" in said.out
-    assert obeyed(said.out + said.err) == []
-    assert not any(line.startswith("round 9") for line in said.out.splitlines())
+    printed = capsys.readouterr()
+    assert "evil" in printed.out
+    assert obeyed(printed.out + printed.err) == []
+    assert not any(line.startswith("round 9") for line in printed.out.splitlines())
     if "--json" in command:
-        assert obeyed(str(json.loads(said.out))) == []
+        assert obeyed(str(json.loads(printed.out))) == []
 
 
 @pytest.mark.parametrize(
@@ -129,7 +125,7 @@ def test_what_a_board_says_of_itself(board, command, capsys):
     ],
     indirect=["board"],
 )
-def test_a_board_tells_its_troubles_and_what_its_entropy_was_tested_on(board, troubles, tested_on, capsys):
+def test_troubles_of_a_board_and_the_test_of_its_entropy_are_shown(board, troubles, tested_on, capsys):
     assert main(["device", "info", board.port]) == 0
     _, _, entropy, *rest = capsys.readouterr().out.splitlines()
     assert entropy.startswith(f"  entropy CTR_DRBG AES-256, tested on {tested_on}")
@@ -141,11 +137,11 @@ def test_a_board_tells_its_troubles_and_what_its_entropy_was_tested_on(board, tr
     [(), (b"\r\nMicroPython v\x1b[2J1 on x; evil\x1b]0;owned\x07\xe2\x80\xae with y\r\n>>> ",)],
     indirect=True,
 )
-def test_the_boards_that_are_found(board, capsys, monkeypatch):
+def test_the_list_of_boards_is_escaped(board, capsys, monkeypatch):
     info = ListPortInfo(board.port)
     info.vid, info.pid, info.serial_number = 0x2E8A, 0x0005, "1\x1b[2J"
     monkeypatch.setattr(list_ports, "comports", lambda: [info])
     assert main(["devices"]) == 0
-    said = capsys.readouterr()
-    assert "evil" in said.out or "pico" in said.out
-    assert obeyed(said.out + said.err) == []
+    printed = capsys.readouterr()
+    assert "evil" in printed.out or "pico" in printed.out
+    assert obeyed(printed.out + printed.err) == []

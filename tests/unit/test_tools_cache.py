@@ -1,4 +1,4 @@
-"""The cache of builds: an entry is complete or absent, whatever happens to its builder."""
+"""An entry in the cache of builds is complete or absent, whatever happens to its builder."""
 
 import json
 import os
@@ -31,16 +31,16 @@ def root(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-def test_root_follows_the_environment(monkeypatch, tmp_path):
+def test_the_environment_names_the_root_of_the_cache(monkeypatch, tmp_path):
     monkeypatch.delenv("TERN_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache.cache_root() == tmp_path / "tern"
-    monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")  # to be ignored, by the XDG specification
+    monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")  # the XDG specification has it ignored
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert cache.cache_root() == tmp_path / "home/.cache/tern"
 
 
-def test_built_once_and_recorded():
+def test_an_entry_is_built_once_and_recorded():
     assert cache.find_entry(RECIPE) is None
     entry = cache.build_entry(RECIPE, make, quiet)
     assert (entry / "thing").read_text() == "made"
@@ -51,8 +51,8 @@ def test_built_once_and_recorded():
 
 
 def test_other_options_are_another_entry():
-    other = Recipe(name="thing", version="1", options={"colour": "white"}, products=("thing",))
-    assert cache.build_entry(RECIPE, make, quiet) != cache.build_entry(other, make, quiet)
+    white = Recipe(name="thing", version="1", options={"colour": "white"}, products=("thing",))
+    assert cache.build_entry(RECIPE, make, quiet) != cache.build_entry(white, make, quiet)
 
 
 @pytest.mark.parametrize("damage", ["change", "remove", "garble the record", "remove the record"])
@@ -86,7 +86,7 @@ def test_a_build_without_its_products_is_no_entry():
     assert cache.find_entry(RECIPE) is None
 
 
-def test_a_killed_build_leaves_no_entry_and_is_cleared_away(root):
+def test_a_killed_build_leaves_no_entry_and_is_removed_later(root):
     code = (
         "import sys, time\nfrom ternhost import cache\n"
         "def make(work, out):\n    (out / 'thing').write_text('half')\n"
@@ -103,30 +103,30 @@ def test_a_killed_build_leaves_no_entry_and_is_cleared_away(root):
     assert [path for path in root.iterdir() if path.is_dir()] == [entry]
 
 
-def test_builds_at_once_build_once():
-    lines, made = [], []
-    inside, go_on = threading.Event(), threading.Event()
+def test_simultaneous_builds_build_once():
+    lines, builds = [], []
+    started, go_on = threading.Event(), threading.Event()
 
     def slow(work, out):
-        inside.set()
+        started.set()
         assert go_on.wait(30)
-        made.append(1)
+        builds.append(1)
         return make(work, out)
 
-    def said(line):
+    def note(line):
         lines.append(line)
         go_on.set()
 
     first = threading.Thread(target=cache.build_entry, args=(RECIPE, slow, quiet))
     first.start()
-    assert inside.wait(30)
-    cache.build_entry(RECIPE, slow, said)
+    assert started.wait(30)
+    cache.build_entry(RECIPE, slow, note)
     first.join()
-    assert made == [1]
+    assert builds == [1]
     assert lines == ["waiting for another process that builds the same"]
 
 
-def test_a_cache_that_cannot_be_made(monkeypatch, tmp_path):
+def test_a_cache_that_cannot_be_created_is_an_error(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("TERN_CACHE", os.fspath(tmp_path / "file/below"))
     with pytest.raises(StorageError, match="cannot create the cache") as caught:

@@ -1,4 +1,4 @@
-"""The runner of device tests: every way in which a test can fail on a device is seen as a failure."""
+"""The runner of device tests reports every way in which a test can fail on a device as a failure."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ def passed(outcomes):
     return [outcome.passed for outcome in outcomes]
 
 
-def test_names_are_those_of_the_file_in_order(tmp_path):
+def test_the_tests_of_a_file_are_run_in_its_order(tmp_path):
     path = tmp_path / "test_it.py"
     path.write_text(
         "def helper(): pass\ndef test_b(): pass\nclass C:\n    def test_no(self): pass\ndef test_a(): pass\n"
@@ -52,10 +52,10 @@ def test_a_failure_does_not_stop_the_others_and_shows_its_line(tmp_path):
         "import ffi_that_is_not_there",
     ],
 )
-def test_no_way_of_dying_passes(tmp_path, body):
+def test_a_test_that_dies_does_not_pass(tmp_path, body):
     first, second = run(tmp_path, f"def test_first():\n    {body}\n\ndef test_second():\n    pass\n")
     assert not first.passed
-    if "exit" in body.lower():  # nobody was left to run it
+    if "exit" in body.lower():  # no interpreter was left to run it
         assert not second.passed
         assert "not run: stopped in test_first" in second.output
     else:
@@ -69,18 +69,18 @@ def test_a_file_that_cannot_be_imported_fails_every_test(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_hang_is_a_time_out(tmp_path):
+def test_a_test_that_hangs_fails_with_a_time_out(tmp_path):
     hangs = "def test_b():\n    print('before')\n    time.sleep(60)\n"
     text = f"import time\ndef test_a(): pass\n{hangs}def test_c(): pass\n"
-    outcomes = run(tmp_path, text, timeout=3.0)  # time enough to come to the hang
+    outcomes = run(tmp_path, text, timeout=3.0)  # enough to reach the hang
     assert passed(outcomes) == [True, False, False]
     assert outcomes[1].output == "before\nno answer in time"
 
 
-class Said(Target):
-    """A target that says what it is told to say."""
+class Scripted(Target):
+    """A target with a fixed output, in which MARK stands for the mark of the run."""
 
-    name = "said"
+    name = "scripted"
 
     def __init__(self, text):
         self.text = text
@@ -98,20 +98,20 @@ class Said(Target):
         "",
         "@tern-1234 start test_a\n@tern-1234 pass test_a\n@tern-1234 end 0\n",  # of another run
         "MARK end 0\n",
-        "MARK pass test_a\nMARK end 0\n",  # passed without having started
+        "MARK pass test_a\nMARK end 0\n",  # passed without a start
         "MARK start test_b\nMARK pass test_a\nMARK end 0\n",
         "MARK start test_a\n",
         "MARK start test_a\nMARK fail test_a\nMARK pass test_a\nMARK end 0\n",
     ],
 )
 def test_only_a_verdict_of_this_run_counts(tmp_path, text):
-    (outcome,) = device_tests.run_file(Said(text), tmp_path / "test_it.py", ["test_a"])
+    (outcome,) = device_tests.run_file(Scripted(text), tmp_path / "test_it.py", ["test_a"])
     assert not outcome.passed
 
 
 @pytest.fixture
 def run_pytest(tmp_path):
-    """Run pytest over two device tests of its own, with options."""
+    """`run(*options)` runs pytest over a file of two device tests and returns the finished process."""
     (tmp_path / "test_it.py").write_text(
         "import sys\n\ndef test_same():\n    assert 1 + 1 == 2\n\n"
         "def test_cpython_only():\n    assert sys.implementation.name == 'cpython'\n"
@@ -125,7 +125,7 @@ def run_pytest(tmp_path):
     return run
 
 
-def test_under_pytest_each_test_runs_on_cpython_and_on_the_device(run_pytest):
+def test_pytest_runs_each_test_on_cpython_and_on_the_device(run_pytest):
     ended = run_pytest()
     assert ended.returncode == 1
     assert "test_it.py::test_same PASSED" in ended.stdout
@@ -137,7 +137,7 @@ def test_under_pytest_each_test_runs_on_cpython_and_on_the_device(run_pytest):
 
 
 @pytest.mark.slow
-def test_processes_of_xdist_run_a_file_once(run_pytest):
+def test_a_file_runs_once_under_xdist(run_pytest):
     ended = run_pytest("-n", "2", "--dist", "loadgroup")
     on_unix = [line for line in ended.stdout.splitlines() if "[unix]" in line and line.startswith("[gw")]
     assert len(on_unix) == 2
@@ -146,25 +146,25 @@ def test_processes_of_xdist_run_a_file_once(run_pytest):
 
 
 @pytest.mark.parametrize(
-    ("target", "said"), [("toaster", "there is no 'toaster'"), ("board", "--target board needs --port")]
+    ("target", "message"), [("toaster", "there is no 'toaster'"), ("board", "--target board needs --port")]
 )
-def test_targets_that_there_are_not(run_pytest, target, said):
+def test_unusable_targets_are_refused(run_pytest, target, message):
     ended = run_pytest("--target", target)
     assert ended.returncode != 0
-    assert said in ended.stderr
+    assert message in ended.stderr
 
 
 @pytest.mark.parametrize(
-    ("said", "needs"),
+    ("declaration", "needs"),
     [
         ("", {}),
         ("NEEDS = {'test_b': 'endurance'}\n", {"test_b": "endurance"}),
         ("NEEDS = 'sockets'\n", {"test_a": "sockets", "test_b": "sockets"}),
     ],
 )
-def test_what_a_file_says_it_needs(tmp_path, said, needs):
+def test_needs_of_a_file_hold_for_one_test_or_for_all(tmp_path, declaration, needs):
     path = tmp_path / "test_it.py"
-    path.write_text(f"{said}def test_a(): pass\ndef test_b(): pass\n")
+    path.write_text(f"{declaration}def test_a(): pass\ndef test_b(): pass\n")
     assert device_tests.needs(path) == needs
     path.write_text("NEEDS = 'socket'\ndef test_a(): pass\n")
     with pytest.raises(UsageError, match="NEEDS knows sockets, endurance, and not socket"):
@@ -172,22 +172,22 @@ def test_what_a_file_says_it_needs(tmp_path, said, needs):
 
 
 @pytest.mark.parametrize(
-    ("said", "compiled", "chip"), [("", 1, 1), ("COMPILED = True\n", 2, 1), ("CHIP = True\n", 2, 2)]
+    ("declaration", "compiled", "chip"), [("", 1, 1), ("COMPILED = True\n", 2, 1), ("CHIP = True\n", 2, 2)]
 )
-def test_what_slow_targets_run_of_a_file(tmp_path, said, compiled, chip):
+def test_slow_targets_run_the_declared_part_of_a_file(tmp_path, declaration, compiled, chip):
     path = tmp_path / "test_it.py"
-    path.write_text(f"{said}def test_vectors(): pass\ndef test_other(): pass\n")
+    path.write_text(f"{declaration}def test_vectors(): pass\ndef test_other(): pass\n")
     names = ["test_vectors", "test_other"]
     assert device_tests.selected(path, device_tests.ALL) == names
     assert device_tests.selected(path, device_tests.COMPILED) == names[:compiled]
     assert device_tests.selected(path, device_tests.CHIP) == names[:chip]
 
 
-def test_a_sample_of_vectors_is_a_vector_file_and_leaves_four_of_each_group():
+def test_a_sample_of_vectors_is_a_vector_file_with_some_cases_of_each_group():
     few = [f'  {{"n": {i}}}' for i in range(7)]
     many = [f'  {{"n": {i}}}' for i in range(40)]
     text = '{\n "few": [\n' + ",\n".join(few) + '\n ],\n "many": [\n' + ",\n".join(many) + "\n ]\n}\n"
     assert device_tests.sample(text, 1) == text
     for one_of, step in ((4, 4), (16, 10)):
-        left = json.loads(device_tests.sample(text, one_of))
-        assert left == {"few": [{"n": i} for i in range(7)], "many": [{"n": i} for i in range(0, 40, step)]}
+        sample = json.loads(device_tests.sample(text, one_of))
+        assert sample == {"few": [{"n": i} for i in range(7)], "many": [{"n": i} for i in range(0, 40, step)]}

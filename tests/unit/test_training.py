@@ -1,4 +1,4 @@
-"""Training by rounds: a step of the optimiser a round, when to stop, its state, and the plan of a run."""
+"""Training by rounds: the step of a round, when training stops, its state, and the plan of a run."""
 
 from dataclasses import replace
 
@@ -20,26 +20,26 @@ def settings(**changes):
 # One step
 
 
-def test_a_step_goes_down_the_gradient_and_weighs_by_reports():
-    t = Trainer(settings(regularisation=0.0))
-    t.update([0.5, -0.5, np.nan], [100, 50, 0])
-    assert t.weights.tolist() == [-0.25, 0.125, 0]
-    assert t.model.tolist() == pytest.approx([-0.25, 0.125, 0])
-    assert (t.round, t.stopped) == (1, None)
+def test_a_step_descends_the_gradient_in_proportion_to_reports():
+    trainer = Trainer(settings(regularisation=0.0))
+    trainer.update([0.5, -0.5, np.nan], [100, 50, 0])
+    assert trainer.weights.tolist() == [-0.25, 0.125, 0]
+    assert trainer.model.tolist() == pytest.approx([-0.25, 0.125, 0])
+    assert (trainer.round, trainer.stopped) == (1, None)
 
 
-def test_regularisation_pulls_to_zero():
-    t = Trainer(settings(regularisation=0.1))
-    t.weights[:] = 1
-    t.update([0, 0, 0], 100)
-    assert t.weights.tolist() == pytest.approx([0.95] * 3)
+def test_regularisation_pulls_weights_to_zero():
+    trainer = Trainer(settings(regularisation=0.1))
+    trainer.weights[:] = 1
+    trainer.update([0, 0, 0], 100)
+    assert trainer.weights.tolist() == pytest.approx([0.95] * 3)
 
 
-def test_weights_are_projected():
-    t = Trainer(settings(learning_rate=1000.0))
-    t.update([-1, 1, 0], 100)
-    assert t.weights.tolist() == [LARGEST_WEIGHT, -LARGEST_WEIGHT, 0]
-    assert list(t.question().mantissas) == [32767, -32767, 0]
+def test_weights_are_clipped_to_the_largest():
+    trainer = Trainer(settings(learning_rate=1000.0))
+    trainer.update([-1, 1, 0], 100)
+    assert trainer.weights.tolist() == [LARGEST_WEIGHT, -LARGEST_WEIGHT, 0]
+    assert list(trainer.question().mantissas) == [32767, -32767, 0]
 
 
 @pytest.mark.parametrize(
@@ -50,79 +50,79 @@ def test_weights_are_projected():
     ],
 )  # fmt: skip
 def test_a_gradient_of_another_shape_is_refused(mean, reports):
-    t = Trainer(settings())
+    trainer = Trainer(settings())
     with pytest.raises(ValueError, match="mean and reports need 3 coordinates, not shapes"):
-        t.update(mean, reports)
-    assert (t.round, t.weights.tolist()) == (0, [0, 0, 0])
+        trainer.update(mean, reports)
+    assert (trainer.round, trainer.weights.tolist()) == (0, [0, 0, 0])
 
 
 def test_a_gradient_that_is_not_finite_is_refused():
-    t = Trainer(settings())
+    trainer = Trainer(settings())
     for wrong in (np.nan, np.inf):
         with pytest.raises(ValueError, match="gradient"):
-            t.update([0, 0, wrong], 1)
-    assert (t.round, t.weights.tolist()) == (0, [0, 0, 0])
+            trainer.update([0, 0, wrong], 1)
+    assert (trainer.round, trainer.weights.tolist()) == (0, [0, 0, 0])
 
 
 # Stopping
 
 
-def test_stops_when_the_rounds_are_used_up():
-    t = Trainer(settings(rounds=3))
+def test_training_stops_after_the_last_round():
+    trainer = Trainer(settings(rounds=3))
     for _ in range(3):
-        assert t.stopped is None
-        t.update([1, 1, 1], 100)
-    assert t.stopped == training.ROUNDS
-    before = t.weights.tolist()
-    for end_round in (lambda: t.update([1, 1, 1], 100), t.fail):
+        assert trainer.stopped is None
+        trainer.update([1, 1, 1], 100)
+    assert trainer.stopped == training.ROUNDS
+    before = trainer.weights.tolist()
+    for end_round in (lambda: trainer.update([1, 1, 1], 100), trainer.fail):
         with pytest.raises(ValueError, match=r"training has stopped \(rounds\)"):
             end_round()
-    assert (t.round, t.weights.tolist()) == (3, before)
+    assert (trainer.round, trainer.weights.tolist()) == (3, before)
 
 
-def test_stops_when_nothing_moves():
-    t = Trainer(settings(patience=2))
-    t.update([1e-5, 0, 0], 100)
-    t.update([1, 0, 0], 100)
-    t.update([1e-5, 0, 0], 100)
-    assert t.stopped is None
-    t.update([-1e-5, 0, 0], 100)
-    assert t.stopped == training.CONVERGED
+def test_training_stops_when_the_weights_no_longer_move():
+    trainer = Trainer(settings(patience=2))
+    trainer.update([1e-5, 0, 0], 100)
+    trainer.update([1, 0, 0], 100)
+    trainer.update([1e-5, 0, 0], 100)
+    assert trainer.stopped is None
+    trainer.update([-1e-5, 0, 0], 100)
+    assert trainer.stopped == training.CONVERGED
 
 
-def test_stops_after_failures_in_a_row():
-    t = Trainer(settings(failures=2, regularisation=0.0))
-    t.fail()
-    t.update([1, 0, 0], 100)
-    t.fail()
-    assert t.stopped is None
-    t.fail()
-    assert t.stopped == training.QUORUM
-    assert (t.round, t.weights.tolist()) == (4, [-0.5, 0, 0])  # of the one update
+def test_training_stops_after_consecutive_failures():
+    trainer = Trainer(settings(failures=2, regularisation=0.0))
+    trainer.fail()
+    trainer.update([1, 0, 0], 100)
+    trainer.fail()
+    assert trainer.stopped is None
+    trainer.fail()
+    assert trainer.stopped == training.QUORUM
+    assert (trainer.round, trainer.weights.tolist()) == (4, [-0.5, 0, 0])  # moved by the single update
 
 
-def test_a_run_without_an_end_does_not_stop():
+def test_training_without_a_last_round_does_not_stop():
     chosen = training.plan(wire.LOGISTIC, 3, rounds=None, group=10, k=1, variance=1.0, horizon=50)
-    t = Trainer(chosen)
+    trainer = Trainer(chosen)
     for _ in range(20):
-        t.fail()
-        t.update([0, 0, 0], 1)
-    assert t.stopped is None
+        trainer.fail()
+        trainer.update([0, 0, 0], 1)
+    assert trainer.stopped is None
     fifty = training.plan(wire.LOGISTIC, 3, rounds=50, group=10, k=1, variance=1.0)
     assert chosen.learning_rate == fifty.learning_rate
 
 
-def test_a_model_that_is_mostly_noise_moves_with_caution():
-    own = training.plan(wire.LOGISTIC, 60, rounds=100, group=1000, k=1, variance=4.0)
+def test_a_noisy_model_has_a_smaller_learning_rate():
+    chosen = training.plan(wire.LOGISTIC, 60, rounds=100, group=1000, k=1, variance=4.0)
     rng = np.random.default_rng(1)
     rates = {}
     for name, gradient in (("noise", 0.0), ("signal", -0.2)):
-        t = Trainer(own)
+        trainer = Trainer(chosen)
         for _ in range(99):
-            t.update(gradient + rng.normal(0, (4.0 / own.expected) ** 0.5, 60), own.expected)
-        rates[name] = t.rate
-    assert rates["signal"] == own.learning_rate
-    assert rates["noise"] < 0.9 * own.learning_rate
+            trainer.update(gradient + rng.normal(0, (4.0 / chosen.expected) ** 0.5, 60), chosen.expected)
+        rates[name] = trainer.rate
+    assert rates["signal"] == chosen.learning_rate
+    assert rates["noise"] < 0.9 * chosen.learning_rate
 
 
 # State
@@ -142,24 +142,24 @@ def test_a_bad_state_is_refused(change):
 @pytest.mark.parametrize("change", [{"weights": [0.0]}, {"average": "x"}, {"steps": None}, "steps"])
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_a_bad_state_of_an_optimiser_is_refused(optimiser, change):
-    own = settings(optimiser=optimiser)
-    state = Trainer(own).state()
+    chosen = settings(optimiser=optimiser)
+    state = Trainer(chosen).state()
     if isinstance(change, str):
         del state["optimiser"][change]
     else:
         state["optimiser"] |= change
     with pytest.raises(UsageError, match="stored state"):
-        Trainer(own).restore(state)
+        Trainer(chosen).restore(state)
 
 
 # Planning
 
 
-def test_plan():
-    s = training.plan(wire.LOGISTIC, 28, rounds=14, group=1_500, k=2, variance=1.0)
-    assert (s.rounds, s.expected) == (14, pytest.approx(1500 * 2 / 28))
-    assert 0 < s.rate(1.0) == s.learning_rate <= 4 / (0.25 * 28)
-    assert s.rate(0.5) == min(2 * s.learning_rate, 4 / (0.25 * 28))
+def test_a_plan_has_the_expected_reports_and_a_bounded_learning_rate():
+    chosen = training.plan(wire.LOGISTIC, 28, rounds=14, group=1_500, k=2, variance=1.0)
+    assert (chosen.rounds, chosen.expected) == (14, pytest.approx(1500 * 2 / 28))
+    assert 0 < chosen.rate(1.0) == chosen.learning_rate <= 4 / (0.25 * 28)
+    assert chosen.rate(0.5) == min(2 * chosen.learning_rate, 4 / (0.25 * 28))
     assert training.plan(wire.SVM, 2, rounds=1, group=9, k=1, variance=0, learning_rate=3).learning_rate == 3
 
 
@@ -171,7 +171,7 @@ def test_plan():
         {"k": 29}, {"variance": -1.0}, {"variance": np.nan},
     ],
 )  # fmt: skip
-def test_plans_that_make_no_sense(change):
+def test_impossible_plans_are_refused(change):
     sizes = {"rounds": 10, "group": 10, "k": 1, "variance": 1.0} | change
     with pytest.raises(UsageError):
         training.plan(wire.LOGISTIC, 28, **sizes)
@@ -192,13 +192,13 @@ def test_plans_that_make_no_sense(change):
         ({"expected": np.nan}, "more than 0 reports of a coordinate, not nan"),
     ],
 )
-def test_plans_of_a_learner_that_make_no_sense(change, message):
+def test_impossible_settings_of_a_trainer_are_refused(change, message):
     with pytest.raises(UsageError, match=message):
         settings(**change)
     settings(model=wire.SOFTMAX_GRADIENT, dimension=wire.MAX_VALUES)
 
 
-def test_without_noise_a_still_model_has_converged_and_with_noise_it_has_not():
+def test_only_a_model_without_noise_converges_by_standing_still():
     assert training.plan(wire.LOGISTIC, 2, rounds=9, group=1, k=1, variance=0).tolerance > 0
     assert training.plan(wire.LOGISTIC, 2, rounds=9, group=1, k=1, variance=1).tolerance == 0
 
@@ -213,27 +213,27 @@ def test_without_noise_a_still_model_has_converged_and_with_noise_it_has_not():
         ([0.99], -15),
     ],
 )  # fmt: skip
-def test_the_finest_exponent_that_fits(weights, exponent):
-    p = quantise(weights)
-    assert p.exponent == exponent
-    assert p.mantissas.typecode == "h"
-    cut = np.clip(weights, -LARGEST_WEIGHT, LARGEST_WEIGHT)
-    assert np.abs(p.values - cut).max() <= 2.0 ** (exponent - 1)
+def test_weights_get_the_finest_exponent_that_fits(weights, exponent):
+    parameters = quantise(weights)
+    assert parameters.exponent == exponent
+    assert parameters.mantissas.typecode == "h"
+    clipped = np.clip(weights, -LARGEST_WEIGHT, LARGEST_WEIGHT)
+    assert np.abs(parameters.values - clipped).max() <= 2.0 ** (exponent - 1)
 
 
-def test_any_size():
+def test_weights_of_any_size_fit_with_full_precision():
     rng = np.random.default_rng(1)
     for size in 10.0 ** rng.uniform(-9, 2, 2000):
-        w = rng.uniform(-size, size, 5)
-        p = quantise(w)
-        largest = max(abs(m) for m in p.mantissas)
+        weights = rng.uniform(-size, size, 5)
+        parameters = quantise(weights)
+        largest = max(abs(m) for m in parameters.mantissas)
         assert largest <= 32767
-        assert -30 <= p.exponent <= -12
-        # Half the mantissas' range or more is in use, unless the exponent is at its end.
-        assert largest >= 16383 or p.exponent == -30
-        assert np.abs(p.values).max() <= LARGEST_WEIGHT
+        assert -30 <= parameters.exponent <= -12
+        # The largest mantissa uses at least half the range, unless the exponent is the smallest.
+        assert largest >= 16383 or parameters.exponent == -30
+        assert np.abs(parameters.values).max() <= LARGEST_WEIGHT
 
 
-def test_nan_is_refused():
+def test_weights_that_are_nan_are_refused():
     with pytest.raises(ValueError, match="finite"):
         quantise([0.0, np.nan])

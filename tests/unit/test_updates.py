@@ -1,4 +1,4 @@
-"""How packages are brought to boards: what a host waits for, and what it refuses."""
+"""Updates of boards: how long a host waits for a board, and which updates it refuses."""
 
 import asyncio
 import struct
@@ -19,14 +19,14 @@ PACKAGE = bytes(5000)
 
 
 class AnsweringBoard:
-    """A post with one board, which answers each UPDATE with what `state_of` makes of its data."""
+    """A post with one board. `state_of(frame)` is its answer to an UPDATE: the next byte to send, and its state."""
 
     def __init__(self, state_of):
         self.state_of = state_of
-        self.asked = 0
+        self.requests = 0
 
     async def ask(self, device, frame):
-        self.asked += 1
+        self.requests += 1
         self.frame = frame
 
     async def answer(self, device, timeout):
@@ -51,10 +51,10 @@ def test_a_board_that_answers_without_progress_is_given_up():
     for wanted in (0, 70, len(PACKAGE)):
         post = AnsweringBoard(lambda _, wanted=wanted: (wanted, wire.RECEIVING))
         assert bring(post) is None
-        assert post.asked > 1
+        assert post.requests > 1
 
 
-def test_a_board_that_works_for_long_is_waited_for():
+def test_a_host_waits_for_a_board_that_works_for_long():
     count = 0
 
     def work(_):
@@ -65,7 +65,7 @@ def test_a_board_that_works_for_long_is_waited_for():
     assert bring(AnsweringBoard(work), 0.1) == wire.CONFIRMED
 
 
-# What is refused before any board is asked
+# Updates that are refused before any board is asked
 
 
 @pytest.fixture
@@ -81,10 +81,10 @@ def refused(capsys, *arguments):
     return capsys.readouterr().err
 
 
-def test_a_program_that_would_take_no_further_package_is_refused(store, tmp_path, capsys):
-    said = refused(capsys, 1, "--store", store, "--main", mpy.MAIN)
-    assert "does not import tern.update" in said
-    assert "Update(board)" in said
+def test_a_program_that_cannot_be_updated_again_is_refused(store, tmp_path, capsys):
+    message = refused(capsys, 1, "--store", store, "--main", mpy.MAIN)
+    assert "does not import tern.update" in message
+    assert "Update(board)" in message
     program = tmp_path / "product.py"
     (tmp_path / "helper.py").write_text("")
     for text in ("import tern.update\n", "from tern import update\n", "from tern.update import Update\n"):
@@ -93,7 +93,7 @@ def test_a_program_that_would_take_no_further_package_is_refused(store, tmp_path
     assert "required: --main" in refused(capsys, 1, "--store", store)
 
 
-def test_files_beside_the_program_are_there_and_have_names_of_their_own(store, tmp_path, capsys):
+def test_files_beside_the_program_must_exist_and_have_different_names(store, tmp_path, capsys):
     program = tmp_path / "product.py"
     program.write_text("import tern.update\n")
     (tmp_path / "other").mkdir()
@@ -105,9 +105,9 @@ def test_files_beside_the_program_are_there_and_have_names_of_their_own(store, t
         assert "two files would have one name on the board" in refused(capsys, *common, tmp_path / path)
 
 
-def test_a_board_that_sleeps_is_refused(store, tmp_path, capsys):
+def test_a_sleeping_board_is_not_updated(store, tmp_path, capsys):
     program = tmp_path / "product.py"
     program.write_text("import tern.update\n")
-    said = refused(capsys, 1, 2, "--store", store, "--main", program)
-    assert "the board of device 2 sleeps (--wake-s 3600)" in said
-    assert "tern deploy BOARD --main FILE" in said
+    message = refused(capsys, 1, 2, "--store", store, "--main", program)
+    assert "the board of device 2 sleeps (--wake-s 3600)" in message
+    assert "tern deploy BOARD --main FILE" in message

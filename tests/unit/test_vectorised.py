@@ -1,4 +1,4 @@
-"""The vectorised twin gives the firmware's symbols, coordinates and gradients, from the same bytes."""
+"""The vectorised twin computes the symbols, coordinates and gradients of the firmware from the same bytes."""
 
 import random
 from array import array
@@ -21,7 +21,7 @@ from ternhost.privacy.mechanisms import design
 from ternhost.vectorised import RandomLanes, ReplayLanes, random_bits
 
 CLIENTS = 300
-STREAM = 4096  # bytes a client; what a laplace draw may need
+STREAM = 4096  # bytes of a client, enough for a laplace draw
 
 
 def _table(rng: np.random.Generator, knot_bits: int, levels: int) -> bytes:
@@ -68,8 +68,8 @@ def _streams(card: bytes, rng: np.random.Generator) -> np.ndarray:
         numbers += (
             part.thresholds if part.shape == TABLE else [part.threshold] if part.shape != LAPLACE else []
         )
-    own = [number >> s & 255 for number in numbers for s in (22, 14, 6)] + [n << 2 & 255 for n in numbers]
-    copied = rng.choice(np.array(own, np.uint8), shape)
+    digits = [number >> s & 255 for number in numbers for s in (22, 14, 6)] + [n << 2 & 255 for n in numbers]
+    copied = rng.choice(np.array(digits, np.uint8), shape)
     return np.where(rng.random(shape) < 0.4, copied, words)
 
 
@@ -85,7 +85,7 @@ def _by_firmware(card: bytes, streams: np.ndarray, xs: np.ndarray, categories: b
 
 
 @pytest.mark.parametrize("name", CARDS)
-def test_symbols_are_the_firmwares(name: str) -> None:
+def test_symbols_equal_those_of_the_firmware(name: str) -> None:
     rng = np.random.default_rng(list(name.encode()))
     card = CARDS[name]
     k = 3
@@ -94,31 +94,31 @@ def test_symbols_are_the_firmwares(name: str) -> None:
     xs[4:40] = rng.integers(-4, 5, (36, k)) << 12  # knots, where nothing is rounded
     xs[40], xs[41] = 32767, -32768  # saturated
     streams = _streams(card, rng)
-    found = vectorised.sample(decode(card), ReplayLanes(streams), xs)
-    assert np.array_equal(found, _by_firmware(card, streams, xs))
+    symbols = vectorised.sample(decode(card), ReplayLanes(streams), xs)
+    assert np.array_equal(symbols, _by_firmware(card, streams, xs))
 
 
 @pytest.mark.parametrize("name", [name for name in CARDS if "table" in name] + ["three-outputs", "duchi"])
-def test_ties_with_interpolated_thresholds_are_the_firmwares(name: str) -> None:
-    # Each lane begins with some bytes of a threshold of its own input.
+def test_ties_with_interpolated_thresholds_end_as_in_the_firmware(name: str) -> None:
+    # Each lane begins with bytes of a threshold for its input.
     rng = np.random.default_rng(list(name.encode()))
     card = decode(CARDS[name])
     columns = card.symbols - 1
     thresholds = np.array(card.thresholds, np.int64).reshape(-1, columns)
     xs = rng.integers(-16384, 16385, (CLIENTS, 1)).astype(np.int16)
     xs[:6, 0] = -16384, -16383, -1, 0, 16383, 16384
-    b = (xs[:, 0].astype(np.int64) + 16384) << card.knot_bits
-    row, f = b >> 15, (b & 32767)[:, None]
+    position = (xs[:, 0].astype(np.int64) + 16384) << card.knot_bits
+    row, fraction = position >> 15, (position & 32767)[:, None]
     after = thresholds[np.minimum(row + 1, len(thresholds) - 1)]
-    own = (((2**15 - f) * thresholds[row] + f * after) << 3)[
+    compared = (((2**15 - fraction) * thresholds[row] + fraction * after) << 3)[
         np.arange(CLIENTS), rng.integers(0, columns, CLIENTS)
     ]
     streams = rng.integers(0, 256, (CLIENTS, 20), np.uint8)
     same = rng.integers(0, 7, CLIENTS)
     for i in range(6):
-        digit = own >> (40 - 8 * i) & 255
-        beside = digit + rng.choice([-1, 1], CLIENTS) & 255
-        streams[:, i] = np.where(i < same, digit, np.where(i == same, beside, streams[:, i]))
+        digit = compared >> (40 - 8 * i) & 255
+        neighbour = digit + rng.choice([-1, 1], CLIENTS) & 255
+        streams[:, i] = np.where(i < same, digit, np.where(i == same, neighbour, streams[:, i]))
     lanes = ReplayLanes(streams)
     assert np.array_equal(vectorised.sample(card, lanes, xs), _by_firmware(CARDS[name], streams, xs))
     for i in range(CLIENTS):
@@ -128,18 +128,19 @@ def test_ties_with_interpolated_thresholds_are_the_firmwares(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["window of one", "two levels", "256 levels"])
-def test_categories_are_the_firmwares(name: str) -> None:
+def test_categories_equal_those_of_the_firmware(name: str) -> None:
     rng = np.random.default_rng(3)
     card = CARDS[name]
     decoded = decode(card)
     starts = rng.integers(0, decoded.symbols - decoded.window + 1, (CLIENTS, 1))
     streams = _streams(card, rng)
-    found = vectorised.sample_categories(decoded, ReplayLanes(streams), starts[:, 0])
-    assert np.array_equal(found, _by_firmware(card, streams, starts.astype(np.int16), categories=True)[:, 0])
+    symbols = vectorised.sample_categories(decoded, ReplayLanes(streams), starts[:, 0])
+    expected = _by_firmware(card, streams, starts.astype(np.int16), categories=True)
+    assert np.array_equal(symbols, expected[:, 0])
 
 
-def test_bytes_taken_are_the_firmwares() -> None:
-    # A second draw from the same lanes only agrees if the first left each at the same byte.
+def test_the_twin_takes_as_many_bytes_as_the_firmware() -> None:
+    # A second draw agrees only if the first left each lane at the same byte.
     card = decode(CARDS["mixture"])
     rng = np.random.default_rng(5)
     streams = _streams(CARDS["mixture"], rng)
@@ -160,7 +161,7 @@ def test_bytes_taken_are_the_firmwares() -> None:
 @pytest.mark.parametrize(
     "name", ["three-outputs", "pm-sub 15", "table 5", "mixture", "coarse laplace", "narrow laplace"]
 )
-def test_own_bytes_have_the_cards_distribution(name: str) -> None:
+def test_symbols_of_random_bytes_have_the_distribution_of_the_card(name: str) -> None:
     card = decode(CARDS[name])
     n = 400_000
     for x in (-16384, 5001):
@@ -172,17 +173,16 @@ def test_own_bytes_have_the_cards_distribution(name: str) -> None:
         assert chi_squared < freedom + 5 * (2 * freedom) ** 0.5 + 12
 
 
-def test_a_lane_at_its_end_gives_no_symbol() -> None:
+def test_a_lane_without_bytes_is_an_error() -> None:
+    empty = ReplayLanes(np.zeros((3, 0), np.uint8))
     with pytest.raises(EntropyError):
-        vectorised.sample(
-            decode(CARDS["duchi"]), ReplayLanes(np.zeros((3, 0), np.uint8)), np.zeros(3, np.int16)
-        )
+        vectorised.sample(decode(CARDS["duchi"]), empty, np.zeros(3, np.int16))
 
 
 @pytest.mark.parametrize(
     ("d", "k"), [(28, 1), (28, 5), (128, 127), (7, 7), (1, 1), (2, 1), (256, 9), (257, 9), (1024, 400)]
 )
-def test_coordinates_are_the_firmwares(d: int, k: int) -> None:
+def test_coordinates_equal_those_of_the_firmware(d: int, k: int) -> None:
     streams = np.empty((50, 1920), np.uint8)
     expected = np.empty((50, k), np.uint16)
     for i in range(50):
@@ -195,7 +195,7 @@ def test_coordinates_are_the_firmwares(d: int, k: int) -> None:
     assert np.array_equal(vectorised.choose(ReplayLanes(streams), d, k), expected)
 
 
-def test_own_coordinates_are_equally_likely() -> None:
+def test_random_coordinates_are_equally_likely() -> None:
     chosen = vectorised.choose(RandomLanes(random_bits(2), 100_000), 10, 3)
     counts = np.bincount(chosen.reshape(-1), minlength=10)
     assert abs(counts - 30_000).max() < 5 * (30_000 * 0.7) ** 0.5
@@ -205,14 +205,14 @@ def test_own_coordinates_are_equally_likely() -> None:
 @pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM])
 @pytest.mark.parametrize("exponent", [-30, -21, -14, -12])
 @pytest.mark.parametrize("batch", [1, 3, 32])
-def test_gradients_are_the_firmwares(model: int, exponent: int, batch: int) -> None:
+def test_gradients_equal_those_of_the_firmware(model: int, exponent: int, batch: int) -> None:
     rng = np.random.default_rng(model * 100 + batch)
     for d in (1, 28, 128):
         clients = 12
         records = rng.integers(-16384, 16385, (clients * batch, d + 1)).astype(np.int16)
         records[: clients // 2, :d] = rng.choice([-16384, 16384, -32768, 32767], (clients // 2, d))
         for parameters in (rng.integers(-32768, 32768, d), rng.integers(-100, 101, d), np.full(d, -32768)):
-            found = vectorised.gradients(model, parameters, exponent, records, batch=batch)
+            gradients = vectorised.gradients(model, parameters, exponent, records, batch=batch)
             gradient, out = Gradient(d), array("h", bytes(2 * d))
             mantissas = array("h", parameters.tolist())
             for i in range(clients):
@@ -220,44 +220,44 @@ def test_gradients_are_the_firmwares(model: int, exponent: int, batch: int) -> N
                 for row in records[i * batch : (i + 1) * batch]:
                     gradient.add(model, mantissas, exponent, array("h", row.tolist()))
                 gradient.finish(out)
-                assert found[i].tolist() == list(out)
+                assert gradients[i].tolist() == list(out)
             shuffled = rng.permuted(np.tile(np.arange(d), (clients, 1)), axis=1)
             chosen = np.sort(shuffled[:, : (d + 1) // 2], axis=1)
             part = vectorised.gradients(model, parameters, exponent, records, chosen, batch)
-            assert np.array_equal(part, np.take_along_axis(found, chosen, 1))
+            assert np.array_equal(part, np.take_along_axis(gradients, chosen, 1))
 
 
 @pytest.mark.parametrize("exponent", [-30, -14, -12])
 @pytest.mark.parametrize(("batch", "range_"), [(1, 0), (1, 7), (3, 0), (3, 12)])
-def test_softmax_gradients_are_the_firmwares(exponent: int, batch: int, range_: int) -> None:
+def test_softmax_gradients_equal_those_of_the_firmware(exponent: int, batch: int, range_: int) -> None:
     rng = np.random.default_rng(batch + range_)
     clients = 6
     for classes, d in ((2, 1), (10, 65), (128, 8), (8, 128)):
         records = rng.integers(-16384, 16385, (clients * batch, d + 1)).astype(np.int16)
         records[:, -1] = rng.integers(0, classes, clients * batch)
         parameters = rng.integers(-9000, 9000, (classes, d))
-        found = vectorised.softmax_gradients(parameters, exponent, records, batch, range_)
+        gradients = vectorised.softmax_gradients(parameters, exponent, records, batch, range_)
         for i in range(clients):
             rows = records[i * batch : (i + 1) * batch].tolist()
-            assert found[i].tolist() == _answered(parameters, exponent, rows, range_)
+            assert gradients[i].tolist() == _answered(parameters, exponent, rows, range_)
         chosen = np.sort(rng.integers(0, classes * d, (clients, 5)), axis=1).astype(np.uint16)
         part = vectorised.softmax_gradients(parameters, exponent, records, batch, range_, chosen)
-        assert np.array_equal(part, np.take_along_axis(found, chosen.astype(np.intp), 1))
+        assert np.array_equal(part, np.take_along_axis(gradients, chosen.astype(np.intp), 1))
 
 
 def _answered(parameters: np.ndarray, exponent: int, rows: list[list[int]], range_: int) -> list[int]:
-    """What a device with these records tells, from its own library."""
+    """The answer of the device library to a question for a softmax gradient over these records."""
     request = SimpleNamespace(
         d=parameters.shape[1], classes=len(parameters), parameters=array("h", parameters.reshape(-1).tolist()),
         exponent=exponent, range=range_, round=len(rows), batch=len(rows),
     )  # fmt: skip
     client = SimpleNamespace(start=0, records=len(rows))
-    held = SimpleNamespace(read=lambda at, out: out.__setitem__(slice(None), array("h", rows[at])))
-    return softmax.Answerer(request).values(client, held, None).tolist()
+    store = SimpleNamespace(read=lambda at, out: out.__setitem__(slice(None), array("h", rows[at])))
+    return softmax.Answerer(request).values(client, store, None).tolist()
 
 
-def test_svm_ties_at_the_kink() -> None:
-    # z is exactly +-1, and just beside it
+def test_svm_gradients_equal_those_of_the_firmware_at_the_kink() -> None:
+    # z is exactly +-1, or next to it
     parameters = np.array([16384, 1])
     for offset in (-1, 0, 1):
         for label in (-16384, 16384):
@@ -266,11 +266,11 @@ def test_svm_ties_at_the_kink() -> None:
             gradient, out = Gradient(2), array("h", (0, 0))
             gradient.add(wire.SVM, array("h", parameters.tolist()), -14, array("h", record[0].tolist()))
             gradient.finish(out)
-            found = vectorised.gradients(wire.SVM, parameters, -14, record)
-            assert found[0].tolist() == list(out)
+            computed = vectorised.gradients(wire.SVM, parameters, -14, record)
+            assert computed[0].tolist() == list(out)
 
 
-def test_gradients_refuse_what_the_firmware_refuses() -> None:
+def test_arguments_that_do_not_fit_are_refused() -> None:
     records = np.zeros((33, 3), np.int16)
     for arguments in (
         (4, [0, 0], -14, records, None, 1),
@@ -286,7 +286,7 @@ def test_gradients_refuse_what_the_firmware_refuses() -> None:
 @pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM])
 @pytest.mark.parametrize(("epochs", "batch", "count"), [(1, 0, 1), (2, 3, 7), (3, 1, 4), (1, 32, 40)])
 @pytest.mark.parametrize(("exponent", "rate"), [(-12, 0), (-12, 9), (-16, 3), (-14, 16)])
-def test_local_training_is_the_firmwares(
+def test_local_training_equals_that_of_the_firmware(
     model: int, epochs: int, batch: int, count: int, exponent: int, rate: int
 ) -> None:
     rng = np.random.default_rng(model + 10 * count)
@@ -295,7 +295,7 @@ def test_local_training_is_the_firmwares(
     parameters = rng.integers(-32768, 32768, d)
     tau = rng.integers(1, 1 << 23, clients)
     moved = vectorised.train_locally(model, parameters, exponent, records, epochs, batch, rate)
-    found = vectorised.shares(moved, tau)
+    shares = vectorised.shares(moved, tau)
     trainer, out = LocalTrainer(d), array("h", bytes(2 * d))
     for i in range(clients):
 
@@ -304,4 +304,4 @@ def test_local_training_is_the_firmwares(
 
         trainer.train(model, array("h", parameters.tolist()), exponent, read, count, epochs, batch, rate)
         trainer.report(int(tau[i]), out)
-        assert found[i].tolist() == list(out)
+        assert shares[i].tolist() == list(out)

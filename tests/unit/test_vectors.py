@@ -1,4 +1,4 @@
-"""The vectors in shared_specs are what their generators write."""
+"""The vectors in shared_specs equal the output of their generators."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def test_vectors_are_up_to_date(generator: Path, tmp_path: Path, monkeypatch: py
     module = runpy.run_path(str(generator))
     module["main"].__globals__["VECTORS"] = tmp_path
     module["main"]()
-    made = sorted(tmp_path.iterdir())
-    assert made
-    for path in made:
+    written = sorted(tmp_path.iterdir())
+    assert written
+    for path in written:
         kept = ROOT / "shared_specs" / "vectors" / path.name
         assert path.read_text() == kept.read_text(), f"{kept.name}: run {generator.name}"
 
 
-def test_no_group_of_vectors_has_lost_most_of_its_cases() -> None:
+def test_groups_of_vectors_keep_their_number_of_cases() -> None:
     least = {("ledger", "files"): 60, ("ledger", "transitions"): 20, ("rounds", "rounds"): 200}
     for (name, group), count in least.items():
         vectors = json.loads((ROOT / "shared_specs" / "vectors" / f"{name}.json").read_text())
         assert len(vectors[group]) > count, (name, group)
 
 
-def test_what_writes_cards_and_frames_for_tests_uses_nothing_of_the_library() -> None:
+def test_the_encoder_in_tests_imports_nothing_of_the_library() -> None:
     files = sorted((ROOT / "tests" / "spec").glob("*.py"))
     assert files
     for path in files:

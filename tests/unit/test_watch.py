@@ -1,4 +1,4 @@
-"""`tern watch`: what a terminal shows of a run, whatever its width, while the run comes, goes on and ends."""
+"""`tern watch` shows a run on a terminal of any width, before the run begins, while it goes on, and after its end."""
 
 import io
 import json
@@ -42,7 +42,7 @@ def dots(line):
     return [bin(ord(character) - 0x2800).count("1") for character in line]
 
 
-def test_a_curve_of_dots():
+def test_a_curve_is_drawn_in_dots():
     rising = plot([(0, 0.0), (10, 1.0)], 4, 2)
     assert [len(line) for line in rising] == [4, 4]
     assert [sum(map(bool, dots(line))) for line in rising] == [2, 2]
@@ -55,12 +55,12 @@ def test_a_curve_of_dots():
 
 @pytest.fixture
 def served():
-    """The store of a run of three rounds, with boards; one of them tries to write on the terminal."""
+    """The store of a run of three rounds, with boards; the name of one has escapes for the terminal."""
     assert tern([*SERVE, "--rounds", "3"]) == OK
     now = time.time()
-    told = {"entropy": 1, "release": "0.2.0"}
+    healthy = {"entropy": 1, "release": "0.2.0"}
     boards = [
-        BoardRow(f"{i:08x}", i, 1, i % 5 > 0, now - i, {"budget": 1_500_000 + i, **told})
+        BoardRow(f"{i:08x}", i, 1, i % 5 > 0, now - i, {"budget": 1_500_000 + i, **healthy})
         for i in range(1, 40)
     ]
     failed = {"budget": 1_250_000, "entropy": 0}
@@ -70,7 +70,7 @@ def served():
     return "s.sqlite"
 
 
-def test_a_run_that_finishes_again_between_two_looks_is_read_anew(served):
+def test_a_run_that_has_continued_between_two_snapshots_is_read_again(served):
     with Reader(served) as reader:
         assert reader.snapshot().run.rounds == 3
         assert tern([*SERVE, "--rounds", "4"]) == OK
@@ -88,7 +88,7 @@ def plain(shown, width=80):
     return drawn(shown, width, color_system=None, no_color=True)
 
 
-def test_a_picture_fits_and_says_what_there_is(served):
+def test_a_picture_fits_its_width_and_shows_the_run_its_boards_and_costs(served):
     with Reader(served) as reader:
         now = reader.snapshot()
     shown = summary_of(now)
@@ -114,13 +114,13 @@ def test_a_picture_fits_and_says_what_there_is(served):
         ):
             assert want in words, want
         rows = [line for line in text.splitlines() if re.match(r"evil|0000", line)]
-        assert rows[0].startswith("evil\\x1b"), "whose generator has failed comes first"
+        assert rows[0].startswith("evil\\x1b"), "the board with a failed generator comes first"
         assert "offline" in rows[1]
         assert ("lost\\r\\n" in rows[0]) == (width > 70)
         assert re.search(r"round 3: complete, [\d.]+ m?s ago$", text, re.MULTILINE)
 
 
-def test_colours_and_a_round_under_way():
+def test_a_picture_has_colours_and_the_progress_of_a_round():
     run = RunView("mine", 0.0, "running", "fedsgd", "mqtt:x")
     shown = Summary(100.0, "s", None, run, 10, OpenRound(7, "mine", 90.0, 60.0, 20, 20, 5))
     coloured = drawn(shown, color_system="standard")
@@ -133,20 +133,20 @@ def test_colours_and_a_round_under_way():
     assert len({text.count("━") for text in bars.values()}) == 3
 
 
-def test_once(served, capsys):
+def test_watch_once_prints_one_picture_or_one_summary(served, capsys):
     assert tern(["watch", served, "--once"]) == OK
     text = capsys.readouterr().out
     assert "finished" in text
     assert "\x1b" not in text
     assert tern(["watch", "--once", "--json"]) == OK, "the newest run"
-    told = json.loads(capsys.readouterr().out)
-    assert (told["run"]["rounds"], told["rounds"]) == (3, 3)
-    assert told["fleet"]["states"] == {"online": 33, "offline": 7}
-    assert told["epsilon"]["left"] == 1.25
-    assert len(told["worst"]) == 20
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["run"]["rounds"], summary["rounds"]) == (3, 3)
+    assert summary["fleet"]["states"] == {"online": 33, "offline": 7}
+    assert summary["epsilon"]["left"] == 1.25
+    assert len(summary["worst"]) == 20
 
 
-def test_what_is_not_there(capsys):
+def test_a_missing_store_is_refused_and_one_without_a_run_is_shown(capsys):
     for words in (["--once"], ["nothing"], ["nothing", "--once"], ["--interval", "0"]):
         assert tern(["watch", *words]) == USAGE
     with Store("empty.sqlite"):
@@ -156,7 +156,7 @@ def test_what_is_not_there(capsys):
     assert capsys.readouterr().out == "waiting for a run in empty.sqlite\n"
 
 
-def test_files_for_grafana_and_prometheus(here, capsys):
+def test_files_for_grafana_and_prometheus_are_written(here, capsys):
     assert tern(["watch", "--grafana", "tern.json", "--alerts", "alerts.yml", "--json"]) == OK
     assert json.loads(capsys.readouterr().out) == {"grafana": "tern.json", "alerts": "alerts.yml"}
     assert json.loads((here / "tern.json").read_text())["title"] == "tern"
@@ -166,7 +166,7 @@ def test_files_for_grafana_and_prometheus(here, capsys):
 
 
 class Watching:
-    """`tern watch` as a process, and what it has written so far."""
+    """`tern watch` as a process; `text` is its output so far."""
 
     def __init__(self, *words, columns=None, **environment):
         if columns is None:
@@ -191,19 +191,19 @@ class Watching:
     def __exit__(self, *_):
         self.process.kill()
         self.process.wait()
-        self.read_no_more()
+        self.stop_reading()
 
-    def read_no_more(self):
+    def stop_reading(self):
         if self._far is not None:
             os.close(self._far)
             self._far = None
 
     @property
     def text(self):
-        with suppress(OSError):  # nothing yet, or the far end is closed
+        with suppress(OSError):  # no output yet, or the far end is closed
             while data := os.read(self._far, 1 << 16):
                 self._data += data
-        return self._data.decode(errors="replace")  # the last character may have come in part
+        return self._data.decode(errors="replace")  # the last character may be incomplete
 
     def wait_for(self, pattern, count=1):
         end = time.monotonic() + 60
@@ -219,7 +219,7 @@ class Watching:
 
 
 @pytest.mark.slow
-def test_elsewhere_a_round_is_a_line_and_a_run_may_come_and_die_and_go_on():
+def test_without_a_terminal_every_round_is_a_line_although_the_host_is_killed():
     with Watching() as watching:
         watching.wait_for("waiting for a run in runs")
         words = [*TERN, *SERVE, "--interval", "0.3"]
@@ -235,7 +235,7 @@ def test_elsewhere_a_round_is_a_line_and_a_run_may_come_and_die_and_go_on():
 
 
 @pytest.mark.slow
-def test_json_is_a_line_for_each_change_until_nobody_reads_it(served):
+def test_json_is_a_line_for_each_change_until_the_reader_leaves(served):
     with Watching("s.sqlite", "--json") as watching:
         watching.wait_for("\n")
         time.sleep(0.5)
@@ -243,11 +243,11 @@ def test_json_is_a_line_for_each_change_until_nobody_reads_it(served):
         assert tern([*SERVE, "--rounds", "4"]) == OK
         watching.wait_for('"rounds": 4')
         assert all(json.loads(line)["store"] == "s.sqlite" for line in watching.text.splitlines())
-        watching.read_no_more()
+        watching.stop_reading()
         assert watching.process.wait(60) == BROKEN_PIPE
 
 
-def test_a_wait_ends_with_who_reads():
+def test_a_wait_ends_when_the_reader_leaves():
     read, write = os.pipe()
     with open(write, "w") as stream:
         sleep_while_read(0.01, stream)
@@ -256,7 +256,7 @@ def test_a_wait_ends_with_who_reads():
             sleep_while_read(60, stream)
 
 
-def test_the_next_run_of_the_same_name_is_told_by_line_too(capsys):
+def test_rounds_of_a_new_run_with_the_same_name_have_lines_too(capsys):
     show = _by_line()
 
     def rounds(began, *numbers):
@@ -271,18 +271,18 @@ def test_the_next_run_of_the_same_name_is_told_by_line_too(capsys):
     assert rounds(1.0, 1, 2, 3) == [3]
     assert rounds(2.0, 1) == [1]
     assert rounds(2.0, 1, 2, 3, 4) == [2, 3, 4]
-    assert rounds(3.0, 1, 2, 3, 4, 5) == [5], "another one, although it has more rounds by now"
-    assert rounds(3.0, 1, 2) == [2], "a copy was put back"
+    assert rounds(3.0, 1, 2, 3, 4, 5) == [5], "another run, although it has more rounds by now"
+    assert rounds(3.0, 1, 2) == [2], "an older copy was restored"
 
 
 @pytest.mark.slow
-def test_live_on_a_terminal_without_colours(served):
-    with sqlite3.connect("s.sqlite", isolation_level=None) as other:
-        other.execute("PRAGMA locking_mode = EXCLUSIVE")
-        other.execute("BEGIN EXCLUSIVE")
+def test_a_terminal_without_colours_is_redrawn_and_keeps_the_last_picture(served):
+    with sqlite3.connect("s.sqlite", isolation_level=None) as locker:
+        locker.execute("PRAGMA locking_mode = EXCLUSIVE")
+        locker.execute("BEGIN EXCLUSIVE")
     with Watching("s.sqlite", columns=40, NO_COLOR="1") as watching:
         watching.wait_for("locked by another")
-        other.close()
+        locker.close()
         watching.wait_for("180 reports")
         assert tern([*SERVE, "--rounds", "5"]) == OK
         watching.wait_for("300 reports")
@@ -291,20 +291,20 @@ def test_live_on_a_terminal_without_colours(served):
     assert not re.search(r"\x1b\[(\d+;)*(3[0-7]|9[0-7]|38)[;m]", text)
     enter, leave = "\x1b[?1049h", "\x1b[?1049l"
     assert text.index(enter) < text.index(leave)
-    stays = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text[text.index(leave) :])
-    assert "300 reports" in stays
-    assert max(map(len, stays.splitlines())) <= 40
+    last_picture = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text[text.index(leave) :])
+    assert "300 reports" in last_picture
+    assert max(map(len, last_picture.splitlines())) <= 40
 
 
 @pytest.mark.slow
-def test_a_dumb_terminal(served):
+def test_a_dumb_terminal_gets_no_escapes(served):
     with Watching("s.sqlite", columns=60, TERM="dumb") as watching:
         watching.wait_for("round 3:")
         _, text = watching.end()
     assert "\x1b" not in text
 
 
-def test_the_gateways_that_hold_the_round_up_are_named():
+def test_gateways_that_delay_a_round_are_named():
     gateways = [GatewayView(f"site-{i:02}", 5, i > 1, 90.0, {}, i != 3, 0, i == 2) for i in range(14)]
     gateways.append(GatewayView("evil\x1b[2J", 5, False, 90.0))
     run = RunView("mine", 0.0, "running", "fedsgd", "flower:x")
@@ -314,14 +314,14 @@ def test_the_gateways_that_hold_the_round_up_are_named():
     assert lines[-2].startswith("waits for site-00, site-01, site-04, ")
     assert lines[-2].endswith(", site-11, and 2 more")
     assert lines[-1] == "offline site-00, site-01, evil\\x1b[2J"
-    told = json.loads(json.dumps(shown.as_json()))
-    assert (len(told["waiting"]), told["offline"]) == (12, ["site-00", "site-01", "evil\x1b[2J"])
+    summary = json.loads(json.dumps(shown.as_json()))
+    assert (len(summary["waiting"]), summary["offline"]) == (12, ["site-00", "site-01", "evil\x1b[2J"])
     idle = summary_of(Snapshot("s", run=run, gateways=(GatewayView("site", 5, True, 90.0),)))
     assert "waits" not in drawn(idle)
 
 
 @pytest.mark.parametrize("width", [40, 80])
-def test_long_names_cut_no_numbers(width):
+def test_long_names_do_not_cut_numbers(width):
     board = BoardRow(
         "n" * 60, 1, 1, True, 50.0, {"budget": 12_345_600, "release": "r" * 60}, 123_456, "e" * 60
     )
@@ -332,6 +332,5 @@ def test_long_names_cut_no_numbers(width):
     assert "12.3456" in row
     assert "123,456" in row
     assert max(map(len, text.splitlines())) <= width
-    assert "left" in text.splitlines()[-1] or "unverified" in text.splitlines()[-1], (
-        "the caveat is below them"
-    )
+    last = text.splitlines()[-1]
+    assert "left" in last or "unverified" in last, "the caveat is below the boards"

@@ -1,4 +1,4 @@
-"""What commands of the tools share: a progress bar, warnings, checks of options."""
+"""Shared by commands of the tools: a progress bar, warnings, checks of options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What differs from board to board: one module each, with a class Board made from Base."""
+"""The differences between boards: one module each, with a class Board made from Base."""
 
 import gc
 import sys

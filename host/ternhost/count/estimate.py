@@ -90,8 +90,8 @@ def magnitude(card: bytes) -> Magnitude | None:
     decoded = cards.decode(card)
     rows = np.array([distribution(decoded, int(x)) for x in inputs])
     sizes = np.abs(inputs) / ONE
-    # Least squares for scores whose mean is |x|, with a little weight on their variance: solved in the inputs, which
-    # are few, and not in the outputs, of which a laplace card may have 65,535.
+    # Least squares for scores whose mean is |x|, with a little weight on their variance: solved over the inputs, which
+    # are few, and not over the outputs: a laplace card may have 65,535.
     over = rows / np.maximum(rows.mean(axis=0), np.finfo(np.float64).tiny)
     scores = over.T @ np.linalg.solve(over @ rows.T + _STEADY * len(inputs) * np.eye(len(inputs)), sizes)
     errors = rows @ scores - sizes

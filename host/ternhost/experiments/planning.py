@@ -31,10 +31,10 @@ MOST_OF_THE_WAY = 0.9  # from the answer that ignores the features to the optimu
 
 @dataclass(frozen=True)
 class Planned:
-    """What to simulate: a data set, or synthetic records of `dimension` features; the model and epsilon of a report.
+    """A simulation: a data set, or synthetic records of `dimension` features; the model and epsilon of a report.
 
-    model: None for the one that suits the labels. goal: for the most telling figure of the data set. reports: numbers
-    of devices to try. runs: for each of them. Raises UsageError for an option that makes no sense.
+    model: None for the one that suits the labels. goal: for the most informative figure of the data set. reports: the
+    numbers of devices to try. runs: for each of them. Raises UsageError for an option that makes no sense.
     """
 
     epsilon: str

@@ -36,7 +36,7 @@ class Part:
     hashed: bool = False
 
     def question(self, width: int, first: int = 0) -> Question:
-        """For records of so many features, the columns counted from the `first` of them."""
+        """The question for records of `width` features; `columns` count from the `first` of them."""
         chosen = [int(column - first in self.columns) for column in range(width)]
         model = wire.CATEGORIES if self.categories else wire.VALUES
         categories = self.categories if self.hashed else 0

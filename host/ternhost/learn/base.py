@@ -152,7 +152,7 @@ class Learner:
         raise NotImplementedError
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
-        """Take the answers of that round, of which there may be none. devices: as of `cohorts`."""
+        """Take the answers of that round; there may be none. devices: as for `cohorts`."""
         raise NotImplementedError
 
     def state(self) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def algorithms_of(command: str) -> dict[str, type[Learner]]:
 
 
 def counted(n: int, what: str) -> str:
-    """So many of something, for people: "1 report", "20 reports"."""
+    """A number of something, for people: "1 report", "20 reports"."""
     return f"{n:,} {what}" + ("" if n == 1 else "s")
 
 

@@ -43,7 +43,7 @@ def noise_card(epsilon: int) -> bytes:
 
 # The classifier
 
-CLASSES = ("digits", "iris", "wine")  # those of which all classes are told; of others two
+CLASSES = ("digits", "iris", "wine")  # data sets whose classes are all told apart; of the others, two are
 
 
 def load(name: str) -> Dataset:

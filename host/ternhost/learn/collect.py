@@ -34,7 +34,7 @@ from ternhost.privacy.mechanisms import lhp
 ALGORITHM6 = "algorithm6"
 HIERA = "hiera"
 METHODS = (ALGORITHM6, HIERA)
-# Of a file, with categorical attributes; of other data sets that can be trained on, the features.
+# Data sets with categorical attributes. Of the others, whose records are for training, the features are collected.
 TABLES = {"ipums": datasets.ipums.ipums}
 
 _WHAT = "what to collect"

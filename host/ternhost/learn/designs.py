@@ -131,7 +131,7 @@ class Mechanised:
 
         if self.k is not None:
             k = self.k
-        elif self.card is not None and self.k_rule == VARIANCE:  # its epsilon is what it is
+        elif self.card is not None and self.k_rule == VARIANCE:  # its epsilon is given
             k = min(d, micro // _given_card(self.card, 1, micro).epsilon)
         else:
             k = coordinates_by_rule(self.k_rule, micro, d, variance)
@@ -241,7 +241,7 @@ class ReportDesign:
         return max(self.epsilon, self.cost)
 
     def release(self, times: int) -> Release:
-        """The release of a device of the class in so many reports."""
+        """The release of a device of the class in this number of reports."""
         what = self.what if self.tau is None else f"weight (tau {self.tau:g})"
         return Release(what, self.card.epsilon, self.k, times)
 
@@ -262,7 +262,7 @@ class ReportDesign:
 
 def class_of(devices: npt.ArrayLike, parts: Sequence[float], seed: int) -> Indices:
     """The class of each device, in these shares, by a hash (the finaliser of SplitMix64) of its id and the seed alone:
-    it is the same in every round and every run, whoever else joins."""
+    it does not change with the round, the run or the other devices."""
     ids = np.asarray(devices, np.uint64)
     if len(parts) == 1:
         return np.zeros(len(ids), np.int64)

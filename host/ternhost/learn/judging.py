@@ -31,7 +31,7 @@ _Z = NormalDist().inv_cdf(0.975)
 
 
 def measures(dataset: Dataset, model: int = LOGISTIC) -> tuple[str, ...]:
-    """The figures that such a model of this data set is judged by, the most telling one first."""
+    """The figures that judge such a model of this data set, the most informative one first."""
     if dataset.task not in (CLASSIFICATION, MULTICLASS):
         return (SQUARED_ERROR,)
     names: list[str] = [ACCURACY]
@@ -108,7 +108,7 @@ def counts(dataset: Dataset) -> dict[str, int]:
 
 
 def interval_of(name: str, figure: float, records: int, positive: int) -> tuple[float, float] | None:
-    """That of `intervals` for a figure alone, seen on so many records (`counts`): None for a loss, which needs all."""
+    """The interval of one figure, as `intervals` gives it; None for a loss, which needs every record."""
     if name == ACCURACY:
         return estimate.share_interval(figure, records)
     if name == AUC:

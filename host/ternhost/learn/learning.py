@@ -131,7 +131,7 @@ class Learning(Learner):
         return Holdings(self.dataset.records(np.arange(len(self.dataset.labels))), order, each)
 
     def _turn(self, clients: int, group: int, number: int) -> Indices:
-        """The clients (from 0) whose turn it is in a round (from 0), of so many in groups of that size."""
+        """The clients (from 0) of the group whose turn it is in a round (from 0)."""
         if self._turns is None or self._turns.clients != clients:
             self._turns = Turns(clients, group, self.options.seed)
         return self._turns.asked(number)

@@ -10,7 +10,7 @@ from tern.fixed import ONE
 from tern.wire import LINEAR, LOGISTIC, SOFTMAX_GRADIENT, SVM
 from ternhost.learn.parameters import Floats
 
-# Of scores (n, or n x classes) and labels (n): the loss of each record, and its derivative by the scores.
+# (scores: n, or n x classes; labels: n) -> (loss of each record, its derivative by the scores)
 Loss = Callable[[Floats, Floats], tuple[Floats, Floats]]
 
 _ROUNDED = 0.01  # the hinge's corner is a parabola of this width, so that there is a derivative

@@ -76,7 +76,7 @@ class Averaging:
 
     @classmethod
     def share(cls, steps: int) -> float:
-        """The weight of the last of so many iterates in their average."""
+        """The weight of the last iterate in the average of `steps` iterates."""
         return (cls._POWER + 1) / (cls._POWER + steps)
 
     def _move(self, to: Floats) -> None:

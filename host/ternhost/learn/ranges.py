@@ -82,8 +82,8 @@ class Ranges:
         variance: float,
         fixed: int | None = None,
     ) -> None:
-        """For a run of so many reported values of a card of this variance at 0. values: how many a device computes,
-        those of all `classes`. fixed: the range of all rounds."""
+        """values: how many a device computes, over all `classes`. values_reported: by all devices in the whole run.
+        variance: of the card at 0. fixed: the range of all rounds."""
         self._fixed = fixed
         self._noise = values**2 * variance / values_reported
         self._variance = variance
@@ -101,16 +101,16 @@ class Ranges:
         self._sizes = 0.0  # estimated sum of min(|x|, tau) of recent values, weighted
         self._seen = 0.0  # how many they were
         self._spread = 0.0  # standard deviation of the estimate from one value
-        # Of the share of positive labels, less 1/2: from all rounds, and from those whose model is near 0.
+        # The share of positive labels, less 1/2: from all rounds, and from those whose model is near 0.
         self._always, self._early = Belief(_SHARE), Belief(_SHARE)
-        self._rounds = 0  # rounds that told of it
+        self._rounds = 0  # rounds with evidence of it
 
     def kept(self, tau: float) -> float:
         """The share of values that a round of range tau does not clip: as much of the loss's curvature is left."""
         return -math.expm1(-tau / self._mean)
 
     def learn(self, weights: Floats, mean: Floats, reports: Floats, cohorts: Sequence[CohortCounts]) -> None:
-        """Take a round that was asked at these weights: the mean gradient, what it rests on, and the counts."""
+        """Learn from a round at these weights: the mean gradient, the reports of each coordinate, and the counts."""
         if self._fixed is not None:
             return
         reporting = [cohort for cohort in cohorts if cohort.counts.sum()]

@@ -62,7 +62,7 @@ class Schedule:
         return self.horizon or self.rounds or _HORIZON
 
     def group(self, devices: int) -> int:
-        """The number of devices that a round asks, of so many."""
+        """The number of devices that a round asks."""
         return max(1, round(self.share * devices))
 
 

@@ -38,8 +38,8 @@ class TrainingPlan:
     learning_rate: float  # where devices report on the whole of [-1, 1]
     regularisation: float = 1e-4
     tolerance: float = 1e-4  # a gradient below this in every coordinate counts as none
-    patience: int | None = 5  # so many rounds without a gradient end the run
-    failures: int | None = 3  # so many rounds without a report, one after the other, end the run
+    patience: int | None = 5  # this many rounds without a gradient end the run
+    failures: int | None = 3  # this many rounds in a row without a report end the run
     optimiser: str = "averaging"
     noise: Noise | None = None  # that the rate follows from; None where it was named
 

@@ -33,7 +33,7 @@ class Release:
 
 @dataclass
 class Account:
-    """What a client reports in a run (any client, where all are alike), and its budget if it has one.
+    """The releases of a client in a run (of each client, if all are alike), and its budget if it has one.
 
     Raises RefusedError where the budget does not cover it: an account is made before a run starts.
     """

@@ -49,7 +49,7 @@ class Mechanism:
     slow: bool = False
 
     def chosen(self, options: Mapping[str, Any], use: str | None = None) -> dict[str, Any]:
-        """Of its own `options`, those that change a design, and those for `use` if they replace none of these."""
+        """The given options that differ from their defaults, and the ones tuned for `use` where none is given."""
         declared = {option.name: option for option in self.options}
         given = {name: value for name, value in options.items() if not declared[name].is_default(value)}
         tuned = self.tuned.get(use, {}) if use is not None else {}

@@ -30,7 +30,7 @@ class Device:
     id: int
     revoked: float | None
     wake: int | None = None  # seconds between two wakes of a device that sleeps
-    heard: float | None = None  # when such a device was heard last
+    heard: float | None = None  # when a device that sleeps was heard last
 
 
 def add(store: Store, devices: Sequence[int]) -> dict[int, bytes]:

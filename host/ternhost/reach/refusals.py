@@ -1,4 +1,4 @@
-"""Refusals of devices: warnings of them, what they mean, and what to do about them."""
+"""Refusals of devices: warnings, their meaning, and remedies."""
 
 from __future__ import annotations
 

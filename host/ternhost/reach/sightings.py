@@ -30,7 +30,7 @@ class Sightings:
         self._written = time.monotonic()
 
     def due(self, boards: int, ended: bool = False) -> bool:
-        """Whether it is time to write when each of so many boards was heard. ended: a round has ended."""
+        """Whether it is time to write when each of `boards` boards was heard. ended: a round has ended."""
         return time.monotonic() - self._written > max(0.0 if ended else _EVERY, _EACH * boards)
 
     def saw(

@@ -99,7 +99,7 @@ class DeviceModel:
             raise
         return cls.of_result(result)
 
-    # What it predicts
+    # Predictions
 
     @property
     def classes(self) -> int:

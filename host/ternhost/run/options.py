@@ -18,7 +18,7 @@ from ternhost.reach import fleet
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a run learns, on which fleet, and how its rounds end. learning: the algorithm's `Options`. schedule: of a
+    """The algorithm of a run, its fleet, and how its rounds end. learning: the algorithm's `Options`. schedule: for a
     served fleet; None: the run ends by itself."""
 
     algorithm: str

@@ -383,7 +383,7 @@ class Run:
             run_directory.pack_boards(self.directory, self._watcher.warn)
 
     def _result(self) -> dict[str, Any]:
-        if self.schedule is not None:  # devices have come and gone: what it has cost is known now
+        if self.schedule is not None:  # devices have come and gone: its cost is known only now
             rounds, group = self._state["rounds"], self.schedule.group(self._devices)
             most = costs.most_asked(self.store, self.files.name, rounds, group, self._devices)
             self.algorithm.times = max(1, most)

@@ -64,7 +64,7 @@ _TORN_HINT = "bring it back from a copy, or start a new store"
 
 @dataclass
 class _Known:
-    """What the reader has read from a file so far."""
+    """The contents that the reader has read from a file so far."""
 
     runs: dict[str, RunView] = field(default_factory=dict)
     run: tuple[str, float] | None = None  # name and start of the run with this history
@@ -102,7 +102,7 @@ class Reader:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file; the next snapshot opens it again."""
+        """Close the file; the next snapshot opens it again."""
         if self._db is not None:
             self._db.close()
         self._db = self._version = None

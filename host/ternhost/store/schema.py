@@ -119,7 +119,7 @@ CREATE TABLE question (
 
 
 def execute(database: sqlite3.Connection, statements: str) -> None:
-    """Execute statements, each of which ends a line, in the transaction that is under way."""
+    """Execute statements in the transaction that is under way; each of them ends a line."""
     for statement in statements.split(";\n"):
         database.execute(statement)
 

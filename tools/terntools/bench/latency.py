@@ -81,7 +81,7 @@ class Case:
 
     @property
     def report_bytes(self) -> int:
-        """Of a REPORT, before COBS."""
+        """The bytes of a REPORT, before COBS."""
         packed: int = frames.packed_size(cards.decode(self.card).symbols, self.k)
         return OVERHEAD + packed
 
@@ -149,7 +149,7 @@ class Bench:
         }  # fmt: skip
 
     def figures(self, case: Case) -> dict[str, Any]:
-        """What report() says, with the case, and bytes: of its ROUND, its REPORT, and one of all d as float32."""
+        """report() with the case, and bytes: of its ROUND, its REPORT, and a report of all d values as float32."""
         report = self.report(case)
         sizes = {
             "bytes_in": len(self.messages(case, 1)[0]),

@@ -66,7 +66,7 @@ def watch():
 
 
 def overhead():
-    """What `_timed` adds: (to the time of what it times, to the time of what calls that)."""
+    """The time that `_timed` adds: (to a timed function, to the caller of one)."""
 
     class Empty:
         def nothing(self, *args):

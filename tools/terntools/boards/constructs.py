@@ -372,11 +372,11 @@ def _arguments(kinds, turn, blocks):
 
 
 def _digest(result, arguments, kinds):
-    found = crc32(repr(result).encode())
+    checksum = crc32(repr(result).encode())
     for argument, kind in zip(arguments, kinds):
         if kind not in "in":
-            found = crc32(argument, found)
-    return found
+            checksum = crc32(argument, checksum)
+    return checksum
 
 
 def run(native, plain, say=print):
@@ -396,13 +396,13 @@ def run(native, plain, say=print):
     for name, kinds in CONSTRUCTS:
         say("begin", name)
         buffers = sum([kind not in "in" for kind in kinds])
-        said = False
+        differs = False
         for turn in range(4 if buffers else len(_VALUES) + 8):
             first = _arguments(kinds, turn, blocks)
             second = _arguments(kinds, turn, blocks)
             is_right = _digest(getattr(plain, name)(*second), second, kinds)
-            if _digest(getattr(native, name)(*first), first, kinds) != is_right and not said:
+            if _digest(getattr(native, name)(*first), first, kinds) != is_right and not differs:
                 say("wrong", name)
-                said = True
+                differs = True
             total = crc32(b"%d" % is_right, total)
     say("end", total)

@@ -70,7 +70,7 @@ def on_demand(sources: Sources) -> tuple[str, ...]:
 
 
 def at_top(sources: Sources, names: Iterable[str]) -> set[str]:
-    """These modules, and those that they cannot do without: what they import at their top or bring, and so on."""
+    """These modules and all that they need: modules that they import at their top or bring, and so on."""
     reached: set[str] = set()
     left = set(names) & sources.keys()
     while left:
@@ -176,7 +176,7 @@ def networked(sources: Sources) -> set[str]:
 
 
 def usable(sources: Sources, board: Board) -> dict[str, str]:
-    """Those of the modules that `board` can use."""
+    """The modules that `board` can use."""
     unusable = set() if board.network else networked(sources)
     if board.aes:
         unusable.add("tern.hash_drbg")
@@ -188,7 +188,7 @@ def usable(sources: Sources, board: Board) -> dict[str, str]:
 
 
 def needed(sources: Sources, roots: Iterable[str], unwanted: Collection[str] = ()) -> dict[str, str]:
-    """Those of the modules that the `roots` among them come to, with their packages, without the unwanted; sorted."""
+    """The modules that the `roots` among them need, with their packages, without the unwanted; sorted."""
     reached: dict[str, str] = {}
     left = set(roots)
     while left:

@@ -70,12 +70,12 @@ def file_of(module: str) -> str:
     return (path / "__init__" if path.is_dir() else path).relative_to(LIBRARY.parent).as_posix()
 
 
-# What a program may replace by its own.
+# Modules that a program may replace by its own.
 _OWN = ("tern.boards", "tern.compat", "tern.links")
 
-# Modules that a board gets only where somebody wants them: those that the client does without,
+# Modules that a board gets only on demand: those that the client does without,
 ON_DEMAND = modules.on_demand(library())
-# and those for a program of one's own, which it does not know at all.
+# and those for the user's own program, which it never imports.
 BEYOND = modules.beyond(library(), MAIN.read_text())
 CHOICES = tuple(sorted({*ON_DEMAND, *BEYOND}))
 

@@ -98,9 +98,9 @@ def expected() -> str:
 
 
 def faults(output: str, exception: str = "") -> list[str]:
-    """What constructs.run() printed, and a crash or exception after it: a line for each known cause, for people.
+    """Explain the output of constructs.run(), and a crash or exception after it: a line for each known cause.
 
-    The constructs that show a cause are named with it. Empty where all were right.
+    Each line names the constructs that show its cause. Empty if all were right.
     """
     begun, last = "", ""
     shown_by: dict[str, list[str]] = {}  # cause -> constructs

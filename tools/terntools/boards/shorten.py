@@ -19,7 +19,7 @@ _NAMES = (
     "self", "args", "key", "end", "start", "step", "stop", "value", "sep", "send", "find", "index", "format"
 )  # fmt: skip
 
-# What the library calls something by, and MicroPython something else.
+# Names that the library gives to things of its own, and MicroPython to others.
 _FOREIGN = {
     "active", "add", "any", "append", "clear", "close", "config", "connect", "count", "decode", "difference", "discard",
     "disconnect", "error", "feed", "find", "flush", "gather", "init", "ioctl", "isconnected", "link", "load", "name",
@@ -53,7 +53,7 @@ def public_names(
 
 @functools.cache
 def short_names(library: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    """What public names of these modules (name, text) may become: name -> a short one that none of them has."""
+    """Short names for public names of these modules (name, text): name -> a short one that no module has."""
     stay = set(_FOREIGN)
     candidates: set[str] = set()
     used: set[str] = set()

@@ -52,7 +52,7 @@ class Target(ABC):
     """Something with MicroPython on it that runs test files."""
 
     name: str
-    one_of = 1  # so many cases of a group of vectors, one is run
+    one_of = 1  # it runs one of this number of cases in each group of vectors
 
     @abstractmethod
     def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
@@ -145,7 +145,7 @@ class EmulatedTarget(Target):
 
 
 def test_files(path: Path, processor: str, one_of: int) -> dict[str, bytes]:
-    """What a board needs for the test file `path`: itself, helpers that it shares, and a sample() of its vectors."""
+    """The files that a board needs for the test file `path`: itself, shared helpers, and a sample() of its vectors."""
     shared = [one for one in path.parent.glob("*.py") if not one.name.startswith(("test_", "conftest"))]
     sources = [_RUNNER, path, *shared]
     files = {f"/lib/{source.stem}.mpy": _compile(source, processor) for source in sources}
@@ -160,7 +160,7 @@ def test_files(path: Path, processor: str, one_of: int) -> dict[str, bytes]:
 
 
 def sample(vectors: str, one_of: int) -> str:
-    """A vector file, which has a case a line, with one of so many cases of each group, but no fewer than `_FEW`."""
+    """A vector file (a case a line) with one of every `one_of` cases of each group, but at least `_FEW`."""
 
     def sampled(group: re.Match[str]) -> str:
         cases = group[0].replace("},\n", "}\n").splitlines()
@@ -187,7 +187,7 @@ ALL, COMPILED, CHIP = "ALL", "COMPILED", "CHIP"
 class Kind:
     """A kind of target: how to make one, what it lacks and why, and what it runs without --exhaustive.
 
-    That is a `selection` of the tests, on one of so many cases of vectors, but none for features of which it is spared.
+    selection: of the tests. one_of: it runs one of this number of cases of vectors. spared: features without tests.
     """
 
     make: Callable[[], Target]
@@ -232,8 +232,8 @@ def absence(name: str) -> str | None:
 
 def needs(path: Path) -> dict[str, str]:
     """The NEEDS of a file by test; a text there is the need of all its tests."""
-    names, said = _read_tests(path.read_text())
-    value = said.get("NEEDS", {})
+    names, constants = _read_tests(path.read_text())
+    value = constants.get("NEEDS", {})
     needed: dict[str, str] = dict.fromkeys(names, value) if isinstance(value, str) else value
     if unknown := {*needed.values()} - {*_NEEDS}:
         raise UsageError(f"{path}: NEEDS knows {', '.join(_NEEDS)}, and not {min(unknown)}")
@@ -242,8 +242,8 @@ def needs(path: Path) -> dict[str, str]:
 
 def selected(path: Path, selection: str) -> list[str]:
     """The tests of a file in that selection: all where it says so, as `CHIP = True` does, else those of vectors."""
-    names, said = _read_tests(path.read_text())
-    if selection in (ALL, *said) or CHIP in said:
+    names, constants = _read_tests(path.read_text())
+    if selection in (ALL, *constants) or CHIP in constants:
         return names
     return [name for name in names if "vectors" in name]
 
@@ -252,14 +252,14 @@ def selected(path: Path, selection: str) -> list[str]:
 def _read_tests(text: str) -> tuple[list[str], dict[str, Any]]:
     """The names of the test functions in a file's text, and the values of its NEEDS, COMPILED and CHIP."""
     names: list[str] = []
-    said: dict[str, Any] = {}
+    constants: dict[str, Any] = {}
     for node in ast.parse(text).body:
         match node:
             case ast.FunctionDef(name=name) if name.startswith("test_"):
                 names.append(name)
             case ast.Assign(targets=[ast.Name(id=("NEEDS" | "COMPILED" | "CHIP") as name)], value=value):
-                said[name] = ast.literal_eval(value)
-    return names, said
+                constants[name] = ast.literal_eval(value)
+    return names, constants
 
 
 def run_file(target: Target, path: Path, names: Sequence[str], timeout: float = TIMEOUT) -> list[Outcome]:

@@ -34,7 +34,7 @@ class PreparedFlash:
 def deployed(name: str, processor: str | None = None) -> PreparedFlash:
     """The flash of the emulated board `name` with the whole library, found right there; made again for changed inputs.
 
-    processor: whose code it gets, of which its own is a superset. Raises TernError: DeviceError if not built,
+    processor: compile for this one; the board's own must run its code. Raises DeviceError if not built,
     MiscompiledError.
     """
     kept = f"flash-{name}-{processor}" if processor else f"flash-{name}"

@@ -61,7 +61,7 @@ class Targets:
         return device_tests.ALL if name == _BOARD or self._exhaustive else KINDS[name].selection
 
     def outcomes(self, name: str, path: Path) -> dict[str, Outcome]:
-        """Those of the functions of a file that are `wanted`. Raises what kept the target from running it."""
+        """The outcomes of the `wanted` functions of a file. Raises the error that kept the target from running it."""
         return _once(self._results, (name, path), lambda: self._run(name, path))
 
     def _run(self, name: str, path: Path) -> dict[str, Outcome]:

@@ -75,7 +75,7 @@ def _score(moments: certify.Moments, objective: str, prior: str | None, share: F
 
 
 def _candidates(epsilon: int, most: int, goal: dict[str, Any]) -> Iterator[tuple[Design, Card]]:
-    """Every mechanism's designs of at most so many levels; one that can be designed for the `goal` is."""
+    """Every mechanism's designs of at most `most` levels, for the `goal` where the mechanism has one."""
     seen = set()
     for name, mechanism in mechanisms.REGISTRY.items():
         if not mechanism.single_valued:

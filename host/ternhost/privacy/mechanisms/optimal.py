@@ -61,7 +61,7 @@ def design(
     prior: str | tuple[float, ...] | None = None,
     share: float | Fraction = 1,
 ) -> Design:
-    """Design the best table card of at most so many levels for `objective` at `epsilon` (micro). Raises UsageError.
+    """Design the best table card of at most `levels` levels for `objective` at `epsilon` (micro). Raises UsageError.
 
     share: for "worst-variance", d/k where k of d coordinates are sampled: the worst of share E[y**2] - x**2. prior: for
     "mean-second-moment", a name of PRIORS (default: "uniform"), or a histogram's weights over [-1, 1] as a tuple or a

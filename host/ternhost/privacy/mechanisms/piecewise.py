@@ -56,7 +56,7 @@ def paper_width(levels: int, epsilon: float, t: float) -> int:
 
 
 def best_width(levels: int, epsilon: float) -> int:
-    """The window of the least worst-case variance for so many levels."""
+    """The window of the least worst-case variance."""
     return _least(range(1, levels), levels, epsilon)
 
 

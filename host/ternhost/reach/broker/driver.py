@@ -307,16 +307,16 @@ class BrokerDriver(ReportsDriver):
         """Update the boards that have come or gone; return whether any have come."""
         new, again, gone = self._roster.look(self.link, now)
         for board in (*new, *again, *gone):
-            said = self.link.boards.get(board.name)
-            self._saw(board, told_by(said.hello) if said else {})
+            claimed = self.link.boards.get(board.name)
+            self._saw(board, told_by(claimed.hello) if claimed else {})
         if new or again or gone:
             self._sightings.write()
         self._hear([board.clients.start for board in new + again if board.greeted == now])
         if not self._standing:  # in a served fleet, boards come and go
-            for boards, what in ((again, "back"), (gone, "gone from the broker")):
+            for boards, change in ((again, "back"), (gone, "gone from the broker")):
                 for board in boards:
                     if not board.wake:
-                        self._warn(f"board {board.name} is {what}")
+                        self._warn(f"board {board.name} is {change}")
         if self._asking and (new or again):
             self._asking.deal(new + again)
         self._send_fleet_key(new + again)

@@ -59,7 +59,7 @@ def listens(address: str, port: int) -> bool:
 
 
 def reload(directory: str | Path) -> bool:
-    """Have a directory's running Mosquitto read passwords and access list again; return whether it could be told. So do
+    """Have a directory's running Mosquitto read passwords and access list again; return whether it could. So do
     the brokers of its sites here, and first a site's central broker, which would otherwise lose messages that the
     bridge passes on too early. Needs /proc and the user of the brokers.
     """
@@ -149,7 +149,7 @@ class Mosquitto:
         with open(log, "rb") as file:
             file.seek(self._logged)
             lines = file.read().decode(errors="replace").splitlines()
-        errors = [said for line in lines if (said := _STAMP.sub("", line)).startswith("Error")]
+        errors = [error for line in lines if (error := _STAMP.sub("", line)).startswith("Error")]
         code = self._process.poll() if self._process else None
         if errors:
             message += f": {errors[-1]}"
@@ -202,12 +202,12 @@ class Mosquitto:
                 if answers or self._stopping.is_set():
                     continue
                 self.kill()
-                what = "mosquitto hangs"
+                failure = "mosquitto hangs"
             else:
-                what = self._ended("mosquitto has ended").message
+                failure = self._ended("mosquitto has ended").message
             if time.monotonic() - started > _HEALTHY:
                 pause = _PAUSE
-            tell(f"{what}; it is restarted in {pause:g} s")
+            tell(f"{failure}; it is restarted in {pause:g} s")
             if self._stopping.wait(pause):
                 return
             pause = min(2 * pause, _LONGEST_PAUSE)

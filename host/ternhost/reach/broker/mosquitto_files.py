@@ -136,7 +136,7 @@ def listening(directory: Path) -> tuple[str, int] | None:
 
 
 def update_memory(directory: Path, boards: int) -> None:
-    """Set the memory for so many boards in a mosquitto.conf, which may have been edited. Raises OSError."""
+    """Set the memory for this number of boards in a mosquitto.conf, which may have been edited. Raises OSError."""
     path = directory / CONFIG
     text = _MEMORY_LINE.sub(f"memory_limit {_memory(boards)}", path.read_text())
     write_file(path, text.encode(), secret=not path.stat().st_mode & 0o077)

@@ -114,11 +114,11 @@ class BoardRoster:
         for name in self._doubtful & link.boards.keys():
             board = self.boards.setdefault(name, BoardOnBroker(name))
             (again if board.clients and not board.there else new).append(board)
-            said = link.boards[name]
-            if board.clients != said.clients:
-                self._claim(board, said.clients)
-            board.epoch, board.answers = said.epoch, said.answers
-            if not said.kept:
+            claimed = link.boards[name]
+            if board.clients != claimed.clients:
+                self._claim(board, claimed.clients)
+            board.epoch, board.answers = claimed.epoch, claimed.answers
+            if not claimed.kept:
                 board.greeted = now
             board.there, board.left_out, board.heard = True, False, now
         self._doubtful -= link.boards.keys()

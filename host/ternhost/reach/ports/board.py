@@ -61,7 +61,7 @@ class BoardOnPort:
             if len(clients) > _MOST_CLIENTS or clients.stop > wire.FLEET:
                 raise DeviceError(
                     f"the board on {self.port} says that it has {len(clients):,} clients from {clients.start} on",
-                    hint="no board has so many: provision it anew, or do not use it",
+                    hint="no board can have that many: provision it anew, or do not use it",
                 )
             if self.clients and clients != self.clients:
                 raise DeviceError(f"another board than before is on {self.port}", hint="put each board back")

@@ -43,7 +43,7 @@ def count(d: int, symbols: int, chosen: npt.NDArray[np.uint8], drawn: vectorised
 
 
 def values_of(question: Question) -> int:
-    """The number of values that a client computes for a question, of which it reports k (frames.Round)."""
+    """The number of values that a client computes for a question; it reports k of them (frames.Round)."""
     if question.model == SOFTMAX:
         return question.k
     if question.model in (VALUES, CATEGORIES):

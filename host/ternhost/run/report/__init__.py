@@ -11,7 +11,7 @@ from ternhost.run.plugins import learner_of
 if TYPE_CHECKING:
     from ternhost.run.report.page import Page
 
-# What draws the page of an algorithm's result, and of those that derive from it. Others get a page with their summary.
+# Draws the page of an algorithm's result, also for algorithms derived from it. Others get a page with their summary.
 PAGES: Registry[Callable[[Mapping[str, Any]], Page]] = Registry(
     "report",
     "tern.reports",

@@ -171,7 +171,7 @@ def _rows(figure: SubFigure, values: Floats, rows: Floats, inputs: Sequence[floa
 
 
 def _stems(axes: Axes, values: Floats, heights: Floats, label: str = "") -> None:
-    """A line up from the axis for each output: no area joins outputs, of which there may be two halves of a mixture."""
+    """A line up from the axis for each output. An area would join the two halves of a mixture."""
     share = 0.7 if len(values) <= _SEPARATE else 1.1  # of the place for each output, in points
     width = min(4.0, max(0.5, share * 72 * 0.8 * _WIDTH / len(values)))
     axes.vlines(values, np.finfo(float).tiny, heights, color=_DARK, linewidth=width, label=label)

@@ -83,7 +83,7 @@ class Chart:
 
 
 def toggle(label: str, on_change: Callable[[], None], options: dict[str, str] | None = None) -> ui.toggle:
-    """Buttons of which one is pressed: at first the first of `options` (value -> text)."""
+    """Buttons, one of them pressed: at first the first of `options` (value -> text)."""
     made = ui.toggle(options or {}, value=next(iter(options or ()), None), on_change=lambda: on_change())
     return made.props(f"dense no-caps aria-label={label}")
 

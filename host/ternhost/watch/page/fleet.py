@@ -1,4 +1,4 @@
-"""The section Fleet: all boards, of which only the visible rows are sent."""
+"""The section Fleet: all boards; only the visible rows are sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page: a head with the main figures, and sections, of which only the open one is updated."""
+"""The page: a head with the main figures, and sections; only the open one is updated."""
 
 from __future__ import annotations
 

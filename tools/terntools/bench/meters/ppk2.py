@@ -1,6 +1,6 @@
 """Nordic's Power Profiler Kit II, through ppk2-api (GPL-2.0, an optional extra: `energy`); marker: input D0.
 
-It takes 100,000 current samples per second; the voltage is what it supplies, or in ampere mode what the user says.
+It takes 100,000 current samples per second; it supplies the voltage, or in ampere mode the user gives it.
 """
 
 from __future__ import annotations

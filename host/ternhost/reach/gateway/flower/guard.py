@@ -70,7 +70,7 @@ class Guard:
         return 0 if hmac.compare_digest(headers.get(HEADER.encode(), b""), self._secret) else 403
 
     async def _timed(self, scope: Any, receive: Any, send: Any, seconds: float) -> None:
-        """Have Flower answer, unless the body takes longer than so many seconds."""
+        """Have Flower answer, unless the body takes longer than the limit."""
         end = asyncio.get_running_loop().time() + seconds
         whole = late = False
 

@@ -47,7 +47,7 @@ class FlowerPost(Post):
         self._wake = threading.Event()
         self._lock = threading.Lock()  # of the three below, and of sending
         self._app: socket.socket | None = None
-        self._questions: dict[int, tuple[str, bytes]] = {}  # by number, the site and what it was sent
+        self._questions: dict[int, tuple[str, bytes]] = {}  # (site, bytes sent) by number
         self._number = 0
         self._run: int | None = None
         self._condition = "the SuperLink has not answered yet"

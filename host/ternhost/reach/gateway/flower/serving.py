@@ -52,7 +52,7 @@ class SuperLink:
 
 
 def state(server: Server) -> tuple[str, dict[str, bool]]:
-    """What is wrong with the SuperLink or a site ("": nothing), and, by registered site, whether it is connected."""
+    """A fault of the SuperLink or a site ("": none), and for each registered site whether it is connected."""
     with Control(server) as control:
         try:
             keys, wrong = control.public_keys()

@@ -55,7 +55,7 @@ typedef long mp_off_t;
 #define MP_NEED_LOG2 (1)
 #define MP_STATE_PORT MP_STATE_VM
 
-// What comes in is looked for after every so many bytecodes, and wherever MicroPython waits.
+// MicroPython looks for input every few bytecodes, and wherever it waits.
 void poll_input(void);
 void wait_for_input(int timeout_ms);
 #define MICROPY_VM_HOOK_COUNT (256)
