@@ -1,4 +1,4 @@
-"""An algorithm of another package: sign-SGD (Bernstein et al., ICML 2018) with Adam, by the reports of FedSGD."""
+"""An algorithm of another package: sign-SGD (Bernstein et al., ICML 2018) with Adam, on the reports of FedSGD."""
 
 from dataclasses import dataclass
 

@@ -32,7 +32,7 @@ class UnixLink(Link):
         self._thread.start()
 
     def send(self, frame: bytes) -> None:
-        with contextlib.suppress(OSError):  # the thread sees it too
+        with contextlib.suppress(OSError):  # the listening thread notices
             self._connection.send(frame)
 
     def close(self) -> None:
