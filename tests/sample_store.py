@@ -31,7 +31,7 @@ FLEET_KEY = random.Random("fleet").randbytes(32)
 
 
 def boards(count, now=None, seed=1):
-    """Rows of so many boards, with plausible values."""
+    """Yield the rows of `count` boards, with plausible values."""
     now, chance = now or time.time(), random.Random(seed)
     for i in range(count):
         failed = chance.random() < 0.02

@@ -255,7 +255,7 @@ def resume(text, **options):
 
 
 def replay(store):
-    """Return the algorithm of the store's only run, after it has learned from the stored reports anew."""
+    """Let a new algorithm learn from the stored reports of the store's only run; return it."""
     (stored,) = store.runs()
     fresh = {**stored.state, "algorithm": None}
     store.save_run(stored.name, state=fresh)
@@ -335,7 +335,7 @@ class Damage:
 class Train:
     """`tern train`, or another command, as a process of its own.
 
-    stop_after: it stops, as by SIGSTOP, once so many reports are in its store.
+    stop_after: it stops, as by SIGSTOP, once this many reports are in its store.
     """
 
     def __init__(self, *arguments, cwd, stop_after=0, command="train", **options):

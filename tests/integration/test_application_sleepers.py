@@ -167,7 +167,7 @@ marks = [time.ticks_diff(mark, marks[0]) for mark in marks]
 
 @pytest.mark.slow
 def test_an_esp32_that_wakes_reports_over_wifi_and_tls(tmp_path):
-    """An emulated one, in real time; without tern.lease, since its radio takes no address."""
+    """The board is emulated in real time, without tern.lease, since its radio takes no address."""
     path, (board,) = make(tmp_path, 1, **rig.WIFI)
     provisioned = rig.files_below(board)
 

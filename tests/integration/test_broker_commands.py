@@ -142,7 +142,7 @@ def test_broker_run_reads_new_passwords(tmp_path, start):
 
 
 def test_a_broker_that_ends_is_started_again(tmp_path, start):
-    """For one board's subscriptions can end Mosquitto (test_broker_limits)."""
+    """One board's subscriptions can end Mosquitto (test_broker_limits)."""
     access = configuration.configure(tmp_path / "my-broker", port=free_port())
     running = start("broker", "run", "my-broker", "--json")
     running.result()

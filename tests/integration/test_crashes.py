@@ -106,7 +106,7 @@ def test_a_run_that_is_killed_in_a_round_learns_the_same_model_from_its_reports(
 
 
 def test_sigterm_and_ctrl_c_end_a_run_and_say_how_to_resume_it(run):
-    """They end its boards, too: their directories are free. Neither the run nor its store can be begun anew."""
+    """They also end its boards and free their directories. Neither the run nor its store can be begun again."""
     host = start(run, stop_after=10)
     host.wait_until_stopped()
     host.signal(signal.SIGTERM)

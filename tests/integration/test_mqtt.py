@@ -48,7 +48,7 @@ def host(arena):
 
 
 def answers(host, seconds=0.7, count=None):
-    """The frames of boards as (topic, frame): all within so many seconds, or `count` of them. REPORTS are split."""
+    """Receive frames of boards: all within `seconds`, or `count` of them. Return (topic, frame); REPORTS are split."""
     received = []
     while count is None or len(received) < count:
         messages = host.messages(seconds, None if count is None else 1)
@@ -183,7 +183,7 @@ def test_a_device_that_is_revoked_is_refused_at_once(arena):
     process.send_signal(signal.SIGCONT)
     lines = finish(process)
     assert [(line["asked"], line["reports"]) for line in ends(lines)] == [(3, 3), (2, 2)]
-    assert ends(lines)[-1]["frames"]["unknown"] >= 1, "its board has answered in vain"
+    assert ends(lines)[-1]["frames"]["unknown"] >= 1, "the host has ignored the answer of its board"
 
 
 def test_a_board_cannot_report_for_another_device(arena, host):
