@@ -1,8 +1,8 @@
-"""What all tests share: how much of them runs, in which order, and which of them go together under pytest-xdist.
+"""Selects and sorts all tests, and groups them for pytest-xdist.
 
-`@pytest.mark.exhaustive` leaves a test to `--exhaustive`, `@pytest.mark.sampled(n)` runs n of its parameters without,
-and the fixture `sampled` gives a test n of the values that it would go through with it. What is `@pytest.mark.slow`
-begins early, so that no process is left with it alone in the end; `make check` leaves it out.
+`@pytest.mark.exhaustive`: the test needs `--exhaustive`. `@pytest.mark.sampled(n)`: without that, n of its parameters
+run; the fixture `sampled` selects n values inside a test. `@pytest.mark.slow`: the test starts early, so that it is not
+the last one that runs; `make check` leaves it out.
 """
 
 import gc
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-# A shell without job control starts background programs deaf to Ctrl-C, and their children inherit that: these tests
-# press Ctrl-C, so they must not depend on how they were started.
+# A shell without job control lets background programs ignore Ctrl-C, and their children inherit that. These tests press
+# Ctrl-C, so they must not depend on how they were started.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -23,15 +23,15 @@ _frozen_for = [None]
 
 def pytest_configure(config):
     for line in (
-        "exhaustive: runs with --exhaustive alone",
+        "exhaustive: runs with --exhaustive only",
         "sampled(n): without --exhaustive, n of the test's parameters run",
-        "slow: takes some two seconds or more; begins early, and `make check` leaves it out",
+        "slow: takes about two seconds or more; starts early, and `make check` leaves it out",
     ):
         config.addinivalue_line("markers", line)
 
 
 def spread(values, n):
-    """n of the values, from the first to the last at equal distances; all where there are fewer."""
+    """n of the values at equal distances, from the first to the last; all of them if there are no more."""
     values = list(values)
     if len(values) <= n:
         return values
@@ -40,7 +40,7 @@ def spread(values, n):
 
 @pytest.fixture(scope="session")
 def sampled(pytestconfig):
-    """`sampled(values, n)`: all the values with --exhaustive, n of them without."""
+    """`sampled(values, n)`: all values with --exhaustive, n of them without."""
     everything = pytestconfig.getoption("exhaustive")
     return lambda values, n: list(values) if everything else spread(values, n)
 
@@ -53,9 +53,9 @@ def here(tmp_path, monkeypatch):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """The seconds of each part, of all processes together."""
+    """Print the seconds of each folder and target, summed over all processes."""
     seconds = defaultdict(float)
-    for report in [one for found in terminalreporter.stats.values() for one in found]:
+    for report in [report for reports in terminalreporter.stats.values() for report in reports]:
         if isinstance(report, pytest.TestReport):
             folder = Path(report.location[0]).parent.name
             target = re.search(r"\[([\w-]+)\](@[\w-]+)?$", report.nodeid) if folder == "device" else None
@@ -79,21 +79,21 @@ def pytest_collection_modifyitems(config, items):
 
 
 def _left_out(items):
-    found = {item for item in items if item.get_closest_marker("exhaustive")}
+    left_out = {item for item in items if item.get_closest_marker("exhaustive")}
     cases = defaultdict(list)
     for item in items:
         if mark := item.get_closest_marker("sampled"):
             cases[item.path, item.originalname, *mark.args].append(item)
     for (*_, n), of_test in cases.items():
-        found |= {*of_test} - {*spread(of_test, n)}
-    return found
+        left_out |= {*of_test} - {*spread(of_test, n)}
+    return left_out
 
 
 def _shared(item):
-    """The group of a test that shares a fixture with others of its file, by the value that the fixture has."""
+    """The group of tests that share a module's fixture with the same parameter; None: the test has no such fixture."""
     definitions = getattr(item, "_fixtureinfo", None)
     names = definitions.name2fixturedefs if definitions else {}
-    modules = [name for name, found in names.items() if found[-1].scope == "module"]
+    modules = [name for name, fixtures in names.items() if fixtures[-1].scope == "module"]
     if not modules:
         return None
     values = getattr(getattr(item, "callspec", None), "indices", {})
@@ -101,7 +101,7 @@ def _shared(item):
 
 
 def _rank(item):
-    """Long work first: what is slow, then emulated boards, and in the end what needs no other process."""
+    """Long tests first: slow ones, then those on emulated boards, and last those without other processes."""
     if item.get_closest_marker("slow"):
         return 0
     target = getattr(item, "target", "unix")  # of a device test
@@ -111,7 +111,7 @@ def _rank(item):
 
 
 def pytest_runtest_setup(item):
-    """What is there by now stays: the device library often collects garbage, and need not walk through pytest."""
+    """Freeze all objects so far: the device library collects garbage often, and need not walk through pytest's."""
     if item.path != _frozen_for[0]:
         _frozen_for[0] = item.path
         gc.collect()

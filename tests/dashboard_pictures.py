@@ -1,34 +1,31 @@
-"""Draws the pictures of the live page that the README shows: `python tests/dashboard_pictures.py` writes them into
-docs/pictures, in the light and in the dark, 1280 and 400 pixels wide. Chromium encodes them as WebP."""
+"""Takes the README's pictures of the live page: `python tests/dashboard_pictures.py` writes them into docs/pictures, in
+light and dark colours, 1280 and 400 pixels wide. Chromium encodes them as WebP."""
 
 import base64
 import json
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import sample_store
 from playwright.sync_api import sync_playwright
+from warm import TERN
 
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "pictures"
 BOARDS, ROUNDS, PLANNED = 8_000, 28, 40
 WIDTHS = {1280: 860, 400: 860}  # and heights
 MOST_BYTES = 150_000
-TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 
 
 def main():
     with tempfile.TemporaryDirectory() as directory:
         runs = Path(directory) / "runs"
-        run = sample_store.make(
-            runs, BOARDS, rounds=ROUNDS, planned=PLANNED, dataset="flights-planned", epsilon="4"
-        )
-        dashboard = subprocess.Popen(
-            [*TERN, "dashboard", str(run), "--port", "0", "--json"], stdout=subprocess.PIPE, text=True
-        )
+        options = {"dataset": "flights-planned", "epsilon": "4"}
+        run = sample_store.make(runs, BOARDS, rounds=ROUNDS, planned=PLANNED, **options)
+        command = [*TERN, "dashboard", str(run), "--port", "0", "--json"]
+        dashboard = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             draw(json.loads(dashboard.stdout.readline())["url"])
         finally:
@@ -55,7 +52,7 @@ def draw(url):
 
 
 def write(context, page, path):
-    """What is in sight, as a file of at most MOST_BYTES."""
+    """Write the visible part of a page to a file of at most MOST_BYTES."""
     session = context.new_cdp_session(page)
     for quality in (90, 80, 70, 50):
         shot = session.send("Page.captureScreenshot", {"format": "webp", "quality": quality})

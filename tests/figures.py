@@ -1,6 +1,6 @@
-"""Prints the size as .mpy of what each board gets of the device library, beside the sizes in firmware/figures.json.
+"""Prints the sizes as .mpy of each board's modules of the device library, and the change to firmware/figures.json.
 
-python tests/figures.py [--keep]      --keep measures on emulated boards too, and writes the file anew
+python tests/figures.py [--keep]      --keep also measures on emulated boards, and rewrites the file
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from terntools.boards import mpy
 
 KEPT = mpy.FIRMWARE / "figures.json"
 COUNTING = ("rv32", "xtensa")  # instructions, on QEMU
-_NO_PART = ("bench", "host_frames")  # of any board's
+_NO_PART = ("bench", "host_frames")  # on no board
 
 
 def sizes_by_board() -> dict[str, dict[str, int]]:
@@ -31,7 +31,7 @@ def sizes_of(board: mpy.Board, more: Sequence[str] = ()) -> dict[str, int]:
 
 
 def on_the_emulated_pico() -> tuple[dict[str, float], dict[str, Any]]:
-    """The figures to keep, the same in every boot of one build, and all main figures of `tern bench latency`."""
+    """The figures for the file, the same in every boot of a build; and all main figures of `tern bench latency`."""
     case = latency.Case()
     with subjects.subject("pico-emulated:1") as on:
         bench = latency.Bench(on)
@@ -49,9 +49,9 @@ def on_the_emulated_pico() -> tuple[dict[str, float], dict[str, Any]]:
 
 
 def on_qemu(name: str) -> dict[str, float]:
-    """The figures to keep of one of QEMU's machines that count instructions: "rv32" or "xtensa".
+    """The figures for the file of a machine of QEMU that counts instructions: "rv32" or "xtensa".
 
-    Those of a report are a median of 30; from boot to boot it moves by a few instructions.
+    The instructions of a report are a median of 30, which varies by a few from boot to boot.
     """
     case = latency.Case()
     with subjects.subject(f"{name}-emulated:1") as on:
@@ -67,13 +67,13 @@ def on_qemu(name: str) -> dict[str, float]:
 
 
 def added(more: Sequence[str]) -> dict[str, dict[str, int]]:
-    """What these modules for a program of one's own add to each module, in bytes, by board."""
-    found = {}
+    """The bytes that these modules for a user's program add to each module, by board."""
+    growth = {}
     for name, board in mpy.BOARDS.items():
         before, after = sizes_of(board), sizes_of(board, more)
         grown = {module: size - before.get(module, 0) for module, size in after.items()}
-        found[name] = {module: size for module, size in grown.items() if size}
-    return found
+        growth[name] = {module: size for module, size in grown.items() if size}
+    return growth
 
 
 def _print(title: str, sizes: dict[str, dict[str, int]]) -> None:
@@ -84,7 +84,7 @@ def _print(title: str, sizes: dict[str, dict[str, int]]) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="size of what each board gets, as .mpy")
+    parser = argparse.ArgumentParser(description="sizes of the modules of each board, as .mpy")
     parser.add_argument("--keep", action="store_true", help=f"write all figures to {KEPT}")
     args = parser.parse_args(argv)
     sizes = sizes_by_board()

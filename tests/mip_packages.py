@@ -1,10 +1,10 @@
-"""Writes the packages by which MicroPython's `mip` installs the device library as source: firmware/package.json, all of
-it, and of pieces firmware/package-<piece>.json. firmware/manifest.py freezes the same pieces.
+"""Writes the packages with which MicroPython's `mip` installs the device library as source: firmware/package.json for
+the whole library, and firmware/package-<piece>.json for each piece. firmware/manifest.py freezes the same pieces.
 
 python tests/mip_packages.py
 
-A package names its files beside itself and depends on no other: `mip` takes no address of a package relative to
-another one's. So each piece is whole, and two that are installed agree on the files that both have.
+A package names the files beside it and depends on no other, since `mip` cannot resolve the address of a package
+relative to another. So each piece is complete, and two installed pieces have the same versions of their common files.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from terntools.boards import modules, mpy
 PACKAGE = mpy.FIRMWARE / "package.json"
 _SERIAL = (modules.Board("", "rp2", False, aes=False), modules.Board("", "esp32", False, aes=False))
 _BOARDS = (modules.Board("", "rp2", True, aes=False), modules.Board("", "esp32", True, aes=False))
-# model comes with app; a board has no use for the others
+# model comes with app; boards do not use the others
 _NO_PIECE = ("bench", "host_frames", "model")
 
 
 def pieces(sources: modules.Sources) -> dict[str, set[str]]:
     """The modules of each piece.
 
-    core: a client at its port; mqtt: one on a broker, too; client: with all that it has on demand; and each module for
-    a program of one's own, with what belongs to it and the core.
+    core: a client at its port; mqtt: a client on a broker, too; client: with all modules on demand; and each module for
+    a user's program, with its own modules and the core.
     """
     program = mpy.MAIN.read_text()
     start = modules.imports(program)
@@ -35,13 +35,13 @@ def pieces(sources: modules.Sources) -> dict[str, set[str]]:
     def of(
         boards: Iterable[modules.Board], more: Iterable[str] = (), unwanted: Iterable[str] = ()
     ) -> set[str]:
-        found: set[str] = set()
+        names: set[str] = set()
         for board in boards:
             usable = modules.usable(sources, board)
-            found |= modules.needed(usable, {*start, *more}, set(unwanted)).keys()
-        return found
+            names |= modules.needed(usable, {*start, *more}, set(unwanted)).keys()
+        return names
 
-    found = {
+    names_by_piece = {
         "core": of(_SERIAL, unwanted=without),
         "mqtt": of(_BOARDS, unwanted=without),
         "client": of(_BOARDS),
@@ -49,12 +49,12 @@ def pieces(sources: modules.Sources) -> dict[str, set[str]]:
     for name in modules.beyond(sources, program):
         if name not in _NO_PIECE:
             added = modules.at_top(sources, {f"tern.{name}"})
-            found[name] = of(_SERIAL, added, without - added)
-    return found
+            names_by_piece[name] = of(_SERIAL, added, without - added)
+    return names_by_piece
 
 
 def text(names: Iterable[str] | None = None) -> str:
-    """What package.json should hold: every module that some board can use; or these."""
+    """The content of a package with these modules; None: every module that some board can use."""
     if names is None:
         sources = mpy.library()
         names = {name for board in _BOARDS for name in modules.usable(sources, board)}
@@ -64,7 +64,7 @@ def text(names: Iterable[str] | None = None) -> str:
 
 
 def packages() -> dict[str, str]:
-    """Name of each file -> what it should hold."""
+    """The packages: name of the file -> content."""
     of_pieces = {f"package-{name}.json": text(names) for name, names in pieces(mpy.library()).items()}
     return {PACKAGE.name: text(), **of_pieces}
 

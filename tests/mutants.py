@@ -1,7 +1,7 @@
-"""Wrong implementations: a module of the library with some of its text replaced, against the published vectors.
+"""Mutants: modules of the library with a part of the text replaced, which the published vectors must catch.
 
-The vectors alone must find each likely mistake in a device written from the specs. The functions of tests/device with
-`vectors` in their names check them.
+The vectors alone must reveal each likely mistake of a device that was written from the specifications. The functions of
+tests/device with `vectors` in their names check them.
 """
 
 import importlib.util
@@ -16,13 +16,13 @@ _SECONDS = 8  # of the processor; the right library takes less than 2
 DEVICE_TESTS = Path(__file__).parent / "device"
 LIBRARY = Path(__file__).parents[1] / "firmware" / "tern"
 
-# A mutant that ends so is no program, rather than one that computes something else.
+# A mutant that raises one of these is not a program that computes something else.
 BROKEN = (NameError, ImportError, AttributeError, TypeError, SyntaxError)
 
 
 @dataclass(frozen=True)
 class Wrong:
-    """`module` (tern.card) with the text `right`, which it has once, replaced; empty: the module as it is."""
+    """`module` (for example tern.card) with `wrong` instead of `right`, which occurs once; empty: no change."""
 
     what: str
     module: str
@@ -40,14 +40,14 @@ def file_of(module):
 
 
 def misplaced(mutants):
-    """The mutants whose text is not once in their module."""
+    """The mutants whose text does not occur exactly once in their module."""
     sources = {module: file_of(module).read_text() for module in {mutant.module for mutant in mutants}}
     return [mutant for mutant in mutants if sources[mutant.module].count(mutant.right) != 1]
 
 
 @contextmanager
 def imported(mutant):
-    """Import the library anew, with the mutant in it; restore the imported modules afterwards."""
+    """Import the library again, with the mutant in it; restore the imported modules afterwards."""
     folders = (str(LIBRARY), str(DEVICE_TESTS))
     kept = {n: m for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).startswith(folders)}
     for name in kept:
@@ -67,7 +67,7 @@ def imported(mutant):
 
 
 class Endless(Exception):
-    """A mutant does not come to an end."""
+    """A mutant does not end in time."""
 
 
 @contextmanager
@@ -85,9 +85,9 @@ def limited():
 
 
 def caught(mutant, *files):
-    """The failure of a vector under the mutant, or None; files: those of tests/device that check them.
+    """The failure of a vector under the mutant, or None; files: of tests/device, with functions that check vectors.
 
-    An endless mutant is caught, too.
+    A mutant that does not end counts as caught.
     """
     with imported(mutant), limited():
         for file in files:
@@ -97,6 +97,6 @@ def caught(mutant, *files):
                         check()
                     except BROKEN:
                         raise
-                    except Exception as said:
-                        return f"{file}, {name}: {said!r}"
+                    except Exception as failure:
+                        return f"{file}, {name}: {failure!r}"
     return None

@@ -1,4 +1,4 @@
-"""A store with something to see, for tests and pictures of the dashboard: a run, boards, a round under way."""
+"""A store for tests and pictures of the dashboard: with a run, boards and an open round."""
 
 import random
 import time
@@ -23,7 +23,7 @@ BODY = round_body(1, Question(wire.LOGISTIC, [0] * 28, wire.MAX_EXPONENT, bytes(
 
 
 def key_of(device):
-    """A key that is not found anywhere by chance."""
+    """A key that occurs nowhere by chance."""
     return random.Random(device).randbytes(32)
 
 
@@ -31,7 +31,7 @@ FLEET_KEY = random.Random("fleet").randbytes(32)
 
 
 def boards(count, now=None, seed=1):
-    """What so many boards may say of themselves."""
+    """Yield the rows of `count` boards, with plausible values."""
     now, chance = now or time.time(), random.Random(seed)
     for i in range(count):
         failed = chance.random() < 0.02
@@ -59,9 +59,9 @@ def boards(count, now=None, seed=1):
 
 
 def make(parent, count=10_000, rounds=12, planned=20, **options):
-    """The directory of a run in `parent`, of so many devices on a board each, with its next round under way.
+    """Make a run below `parent` with `count` boards of one device each and an open round; return its directory.
 
-    It was stopped after `rounds` of the `planned` ones (or more), each of which asks other devices.
+    It was stopped after `rounds` of the `planned` rounds (or more), each of which asks other devices.
     """
     group = max(1, count // planned)
     options = RunOptions("fedsgd", Options(reports=count, group=group, **options), f"simulated:{count}")
@@ -70,17 +70,14 @@ def make(parent, count=10_000, rounds=12, planned=20, **options):
         if status.event == END and status.round >= rounds:
             run.stop()
 
-    watcher = Watcher(status=watch)
-    with Run.begin(options, name=NAME, parent=parent, watcher=watcher) as run:
+    with Run.begin(options, name=NAME, parent=parent, watcher=Watcher(status=watch)) as run:
         run.run()
         directory, path = run.directory, run.files.store
     with Store(path) as store:
         store.add_devices({device: key_of(device) for device in range(1, count + 1)})
         store.save_state({"fleet_key": FLEET_KEY.hex()})
         store.boards_seen(boards(count))
-        asked = store.run(NAME).asked
-        asked = {**asked, "fleet": f"mqtt:{NAME}"}
-        store.save_run(NAME, asked=asked)
+        store.save_run(NAME, asked={**store.run(NAME).asked, "fleet": f"mqtt:{NAME}"})
         first = rounds * group + 1
         begin_round(store, rounds + 1, range(first, first + group))
         report(store, rounds + 1, range(first, first + (3 * group + 4) // 5))
@@ -88,12 +85,12 @@ def make(parent, count=10_000, rounds=12, planned=20, **options):
 
 
 def begin_round(store, number, devices, run=NAME):
-    """Ask all of these devices."""
+    """Open a round that asks these devices."""
     store.open_round(Round(number, [Cohort(BODY, devices)], len(devices), 3600.0, run))
 
 
 def reports_of(number, payloads):
-    """Reports from (device, packed symbols), those of the same length together."""
+    """Make Reports from (device, packed symbols), one for each length."""
     by_size = {}
     for device, symbols in payloads:
         by_size.setdefault(len(symbols), []).append((device, symbols))
@@ -108,12 +105,12 @@ def reports_of(number, payloads):
 
 
 def report(store, number, devices):
-    """Accept a report of each of these devices."""
+    """Add a report of each of these devices."""
     store.add_reports(reports_of(number, [(device, bytes([device % 3])) for device in devices]))
 
 
 def end_round(store, number, count, run=NAME, **figures):
-    """End a round of which the run has learned these figures."""
+    """End a round, from which the run has learned these figures."""
     state = store.run(run).state
     state = {**state, "rounds": state["rounds"] + 1, "reports": state["reports"] + count}
     entry = {"round": number, "asked": count, "ended": "quorum", "reports": count, "refusals": 0, **figures}

@@ -1,4 +1,4 @@
-"""The exact distribution of what the firmware's sampler draws: of the code itself, and not of a formula.
+"""The exact distribution of the symbols that the firmware's sampler draws: of the code itself, not of a formula.
 
 `outputs` runs the sampler down every branch of its random draws.
 """
@@ -24,13 +24,13 @@ class OutOfBytes(Exception):
 
 
 class Branch(Stream):
-    """The bytes of one branch of a sampler's draws; asking for more raises OutOfBytes."""
+    """The bytes of one branch of a sampler's draws; a request for more raises OutOfBytes."""
 
     def __init__(self) -> None:
         super().__init__(bytearray(_LONGEST + SLACK))
 
     def begin(self, size: int) -> None:
-        """Make the first `size` bytes of the pool those that can be read."""
+        """Let the first `size` bytes of the pool be read."""
         self.cursor[0] = 0
         self.cursor[1] = size
 
@@ -45,14 +45,14 @@ Draw = Callable[[Branch], int]
 def outputs(card: Card, v: int, draw: Draw | None = None) -> list[Fraction]:
     """The exact distribution of the symbols that the firmware's sampler draws for the Q1.14 input `v`.
 
-    The sampler runs on every finite string of bytes that decides it: a string of n bytes counts 256**-n. It says
-    itself when a string does not suffice, and then each of the 256 longer strings is run.
+    The sampler runs on every finite string of bytes that decides its output: a string of n bytes has probability
+    256**-n. Where a string does not suffice, the sampler runs on each of the 256 longer strings.
 
-    The one endless part is a rejection loop, the `uniform(n)` of window cards: a rejected byte leads back to the same
-    state. It is recognised by what the code does: of the 256 next bytes, at least three outputs with equally many
-    each, and all other bytes undecided (only a uniform draw of n >= 3 with rejection answers so; a comparison with a
-    threshold decides between at most two). The first such undecided byte is then walked once more, must answer just as
-    before, and stands for the others; the loop is solved exactly, P(output) = bytes that give it / bytes that decide.
+    The only endless part is a rejection loop, the `uniform(n)` of window cards: a rejected byte leads back to the same
+    state. It shows in the outputs of the 256 next bytes: at least three different ones, equally often, and all other
+    bytes undecided (only a uniform draw of n >= 3 with rejection does so; a comparison with a threshold has at most two
+    outputs). The first undecided byte is then walked once more, must give the same outputs, and stands for the others;
+    the loop is solved exactly: P(output) = bytes that give it / bytes that decide.
 
     `draw` replaces the sampler, for instance to enumerate a draw by category. Raises ValueError for laplace cards,
     whose sampler has no finite depth.
@@ -77,7 +77,7 @@ def _sampler(card: Card, v: int) -> Draw:
         return mixed
     leaf = {TABLE: sampler.table, WINDOW: sampler.window}[card.shape]
 
-    def single(branch: Branch) -> int:  # what `sample` does, without a call and an exception for each draw
+    def single(branch: Branch) -> int:  # as `sample`, without a call and an exception for each draw
         job[0], job[1], job[2], job[3] = 0, 1, 0, branch.cursor[1]
         leaf(xs, out, branch.pool, job)
         return out[0] if job[0] else UNDECIDED
@@ -105,16 +105,16 @@ class _Walk:
                 total[answer] = total.get(answer, 0) + Fraction(1, 256)
                 continue
             self._branch.pool[depth] = byte
-            found = self.node(depth + 1)
-            below[id(found)] += 1
-            loops[id(found)] = found
+            distribution = self.node(depth + 1)
+            below[id(distribution)] += 1
+            loops[id(distribution)] = distribution
         for key, times in below.items():
             for symbol, p in loops[key].items():
                 total[symbol] = total.get(symbol, 0) + p * times / 256
         return total
 
     def _answers(self, depth: int) -> tuple[int, ...]:
-        """What each next byte leads to: a symbol, or UNDECIDED where the sampler asks for more."""
+        """The symbol for each next byte; UNDECIDED where the sampler needs more bytes."""
         if depth >= _LONGEST:
             raise ValueError("the sampler reads without bound")
         branch, draw = self._branch, self._draw
@@ -145,11 +145,11 @@ class _Walk:
 
 
 def likelihood_ratio(card: Card) -> Fraction:
-    """e**epsilon of the integers of a card (not laplace), exactly; of a hierarchy, that of level and value together."""
+    """The exact e**epsilon of the integers of a card (not laplace); for a hierarchy, of level and value together."""
     return max(ratio_of(part.rows.tolist()) for part in shuffling.parts(card))
 
 
 def ratio_of(distributions: Sequence[Sequence[Fraction]]) -> Fraction:
-    """The largest ratio of an output's probabilities under two of these laws."""
+    """The largest ratio of an output's probabilities under two of these distributions."""
     columns = [column for column in zip(*distributions, strict=True) if max(column)]
     return max((Fraction(max(column)) / min(column) for column in columns), default=Fraction(1))

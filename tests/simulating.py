@@ -1,4 +1,4 @@
-"""Algorithms on simulated fleets: what their tests share."""
+"""Helpers for tests of algorithms on simulated fleets."""
 
 from ternhost.learn.base import ALGORITHMS, Population
 from ternhost.reach.simulated.driver import SimulatedDriver
@@ -7,13 +7,13 @@ from ternhost.run.run import Run
 
 
 def begin(name, there=None, **options):
-    """The algorithm of that name with these options, where so many clients are there."""
+    """The algorithm `name` with these options; there: the number of clients."""
     cls = ALGORITHMS[name]
     return cls(cls.Options(**options), Population(clients=there))
 
 
 def fleet_of(algorithm, clients=None, seed=None):
-    """The simulated fleet of an algorithm."""
+    """The driver of a simulated fleet for an algorithm."""
     return SimulatedDriver(
         algorithm.holdings,
         clients or algorithm.clients,
@@ -23,13 +23,13 @@ def fleet_of(algorithm, clients=None, seed=None):
 
 
 def ask(driver, cohorts, number=1):
-    """One round of a driver."""
+    """Run a round of a driver."""
     driver.open(number, cohorts)
     return driver.collect(number)
 
 
 def rounds(algorithm, driver, first=1):
-    """Go on with an algorithm until it is done; the result of each round, once it has been learned from."""
+    """Run rounds of an algorithm until it is done; yield each result after the algorithm has learned from it."""
     number = first
     while not algorithm.done:
         result = ask(driver, algorithm.cohorts(driver.devices), number)
@@ -39,14 +39,14 @@ def rounds(algorithm, driver, first=1):
 
 
 def finished(algorithm, driver=None):
-    """The algorithm, when it is done."""
+    """Run all rounds of an algorithm, and return it."""
     for _ in rounds(algorithm, driver or fleet_of(algorithm)):
         pass
     return algorithm
 
 
 def run(name, fleet, watcher=None, where=None, **options):
-    """The result of a whole run below the present directory."""
-    cls = ALGORITHMS[name]
-    with Run.begin(RunOptions(name, cls.Options(**options), fleet, **(where or {})), watcher=watcher) as one:
-        return one.run()
+    """Run an algorithm below the present directory, and return the result."""
+    options = RunOptions(name, ALGORITHMS[name].Options(**options), fleet, **(where or {}))
+    with Run.begin(options, watcher=watcher) as begun:
+        return begun.run()

@@ -1,7 +1,7 @@
-"""Python processes for tests, forked from one that has imported the host: a new interpreter takes a second for that.
+"""Python processes for tests, forked from one that has imported the host, which takes a new interpreter a second.
 
-`run` and `Popen` are those of `subprocess`: the process is a child of the test's, with pipes, signals and an exit code
-of its own. Only its interpreter is not new. Whatever is not `[sys.executable, "-c" or a script, ...]` is executed.
+`run` and `Popen` behave as those of `subprocess`: the process is a child of the test's, with its own pipes, signals and
+exit code. They fork for `[sys.executable, "-c" or a script, ...]`, and execute any other command.
 """
 
 import atexit
@@ -18,7 +18,7 @@ import sys
 import time
 from contextlib import contextmanager, suppress
 
-# What most commands come to import, beside the modules of all commands.
+# Modules that most commands import later, beside those of all commands.
 _PREPARED = (
     "cryptography.x509",
     "gmqtt",
@@ -31,12 +31,12 @@ _PREPARED = (
 TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]  # the command
 _SUBREAPER = 36  # of prctl(2)
 _libc = ctypes.CDLL(None)
-_server = []  # of this process: its socket
-_code = []  # with which a process that is forked ends, where it ends by itself
+_server = []  # the socket of this process's server
+_code = []  # the exit code of a forked process that ends by itself
 
 
 class Popen(subprocess.Popen):
-    """As that of `subprocess`."""
+    """As `subprocess.Popen`."""
 
     def _execute_child(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *rest):
         plain = not (isinstance(args, str) or executable or preexec_fn or pass_fds or env)
@@ -52,7 +52,7 @@ class Popen(subprocess.Popen):
 
 
 def run(command, *, capture_output=False, timeout=None, check=False, **options):
-    """As that of `subprocess`."""
+    """As `subprocess.run`."""
     if capture_output:
         options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with Popen(command, **options) as process:
@@ -82,7 +82,7 @@ def _fork(words, cwd, start_new_session, files):
 
 @contextmanager
 def _adopting():
-    """Processes below this one that lose their parent become children of this one."""
+    """Adopt descendants of this process that lose their parent."""
     _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
     try:
         yield
@@ -100,7 +100,7 @@ def _exactly(connection, count):
 
 
 def _serve(connection):
-    """Fork as often as is asked; in a process that is forked, the words of its program."""
+    """Fork a process for each request; return in the forked process, with the words of its program."""
     from ternhost.cli import build_parser
 
     build_parser()
@@ -114,26 +114,26 @@ def _serve(connection):
             os._exit(0)
         size = int.from_bytes(head, "little")
         words, cwd, environment, start_new_session = json.loads(_exactly(connection, size))
-        told, tell = os.pipe()
+        receiving, sending = os.pipe()
         if "infer" in words:
             importlib.import_module("sklearn.metrics")
         if "dashboard" in words:
             os.environ["NICEGUI_STORAGE_PATH"] = os.devnull  # as the command does
             importlib.import_module("ternhost.watch.page.page")
-        if not (between := os.fork()):  # its child is adopted by the test's process
+        if not (between := os.fork()):  # the test's process adopts its child
             between = os.getpid()
             if child := os.fork():
-                os.write(tell, child.to_bytes(4, "little"))
+                os.write(sending, child.to_bytes(4, "little"))
                 os._exit(0)
-            for end in (connection.detach(), told, tell):
+            for end in (connection.detach(), receiving, sending):
                 os.close(end)
             while os.getppid() == between:
                 time.sleep(0.0005)
             _become(cwd, environment, start_new_session, files)
             return words
         os.waitpid(between, 0)
-        connection.sendall(os.read(told, 4))
-        for end in (told, tell, *files):
+        connection.sendall(os.read(receiving, 4))
+        for end in (receiving, sending, *files):
             os.close(end)
 
 
@@ -159,7 +159,7 @@ def _become(cwd, environment, start_new_session, files):
 def _main():
     words = _serve(socket.socket(fileno=int(sys.argv[1])))
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    atexit.register(_leave)  # the first, and so the last
+    atexit.register(_leave)  # registered first, it runs last
     try:
         if words[0] == "-c":
             sys.argv, sys.path[0] = ["-c", *words[2:]], ""
@@ -175,7 +175,7 @@ def _main():
 
 
 def _leave():
-    """End here: to take all modules apart, an interpreter needs a tenth of a second."""
+    """End at once: an interpreter takes a tenth of a second to unload all modules."""
     if _code:
         sys.stdout.flush()
         sys.stderr.flush()

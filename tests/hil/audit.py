@@ -1,8 +1,8 @@
-"""A statistical audit of a device's sampler: a lower bound of its privacy loss, from what it draws alone.
+"""A statistical audit of a device's sampler: a lower bound of its privacy loss, from its draws alone.
 
 Symbols are drawn at two adversarial inputs. Each symbol's probability is bounded from below and from above at both
-(Clopper and Pearson, Biometrika 26, 1934), so that all the bounds hold together at the confidence asked for
-(Bonferroni): the largest `ln(p / q)` is a lower bound of epsilon. A sampler is caught if it exceeds the card's.
+(Clopper and Pearson, Biometrika 26, 1934), so that all bounds hold together at the given confidence (Bonferroni): the
+largest `ln(p / q)` is a lower bound of epsilon. A sampler fails if it exceeds the epsilon of the card.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from scipy.special import betaincinv  # of scipy.stats.beta.ppf, which takes long to import
+from scipy.special import betaincinv  # as scipy.stats.beta.ppf does, which takes long to import
 
 from tern import card as cards
 from tern.fixed import ONE
@@ -26,7 +26,7 @@ Draw = Callable[[int, int], Sequence[int]]
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found: the lower bound of epsilon, the card's, and the event that gives it."""
+    """The result of an audit: a lower bound of epsilon, the card's epsilon, and the event that gives the bound."""
 
     epsilon_lower: float
     epsilon_card: float

@@ -1,4 +1,4 @@
-"""Runs on a device (MicroPython): counts how often each symbol is drawn. Started by audit.py."""
+"""Runs on a device (MicroPython): counts how often each symbol is drawn. Started by test_board.py."""
 
 from array import array
 
@@ -19,9 +19,9 @@ def _tally(symbols: ptr16, n: int, counts: ptr32):
 
 
 def count(card_bytes, x, n, shift_index=-1, shift_millionths=0):
-    """Draw n symbols for the input x (Q1.14); return how often each came.
+    """Draw n symbols for the input x (Q1.14); return the count of each.
 
-    With shift_index, that threshold is moved by so many millionths of itself: a sampler that is broken on purpose.
+    shift_index: change this threshold by shift_millionths of itself, which breaks the sampler on purpose.
     """
     card = decode(card_bytes)
     if shift_index >= 0:
@@ -32,8 +32,8 @@ def count(card_bytes, x, n, shift_index=-1, shift_millionths=0):
     out = array("H", [0] * _AT_ONCE)
     counts = array("I", [0] * card.symbols)
     while n > 0:
-        some = min(n, _AT_ONCE)
-        sample(card, entropy, xs, out, some)
-        _tally(out, some, counts)
-        n -= some
+        size = min(n, _AT_ONCE)
+        sample(card, entropy, xs, out, size)
+        _tally(out, size, counts)
+        n -= size
     return list(counts)

@@ -1,4 +1,4 @@
-"""A board in the loop: it is deployed to, says hello, survives a reset, and its sampler keeps its epsilon."""
+"""A board in the loop: deployment, hello, reset, power cut, and the epsilon of its sampler."""
 
 from pathlib import Path
 
@@ -13,13 +13,13 @@ from terntools.bench.subjects import BoardSubject
 from terntools.boards import deploy
 
 AUDIT_PROGRAM = Path(auditing.__file__).with_name("audit_program.py")
-CONFIDENCE = 0.9999  # a right sampler is accused once in ten million runs
+CONFIDENCE = 0.9999  # a correct sampler fails once in ten million runs
 SAMPLES = 300_000
-SHIFTED_SAMPLES = 900_000  # a shift by 2 % is missed once in ten million runs
-_AT_ONCE = 100_000  # for a board must answer in time
+SHIFTED_SAMPLES = 900_000  # a shift by 2 % passes once in ten million runs
+_AT_ONCE = 100_000  # draws a call, so that the board answers in time
 
 
-def who(hello):
+def identity(hello):
     """Board, interpreter and tern's version, without the temperature."""
     return hello.text.split("; ")[:3]
 
@@ -30,8 +30,8 @@ def hello(dut) -> host_frames.Hello:
     return dut.start()
 
 
-def test_it_says_who_it_is(dut, hello, record_testsuite_property):
-    board, interpreter, version = who(hello)
+def test_the_hello_names_board_firmware_and_version(dut, hello, record_testsuite_property):
+    board, interpreter, version = identity(hello)
     record_testsuite_property("board", board)
     record_testsuite_property("firmware", interpreter)
     record_testsuite_property("tern", version)
@@ -43,7 +43,7 @@ def test_it_says_who_it_is(dut, hello, record_testsuite_property):
 def test_deploying_again_changes_nothing(dut, hello):
     with dut.repl() as repl:
         assert not deploy.plan(repl)[1]
-    assert who(dut.start()) == who(hello)
+    assert identity(dut.start()) == identity(hello)
 
 
 def test_files_survive_a_reset(dut, hello):
@@ -56,28 +56,26 @@ def test_files_survive_a_reset(dut, hello):
     dut.start()
 
 
-def test_it_comes_back_after_a_power_cut(dut, hello):
+def test_the_board_comes_back_after_a_power_cut(dut, hello):
     if not dut.board.has_power_control:
         pytest.skip("the hardware map names no power: or power_script: for this board")
     dut.board.power_cycle()
-    assert who(deploy.wait_for_hello(dut.port, 60)) == who(hello)
+    assert identity(deploy.wait_for_hello(dut.port, 60)) == identity(hello)
 
 
 @pytest.fixture(scope="module")
 def draw(dut, request):
-    """How the board draws symbols: for a card, an input and a number; perhaps with a shifted threshold."""
+    """`draw(card, *shift)(x, n)`: the counts of the symbols that the board draws; shift: see audit_program.count."""
     if dut.board.platform == "pico-emulated" and not request.config.getoption("exhaustive"):
-        pytest.skip(
-            "tests/device/test_sampler.py draws the same symbols as faster boards there: --exhaustive"
-        )
+        pytest.skip("test_sampler.py compares its draws with those of faster boards: needs --exhaustive")
     with dut.repl() as repl:
         program = BoardSubject(repl, AUDIT_PROGRAM)
         repl.run("from audit_program import *")
 
         def make(card, *shift):
             def count(x, n):
-                some = [min(_AT_ONCE, n - at) for at in range(0, n, _AT_ONCE)]
-                counts = [program.call(f"count({card!r}, {x}, {m}, *{shift!r})") for m in some]
+                sizes = [min(_AT_ONCE, n - at) for at in range(0, n, _AT_ONCE)]
+                counts = [program.call(f"count({card!r}, {x}, {size}, *{shift!r})") for size in sizes]
                 return [sum(of_symbol) for of_symbol in zip(*counts, strict=True)]
 
             return count
@@ -87,12 +85,12 @@ def draw(dut, request):
 
 def test_the_sampler_keeps_its_epsilon(draw):
     card = mechanisms.design("duchi", "1").card
-    found = audit(card, draw(card), SAMPLES, CONFIDENCE)
-    assert 0.9 < found.epsilon_lower <= found.epsilon_card, found
+    result = audit(card, draw(card), SAMPLES, CONFIDENCE)
+    assert 0.9 < result.epsilon_lower <= result.epsilon_card, result
 
 
 def test_a_sampler_with_one_threshold_shifted_by_2_percent_is_caught(draw):
     card = mechanisms.design("duchi", "1").card
     assert len(cards.decode(card).thresholds) == 2
-    found = audit(card, draw(card, 1, -20_000), SHIFTED_SAMPLES, CONFIDENCE)
-    assert found.epsilon_lower > found.epsilon_card, found
+    result = audit(card, draw(card, 1, -20_000), SHIFTED_SAMPLES, CONFIDENCE)
+    assert result.epsilon_lower > result.epsilon_card, result

@@ -1,10 +1,10 @@
-"""A program with a task of its own, 100 times a second, beside tern: how late is it at most?"""
+"""A program that runs a task 100 times a second beside tern, and measures how late the task is at most."""
 
 import asyncio
 import time
 from array import array
 
-import tern.local  # here, since to import a module takes 40 ms
+import tern.local  # before the first round: an import takes 40 ms
 import tern.softmax  # noqa: F401
 from tern.app import App
 from tern.boards.this import this_board
@@ -13,8 +13,8 @@ from tern.recorder import Recorder
 
 D = 13
 PERIOD_MS = 10
-EVERY = 8  # runs for a record
-# ms at most; ms at most of the runs after those whose record was written to flash, with seven others; times
+EVERY = 8  # runs of the task: then it appends a record
+# The largest delay in ms; the same for runs after a flush of records to flash alone; the number of runs
 late = array("i", (0, 0, 0))
 
 
@@ -36,9 +36,9 @@ async def task():
 
 
 async def main():
-    own = asyncio.create_task(task())
+    beside = asyncio.create_task(task())
     await node.run()
-    own.cancel()
+    beside.cancel()
 
 
 recorder = Recorder(D, capacity=64)

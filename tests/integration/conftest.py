@@ -14,7 +14,7 @@ def micropython():
 
 @pytest.fixture(autouse=True, scope="session")
 def patience():
-    """An emulated board starts in a second; on a busy machine it may take far longer."""
+    """An emulated board starts in a second, but takes far longer on a busy machine."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(deploy, "HELLO_WAIT", 300.0)
         yield
@@ -22,21 +22,21 @@ def patience():
 
 @pytest.fixture
 def site(tmp_path, micropython):
-    """Make a fleet: `site(clients=..., boards=...)`."""
-    made = []
+    """Provision a fleet: `site(clients=..., boards=...)`."""
+    sites = []
 
     def make(**options):
-        made.append(rig.make_site(tmp_path, micropython, **options))
-        return made[-1]
+        sites.append(rig.make_site(tmp_path, micropython, **options))
+        return sites[-1]
 
     yield make
-    for one in made:
-        one.store.close()
+    for made in sites:
+        made.store.close()
 
 
 @pytest.fixture
 def running(tmp_path, request):
-    """A broker for the boards that have the KEYS of the test's module."""
+    """A running broker that knows the KEYS of the test's module."""
     configuration.write_configuration(tmp_path, request.module.KEYS, port=free_port())
     with Mosquitto(tmp_path) as broker:
         yield broker

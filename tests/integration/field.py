@@ -1,6 +1,7 @@
-"""Emulated boards in the field: the loader starts what is in their folders, and starts again when that ends."""
+"""Emulated boards in the field: the loader starts the program in their folders, and again whenever it ends."""
 
 import os
+import struct
 import subprocess
 import threading
 import time
@@ -13,7 +14,7 @@ from terntools.emulators.unix_fleet import FIRMWARE, LOG_NAME, EmulatedBoard
 
 LOADER = FIRMWARE / "trial" / "main.py"
 
-# A program of a product: it answers rounds, takes updates, and says what it is.
+# A program of a product: it answers rounds and takes updates; its hello has its name.
 PROGRAM = """
 import os
 from tern import frames, wire
@@ -26,31 +27,16 @@ board = Board(os.getcwd())
 board.name = "NAME"
 update = Update(board)
 link = board.open_link()
-updates = []
-if hasattr(link, "admit"):
-    link.admit(wire.UPDATE)
-elif not link.console:  # a library whose links pass no UPDATE
-    take = link._session.take
-
-    def keep(frame):
-        n = take(frame)
-        if n and frame[0] == wire.UPDATE:
-            updates.append(memoryview(bytes(frame[:n])))
-            return 0
-        return n
-
-    link._session.take = keep
+link.admit(wire.UPDATE)
 client = Client(board)
 key = Clients(board.directory + "/" + CLIENTS).key
 sent = False
 while True:
-    frame = link.receive(0 if updates else 100)
+    frame = link.receive(100)
     if sent:
         if update.restart:
             raise SystemExit
         update.confirm()
-    if frame is None and updates:
-        frame = updates.pop(0)
     if frame is None:
         continue
     sent = len(frame) > 0 and frame[0] == wire.HELLO_REQUEST
@@ -64,12 +50,12 @@ while True:
 
 
 def source(name):
-    """The text of a program that calls itself so."""
+    """The text of the program with this name."""
     return PROGRAM.replace("NAME", name)
 
 
 def install(directory, name):
-    """Put a program and its library into /lib of a board, as `tern deploy` does."""
+    """Put the program with this name and its library into /lib of a board, as `tern deploy` does."""
     path = directory / "first.py"
     path.write_text(source(name))
     for name, data in program.program_files(program.EMULATED, program.read(path)).items():
@@ -81,13 +67,11 @@ def install(directory, name):
 
 def boot(directory):
     """(proven, state, number) of a board's boot.bin."""
-    import struct
-
     return struct.unpack_from(BOOT_FIELDS, (directory / BOOT).read_bytes())[1:]
 
 
 class FieldBoard(EmulatedBoard):
-    """A board that runs its loader, again each time that it ends; restarts: how often that was."""
+    """A board whose loader starts again whenever its program ends; `restarts` counts how often."""
 
     def __init__(self, binary, directory):
         self.restarts = 0
@@ -117,7 +101,7 @@ class FieldBoard(EmulatedBoard):
                 self.start()
 
     def kill(self):
-        """Cut the power; it comes back at once."""
+        """Cut the power, which comes back at once."""
         if self._process:
             self._process.kill()
             self._process.wait()

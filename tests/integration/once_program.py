@@ -1,6 +1,6 @@
-"""One wake of a board that sleeps: what happened, as a JSON object."""
+"""One wake of a board that sleeps; prints its outcome and its times as a JSON object."""
 
-# ruff: noqa: E402 - what an import takes is measured
+# ruff: noqa: E402 - the time of the imports is measured
 
 from time import ticks_diff, ticks_us
 

@@ -1,9 +1,9 @@
-// Does the emulated Pico's core.mjs do what rp2040js does? Every opcode, in random states of the processor.
+// Compares the emulated Pico's core.mjs with rp2040js: every opcode, in random states of the processor.
 //
 //   node pico_core.mjs MACHINE STATES
 //
-// MACHINE is the folder of core.mjs and its node_modules; STATES is how many states each opcode is tried in. Prints how
-// many instructions were compared, or what the first difference is, and ends with 1.
+// MACHINE: the folder of core.mjs and its node_modules. STATES: the number of states for each opcode. Prints the number
+// of compared instructions; or the first difference, and then ends with 1.
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 
@@ -125,11 +125,11 @@ for (let opcode = 0; opcode < 1 << 16; opcode++) {
     slow.clock.tick(slow.core.executeInstruction() * 8);
     execute(1, once);
     compared++;
-    const found = differences();
-    if (found.length || (opcode % 64 === 0 && i === 0 && !sameMemory())) {
-      const where = found.map((name) => `${name}: ${slow.core[name] ?? ''} ${fast.core[name] ?? ''}`);
+    const different = differences();
+    if (different.length || (opcode % 64 === 0 && i === 0 && !sameMemory())) {
+      const where = different.map((name) => `${name}: ${slow.core[name] ?? ''} ${fast.core[name] ?? ''}`);
       console.log(`opcode ${opcode.toString(16)} ${next.toString(16)} at ${at.toString(16)}: ${where.join(', ') || 'memory'}`);
-      console.log(set.map((one) => one.toString(16)).join(' '), flags.join(), slow.core.registers.join(), fast.core.registers.join());
+      console.log(set.map((register) => register.toString(16)).join(' '), flags.join(), slow.core.registers.join(), fast.core.registers.join());
       process.exit(1);
     }
   }

@@ -1,7 +1,6 @@
-"""A program that appends records as fast as it tells, beside tern; it may lose its power at any time.
+"""A program that appends records beside tern, and may lose its power at any time.
 
-Every record holds the life of the board that it is from, and its number in it. The file LIFE.log gets a byte before
-each append.
+A record holds the number of the board's life and its own number in that life. LIFE.log gets a byte before each append.
 """
 
 import asyncio
@@ -32,9 +31,9 @@ async def record():
 
 
 async def main():
-    own = asyncio.create_task(record())
+    recording = asyncio.create_task(record())
     await node.run()
-    own.cancel()
+    recording.cancel()
 
 
 asyncio.run(main())

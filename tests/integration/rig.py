@@ -1,4 +1,4 @@
-"""Fleets of real MicroPython processes on ptys, a proxy that damages what passes, and what ledgers say."""
+"""Fleets of real MicroPython processes on ptys, a proxy that damages frames, and readers of ledgers."""
 
 import contextlib
 import dataclasses
@@ -11,16 +11,16 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import tty
 from pathlib import Path
 
 import numpy as np
 import warm
+from harness.raw_client import wait_for
 from warm import TERN
 
 from tern import card as cards
-from tern import ledger, storage, wire
+from tern import frames, ledger, storage, wire
 from ternhost import datasets
 from ternhost.cli import main
 from ternhost.count.aggregator import Aggregator
@@ -50,7 +50,7 @@ _STOPPING = [sys.executable, str(Path(__file__).with_name("stopping_host.py"))]
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """How a command ended."""
+    """A command that has ended: its exit code, standard output and standard error."""
 
     code: int
     out: str
@@ -63,12 +63,13 @@ class Ended:
         return json.loads(self.out.splitlines()[-1])
 
 
-def tern(*words, cwd="."):
-    """Run `tern` in this process, with what that has imported and compiled already."""
+def tern(*words, cwd=".", code=None):
+    """Run `tern` in this process, whose imports are done already; `code`: assert this exit code."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main([str(word) for word in words])
-    return Ended(code, out.getvalue(), err.getvalue())
+        ended = main([str(word) for word in words])
+    assert code in (None, ended), err.getvalue()
+    return Ended(ended, out.getvalue(), err.getvalue())
 
 
 D = 6
@@ -78,7 +79,7 @@ COST = cards.decode(CARD).epsilon  # micro-epsilon of a report of one coordinate
 
 @dataclasses.dataclass
 class Site:
-    """A provisioned fleet and its store, with ways to run rounds and to look at what became of them."""
+    """A provisioned fleet and its store; runs rounds and reads the ledgers."""
 
     store: Store
     directories: list[Path]
@@ -102,7 +103,7 @@ class Site:
     ):
         """Run one round over `ports`; return the result and the aggregator.
 
-        before: called when the boards have said hello, and none has been asked yet.
+        before: called after the boards' hellos, before the first request.
         """
         question = Question(wire.LOGISTIC, [100] * D, -14, card, k)
         terms = Terms(deadline=deadline, silence=silence)
@@ -118,7 +119,7 @@ class Site:
 
 
 def ledgers_of_run(run):
-    """read_ledgers of the emulated boards of a run, which may have finished."""
+    """As read_ledgers, for the emulated boards of a run; a run that has finished keeps them packed."""
     packed = run / run_directory.PACKED_NAME
     if packed.exists():
         assert packed.stat().st_mode & 0o777 == 0o600
@@ -127,45 +128,69 @@ def ledgers_of_run(run):
 
 
 def read_ledgers(directories):
-    """Device -> (spent, last round, packed symbols of the last report) of every ledger of these boards."""
-    found = {}
+    """The ledgers of these boards: device -> (epsilon spent, last round, packed symbols of the last report)."""
+    accounts = {}
     account = ledger.Ledger()
     for directory in directories:
         for path in (directory / storage.LEDGERS).iterdir():
             if path.suffix == ".new":  # left by a kill while it was written; the device never reads it
                 continue
             account.load(str(path))
-            found[int(path.name, 16)] = (
-                account.spent,
-                account.round,
-                bytes(account.report)[9 : -wire.TAG_BYTES],
-            )
-    return found
+            symbols = bytes(account.report)[9 : -wire.TAG_BYTES]
+            accounts[int(path.name, 16)] = (account.spent, account.round, symbols)
+    return accounts
 
 
 def make_site(directory, micropython, clients=40, boards=2, largest=COST, budget=COST):
     """Provision a fleet whose clients hold a random record each."""
-    rows = np.random.default_rng(7).integers(-16384, 16385, (clients, D + 1), dtype=np.int16)
+    rows = random_rows(7, clients, D + 1)
     store = Store(directory / store_file.NAME)
     directories = board_directories(directory, boards)
     provision_fleet(store, directories, rows, Policy(largest, budget))
     return Site(store, directories, micropython)
 
 
-def on_broker(directory, boards, row=(0, 0), tls=True, **network):
-    """(store, directories) of boards with a device each, which the broker in the folder `broker` lets in.
+def random_rows(seed, count, width):
+    """Records with random features and labels, Q1.14, of shape (count, width)."""
+    return np.random.default_rng(seed).integers(-16384, 16385, (count, width), dtype=np.int16)
 
-    Each device holds one record. network: as of `attach.write_network`. The folder holds CARD, too.
+
+def provision(directory, rows, policies, boards=1, each=1):
+    """Provision boards below `directory`, whose devices hold `each` of the rows; return (path of the store, boards)."""
+    directories = board_directories(directory, boards)
+    with Store(directory / store_file.NAME) as store:
+        provision_fleet(store, directories, rows, policies, each)
+    return store.path, directories
+
+
+def files_below(directory):
+    """The files below a board's directory: path on the board -> content."""
+    paths = [path for path in directory.rglob("*") if path.is_file()]
+    return {f"/{path.relative_to(directory)}": path.read_bytes() for path in paths}
+
+
+def hello(first, clients, epoch=0, nonce=0):
+    """The HELLO of a board whose devices begin with `first`."""
+    out = bytearray(200)
+    return bytes(out[: frames.encode_hello(out, nonce, first, clients, 0, epoch, 0, 0, 0, 0, 1, 0, "test")])
+
+
+# A board of QEMU's reaches the broker of this machine over the ESP32's Wi-Fi: `on_broker(..., **WIFI)`.
+WIFI = {"host": "10.0.2.2", "server": "localhost", "ssid": "air"}
+
+
+def on_broker(directory, boards, row=(0, 0), tls=True, **network):
+    """Provision boards of one device each for the broker in `directory / "broker"`; return (path of the store, boards).
+
+    Each device holds the record `row`. network: see `attach.write_network`. Writes CARD into `directory / "card"`.
     """
     rows = np.array([row] * boards, np.int16)
     return _attached(directory, boards, rows, Policy(COST, 400 * COST), tls, **network)[:2]
 
 
 def _attached(directory, boards, rows, policy, tls=True, **network):
-    path = directory / store_file.NAME
-    directories = board_directories(directory, boards)
+    path, directories = provision(directory, rows, policy, boards)
     with Store(path) as store:
-        provision_fleet(store, directories, rows, policy)
         keys.fleet_key(store)
     access = configure(directory / "broker", path, port=free_port(), tls=tls)
     attach(directories, directory / "broker", path, **network)
@@ -174,7 +199,7 @@ def _attached(directory, boards, rows, policy, tls=True, **network):
 
 
 class OnBroker:
-    """A store, emulated boards whose clients hold a record of iris each, and their broker. A context manager."""
+    """Emulated boards whose clients hold a record of iris each, and their broker, while the context is open."""
 
     def __init__(self, directory, micropython, boards, clients):
         dataset = datasets.load("iris")
@@ -197,7 +222,7 @@ class OnBroker:
 
 
 def serving_on_broker(directory, store, *options):
-    """`tern serve` of such boards, as a process."""
+    """`tern serve` for the boards of `on_broker`, as a process."""
     return Train(
         "--store", store, "--fleet", f"mqtt:{directory}/broker", "--dimension", D, "--k", 1,
         "--card", directory / "card", *options, "--no-report", "--json", cwd=directory, command="serve",
@@ -205,32 +230,32 @@ def serving_on_broker(directory, store, *options):
 
 
 def begin(algorithm="fedsgd", *, store=None, watcher=None, anew=False, name=None, **options):
-    """Begin a run, below ./runs. options: of any part of RunOptions."""
+    """Begin a run below ./runs. options: those of all parts of RunOptions."""
     options = RunOptions.parse(algorithm, options, ALGORITHMS)
     return Run.begin(options, store=store, watcher=watcher, anew=anew, name=name)
 
 
 def finish(algorithm="fedsgd", **options):
-    """The result of such a run."""
+    """Begin a run, and return its result."""
     with begin(algorithm, **options) as run:
         return run.run()
 
 
 def serve(algorithm, options, fleet, watcher, **schedule):
-    """A served run: that of the fleet's store, or a new one."""
+    """Serve a fleet: resume the run of its store, or begin one."""
     learning = ALGORITHMS.named(algorithm).Options(**options)
     options = RunOptions(algorithm, learning, fleet, schedule=Schedule(**schedule))
     return serving.serve(options, watcher=watcher)
 
 
 def resume(text, **options):
-    """The result of a run that is resumed."""
+    """Resume a run, and return its result."""
     with Run.resume(str(text), **options) as run:
         return run.run()
 
 
 def replay(store):
-    """The algorithm of the store's only run, taught anew what the store holds."""
+    """Let a new algorithm learn from the stored reports of the store's only run; return it."""
     (stored,) = store.runs()
     fresh = {**stored.state, "algorithm": None}
     store.save_run(stored.name, state=fresh)
@@ -246,7 +271,7 @@ def replay(store):
 
 
 def assert_counted_once(store, ledgers, number, devices, cost=COST):
-    """Every device asked has one report in the store, the one in its ledger, and has paid for one."""
+    """Assert that each of these devices has one report in the store, the one in its ledger, and has paid for one."""
     reports = dict(store.reports(number))
     assert sorted(reports) == sorted(devices)
     for device in devices:
@@ -254,7 +279,7 @@ def assert_counted_once(store, ledgers, number, devices, cost=COST):
 
 
 class Proxy:
-    """A pty that passes bytes to and from the port of a board, through `down` and `up`: bytes -> bytes."""
+    """A pty between a host and the port of a board. `down` and `up` (bytes -> bytes) change what passes."""
 
     def __init__(self, port, down=lambda data: data, up=lambda data: data):
         self._board = os.open(port, os.O_RDWR | os.O_NOCTTY)
@@ -284,7 +309,7 @@ class Proxy:
 
 
 class Damage:
-    """Flips bits, drops and repeats bytes, each with `probability`, once `on` is set; counts what it did."""
+    """Flips bits, drops and repeats bytes with `probability` while `on` is true; counts the bytes in `done`."""
 
     def __init__(self, seed, probability):
         self._random = random.Random(seed)
@@ -295,14 +320,14 @@ class Damage:
     def __call__(self, data):
         out = bytearray()
         for byte in data:
-            what = self._random.random() / self._probability
-            if not self.on or what >= 1:
+            draw = self._random.random() / self._probability
+            if not self.on or draw >= 1:
                 out.append(byte)
                 continue
             self.done += 1
-            if what < 0.5:
+            if draw < 0.5:
                 out.append(byte ^ 1 << self._random.randrange(8))
-            elif what < 0.75:
+            elif draw < 0.75:
                 out += bytes([byte, byte])
         return bytes(out)
 
@@ -310,7 +335,7 @@ class Damage:
 class Train:
     """`tern train`, or another command, as a process of its own.
 
-    stop_after: it stops in the midst of what it does after so many reports.
+    stop_after: it stops, as by SIGSTOP, once this many reports are in its store.
     """
 
     def __init__(self, *arguments, cwd, stop_after=0, command="train", **options):
@@ -325,18 +350,19 @@ class Train:
         )
 
     def wait_until_stopped(self):
-        end = time.monotonic() + 120
-        while not os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT):
+        def stopped():
             assert self.process.poll() is None, self.process.stderr.read()
-            assert time.monotonic() < end
-            time.sleep(0.01)
+            return os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
+
+        wait_for(stopped, 120)
 
     def signal(self, number):
-        """Send it a signal, and let it go on."""
+        """Send a signal, and continue a stopped process."""
         self.process.send_signal(number)
         self.process.send_signal(signal.SIGCONT)
 
-    def finish(self):
-        """(exit code, standard output, standard error)."""
+    def finish(self, code=0):
+        """Wait for its end, and assert its exit code; return (standard output, standard error)."""
         out, err = self.process.communicate(timeout=300)
-        return self.process.returncode, out, err
+        assert self.process.returncode == code, err
+        return out, err

@@ -1,4 +1,4 @@
-"""`tern` that stops, as by SIGSTOP, before the first commit after that of so many reports."""
+"""`tern N ...`: `tern` that stops, as by SIGSTOP, in its first transaction after N reports are stored."""
 
 import os
 import signal
@@ -11,24 +11,24 @@ from ternhost.store.store import Store
 _reports = int(sys.argv.pop(1))
 _add_reports = Store.add_reports
 _transaction = Store.transaction
-_there = False  # whether so many are committed
+_reached = False  # the number of reports
 
 
 def _adding(store, reports):
-    global _there, _reports
+    global _reached, _reports
     _add_reports(store, reports)
     if _reports and store.report_count() >= _reports:
-        _there = True
+        _reached = True
         _reports = 0
 
 
 @contextmanager
 def _stopping(store):
-    global _there
+    global _reached
     with _transaction(store):
         yield
-        if _there:
-            _there = False
+        if _reached:
+            _reached = False
             os.kill(os.getpid(), signal.SIGSTOP)
 
 

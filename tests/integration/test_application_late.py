@@ -1,4 +1,4 @@
-"""Issue 12: a task beside tern on a board with a slot, whose broker hangs, dies and returns."""
+"""A task runs beside tern on a board with a slot, whose broker hangs, dies and returns."""
 
 import json
 import os
@@ -12,12 +12,10 @@ from harness.raw_client import wait_for
 from ternhost.reach.broker.mosquitto import Mosquitto
 from terntools.emulators.unix_fleet import EmulatedBoard
 
-BUSY_MS = {
-    False: 50,
-    True: 150,
-}  # issue 12; one call of Mbed TLS verifies in 40 ms that a broker is who it says
+# Without TLS, and with it: one call of Mbed TLS verifies a certificate in 40 ms.
+BUSY_MS = {False: 50, True: 150}
 SLOT_MS = 500
-PATIENCE_RUNS = 500  # of the task, while tern waits for an answer for 10 s: it runs 100 times a second
+PATIENCE_RUNS = 500  # of the task, 100 a second, while tern waits 10 s for an answer
 
 PROGRAM = """
 import asyncio.core
@@ -28,10 +26,10 @@ import time
 from array import array
 from tern import compat
 
-# Simulated milliseconds. They pass where the event loop waits, and where tern would wait in a call, not while code
-# runs: a task is late only if tern waits. That is ahead of the real clock, by which the loop sorts new tasks.
+# Simulated milliseconds, which pass where the event loop waits and where tern would wait in a call, but not while code
+# runs: a task is late only if tern waits. They are ahead of the real clock, by which the loop sorts new tasks.
 clock = [time.ticks_ms() + 10000]
-hangs = False  # nobody answers, so that there is nothing to wait for
+hangs = False  # the broker: there is no answer to wait for
 
 
 def ticks_ms():
@@ -96,7 +94,7 @@ async def task():
             recorder.append(row, 16384)
         if late[1] % 50 == 0:
             hangs = "hangs" in os.listdir()
-            with open("told", "w") as file:
+            with open("progress", "w") as file:
                 json.dump((list(late), node.reports, node.model.round, str(links[-1].error)), file)
         due += 10
         used = used_ms()
@@ -105,7 +103,7 @@ async def task():
 
 
 async def main():
-    own = asyncio.create_task(task())
+    beside = asyncio.create_task(task())
     await node.run()
 
 
@@ -127,56 +125,56 @@ asyncio.run(main())
 """
 
 
-def tell(board):
-    """((late by at most, runs, busy), reports, round of the model, why the last connection was lost)."""
+def progress(board):
+    """((late by at most, runs, busy), reports, round of the model, error of the last connection)."""
 
     def whole():
         with suppress(OSError, ValueError):  # it is being written
-            return json.loads((board / "told").read_text())
+            return json.loads((board / "progress").read_text())
 
     return wait_for(whole)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-def test_tern_never_waits_in_a_call(tmp_path, micropython, tls):
-    """A task is never late in simulated time while rounds go on and the broker hangs, dies and returns."""
+def test_no_call_of_tern_waits(tmp_path, micropython, tls):
+    """The task is never late in simulated time while rounds go on and the broker hangs, dies and returns."""
     path, (board,) = rig.on_broker(tmp_path, 1, tls=tls, slot=SLOT_MS, longest_pause_ms=1000)
     (tmp_path / "program.py").write_text(PROGRAM)
     with Mosquitto(tmp_path / "broker") as broker:
-        own = EmulatedBoard(micropython, board, program=tmp_path / "program.py")
-        words = ("--interval", 0.3, "--patience", 0.3, "--model-every", 2, "--deadline", 600)
-        host = rig.serving_on_broker(tmp_path, path, *words)
+        emulated = EmulatedBoard(micropython, board, program=tmp_path / "program.py")
+        options = ("--interval", 0.3, "--patience", 0.3, "--model-every", 2, "--deadline", 600)
+        host = rig.serving_on_broker(tmp_path, path, *options)
 
-        def more(reports):
-            before = tell(board)[1]
-            wait_for(lambda: tell(board)[1] >= before + reports)
+        def wait_for_reports(reports):
+            before = progress(board)[1]
+            wait_for(lambda: progress(board)[1] >= before + reports)
 
         def runs():
-            return tell(board)[0][1]
+            return progress(board)[0][1]
 
         try:
-            more(4)
-            assert tell(board)[3] == "None"
+            wait_for_reports(4)
+            assert progress(board)[3] == "None"
             os.kill(broker.pid, signal.SIGSTOP)
             before = runs()
             (board / "hangs").touch()
-            wait_for(lambda: "does not answer" in tell(board)[3])
+            wait_for(lambda: "does not answer" in progress(board)[3])
             assert runs() >= before + PATIENCE_RUNS
             (board / "hangs").unlink()
             os.kill(broker.pid, signal.SIGCONT)
-            more(2)
+            wait_for_reports(2)
             broker.kill()
-            wait_for(lambda: "closed" in tell(board)[3] or "connect" in tell(board)[3])
+            wait_for(lambda: "closed" in progress(board)[3] or "connect" in progress(board)[3])
             before = runs()
             wait_for(lambda: runs() > before + 100)
             broker.start()
-            more(3)
-            (late, count, busy), reports, number, _ = tell(board)
+            wait_for_reports(3)
+            (late, count, busy), reports, number, _ = progress(board)
         finally:
             host.process.kill()
             host.process.communicate()
-            own.close()
+            emulated.close()
     assert (board / "board.log").read_text() == ""
     assert number > 2
     print(f"busy for {busy} ms at most in {count} runs, {reports} reports")

@@ -1,4 +1,4 @@
-"""A command that stays until it is interrupted ends in order, also where a shell started it in the background."""
+"""A command that runs until it is interrupted ends in order, also where a shell has started it in the background."""
 
 import json
 import signal
@@ -14,26 +14,31 @@ from ternhost.reach.gateway.flower.files import write_gateways
 from terntools.emulators.process import locked
 
 
+def interrupt(number, *words, **options):
+    """Start a command in the background, send it a signal once it has printed a line; return (that line, exit code)."""
+    # A shell without job control ignores SIGINT for what it starts with &.
+    background = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"]
+    command, pipe = [*background, *TERN, *words, "--json"], subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, **options) as process:
+        try:
+            first = json.loads(process.stdout.readline())
+            process.send_signal(number)
+            assert process.communicate(timeout=60)[1] == b""
+        finally:
+            process.kill()
+    return first, process.returncode
+
+
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, errors.OK), (signal.SIGTERM, errors.TERMINATED)]
 )
-def test_an_emulated_board_of_the_background_ends_in_order(number, code, tmp_path):
+def test_an_emulated_board_in_the_background_ends_in_order(number, code, tmp_path):
     flash = tmp_path / "flash.bin"
-    # A shell without job control ignores SIGINT for what it starts with &.
-    background = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"]
-    words = ("emulator", "run", "--what", "rv32", "--flash", str(flash), "--json")
-    process = subprocess.Popen([*background, *TERN, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    try:
-        assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["port"]
-        process.send_signal(number)
-        _, said = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.wait()
-    assert (process.returncode, said) == (code, b"")
+    ready, ended = interrupt(number, "emulator", "run", "--what", "rv32", "--flash", str(flash))
+    assert ready["port"]
+    assert ended == code
     with locked(flash, flash.stat().st_size):
-        pass  # no process has it any more
+        pass  # no process holds it
 
 
 @pytest.mark.parametrize(
@@ -45,22 +50,12 @@ def test_an_emulated_board_of_the_background_ends_in_order(number, code, tmp_pat
         ("gateway", "run", "north", "--fleet", "simulated:10", "--dataset", "flights"),
     ],
 )
-def test_what_stays_until_ctrl_c_heeds_it_in_the_background(words, tmp_path):
+def test_a_long_running_command_in_the_background_heeds_sigint(words, tmp_path):
     if words[0] == "broker":
         configuration.configure(tmp_path, port=free_port())
     if words[0] == "gateway":
         pytest.importorskip("flwr")
         write_gateways(tmp_path, ["north"], port=free_port())
-    background = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"]
-    process = subprocess.Popen(
-        [*background, *TERN, *words, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
-    )
-    try:
-        assert process.stdout is not None
-        assert json.loads(process.stdout.readline())
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.wait()
-    assert (process.returncode, said) == (errors.OK, b"")
+    ready, code = interrupt(signal.SIGINT, *words, cwd=tmp_path)
+    assert ready
+    assert code == errors.OK

@@ -1,4 +1,4 @@
-"""`tern bench latency` on the emulated device: the times are this machine's, and all of the rest is there."""
+"""`tern bench latency` on emulated devices, whose times are those of this machine."""
 
 import pytest
 
@@ -8,20 +8,20 @@ from terntools.boards.repl import ExecutionError
 from terntools.emulators import catalogue
 
 
-def test_figures_summary_and_page_of_an_emulated_device():
-    said = []
-    result = latency.measure("emulated:1", latency.Case(d=4), said.append, names=("duchi",))
-    assert said
+def test_a_bench_gives_figures_a_summary_and_a_page():
+    progress = []
+    result = latency.measure("emulated:1", latency.Case(d=4), progress.append, names=("duchi",))
+    assert progress
     report = result["us_per_report"]
     assert 0 < report["median"] <= report["slowest"]
     assert set(report["breakdown"]) == {*latency.PARTS, "steps"}
     assert result["us_per_coordinate"]["duchi"] < result["us_per_coordinate_plain_float"]["duchi"]
-    assert result["us_per_coordinate_native_c"] is None  # it is for the Pico
+    assert result["us_per_coordinate_native_c"] is None  # the C code is for the Pico
     assert result["identical_runs"] is None
     assert 20_000 < result["mpy_bytes"] < 32 * 1024
     text = latency_command.summary(result)
     assert "duchi" in text
-    assert "three-outputs, 1 of 4, logistic" in [one["name"] for one in result["reports"]]
+    assert "three-outputs, 1 of 4, logistic" in [row["name"] for row in result["reports"]]
     (page,) = latency_command.pictures(result).values()
     assert len(page.axes) == 2
 

@@ -1,4 +1,4 @@
-"""A fleet on a broker for the first time: the commands in order, and what they say when the broker is not as it was."""
+"""The commands that set up a fleet on a broker, in order, and their messages when the broker has changed."""
 
 import json
 import os
@@ -19,13 +19,13 @@ from ternhost.reach.broker.access import CONFIG, HOST, Access
 from ternhost.reach.broker.mosquitto import Mosquitto, ensure_running, free_port, listener, listens
 from ternhost.store.store import Store
 
-SOON = 60.0  # seconds, in which it must be told that the broker refuses the fleet, or is gone
+SOON = 60.0  # seconds, in which a warning must come that the broker refuses the fleet, or is gone
 
-on_the_usual_port = pytest.mark.xdist_group("port 8883")  # one after the other
+on_the_usual_port = pytest.mark.xdist_group("port 8883")  # run one after the other
 
 
 class Command:
-    """A command that stays, and the lines that it has said."""
+    """A command that runs until it is interrupted, and its output so far."""
 
     def __init__(self, directory, *words):
         self.out = directory / f"{words[0]}-{words[1]}.out"
@@ -33,14 +33,14 @@ class Command:
         with open(self.out, "wb") as out, open(self.err, "wb") as err:
             self.process = warm.Popen([*TERN, *map(str, words)], stdout=out, stderr=err, cwd=directory)
 
-    def said(self, text, times=1, seconds=60.0):
-        """Wait until it has complained so many times."""
+    def wait_for_warning(self, text, seconds=60.0):
+        """Wait until the text is on standard error, once."""
 
-        def found():
+        def warned():
             assert self.process.poll() is None, self.err.read_text()
-            return self.err.read_text().count(text) == times
+            return self.err.read_text().count(text) == 1
 
-        return wait_for(found, seconds)
+        return wait_for(warned, seconds)
 
     def result(self):
         return json.loads(wait_for(lambda: self.out.read_text() or self.process.poll()))
@@ -52,7 +52,7 @@ class Command:
 
 @pytest.fixture
 def start(tmp_path):
-    """Start a command that stays: `start(*words)`."""
+    """Start a command that runs until the test ends: `start(*words)`."""
     started = []
 
     def begin(*words):
@@ -65,14 +65,8 @@ def start(tmp_path):
             command.end()
 
 
-def tern(directory, *words):
-    done = rig.tern(*words, cwd=directory)
-    assert done.code == 0, done.err
-    return done.out
-
-
 def run_mosquitto(directory):
-    """As its user does; tern has not started it."""
+    """Start Mosquitto as its user does, without tern."""
     path = f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin"
     process = subprocess.Popen(
         ["mosquitto", "-c", str(directory / CONFIG)],
@@ -85,68 +79,66 @@ def run_mosquitto(directory):
 
 
 @on_the_usual_port
-def test_a_broker_that_goes_and_comes_back_is_told_of(tmp_path, start):
-    place = tmp_path / "my-broker"
+def test_a_fleet_warns_once_of_a_lost_broker_and_says_that_it_is_back(tmp_path, start):
+    directory = tmp_path / "my-broker"
     first = start("broker", "run", "my-broker", "--json")
     port = first.result()["port"]
     fleet = start("fleet", "emulate", 2, "--broker", "my-broker", "--clients", 2, "--json")
     fleet.result()
     assert first.end() == 0
-    fleet.said("does not answer", seconds=SOON)
+    fleet.wait_for_warning("does not answer", seconds=SOON)
     assert "start it: tern broker run my-broker" in fleet.err.read_text()
     time.sleep(3)
     assert fleet.err.read_text().count("does not answer") == 1, "once"
-    again = start("broker", "run", "my-broker", "--json")
-    assert again.result()["port"] == port
-    fleet.said("is there again and lets the boards in", seconds=SOON)
-    assert (place / "mosquitto.log").exists()
+    second = start("broker", "run", "my-broker", "--json")
+    assert second.result()["port"] == port
+    fleet.wait_for_warning("is there again and lets the boards in", seconds=SOON)
+    assert (directory / "mosquitto.log").exists()
 
 
-def test_a_broker_that_lacks_the_keys_is_told_of(tmp_path, start):
-    """A fleet of another store; and what the warning says helps."""
+def test_the_warning_about_a_broker_without_the_keys_names_a_command_that_helps(tmp_path, start):
     configuration.write_configuration(tmp_path / "my-broker", {}, port=free_port())
     start("broker", "run", "my-broker", "--json").result()
     fleet = start("fleet", "emulate", 2, "--dir", "mine", "--broker", "my-broker", "--clients", 2, "--json")
-    fleet.said("does not let the boards in: refused by the broker", seconds=SOON)
+    fleet.wait_for_warning("does not let the boards in: refused by the broker", seconds=SOON)
     (line,) = (line for line in fleet.err.read_text().splitlines() if "give it their keys" in line)
     command = line.split(": ", 1)[1].split(";")[0].split()
     port = Access.load(tmp_path / "my-broker" / HOST).port
-    tern(tmp_path, *command[1:], "--port", port)
-    fleet.said("lets the boards in", seconds=SOON)
+    rig.tern(*command[1:], "--port", port, cwd=tmp_path, code=0)
+    fleet.wait_for_warning("lets the boards in", seconds=SOON)
 
 
 def test_boards_of_another_store_are_refused(tmp_path, start):
-    tern(tmp_path, "broker", "config", "my-broker", "--port", free_port())
+    rig.tern("broker", "config", "my-broker", "--port", free_port(), cwd=tmp_path, code=0)
     fleet = start("fleet", "emulate", 1, "--dir", "mine", "--clients", 1, "--json")
     fleet.result()
     fleet.end()
-    done = rig.tern("fleet", "emulate", 1, "--dir", "mine", "--broker", "my-broker", cwd=tmp_path)
-    assert done.code == 2
-    assert "my-broker/store.sqlite does not hold the key of device 1" in done.err
+    refused = rig.tern("fleet", "emulate", 1, "--dir", "mine", "--broker", "my-broker", cwd=tmp_path, code=2)
+    assert "my-broker/store.sqlite does not hold the key of device 1" in refused.err
 
 
 @on_the_usual_port
-def test_a_fleet_and_its_broker_in_one_command(tmp_path, start):
+def test_one_command_runs_a_fleet_and_its_broker(tmp_path, start):
     fleet = start("fleet", "emulate", 1, "--broker", "my-broker", "--start-broker", "--clients", 3, "--json")
     fleet.result()
-    place = tmp_path / "my-broker"
-    access = Access.load(place / HOST)
+    directory = tmp_path / "my-broker"
+    access = Access.load(directory / HOST)
     with Store(access.store, beside=True) as store:
-        known = store.keys()
-    assert sorted(known) == [1, 2, 3]
-    assert board_client(access, known, 2).code == 0
+        keys_by_device = store.keys()
+    assert sorted(keys_by_device) == [1, 2, 3]
+    assert board_client(access, keys_by_device, 2).code == 0
     assert fleet.end() == 0
-    assert not listens(*listener(place)), "the broker has ended too"
+    assert not listens(*listener(directory)), "the broker has ended too"
 
 
-def test_broker_run_takes_new_passwords(tmp_path, start):
+def test_broker_run_reads_new_passwords(tmp_path, start):
     access = configuration.configure(tmp_path / "my-broker", port=free_port())
     start("broker", "run", "my-broker", "--json").result()
     with Store(access.store, beside=True) as store:
-        made = keys.add(store, [1])
-    assert board_client(access, made, 1).code == 5
-    configuration.write_passwords(tmp_path / "my-broker", made)  # and nobody tells the broker
-    wait_for(lambda: board_client(access, made, 1).code == 0)
+        new_keys = keys.add(store, [1])
+    assert board_client(access, new_keys, 1).code == 5
+    configuration.write_passwords(tmp_path / "my-broker", new_keys)  # without a signal to the broker
+    wait_for(lambda: board_client(access, new_keys, 1).code == 0)
 
 
 def test_a_broker_that_ends_is_started_again(tmp_path, start):
@@ -156,7 +148,7 @@ def test_a_broker_that_ends_is_started_again(tmp_path, start):
     running.result()
     first = int((tmp_path / "my-broker" / mosquitto_files.PID).read_text())
     os.kill(first, signal.SIGKILL)
-    running.said("mosquitto has ended")
+    running.wait_for_warning("mosquitto has ended")
     wait_for(lambda: listens(access.host, access.port))
     assert int((tmp_path / "my-broker" / mosquitto_files.PID).read_text()) != first
     assert running.end() == 0
@@ -166,24 +158,24 @@ def test_a_broker_that_ends_is_started_again(tmp_path, start):
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("tls", [True, False])
 def test_a_broker_that_hangs_is_started_again(tmp_path, monkeypatch, tls):
-    """As Mosquitto 2.0.11 does now and then when its bridge was cut in the midst of a TLS handshake."""
+    """Mosquitto 2.0.11 hangs now and then, when its bridge was cut during a TLS handshake."""
     monkeypatch.setattr(mosquitto, "_ASK_EVERY", 0.1)
     monkeypatch.setattr(mosquitto, "_HUNG", 5.0)
     configuration.configure(tmp_path, port=free_port(), tls=tls)
-    told = []
+    warnings = []
     with Mosquitto(tmp_path) as running:
         first = running.pid
-        running.keep(told.append)
+        running.keep(warnings.append)
         time.sleep(2.0)
         assert running.pid == first
-        assert told == []
+        assert warnings == []
         os.kill(first, signal.SIGSTOP)
         wait_for(lambda: running.pid not in (first, None) and running.answers(5.0))
-        assert told == ["mosquitto hangs; it is restarted in 1 s"]
-    assert "rror" not in (tmp_path / "mosquitto.log").read_text(), "whoever looks is no trouble to it"
+        assert warnings == ["mosquitto hangs; it is restarted in 1 s"]
+    assert "rror" not in (tmp_path / "mosquitto.log").read_text(), "the probes cause no error"
 
 
-def test_a_broker_is_run_where_none_is(tmp_path):
+def test_ensure_running_starts_a_broker_only_where_none_runs(tmp_path):
     configuration.configure(tmp_path, port=free_port())
     listening = listener(tmp_path)
     with ensure_running(tmp_path), ensure_running(tmp_path):
@@ -191,13 +183,13 @@ def test_a_broker_is_run_where_none_is(tmp_path):
         with pytest.raises(DeviceError, match="listens on port"):
             Mosquitto(tmp_path)
     assert not listens(*listening)
-    (tmp_path / CONFIG).unlink()  # a broker of another machine
+    (tmp_path / CONFIG).unlink()  # as for a broker on another machine
     with ensure_running(tmp_path) as access:
         assert access.port == listening[1]
         assert not listens(*listening)
 
 
-def test_fleets_that_make_no_sense(tmp_path):
+def test_impossible_fleets_are_refused(tmp_path):
     for words, message in (
         (("2", "--clients", "0"), "--clients must be 2 or more, one a board, not 0"),
         (("0",), "N must be 1 to 1000 boards, not 0"),
@@ -205,6 +197,5 @@ def test_fleets_that_make_no_sense(tmp_path):
         (("2", "--seed", "-1"), "--seed must be 0 or more, not -1"),
         (("2", "--start-broker"), "--start-broker needs --broker"),
     ):
-        done = rig.tern("fleet", "emulate", *words, cwd=tmp_path)
-        assert (done.code, message in done.err) == (2, True), done.err
+        assert message in rig.tern("fleet", "emulate", *words, cwd=tmp_path, code=2).err
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""The driver of a fleet on a broker, where its load counts: no broker, and boards that answer at once."""
+"""The driver of a fleet on a broker, without one: the boards of these tests answer at once."""
 
 import asyncio
 import struct
@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from rig import hello
 from spec import answers
 
 from tern import card as cards
@@ -30,14 +31,8 @@ OTHER = Question(wire.LOGISTIC, [200] * 6, -14, CARD.card, 1)
 LATER = 2**31  # than the epoch of any fleet key that a host makes before 2088
 
 
-def hello(first, clients, epoch=LATER, nonce=0):
-    """What a board of so many clients says when it connects."""
-    out = bytearray(200)
-    return bytes(out[: frames.encode_hello(out, nonce, first, clients, 0, epoch, 0, 0, 0, 0, 1, 0, "test")])
-
-
 class Boards(MqttLink):
-    """Boards of `each` clients that are connected; `claims` by others (name -> first, clients)."""
+    """A link to connected boards of `each` clients, which answer without a broker."""
 
     def __init__(self, devices, each=1, too_soon=0):
         super().__init__(Access("nowhere", 1, "host", "", None))
@@ -45,7 +40,7 @@ class Boards(MqttLink):
         self._first = range(1, devices + 1, each)
         self.announced = []
         self.asked = 0
-        self.most = 0  # requests that a board had at once
+        self.most = 0  # requests at once to one board
         self._open = {}
         self._too_soon = too_soon
         self.refused = {}
@@ -55,7 +50,7 @@ class Boards(MqttLink):
         self.connected = True
         self.on_connect()
         for first in self._first:
-            self._on_hello(name(first), hello(first, self._each))
+            self._on_hello(name(first), hello(first, self._each, LATER))
         self.subscribed.set()
 
     async def close(self):
@@ -101,23 +96,22 @@ def driver(directory, link, devices, **options):
     return BrokerDriver(store, lambda: link, options.pop("terms", Terms(deadline=60.0)), **options)
 
 
-def ask(one, number, *cohorts):
-    one.open(number, cohorts)
-    return one.collect(number)
+def ask(broker_driver, number, *cohorts):
+    broker_driver.open(number, cohorts)
+    return broker_driver.collect(number)
 
 
 def test_the_time_of_a_round_grows_with_its_devices_and_no_faster(tmp_path):
-    """Of boards with one client each, in two cohorts, so that each is asked by itself."""
+    """Boards of one client each, in two cohorts, so that the driver asks each by itself."""
 
     def seconds(devices):
         best = float("inf")
-        with driver(tmp_path, Boards(devices), devices) as one:
+        with driver(tmp_path, Boards(devices), devices) as broker_driver:
             half = devices // 2
             for number in (1, 2):
                 start = time.process_time()
-                result = ask(
-                    one, number, (QUESTION, range(1, half + 1)), (OTHER, range(half + 1, devices + 1))
-                )
+                cohorts = (QUESTION, range(1, half + 1)), (OTHER, range(half + 1, devices + 1))
+                result = ask(broker_driver, number, *cohorts)
                 best = min(best, time.process_time() - start)
                 assert result.reports == devices
         return best
@@ -126,81 +120,81 @@ def test_the_time_of_a_round_grows_with_its_devices_and_no_faster(tmp_path):
     assert many < 20 * few, (few, many)  # 64 times as long, if it were quadratic
 
 
-def test_a_round_for_all_is_announced_and_taken_back_and_one_for_some_is_not(tmp_path):
+def test_a_round_is_announced_and_withdrawn_only_where_it_is_for_all_devices(tmp_path):
     link = Boards(100)
-    with driver(tmp_path, link, 100) as one:
-        assert ask(one, 1, (QUESTION, range(1, 101))).reports == 100
-        assert link.announced[0] == b"", "what may be left of an earlier run is taken back"
+    with driver(tmp_path, link, 100) as broker_driver:
+        assert ask(broker_driver, 1, (QUESTION, range(1, 101))).reports == 100
+        assert link.announced[0] == b"", "an announcement of an earlier run is withdrawn"
         assert [bool(frame) for frame in link.announced[1:]] == [True, False]
         assert link.asked == 0
-        assert ask(one, 2, (QUESTION, range(1, 100))).reports == 99
+        assert ask(broker_driver, 2, (QUESTION, range(1, 100))).reports == 99
     assert not any(link.announced[3:])
     assert link.asked == 99
 
 
-def test_what_boards_say_is_kept_for_who_looks_on(tmp_path):
+def test_the_store_keeps_hellos_presence_and_spending_of_boards_for_observers(tmp_path):
     link = Boards(30, each=3)
-    with driver(tmp_path, link, 30) as one:
-        ask(one, 1, (QUESTION, range(1, 31)))
-        boards = one._store.boards()
+    with driver(tmp_path, link, 30) as broker_driver:
+        ask(broker_driver, 1, (QUESTION, range(1, 31)))
+        boards = broker_driver._store.boards()
         assert [(board.name, board.first, board.clients) for board in boards] == [
             (name(first), first, 3) for first in range(1, 31, 3)
         ]
         assert all(board.online and board.told["text"] == "test" for board in boards)
         link.boards.pop(name(4))
         link.changed.add(name(4))
-        one.wait(0.7)
-        assert [board.first for board in one._store.boards() if not board.online] == [4]
+        broker_driver.wait(0.7)
+        assert [board.first for board in broker_driver._store.boards() if not board.online] == [4]
     with Store(tmp_path / "30.sqlite", beside=True) as store:
         assert not any(board.online for board in store.boards())
         assert all(board.told["text"] == "test" for board in store.boards())
         assert [board.spent for board in store.boards()] == 10 * [COST]
-    one._store.close()
-    with driver(tmp_path, Boards(30, each=3), 30) as one:
-        ask(one, 2, (QUESTION, [1, 2, 7]))
+    broker_driver._store.close()
+    with driver(tmp_path, Boards(30, each=3), 30) as broker_driver:
+        ask(broker_driver, 2, (QUESTION, [1, 2, 7]))
     with Store(tmp_path / "30.sqlite", beside=True) as store:
-        # None has connected again: what the broker keeps of them is read twice.
+        # No board has connected again: their retained hellos are read twice.
         spent = {board.first: board.spent for board in store.boards()}
     assert spent == {**dict.fromkeys(range(1, 31, 3), COST), 1: 2 * COST, 7: 2 * COST}
 
 
-def test_a_board_of_many_clients_is_fed_as_it_answers(tmp_path):
+def test_a_board_of_many_clients_gets_requests_as_fast_as_it_answers(tmp_path):
     link = Boards(1_000, each=500)
-    with driver(tmp_path, link, 1_000) as one:
-        assert ask(one, 1, (QUESTION, range(1, 1_000))).reports == 999
-    assert link.asked == 999, "nobody has to be asked again"
+    with driver(tmp_path, link, 1_000) as broker_driver:
+        assert ask(broker_driver, 1, (QUESTION, range(1, 1_000))).reports == 999
+    assert link.asked == 999, "no device is asked again"
     assert link.most <= 64
 
 
-def test_devices_that_may_not_report_yet_are_asked_when_they_may(tmp_path):
+def test_devices_that_must_pause_are_asked_again_after_their_pause(tmp_path):
     link = Boards(10, each=5, too_soon=2)
-    with driver(tmp_path, link, 10, terms=Terms(deadline=60.0, silence=0.5)) as one:
-        result = ask(one, 1, (QUESTION, range(1, 10)))
+    with driver(tmp_path, link, 10, terms=Terms(deadline=60.0, silence=0.5)) as broker_driver:
+        result = ask(broker_driver, 1, (QUESTION, range(1, 10)))
     assert result.reports == 9
     assert link.asked == 18, "each twice"
     assert all(time.monotonic() - when >= 2 for when in link.refused.values())
 
 
-def test_a_board_that_claims_everything_is_no_burden(tmp_path):
+def test_a_board_that_claims_all_devices_slows_nothing_down(tmp_path):
     link = Boards(50, each=5)
-    with driver(tmp_path, link, 50) as one:
-        link._on_hello("00000001", hello(1, 0xFFFF_FF00))
-        one.wait(0.6)
-        assert ask(one, 1, (QUESTION, range(1, 50))).reports == 49
-        assert len(one.devices) == 50
+    with driver(tmp_path, link, 50) as broker_driver:
+        link._on_hello("00000001", hello(1, 0xFFFF_FF00, LATER))
+        broker_driver.wait(0.6)
+        assert ask(broker_driver, 1, (QUESTION, range(1, 50))).reports == 49
+        assert len(broker_driver.devices) == 50
     assert link.asked <= 2 * 49
 
 
-def test_reports_before_the_first_round_are_late_and_no_fault(tmp_path):
+def test_reports_before_the_first_round_count_as_late(tmp_path):
     link = Boards(3)
-    with driver(tmp_path, link, 3) as one:
+    with driver(tmp_path, link, 3) as broker_driver:
         link._report(1, round_start(1) + round_body(7, QUESTION) + bytes(8))
-        one.wait(0.2)
-        assert one.aggregator.statistics.late == 1
-        assert ask(one, 8, (QUESTION, [1, 2, 3])).reports == 3
+        broker_driver.wait(0.2)
+        assert broker_driver.aggregator.statistics.late == 1
+        assert ask(broker_driver, 8, (QUESTION, [1, 2, 3])).reports == 3
 
 
-def test_a_device_that_never_understands_is_not_asked_for_ever(tmp_path):
+def test_a_device_that_calls_every_frame_damaged_is_asked_only_a_few_times(tmp_path):
     class Deaf(Boards):
         def _answer(self, board, frame):
             device, number = frames.address(frame)
@@ -208,39 +202,39 @@ def test_a_device_that_never_understands_is_not_asked_for_ever(tmp_path):
             self._hear(board, answers.error(digest, device, number, wire.ERR_FRAME))
 
     link = Deaf(2)
-    with driver(tmp_path, link, 2, terms=Terms(deadline=4.0)) as one:
-        assert ask(one, 1, (QUESTION, [1])).reports == 0
+    with driver(tmp_path, link, 2, terms=Terms(deadline=4.0)) as broker_driver:
+        assert ask(broker_driver, 1, (QUESTION, [1])).reports == 0
     assert 2 <= link.asked <= 8
 
 
-def test_nobody_is_there(tmp_path):
+def test_a_run_without_a_connected_board_is_refused(tmp_path):
     link = Boards(0)
     with pytest.raises(DeviceError, match="no board of this store's devices is connected"):
         driver(tmp_path, link, 3).__enter__()
 
 
-def test_stopping_from_another_thread_or_before_it_begins(tmp_path):
+def test_a_driver_can_be_stopped_from_another_thread_and_after_its_end(tmp_path):
     link = Boards(3)
     link._first = range(1, 3)  # the third never answers
-    with driver(tmp_path, link, 3) as one:
-        threading.Timer(0.3, one.stop).start()
-        assert ask(one, 1, (QUESTION, [1, 2, 3])) is None, "it has neither ended nor reached its deadline"
-        assert one.collect(1) is None
-    one.stop()  # afterwards, too
+    with driver(tmp_path, link, 3) as broker_driver:
+        threading.Timer(0.3, broker_driver.stop).start()
+        assert ask(broker_driver, 1, (QUESTION, [1, 2, 3])) is None, "it has neither ended nor expired"
+        assert broker_driver.collect(1) is None
+    broker_driver.stop()  # after its end
 
 
 class Locked(Boards):
-    """Boards with another fleet key, of `epoch`; each does as `takes` says with a new one, in its time."""
+    """Boards with a fleet key of `epoch`, which take a new one after `delay` seconds if `takes` is true."""
 
     def __init__(self, devices, each=1, epoch=1, takes=True, delay=0.0):
         super().__init__(devices, each)
         self._delay = delay
         self._takes = takes
         self._start_epoch = epoch
-        self.epochs = {}  # of boards with another one, by first client
+        self.epochs = {}  # of boards with another epoch, by first client
         self.keys = {}  # by board
         self.brought = []  # (board, epoch)
-        self.alone = 0
+        self.alone = 0  # requests under a client's own key
 
     async def connect(self, patience=0.0):
         await super().connect(patience)
@@ -268,8 +262,8 @@ class Locked(Boards):
         self.brought.append((board, epoch))
         if self._takes:
             self.keys[board] = frames.mask_fleet_key(KEY, epoch, hidden)
-        said = epoch if self._takes else self._start_epoch
-        self._on_hello(board, hello(first, self._each, said, nonce=epoch))
+        announced = epoch if self._takes else self._start_epoch
+        self._on_hello(board, hello(first, self._each, announced, nonce=epoch))
 
     def _hear_announced(self, board, frame):
         first = int(board, 16)
@@ -282,77 +276,77 @@ class Locked(Boards):
 
 
 def rotated(directory, link, devices, times=1, **options):
-    one = driver(directory, link, devices, **options)
+    broker_driver = driver(directory, link, devices, **options)
     for _ in range(times):
-        fleet_key.rotate_fleet(one._store)
-    one._fleet = fleet_key.fleet_key(one._store)
-    return one
+        fleet_key.rotate_fleet(broker_driver._store)
+    broker_driver._fleet = fleet_key.fleet_key(broker_driver._store)
+    return broker_driver
 
 
 @pytest.mark.parametrize("delay", [0.0, 1.0])
 def test_boards_with_an_earlier_fleet_key_get_the_new_one(tmp_path, delay):
-    """Also those that hear the announcement before they have it."""
+    """Even if the announcement reaches them before the key."""
     link = Locked(100, each=50, delay=delay)
-    with rotated(tmp_path, link, 100, patience=20.0) as one:
-        assert ask(one, 1, (QUESTION, range(1, 101))).reports == 100
-        assert ask(one, 2, (QUESTION, range(1, 101))).reports == 100
-        new = fleet_key.fleet_key(one._store).epoch
+    with rotated(tmp_path, link, 100, patience=20.0) as broker_driver:
+        assert ask(broker_driver, 1, (QUESTION, range(1, 101))).reports == 100
+        assert ask(broker_driver, 2, (QUESTION, range(1, 101))).reports == 100
+        new = fleet_key.fleet_key(broker_driver._store).epoch
     assert sorted(link.brought) == [(name(1), new), (name(51), new)], "once each"
     assert link.alone == 0
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("epoch", [1, 0, 2**32 - 1, LATER])
-def test_boards_that_do_not_take_the_fleet_key_are_asked_under_their_own(tmp_path, epoch):
-    """Brought it once, if theirs is earlier; more clients than are asked at once, too."""
+def test_boards_without_the_new_fleet_key_are_asked_under_their_clients_keys(tmp_path, epoch):
+    """They get the key once if theirs is earlier; they have more clients than are asked at once."""
     link = Locked(200, each=100, epoch=epoch, takes=False)
-    with rotated(tmp_path, link, 200, patience=0.3) as one:
-        one.wait(2.0)
-        assert ask(one, 1, (QUESTION, range(1, 201))).reports == 200
-        new = fleet_key.fleet_key(one._store).epoch
+    with rotated(tmp_path, link, 200, patience=0.3) as broker_driver:
+        broker_driver.wait(2.0)
+        assert ask(broker_driver, 1, (QUESTION, range(1, 201))).reports == 200
+        new = fleet_key.fleet_key(broker_driver._store).epoch
     assert sorted(link.brought) == ([(name(1), new), (name(101), new)] if epoch < 2 else [])
     assert link.alone >= 200
 
 
-def test_boards_with_a_later_fleet_key_are_told_of_once(tmp_path):
-    """Neither those with an earlier one nor those of --own-key-only, whose epoch is the last."""
-    told = []
+def test_one_warning_counts_the_boards_with_a_later_fleet_key(tmp_path):
+    """It counts neither boards with an earlier key nor those of --own-key-only, whose epoch is the last."""
+    warnings = []
     link = Locked(900, each=100, epoch=LATER)
     link.epochs = {701: 1, 801: 2**32 - 1}
-    with rotated(tmp_path, link, 900, patience=0.3, warn=told.append) as one:
-        for said in (b"", hello(1, 100, LATER)):
-            link._on_hello(name(1), said)
-            one.wait(1.0)
-    (message,) = [message for message in told if "later fleet key" in message]
+    with rotated(tmp_path, link, 900, patience=0.3, warn=warnings.append) as broker_driver:
+        for frame in (b"", hello(1, 100, LATER)):
+            link._on_hello(name(1), frame)
+            broker_driver.wait(1.0)
+    (message,) = [message for message in warnings if "later fleet key" in message]
     assert message.startswith("7 boards say that they have a later fleet key")
 
 
-def verified(one, frame):
-    """The round and the parameters of a MODEL under the fleet's key of now."""
-    _, number, *_, parameters = decode_model(frame, fleet_key.fleet_key(one._store).key)
+def verified(broker_driver, frame):
+    """Check a MODEL with the current fleet key; return its round and its parameters."""
+    _, number, *_, parameters = decode_model(frame, fleet_key.fleet_key(broker_driver._store).key)
     return number, parameters.tolist()
 
 
-def test_a_model_is_handed_out_under_the_key_that_the_fleet_has(tmp_path):
-    """Also where the key is replaced beside the host that serves, or while there is none."""
+def test_a_model_is_published_under_the_current_fleet_key(tmp_path):
+    """Even if another process replaces the key while a host serves, or while none does."""
 
     def rotate():
         with Store(tmp_path / "3.sqlite", create=False, beside=True) as store:
             fleet_key.rotate_fleet(store)
 
     link = Boards(3)
-    with driver(tmp_path, link, 3) as one:
+    with driver(tmp_path, link, 3) as broker_driver:
         assert link.models == [b""], "no model of another store or an earlier key is left with the broker"
-        ask(one, 1, (QUESTION, [1, 2, 3]))
-        one.publish(Averaged(wire.LOGISTIC, [5, -6], -14))
-        assert verified(one, link.models[1]) == (1, [5, -6])
+        ask(broker_driver, 1, (QUESTION, [1, 2, 3]))
+        broker_driver.publish(Averaged(wire.LOGISTIC, [5, -6], -14))
+        assert verified(broker_driver, link.models[1]) == (1, [5, -6])
         rotate()
-        one.wait(1.0)
-        assert verified(one, link.models[2]) == (1, [5, -6])
+        broker_driver.wait(1.0)
+        assert verified(broker_driver, link.models[2]) == (1, [5, -6])
         assert link.models[1][:-8] == link.models[2][:-8]
-    one._store.close()
+    broker_driver._store.close()
     rotate()
     later = Boards(3)
-    with driver(tmp_path, later, 3) as one:
-        assert verified(one, later.models[0]) == (1, [5, -6])
+    with driver(tmp_path, later, 3) as broker_driver:
+        assert verified(broker_driver, later.models[0]) == (1, [5, -6])
     assert len({frame[-8:] for frame in (*link.models[1:], *later.models)}) == 3

@@ -1,4 +1,4 @@
-"""One board's password against Mosquitto on the written configuration: its will, and how it makes the broker grow."""
+"""Attacks on a broker with one board's password: by its will, and by filling the broker's memory."""
 
 import struct
 import threading
@@ -14,11 +14,11 @@ KEYS = {device: bytes([device]) * 32 for device in range(1, 4)}
 ATTACK = 100 << 20  # bytes at least
 SECONDS = 4.0  # at least, and
 MOST_SECONDS = 60.0  # at most, on a busy machine
-MOST = 160  # MiB in memory: its limit of 128, what begins, and what TLS takes
+MOST = 160  # MiB in memory: the broker's limit of 128, its start, and TLS
 
 
 def memory(process):
-    """MiB, 0 where the process has ended."""
+    """MiB that a process holds; 0 after its end."""
     with suppress(OSError), open(f"/proc/{process}/status") as file:
         return next((int(line.split()[1]) >> 10 for line in file if line.startswith("VmRSS")), 0)
     return 0
@@ -49,7 +49,7 @@ def reports_at(qos):
 
 
 def peak(running, thief, make):
-    """The most MiB that the broker takes while `thief` sends `make(number)`, and how many it sent."""
+    """Let `thief` send `make(number)` again and again; return (most MiB that the broker held, messages sent)."""
 
     def drain():
         with suppress(OSError, ValueError):
@@ -71,23 +71,23 @@ def peak(running, thief, make):
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("make", [reports_at(1), reports_at(0)], ids=["qos1", "qos0"])
-def test_what_waits_for_a_host_that_does_not_read_has_a_limit(running, make):
+def test_the_queue_for_a_host_that_does_not_read_is_limited(running, make):
     host = RawClient(running.access, running.access.user, running.access.password)
     host.subscribe("tern/up/+")
     thief = board_client(running.access, KEYS, 2)
     most, sent = peak(running, thief, make)
     assert sent * 2500 > 100 << 20, "an attack"
     assert most < 100
-    other = board_client(running.access, KEYS, 3)
-    other.publish("tern/up/00000003", b"x")
-    for client in (thief, other, host):
+    board = board_client(running.access, KEYS, 3)
+    board.publish("tern/up/00000003", b"x")
+    for client in (thief, board, host):
         client.close()
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("make", [deep, wide])
-def test_subscriptions_have_a_limit(running, make):
-    """The access list lets them in; where there is no more memory, Mosquitto ends rather than grow."""
+def test_the_memory_for_subscriptions_is_limited(running, make):
+    """The access list admits them; out of memory, Mosquitto ends instead of growing."""
     thief = board_client(running.access, KEYS, 2)
     most, _ = peak(running, thief, make)
     thief.close()
@@ -110,13 +110,13 @@ def test_a_will_obeys_the_access_list(running):
     victim.subscribe("tern/round")
     victim.subscribe("tern/down/00000001")
     for topic in ("tern/round", "tern/up/00000001", "tern/hello/00000001", "tern/down/00000001", "other"):
-        board_client(access, KEYS, 2, will=(topic, b"forged")).close()  # without leave
-    own = mqtt.HELLO % ("tern", mqtt.name(2))
-    board_client(access, KEYS, 2, will=(own, b"own")).close()
-    assert [(topic, body[2:]) for topic, body in reader.messages(60.0, 1)] == [(own, b"own")]
-    reader.subscribe("tern/hello/+")  # once more: nor is any other retained
+        board_client(access, KEYS, 2, will=(topic, b"forged")).close()  # not allowed
+    allowed = mqtt.HELLO % ("tern", mqtt.name(2))
+    board_client(access, KEYS, 2, will=(allowed, b"own")).close()
+    assert [(topic, body[2:]) for topic, body in reader.messages(60.0, 1)] == [(allowed, b"own")]
+    reader.subscribe("tern/hello/+")  # once more: the broker retains no other will
     victim.subscribe("tern/round")
-    assert [topic for topic, _ in reader.messages(0.3)] == [own]
+    assert [topic for topic, _ in reader.messages(0.3)] == [allowed]
     assert victim.messages(0.3) == []
     reader.close()
     victim.close()

@@ -1,4 +1,4 @@
-"""`tern collect` over ptys: real MicroPython reports values, categories and levels, and its ledgers show the price."""
+"""`tern collect` over ptys: MicroPython reports values, categories and levels, and its ledgers show their cost."""
 
 from contextlib import contextmanager
 
@@ -7,10 +7,9 @@ import pytest
 import rig
 
 from ternhost import datasets
-from ternhost.errors import InterruptedByUser, RefusedError
+from ternhost.errors import InterruptedByUser
 from ternhost.learn import collect
 from ternhost.privacy.accounting import Policy
-from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.run.status import Watcher
@@ -26,7 +25,7 @@ EXTRACT = "AGE,HRSWORK1,SEX,REGION,TOWN\n" + "".join(
 pytestmark = pytest.mark.usefixtures("here")
 
 
-def test_the_command_on_emulated_boards(tmp_path, micropython):
+def test_emulated_boards_report_means_and_frequencies_near_the_truth(tmp_path, micropython):
     (tmp_path / "people.csv").write_text(EXTRACT)
     words = ("--dataset", "ipums:people.csv", "--epsilon", 20, "--fleet", "emulated:2")
     result = rig.tern("collect", *words, "--no-report", "--json").json
@@ -35,12 +34,8 @@ def test_the_command_on_emulated_boards(tmp_path, micropython):
     assert max(cost for cost, _ in result["epsilon_spent"]) == result["epsilon_per_client"] <= 20
     assert sum(devices for _, devices in result["epsilon_spent"]) == 300
     for entry in result["attributes"]:
-        found, true = (
-            (entry["frequencies"], entry["true"])
-            if "frequencies" in entry
-            else (entry["mean"], entry["true"])
-        )
-        assert np.abs(np.subtract(found, true)).max() < 0.3, entry
+        estimate = entry["frequencies"] if "frequencies" in entry else entry["mean"]
+        assert np.abs(np.subtract(estimate, entry["true"])).max() < 0.3, entry
 
 
 TOWNS = "AGE,TOWN\n" + "".join(f"30,{i}\n" for i in range(60)) + "30,41\n" * 240
@@ -48,18 +43,17 @@ TOWNS = "AGE,TOWN\n" + "".join(f"30,{i}\n" for i in range(60)) + "30,41\n" * 240
 
 @contextmanager
 def served(directory, micropython, table):
-    """Boards on a broker, with the rows of a table: the fleet and its store."""
-    place, store, boards = directory / "broker", directory / "store.sqlite", board_directories(directory, 2)
-    with Store(store) as keys:
-        provision_fleet(keys, boards, table.records(table.training), Policy(5_000_000, 50_000_000))
-    configuration.configure(place, store, port=free_port())
-    attach(boards, place, store, longest_pause_ms=500)
-    with Mosquitto(place), EmulatedFleet(micropython, boards):
-        yield {"fleet": f"mqtt:{place}", "store": store}
+    """Run boards on a broker that hold the rows of a table; yield the options `fleet` and `store`."""
+    policy = Policy(5_000_000, 50_000_000)
+    store, boards = rig.provision(directory, table.records(table.training), policy, 2)
+    configuration.configure(directory / "broker", store, port=free_port())
+    attach(boards, directory / "broker", store, longest_pause_ms=500)
+    with Mosquitto(directory / "broker"), EmulatedFleet(micropython, boards):
+        yield {"fleet": f"mqtt:{directory}/broker", "store": store}
 
 
 @pytest.mark.parametrize("over", ["serial", "broker"])
-def test_boards_hash_what_the_host_decodes(tmp_path, micropython, over):
+def test_the_host_decodes_what_boards_hash(tmp_path, micropython, over):
     (tmp_path / "people.csv").write_text(TOWNS)
     options = {"dataset": "ipums:people.csv", "epsilon": "2.5"}
     if over == "serial":
@@ -79,7 +73,7 @@ def test_boards_hash_what_the_host_decodes(tmp_path, micropython, over):
     assert np.abs(np.delete(towns["frequencies"], at)).max() < 0.3
 
 
-def test_interrupted_and_resumed(tmp_path, micropython):
+def test_an_interrupted_collection_is_resumed(tmp_path, micropython):
     (tmp_path / "people.csv").write_text(EXTRACT)
 
     def stop(status):
@@ -101,7 +95,7 @@ def test_interrupted_and_resumed(tmp_path, micropython):
         assert len(store.reports(1)) == 60
 
 
-def test_hiera_on_devices(tmp_path, micropython):
+def test_hiera_costs_each_device_what_the_result_says(tmp_path, micropython):
     result = rig.finish(
         "collect", dataset="wine", method="hiera", epsilon="18", budgets="4,3,2", fleet="emulated:2"
     )
@@ -115,36 +109,20 @@ def test_hiera_on_devices(tmp_path, micropython):
     assert {payload[0] for payload in reports.values()} <= set(range(6))
 
 
-def test_devices_that_hold_other_attributes_refuse(tmp_path, micropython):
-    site = rig.make_site(tmp_path, micropython, clients=10, boards=1)
-    site.store.close()
-    with site.boards() as boards, pytest.raises(RefusedError, match=r"another dimension \(6\)"):
-        rig.finish(
-            "collect", dataset="wine", epsilon="1", fleet="port:" + boards.ports[0],
-            store=tmp_path / "store.sqlite",
-        )  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("method", "options"),
     [("algorithm6", {"epsilon": "20"}), ("hiera", {"epsilon": "18", "budgets": "4,3,2"})],
 )
-def test_boards_provisioned_with_the_data_set_are_not_asked_for_its_constant(
-    tmp_path, micropython, method, options
-):
+def test_the_constant_feature_of_a_data_set_is_not_asked_for(tmp_path, micropython, method, options):
     wine = datasets.load("wine")
     rows = np.repeat(wine.records([3]), 300, axis=0)  # of one record, so that its values are the means
-    directories = board_directories(tmp_path, 1)
-    with Store(tmp_path / "store.sqlite") as store:
-        provision_fleet(store, directories, rows, Policy(500_000_000, 500_000_000))
+    store, directories = rig.provision(tmp_path, rows, Policy(500_000_000, 500_000_000))
     with EmulatedFleet(micropython, directories) as boards:
-        result = rig.finish(
-            "collect", dataset="wine", method=method, fleet="port:" + boards.ports[0],
-            store=tmp_path / "store.sqlite", **options,
-        )  # fmt: skip
+        options |= {"method": method, "fleet": "port:" + boards.ports[0], "store": store}
+        result = rig.finish("collect", dataset="wine", **options)
     (part,) = result["parts"]
     assert (part["d"], part["reports"]) == (13, 300)
     assert [entry["name"] for entry in result["attributes"]] == list(wine.feature_names[1:])
     if method == "algorithm6":
-        found = [entry["mean"] for entry in result["attributes"]]
-        assert np.abs(found - wine.features[3, 1:] / 16384).max() < 0.4, found  # five standard errors or more
+        means = [entry["mean"] for entry in result["attributes"]]
+        assert np.abs(means - wine.features[3, 1:] / 16384).max() < 0.4, means  # five standard errors or more

@@ -1,4 +1,4 @@
-"""Rounds over ptys with real MicroPython, and everything that can happen to a board and its line meanwhile."""
+"""Rounds over ptys with real MicroPython, while boards die and their lines fail."""
 
 import os
 import queue
@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import rig
+from harness.raw_client import wait_for
 
 from tern import card as cards
 from tern import storage, wire
@@ -22,7 +23,7 @@ from terntools.emulators.unix_fleet import FIRMWARE, EmulatedBoard
 ALL = range(1, 41)
 
 
-def test_a_round(site):
+def test_a_round_counts_each_device_once(site):
     fleet = site()
     with fleet.boards() as boards:
         result, aggregator = fleet.round(boards.ports, ALL, k=1)
@@ -36,7 +37,7 @@ def test_a_round(site):
     ("name", "levels", "k"),
     [("duchi", None, 1), ("pm-sub", 255, 3), ("three-outputs", None, 6), ("optimal", 16, 1)],  # the largest
 )
-def test_other_cards_and_more_coordinates(site, name, levels, k):
+def test_rounds_of_every_mechanism_and_of_several_coordinates(site, name, levels, k):
     card = design(name, 1, levels).card
     cost = k * cards.decode(card).epsilon
     fleet = site(largest=cost, budget=cost)
@@ -63,7 +64,7 @@ def test_devices_answer_round_after_round_until_their_budget_is_spent(site):
     assert {spent for spent, _, _ in fleet.ledgers().values()} == {3 * rig.COST}
 
 
-def test_those_who_refuse_do_not_stop_the_others(site):
+def test_devices_that_refuse_do_not_stop_the_others(site):
     fleet = site(clients=10, boards=1, budget=rig.COST)
     with fleet.boards() as boards:
         fleet.round(boards.ports, range(1, 6), 1)
@@ -77,7 +78,7 @@ def test_those_who_refuse_do_not_stop_the_others(site):
     ("largest", "claimed", "message"),
     [
         (rig.COST - 1, rig.COST, "more than the epsilon of"),
-        (rig.COST, rig.COST // 2, "does not keep the epsilon"),  # the card lies
+        (rig.COST, rig.COST // 2, "does not keep the epsilon"),  # the card claims too little
     ],
 )
 def test_a_card_that_is_refused_costs_nothing(site, largest, claimed, message):
@@ -103,15 +104,15 @@ def test_an_old_round_is_refused(site):
 
 
 def _keys(directories):
-    found = {}
+    keys = {}
     for directory in directories:
         data = (directory / "clients.bin").read_bytes()
         for at in range(0, len(data), 52):
-            found[int.from_bytes(data[at : at + 4], "little")] = data[at + 4 : at + 36]
-    return found
+            keys[int.from_bytes(data[at : at + 4], "little")] = data[at + 4 : at + 36]
+    return keys
 
 
-def test_keys_of_another_store(site):
+def test_boards_with_keys_of_another_store_are_refused(site):
     fleet = site(clients=3, boards=1)
     fleet.store.add_devices({device: bytes(32) for device in (1, 2, 3)})
     with fleet.boards() as boards, pytest.raises(RefusedError, match="have other keys"):
@@ -119,7 +120,7 @@ def test_keys_of_another_store(site):
     assert {spent for spent, _, _ in fleet.ledgers().values()} == {0}
 
 
-def test_clients_that_must_pause_are_waited_for(site):
+def test_a_round_waits_for_clients_that_must_pause(site):
     fleet = site(clients=6, boards=1, budget=2 * rig.COST)
     (fleet.directories[0] / storage.FLEET).write_bytes(fleet_file(bytes(wire.KEY_BYTES), pause=2))
     with fleet.boards() as boards:
@@ -178,7 +179,7 @@ def test_a_board_that_loses_power_again_and_again(site):
     rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, devices)
 
 
-def test_a_board_that_is_unplugged_is_given_up_and_said(site):
+def test_a_board_that_is_unplugged_is_left_out_with_a_warning(site):
     fleet = site(clients=80)
     warnings = []
     with fleet.boards() as boards:
@@ -210,12 +211,12 @@ def test_the_last_board_that_is_unplugged_is_an_error(site):
     assert unplug.done
 
 
-# Lines that damage what passes
+# Lines that damage bytes and frames
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("way", ["both", "down", "up"])
-def test_damaged_bytes(site, way):
+def test_a_line_that_damages_bytes_loses_and_doubles_no_report(site, way):
     devices = range(1, 101)
     fleet = site(clients=100, boards=1)
     down, up = rig.Damage(1, 0.001), rig.Damage(2, 0.004)  # a device is asked 12 times at most
@@ -229,27 +230,24 @@ def test_damaged_bytes(site, way):
 
 
 class _Some:
-    """Says of every `n`th frame that it is to be hurt, but not of one that was: a device is asked 12 times at most."""
+    """Picks every `n`th frame, but none twice: a device is asked 12 times at most."""
 
     def __init__(self, n):
-        self._n = n
-        self._passed = 0
-        self._hurt = set()
+        self._n, self._passed, self._picked = n, 0, set()
 
     def __call__(self, frame):
         self._passed += 1
-        hurt = self._passed % self._n == 0 and frame not in self._hurt
-        if hurt:
-            self._hurt.add(frame)
-        return hurt
+        picked = self._passed % self._n == 0 and frame not in self._picked
+        if picked:
+            self._picked.add(frame)
+        return picked
 
 
 class _Frames:
     """Whole COBS frames, zero included, through `change`: frame -> bytes."""
 
     def __init__(self, change):
-        self._change = change
-        self._rest = b""
+        self._change, self._rest = change, b""
 
     def __call__(self, data):
         *frames, self._rest = (self._rest + data).split(b"\x00")
@@ -257,8 +255,8 @@ class _Frames:
 
 
 @pytest.mark.parametrize(("way", "longer_than"), [("up", 1), ("down", 60)])
-def test_what_is_repeated_counts_and_costs_once(site, way, longer_than):
-    """Reports, and requests: those are the long frames that go down."""
+def test_repeated_frames_count_and_cost_once(site, way, longer_than):
+    """Reports, which go up; and requests, the long frames that go down."""
     fleet = site()
     thrice = _Frames(lambda frame: 3 * frame if len(frame) > longer_than else frame)
     with fleet.boards() as boards, rig.Proxy(boards.ports[0], **{way: thrice}) as proxy:
@@ -269,47 +267,46 @@ def test_what_is_repeated_counts_and_costs_once(site, way, longer_than):
 
 
 @pytest.mark.parametrize(
-    ("every", "longer_than", "kept"), [(5, 20, 0.5), (4, 1, 0)], ids=["truncated", "lost"]
+    ("every", "longer_than", "share"), [(5, 20, 0.5), (4, 1, 0)], ids=["truncated", "lost"]
 )
-def test_frames_that_do_not_arrive_whole(site, every, longer_than, kept):
+def test_truncated_and_lost_frames_lose_and_double_no_report(site, every, longer_than, share):
     fleet = site()
-    some = _Some(every)
+    picked = _Some(every)
 
     def hurt(frame):
-        if len(frame) <= longer_than or not some(frame):
+        if len(frame) <= longer_than or not picked(frame):
             return frame
-        return frame[: int(len(frame) * kept)] + b"\x00" if kept else b""
+        return frame[: int(len(frame) * share)] + b"\x00" if share else b""
 
     with fleet.boards() as boards, rig.Proxy(boards.ports[0], _Frames(hurt), _Frames(hurt)) as proxy:
         result, aggregator = fleet.round([proxy.port, boards.ports[1]], ALL)
     assert result.reports == 40
-    seen = aggregator.statistics
-    assert not kept or seen.unread + seen.damaged + seen.forged > 0
+    statistics = aggregator.statistics
+    assert not share or statistics.unread + statistics.damaged + statistics.forged > 0
     rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, ALL)
 
 
-# Late ones
+# Late reports
 
 
-def test_late_reports_are_told_apart_and_not_counted(site, monkeypatch):
+def test_late_reports_are_recognised_and_not_counted(site, monkeypatch):
     fleet = site(clients=20, boards=2, budget=2 * rig.COST)
     clock = SimpleNamespace(ahead=0.0, monotonic=lambda: time.monotonic() + clock.ahead)
     monkeypatch.setattr("ternhost.reach.ports.driver.time", clock)
     slow = threading.Event()
-    kept = []
+    delayed = []
 
     def hold(frame):  # reports, until the hello of the next round
         if slow.is_set() and 1 < len(frame) < 40:
-            kept.append(frame)
+            delayed.append(frame)
             return b""
-        held = b""
         if len(frame) >= 40 and not slow.is_set():
-            held = b"".join(kept)
-            kept.clear()
-        return held + frame
+            frame = b"".join([*delayed, frame])
+            delayed.clear()
+        return frame
 
     def end(progress):  # once the other board has answered
-        if progress.reports == 10 and len(kept) >= 10:
+        if progress.reports == 10 and len(delayed) >= 10:
             clock.ahead = 60.0
 
     with fleet.boards() as boards, rig.Proxy(boards.ports[1], up=_Frames(hold)) as proxy:
@@ -329,33 +326,30 @@ def test_late_reports_are_told_apart_and_not_counted(site, monkeypatch):
 # Ports
 
 
-def test_no_such_port(site):
-    fleet = site(clients=1, boards=1)
-    with pytest.raises(DeviceError, match="there is no port /dev/nothing") as caught:
-        fleet.round(["/dev/nothing"], [1])
+@pytest.mark.parametrize(
+    ("port", "message"),
+    [("/dev/nothing", "there is no port /dev/nothing"), (__file__, "is not a serial port")],
+)
+def test_a_path_that_is_no_port_is_refused(site, port, message):
+    with pytest.raises(DeviceError, match=message) as caught:
+        site(clients=1, boards=1).round([port], [1])
     assert caught.value.exit_code == 3
     assert caught.value.hint
 
 
-def test_a_file_is_no_port(site, tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(DeviceError, match="is not a serial port"):
-        site(clients=1, boards=1).round([str(tmp_path / "file")], [1])
-
-
-def test_a_port_that_another_program_has_open(site):
+def test_a_port_that_another_program_has_open_is_busy(site):
     fleet = site(clients=1, boards=1)
     with fleet.boards() as boards:
-        other = SerialLink(boards.ports[0], queue.SimpleQueue())
+        link = SerialLink(boards.ports[0], queue.SimpleQueue())
         try:
             with pytest.raises(DeviceError, match="busy"):
                 fleet.round(boards.ports, [1])
         finally:
-            other.close()
-        assert fleet.round(boards.ports, [1])[0].reports == 1  # and now it is free
+            link.close()
+        assert fleet.round(boards.ports, [1])[0].reports == 1  # the port is free again
 
 
-def test_nobody_answers(monkeypatch, site):
+def test_silence_on_a_port_is_an_error(monkeypatch, site):
     monkeypatch.setattr("ternhost.reach.ports.driver._HELLO_TIMEOUT", 1.0)
     fleet = site(clients=1, boards=1)
     with fleet.boards() as boards:
@@ -368,8 +362,7 @@ def test_a_board_that_crashes_says_why(site, tmp_path, monkeypatch):
     monkeypatch.setattr("ternhost.reach.ports.driver._HELLO_TIMEOUT", 1.0)
     board = EmulatedBoard(site(clients=1, boards=1).micropython, tmp_path, firmware=tmp_path)
     try:
-        while os.waitid(os.P_PID, board.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-            time.sleep(0.02)
+        wait_for(lambda: os.waitid(os.P_PID, board.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT))
         assert "ended with status 1: ImportError" in str(board.failure())
     finally:
         board.close()
@@ -383,18 +376,18 @@ def test_a_board_that_crashes_says_why(site, tmp_path, monkeypatch):
         ("MAX_BATCH = const(32)", "MAX_BATCH = const(31)", "same version"),
     ],
 )
-def test_a_board_of_another_schema(site, tmp_path, old, new, advice):
+def test_a_board_of_another_schema_is_refused_with_advice(site, tmp_path, old, new, advice):
     fleet = site(clients=1, boards=1)
-    other = tmp_path / "firmware"
+    changed = tmp_path / "firmware"
     for path in (FIRMWARE / "tern").rglob("*.py"):
-        copy = other / path.relative_to(FIRMWARE)
+        copy = changed / path.relative_to(FIRMWARE)
         copy.parent.mkdir(parents=True, exist_ok=True)
         text = path.read_text()
         if path.name == "wire.py":
             assert old in text
             text = text.replace(old, new)
         copy.write_text(text)
-    board = EmulatedBoard(fleet.micropython, fleet.directories[0], firmware=other)
+    board = EmulatedBoard(fleet.micropython, fleet.directories[0], firmware=changed)
     try:
         with pytest.raises(RefusedError, match="another schema") as caught:
             fleet.round([board.port], [1])

@@ -1,4 +1,4 @@
-"""The live page in a real browser: what it shows, what it survives, and what it never lets out."""
+"""The live page in a real browser: its contents, its behaviour in trouble, and the secrets that it keeps."""
 
 import base64
 import http.client
@@ -42,7 +42,7 @@ def browser():
 
 @contextmanager
 def dashboard(place, *more):
-    """The URL of a page over what `place` names."""
+    """Run `tern dashboard PLACE`; yield the URL of the page."""
     process = warm.Popen(
         [*TERN, "dashboard", str(place), "--port", "0", "--json", *more],
         stdout=subprocess.PIPE,
@@ -62,7 +62,7 @@ def dashboard(place, *more):
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """The URL of a page over a run with 50 boards; beside it is a run with a long name."""
+    """The URL of a page for a run with 50 boards; a run with a long name is beside it."""
     place = tmp_path_factory.mktemp("small")
     words = ["serve", "--fleet", "simulated:60", "--rounds", "2", "--no-report", "--quiet", "--name"]
     warm.run([*TERN, *words, "greenhouse-" * 8 + "2026"], cwd=place, check=True, stdout=subprocess.DEVNULL)
@@ -71,24 +71,24 @@ def small(tmp_path_factory):
 
 
 class Visit:
-    """A page in a browser of its own, and all that it sent, got and complained of."""
+    """A page in a browser context of its own; records its requests, responses, frames and console errors."""
 
     def __init__(self, browser, url, **options):
         self.url = url
         self.context = browser.new_context(**options)
         self.page = self.context.new_page()
         self.page.set_default_timeout(PATIENCE)
-        self.asked, self.got, self.complaints = [], [], []
-        self.context.on("request", lambda request: self.asked.append(request.url))
-        self.page.on("response", lambda response: self.got.append(response))
+        self.requests, self.responses, self.complaints = [], [], []
+        self.context.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("response", lambda response: self.responses.append(response))
         self.page.on("websocket", self._socket)
         self.page.on("console", self._console)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.frames = []
 
-    def _socket(self, opened):
-        self.asked.append(opened.url)
-        opened.on("framereceived", lambda data: self.frames.append(data))
+    def _socket(self, socket):
+        self.requests.append(socket.url)
+        socket.on("framereceived", lambda data: self.frames.append(data))
 
     def _console(self, message):
         if message.type in ("error", "warning"):
@@ -100,20 +100,20 @@ class Visit:
         return self.page
 
     def tile(self, name):
-        """The value of a tile on the page that is alive."""
+        """The value of a tile on the page."""
         tile = self.page.locator("main.tern .tile").filter(has_text=re.compile(f"^{re.escape(name)}"))
         return tile.locator(".value").inner_text()
 
     def wait_for_tile(self, name, value):
-        """Until a tile says so."""
+        """Wait until a tile has this value."""
         script = """([name, value]) => [...document.querySelectorAll("main.tern .tile")].some(tile =>
             tile.querySelector(".name").textContent == name && tile.querySelector(".value").textContent == value)"""
         self.page.wait_for_function(script, arg=[name, value], polling=20)
 
     def received(self):
-        """Every body and frame, as bytes."""
+        """The bodies of all responses, and all frames, as bytes."""
         self.page.wait_for_load_state("networkidle")
-        bodies = [response.body() for response in self.got if response.ok]
+        bodies = [response.body() for response in self.responses if response.ok]
         return bodies + [frame if isinstance(frame, bytes) else frame.encode() for frame in self.frames]
 
     def close(self):
@@ -122,25 +122,25 @@ class Visit:
 
 @pytest.fixture
 def visit(browser):
-    made = []
+    visits = []
 
     def start(url, **options):
-        made.append(Visit(browser, url, **options))
-        return made[-1]
+        visits.append(Visit(browser, url, **options))
+        return visits[-1]
 
     yield start
-    for one in made:
-        one.close()
+    for made in visits:
+        made.close()
 
 
 @needs_browser
-def test_a_store_is_shown_as_it_is_from_before_its_run_until_it_is_gone(tmp_path, visit):
+def test_the_page_follows_a_store_from_before_its_run_until_it_is_gone(tmp_path, visit):
     path = tmp_path / store_file.NAME
     with Store(path):
         pass
     with dashboard(path) as url:
-        there = visit(url)
-        page = there.open()
+        opened = visit(url)
+        page = opened.open()
         for section, words in (
             ("Learning", "tern train --fleet"),
             ("Fleet", "tern serve --fleet"),
@@ -154,12 +154,12 @@ def test_a_store_is_shown_as_it_is_from_before_its_run_until_it_is_gone(tmp_path
         words = ["serve", "--fleet", "simulated:50", "--rounds", "2", "--no-report", "--quiet"]
         command = [*TERN, *words, "--store", str(path), "--name", sample_store.NAME]
         warm.run(command, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
-        there.wait_for_tile("rounds ended", "2")
+        opened.wait_for_tile("rounds ended", "2")
         with Store(path) as store:
             for number in (3, 4):
                 sample_store.begin_round(store, number, range(1, 51))
                 sample_store.end_round(store, number, 50, auc=0.87, accuracy=0.9, log_loss=0.3, tau=0.5)
-                there.wait_for_tile("rounds ended", str(number))
+                opened.wait_for_tile("rounds ended", str(number))
             page.get_by_role("tab", name="Round").click()
             sample_store.begin_round(store, 5, range(1, 51))
             page.wait_for_selector("text=Round 5: 0 of the 50 reports")
@@ -169,30 +169,29 @@ def test_a_store_is_shown_as_it_is_from_before_its_run_until_it_is_gone(tmp_path
         away = path.with_name("away.sqlite")
         path.rename(away)
         page.wait_for_selector(".note:visible >> text=not there any more")
-        assert there.tile("rounds ended") == "4"
+        assert opened.tile("rounds ended") == "4"
         locker = sqlite3.connect(away, isolation_level=None)
         locker.execute("PRAGMA locking_mode = EXCLUSIVE")
         locker.execute("BEGIN EXCLUSIVE")
         away.rename(path)
         page.wait_for_selector(".note:visible >> text=locked")
-        assert there.tile("rounds ended") == "4"
+        assert opened.tile("rounds ended") == "4"
         locker.execute("ROLLBACK")
         locker.close()
         page.wait_for_selector(".note", state="hidden")
-        assert there.tile("rounds ended") == "4"
-    assert not there.complaints
+        assert opened.tile("rounds ended") == "4"
+    assert not opened.complaints
 
 
 @needs_browser
-def test_thousands_of_boards_are_found_sorted_and_not_sent_again_and_again(tmp_path, visit):
+def test_thousands_of_boards_can_be_searched_and_sorted_and_are_sent_once(tmp_path, visit):
     with dashboard(sample_store.make(tmp_path / "runs", BOARDS)) as url:
-        there = visit(url)
-        page = there.open("fleet")
+        opened = visit(url)
+        page = opened.open("fleet")
         page.wait_for_selector(".ag-row[row-index='0'] >> text=greenhouse-00001")
-        assert (
-            there.tile("boards online") == f"{sum(board.online for board in sample_store.boards(BOARDS)):,}"
-        )
-        document = next(response for response in there.got if response.url.startswith(f"{url}?"))
+        online = sum(board.online for board in sample_store.boards(BOARDS))
+        assert opened.tile("boards online") == f"{online:,}"
+        document = next(response for response in opened.responses if response.url.startswith(f"{url}?"))
         assert len(document.body()) < 100_000, "the first paint does not wait for the boards"
         page.get_by_label("search boards").fill("00042")
         page.wait_for_selector(".ag-row[row-index='0'] >> text=greenhouse-00042")
@@ -203,57 +202,54 @@ def test_thousands_of_boards_are_found_sorted_and_not_sent_again_and_again(tmp_p
         page.locator(".ag-header-cell[col-id='first']").click()
         page.wait_for_selector(".ag-row[row-index='0'] >> text=greenhouse-02000")
         page.wait_for_load_state("networkidle")
-        asked, frames = len(there.asked), len(there.frames)
+        requests, frames = len(opened.requests), len(opened.frames)
         page.wait_for_timeout(3000)
-        assert len(there.asked) == asked
-        assert sum(map(len, there.frames[frames:])) < 10_000
-    assert not there.complaints
+        assert len(opened.requests) == requests
+        assert sum(map(len, opened.frames[frames:])) < 10_000
+    assert not opened.complaints
 
 
 @needs_browser
 @second_group
 @pytest.mark.slow
-def test_a_run_that_is_killed_and_goes_on_stays_in_sight(tmp_path, visit, micropython):
+def test_the_page_follows_a_run_that_is_killed_and_resumed(tmp_path, visit, micropython):
     options = ("--reports", 600, "--group", 150, "--epsilon", 2, "--fleet", "emulated:2", "--no-report")
     host = rig.Train(*options, "--name", "run", cwd=tmp_path, stop_after=200)
     host.wait_until_stopped()
     with dashboard(tmp_path / "runs" / "run") as url:
-        there = visit(url)
-        page = there.open("round")
+        opened = visit(url)
+        page = opened.open("round")
         page.wait_for_selector("text=Round 2:")
-        assert there.tile("rounds ended") == "1"
+        assert opened.tile("rounds ended") == "1"
         host.signal(signal.SIGKILL)
-        assert host.finish()[0] == -signal.SIGKILL
+        host.finish(-signal.SIGKILL)
         page.wait_for_timeout(1500)
-        assert there.tile("rounds ended") == "1"
+        assert opened.tile("rounds ended") == "1"
         assert not page.locator(".note").is_visible()
-        again = rig.Train("--resume", "run", "--no-report", cwd=tmp_path)
-        assert again.finish()[0] == 0
-        there.wait_for_tile("rounds ended", "4")
-        assert there.tile("reports accepted") == "600"
+        rig.Train("--resume", "run", "--no-report", cwd=tmp_path).finish()
+        opened.wait_for_tile("rounds ended", "4")
+        assert opened.tile("reports accepted") == "600"
         page.wait_for_selector("text=The run has ended")
         assert page.locator("main.tern .badge").inner_text() == "finished"
         page.get_by_role("tab", name="Fleet").click()
         page.wait_for_selector(".ag-row >> text=offline")
-    assert not there.complaints
+    assert not opened.complaints
 
 
 @needs_browser
 @second_group
 @pytest.mark.slow
-def test_nothing_is_asked_of_the_outside_nothing_complains_and_no_key_is_served(small, visit):
+def test_the_page_needs_no_other_server_fits_a_phone_and_serves_no_key(small, visit):
     keys = {f"key of device {device}": sample_store.key_of(device) for device in range(1, 51)}
-    words = {
-        f"password of device {device}": mqtt.password(sample_store.key_of(device)) for device in range(1, 51)
-    }
+    passwords = {name.replace("key", "password"): mqtt.password(key) for name, key in keys.items()}
     keys["key of the fleet"] = sample_store.FLEET_KEY
     served = b""
     for options in (
         {"viewport": {"width": 1280, "height": 900}},
         {"viewport": {"width": 400, "height": 800}, "color_scheme": "dark"},
     ):
-        there = visit(small, **options)
-        page = there.open()
+        opened = visit(small, **options)
+        page = opened.open()
         for section in SECTIONS:
             page.get_by_role("tab", name=section).click()
             page.wait_for_selector(".q-tab-panel .card")
@@ -261,27 +257,27 @@ def test_nothing_is_asked_of_the_outside_nothing_complains_and_no_key_is_served(
             wide = page.evaluate("document.documentElement.scrollWidth")
             assert wide <= options["viewport"]["width"], section
         removes = page.locator(".q-chip__icon--remove:visible")
-        removes.nth(1).wait_for(timeout=PATIENCE)  # of both runs
+        removes.nth(1).wait_for(timeout=PATIENCE)  # one for each of two runs
         for remove in removes.all():
-            right = remove.evaluate("own => own.getBoundingClientRect().right")
+            right = remove.evaluate("icon => icon.getBoundingClientRect().right")
             assert right <= options["viewport"]["width"], "long names fit a phone"
         dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (dark == "rgb(18, 22, 28)") == (options.get("color_scheme") == "dark")
         address = small.removeprefix("http://")
-        assert [one for one in there.asked if one.split("://")[1].split("/")[0] + "/" != address] == []
-        assert there.complaints == []
-        served += b"\0".join(there.received())
+        assert {request.split("://")[1].split("/")[0] + "/" for request in opened.requests} == {address}
+        assert opened.complaints == []
+        served += b"\0".join(opened.received())
     assert len(served) > 1_000_000
     assert b"three-outputs" in served
-    assert b"greenhouse-00042" in served, "bodies and frames are looked through"
+    assert b"greenhouse-00042" in served, "bodies and frames are searched"
     for name, key in keys.items():
         digits = key.hex()
         texts = (digits, digits.upper(), str(list(key)))
         for form in (key, base64.b64encode(key), *(text.encode() for text in texts)):
             assert form not in served, name
             assert form.rstrip(b"=")[:20] not in served, f"a part of the {name}"
-    for name, word in words.items():
-        assert word.encode() not in served, name
+    for name, password in passwords.items():
+        assert password.encode() not in served, name
 
 
 def ask(url, path="/", **headers):
@@ -304,7 +300,7 @@ SOCKET = "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
 
 
 @second_group
-def test_another_name_and_another_page_are_refused_and_so_is_another_machine(small):
+def test_requests_of_other_hosts_and_origins_are_refused(small):
     url, address = small, small.removeprefix("http://").rstrip("/")
     port = int(address.split(":")[1])
     assert ask(url) == ask(url, Host=f"localhost:{port}") == ask(url, "/boards") == 200
@@ -327,17 +323,15 @@ def test_another_name_and_another_page_are_refused_and_so_is_another_machine(sma
 @pytest.mark.parametrize(
     "number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive)]
 )
-def test_a_served_fleet_is_shown_beside_and_the_page_ends_with_it_however_it_ends(tmp_path, visit, number):
+def test_the_page_beside_a_served_fleet_ends_with_the_host(tmp_path, visit, number):
     words = ("--fleet", "simulated:200", "--interval", "0.3", "--name", "served", "--dashboard", "0")
-    command = [*TERN, "serve", *words]
-    pipe = subprocess.PIPE
-    host = warm.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=tmp_path)
-    url = next(found[0] for line in host.stdout if (found := re.search(r"http://\S+/", line)))
+    host = rig.Train(*words, cwd=tmp_path, command="serve").process
+    url = next(match[0] for line in host.stdout if (match := re.search(r"http://\S+/", line)))
     assert ask(url) == 200
-    there = visit(url)
-    there.open()
-    there.page.wait_for_function("document.querySelector('main.tern .tile .value').textContent > 5")
-    there.close()
+    opened = visit(url)
+    opened.open()
+    opened.page.wait_for_function("document.querySelector('main.tern .tile .value').textContent > 5")
+    opened.close()
     host.send_signal(number)
     host.communicate(timeout=60)
 

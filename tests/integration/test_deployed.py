@@ -1,4 +1,4 @@
-"""What `tern deploy` puts on an emulated board, its constants folded in, answers as the library does."""
+"""The library as `tern deploy` installs it, with folded constants, answers as the source does."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
+import rig
 import small_board
 
 from tern import frames, storage, wire
@@ -28,17 +29,15 @@ def pico(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatedMachine]:
     """A Pico with the client and the files of one device."""
     folder = tmp_path_factory.mktemp("board")
     small_board.provision(str(folder), budget=7 * small_board.EPSILON)
-    files = {
-        f"/{path.relative_to(folder)}": path.read_bytes() for path in folder.rglob("*") if path.is_file()
-    }
+    files = rig.files_below(folder)
     flash_image.fill("pico", folder / "flash.bin", lambda machine: {**deploy.library_files(machine), **files})
-    with boot_pico(folder / "flash.bin") as one:
-        deploy.wait_for_hello(one.url)
-        yield one
+    with boot_pico(folder / "flash.bin") as board:
+        deploy.wait_for_hello(board.url)
+        yield board
 
 
 class Asker:
-    """Sends frames to the board and waits for what comes back."""
+    """Sends frames to a board and waits for their answers."""
 
     def __init__(self, url: str) -> None:
         self._events: SimpleQueue[Received] = SimpleQueue()
@@ -54,15 +53,12 @@ class Asker:
         return answer
 
 
-def test_rounds_refusals_and_the_budget(pico: EmulatedMachine) -> None:
+def test_a_deployed_pico_answers_rounds_refuses_and_keeps_its_budget(pico: EmulatedMachine) -> None:
     three, window = small_board.THREE, small_board.WINDOW
     ask = Asker(pico.url)
     try:
-        assert (ask.hello.schema, ask.hello.first, ask.hello.budget) == (
-            wire.SCHEMA,
-            7,
-            7 * small_board.EPSILON,
-        )
+        hello = (ask.hello.schema, ask.hello.first, ask.hello.budget)
+        assert hello == (wire.SCHEMA, 7, 7 * small_board.EPSILON)
         first = ask(small_board.round_frame(1, three))
         assert frames.address(first) == (7, 1)
         assert len(small_board.symbols_of(first, 4, 3)) == 4
@@ -83,12 +79,11 @@ def test_rounds_refusals_and_the_budget(pico: EmulatedMachine) -> None:
     finally:
         ask.link.close()
     with Repl(pico.url) as repl:
-        assert repl.read_file("/" + storage.ledger_name(7))[8:12] == (7 * small_board.EPSILON).to_bytes(
-            4, "little"
-        )
+        spent = repl.read_file("/" + storage.ledger_name(7))[8:12]
+        assert int.from_bytes(spent, "little") == 7 * small_board.EPSILON
 
 
-def test_a_program_brings_its_imports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_deploy_installs_the_imports_of_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
         "import helper\nfrom tern.boards.this import this_board\nfrom tern.supervisor import run\n"
@@ -98,15 +93,13 @@ def test_a_program_brings_its_imports(tmp_path: Path, capsys: pytest.CaptureFixt
     program = read(path)
     with catalogue.boot("rv32") as board:
         assert main(["deploy", board.url, "--main", str(path), "--json"]) == 0
-        done = json.loads(capsys.readouterr().out)
-        assert {deploy.MAIN, "/helper.py"} <= set(done["written"])
-        assert (done["modules"], done["missing"]) == (["helper.py"], [])
+        result = json.loads(capsys.readouterr().out)
+        assert {deploy.MAIN, "/helper.py"} <= set(result["written"])
+        assert (result["modules"], result["missing"]) == (["helper.py"], [])
         assert deploy.wait_for_hello(board.url).text.startswith("mine; ")
         with Repl(board.url) as repl:
             assert repl.read_file(deploy.MAIN) == program.main
             assert "/lib/tern/softmax.mpy" in repl.directory(deploy.LIBRARY)
             assert not deploy.plan(repl, program=program)[1]
             changed = deploy.plan(repl)[1]
-        assert list(changed.write) == [deploy.MAIN], (
-            "what was added stays; main.py is tern's own where none is named"
-        )
+        assert list(changed.write) == [deploy.MAIN], "without --main, the modules stay and main.py is tern's"

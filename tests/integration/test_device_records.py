@@ -1,4 +1,4 @@
-"""`tern device records` on an emulated board: what its program collected comes as CSV, and a CSV goes there."""
+"""`tern device records` on an emulated board: it reads collected records as CSV, and writes a CSV to the board."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from terntools.boards.repl import Repl
 from terntools.emulators import catalogue, flash_image
 from terntools.emulators.process import EmulatedMachine
 
+Capsys = pytest.CaptureFixture[str]
 _MODULES = ("tern", "tern.compat", "tern.ledger", "tern.recorder", "tern.storage", "tern.wire")
 _COLLECT = """
 import time
@@ -52,8 +53,8 @@ def recorder_of(machine: deploy.Machine) -> dict[str, bytes]:
 def booted(name: str, folder: Path, files: flash_image.Files) -> Iterator[EmulatedMachine]:
     """An emulated board that holds these files."""
     flash_image.fill(name, folder / "flash.bin", files)
-    with catalogue.boot(name, folder / "flash.bin", skip_idle=True) as one:
-        yield one
+    with catalogue.boot(name, folder / "flash.bin", skip_idle=True) as machine:
+        yield machine
 
 
 def collect(url: str, d: int, first: int, end: int) -> list[int]:
@@ -68,52 +69,50 @@ def expected(d: int, first: int, end: int) -> list[list[int]]:
     return [[(i * 31 + 7 * j) % 16385 - 8192 for j in range(d)] + [16384 - i] for i in range(first, end)]
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, object]:
+def run(capsys: Capsys, *arguments: object) -> dict[str, object]:
     capsys.readouterr()
     assert main(["device", "records", *map(str, arguments), "--json"]) == 0
-    found: dict[str, object] = json.loads(capsys.readouterr().out)
-    return found
+    result: dict[str, object] = json.loads(capsys.readouterr().out)
+    return result
 
 
 @pytest.fixture
 def board(tmp_path: Path) -> Iterator[EmulatedMachine]:
-    with booted("rv32", tmp_path, recorder_of) as one:
-        yield one
+    with booted("rv32", tmp_path, recorder_of) as machine:
+        yield machine
 
 
-def test_there_and_back(board: EmulatedMachine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_records_travel_both_ways_as_csv(board: EmulatedMachine, tmp_path: Path, capsys: Capsys) -> None:
     url = board.url
     assert run(capsys, url)["records"] == 0
     with Repl(url) as repl:
-        d = 2
-        repl.write_file(
-            "/" + storage.RECORDS, b"TRD1" + bytes((d, 0, 1, 0, 0, 0)) + b"\x00\x40\x00\xe0\x00\x40"
-        )
+        record = b"\x00\x40\x00\xe0\x00\x40"  # two features and a label
+        repl.write_file("/" + storage.RECORDS, b"TRD1" + bytes((2, 0, 1, 0, 0, 0)) + record)
     assert main(["device", "records", url]) == 0
-    said = capsys.readouterr()
-    assert said.out == "1,-0.5,1\n"
-    assert "1 records of 2 features in /records.bin" in said.err
+    printed = capsys.readouterr()
+    assert printed.out == "1,-0.5,1\n"
+    assert "1 records of 2 features in /records.bin" in printed.err
     collect(url, 13, 0, 300)
     output = tmp_path / "collected.csv"
-    found = run(capsys, url, "--output", output)
-    assert (found["source"], found["features"]) == ("/samples", 13)
-    assert output.stat().st_mode & 0o077 == 0, "its owner's alone"
-    got = records.read_csv(output).tolist()
-    assert len(got) >= 256
-    assert got == expected(13, 300 - len(got), 300)
+    result = run(capsys, url, "--output", output)
+    assert (result["source"], result["features"]) == ("/samples", 13)
+    assert output.stat().st_mode & 0o077 == 0, "only its owner may read it"
+    rows = records.read_csv(output).tolist()
+    assert len(rows) >= 256
+    assert rows == expected(13, 300 - len(rows), 300)
     assert main(["device", "records", url, "--fill", str(_csv(tmp_path, 4, 5))]) == USAGE
     assert "holds records of 13 features, and the file of 4" in capsys.readouterr().err
     assert main(["device", "records", url, "--clear", "--fill", str(_csv(tmp_path, 4, 5))]) == USAGE
     assert "--clear alone" in capsys.readouterr().err
-    assert run(capsys, url, "--clear")["records"] == len(got)
+    assert run(capsys, url, "--clear")["records"] == len(rows)
     filled = run(capsys, url, "--clear", "--fill", _csv(tmp_path, 28, 150))
     assert (filled["filled"], filled["cleared"], filled["features"]) == (150, True, 2), "of records.bin"
     filled = run(capsys, url, "--fill", _csv(tmp_path, 28, 20))
     assert (filled["filled"], filled["records"]) == (20, 150)
     collect(url, 28, 0, 16)
     run(capsys, url, "--output", output)
-    got = records.read_csv(output).tolist()
-    assert got == expected(28, 0, 150) + expected(28, 0, 20) + expected(28, 0, 16)
+    rows = records.read_csv(output).tolist()
+    assert rows == expected(28, 0, 150) + expected(28, 0, 20) + expected(28, 0, 16)
     run(capsys, url, "--clear")
     assert run(capsys, url)["source"] == "/records.bin"
 
@@ -127,13 +126,14 @@ run(this_board())
 """
 
 
-def test_the_program_is_started_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_the_program_of_a_board_starts_again_after_each_command(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with booted(
-        "rv32", tmp_path, lambda machine: deploy.library_files(machine, program=Program(PROGRAM))
-    ) as one:
-        url = one.url
+    def files(machine: deploy.Machine) -> dict[str, bytes]:
+        return deploy.library_files(machine, program=Program(PROGRAM))
+
+    with booted("rv32", tmp_path, files) as board:
+        url = board.url
         assert run(capsys, url, "--fill", _csv(tmp_path, 13, 20))["filled"] == 20
         fill = ["--fill", str(_csv(tmp_path, 4, 5))]
         for refused in (["--output", str(tmp_path / "no" / "file")], fill, ["--clear", *fill]):
@@ -142,14 +142,14 @@ def test_the_program_is_started_again(
         assert run(capsys, url)["records"] == 20
         run(capsys, url, "--clear")
         with monkeypatch.context() as patched:
-            identify = devices.identify  # it is there; then its program ends, and no hello comes
+            identify = devices.identify  # the board is there; then its program ends, and no hello comes
             patched.setattr(devices, "identify", lambda port, patience: identify(port, 300.0))
             patched.setattr(deploy, "HELLO_WAIT", 2.0)
             assert main(["device", "records", url, *fill]) == NO_DEVICE
-        said = capsys.readouterr().err
-        assert "main.py ends with" in said
-        assert "its Recorder must be of 4 features" in said
-        assert f"tern device records {url} --clear" in said
+        message = capsys.readouterr().err
+        assert "main.py ends with" in message
+        assert "its Recorder must be of 4 features" in message
+        assert f"tern device records {url} --clear" in message
         run(capsys, url, "--clear")
         deploy.wait_for_hello(url)
 
@@ -165,7 +165,7 @@ def _csv(folder: Path, d: int, n: int) -> Path:
     [pytest.param(13, 4, 0.85, marks=pytest.mark.exhaustive), (28, 5, 0.5)],
 )
 def test_a_flush_takes_a_few_milliseconds(tmp_path: Path, d: int, mean_ms: int, within_5_ms: float) -> None:
-    """Simulated time, the same in every run. The longest are those in which LittleFS compacts the folder."""
+    """In simulated time, the same in every run. In the longest ones LittleFS compacts the folder."""
     with booted("pico", tmp_path, recorder_of) as pico:
         spent = sorted(collect(pico.url, d, 0, 1600)[50:])
     print(

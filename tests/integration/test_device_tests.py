@@ -1,4 +1,4 @@
-"""Device tests on boards: at a port, and started from the flash that the cache keeps."""
+"""Device tests on boards at ports and on boards that start from a flash of the cache."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ def test_device_tests_run_on_a_board_at_a_port(tmp_path, name):
     assert "test_it.py::test_other[board] SKIPPED (thousands" in ended.stdout
 
 
-def test_a_flash_is_deployed_to_once_and_again_where_the_library_is_another(tmp_path, monkeypatch):
+def test_a_flash_is_prepared_once_and_again_for_another_compiler(tmp_path, monkeypatch):
     firmware = prepared_flash._firmware("rv32")
     monkeypatch.setenv("TERN_CACHE", str(tmp_path))
     monkeypatch.setattr(prepared_flash, "_firmware", lambda name: firmware)
@@ -58,7 +58,7 @@ def test_a_flash_is_deployed_to_once_and_again_where_the_library_is_another(tmp_
 
 
 @pytest.mark.parametrize("name", ["rv32", "pico"])
-def test_files_are_added_to_a_flash_that_a_board_has_written(tmp_path, name):
+def test_files_can_be_added_to_a_flash_that_a_board_has_written(tmp_path, name):
     flash = tmp_path / "flash.bin"
     with catalogue.boot(name, flash) as board, Repl(board.url) as repl:
         repl.write_file("/kept/before.txt", b"before" * 1000)

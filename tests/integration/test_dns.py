@@ -1,4 +1,4 @@
-"""A name server on loopback, good, hostile and silent: the device's look-up, on MicroPython, over real sockets."""
+"""The device's look-up of names, on MicroPython over real sockets, with good, hostile and silent name servers."""
 
 import json
 import os
@@ -42,12 +42,12 @@ def answer(question, records=_ALIAS + _ADDRESS, count=2, flags=b"\x81\x80"):
 
 
 class NameServer:
-    """Answers each question with what `behave(question, how many before)` says, datagram for datagram."""
+    """Answers each question with the datagrams of `behave(question, earlier questions)`; None: from another port."""
 
     def __init__(self, behave):
         self._behave = behave
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._other = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)  # another address, it seems
+        self._other = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)  # seems to be another server
         self._socket.bind(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self.questions = []
@@ -79,7 +79,7 @@ class NameServer:
 def look_up(micropython, directory, behave):
     (directory / "client.py").write_text(_PROGRAM)
     with NameServer(behave) as server, socket.create_server(("127.0.0.1", 0)) as broker:
-        done = subprocess.run(
+        ended = subprocess.run(
             device_command(
                 micropython, directory / "client.py", str(server.port), str(broker.getsockname()[1])
             ),
@@ -88,13 +88,13 @@ def look_up(micropython, directory, behave):
             text=True,
             timeout=120,
         )
-        assert done.returncode == 0, done.stderr
-        found = json.loads(done.stdout)
-        return found["end"], server.questions
+        assert ended.returncode == 0, ended.stderr
+        result = json.loads(ended.stdout)
+        return result["end"], server.questions
 
 
 def hostile(question, _):
-    """Answers of others, of no use, and noise; then the good one."""
+    """Answers of another server and to other questions, and noise; then the right one."""
     wrong = bytes((question[0] ^ 255,)) + question[1:]
     yield None
     yield answer(wrong)
@@ -106,7 +106,7 @@ def hostile(question, _):
 
 
 @pytest.mark.parametrize(
-    ("behave", "asked"),
+    ("behave", "least"),
     [
         (lambda question, _: [answer(question)], 1),
         (lambda question, before: [answer(question)] if before else [], 2),  # the first is lost
@@ -114,15 +114,15 @@ def hostile(question, _):
     ],
     ids=["good", "lost", "hostile"],
 )
-def test_the_address_is_found(micropython, tmp_path, behave, asked):
+def test_the_address_is_found(micropython, tmp_path, behave, least):
     end, questions = look_up(micropython, tmp_path, behave)
     assert end == "127.0.0.1"
-    assert len(questions) >= asked
+    assert len(questions) >= least
     assert len(set(questions)) == 1
 
 
 @pytest.mark.parametrize(
-    ("behave", "said"),
+    ("behave", "message"),
     [
         (lambda *_: [], "nobody tells the address of broker.example"),
         (lambda question, _: [answer(question, b"", 0, b"\x81\x83")], "no address of broker.example"),
@@ -131,7 +131,7 @@ def test_the_address_is_found(micropython, tmp_path, behave, asked):
     ],
     ids=["silent", "unknown", "alias", "noise"],
 )
-def test_without_an_address_the_connection_is_lost(micropython, tmp_path, behave, said):
+def test_without_an_address_the_connection_is_lost(micropython, tmp_path, behave, message):
     end, questions = look_up(micropython, tmp_path, behave)
-    assert end == said
+    assert end == message
     assert len(questions) in (1, 4)

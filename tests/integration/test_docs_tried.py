@@ -1,7 +1,7 @@
-"""The blocks of the documentation that say they were tried, in the order of their page.
+"""Runs the marked blocks of the documentation, in the order of each page.
 
-`<!-- tried -->` stands before such a block; `<!-- tried: 4 -->` where it ends with that exit code, and
-`<!-- file: mine.py -->` where it is the content of a file for the next ones.
+`<!-- tried -->` before a block: run it; `<!-- tried: 4 -->`: it must end with this exit code; `<!-- file: mine.py -->`:
+write it to this file for the next blocks.
 """
 
 import os
@@ -23,16 +23,14 @@ def test_there_are_pages_to_try():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
-def test_the_blocks_do_what_is_said(page, tmp_path):
-    for kind, expected, language, code in BLOCK.findall(page.read_text()):
+def test_the_blocks_end_with_their_exit_codes(page, tmp_path):
+    for kind, argument, language, code in BLOCK.findall(page.read_text()):
         if kind == "file":
-            (tmp_path / expected).write_text(code)
+            (tmp_path / argument).write_text(code)
             continue
-        code = code.replace(
-            "--reports 2000 ", "--reports 200 "
-        )  # on emulated boards; the number is not the point
+        code = code.replace("--reports 2000 ", "--reports 200 ")  # emulated boards take long
         program = ["sh", "-ec", code] if language == "sh" else [sys.executable, "-c", code]
-        done = subprocess.run(
+        ended = subprocess.run(
             program,
             cwd=tmp_path,
             env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
@@ -41,6 +39,5 @@ def test_the_blocks_do_what_is_said(page, tmp_path):
             timeout=300,
             check=False,
         )
-        assert done.returncode == (int(expected) if expected.isdecimal() else 0), (
-            code + done.stdout + done.stderr
-        )
+        expected = int(argument) if argument.isdecimal() else 0
+        assert ended.returncode == expected, code + ended.stdout + ended.stderr

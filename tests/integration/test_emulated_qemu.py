@@ -1,4 +1,4 @@
-"""QEMU's machines: MicroPython on a board's instruction set, with flash, radio and network; and fleets of them."""
+"""QEMU's machines as boards: MicroPython on their instruction set, flash, radio and network; and fleets of them."""
 
 import http.server
 import json
@@ -8,27 +8,21 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 
 import figures
 import pytest
 import rig
-import warm
+from harness.raw_client import wait_for
 
 from ternhost import cache
 from ternhost.errors import DeviceError, UsageError
-from ternhost.privacy.accounting import Policy
-from ternhost.privacy.mechanisms import design
-from ternhost.provision import keys
-from ternhost.provision.boards import board_directories, provision_fleet
-from ternhost.reach.broker import configuration, mosquitto
-from ternhost.reach.broker.access import Access
+from ternhost.reach.broker import mosquitto
 from ternhost.reach.fleet import parse
 from ternhost.reach.ports.link import open_port
-from ternhost.store import store_file
 from ternhost.store.store import Store
 from terntools.bench import subjects
 from terntools.boards import deploy, device
-from terntools.boards.attach import write_network
 from terntools.boards.deploy import Machine
 from terntools.boards.repl import Repl
 from terntools.emulators import flash_image, qemu
@@ -51,13 +45,13 @@ def machine(request):
         yield request.param, running.url
 
 
-def test_it_has_a_boards_numbers(machine):
+def test_the_machine_has_a_boards_processor_memory_and_flash(machine):
     name, url = machine
     with Repl(url) as repl:
-        found = Machine.of(repl)
-    assert (found.processor, found.version) == (PROCESSORS[name], "1.25.0")
-    assert found.platform == ("esp32" if name in WIRELESS else "qemu")
-    assert (found.network, found.aes) == (name in WIRELESS, True)
+        board = Machine.of(repl)
+    assert (board.processor, board.version) == (PROCESSORS[name], "1.25.0")
+    assert board.platform == ("esp32" if name in WIRELESS else "qemu")
+    assert (board.network, board.aes) == (name in WIRELESS, True)
     assert ask(url, "import sys", "sys.maxsize") == 2**31 - 1
     assert ask(url, "", "16777216.0 + 1.0 == 16777216.0")
     assert 150_000 < ask(url, "import gc\ngc.collect()", "gc.mem_free()") <= 192 * 1024
@@ -77,13 +71,13 @@ COMPUTED = [
 ]  # fmt: skip
 
 
-def test_it_computes(machine):
+def test_micropython_computes_keeps_time_and_can_be_interrupted(machine):
     with Repl(machine[1]) as repl:
         for code, expression, value in COMPUTED:
             repl.run(code)
             assert repl.evaluate(expression) == value
         repl.run("import time")
-        assert abs(repl.evaluate("time.time()") - time.time()) < 60  # that of this machine
+        assert abs(repl.evaluate("time.time()") - time.time()) < 60  # the clock of this computer
         repl._paste(b"while True: pass")
         repl.enter()
         assert repl.evaluate("1 + 1") == 2, "a loop is interrupted"
@@ -91,15 +85,13 @@ def test_it_computes(machine):
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
-def test_its_flash_outlives_a_power_cut_and_has_one_owner(tmp_path, name):
+def test_the_flash_outlives_a_power_cut_and_belongs_to_one_board(tmp_path, name):
     flash = tmp_path / "flash.bin"
     with qemu.boot(name, flash) as first:
         assert flash.stat().st_mode & 0o777 == 0o600
         with Repl(first.url) as repl:
             repl.write_file("/kept.txt", b"kept" * 3000)
-        assert (
-            flash.read_bytes()[-4096:] == bytes([0xFF]) * 4096
-        )  # what nobody has written, as NOR flash has it
+        assert flash.read_bytes()[-4096:] == bytes([0xFF]) * 4096, "erased, as NOR flash is before a write"
         with pytest.raises(UsageError, match="another emulated board uses"):
             qemu.boot(name, flash)
         first.cut_power()
@@ -109,18 +101,9 @@ def test_its_flash_outlives_a_power_cut_and_has_one_owner(tmp_path, name):
         assert ask(fresh.url, "import os", "os.listdir('/')") == []
 
 
-def test_the_flash_of_a_larger_board_is_left_alone(tmp_path):
-    flash = tmp_path / "pico.bin"
-    content = bytes(range(256)) * 8192
-    flash.write_bytes(content)
-    with pytest.raises(UsageError, match=r"pico.bin does not have the size of this board's flash"):
-        qemu.boot("rv32", flash)
-    assert flash.read_bytes() == content
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
-def test_it_resets_itself(tmp_path, name):
+def test_a_reset_keeps_the_flash_and_the_clock(name):
     with qemu.boot(name) as board:
         with Repl(board.url) as repl:
             repl.write_file("/kept.txt", b"kept")
@@ -128,19 +111,17 @@ def test_it_resets_itself(tmp_path, name):
             before = repl.evaluate("__import__('time').time_ns()")
         with open_port(board.url) as port:
             port.write(b"import machine; machine.reset()\r")
-            end = time.monotonic() + 20
-            said = b""
-            while b"MicroPython v" not in said:  # the banner of a new start
-                said += port.read(port.in_waiting or 1)
-                assert time.monotonic() < end, said
+            banner = b"MicroPython v"
+            port.timeout = 20
+            assert port.read_until(banner).endswith(banner)
         with Repl(board.url) as repl:
             assert repl.evaluate("__import__('machine').reset_cause() == __import__('machine').HARD_RESET")
-            assert repl.read_file("/kept.txt") == b"kept"  # of a flash that no file of ours keeps
+            assert repl.read_file("/kept.txt") == b"kept"  # though no file of this computer is its flash
             after = repl.evaluate("__import__('time').time_ns()")
             assert before < after < before + 20e9  # the clock goes on
 
 
-def test_there_is_no_block_before_or_behind_its_flash(machine):
+def test_no_block_before_or_behind_the_flash_can_be_used(machine):
     setup = "from flash import Flash\nflash = Flash()\nbuffer = bytearray(4096)"
     calls = "[flash.ioctl(6, at), flash.readblocks(at, buffer), flash.writeblocks(at, buffer)]"
     with Repl(machine[1]) as repl:
@@ -152,7 +133,7 @@ def test_there_is_no_block_before_or_behind_its_flash(machine):
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", WIRELESS)
-def test_it_reaches_itself(name):
+def test_a_board_can_connect_to_itself(name):
     program = (
         "import socket\nserver = socket.socket()\nserver.bind(('127.0.0.1', 8000))\nserver.listen(1)\n"
         "client = socket.socket()\nclient.connect(('127.0.0.1', 8000))\nother, _ = server.accept()\n"
@@ -163,9 +144,9 @@ def test_it_reaches_itself(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_crash_is_told_and_ends_it(name):
+def test_a_crash_ends_the_machine_with_its_output_in_the_error(name):
     astray = "import machine\nmachine.mem32[0xfff00000] = 1"
-    if name == "xtensa":  # as on the chip, what is not aligned cannot be stored
+    if name == "xtensa":  # a store that is not aligned, which the chip lacks, too
         astray = (
             "import micropython\n@micropython.viper\ndef f(p):\n q = ptr32(uint(ptr8(p)) + 1)\n q[0] = 1\n"
             "f(bytearray(8))"
@@ -174,27 +155,24 @@ def test_a_crash_is_told_and_ends_it(name):
         with pytest.raises(DeviceError, match="is gone") as caught:
             repl.run(astray)
         assert "crash: exception" in caught.value.output
-        end = time.monotonic() + 10
-        while board.is_running:
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        wait_for(lambda: not board.is_running, 10)
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_seed_makes_its_random_bytes_repeatable(name):
+def test_a_seed_repeats_the_random_bytes(name):
     code = "import os\ntry:\n import network\n network.WLAN(0).active(True)\nexcept ImportError: pass"
-    found = []
+    draws = []
     for seed in (1, 1, 2, None, None):
         with qemu.boot(name, seed=seed) as board:
-            found.append(ask(board.url, code, "os.urandom(32)"))
-    assert found[0] == found[1]
-    assert len(set(found)) == 4
+            draws.append(ask(board.url, code, "os.urandom(32)"))
+    assert draws[0] == draws[1]
+    assert len(set(draws)) == 4
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", WIRELESS)
-def test_without_its_radio_the_generator_is_the_same_after_every_start(name):
+def test_without_the_radio_the_random_bytes_are_the_same_after_every_start(name):
     weak = []
     for _ in range(2):
         with qemu.boot(name) as board:
@@ -203,7 +181,7 @@ def test_without_its_radio_the_generator_is_the_same_after_every_start(name):
 
 
 @pytest.mark.parametrize("name", WIRELESS)
-def test_it_reaches_a_server_of_this_machine(name):
+def test_a_board_reaches_a_server_of_this_computer_over_wifi(name):
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             body = bytes(range(256)) * 64
@@ -274,94 +252,46 @@ kept = station.active()
         assert seeds[0] != seeds[1]
 
 
-def test_a_fleet_of_them_trains(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    result = rig.finish(fleet="rv32-emulated:2", reports=40, group=40, epsilon="2")
-    assert (result["rounds"], result["reports"]) == (1, 40)
-    assert result["epsilon_spent"] == [[pytest.approx(2, abs=1e-4), 40]]  # from the boards' own ledgers
-
-
 @pytest.mark.parametrize("kind", ["xtensa-emulated", "m33-emulated"])
-def test_the_board_says_who_it_is(kind):
+def test_device_info_names_the_board_and_its_generator(kind):
     assert parse(f"{kind}:1").provisions
     with device.boards(f"{kind}:1") as (port,):
-        found = device.info(port)
-    assert found["entropy"] == "CTR_DRBG AES-256"
-    assert found["clients"] == 1
-    assert found["board"] == ("QEMU lx60 with xtensawin" if kind == "xtensa-emulated" else "emulated")
+        info = device.info(port)
+    assert info["entropy"] == "CTR_DRBG AES-256"
+    assert info["clients"] == 1
+    assert info["board"] == ("QEMU lx60 with xtensawin" if kind == "xtensa-emulated" else "emulated")
 
 
-def test_rounds_over_wifi_and_tls(tmp_path):
+def test_boards_answer_rounds_over_wifi_and_tls(tmp_path):
     """Two boards behind Mosquitto, one of each instruction set, through the ESP32's own board module."""
-    dimension = 6
-    card = design("three-outputs", 1).card
-    boards = board_directories(tmp_path, 2)
-    path = tmp_path / store_file.NAME
-    rows = [[1000 * j - 3000 * i for j in range(dimension + 1)] for i in range(2)]
-    with Store(path) as store:
-        provision_fleet(store, boards, _array(rows), Policy(10_000_000, 100_000_000))
-        access = configuration.write_configuration(
-            tmp_path / "broker", store.keys(), port=mosquitto.free_port()
-        )
-        fleet = keys.fleet_key(store)
-    through_qemu = Access("10.0.2.2", access.port, "", "", access.authority)
-    (tmp_path / "card").write_bytes(card)
-    server = mosquitto.Mosquitto(tmp_path / "broker")
-    running = []
-    try:
-        for name, directory in zip(WIRELESS, boards, strict=True):
-            write_network(
-                directory,
-                through_qemu,
-                fleet.key,
-                epoch=fleet.epoch,
-                server="localhost",
-                ssid="air",
-                wifi_password="x" * 8,
-            )
-            with qemu.boot(name) as blank, Repl(blank.url) as repl:
-                files = deploy.library_files(Machine.of(repl))
-            for one in directory.rglob("*"):
-                if one.is_file():
-                    files[f"/{one.relative_to(directory)}"] = one.read_bytes()
-            flash_image.write(name, directory / "flash.bin", files)
-            running.append(qemu.boot(name, directory / "flash.bin"))
-        ended = rig.tern(
-            "serve", "--json", "--store", path, "--fleet", f"mqtt:{tmp_path}/broker", "--card", tmp_path / "card",
-            "--dimension", dimension, "--rounds", 2, "--deadline", 120, "--no-report", cwd=tmp_path,
-        )  # fmt: skip
-    finally:
-        for board in running:
-            board.close()
-        server.stop()
-    assert ended.code == 0, ended.err
+    row = [1000] * (rig.D + 1)
+    path, directories = rig.on_broker(tmp_path, 2, row, **rig.WIFI, wifi_password="x" * 8)
+    with mosquitto.Mosquitto(tmp_path / "broker"), ExitStack() as stack:
+        for name, directory in zip(WIRELESS, directories, strict=True):
+            provisioned = rig.files_below(directory)
+            flash = directory / "flash.bin"
+            flash_image.fill(name, flash, deploy.library_files)
+            flash_image.add(flash, provisioned)
+            stack.enter_context(qemu.boot(name, flash))
+        rig.serving_on_broker(tmp_path, path, "--rounds", 2, "--deadline", 120).finish()
     with Store(path) as store:
         assert [sorted(dict(store.reports(number))) for number in (1, 2)] == [[1, 2], [1, 2]]
 
 
-def _array(rows):
-    import numpy as np
-
-    return np.array(rows, np.int16)
-
-
 @pytest.mark.slow
-def test_instructions_are_counted_and_a_bound_is_said(tmp_path):
-    command = ("bench", "latency", "--fleet", "rv32-emulated:1", "--json", "--sessions", tmp_path)
-    found = rig.tern(*command).json
-    assert found["unit"] == "instructions"
-    assert not [name for name in found if name.startswith("us_") and name != "us_per_report_at_least"]
-    report = found["instructions_per_report"]
+def test_a_bench_counts_instructions_and_bounds_the_time_from_below(tmp_path):
+    result = rig.tern("bench", "latency", "--fleet", "rv32-emulated:1", "--json", "--sessions", tmp_path).json
+    assert result["unit"] == "instructions"
+    assert not [name for name in result if name.startswith("us_") and name != "us_per_report_at_least"]
+    report = result["instructions_per_report"]
     assert 100_000 < report["median"] < 2_000_000
     assert sum(report["breakdown"].values()) == pytest.approx(report["median"], rel=0.01)
-    assert found["runs_differ_by"] < 0.02
-    bound = found["us_per_report_at_least"]
+    assert result["runs_differ_by"] < 0.02
+    bound = result["us_per_report_at_least"]
     assert bound["160 MHz"] == pytest.approx(bound["240 MHz"] * 1.5)
     assert 0 < bound["160 MHz"] < report["median"] / 160
-    assert (
-        found["instructions_per_coordinate"]["duchi"]
-        < found["instructions_per_coordinate_plain_float"]["duchi"]
-    )
+    per_coordinate = [result[f"instructions_per_coordinate{kind}"]["duchi"] for kind in ("", "_plain_float")]
+    assert per_coordinate[0] < per_coordinate[1]
     (session,) = tmp_path.iterdir()
     text = (session / "latency.txt").read_text()
     assert "thousand instructions" in text
@@ -371,17 +301,17 @@ def test_instructions_are_counted_and_a_bound_is_said(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", figures.COUNTING)
-def test_its_figures_are_those_of_the_file(name):
+def test_measured_figures_agree_with_the_file(name):
     kept = json.loads(figures.KEPT.read_text())[f"{name}_emulated"]
-    assert figures.on_qemu(name) == pytest.approx(kept, rel=0.005), "meant? python tests/figures.py --keep"
+    assert figures.on_qemu(name) == pytest.approx(kept, rel=0.005), "intended? python tests/figures.py --keep"
 
 
-def test_what_counts_no_instructions_says_so():
+def test_a_board_that_counts_no_instructions_cannot_be_benched():
     with pytest.raises(UsageError, match="counts no instructions"), subjects.subject("m33-emulated:1"):
         pass
 
 
-def test_it_ends_when_its_host_does():
+def test_the_emulator_ends_with_its_host_and_leaves_no_files():
     program = (
         "import os; from terntools.emulators import qemu\n"
         "board = qemu.boot('rv32'); pid = board._process.pid\n"
@@ -390,31 +320,20 @@ def test_it_ends_when_its_host_does():
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ended.returncode == -signal.SIGKILL
     pid, folder = ended.stdout.split()
-    end = time.monotonic() + 10
-    while os.path.exists(f"/proc/{pid}"):
-        assert time.monotonic() < end, "it runs on"
-        time.sleep(0.05)
-    assert not os.path.exists(folder)  # nor is anything left of it
+    wait_for(lambda: not os.path.exists(f"/proc/{pid}"), 10)
+    assert not os.path.exists(folder)
 
 
-def test_tern_emulator_run_offers_its_port(tmp_path):
-    command = [*warm.TERN, "emulator", "run", "--what", "rv32", "--flash", tmp_path / "c3.bin", "--json"]
-    with warm.Popen(command, stdout=subprocess.PIPE, text=True) as running:
-        url = json.loads(running.stdout.readline())["port"]
-        assert ask(url, "", "6 * 7") == 42
-        running.send_signal(signal.SIGINT)
-        assert running.wait(10) == 0
-    bad = rig.tern("emulator", "run", "--what", "rv32", "--blank")
-    assert bad.code == 2
-    assert "need a Pico, not rv32" in bad.err
+def test_a_blank_board_must_be_a_pico():
+    assert "need a Pico, not rv32" in rig.tern("emulator", "run", "--what", "rv32", "--blank", code=2).err
 
 
-def test_what_is_not_built_says_how(monkeypatch, tmp_path):
+def test_a_board_that_is_not_built_names_the_command_that_builds_it(monkeypatch, tmp_path):
     monkeypatch.setenv("TERN_CACHE", str(tmp_path))
-    for name, what in (("rv32", "esp32"), ("xtensa", "esp32"), ("m33", "m33"), ("rv32-newest", "newest")):
+    for name, build in (("rv32", "esp32"), ("xtensa", "esp32"), ("m33", "m33"), ("rv32-newest", "newest")):
         with pytest.raises(DeviceError, match="is not built yet") as caught:
             qemu.boot(name)
-        assert caught.value.hint == f"make it: tern emulator build --what {what}"
+        assert caught.value.hint == f"make it: tern emulator build --what {build}"
 
 
 def test_a_qemu_that_does_not_start_says_why(monkeypatch, tmp_path):
@@ -426,7 +345,7 @@ def test_a_qemu_that_does_not_start_says_why(monkeypatch, tmp_path):
         qemu.boot("rv32")
 
 
-def test_a_build_is_made_of_what_is_pinned():
+def test_the_record_of_a_build_names_pinned_sources_and_compilers():
     record = cache.read_record(qemu.ESP32.recipe)
     assert record is not None
     assert any(name.startswith("micropython_1.25.0+ds") for name in record["built_with"])

@@ -1,4 +1,4 @@
-"""The emulated board's serial link, byte by byte: damage, flow control, hang-up, over pipes and both ends of a pty."""
+"""The emulated board's serial link: damage, flow control and hang-up, over pipes and both ends of a pty."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Port:
         else:
             master, slave = os.openpty()
             tty.setraw(slave)
-            mine, other = (slave, master) if kind == "pty master" else (master, slave)
+            mine, its_end = (slave, master) if kind == "pty master" else (master, slave)
             self.out = self.source = mine
-            their_in = their_out = other
-            theirs = {other}
+            their_in = their_out = its_end
+            theirs = {its_end}
         command = micropython.device_command(
             micropython.find_micropython(), "-m", "tern.boards.emulated", str(directory)
         )
@@ -83,7 +83,7 @@ class Port:
             os.close(end)
         self.out = self.source = -1
 
-    def ends(self) -> int:
+    def wait(self) -> int:
         status = self.process.wait(TIMEOUT)
         assert self.process.stderr
         assert self.process.stderr.read() == b""
@@ -114,16 +114,16 @@ def report_of(port: Port, number: int, device: int = 7) -> list[int]:
     return small_board.symbols_of(answer, 4, 3, device)
 
 
-def test_hello_and_reports_then_a_clean_end(port: Port) -> None:
+def test_a_board_says_hello_reports_and_ends_with_its_port(port: Port) -> None:
     assert port.hello().clients == 3
     for number in (1, 2):
         for device in (7, 8, 9):
             report_of(port, number, device)
     port.close()
-    assert port.ends() == 0
+    assert port.wait() == 0
 
 
-def test_damage_is_answered_and_forgotten(port: Port, sampled: Callable[[range, int], list[int]]) -> None:
+def test_damaged_frames_cost_nothing(port: Port, sampled: Callable[[range, int], list[int]]) -> None:
     port.write(b"\x55 half a frame " + bytes(wire.AT_ONCE))
     answer = port.read()
     assert answer
@@ -132,7 +132,7 @@ def test_damage_is_answered_and_forgotten(port: Port, sampled: Callable[[range, 
     frame = bytes(small_board.round_frame(1, small_board.THREE))
     coded = bytearray(frames.cobs_size(len(frame)))
     coded = coded[: frames.cobs_encode(frame, len(frame), coded)]
-    # any byte of the coded frame may be lost or become another one, but for the zero at its end
+    # Any byte of the coded frame but its final zero may be lost or changed.
     for at in sampled(range(len(coded) - 1), 12):
         for damaged in (
             coded[:at] + coded[at + 1 :],
@@ -140,14 +140,14 @@ def test_damage_is_answered_and_forgotten(port: Port, sampled: Callable[[range, 
         ):
             port.write(bytes(damaged) + bytes(wire.AT_ONCE))
             answers = 0
-            while answer := port.read(0.05 if answers else TIMEOUT):  # one that comes later is the next one's
+            while answer := port.read(0.05 if answers else TIMEOUT):  # a later one counts for the next
                 answers += 1
                 assert answer[0] == wire.ERROR, at
-    assert port.hello().budget == small_board.ledger.MAX_BUDGET  # nothing was paid for all that
+    assert port.hello().budget == small_board.ledger.MAX_BUDGET  # no damaged frame cost anything
     report_of(port, 1)
 
 
-def test_a_frame_longer_than_any_is_dropped_whole(port: Port) -> None:
+def test_a_frame_that_is_too_long_is_dropped_whole(port: Port) -> None:
     port.hello()
     port.credits = 0
     for _ in range(50):
@@ -163,8 +163,8 @@ def test_a_frame_longer_than_any_is_dropped_whole(port: Port) -> None:
     report_of(port, 1)
 
 
-def test_credits_count_every_byte_from_the_last_hello(port: Port) -> None:
-    port.write(b"\x00" * 100)  # counted, then forgotten by hello
+def test_credits_count_every_byte_since_the_last_hello(port: Port) -> None:
+    port.write(b"\x00" * 100)  # hello resets the count
     port.hello()
     port.credits = 0
     for sent in range(1, 1001):
@@ -176,7 +176,7 @@ def test_credits_count_every_byte_from_the_last_hello(port: Port) -> None:
     assert port.credits == 1000 // wire.CREDIT
 
 
-def test_tools_can_interrupt(port: Port) -> None:
+def test_tools_can_interrupt_a_board(port: Port) -> None:
     assert port.hello().clients == 3
     port.write(b"\r\x03")
     assert port.process.wait(TIMEOUT) == 1

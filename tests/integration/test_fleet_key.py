@@ -1,6 +1,5 @@
-"""The fleet's key is replaced: real MicroPython boards, on a real Mosquitto, and a host that serves them."""
+"""Rotation of the fleet's key: MicroPython boards on Mosquitto, and a host that serves them."""
 
-import json
 import sqlite3
 import struct
 import threading
@@ -8,7 +7,6 @@ import threading
 import pytest
 import rig
 from harness.raw_client import RawClient, wait_for
-from test_broker_commands import tern
 
 from tern import frames, host_frames, storage, wire
 from tern.links import mqtt
@@ -27,36 +25,36 @@ NAMES = [mqtt.name(first) for first in DEVICES[::EACH]]
 
 
 class Link(MqttLink):
-    """Remembers what it has asked boards for."""
+    """A link that keeps its requests to boards."""
 
     def __init__(self, access):
         super().__init__(access)
-        self.asked = []  # (board, frame)
-        self.announced = b""  # last
+        self.sent = []  # (board, frame)
+        self.announced = b""  # the last frame
 
     def announce(self, frame):
         self.announced = frame or self.announced
         super().announce(frame)
 
     def ask(self, board, frame):
-        self.asked.append((board, frame))
+        self.sent.append((board, frame))
         super().ask(board, frame)
 
     def brought(self):
-        """The FLEET_KEYs that boards were sent: board -> epochs."""
-        found = {}
-        for board, frame in self.asked:
+        """The FLEET_KEYs sent to boards: board -> epochs."""
+        epochs = {}
+        for board, frame in self.sent:
             if frame[0] == wire.FLEET_KEY:
-                found.setdefault(board, []).append(struct.unpack_from(wire.FLEET_KEY_FIELDS, frame, 1)[1])
-        return found
+                epochs.setdefault(board, []).append(struct.unpack_from(wire.FLEET_KEY_FIELDS, frame, 1)[1])
+        return epochs
 
     def alone(self):
-        """The ROUNDs that single clients were asked."""
-        return [frame for _, frame in self.asked if frame[0] == wire.ROUND and not frames.is_for_fleet(frame)]
+        """The ROUNDs sent to single clients."""
+        return [frame for _, frame in self.sent if frame[0] == wire.ROUND and not frames.is_for_fleet(frame)]
 
 
 class Fleet(rig.OnBroker):
-    """Three boards of two clients on a broker, and hosts."""
+    """Three boards of two clients on a broker, and drivers for them."""
 
     def __init__(self, directory, micropython):
         super().__init__(directory, micropython, BOARDS, len(DEVICES))
@@ -67,7 +65,7 @@ class Fleet(rig.OnBroker):
             store.backup(copy)
 
     def host(self, standing=True, warn=lambda message: None):
-        """A driver for the store, which nobody else holds; patience: long, so that nobody is asked alone for it."""
+        """A driver for the store. Its patience is long, so that it asks no client alone for lack of time."""
         self.store = Store(self.path)
         self.link = Link(self.access)
         return BrokerDriver(
@@ -75,28 +73,28 @@ class Fleet(rig.OnBroker):
         )
 
     def beside(self, change, *arguments):
-        """What another process does to the keys."""
+        """Call `change(store, *arguments)` as another process would, beside the one that serves."""
         with Store(self.path, create=False, beside=True) as store:
             return change(store, *arguments)
 
     def epochs(self):
-        """What is in the boards' files."""
+        """The epochs in the boards' files."""
         return [storage.read_fleet(str(board / storage.FLEET))[4] for board in self.directories]
 
-    def becomes(self, host, epochs):
-        """Wait until these are in the boards' files, and the host, which serves, has heard of it."""
+    def wait_for_epochs(self, host, epochs):
+        """Wait until the boards' files have these epochs, and the hellos of connected boards, too."""
 
-        def heard():
+        def arrived():
             host.wait(0.1)
             boards = self.link.boards
-            there = {name: epoch for name, epoch in zip(NAMES, epochs, strict=True) if name in boards}
-            said = {name: boards[name].epoch for name in there}
-            return self.epochs() == epochs and said == there and not self.link.changed
+            expected = {name: epoch for name, epoch in zip(NAMES, epochs, strict=True) if name in boards}
+            announced = {name: boards[name].epoch for name in expected}
+            return self.epochs() == epochs and announced == expected and not self.link.changed
 
-        wait_for(heard)
+        wait_for(arrived)
 
     def restore(self):
-        """Make the store the one that it was when the boards were made."""
+        """Restore the store as it was when the boards were made."""
         self.store.close()
         with sqlite3.connect(self.copy) as copy, sqlite3.connect(self.path) as store:
             copy.backup(store)
@@ -114,36 +112,36 @@ class Fleet(rig.OnBroker):
 
 @pytest.fixture
 def fleet(tmp_path, micropython):
-    with Fleet(tmp_path, micropython) as made:
-        yield made
+    with Fleet(tmp_path, micropython) as running:
+        yield running
 
 
 @pytest.fixture
 def raw(fleet):
-    """The host's password in other hands: forges what the broker lets a host write, and hears the boards."""
-    made = []
+    """An attacker with the host's password: writes whatever a host may write, and hears the boards."""
+    clients = []
 
     def connect():
         client = RawClient(fleet.access, fleet.access.user, fleet.access.password)
-        made.append(client)
+        clients.append(client)
         assert client.subscribe("tern/up/+") == client.subscribe("tern/hello/+") == 1
         client.messages(60.0, BOARDS)  # their hellos
         return client
 
     yield connect
-    for client in made:
+    for client in clients:
         client.close()
 
 
-def said(client, board):
-    """The HELLO that the board says next."""
+def next_hello(client, board):
+    """Wait for the next HELLO of a board."""
     ((topic, payload),) = client.messages(60.0, 1)
     assert topic == f"tern/hello/{board}"
     return host_frames.Hello(payload[2:])
 
 
-def test_a_rotation_in_the_midst_of_a_round(fleet):
-    """One board is away when the round begins under the old key; it comes back to one under the new key."""
+def test_a_round_completes_though_the_key_is_rotated_in_it(fleet):
+    """One board is away when the round begins under the old key, and comes back under the new key."""
     late = fleet.emulated.boards[2]
     with fleet.host() as host:
         assert fleet.round(host, 1) == len(DEVICES)
@@ -163,7 +161,7 @@ def test_a_rotation_in_the_midst_of_a_round(fleet):
         assert not fleet.link.alone()
 
 
-def test_whoever_has_the_old_key_asks_in_vain_after_a_rotation(fleet, raw):
+def test_boards_refuse_a_round_under_the_old_key(fleet, raw):
     old = fleet.beside(keys.fleet_key)
     with fleet.host() as host:
         assert fleet.round(host, 1) == len(DEVICES)
@@ -173,8 +171,8 @@ def test_whoever_has_the_old_key_asks_in_vain_after_a_rotation(fleet, raw):
         assert fleet.round(host, 2) == len(DEVICES)
         assert fleet.link.brought() == {name: [new.epoch] for name in NAMES}, "once each"
         frames.verify(new.key, fleet.link.announced)
-        assert not fleet.link.alone(), "all have answered the announcement under the new key"
-        assert fleet.epochs() == [said.epoch for said in fleet.link.boards.values()] == [new.epoch] * BOARDS
+        assert not fleet.link.alone(), "every board has answered the announcement under the new key"
+        assert fleet.epochs() == [board.epoch for board in fleet.link.boards.values()] == [new.epoch] * BOARDS
     fleet.store.close()
     client = raw()
     client.publish("tern/round", fleet.announcement(old.key, 3))
@@ -183,64 +181,63 @@ def test_whoever_has_the_old_key_asks_in_vain_after_a_rotation(fleet, raw):
         (wire.BOARD, 3, wire.ERR_DEVICE, wire.FLEET)
     ] * BOARDS
     with fleet.host() as host:
-        assert fleet.round(host, 3) == len(DEVICES), "which has used no number up"
+        assert fleet.round(host, 3) == len(DEVICES), "the forged round has used up no number"
 
 
-def test_boards_that_were_away_catch_up_and_take_no_earlier_key(fleet, raw):
+def test_boards_that_were_away_get_the_newest_key_and_take_no_earlier_one(fleet, raw):
     away = fleet.emulated.boards[0]
     away.kill()
     with fleet.host() as host:
         wait_for(lambda: host.wait(0.1) or len(fleet.link.boards) == BOARDS - 1)
-        made = []
+        epochs = []
         for _ in range(2):
-            made.append(fleet.beside(keys.rotate_fleet).epoch)
-            fleet.becomes(host, [fleet.first, made[-1], made[-1]])
-        earlier = dict(fleet.link.asked[:2])
+            epochs.append(fleet.beside(keys.rotate_fleet).epoch)
+            fleet.wait_for_epochs(host, [fleet.first, epochs[-1], epochs[-1]])
+        earlier = dict(fleet.link.sent[:2])
         assert set(earlier) == set(NAMES[1:])
         away.start()
         assert fleet.round(host, 1) == len(DEVICES)
-        assert fleet.epochs() == [made[1]] * BOARDS
-        assert fleet.link.brought() == {NAMES[0]: made[1:], NAMES[1]: made, NAMES[2]: made}
+        assert fleet.epochs() == [epochs[1]] * BOARDS
+        assert fleet.link.brought() == {NAMES[0]: epochs[1:], NAMES[1]: epochs, NAMES[2]: epochs}
         assert not fleet.link.alone()
     fleet.store.close()
     client = raw()
     for board, frame in earlier.items():
         client.publish(f"tern/down/{board}", frame)
-        answer = said(client, board)
-        assert [answer.nonce, answer.epoch] == made
+        answer = next_hello(client, board)
+        assert [answer.nonce, answer.epoch] == epochs
     for board, frame in earlier.items():  # under another board's key
-        other = NAMES[1] if board == NAMES[2] else NAMES[2]
-        client.publish(f"tern/down/{other}", frame)
+        wrong = NAMES[1] if board == NAMES[2] else NAMES[2]
+        client.publish(f"tern/down/{wrong}", frame)
         ((topic, payload),) = client.messages(60.0, 1)
-        assert topic == f"tern/up/{other}"
+        assert topic == f"tern/up/{wrong}"
         assert host_frames.decode_error(payload[2:], b"")[2] == wire.ERR_DEVICE
-    assert fleet.epochs() == [made[1]] * BOARDS
+    assert fleet.epochs() == [epochs[1]] * BOARDS
     with fleet.host() as host:
         assert fleet.round(host, 2) == len(DEVICES)
         assert not fleet.link.alone()
 
 
-def test_a_board_that_is_revoked_in_a_restored_store_loses_its_key(fleet, raw):
-    """It has the key of the second epoch, which the restored store does not know."""
+def test_a_board_that_is_revoked_in_a_restored_store_cannot_use_its_key(fleet, raw):
+    """Its key is of a later epoch, which the restored store does not know."""
     with fleet.host() as host:
         stolen = fleet.beside(keys.revoke, [6])
-        fleet.becomes(host, [stolen.epoch] * BOARDS)
+        fleet.wait_for_epochs(host, [stolen.epoch] * BOARDS)
         host.wait(2.0)  # an epoch is the second in which its key was made
     fleet.restore()
-    told = []
-    with fleet.host(warn=told.append) as host:
-        (warning,) = [message for message in told if "later fleet key" in message]
+    warnings = []
+    with fleet.host(warn=warnings.append) as host:
+        (warning,) = [message for message in warnings if "later fleet key" in message]
         assert warning.startswith("3 boards ")
-        words = ("device", "revoke", "1-2", "--store", fleet.path, "--json")
-        result = json.loads(tern(fleet.path.parent, *words))
+        result = rig.tern("device", "revoke", "1-2", "--store", fleet.path, "--json").json
         assert result["revoked"] == [1, 2]
         new = result["fleet_epoch"]
-        fleet.becomes(host, [stolen.epoch, new, new])
+        fleet.wait_for_epochs(host, [stolen.epoch, new, new])
         assert fleet.round(host, 1, DEVICES[2:]) == 4
-        assert fleet.link.brought() == {name: [new] for name in NAMES[1:]}, "and the revoked board none"
+        assert fleet.link.brought() == {name: [new] for name in NAMES[1:]}, "and none to the revoked board"
         assert not fleet.link.alone()
     fleet.store.close()
     client = raw()
     client.publish("tern/round", fleet.announcement(stolen.key, 2))
     reports = [topic for topic, payload in client.messages(60.0, 3) if payload[2] != wire.ERROR]
-    assert set(reports) == {f"tern/up/{NAMES[0]}"}, "nobody but the thief's own board"
+    assert set(reports) == {f"tern/up/{NAMES[0]}"}, "only the revoked board answers"

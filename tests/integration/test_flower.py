@@ -1,4 +1,4 @@
-"""A Post over Flower: a real SuperLink with TLS, whose sites have keys; whatever is killed, it goes on."""
+"""A Post over Flower: a SuperLink with TLS, and sites with keys. It goes on whatever is killed."""
 
 import json
 import os
@@ -64,7 +64,7 @@ pytestmark = pytest.mark.slow
 
 
 class Fleet:
-    """A server with two sites, in this process but for Flower's."""
+    """A server with two sites in this process; only Flower has processes of its own."""
 
     def __init__(self, directory, stack):
         self.directory = directory
@@ -91,7 +91,7 @@ class Fleet:
         wait_for(lambda: not self.post.condition() and all(self.post.sites().values()), LATE)
 
     def ask(self, question=b"question"):
-        """The answers of all sites, asked again as long as some are missing; and the errors on the way."""
+        """Ask all sites, and those again that have not answered; return the errors on the way."""
         answers, errors, sent = {}, [], 0.0
         end = time.monotonic() + LATE
         while len(answers) < len(SITES):
@@ -111,13 +111,13 @@ class Fleet:
         return errors
 
     def server_app(self):
-        """The process of the ServerApp."""
-        found = processes("flwr-serverapp", f":{self.server.port} ")
-        return found[0] if len(found) == 1 else None
+        """The process id of the ServerApp; None: there is none, or several."""
+        pids = processes("flwr-serverapp", f":{self.server.port} ")
+        return pids[0] if len(pids) == 1 else None
 
 
-def say(directory, word):
-    """Wait until the node of a site says a word."""
+def wait_for_log(directory, word):
+    """Wait until the log of a site's node has this word."""
     log = directory / "node.log"
     wait_for(lambda: log.exists() and word in log.read_text().lower(), LATE)
 
@@ -137,7 +137,7 @@ def fleet(running):
     running.hold.set()
 
 
-def test_answers_and_errors_come_under_the_names_of_their_sites(fleet):
+def test_answers_and_errors_carry_the_names_of_their_sites(fleet):
     assert fleet.post.sites() == dict.fromkeys(SITES, True)
     assert fleet.ask(os.urandom(100_000)) == []
     fleet.post.send("south", b"refuse")
@@ -152,17 +152,17 @@ def test_several_questions_are_answered_at_once(fleet):
     fleet.hold.clear()
     for number in range(3):
         fleet.post.send("north", b"%d" % number)
-    wait_for(lambda: len(fleet.asked["north"]) == 3, LATE)  # though none has been answered
+    wait_for(lambda: len(fleet.asked["north"]) == 3, LATE)  # before any answer
     fleet.hold.set()
-    found = []
-    wait_for(lambda: found.extend(fleet.post.receive(1.0)) or len(found) == 3, LATE)
+    replies = []
+    wait_for(lambda: replies.extend(fleet.post.receive(1.0)) or len(replies) == 3, LATE)
 
 
 @pytest.mark.parametrize(
-    "what",
-    ["server app", *(pytest.param(one, marks=pytest.mark.exhaustive) for one in ("node", "superlink"))],
+    "killed",
+    ["server app", *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("node", "superlink"))],
 )
-def test_it_goes_on_after_a_kill(fleet, what):
+def test_the_fleet_goes_on_after_a_kill(fleet, killed):
     fleet.hold.clear()
     fleet.asked["north"].clear()
     fleet.post.send("north", b"before")
@@ -172,15 +172,15 @@ def test_it_goes_on_after_a_kill(fleet, what):
         "superlink": lambda: fleet.link.process.pid,
         "server app": fleet.server_app,
     }
-    victim = wait_for(victims[what], LATE)
+    victim = wait_for(victims[killed], LATE)
     os.kill(victim, signal.SIGKILL)
-    if what == "server app":
-        errors = wait_for(lambda: [own.error for own in fleet.post.receive(1.0) if own.error], LATE)
+    if killed == "server app":
+        errors = wait_for(lambda: [reply.error for reply in fleet.post.receive(1.0) if reply.error], LATE)
         assert {*errors} == {"lost: Flower's ServerApp has ended"}
     fleet.hold.set()
     fleet.post.receive(0.0)
-    fleet.ask(b"after " + what.encode())
-    assert wait_for(victims[what], LATE) != victim
+    fleet.ask(b"after " + killed.encode())
+    assert wait_for(victims[killed], LATE) != victim
 
 
 def test_a_stranger_and_a_server_of_another_authority_are_refused(fleet, tmp_path, capsys):
@@ -191,24 +191,24 @@ def test_a_stranger_and_a_server_of_another_authority_are_refused(fleet, tmp_pat
     shutil.copy(fleet.directory / "north" / "authority.pem", tmp_path / "north")
     stranger = node.SiteNode(GatewaySite.load(tmp_path / "north"))
     stranger.attempt()
-    told = capsys.readouterr().out
-    assert "the server has no site with this key" in told
-    assert "connected" not in told
+    output = capsys.readouterr().out
+    assert "the server has no site with this key" in output
+    assert "connected" not in output
     fleet.ask()
 
 
-@pytest.mark.parametrize(("ahead", "said"), [(12, "ahead of the server's by 1[2-9] s"), (-400, "behind")])
-def test_a_site_whose_clock_is_wrong_is_told(fleet, ahead, said, monkeypatch, capsys):
+@pytest.mark.parametrize(("ahead", "error"), [(12, "ahead of the server's by 1[2-9] s"), (-400, "behind")])
+def test_a_site_with_a_wrong_clock_learns_by_how_much(fleet, ahead, error, monkeypatch, capsys):
     def wrong():
         return now() + timedelta(seconds=ahead)
 
     monkeypatch.setattr(node, "now", wrong)
     monkeypatch.setattr(node_auth_http_interceptor, "now", wrong)
     node.SiteNode(GatewaySite.load(fleet.directory / "north")).attempt()
-    assert re.search(f"refuses: 401: the clock of this site is {said}", capsys.readouterr().out)
+    assert re.search(f"refuses: 401: the clock of this site is {error}", capsys.readouterr().out)
 
 
-def test_a_site_can_be_added_while_the_superlink_runs_and_taken_away_and_put_back(fleet, capsys):
+def test_sites_can_be_added_and_removed_while_the_superlink_runs(fleet, capsys):
     write_gateways(fleet.directory, ["west"])
     key = fleet.directory / "server" / "sites" / "west.pub"
     with serve_site(fleet.directory / "west", bytes):
@@ -224,7 +224,7 @@ def test_a_site_can_be_added_while_the_superlink_runs_and_taken_away_and_put_bac
         written = key.read_bytes()
         key.unlink()
         wait_for(lambda: "west" not in fleet.link.sites, LATE)
-        say(fleet.directory / "west", "refuses")
+        wait_for_log(fleet.directory / "west", "refuses")
         key.write_bytes(written)
         wait_for(lambda: [reply for reply in ask("west") if reply.payload == b"you again"], LATE)
         key.write_bytes(b"broken")
@@ -232,14 +232,14 @@ def test_a_site_can_be_added_while_the_superlink_runs_and_taken_away_and_put_bac
         assert main(["gateway", "status", str(fleet.directory)]) == 0
         assert "west is not admitted: " in capsys.readouterr().out
         write_gateways(fleet.directory, ["young"])
-        wait_for(lambda: "young" in fleet.link.sites, LATE)  # all the same
+        wait_for(lambda: "young" in fleet.link.sites, LATE)  # a broken key keeps no other out
         key.unlink()
         (key.parent / "young.pub").unlink()
     wait_for(lambda: not fleet.link.condition, LATE)
     fleet.ask()
 
 
-def test_nobody_controls_the_superlink_or_takes_the_server_apps_place_without_a_secret(fleet):
+def test_control_of_the_superlink_and_the_server_apps_role_need_a_secret(fleet):
     where = f"https://{fleet.server.here}/v1"
     trusted = ssl.create_default_context(cafile=fleet.directory / "server" / "authority.pem")
     for path in ("start-run", "list-runs", "register-node"):
@@ -255,7 +255,7 @@ def test_nobody_controls_the_superlink_or_takes_the_server_apps_place_without_a_
         assert refused.value.response.status_code in (401, 403)
 
 
-def test_who_has_no_key_does_not_fill_the_memory_of_the_superlink(fleet):
+def test_a_client_without_a_key_cannot_fill_the_memory_of_the_superlink(fleet):
     trusted = ssl.create_default_context(cafile=fleet.directory / "server" / "authority.pem")
     host, _, port = fleet.server.here.rpartition(":")
     length = 80 << 20
@@ -267,7 +267,7 @@ def test_who_has_no_key_does_not_fill_the_memory_of_the_superlink(fleet):
         head = f"POST /v1/fleet/push-object HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"
         connection.sendall(head.encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 401")
-        with suppress(OSError):  # it is closed, at some time
+        with suppress(OSError):  # the server closes the connection
             for _ in range(length >> 16):
                 connection.sendall(bytes(1 << 16))
     assert peak(fleet.link.process.pid) - before < length // 4
@@ -281,7 +281,7 @@ def peak(pid):
 
 
 def client_of(fleet, site):
-    """A client of the SuperLink that has the key of a site, and that key."""
+    """A client of the SuperLink that has the key of a site, and the public part of that key."""
     key = load_ssh_private_key((fleet.directory / site / "node.key").read_bytes(), None)
     client = FleetHttpClient.from_server_address(
         fleet.server.here,
@@ -295,8 +295,8 @@ def client_of(fleet, site):
     return client, public_key_to_bytes(key.public_key())
 
 
-def test_a_site_cannot_answer_in_anothers_name(fleet):
-    """Flower takes from north an answer to the question for east; its signature is not that of east."""
+def test_a_site_cannot_answer_in_the_name_of_another(fleet):
+    """Flower accepts an answer of north to the question for east, but it lacks the signature of east."""
     write_gateways(fleet.directory, ["east"])
     registered = fleet.directory / "server" / "sites" / "east.pub"
     wait_for(lambda: "east" in fleet.link.sites, LATE)
@@ -352,9 +352,9 @@ def ipv6():
     return True
 
 
-def test_what_goes_wrong_with_the_superlink_is_told_whatever_it_is(tmp_path):
+def test_any_error_about_the_superlink_becomes_a_condition(tmp_path):
     settings = write_gateways(tmp_path, ["north"], port=free_port()).directory / "server.json"
-    settings.write_text(settings.read_text().replace("127.0.0.1", "a:b"))  # no URL has that
+    settings.write_text(settings.read_text().replace("127.0.0.1", "a:b"))  # not valid in a URL
     with FlowerPost(tmp_path) as post:
         wait_for(lambda: "InvalidURL" in post.condition(), LATE)
     server = Server.load(tmp_path)
@@ -371,7 +371,7 @@ def test_what_goes_wrong_with_the_superlink_is_told_whatever_it_is(tmp_path):
 
 
 class Command:
-    """A command in a directory, and the JSON objects that it prints."""
+    """A command in a directory, whose JSON objects can be read one by one."""
 
     def __init__(self, stack, directory, *words):
         command = [*TERN, "gateway", *words, "--json"]
@@ -380,42 +380,42 @@ class Command:
         )
         stack.callback(self.process.kill)
 
-    def said(self):
+    def next_line(self):
         return json.loads(self.process.stdout.readline())
 
     def wait_for(self, name, value):
-        """Until the command prints an object whose member `name` is `value`."""
+        """Wait until the command prints an object whose member `name` is `value`."""
         end = time.monotonic() + LATE
-        while (line := self.said())[name] != value:
+        while (line := self.next_line())[name] != value:
             assert time.monotonic() < end, line
 
 
 @pytest.mark.parametrize(
-    ("how", "address"),
+    ("number", "address"),
     [
         (signal.SIGINT, "::"),
         pytest.param(signal.SIGTERM, "::1", marks=pytest.mark.exhaustive),
         (signal.SIGKILL, "127.0.0.1"),
     ],
 )
-def test_the_commands_run_a_superlink_and_a_node_that_end_with_them(tmp_path, how, address):
-    """How they say that they are connected and carry a question, also over IPv6, does not depend on how they end."""
+def test_the_superlink_and_the_node_of_commands_end_with_them(tmp_path, number, address):
+    """Before that they connect, also over IPv6, and carry a question."""
     sites, port = tmp_path / "sites", free_port()
-    places = ["--name", "::1", "--address", address] if ":" in address and ipv6() else []
-    words = ["--site", "north", *places, "--port", str(port)]
+    addresses = ["--name", "::1", "--address", address] if ":" in address and ipv6() else []
+    words = ["--site", "north", *addresses, "--port", str(port)]
     assert main(["gateway", "init", str(sites), *words]) == 0
     (sites / "north" / "node.log").write_text("of an earlier start\n")
     with ExitStack() as stack:
         options = ("--fleet", "simulated:10", "--dataset", "iris")
         gateway = Command(stack, tmp_path, "run", "sites/north", *options)
-        ready, state = gateway.said(), gateway.said()
+        ready, state = gateway.next_line(), gateway.next_line()
         assert (ready["event"], state["event"]) == ("ready", "node")
         assert "10 devices" in ready["message"]
         assert "the SuperLink does not answer" in state["message"]
         link = Command(stack, tmp_path, "superlink", "sites")
         link.wait_for("sites", {"north": True})
-        gateway.wait_for("message", "north: connected")  # it may be refused while that starts
-        if how != signal.SIGKILL:
+        gateway.wait_for("message", "north: connected")  # perhaps after a refusal while the SuperLink starts
+        if number != signal.SIGKILL:
             status = rig.tern("gateway", "status", "sites", "--json", cwd=tmp_path).json
             assert (status["condition"], status["sites"]) == ("", {"north": True})
             with FlowerPost(sites) as post:
@@ -426,8 +426,8 @@ def test_the_commands_run_a_superlink_and_a_node_that_end_with_them(tmp_path, ho
             assert isinstance(here, Here)
             assert len(here.devices) == 10
         for command in (gateway, link):
-            command.process.send_signal(how)
-        if how == signal.SIGINT:
+            command.process.send_signal(number)
+        if number == signal.SIGINT:
             gateway.wait_for("message", "stopped; the next start resumes an open round")
         for command in (gateway, link):
             assert command.process.wait(LATE) in (0, TERMINATED, -signal.SIGKILL)

@@ -1,12 +1,11 @@
-"""Every algorithm over gateways counts what one host counts that asks the same devices, cell for cell.
+"""Every algorithm over gateways has the counts of one host that asks the same devices, cell for cell.
 
-The drawn boards of this file draw by what they are asked: the same device, asked the same, reports the same. So a whole
-run over three gateways and one over a single host that has all the boards must be the same run, round by round.
+The "drawn" boards take their random bytes from the request: to the same request, a device makes the same report. So a
+run over three gateways and one over a single host with all their boards must agree, round by round.
 
-Other devices are emulated boards, simulated clients and boards on a broker, each behind a gateway. What those with keys
-told is counted again by one aggregator with one store that has all of these keys and all of their reports; what the
-simulated ones told is what a simulated fleet tells that is asked the same without a gateway. Flower carries bytes and
-knows of no algorithm: these runs go over it with --exhaustive, one always (`test_gateways_soak.py`).
+Other gateways have emulated boards, simulated clients and boards on a broker. One aggregator, with all keys and all
+reports of the boards, counts their reports again; a simulated fleet without a gateway gives the counts of the simulated
+clients. Flower only carries bytes: these runs go over it with --exhaustive, and always in `test_gateways_soak.py`.
 """
 
 import hashlib
@@ -50,7 +49,7 @@ ALL = CLIENTS * len(SITES)
 
 
 class Drawn(Stream):
-    """Random bytes that follow from a frame."""
+    """Random bytes derived from a frame."""
 
     state = 1
 
@@ -78,7 +77,7 @@ class DrawnLink(InProcessLink):
 
 
 class DrawnBoards(InProcess):
-    form, about = "drawn:N", "boards in this process that draw by what they are asked"
+    form, about = "drawn:N", "boards in this process whose random bytes follow from the request"
 
     def boards(self, directories, modules=(), whole=False):
         return Ports([f"drawn:{directory}" for directory in directories])
@@ -88,7 +87,7 @@ SCHEMES.register("drawn", DrawnLink)
 KINDS.register("drawn", DrawnBoards)
 
 IRIS = {"dataset": "iris"}
-OWN = {"dimension": 5}  # what devices hold is their own business
+OWN = {"dimension": 5}  # the server need not know the data of devices
 GROUPS = {"reports": ALL, "group": ALL // 2}
 RUNS = {
     "fedsgd logistic": ("fedsgd", {**IRIS, **GROUPS, "epsilon": "4"}),
@@ -108,84 +107,78 @@ RUNS = {
 
 
 def runs_of(name):
-    """What each gateway runs, for a run of that name."""
+    """The options of each gateway for a run of that name."""
     dataset = RUNS[name][1].get("dataset", "iris")
-    made = {"fleet": "drawn:2", "dataset": dataset, "clients": CLIENTS, "budget": "1000", "largest": "100"}
-    made["classes"] = "softmax" in name or "infer" in name
+    options = {"fleet": "drawn:2", "dataset": dataset, "clients": CLIENTS, "budget": "1000", "largest": "100"}
+    options["classes"] = "softmax" in name or "infer" in name
     return {
-        site: {**made, "first_id": 1 + 100 * i, "single_results": name == "infer vector"}
+        site: {**options, "first_id": 1 + 100 * i, "single_results": name == "infer vector"}
         for i, site in enumerate(SITES)
     }
 
 
 @contextmanager
-def one_host(sites, place):
-    """(fleet, store) of one host that has copies of the gateways' boards, and all their keys."""
+def one_host(sites, directory):
+    """Yield (fleet, store) of a host with copies of all boards of the gateways, and their keys."""
     boards = []
-    with Store(place / "store.sqlite") as store:
+    with Store(directory / "store.sqlite") as store:
         for site in SITES:
-            with Store(sites / site / "store.sqlite", beside=True) as own:
-                store.add_devices(own.keys())
-            shutil.copytree(sites / site / "fleet", place / site / "fleet")
-            boards += board_directories(place / site, 2)
-    yield "port:" + ",".join(f"drawn:{board}" for board in boards), place / "store.sqlite"
+            with Store(sites / site / "store.sqlite", beside=True) as site_store:
+                store.add_devices(site_store.keys())
+            shutil.copytree(sites / site / "fleet", directory / site / "fleet")
+            boards += board_directories(directory / site, 2)
+    yield "port:" + ",".join(f"drawn:{board}" for board in boards), directory / "store.sqlite"
 
 
 def ran(name, fleet, store=None):
-    """The result of a run, and what its store has of its rounds."""
+    """Run; return the result, and the counts of each round and cohort in its store."""
     algorithm, options = RUNS[name]
-    told = []
-    watcher = Watcher(warn=told.append)
+    warnings = []
+    watcher = Watcher(warn=warnings.append)
     with rig.begin(algorithm, **options, fleet=fleet, store=store, watcher=watcher, name=fleet[:4]) as run:
         result = run.run()
-        assert told == []
-        rounds = [asked.number for asked in run.store.rounds()]
+        assert warnings == []
         tallies = [
-            (number, i, own.body, own.asked, own.reports, own.counts.tolist())
-            for number in rounds
-            for i, own in enumerate(run.store.tallies(number))
+            (row.number, i, tally.body, tally.asked, tally.reports, tally.counts.tolist())
+            for row in run.store.rounds()
+            for i, tally in enumerate(run.store.tallies(row.number))
         ]
     return result, tallies
 
 
-# Of a result, what differs from one run to the other though all is the same.
-OTHER = ("name", "directory", "store", "seconds", "reports_per_second", "fleet", "options", "run")
+# Members of a result in which equal runs differ.
+DIFFERENT = ("name", "directory", "store", "seconds", "reports_per_second", "fleet", "options", "run")
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_run_over_three_gateways_is_that_of_one_host(tmp_path, monkeypatch, name):
-    monkeypatch.chdir(tmp_path)
-    sites = tmp_path / "sites"
-    (tmp_path / "one").mkdir()
+def test_a_run_over_three_gateways_equals_that_of_one_host(here, name):
+    sites = here / "sites"
+    (here / "one").mkdir()
     with gateways(sites, runs_of(name)):
-        pass  # the boards are made
-    with one_host(sites, tmp_path / "one") as (fleet, store):
-        expected, cells = ran(name, fleet, store)
+        pass  # makes the boards
+    with one_host(sites, here / "one") as (fleet, store):
+        expected, expected_tallies = ran(name, fleet, store)
     with gateways(sites, runs_of(name)):
-        result, found = ran(name, f"local:{sites}")
+        result, tallies = ran(name, f"local:{sites}")
     assert exit_code(result) == exit_code(expected) == OK
     assert result["reports"] == expected["reports"] >= ALL
-    assert len(found) == len(cells) > 0
-    assert found == cells
-    same = result.keys() - {key for key in result if key in OTHER}
+    assert tallies == expected_tallies != []
+    same = result.keys() - {*DIFFERENT}
     assert {key: result[key] for key in same if result[key] != expected[key]} == {}
     for site in SITES:
         ledgers = rig.read_ledgers(board_directories(sites / site, 2))
-        alone = rig.read_ledgers(board_directories(tmp_path / "one" / site, 2))
-        assert ledgers == alone
+        assert ledgers == rig.read_ledgers(board_directories(here / "one" / site, 2))
         assert len(ledgers) == CLIENTS
 
 
-def test_vectors_are_refused_where_gateways_do_not_pass_on_single_results(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    runs = {site: {**own, "single_results": False} for site, own in runs_of("infer vector").items()}
-    told = []
-    watcher = Watcher(warn=told.append)
-    options = RUNS["infer vector"][1]
-    with gateways(tmp_path / "sites", runs), pytest.raises(RefusedError, match="single devices") as problem:
-        rig.finish("infer", **options, fleet=f"local:{tmp_path / 'sites'}", watcher=watcher)
+def test_vectors_are_refused_where_gateways_do_not_pass_on_single_results(here):
+    runs = {site: {**options, "single_results": False} for site, options in runs_of("infer vector").items()}
+    warnings = []
+    fleet, watcher = f"local:{here}/sites", Watcher(warn=warnings.append)
+    with gateways(here / "sites", runs), pytest.raises(RefusedError, match="single devices") as problem:
+        rig.finish("infer", **RUNS["infer vector"][1], fleet=fleet, watcher=watcher)
     assert "--single-results" in problem.value.hint
-    assert sum("the round goes on without it" in warning for warning in told) == 3
+    assert sum("the round goes on without it" in warning for warning in warnings) == 3
 
 
 # Gateways of every kind
@@ -203,7 +196,7 @@ SOME = [
 
 @contextmanager
 def running(place, serve=None):
-    """Three gateways below `place`; serve: what brings questions to them, by default a socket of each."""
+    """Run three gateways below `place`. serve: how questions reach them; by default each has a socket."""
     if shutil.which("mosquitto") is None:
         pytest.skip("mosquitto is not installed")
     site = place / "mqtt"
@@ -227,7 +220,7 @@ def running(place, serve=None):
 
 @pytest.fixture(scope="module")
 def beside(tmp_path_factory):
-    """The directory of three gateways that run, each behind a socket of this machine."""
+    """The directory of three running gateways, each behind a socket of this machine."""
     place = tmp_path_factory.mktemp("beside")
     with running(place):
         yield place
@@ -235,7 +228,7 @@ def beside(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def over_flower(tmp_path_factory):
-    """The directory of three gateways that run, with Flower's SuperLink between them and the host."""
+    """The directory of three running gateways behind Flower's SuperLink."""
     pytest.importorskip("flwr")
     from ternhost.reach.gateway.flower import serve_site, superlink
     from ternhost.reach.gateway.flower.files import write_gateways
@@ -253,71 +246,61 @@ def stores(place):
     ]
 
 
-def counted_by_one(place, asked, directory):
-    """The cohorts of a round, as one host counts them that has every key and every report."""
-    path = directory / f"one-{asked.number}.sqlite"
-    simulated = SiteFleet(**MADE["simulated"])
-    driver = SimulatedDriver(
-        simulated.holdings(), CLIENTS, simulated.seed + (simulated.first_id << 32), first=simulated.first_id
-    )
-    parts = [(cohort.body, np.asarray(cohort.devices, np.int64)) for cohort in asked.cohorts]
-    made = np.isin
-    bodies = [(body, ids[~made(ids, driver.devices)]) for body, ids in parts]
-    real = [Cohort(body, ids) for body, ids in bodies if len(ids)]
-    result = recounted(path, stores(place), [replace(asked, cohorts=real)])[asked.number]
-    told = [cohort.counts for cohort in result.cohorts]
-    counts = [told.pop(0) if len(ids) else 0 for _, ids in bodies]
-    mine = [(body, np.sort(ids[made(ids, driver.devices)])) for body, ids in parts]
-    driver.open(asked.number, [(question_of(decode_body(body)), ids) for body, ids in mine if len(ids)])
-    told = [cohort.counts for cohort in driver.collect(asked.number).cohorts]
-    return [own + (told.pop(0) if len(ids) else 0) for own, (_, ids) in zip(counts, mine, strict=True)]
+def counted_by_one(place, row, directory):
+    """The counts of a round's cohorts, by one host that has every key and every report."""
+    path = directory / f"one-{row.number}.sqlite"
+    site = SiteFleet(**MADE["simulated"])
+    seed = site.seed + (site.first_id << 32)
+    driver = SimulatedDriver(site.holdings(), CLIENTS, seed, first=site.first_id)
+    cohorts = [(cohort.body, np.asarray(cohort.devices, np.int64)) for cohort in row.cohorts]
+    is_simulated = [np.isin(ids, driver.devices) for _, ids in cohorts]
+    real = [Cohort(body, ids[~s]) for (body, ids), s in zip(cohorts, is_simulated, strict=True)]
+    result = recounted(path, stores(place), [replace(row, cohorts=[c for c in real if len(c.devices)])])
+    real_counts = iter([cohort.counts for cohort in result[row.number].cohorts])
+    simulated = [(body, np.sort(ids[s])) for (body, ids), s in zip(cohorts, is_simulated, strict=True)]
+    driver.open(row.number, [(question_of(decode_body(body)), ids) for body, ids in simulated if len(ids)])
+    simulated_counts = iter([cohort.counts for cohort in driver.collect(row.number).cohorts])
+    return [
+        (next(real_counts) if not s.all() else 0) + (next(simulated_counts) if s.any() else 0)
+        for s in is_simulated
+    ]
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_every_algorithm_over_gateways_of_every_kind(beside, tmp_path, monkeypatch, name):
-    monkeypatch.chdir(tmp_path)
-    count(f"local:{beside}", beside, tmp_path, name)
+def test_gateways_of_every_kind_count_what_one_host_counts(beside, here, name):
+    count(f"local:{beside}", beside, here, name)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", SOME)
-def test_every_algorithm_over_flower(over_flower, tmp_path, monkeypatch, name):
-    monkeypatch.chdir(tmp_path)
-    count(f"flower:{over_flower}", over_flower, tmp_path, name)
+def test_gateways_over_flower_count_what_one_host_counts(over_flower, here, name):
+    count(f"flower:{over_flower}", over_flower, here, name)
 
 
 def count(fleet, federation, tmp_path, name):
-    """Run an algorithm over gateways, and count again what their devices have reported."""
+    """Run an algorithm over gateways, and count the reports of their devices again."""
     algorithm, options = RUNS[name]
-    before = rig.read_ledgers(
-        [*board_directories(federation / "emulated", 2), *board_directories(federation / "mqtt", 1)]
-    )
+    boards = [*board_directories(federation / "emulated", 2), *board_directories(federation / "mqtt", 1)]
+    before = rig.read_ledgers(boards)
     warnings = []
-    with rig.begin(
-        algorithm,
-        **options,
-        fleet=fleet,
-        store=tmp_path / "server.sqlite",
-        watcher=Watcher(warn=warnings.append),
-    ) as run:
+    where = {"fleet": fleet, "store": tmp_path / "server.sqlite"}
+    with rig.begin(algorithm, **options, **where, watcher=Watcher(warn=warnings.append)) as run:
         result = run.run()
-        rounds = [(asked, run.store.tallies(asked.number)) for asked in run.store.rounds()]
+        rounds = [(row, run.store.tallies(row.number)) for row in run.store.rounds()]
     assert exit_code(result) == OK
     # Each run has a store of its own, and the gateways have been asked before.
-    assert all(own.startswith("gateways were asked round") for own in warnings)
+    assert all(warning.startswith("gateways were asked round") for warning in warnings)
     assert len(warnings) <= 1
     assert result["reports"] == ALL
     cost = dict.fromkeys(before, 0)
-    for asked, tallies in rounds:
-        found = [tally.counts.tolist() for tally in tallies]
-        assert found == [counts.tolist() for counts in counted_by_one(federation, asked, tmp_path)]
-        for cohort in asked.cohorts:
+    for row, tallies in rounds:
+        expected = [counts.tolist() for counts in counted_by_one(federation, row, tmp_path)]
+        assert [tally.counts.tolist() for tally in tallies] == expected
+        for cohort in row.cohorts:
             question = decode_body(cohort.body)
             price = cards.decode(bytes(question.card)).epsilon * (1 if algorithm == "infer" else question.k)
             for device in cohort.devices:
                 if device in cost:
                     cost[device] += price
-    after = rig.read_ledgers(
-        [*board_directories(federation / "emulated", 2), *board_directories(federation / "mqtt", 1)]
-    )
+    after = rig.read_ledgers(boards)
     assert {device: after[device][0] - before[device][0] for device in before} == cost

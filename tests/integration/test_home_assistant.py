@@ -1,13 +1,13 @@
-"""Home Assistant sees a fleet on its broker, only where that is asked for, and nothing of any board."""
+"""Home Assistant sees a fleet on its broker if the user wants that, but no single board."""
 
 import json
-import os
 import signal
 from dataclasses import replace
 
 import pytest
+import rig
 from harness.raw_client import RawClient, wait_for
-from test_mqtt_commands import serve, serving, tern, two_boards  # noqa: F401, a fixture
+from test_mqtt_commands import serve, serving, two_boards  # noqa: F401, a fixture
 
 from ternhost.reach.broker.access import HOME_ASSISTANT, HOST, PUBLISHER, Access
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
@@ -21,41 +21,41 @@ CONFIG, STATE, AVAILABILITY = "home/device/farm_a/config", "farm/a/fleet/state",
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, micropython):
-    """(the directory of a broker that lets Home Assistant see the fleet, the store, directories of two boards)."""
+    """(directory of a broker that admits Home Assistant, the store, directories of two boards)."""
     path, boards = two_boards(tmp_path_factory.mktemp("home"), micropython)
     place = path.parent / "broker"
-    words = ("--port", free_port(), "--prefix", "farm/a", "--home-assistant", "home", "--json")
-    tern("broker", "config", place, "--store", path, *words)
+    words = ("--port", free_port(), "--prefix", "farm/a", "--home-assistant", "home")
+    rig.tern("broker", "config", place, "--store", path, *words, code=0)
     attach(boards, place, path)
     return place, path, boards
 
 
 def seen(access):
-    """What the broker keeps and lets this user read: topic -> payload."""
+    """The retained messages that this user may read: topic -> payload."""
     client = RawClient(access, access.user, access.password)
     try:
         client.subscribe("#")
-        # At QoS 1 the number of the packet comes before each.
+        # At QoS 1 each payload begins with the number of its packet.
         return {topic: bytes(payload[2:]) for topic, payload in client.messages(1.0)}
     finally:
         client.close()
 
 
-def test_a_fleet_is_seen_while_it_is_served_and_no_more_once_nobody_asks_for_it(place, micropython, serving):  # noqa: F811
+def test_home_assistant_sees_a_fleet_until_it_is_served_without_the_option(place, micropython, serving):  # noqa: F811
     directory, path, boards = place
     home = Access.load(directory / HOME_ASSISTANT)
     with Mosquitto(directory) as mosquitto, EmulatedFleet(micropython, boards):
         assert seen(home) == {}
-        served = serving(path, directory, "--interval", "1", "--home-assistant", "--json")
+        served = serving(path, directory, "--interval", "1", "--home-assistant")
 
         def shown():
-            found = seen(home)
-            state = json.loads(found.get(STATE, b"{}"))
-            return found if (state.get("reports"), found.get(AVAILABILITY)) == (6, b"online") else None
+            messages = seen(home)
+            reports = json.loads(messages.get(STATE, b"{}")).get("reports")
+            return messages if (reports, messages.get(AVAILABILITY)) == (6, b"online") else None
 
-        found = wait_for(shown)
-        assert set(found) == {CONFIG, STATE, AVAILABILITY}
-        config, state = json.loads(found[CONFIG]), json.loads(found[STATE])
+        messages = wait_for(shown)
+        assert set(messages) == {CONFIG, STATE, AVAILABILITY}
+        config, state = json.loads(messages[CONFIG]), json.loads(messages[STATE])
         assert (config["state_topic"], config["availability_topic"]) == (STATE, AVAILABILITY)
         assert {"dev", "o", "cmps"} <= set(config)
         assert (config["dev"]["ids"], config["o"]["name"]) == (["tern_farm/a"], "tern")
@@ -68,25 +68,23 @@ def test_a_fleet_is_seen_while_it_is_served_and_no_more_once_nobody_asks_for_it(
         assert 0 < state["budget"] <= 40
 
         mosquitto.kill()
-        mosquitto.start()  # it had no time to write down what it keeps
+        mosquitto.start()  # it had no time to save its retained messages
         wait_for(shown)
-        os.kill(served.pid, signal.SIGKILL)
-        served.communicate()
+        served.signal(signal.SIGKILL)
+        served.finish(-signal.SIGKILL)
         wait_for(lambda: seen(home)[AVAILABILITY] == b"offline")
 
-        _, err = serve(path, directory, "--rounds", "1", "--home-assistant", "--json").communicate(
-            timeout=120
-        )
-        found = seen(home)
-        assert (set(found), found[AVAILABILITY]) == ({CONFIG, STATE, AVAILABILITY}, b"offline"), err
+        serve(path, directory, "--rounds", "1", "--home-assistant").finish()
+        messages = seen(home)
+        assert (set(messages), messages[AVAILABILITY]) == ({CONFIG, STATE, AVAILABILITY}, b"offline")
 
-        _, err = serve(path, directory, "--rounds", "1", "--json").communicate(timeout=120)
-        assert seen(home) == {}, err
+        serve(path, directory, "--rounds", "1").finish()
+        assert seen(home) == {}
     with Store(path) as store:
         assert store.state("home_assistant") is None
 
 
-def test_notices_wait_for_a_broker_and_let_go_without_one(place):
+def test_notices_wait_for_a_broker_but_can_be_closed_without_one(place):
     directory, *_ = place
     home, publisher = (Access.load(directory / name) for name in (HOME_ASSISTANT, PUBLISHER))
     gone = (AVAILABILITY, b"offline")
@@ -105,8 +103,8 @@ def test_notices_wait_for_a_broker_and_let_go_without_one(place):
         assert not stranger.close({})
 
 
-def test_who_may_write_what(place):
-    """The host no more than before; who tells Home Assistant only that; Home Assistant only that it is there."""
+def test_every_user_of_the_broker_may_write_only_its_own_topics(place):
+    """Home Assistant only its status; the publisher the config and the state; the host none of these."""
     directory, *_ = place
     host, publisher, home = (Access.load(directory / name) for name in (HOST, PUBLISHER, HOME_ASSISTANT))
     assert len({host.password, publisher.password, home.password}) == 3
@@ -115,23 +113,24 @@ def test_who_may_write_what(place):
     topics += tuple(f"farm/a/{topic}" for topic in below)
     allowed = {host: set(), publisher: {CONFIG, STATE}, home: {"home/status"}}
     with Mosquitto(directory):
-        for access, own in allowed.items():
+        for access, expected in allowed.items():
             client = RawClient(access, access.user, access.password)
             for topic in topics:
                 client.publish(topic, access.user.encode(), retain=True)
             client.close()
-            kept = {topic for topic, payload in seen(home).items() if payload == access.user.encode()}
-            assert kept == own
+            written = {topic for topic, payload in seen(home).items() if payload == access.user.encode()}
+            assert written == expected
 
 
-def test_rights_are_asked_for_and_given_back(place):
+def test_home_assistants_rights_stay_until_they_are_withdrawn(place):
     directory, path, _ = place
-    tern("broker", "config", directory, "--json")
+    rig.tern("broker", "config", directory, code=0)
     assert "tern-publisher" in (directory / "access").read_text(), "they stay"
-    tern("broker", "config", directory, "--no-home-assistant", "--json")
+    rig.tern("broker", "config", directory, "--no-home-assistant", code=0)
     for name in ("access", "passwords"):
         assert "home" not in (directory / name).read_text()
-    message = serve(path, directory, "--home-assistant").communicate(timeout=60)[1]
+    _, message = serve(path, directory, "--home-assistant").finish(2)
     assert f"tern broker config {directory} --home-assistant" in message
     for prefix in ("a b", "#", "x\ntopic write #"):
-        assert "cannot begin" in tern("broker", "config", directory, "--home-assistant", prefix, code=2)
+        refused = rig.tern("broker", "config", directory, "--home-assistant", prefix, code=2)
+        assert "cannot begin" in refused.err

@@ -1,4 +1,4 @@
-"""Protected inference over ptys: real MicroPython classifies, noises and reports; interrupted, it goes on."""
+"""Protected inference over ptys: MicroPython classifies, adds noise and reports; an interrupted run is resumed."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,6 @@ from ternhost.count import batches, estimate
 from ternhost.errors import InterruptedByUser, RefusedError, StorageError, UsageError
 from ternhost.learn import clustering
 from ternhost.privacy.accounting import Policy
-from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.run.run import Run
 from ternhost.run.status import Watcher
 from ternhost.store.store import Store
@@ -19,7 +18,7 @@ from terntools.emulators.unix_fleet import EmulatedFleet
 pytestmark = pytest.mark.usefixtures("here")
 
 
-def test_the_command_on_emulated_boards(tmp_path, micropython):
+def test_the_score_comes_from_the_reports_that_the_boards_paid_for(tmp_path, micropython):
     words = ("--dataset", "iris", "--epsilon", 20, "--fleet", "emulated:2", "--no-report", "--json")
     done = rig.tern("infer", *words)
     assert "75/75 reports" in done.err
@@ -27,36 +26,34 @@ def test_the_command_on_emulated_boards(tmp_path, micropython):
     assert (result["reports"], result["asked"], result["refusals"]) == (75, 75, 0)
     assert result["epsilon_true"] == 20
     assert result["bytes_per_report"] == 22
-    # the ledgers say that the vector was paid for once
+    # As the ledgers show, the vector was paid for once.
     assert result["epsilon_spent"] == [[result["epsilon_per_client"], 75]]
-    assert result["agreement"] > 0.75  # 0.91 at least in 15 runs; a third by guessing
+    assert result["agreement"] > 0.75  # at least 0.91 in 15 runs; a third by guessing
     assert 0.3 < result["score"] < result["score_without_noise"]
-    # what the score was made from: the reports in the store, which are those in the ledgers
+    # The reports in the store are those in the ledgers, and give the score.
     directory = tmp_path / result["directory"]
     card = cards.decode(bytes.fromhex(result["card"]))
     ledgers = rig.ledgers_of_run(directory)
     with Store(directory / "store.sqlite", create=False) as store:
         reports = store.reports(1)
     assert all(ledgers[device] == (card.epsilon, 1, payload) for device, payload in reports)
-    symbols, good = batches.unpack(
-        np.array([list(payload) for _, payload in reports], np.uint8), 3, card.symbols
-    )
+    packed = np.array([list(payload) for _, payload in reports], np.uint8)
+    symbols, valid = batches.unpack(packed, 3, card.symbols)
     vectors = estimate.symbol_values(card)[symbols]
-    assert good.all()
-    assert clustering.score("SILHOUETTE_SCORE", vectors, vectors.argmax(axis=1)) == pytest.approx(
-        result["score"]
-    )
+    assert valid.all()
+    score = clustering.score("SILHOUETTE_SCORE", vectors, vectors.argmax(axis=1))
+    assert score == pytest.approx(result["score"])
     assert np.abs(vectors.sum(axis=1).mean() - 1) < 0.2  # the noise has mean 0
 
 
-def test_labels_on_emulated_boards(tmp_path, micropython):
+def test_boards_report_labels_that_agree_with_the_clusters(tmp_path, micropython):
     result = rig.finish("infer", dataset="iris", epsilon="6", answer="label", fleet="emulated:2")
     assert (result["reports"], result["refusals"], result["bytes_per_report"]) == (75, 0, 18)
     assert result["epsilon_spent"] == [[result["epsilon_per_client"], 75]]
     assert result["agreement"] > 0.9  # .995 expected
 
 
-def test_interrupted_and_resumed(tmp_path, micropython):
+def test_an_interrupted_run_is_resumed_and_each_device_pays_once(tmp_path, micropython):
     def stop(status):
         if status.reports:
             raise KeyboardInterrupt
@@ -71,38 +68,24 @@ def test_interrupted_and_resumed(tmp_path, micropython):
     result = rig.resume("one")
     assert (result["reports"], result["epsilon_spent"]) == (60, [[result["epsilon_per_client"], 60]])
     with Store(path) as store:
-        rig.assert_counted_once(
-            store,
-            rig.ledgers_of_run(tmp_path / result["directory"]),
-            1,
-            range(1, 61),
-            cards.decode(bytes.fromhex(result["card"])).epsilon,
-        )
+        ledgers = rig.ledgers_of_run(tmp_path / result["directory"])
+        cost = cards.decode(bytes.fromhex(result["card"])).epsilon
+        rig.assert_counted_once(store, ledgers, 1, range(1, 61), cost)
 
 
-def test_boards_that_hold_something_else_refuse(tmp_path, micropython):
-    site = rig.make_site(tmp_path, micropython, clients=10, boards=1, largest=30_000_000, budget=30_000_000)
-    site.store.close()
-    with site.boards() as boards, pytest.raises(RefusedError, match=r"another dimension \(6\)"):
-        rig.finish("infer", epsilon="4", fleet="port:" + boards.ports[0], store=tmp_path / "store.sqlite")
-    assert {spent for spent, _, _ in site.ledgers().values()} == {0}
-
-
-def test_boards_on_ports_are_scored_without_knowing_their_records(tmp_path, micropython):
+def test_a_run_scores_boards_whose_records_it_does_not_know(tmp_path, micropython):
     dataset = clustering.load("iris")
-    directories = board_directories(tmp_path, 1)
-    with Store(tmp_path / "store.sqlite") as store:
-        rows = dataset.records(np.arange(0, 150, 4))
-        provision_fleet(store, directories, rows, Policy(4_000_000, 8_000_000))
+    rows = dataset.records(np.arange(0, 150, 4))
+    path, directories = rig.provision(tmp_path, rows, Policy(4_000_000, 8_000_000))
     with EmulatedFleet(micropython, directories) as boards:
-        options = {"epsilon": "4", "fleet": "port:" + boards.ports[0], "store": tmp_path / "store.sqlite"}
+        options = {"epsilon": "4", "fleet": "port:" + boards.ports[0], "store": path}
         result = rig.finish("infer", **options)
-        again = rig.finish("infer", **options)
-        for _ in range(2):  # a refusal leaves nothing under way
+        second = rig.finish("infer", **options)
+        for _ in range(2):  # a refusal leaves no unfinished run
             with pytest.raises(RefusedError, match="budget is spent"):
                 rig.finish("infer", **options)
     assert (result["reports"], result["agreement"], result["score_without_noise"]) == (38, None, None)
-    assert again["reports"] == 38
+    assert second["reports"] == 38
     assert (directories[0] / storage.CLIENTS).exists()
 
 

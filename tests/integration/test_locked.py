@@ -1,4 +1,4 @@
-"""A board that `tern provision --lock` has locked answers its host, and gives nobody its console."""
+"""A board locked by `tern provision --lock` answers its host, and never gives out its console."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def member(**options: object) -> provision.Member:
 
 @pytest.fixture(scope="module")
 def deployed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The flash of a Pico that was deployed to."""
+    """The flash of a Pico with the library."""
     path = tmp_path_factory.mktemp("deployed") / "flash.bin"
     flash_image.fill("pico", path, deploy.library_files)
     return path
@@ -48,22 +48,19 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copied(deployed: Path, tmp_path: Path) -> Path:
-    """A copy of it."""
+    """A copy of the flash `deployed`."""
     return Path(shutil.copy(deployed, tmp_path))
 
 
 @pytest.fixture(scope="module")
 def flash(deployed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The flash of a Pico that is locked. It was provisioned without a lock first."""
+    """The flash of a locked Pico, first provisioned without a lock."""
     folder = tmp_path_factory.mktemp("locked")
     shutil.copy(deployed, folder)
     with boot_pico(folder / "flash.bin") as board:
-        with (
-            Repl(board.url) as repl,
-            Store(folder / "store.sqlite", beside=True) as store,
-        ):
+        with Repl(board.url) as repl, Store(folder / "store.sqlite", beside=True) as store:
             repl.remove(deploy.MAIN)
-            with pytest.raises(UsageError, match=r"main\.py"):  # without it nothing would be locked
+            with pytest.raises(UsageError, match=r"main\.py"):  # without it, a lock has no effect
                 provision.plan(repl, member(lock=True), store)
             repl.write_file(deploy.MAIN, mpy.MAIN.read_bytes())
             repl.write_file("/boot.py", b"import os\n")
@@ -83,28 +80,28 @@ def with_loader(flash: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def said_to(url: str, keys: bytes, times: int) -> bytes:
-    """What a board says to keys, until it is reset if it is."""
-    said = b""
+def type_keys(url: str, keys: bytes, times: int) -> bytes:
+    """Send keys to a board; return its output, until a reset if there is one."""
+    output = b""
     with contextlib.suppress(serial.SerialException), open_port(url) as port:
         for _ in range(times):
             port.write(keys)
-            said += port.read(port.in_waiting or 1)
+            output += port.read(port.in_waiting or 1)
         end = time.monotonic() + 1
         while time.monotonic() < end:
-            said += port.read(port.in_waiting or 1)
-    return said
+            output += port.read(port.in_waiting or 1)
+    return output
 
 
-def test_tools_say_that_it_is_locked(
+def test_tools_say_that_a_board_is_locked(
     flash: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("terntools.boards.repl._ENTER_TRIES", 1)
     monkeypatch.setattr("terntools.boards.repl._HELLO_WAIT", 60.0)
     with boot_pico(flash) as board:
         assert main(["deploy", board.url]) == REFUSED
-        assert "is locked" in (said := capsys.readouterr().err)
-        assert "erase its flash" in said
+        assert "is locked" in (message := capsys.readouterr().err)
+        assert "erase its flash" in message
         assert main(["device", "records", board.url]) == REFUSED
         refused = capsys.readouterr()
         assert "is locked: its records cannot be read" in refused.err
@@ -113,13 +110,13 @@ def test_tools_say_that_it_is_locked(
 
 
 class Fire:
-    """Sends keys to a Pico, whose port will be in a folder below this one, from before it is there, while it starts."""
+    """Sends keys to a Pico while it starts, as soon as its port appears in a folder below this one."""
 
     def __init__(self, folder: Path, keys: Sequence[bytes]) -> None:
         self._folder = folder
         self._keys = itertools.cycle(keys)
         self._end = threading.Event()
-        self.said = b""
+        self.output = b""
         self.sent = 0  # times
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -138,7 +135,7 @@ class Fire:
                     self.sent += 1
                 self._end.wait(0.02)
                 with contextlib.suppress(TimeoutError):
-                    self.said += line.recv(4096)
+                    self.output += line.recv(4096)
 
     def __enter__(self) -> Fire:
         self._thread.start()
@@ -153,7 +150,7 @@ class Fire:
 def boot_under_fire(
     flash: Path, keys: Sequence[bytes], monkeypatch: pytest.MonkeyPatch, until: Callable[[Fire], bool]
 ) -> Iterator[tuple[Fire, EmulatedMachine]]:
-    """A board to which keys are sent, one after the other, from before it starts `until` something holds."""
+    """Boot a board under a fire of keys, which lasts until `until(fire)` is true, or two minutes."""
     with tempfile.TemporaryDirectory() as folder:
         with monkeypatch.context() as patched, Fire(Path(folder), keys) as fire:
             patched.setenv("TMPDIR", folder)
@@ -165,29 +162,29 @@ def boot_under_fire(
             yield fire, board
 
 
-@pytest.mark.parametrize("keys", [KEYS, *(pytest.param([one], marks=pytest.mark.exhaustive) for one in KEYS)])
+@pytest.mark.parametrize("keys", [KEYS, *(pytest.param([key], marks=pytest.mark.exhaustive) for key in KEYS)])
 @pytest.mark.parametrize("kind", ["flash", "with_loader"])
-def test_no_key_gets_the_console_while_it_starts_or_later(
+def test_no_key_opens_the_console_of_a_locked_board(
     kind: str, keys: Sequence[bytes], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flash = request.getfixturevalue(kind)
     with boot_under_fire(flash, keys, monkeypatch, lambda fire: fire.sent > 50 * len(keys)) as (fire, board):
-        said = fire.said + said_to(board.url, b"".join(keys), 20)
-        assert not any(prompt in said for prompt in PROMPTS), said
+        output = fire.output + type_keys(board.url, b"".join(keys), 20)
+        assert not any(prompt in output for prompt in PROMPTS), output
         assert deploy.wait_for_hello(board.url).text.startswith("rp2040")
 
 
-def test_the_same_keys_get_the_console_of_a_board_that_is_not_locked(
+def test_the_same_keys_open_the_console_of_a_board_that_is_not_locked(
     copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def has_prompt(fire: Fire) -> bool:
-        return any(prompt in fire.said for prompt in PROMPTS)
+        return any(prompt in fire.output for prompt in PROMPTS)
 
     with boot_under_fire(copied, KEYS[1:2], monkeypatch, has_prompt) as (fire, _):
-        assert has_prompt(fire), fire.said
+        assert has_prompt(fire), fire.output
 
 
-def test_a_board_with_the_loader_is_locked_where_it_starts_terns_own() -> None:
+def test_a_board_with_the_loader_can_be_locked_only_if_it_starts_terns_main() -> None:
     with catalogue.boot("rv32") as board, Repl(board.url) as repl:
         machine = deploy.Machine.of(repl)
 
@@ -211,18 +208,18 @@ def test_a_board_with_the_loader_is_locked_where_it_starts_terns_own() -> None:
                 lock.check(repl, network=False)
 
 
-def test_a_library_that_is_broken_leaves_no_prompt_either(flash: Path, tmp_path: Path) -> None:
+def test_a_locked_board_with_a_broken_library_gives_no_prompt(tmp_path: Path) -> None:
     with boot_pico(tmp_path / "flash.bin", skip_idle=True) as board, Repl(board.url) as repl:
         repl.write_file("/main.py", mpy.MAIN.read_bytes())
         repl.write_file("/lock", b"")
     with boot_pico(tmp_path / "flash.bin", skip_idle=True) as board:  # main.py raises, and the board resets
         end = time.monotonic() + 3
         while time.monotonic() < end:
-            said = said_to(board.url, b"\r\x03\r\x01", 20)
-            assert not any(prompt in said for prompt in PROMPTS[:2]), said
+            output = type_keys(board.url, b"\r\x03\r\x01", 20)
+            assert not any(prompt in output for prompt in PROMPTS[:2]), output
 
 
-def test_with_a_broker_for_its_link_a_pico_has_no_port_at_all(copied: Path) -> None:
+def test_a_locked_board_with_a_broker_closes_its_port(copied: Path) -> None:
     with boot_pico(copied) as board:
         broker = provision.Broker.parse("broker.example")
         with Repl(board.url) as repl, Store(copied.with_name("store.sqlite"), beside=True) as store:
@@ -233,7 +230,7 @@ def test_with_a_broker_for_its_link_a_pico_has_no_port_at_all(copied: Path) -> N
             repl.write_file(lock.BOOT, lock.files(network=True)[lock.BOOT])
             repl.write_file(lock.LOCK, b"")
     with boot_pico(copied) as board:
-        assert said_to(board.url, b"\r\x03\r\x01", 20) == b""
+        assert type_keys(board.url, b"\r\x03\r\x01", 20) == b""
 
 
 WATCHED = """
@@ -244,10 +241,10 @@ board = this_board()
 """
 
 
-def test_the_watchdog_of_a_pico_bites_and_can_be_stopped_and_counts_survive_it(copied: Path) -> None:
+def test_the_watchdog_of_a_pico_resets_it_unless_fed_and_keeps_its_counts(copied: Path) -> None:
     with boot_pico(copied, skip_idle=True) as board:
         with Repl(board.url) as repl:
-            # In one piece: where nothing runs, hours pass at once.
+            # In one call: while no code runs, hours pass at once.
             fed = "board.watch()\nfor _ in range(10):\n    compat.feed()\n    time.sleep(2)\n"
             repl.run(WATCHED + fed + "board.unwatch()\ntime.sleep(30)", timeout=60)
             assert repl.evaluate("board.keep(0x30002)") == 0
@@ -259,15 +256,15 @@ def test_the_watchdog_of_a_pico_bites_and_can_be_stopped_and_counts_survive_it(c
             assert repl.evaluate("board.keep()") >> 16 == 3
 
 
-def test_locking_is_confirmed(
+def test_locking_needs_a_confirmation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO())
     with catalogue.boot("rv32") as board:
-        place = ["--store", str(tmp_path / "s.sqlite"), "--device", "7", "--dataset", "flights"]
-        assert main(["provision", board.url, *place, "--lock"]) != 0
-        said = capsys.readouterr().err
-        assert "Undo: erase the whole flash" in said
-        assert "add --yes" in said
+        words = ["--store", str(tmp_path / "s.sqlite"), "--device", "7", "--dataset", "flights"]
+        assert main(["provision", board.url, *words, "--lock"]) != 0
+        message = capsys.readouterr().err
+        assert "Undo: erase the whole flash" in message
+        assert "add --yes" in message
         with Repl(board.url) as repl:
             assert repl.directory("/") == {}

@@ -1,11 +1,11 @@
 """Every algorithm over every link: serial lines, a broker, an emulated Pico, simulated clients.
 
 The boards on serial lines, on the broker and the Pico have the same keys. A device chooses its coordinates by its key
-and the round, so all three must report the same coordinates equally often, whatever carries the reports.
+and the round, so all three must report the same coordinates equally often.
 """
 
 import shutil
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ import rig
 from ternhost import datasets
 from ternhost.errors import OK
 from ternhost.privacy.accounting import Policy
-from ternhost.provision.boards import board_directories, provision_board, provision_fleet
+from ternhost.provision.boards import board_directories, provision_board
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.run.result import exit_code
@@ -30,7 +30,7 @@ BOARDS = 2
 POLICY = Policy(30_000_000, 900_000_000)
 IRIS = {"dataset": "iris"}
 
-# In this order, and the numbers of their rounds are theirs: coordinates follow from them.
+# The order counts: it gives the numbers of the rounds, from which the coordinates follow.
 RUNS = {
     "fedsgd": ("fedsgd", {"epsilon": "4", "reports": CLIENTS, "group": CLIENTS // 2}),
     "personalised fedsgd": ("fedsgd", {"epsilons": "1:0.5,4:0.5", "reports": CLIENTS, "group": CLIENTS}),
@@ -49,10 +49,10 @@ def rows():
 
 @pytest.fixture(scope="module")
 def provisioned(tmp_path_factory):
-    """A store, and the boards of its devices that nobody has asked yet."""
+    """The directory of a store and of its boards, which have answered no round yet."""
     directory = tmp_path_factory.mktemp("provisioned")
-    with Store(directory / "store.sqlite") as store:
-        provision_fleet(store, board_directories(directory, BOARDS), rows(), POLICY)
+    path, _ = rig.provision(directory, rows(), POLICY, BOARDS)
+    with Store(path) as store:
         keys = store.keys()
     provision_board(directory / "pico", 1, [keys[device] for device in sorted(keys)], rows(), POLICY)
     return directory
@@ -66,11 +66,12 @@ def serial(directory):
 
 @contextmanager
 def mqtt(directory):
-    place, store = directory / "broker", directory / "store.sqlite"
-    configuration.configure(place, store, port=free_port())
-    attach(board_directories(directory, BOARDS), place, store, longest_pause_ms=500)
-    with Mosquitto(place), EmulatedFleet(find_micropython(), board_directories(directory, BOARDS)):
-        yield f"mqtt:{place}"
+    broker, store = directory / "broker", directory / "store.sqlite"
+    boards = board_directories(directory, BOARDS)
+    configuration.configure(broker, store, port=free_port())
+    attach(boards, broker, store, longest_pause_ms=500)
+    with Mosquitto(broker), EmulatedFleet(find_micropython(), boards):
+        yield f"mqtt:{broker}"
 
 
 @contextmanager
@@ -85,19 +86,17 @@ def simulated(directory):
 
 
 class Ran:
-    """All runs over one link, each when it is asked for first: (result, counts by round and cohort)."""
+    """All runs over one link, by name: (result, counts by round and cohort). Each begins when it is first needed."""
 
     def __init__(self, fleet, store):
-        self._fleet = fleet
-        self._store = store
-        self._told = {}
+        self._fleet, self._store, self._results = fleet, store, {}
 
     def __getitem__(self, name):
         for earlier in RUNS:
-            if earlier not in self._told:
-                self._told[earlier] = self._run(earlier)
+            if earlier not in self._results:
+                self._results[earlier] = self._run(earlier)
             if earlier == name:
-                return self._told[name]
+                return self._results[name]
         raise KeyError(name)
 
     def _run(self, name):
@@ -125,26 +124,23 @@ def begin(link, provisioned, directory, monkeypatch):
 
 @pytest.fixture(scope="module")
 def over(provisioned, tmp_path_factory):
-    """`over(link)`: the runs over it, with boards that stay until the tests of this file have ended."""
-    open_, found = [], {}
-    with pytest.MonkeyPatch.context() as patch:
+    """`over(link)`: the runs over it, on boards that stay until the tests of this file have ended."""
+    runs_by_link = {}
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as fleets:
 
         def runs(link):
-            if link not in found:
+            if link not in runs_by_link:
                 fleet, store = begin(link, provisioned, tmp_path_factory.mktemp(link), patch)
-                open_.append(fleet)
-                found[link] = Ran(fleet.__enter__(), store)
-            return found[link]
+                runs_by_link[link] = Ran(fleets.enter_context(fleet), store)
+            return runs_by_link[link]
 
         yield runs
-        for fleet in open_:
-            fleet.__exit__(None, None, None)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize("link", LINKS)
-def test_every_algorithm_over_every_link(over, link, name):
+def test_every_algorithm_gets_all_reports_over_every_link(over, link, name):
     result, counts = over(link)[name]
     algorithm, options = RUNS[name]
     assert exit_code(result) == OK
@@ -158,10 +154,11 @@ def test_every_algorithm_over_every_link(over, link, name):
         assert 0 <= result["accuracy_interval"][0] <= result["accuracy"] <= 1
         assert any(result["weights"])
         assert len(result["classes"]) == len(counts[0]) == (2 if "epsilons" in options else 1)
+        if name == "hiera":
+            assert result["epsilon_stated"] < result["epsilon_per_client"] <= 9
+            assert result["levels"] == 6
     elif algorithm == "collect":
-        assert all(
-            abs(entry["mean"]) < 2 for entry in result["attributes"]
-        )  # of values in [-1, 1], with noise
+        assert all(abs(entry["mean"]) < 2 for entry in result["attributes"])  # values in [-1, 1], with noise
         assert sum(entry["reports"] for entry in result["attributes"]) == counts[0][0].sum()
     else:
         assert sum(result["clusters"].values()) == CLIENTS
@@ -174,16 +171,15 @@ def test_the_same_devices_choose_the_same_coordinates_over_every_link(over, name
         link: [[part.sum(axis=1).tolist() for part in parts] for parts in over(link)[name][1]]
         for link in ("serial", "mqtt", "pico")
     }
-    # Coordinates follow from the question. What has been learned, of noise that differs, is a part of the next one.
+    # Coordinates follow from the question, and the next question from the model, whose noise differs.
     same = slice(1 if name in ("fedsgd", "fedavg") else None)
     assert chosen["serial"][same] == chosen["mqtt"][same] == chosen["pico"][same]
-    shares = {own for parts in chosen["serial"] for part in parts for own in part}
-    assert name == "infer" or len(shares) > 1, "something was chosen"
+    counts = {count for parts in chosen["serial"] for part in parts for count in part}
+    assert name == "infer" or len(counts) > 1, "devices chose coordinates"
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_simulated_clients_answer_the_same_again(tmp_path, monkeypatch, over, name):
-    monkeypatch.chdir(tmp_path)
+def test_simulated_clients_repeat_their_answers(here, over, name):
     again = Ran(f"simulated:{CLIENTS}", None)
     for first, second in zip(over("simulated")[name][1], again[name][1], strict=True):
         assert [part.tolist() for part in first] == [part.tolist() for part in second]

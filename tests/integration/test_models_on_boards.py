@@ -1,4 +1,4 @@
-"""A board that holds a model gets it over its serial port: at a run's end, during a served one, when it is back."""
+"""Boards get the model over their serial ports: at the end of a run, during a served one, and when they come back."""
 
 import os
 import subprocess
@@ -61,19 +61,18 @@ class Board:
 
     @property
     def round(self):
-        """After which the model that it keeps was made; None where it has none."""
+        """The round of the model that the board keeps; None: it has none."""
         path = Path(str(self.directory) + MODEL)
         return check_model(path.read_bytes(), b"")[1] if path.exists() else None
 
 
 @pytest.fixture
-def boards(tmp_path, monkeypatch, micropython):
-    monkeypatch.chdir(tmp_path)
-    site = rig.make_site(tmp_path, micropython, budget=200 * rig.COST)
+def boards(here, micropython):
+    site = rig.make_site(here, micropython, budget=200 * rig.COST)
     site.store.close()
-    found = [Board(micropython, directory) for directory in site.directories]
-    yield found
-    for board in found:
+    running = [Board(micropython, directory) for directory in site.directories]
+    yield running
+    for board in running:
         board.close()
 
 
@@ -81,38 +80,38 @@ def fleet(boards):
     return "port:" + ",".join(board.port for board in boards)
 
 
-def assert_it_has(board, own):
-    """The board predicts what the host says that it does."""
+def assert_same_predictions(board, model):
+    """Assert that a board keeps this DeviceModel, and predicts as it does."""
     device = Model()
     device.open(str(board.directory))
-    assert (device.kind, device.classes, device.d) == (own.model, own.classes, own.d)
-    rows = np.random.default_rng(5).integers(-16384, 16385, (50, own.d), dtype=np.int16)
-    predictions = own.predict(rows).tolist()
+    assert (device.kind, device.classes, device.d) == (model.model, model.classes, model.d)
+    rows = np.random.default_rng(5).integers(-16384, 16385, (50, model.d), dtype=np.int16)
+    predictions = model.predict(rows).tolist()
     assert [device.predict(array("h", row.tolist())) for row in rows] == predictions
-    assert board.round == own.number
+    assert board.round == model.number
 
 
-def test_a_board_that_does_not_hear_of_it_is_told_of(boards, monkeypatch):
+def test_a_board_that_missed_the_model_is_named_and_gets_it_when_it_is_back(boards, monkeypatch):
     monkeypatch.setattr("ternhost.reach.ports.driver._HEARING_OUT", 1.0)
-    said = []
+    warnings = []
     ports = Ports([board.port for board in boards])
     with Store("store.sqlite", create=False) as store:
-        with BoardsDriver(store, ports, Terms(), warn=said.append) as driver:
+        with BoardsDriver(store, ports, Terms(), warn=warnings.append) as driver:
             number = driver.next_round(1)
             driver.open(number, [(Question(wire.LOGISTIC, [1] * rig.D, -14, rig.CARD, 1), [1])])
             driver.collect(number)
             store.end_round(number, "complete")
             boards[1].kill()
             driver.publish(Averaged(wire.LOGISTIC, [5] * rig.D, -14))
-        (words,) = said
-        assert boards[1].port in words
-        assert "may have an earlier model" in words
+        (warning,) = warnings
+        assert boards[1].port in warning
+        assert "may have an earlier model" in warning
         assert [board.round for board in boards] == [number, None]
         boards[1].start()
-        with BoardsDriver(store, ports, Terms(), warn=said.append):
+        with BoardsDriver(store, ports, Terms(), warn=warnings.append):
             pass
     assert [board.round for board in boards] == [number, number]
-    assert len(said) == 1
+    assert len(warnings) == 1
 
 
 CASES = {
@@ -124,46 +123,40 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_at_the_end_of_a_run(boards, case):
+def test_boards_have_the_model_at_the_end_of_a_run(boards, case):
     algorithm, options = CASES[case]
     common = {"fleet": fleet(boards), "store": "store.sqlite", "dimension": rig.D, "epsilon": "1", "seed": 3}
     result = rig.finish(algorithm, name="mine", **common, **options)
     assert result["reports"]
-    own = DeviceModel.of_run("mine")
-    assert (
-        own.model
-        == {"logistic": wire.LOGISTIC, "softmax": wire.SOFTMAX, "fedavg": wire.SVM, "hiera": 1}[case]
-    )
+    model = DeviceModel.of_run("mine")
+    kinds = {"logistic": wire.LOGISTIC, "softmax": wire.SOFTMAX, "fedavg": wire.SVM, "hiera": wire.LINEAR}
+    assert model.model == kinds[case]
     for board in boards:
-        assert_it_has(board, own)
+        assert_same_predictions(board, model)
 
 
-def test_during_a_served_run_and_a_board_that_comes_back(boards):
-    heard = []
+def test_boards_get_models_during_a_served_run_and_when_they_come_back(boards):
+    ends = []
 
     def look(status):
         if status.event == END:
-            heard.append((status.number, [board.round for board in boards]))
+            ends.append((status.number, [board.round for board in boards]))
 
-    options = FedSGD.Options(dimension=rig.D, epsilon="1", model="logistic")
-    schedule = Schedule(rounds=9, model_every=4)
-    watcher = Watcher(status=look)
-    asked = RunOptions("fedsgd", options, fleet(boards), schedule=schedule)
-    with serve.serve(asked, store="store.sqlite", watcher=watcher) as run:
+    learning = FedSGD.Options(dimension=rig.D, epsilon="1", model="logistic")
+    options = RunOptions("fedsgd", learning, fleet(boards), schedule=Schedule(rounds=9, model_every=4))
+    with serve.serve(options, store="store.sqlite", watcher=Watcher(status=look)) as run:
         run.run()
-    numbers = [number for number, _ in heard]
+    numbers = [number for number, _ in ends]
     assert len(numbers) == 9
-    assert heard[3][1] == [None, None]
-    assert heard[7][1] == [numbers[3]] * 2  # sent after the fourth, and long there when the eighth has ended
+    assert ends[3][1] == [None, None]
+    assert ends[7][1] == [numbers[3]] * 2  # sent after the fourth round
     assert [board.round for board in boards] == [numbers[-1]] * 2
     for board in boards:
         board.kill()
         os.remove(str(board.directory) + MODEL)
         board.start()
-    with (
-        Store("store.sqlite", create=False) as store,
-        BoardsDriver(store, Ports([b.port for b in boards]), Terms()),
-    ):
-        pass  # nobody is asked anything
+    ports = Ports([board.port for board in boards])
+    with Store("store.sqlite", create=False) as store, BoardsDriver(store, ports, Terms()):
+        pass  # without a round
     for board in boards:
-        assert_it_has(board, DeviceModel.of_store("store.sqlite"))
+        assert_same_predictions(board, DeviceModel.of_store("store.sqlite"))

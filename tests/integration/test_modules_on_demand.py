@@ -1,7 +1,7 @@
-"""Rounds that need a module on demand, on an emulated board: without it refused for nothing, with it answered."""
+"""Rounds that need a module on demand: an emulated board with the module answers, one without it refuses for free."""
 
-import numpy as np
 import pytest
+import rig
 
 from tern import ledger, storage, wire
 from ternhost.count.questions import Question
@@ -9,7 +9,6 @@ from ternhost.learn import clustering
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
-from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.reach import fleet
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.refusals import AllRefused
@@ -23,11 +22,10 @@ INFERENCE = Question(wire.SOFTMAX, list(range(0, 800, 100)), -12, NOISE, 2, clas
 VALUES = Question(wire.VALUES, [1, 0, 1, 1], 0, CARD.card, 1)
 
 
-def test_modules_on_demand(tmp_path):
-    directories = board_directories(tmp_path, 1)
-    rows = np.random.default_rng(3).integers(-16384, 16385, (6, D + 1), dtype=np.int16)
-    with Store(tmp_path / "store.sqlite") as store:
-        provision_fleet(store, directories, rows, Policy(3_000_000, 9_000_000), 3)
+def test_a_board_answers_with_its_modules_and_refuses_for_free_without(tmp_path):
+    rows, policy = rig.random_rows(3, 6, D + 1), Policy(3_000_000, 9_000_000)
+    path, directories = rig.provision(tmp_path, rows, policy, each=3)
+    with Store(path) as store:
         boards = fleet.parse("rv32-emulated:1").boards(directories, ("local", "collect"))
         with BoardsDriver(store, boards, Terms()) as driver:
             assert driver.devices == [1, 2]
@@ -39,13 +37,12 @@ def test_modules_on_demand(tmp_path):
             assert ask(1, LOCAL).reports == 2
             with pytest.raises(AllRefused, match="lack the module") as caught:
                 ask(2, INFERENCE)
-            assert {(refusal.code, refusal.detail) for refusal in caught.value.result.refusals.values()} == {
-                (wire.ERR_MODEL, wire.SOFTMAX)
-            }
+            refusals = caught.value.result.refusals.values()
+            assert {(each.code, each.detail) for each in refusals} == {(wire.ERR_MODEL, wire.SOFTMAX)}
             assert "tern deploy --with" in caught.value.hint
             result = ask(3, VALUES)
             assert result.cohorts[0].counts.shape == (3, 2)
             assert result.reports == 2
-    book = ledger.Ledger()
-    book.load(str(directories[0] / storage.ledger_name(1)))
-    assert (book.spent, book.round) == (2 * CARD.decode().epsilon, 3)
+    account = ledger.Ledger()
+    account.load(str(directories[0] / storage.ledger_name(1)))
+    assert (account.spent, account.round) == (2 * CARD.decode().epsilon, 3)

@@ -1,4 +1,4 @@
-"""Real MicroPython boards on a real Mosquitto, with TLS, passwords and the access list; and who attacks them."""
+"""MicroPython boards on Mosquitto, with TLS, passwords and the access list; and attacks on them."""
 
 import json
 import signal
@@ -20,7 +20,7 @@ from tern import frames, host_frames, ledger, storage, wire
 from tern.links import mqtt
 from ternhost.errors import REFUSED
 
-PATIENCE = 60.0  # seconds, for what must come
+PATIENCE = 60.0  # seconds to wait for a message that must come
 
 
 def round_frame(key, device, number, card=CARD, k=K, shift=0):
@@ -33,13 +33,13 @@ def round_frame(key, device, number, card=CARD, k=K, shift=0):
 @pytest.fixture
 def arena(tmp_path):
     """Three clients on one board, and a network without faults."""
-    with Arena(tmp_path, clients=3, boards=1, rounds=5, faults=Faults(on=False)) as made:
-        yield made
+    with Arena(tmp_path, clients=3, boards=1, rounds=5, faults=Faults(on=False)) as running:
+        yield running
 
 
 @pytest.fixture
 def host(arena):
-    """A client with the host's password, which has subscribed to what boards say."""
+    """A client with the host's password, which has subscribed to the topics of boards."""
     client = RawClient(arena.access, arena.access.user, arena.access.password)
     assert client.subscribe("tern/up/+") == 1
     assert client.subscribe("tern/hello/+") == 1
@@ -48,15 +48,15 @@ def host(arena):
 
 
 def answers(host, seconds=0.7, count=None):
-    """(topic, frame) of what boards send within so many seconds, or until there are `count`; REPORTS one by one."""
-    found = []
-    while count is None or len(found) < count:
+    """Receive frames of boards: all within `seconds`, or `count` of them. Return (topic, frame); REPORTS are split."""
+    received = []
+    while count is None or len(received) < count:
         messages = host.messages(seconds, None if count is None else 1)
         for topic, payload in messages:
-            found += [(topic, frame) for frame in one_by_one([payload[2:]])]
+            received += [(topic, frame) for frame in one_by_one([payload[2:]])]
         if count is None or not messages:
             break
-    return found
+    return received
 
 
 def wait_for_hello(host):
@@ -67,42 +67,42 @@ def wait_for_hello(host):
 
 
 def ask(host, topic, frame, count):
-    """Publish a frame, and return the `count` frames that boards answer; none but these may come."""
+    """Publish a frame, and return the answers of boards, which must be `count` frames."""
     host.publish(topic, frame, retain=topic == "tern/round")
-    found = answers(host, PATIENCE if count else 0.4, count)
-    assert all(topic == "tern/up/00000001" for topic, _ in found)
-    assert len(found) == count
-    return [frame for _, frame in found]
+    received = answers(host, PATIENCE if count else 0.4, count)
+    assert all(topic == "tern/up/00000001" for topic, _ in received)
+    assert len(received) == count
+    return [frame for _, frame in received]
 
 
 # A round of each kind
 
 
-def test_hello_then_rounds_for_one_and_for_all(arena, host):
-    said = host_frames.Hello(wait_for_hello(host))
-    assert (said.first, said.clients, said.schema) == (1, 3, wire.SCHEMA)
+def test_a_request_for_one_device_is_the_question_of_the_round_for_all(arena, host):
+    hello = host_frames.Hello(wait_for_hello(host))
+    assert (hello.first, hello.clients, hello.schema) == (1, 3, wire.SCHEMA)
 
     question = round_frame(arena.keys[2], 2, 1)
-    one = ask(host, "tern/down/00000001", question, 1)
-    assert frames.address(one[0]) == (2, 1)
-    assert ask(host, "tern/down/00000001", question, 1) == one, "the same request, the same bytes"
+    (report,) = ask(host, "tern/down/00000001", question, 1)
+    assert frames.address(report) == (2, 1)
+    assert ask(host, "tern/down/00000001", question, 1) == [report], "the same request, the same bytes"
 
-    everybody = round_frame(arena.fleet_key, wire.FLEET, 1)
-    three = ask(host, "tern/round", everybody, 3)
-    assert sorted(frames.address(frame) for frame in three) == [(1, 1), (2, 1), (3, 1)]
-    assert one[0] in three, "it is one question, whoever asks"
-    for frame in three:
+    announcement = round_frame(arena.fleet_key, wire.FLEET, 1)
+    reports = ask(host, "tern/round", announcement, 3)
+    assert sorted(frames.address(frame) for frame in reports) == [(1, 1), (2, 1), (3, 1)]
+    assert report in reports, "the announcement asks the same question"
+    for frame in reports:
         device = frames.address(frame)[0]
-        asked = host_frames.question_of(arena.keys[device], device, everybody)
-        frames.verify(frames.answer_key(asked), frame)
+        own_question = host_frames.question_of(arena.keys[device], device, announcement)
+        frames.verify(frames.answer_key(own_question), frame)
 
-    arena.fleet.boards[0].restart()  # comes late, and hears of it
-    found = answers(host, PATIENCE, 5)  # its will, its hello, its answers
-    assert sorted(frame for topic, frame in found if topic.startswith("tern/up")) == sorted(three)
+    arena.fleet.boards[0].restart()  # comes late, and gets the announcement
+    received = answers(host, PATIENCE, 5)  # its will, its hello, its answers
+    assert sorted(frame for topic, frame in received if topic.startswith("tern/up")) == sorted(reports)
 
 
-def test_a_session_that_the_broker_keeps(arena, host):
-    """With clean false, what is asked of a board while it is away is answered once it is back; else it is not."""
+def test_a_kept_session_delivers_requests_that_came_while_the_board_was_away(arena, host):
+    """A clean session does not."""
     board = arena.fleet.boards[0]
     wait_for_hello(host)
     for number, clean in ((1, False), (2, True)):
@@ -112,21 +112,22 @@ def test_a_session_that_the_broker_keeps(arena, host):
             assert bool(answers(host, PATIENCE, 1)[0][1]) == running, "its hello, or its will"
         host.publish("tern/down/00000001", round_frame(arena.keys[1], 1, number))
         board.start()
-        said = [frame[0] for _, frame in answers(host, PATIENCE, 1 if clean else 2)]
-        assert sorted(said) == ([wire.HELLO] if clean else [wire.HELLO, wire.REPORT])
+        kinds = [frame[0] for _, frame in answers(host, PATIENCE, 1 if clean else 2)]
+        assert sorted(kinds) == ([wire.HELLO] if clean else [wire.HELLO, wire.REPORT])
         assert answers(host, 0.5) == []
 
 
 # Attacks
 
 
-def test_the_access_list(arena, host):
+def test_the_access_list_keeps_a_board_to_its_own_topics(arena, host):
     wait_for_hello(host)
     thief = board_client(arena.access, arena.keys, 2)
     frame = round_frame(arena.keys[1], 1, 1)
-    for topic in ("tern/round", "tern/down/00000001", "tern/down/00000002", "tern/up/00000001"):
-        thief.publish(topic, frame)
-    for topic in ("tern/hello/00000001", "tern/up/00000002/more", "other"):
+    for topic in (
+        "tern/round", "tern/down/00000001", "tern/down/00000002", "tern/up/00000001", "tern/hello/00000001",
+        "tern/up/00000002/more", "other",
+    ):  # fmt: skip
         thief.publish(topic, frame)
     thief.publish("tern/model", frame, retain=True)
     assert answers(host, 0.5) == []
@@ -134,23 +135,22 @@ def test_the_access_list(arena, host):
         thief.subscribe(topic)
     ask(host, "tern/down/00000001", frame, 1)
     assert thief.subscribe("tern/model") <= 2
-    assert thief.messages(0.5) == [], "nothing that is another's"
+    assert thief.messages(0.5) == [], "no message for others"
     host.publish("tern/model", b"the model", retain=True)
-    assert [(topic, payload[2:]) for topic, payload in thief.messages(PATIENCE, 1)] == [
-        ("tern/model", b"the model")
-    ]
+    ((topic, payload),) = thief.messages(PATIENCE, 1)
+    assert (topic, payload[2:]) == ("tern/model", b"the model")
     thief.publish("tern/up/00000002", b"its own")
     assert host.messages(PATIENCE, 1)[0][0] == "tern/up/00000002"
 
 
-def test_nobody_comes_in_without_a_password_or_under_the_name_of_another(arena, host):
+def test_a_client_needs_its_password_and_cannot_take_over_another_session(arena, host):
     wait_for_hello(host)
     for password in ("", "wrong", mqtt.password(bytes(32))):
         assert [RawClient(arena.access, user, password).code for user in (mqtt.name(2), "nobody")] == [5, 5]
     thief = board_client(arena.access, arena.keys, 2, client_id=mqtt.name(1))
     assert thief.code == 0
     ask(host, "tern/round", round_frame(arena.fleet_key, wire.FLEET, 1), 3)
-    assert thief.messages(0.2) == [], "it has not taken over the session of the other"
+    assert thief.messages(0.2) == [], "it has not taken over the session of board 1"
     with pytest.raises((ConnectionError, ssl.SSLError)):
         thief.publish("tern/up/00000002", bytes(5000))
 
@@ -163,30 +163,31 @@ def serve(arena, *words, **options):
     return warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=arena.directory)
 
 
-def finish(process, timeout=180, code=0):
-    out, err = process.communicate(timeout=timeout)
+def finish(process, code=0):
+    """Wait for the end of a host; return the JSON objects that it printed."""
+    out, err = process.communicate(timeout=180)
     assert process.returncode == code, err
     return [json.loads(line) for line in out.splitlines()]
 
 
 def ends(lines):
-    """What was told of each round when it ended."""
+    """The lines about the ends of rounds."""
     return [line for line in lines if line.get("event") == "end"]
 
 
 def test_a_device_that_is_revoked_is_refused_at_once(arena):
     process = serve(arena, interval=8, rounds=2)
     wait_for(lambda: arena.ended() == 1)
-    process.send_signal(signal.SIGSTOP)  # until it is done, however long that takes
-    assert rig.tern("device", "revoke", 2, "--store", arena.path).code == 0
+    process.send_signal(signal.SIGSTOP)  # however long the command takes
+    rig.tern("device", "revoke", 2, "--store", arena.path, code=0)
     process.send_signal(signal.SIGCONT)
     lines = finish(process)
     assert [(line["asked"], line["reports"]) for line in ends(lines)] == [(3, 3), (2, 2)]
-    assert ends(lines)[-1]["frames"]["unknown"] >= 1, "its board has answered, and was not heard"
+    assert ends(lines)[-1]["frames"]["unknown"] >= 1, "the host has ignored the answer of its board"
 
 
-def test_reports_under_another_name_count_for_nobody_else(arena, host):
-    """Whoever has the password of device 2 cannot report for device 1, nor with the key of 2 as 1."""
+def test_a_board_cannot_report_for_another_device(arena, host):
+    """Neither with the password of device 2, nor with its key."""
     arena.fleet.boards[0].kill()
     process = serve(arena, deadline=12, rounds=1)
     announcement = wait_for(lambda: next((body for body in _announcements(arena) if body), None))
@@ -199,49 +200,47 @@ def test_reports_under_another_name_count_for_nobody_else(arena, host):
         thief.publish("tern/up/00000001", bytes(out[:n]))
     lines = finish(process, code=3)
     assert [line["reports"] for line in ends(lines)] == [0]
-    assert ends(lines)[-1]["frames"]["forged"] == 4, "what came by its own topic; the broker stopped the rest"
+    assert ends(lines)[-1]["frames"]["forged"] == 4, "those on its own topic; the broker stopped the rest"
 
 
 def _announcements(arena):
     reader = board_client(arena.access, arena.keys, 3)
     reader.subscribe("tern/round")
-    found = [payload[2:] for _, payload in reader.messages(0.3)]
+    announcements = [payload[2:] for _, payload in reader.messages(0.3)]
     reader.close()
-    return found
+    return announcements
 
 
-def test_no_device_is_believed_that_tells_of_a_later_round(arena):
-    """Two devices of three say that they have seen the last round of all; the host asks the next one nevertheless."""
+def test_devices_that_claim_a_later_round_do_not_stop_a_host(arena):
+    """Two devices of three claim that they have seen the last round of all."""
     arena.fleet.boards[0].kill()
     process = serve(arena, rounds=2)
     liar = board_client(arena.access, arena.keys, 1)
     liar.subscribe("tern/round")
-    asked = []
-    while len(asked) < 2:
+    numbers = []
+    while len(numbers) < 2:
         for _, payload in liar.messages(0.2):
-            if len(payload) > 2 and (number := struct.unpack_from("<I", payload, 7)[0]) not in asked:
-                asked.append(number)
+            if len(payload) > 2 and (number := struct.unpack_from("<I", payload, 7)[0]) not in numbers:
+                numbers.append(number)
                 for device in (1, 2, 3):
                     digest = question(arena.keys[device], device, payload[7:-8])
-                    code, detail = (
-                        (wire.ERR_OLD_ROUND, wire.MAX_ROUND - 1) if device < 3 else (wire.ERR_BUDGET, 0)
-                    )
-                    liar.publish("tern/up/00000001", error(digest, device, number, code, detail))
+                    claim = (wire.ERR_OLD_ROUND, wire.MAX_ROUND - 1) if device < 3 else (wire.ERR_BUDGET, 0)
+                    liar.publish("tern/up/00000001", error(digest, device, number, *claim))
     lines = finish(process, code=REFUSED)
-    assert asked == [1, 2]
+    assert numbers == [1, 2]
     assert [line["refusals"] for line in ends(lines)] == [3, 3]
-    told = [line for line in lines if "1073741822" in str(line)]
-    assert [line.get("event") for line in told] == ["note", None], "once, and as the error"
-    assert all("2 of 3 devices say that they have seen round 1073741822" in str(line) for line in told)
-    assert "--after-round" not in str(told)
+    warned = [line for line in lines if "1073741822" in str(line)]
+    assert [line.get("event") for line in warned] == ["note", None], "once as a note, and as the error"
+    assert all("2 of 3 devices say that they have seen round 1073741822" in str(line) for line in warned)
+    assert "--after-round" not in str(warned)
     liar.close()
     arena.fleet.boards[0].restart()
     lines = finish(serve(arena, rounds=3), code=REFUSED)
     assert [(line["round"], line["reports"]) for line in ends(lines)] == [(3, 3)]
 
 
-def test_a_served_fleet_whose_budget_is_spent_gets_the_advice_of_any_run(arena):
-    finish(serve(arena))  # all that the budget covers
+def test_a_served_fleet_whose_budget_is_spent_gets_advice(arena):
+    finish(serve(arena))  # until the budget is spent
     lines = finish(serve(arena, "--new-model", rounds=2), code=REFUSED)
     assert [line["refusals"] for line in ends(lines)] == [3, 3]
     error = "3 of 3 devices refuse: their budget is spent; an epsilon of 0 is left"
@@ -251,7 +250,7 @@ def test_a_served_fleet_whose_budget_is_spent_gets_the_advice_of_any_run(arena):
     assert lines[-1] == {"error": error, "hint": advice, "exit_code": REFUSED}
 
 
-def test_a_store_that_was_restored_goes_on_after_the_rounds_that_it_does_not_know(arena):
+def test_a_restored_store_goes_on_after_the_rounds_that_it_lacks(arena):
     finish(serve(arena, rounds=1))
     copy = arena.path.with_name("copy")
     with sqlite3.connect(arena.path) as store:
@@ -263,8 +262,8 @@ def test_a_store_that_was_restored_goes_on_after_the_rounds_that_it_does_not_kno
     arena.path.chmod(0o600)
     lines = finish(serve(arena, rounds=2), code=REFUSED)
     assert ends(lines)[-1]["reports"] == 0
-    (told,) = [str(line) for line in lines if "have seen round 4" in str(line)]
-    assert "go on with --after-round 4" in told
+    (advice,) = [str(line) for line in lines if "have seen round 4" in str(line)]
+    assert "go on with --after-round 4" in advice
     lines = finish(serve(arena, rounds=3, **{"after-round": 4}), code=REFUSED)
     assert [(line["number"], line["reports"]) for line in ends(lines)] == [(5, 3)]
     assert list(arena.differences()) == []
@@ -282,7 +281,7 @@ def test_a_host_that_waits_for_a_broker_can_be_stopped(arena):
 # All at once
 
 
-def test_the_books_balance_whatever_dies(tmp_path):
+def test_counts_and_ledgers_agree_whatever_dies(tmp_path):
     faults = Faults(3, drop=0.05, repeat=0.05, delay=0.05, truncate=0.02, flip=0.02, replay=0.05)
     with Arena(tmp_path, clients=60, boards=3, rounds=6, faults=faults, seed=3) as arena:
         deeds = [
@@ -308,14 +307,14 @@ def test_the_books_balance_whatever_dies(tmp_path):
         summary = arena.summary()
         assert list(arena.differences()) == []
         assert summary["accepted"] == 6 * 60
-        assert sum(faults.injected.values()) > 20, "it was a bad network"
+        assert sum(faults.injected.values()) > 20, "the network damaged many messages"
         assert {
             "clock jumps", "processes halted", "slow reader", "flood", "forged round", "lying card", "dear round",
             "round asked again, changed", "round backwards", "boards cut off",
         } <= summary["injected"].keys()  # fmt: skip
         assert {"not certified", "policy", "old round"} <= summary["refused_by_devices"].keys()
 
-        # The same books, with one report altered and one ledger robbed: each is seen.
+        # An altered report and a replaced ledger are both detected.
         with sqlite3.connect(arena.path) as store:
             batch, packed = store.execute("SELECT id, packed FROM batch WHERE round = 3").fetchone()
             altered = bytes((0 if packed[0] else 1, *packed[1:]))

@@ -1,19 +1,14 @@
-"""The commands for a fleet on a broker, as their users call them."""
+"""The commands for a fleet on a broker, as users call them."""
 
-import json
-import os
 import signal
 import stat
-import subprocess
 import urllib.request
 
 import pytest
 import rig
-import warm
 from bench import ingest
 from harness.arena import CARD, D, K
 from harness.raw_client import RawClient, board_client, wait_for
-from warm import TERN
 
 from ternhost.provision import keys
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
@@ -22,69 +17,57 @@ from terntools.boards.attach import attach
 from terntools.emulators.unix_fleet import EmulatedFleet
 
 
-def tern(*words, code=0):
-    """Run a command; return its JSON object, or its message if it is to fail."""
-    done = rig.tern(*words)
-    assert done.code == code, done.err
-    return json.loads(done.out) if code == 0 else done.err
-
-
-def test_keys(tmp_path):
-    store = tmp_path / "store.sqlite"
-    assert tern("device", "add", "1-3", 9, "--store", store, "--keys", tmp_path / "new", "--json")[
-        "added"
-    ] == [1, 2, 3, 9]
-    assert stat.S_IMODE(store.stat().st_mode) == 0o600
+def test_device_commands_add_rotate_list_and_revoke_keys(tmp_path):
+    where = ("--store", tmp_path / "store.sqlite")
+    files = ("--keys", tmp_path / "new", "--json")
+    assert rig.tern("device", "add", "1-3", 9, *where, *files).json["added"] == [1, 2, 3, 9]
+    assert stat.S_IMODE(where[1].stat().st_mode) == 0o600
     files = {path.name: path for path in (tmp_path / "new").iterdir()}
     assert sorted(files) == ["00000001.key", "00000002.key", "00000003.key", "00000009.key"]
-    with Store(store) as made:
-        assert made.keys() == {int(name[:8], 16): path.read_bytes() for name, path in files.items()}
+    with Store(where[1]) as store:
+        assert store.keys() == {int(name[:8], 16): path.read_bytes() for name, path in files.items()}
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in files.values())
     old = files["00000002.key"].read_bytes()
-    tern("device", "rotate", 2, "--store", store, "--keys", tmp_path / "new", "--json")
+    rig.tern("device", "rotate", 2, *where, "--keys", tmp_path / "new", code=0)
     assert files["00000002.key"].read_bytes() != old
-    tern("device", "revoke", 1, "--store", store, "--json")
-    listed = tern("device", "list", "--store", store, "--json")["devices"]
-    assert {device["id"]: device["revoked"] is None for device in listed} == {
-        1: False,
-        2: True,
-        3: True,
-        9: True,
-    }
-    assert "device 1 has no key" in tern("device", "revoke", 1, "--store", store, code=2)
-    assert "'x' is not a device" in tern("device", "add", "x", "--store", store, code=2)
-    assert "there is no store" in tern("device", "list", "--store", tmp_path / "none", code=5)
+    rig.tern("device", "revoke", 1, *where, code=0)
+    devices = rig.tern("device", "list", *where, "--json").json["devices"]
+    assert {device["id"] for device in devices if device["revoked"] is None} == {2, 3, 9}
+    assert len(devices) == 4
+    assert "device 1 has no key" in rig.tern("device", "revoke", 1, *where, code=2).err
+    assert "'x' is not a device" in rig.tern("device", "add", "x", *where, code=2).err
+    assert "there is no store" in rig.tern("device", "list", "--store", tmp_path / "none", code=5).err
 
 
-def test_a_broker_lets_in_who_has_a_key_and_forgets_who_is_revoked(tmp_path):
-    store = tmp_path / "store.sqlite"
-    tern("device", "add", "1-2", "--store", store, "--json")
-    port = free_port()
-    result = tern("broker", "config", tmp_path / "broker", "--store", store, "--port", port, "--json")
+def test_a_broker_admits_devices_with_keys_and_refuses_revoked_ones(tmp_path):
+    path = tmp_path / "store.sqlite"
+    rig.tern("device", "add", "1-2", "--store", path, code=0)
+    config = ("broker", "config", tmp_path / "broker", "--store", path, "--port", free_port(), "--json")
+    result = rig.tern(*config).json
     assert result["devices"] == 2
     assert "password" not in result
-    with Store(store) as made:
-        known = made.keys()
+    with Store(path) as store:
+        old_keys = store.keys()
     with Mosquitto(tmp_path / "broker") as running:
         access = running.access
-        assert [board_client(access, known, device).code for device in known] == [0, 0]
-        tern("device", "revoke", 2, "--store", store, "--json")
-        tern("device", "rotate", 1, "--store", store, "--json")
-        tern("broker", "config", tmp_path / "broker", "--store", store, "--port", port, "--json")
+        assert [board_client(access, old_keys, device).code for device in old_keys] == [0, 0]
+        rig.tern("device", "revoke", 2, "--store", path, code=0)
+        rig.tern("device", "rotate", 1, "--store", path, code=0)
+        rig.tern(*config, code=0)
         running.reload()
-        wait_for(lambda: board_client(access, known, 2).code == 5)
-        assert board_client(access, known, 1).code == 5, "the old key"
-        with Store(store) as made:
-            assert board_client(access, made.keys(), 1).code == 0
+        wait_for(lambda: board_client(access, old_keys, 2).code == 5)
+        assert board_client(access, old_keys, 1).code == 5
+        with Store(path) as store:
+            assert board_client(access, store.keys(), 1).code == 0
         assert RawClient(access, access.user, access.password).code == 0
 
 
-def two_boards(place, micropython):
-    """Two boards of three clients, not yet on a broker: (store, directories)."""
-    site = rig.make_site(place, micropython, 6, 2, largest=4_000_000, budget=40_000_000)
+def two_boards(directory, micropython):
+    """Provision two boards of three clients, not yet on a broker; return (path of the store, boards)."""
+    site = rig.make_site(directory, micropython, 6, 2, largest=4_000_000, budget=40_000_000)
     keys.fleet_key(site.store)
     site.store.close()
-    (place / "card").write_bytes(CARD)
+    (directory / "card").write_bytes(CARD)
     return site.store.path, site.directories
 
 
@@ -93,74 +76,68 @@ def fleet(tmp_path, micropython):
     return two_boards(tmp_path, micropython)
 
 
-def serve(path, broker_name, *words):
-    command = [*TERN, "serve", "--store", str(path), "--fleet", f"mqtt:{broker_name}", "--dimension", str(D)]
-    command += ["--card", str(path.parent / "card"), "--k", str(K), *words]
-    return warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=path.parent)
+def serve(path, broker, *words):
+    """`tern serve` for these boards, as a process."""
+    words = ("--dimension", D, "--card", path.parent / "card", "--k", K, *words)
+    return rig.Train("--store", path, "--fleet", f"mqtt:{broker}", *words, cwd=path.parent, command="serve")
 
 
 @pytest.fixture
 def serving():
     """`serve`, whose processes end with the test, however it ends."""
-    begun = []
+    hosts = []
 
     def begin(*words):
-        begun.append(serve(*words))
-        return begun[-1]
+        hosts.append(serve(*words))
+        return hosts[-1]
 
     yield begin
-    for process in begun:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
+    for host in hosts:
+        if host.process.poll() is None:
+            host.process.kill()
+            host.process.communicate()
 
 
-def test_serve_for_people_and_for_prometheus(fleet, micropython, serving):
+def test_serve_prints_rounds_and_serves_metrics(fleet, micropython, serving):
     path, boards = fleet
-    port, metrics = free_port(), free_port()
-    tern("broker", "config", path.parent / "broker", "--store", path, "--port", port, "--json")
-    attach(boards, path.parent / "broker", path)
-    with Mosquitto(path.parent / "broker"), EmulatedFleet(micropython, boards):
-        process = serving(path, path.parent / "broker", "--interval", "1", "--metrics", str(metrics))
+    broker, metrics = path.parent / "broker", free_port()
+    rig.tern("broker", "config", broker, "--store", path, "--port", free_port(), code=0)
+    attach(boards, broker, path)
+    with Mosquitto(broker), EmulatedFleet(micropython, boards):
+        host = serving(path, broker, "--interval", "1", "--metrics", metrics)
 
-        def figures():
+        def scrape():
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=60) as answer:
-                    text = answer.read().decode()
+                    lines = answer.read().decode().splitlines()
             except OSError:
                 return None
-            found = dict(line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("tern_"))
-            return found if float(found.get("tern_rounds_ended", 0)) >= 1 else None
+            values = dict(line.rsplit(" ", 1) for line in lines if line.startswith("tern_"))
+            return values if float(values.get("tern_rounds_ended", 0)) >= 1 else None
 
-        found = wait_for(figures)
-        assert float(found["tern_boards"]) == 2
-        assert float(found["tern_connected"]) == 1
-        assert float(found['tern_boards_by_state{state="online"}']) == 2
-        rounds, cost = float(found["tern_rounds_ended"]), float(found["tern_report_epsilon"])
-        left = float(found["tern_budget_left_least_epsilon"])
-        assert 40 - (rounds + 1) * cost <= left <= 40 - (rounds - 1) * cost, (
-            "the store is read a little later"
-        )
-        assert float(found['tern_frames_total{fate="accepted"}']) >= 6
-        os.kill(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
+        values = {name: float(value) for name, value in wait_for(scrape).items()}
+        host.signal(signal.SIGINT)
+        out, _ = host.finish()
+    assert values["tern_boards"] == values['tern_boards_by_state{state="online"}'] == 2
+    assert values["tern_connected"] == 1
+    rounds, cost = values["tern_rounds_ended"], values["tern_report_epsilon"]
+    spent = 40 - values["tern_budget_left_least_epsilon"]
+    assert (rounds - 1) * cost <= spent <= (rounds + 1) * cost, "the store is read a little later"
+    assert values['tern_frames_total{fate="accepted"}'] >= 6
     assert "round 1: 6 of 6 reports, 0 refusals, complete; 2 boards" in out
     assert "reports of" in out.splitlines()[-3]
     assert out.splitlines()[-1].startswith("gradients were clipped to +-")
 
 
-def test_bench_ingest():
-    alone = ingest.run(2_000)
-    assert alone["ratio"] == pytest.approx(
-        alone["messages_per_s"] / alone["client_only_messages_per_s"], abs=1e-4
-    )
+def test_the_benchmark_of_ingestion_loses_and_doubles_no_report():
+    single = ingest.run(2_000)
+    ratio = single["messages_per_s"] / single["client_only_messages_per_s"]
+    assert single["ratio"] == pytest.approx(ratio, abs=1e-4)
     result = ingest.run(25_000, batch=32)
     mistakes = ("lost", "counted_twice", "not_counted", "not_as_sent")
     assert {name: result[name] for name in mistakes} == dict.fromkeys(mistakes, 0)
     # 625 frames in a round of 20,000 devices, 157 in the last; every hundredth is sent twice.
     assert (result["rounds"], result["messages"], result["duplicates"]) == (2, 782 + 7, 7 * 32)
-    assert result["times_single"] == pytest.approx(
-        result["reports_per_s"] / result["single_reports_per_s"], abs=0.01
-    )
+    ratio = result["reports_per_s"] / result["single_reports_per_s"]
+    assert result["times_single"] == pytest.approx(ratio, abs=0.01)
     assert 1 <= result["stored_bytes_per_report"] <= 8

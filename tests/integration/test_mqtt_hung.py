@@ -1,4 +1,4 @@
-"""Brokers that hang at every stage: the device's client, on MicroPython, never waits for longer than it was told to."""
+"""Brokers that hang at every stage: the device's client, on MicroPython, never waits longer than its patience."""
 
 import contextlib
 import json
@@ -20,11 +20,11 @@ from terntools.testing.device_tests import FIRMWARE
 
 PATIENCE = 600  # ms
 AMPLE = 30_000
-BUSY = 15_000  # by so much a machine that does other things may be late
+BUSY = 15_000  # ms by which a busy machine may be late
 
 
 class Server:
-    """Accepts one connection and hands it to `behave`; it stays open until the client has ended."""
+    """Accepts one connection, and passes it to `behave`; it stays open until the client has ended."""
 
     def __init__(self, behave):
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -51,39 +51,35 @@ class Server:
         self._socket.close()
 
 
-def until_closed(connection):
+def silent(connection):
     while connection.recv(65536):
         pass
 
 
-def silent(connection):
-    until_closed(connection)
-
-
 def half_an_answer(connection):
     connection.sendall(b"\x20\x02")
-    until_closed(connection)
+    silent(connection)
 
 
 def no_ping(connection):
     connection.recv(100)
     connection.sendall(b"\x20\x02\x00\x00")
-    until_closed(connection)
+    silent(connection)
 
 
 def half_a_message(connection):
     connection.recv(100)
     connection.sendall(b"\x20\x02\x00\x00\x30\x50\x00\x01t")
-    until_closed(connection)
+    silent(connection)
 
 
 def drips(connection):
-    """A byte at a time, each before the client's patience is over, but never a whole answer in time."""
+    """Sends single bytes, each within the client's patience, but no whole answer in time."""
     connection.recv(100)
     for byte in b"\x20\x02\x00":
         connection.sendall(bytes((byte,)))
         time.sleep(0.25)
-    until_closed(connection)
+    silent(connection)
 
 
 def reads_nothing(connection):
@@ -94,7 +90,7 @@ def reads_nothing(connection):
 
 def garbage(connection):
     connection.sendall(os.urandom(1000))
-    until_closed(connection)
+    silent(connection)
 
 
 def hangs_up(connection):
@@ -136,7 +132,7 @@ link = links.Mqtt(session, "tern", "00000007", 300)
 start = ticks_ms()
 hellos = 0
 error = ms = None
-steps = 60  # once there is what it waits for
+steps = 60  # after the awaited event
 report = bytearray(b"\\x82" + bytes(250))
 while steps:
     frame = link.receive(0)
@@ -156,14 +152,14 @@ print(json.dumps({"waits": list(waits), "hellos": hellos, "error": error, "ms": 
 
 
 def no_acknowledgement(connection):
-    """Accepts the session, and the subscriptions, and says nothing to a report."""
+    """Accepts the session and the subscriptions, but acknowledges no report."""
     connection.recv(300)
     connection.sendall(b"\x20\x02\x00\x00" + b"\x90\x03\xff\xff\x01" + b"\x90\x03\xff\xfe\x01")
-    until_closed(connection)
+    silent(connection)
 
 
 def floods(connection):
-    """Messages that nobody wants, as fast as they are taken, the last of them longer than any buffer."""
+    """Sends unwanted messages as fast as it can, the last one longer than any buffer."""
     connection.recv(300)
     connection.sendall(b"\x20\x02\x00\x00")
     for _ in range(1000):
@@ -172,7 +168,7 @@ def floods(connection):
 
 
 def secured(directory, behave):
-    """The same behind a handshake of TLS."""
+    """As `behave`, after a handshake of TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(directory / CERTIFICATE, directory / KEY)
     held = []
@@ -186,24 +182,24 @@ def secured(directory, behave):
 
 WITHIN = [no_ping, half_a_message, reads_nothing, no_acknowledgement, floods]
 BEFORE = [silent, half_an_answer, garbage, hangs_up, drips]
-HELLO, ERROR = 1, 0  # what a client waits for, before it goes on for some more steps
+HELLO, ERROR = 1, 0  # the event that a client awaits before its last steps
 
 
 def steps(
     micropython, directory, port, authority="-", name="localhost", opening=AMPLE, publishes=1, until=ERROR
 ):
-    """What a client says that takes one step after the other. opening: how long it waits until the session is open."""
+    """Run a client step by step; return its result. opening: ms within which its session must be open."""
     (directory / "client.py").write_text(_STEPS)
-    words = (port, authority, name, opening, PATIENCE, publishes, until)
-    done = subprocess.run(
-        device_command(micropython, directory / "client.py", *map(str, words)),
+    arguments = (port, authority, name, opening, PATIENCE, publishes, until)
+    ended = subprocess.run(
+        device_command(micropython, directory / "client.py", *map(str, arguments)),
         env={"MICROPYPATH": str(FIRMWARE)},
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")
@@ -214,26 +210,28 @@ def broker(tmp_path_factory):
     return directory
 
 
-def never_waits(micropython, directory, behave, what, **options):
-    """All polls of receive(0) and send() are with 0, and they do not sleep; and it soon says what is wrong."""
+def assert_no_waits(micropython, directory, behave, served, **options):
+    """Assert that receive(0) and send() poll without waiting and do not sleep, and soon have an error; return it.
+
+    served: `behave` itself, or behind TLS.
+    """
     within = behave in WITHIN
     options |= {"until": HELLO} if behave is floods else {}
     options |= {} if within else {"opening": PATIENCE}
-    with Server(what) as server:
-        found = steps(
-            micropython, directory, server.port, publishes=40 if behave is reads_nothing else 1, **options
-        )
-    assert found["waits"] == [0], found
-    assert found["hellos"] == within, found
+    options["publishes"] = 40 if behave is reads_nothing else 1
+    with Server(served) as server:
+        result = steps(micropython, directory, server.port, **options)
+    assert result["waits"] == [0], result
+    assert result["hellos"] == within, result
     if behave is not floods:
-        assert found["ms"] < PATIENCE + BUSY, found
-        assert found["ms"] > 0.9 * PATIENCE or behave in (garbage, hangs_up), found
-    return found["error"]
+        assert result["ms"] < PATIENCE + BUSY, result
+        assert result["ms"] > 0.9 * PATIENCE or behave in (garbage, hangs_up), result
+    return result["error"]
 
 
 @pytest.mark.parametrize("behave", BEFORE + WITHIN)
 def test_a_step_never_waits(micropython, tmp_path, behave):
-    error = never_waits(micropython, tmp_path, behave, behave)
+    error = assert_no_waits(micropython, tmp_path, behave, behave)
     assert behave in (garbage, hangs_up, floods) or error == "the broker does not answer"
 
 
@@ -243,15 +241,16 @@ def test_a_step_never_waits(micropython, tmp_path, behave):
      else each for each in BEFORE + WITHIN],
 )  # fmt: skip
 def test_a_step_never_waits_with_tls(micropython, tmp_path, broker, behave):
-    never_waits(micropython, tmp_path, behave, secured(broker, behave), authority=broker / DEVICE_AUTHORITY)
+    served = secured(broker, behave)
+    assert_no_waits(micropython, tmp_path, behave, served, authority=broker / DEVICE_AUTHORITY)
 
 
 @pytest.mark.parametrize("behave", [silent, garbage, hangs_up])
 def test_a_step_never_waits_for_a_handshake(micropython, tmp_path, broker, behave):
-    never_waits(micropython, tmp_path, behave, behave, authority=broker / DEVICE_AUTHORITY)
+    assert_no_waits(micropython, tmp_path, behave, behave, authority=broker / DEVICE_AUTHORITY)
 
 
-def test_the_authority_and_the_name_in_the_certificate_count(micropython, tmp_path, broker):
+def test_a_broker_needs_a_certificate_with_its_name_from_the_right_authority(micropython, tmp_path, broker):
     configuration.write_configuration(tmp_path / "other", {})
     other = tmp_path / "other" / DEVICE_AUTHORITY
     for name, authority, error in (
@@ -262,11 +261,11 @@ def test_the_authority_and_the_name_in_the_certificate_count(micropython, tmp_pa
     ):
         with Server(secured(broker, no_ping)) as server:
             until = ERROR if error else HELLO
-            found = steps(micropython, tmp_path, server.port, authority, name, until=until)
-        assert found["hellos"] == (not error), found
-        assert not error or error in found["error"], found
+            result = steps(micropython, tmp_path, server.port, authority, name, until=until)
+        assert result["hellos"] == (not error), result
+        assert not error or error in result["error"], result
 
 
-def test_nobody_listens(micropython, tmp_path):
-    found = steps(micropython, tmp_path, port := free_port())
-    assert found["error"] == f"cannot connect to 127.0.0.1 port {port}"
+def test_a_port_without_a_broker_is_an_error(micropython, tmp_path):
+    result = steps(micropython, tmp_path, port := free_port())
+    assert result["error"] == f"cannot connect to 127.0.0.1 port {port}"

@@ -1,10 +1,11 @@
-"""The host's link to a broker: it waits for one, comes back to it, and says what is wrong."""
+"""The host's link to a broker: it waits for the broker, connects again, and names errors."""
 
 import asyncio
 import dataclasses
 import struct
 
 import pytest
+import rig
 from harness.raw_client import board_client
 
 from tern import frames, wire
@@ -24,13 +25,13 @@ async def until(condition):
 
 
 async def connect(link):
-    """Connect, and wait until the broker has acknowledged what the link subscribes to."""
+    """Connect, and wait until the broker has acknowledged the subscriptions."""
     await link.connect()
     await until(link.subscribed.is_set)
 
 
 async def take(link, count):
-    """The first `count` frames, or more, that the link receives."""
+    """The first frames that the link receives, `count` or more."""
     received = []
     async with asyncio.timeout(60):
         while len(received) < count:
@@ -47,18 +48,18 @@ def publish(access, count):
         client.close()
 
 
-def test_boards_of_another_version_are_known_as_such(running):
+def test_boards_of_another_schema_are_kept_apart(running):
     async def run():
         link = MqttLink(running.access)
         await connect(link)
         client = board_client(running.access, KEYS, 2)
-        for version, expected in (
+        for difference, expected in (
             (0, (board, nobody)),
             (1, (nobody, board)),
             (0, (board, nobody)),
             (None, (nobody, nobody)),
         ):
-            await asyncio.to_thread(client.publish, "tern/hello/00000002", hello(version))
+            await asyncio.to_thread(client.publish, "tern/hello/00000002", hello(difference))
             await until(lambda expected=expected: (set(link.boards), link.strangers) == expected)
         client.close()
         await link.close()
@@ -67,17 +68,17 @@ def test_boards_of_another_version_are_known_as_such(running):
     asyncio.run(run())
 
 
-def hello(version):
-    """A HELLO of this version, of another (1), or none any more (None)."""
-    if version is None:
+def hello(difference):
+    """A HELLO whose schema differs from this one by so much; None: a will, by which the board has gone."""
+    if difference is None:
         return b""
-    out = bytearray(200)
-    n = frames.encode_hello(out, 0, 2, 1, 0, 0, 0, 0, 0, 0, 1, 0, "test")
-    out[6] ^= version  # of the schema
-    return bytes(out[: frames.seal(b"", out, n - wire.TAG_BYTES)])
+    frame = bytearray(rig.hello(2, 1))
+    frame[6] ^= difference
+    frames.seal(b"", frame, len(frame) - wire.TAG_BYTES)
+    return bytes(frame)
 
 
-def test_a_link_says_what_is_wrong(running, tmp_path):
+def test_a_link_names_what_is_wrong_with_its_broker(running, tmp_path):
     access = running.access
     other = configuration.write_configuration(tmp_path / "other", {}, port=access.port)
     for changed, message in (
@@ -90,7 +91,7 @@ def test_a_link_says_what_is_wrong(running, tmp_path):
             asyncio.run(link.connect())
 
 
-def test_a_link_comes_back_and_says_nothing_stale(running):
+def test_a_link_connects_again_and_sends_nothing_stale(running):
     async def run():
         link = MqttLink(running.access)
         connections = []
@@ -116,15 +117,15 @@ def test_a_link_comes_back_and_says_nothing_stale(running):
     assert [payload[2:] for _, payload in heard] == [b"announcement 1"]
 
 
-def test_a_broker_that_is_not_there_is_waited_for(running):
+def test_a_link_waits_for_a_broker_that_is_not_there(running):
     async def run():
         running.stop()
         link = MqttLink(running.access)
-        said = []
-        link.on_waiting = said.append
+        messages = []
+        link.on_waiting = messages.append
         with pytest.raises(DeviceError, match="does not answer"):
             await link.connect(patience=1.5)
-        assert len(said) == 1
+        assert len(messages) == 1
         waiting = asyncio.create_task(link.connect(patience=None))
         await asyncio.sleep(2.5)
         assert not waiting.done()
@@ -133,15 +134,15 @@ def test_a_broker_that_is_not_there_is_waited_for(running):
         await asyncio.wait_for(link.subscribed.wait(), 60)
         assert link.connected
         await link.close()
-        return said
+        return messages
 
-    said = asyncio.run(run())
-    assert len(said) == 2, "once each time"
-    assert "does not answer" in said[0]
-    assert said[0].endswith("; waiting for it")
+    messages = asyncio.run(run())
+    assert len(messages) == 2, "once each time"
+    assert "does not answer" in messages[0]
+    assert messages[0].endswith("; waiting for it")
 
 
-def test_waiting_for_a_broker_ends_when_the_link_is_closed_or_the_task_cancelled(running):
+def test_a_link_stops_waiting_when_it_is_closed_or_its_task_cancelled(running):
     async def run(end):
         link = MqttLink(running.access)
         waiting = asyncio.create_task(link.connect(patience=None))
@@ -162,7 +163,7 @@ def test_waiting_for_a_broker_ends_when_the_link_is_closed_or_the_task_cancelled
     assert isinstance(asyncio.run(run(cancel)), asyncio.CancelledError)
 
 
-def test_a_broker_that_refuses_is_not_waited_for(running):
+def test_a_link_does_not_wait_for_a_broker_that_refuses(running):
     async def run():
         link = MqttLink(dataclasses.replace(running.access, password="wrong"))
         link.on_waiting = lambda message: pytest.fail(message)
@@ -172,7 +173,7 @@ def test_a_broker_that_refuses_is_not_waited_for(running):
     asyncio.run(run())
 
 
-def test_messages_that_come_together_are_acknowledged_together(running):
+def test_a_link_acknowledges_many_messages_with_few_writes(running):
     async def run():
         link = MqttLink(running.access)
         await connect(link)
@@ -180,7 +181,7 @@ def test_messages_that_come_together_are_acknowledged_together(running):
         written = []
         write = transport.write
         transport.write = lambda data: (written.append(bytes(data)), write(data))
-        publish(running.access, 400)  # here, so that the link reads nothing meanwhile
+        publish(running.access, 400)  # in this thread: the link reads nothing meanwhile
         received = await take(link, 800)
         await asyncio.sleep(0.1)
         await link.close()

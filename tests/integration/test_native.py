@@ -1,4 +1,4 @@
-"""The sampler in C, with which `tern bench latency` compares, draws what the library's own sampler draws."""
+"""The sampler in C, the reference of `tern bench latency`, draws the same symbols as the library's sampler."""
 
 import random
 from array import array
@@ -28,7 +28,7 @@ class Replay(Stream):
         self.cursor[1] = len(data)
 
 class Slow(Replay):
-    # Its pool grows by a byte at a time: leaves have to undo and go on.
+    # Its pool grows by one byte at a time, so that leaves must undo and go on.
     def __init__(self, data):
         super().__init__(data)
         self.limit = self.cursor[1]
@@ -39,13 +39,13 @@ class Slow(Replay):
 
 def draw(card, data, xs):
     card, xs = decode(card), array("h", xs)
-    found = []
+    draws = []
     for kind in Replay, Slow:
         stream = kind(data)
         out = array("H", (0 for _ in xs))
         sampler.sample(card, stream, xs, out, len(xs))
-        found.append((list(out), stream.cursor[0]))
-    return found
+        draws.append((list(out), stream.cursor[0]))
+    return draws
 """
 
 
@@ -63,7 +63,7 @@ def draw():
 
 
 @pytest.mark.slow
-def test_the_same_symbols_from_the_same_bytes(draw):
+def test_both_samplers_draw_the_same_symbols_from_the_same_bytes(draw):
     rng = random.Random(1)
     shapes = set()
     for path in CARDS:

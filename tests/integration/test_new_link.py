@@ -1,4 +1,4 @@
-"""A link that tern does not know: one file on each side outside the package, registered with one line."""
+"""A link from outside the package: one file on each side, registered with one line."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ MAIN = re.search(r"```python\n(  import unix_link_device\n.*?)  ```", RECIPES.re
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links.SCHEMES, "_places", dict(links.SCHEMES._places))  # it is there for one test
+    monkeypatch.setattr(links.SCHEMES, "_places", dict(links.SCHEMES._places))  # registered for one test only
     monkeypatch.setattr(links.SCHEMES, "_loaded", dict(links.SCHEMES._loaded))
     plugins.load(unix_link.__file__)  # as 'tern --with' does
 
 
 @contextmanager
 def running(micropython: Path, directory: Path, port: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A board on the files of `directory`, which listens at `port`."""
+    """Run a board on the files of `directory`, which listens at `port`."""
     config = directory.parent / f"{directory.name}.json"
     config.write_text(json.dumps({"path": "socket"}))
     for name, content in read_link([f"unix.json={config}"]).items():  # as 'tern provision --link' does
@@ -70,12 +70,11 @@ def running(micropython: Path, directory: Path, port: str) -> Iterator[subproces
 
 @pytest.fixture
 def fleet(
-    site, micropython: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    site, micropython: Path, here: Path
 ) -> Iterator[tuple[rig.Site, list[str], list[subprocess.Popen[bytes]]]]:
     """Two boards of ten clients each: the site, the ports, the processes."""
-    monkeypatch.chdir(tmp_path)
     made = site(clients=20, boards=2)
-    ports = [f"unix:{directory.relative_to(tmp_path)}/socket" for directory in made.directories]
+    ports = [f"unix:{directory.relative_to(here)}/socket" for directory in made.directories]
     with ExitStack() as stack:
         boards = [
             stack.enter_context(running(micropython, directory, port))
@@ -84,15 +83,15 @@ def fleet(
         yield made, ports, boards
 
 
-def test_a_board_says_who_it_is(fleet, capsys: pytest.CaptureFixture[str]) -> None:
+def test_device_info_and_ping_reach_a_board_over_the_link(fleet, capsys: pytest.CaptureFixture[str]) -> None:
     _, ports, _ = fleet
     assert main(["device", "info", ports[1], "--json"]) == 0
-    (said,) = json.loads(capsys.readouterr().out)["boards"]
-    assert (said["port"], said["board"], said["first_device"]) == (ports[1], "emulated", 11)
+    (info,) = json.loads(capsys.readouterr().out)["boards"]
+    assert (info["port"], info["board"], info["first_device"]) == (ports[1], "emulated", 11)
     assert device.ping(ports[1])["ms"]["n"] == 5
 
 
-def test_every_device_reports_once(fleet) -> None:
+def test_every_device_reports_once_over_the_link(fleet) -> None:
     made, ports, _ = fleet
     devices = list(range(1, 21))
     result, _ = made.round(ports, devices)
@@ -102,7 +101,7 @@ def test_every_device_reports_once(fleet) -> None:
         made.round(ports, devices, number=2)
 
 
-def test_a_board_that_dies_is_told_of(fleet) -> None:
+def test_a_link_names_a_board_that_dies(fleet) -> None:
     _, ports, boards = fleet
     events: links.Events = SimpleQueue()
     link = links.open_link(ports[0], events)
@@ -116,5 +115,5 @@ def test_a_board_that_dies_is_told_of(fleet) -> None:
             link.hello(60)
     finally:
         link.close()
-    with pytest.raises(DeviceError, match="nobody listens"):
+    with pytest.raises(DeviceError, match="no board listens"):
         links.open_link(ports[0], events)

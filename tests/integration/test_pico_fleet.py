@@ -1,4 +1,4 @@
-"""Emulated Picos as a fleet: they train, keep their ledgers, are measured and watched."""
+"""Emulated boards as a fleet: they train, keep their ledgers, are measured, watched and tested."""
 
 import json
 import subprocess
@@ -16,19 +16,20 @@ from terntools.testing import hil
 from terntools.testing.hardware import read_map
 
 
-@pytest.mark.slow
-def test_one_training_round(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    result = rig.finish(fleet="pico-emulated:1", reports=20, group=20, epsilon="2")
-    assert (result["rounds"], result["reports"]) == (1, 20)
-    assert result["epsilon_spent"] == [[pytest.approx(2, abs=1e-4), 20]]  # from the boards' own ledgers
+@pytest.mark.parametrize(
+    ("fleet", "reports"),
+    [("rv32-emulated:2", 40), pytest.param("pico-emulated:1", 20, marks=pytest.mark.slow)],
+)
+def test_a_fleet_of_emulated_boards_trains(here, fleet, reports):
+    result = rig.finish(fleet=fleet, reports=reports, group=reports, epsilon="2")
+    assert (result["rounds"], result["reports"]) == (1, reports)
+    assert result["epsilon_spent"] == [[pytest.approx(2, abs=1e-4), reports]]  # from the boards' own ledgers
 
 
-def test_its_figures_are_those_of_the_file():
-    """Another boot measured those, so two boots agree to the microsecond."""
+def test_measured_figures_agree_with_the_file_to_the_microsecond():
     measured, whole = figures.on_the_emulated_pico()
     kept = json.loads(figures.KEPT.read_text())["pico_emulated"]
-    assert measured == kept, "meant? python tests/figures.py --keep"
+    assert measured == kept, "intended? python tests/figures.py --keep"
     in_c = whole["us_per_coordinate_native_c"]["three-outputs"]
     assert 0 < measured["us_per_coordinate"] < 1.5 * in_c
     report = whole["us_per_report"]
@@ -38,7 +39,7 @@ def test_its_figures_are_those_of_the_file():
 
 
 @pytest.mark.slow
-def test_a_monitor_shows_what_passes_and_lets_it_pass():
+def test_a_monitor_shows_and_passes_frames():
     lines = []
     with device.boards("pico-emulated:1") as (port,):
         monitor = Monitor(port, lines.append, hello_every=0.5)
@@ -48,11 +49,11 @@ def test_a_monitor_shows_what_passes_and_lets_it_pass():
                 assert time.monotonic() < end
                 monitor.run(time.monotonic() + 0.1)
             command = [*warm.TERN, "device", "info", str(monitor.tap), "--json"]
-            asked = warm.Popen(command, stdout=subprocess.PIPE, text=True)
-            while asked.poll() is None:
+            info = warm.Popen(command, stdout=subprocess.PIPE, text=True)
+            while info.poll() is None:
                 monitor.run(time.monotonic() + 0.1)
-            (board,) = json.load(asked.stdout)["boards"]
-            asked.stdout.close()
+            (board,) = json.load(info.stdout)["boards"]
+            info.stdout.close()
         finally:
             monitor.close()
     state = monitor.state
@@ -64,25 +65,32 @@ def test_a_monitor_shows_what_passes_and_lets_it_pass():
     assert any(line.startswith("< HELLO rp2040") for line in lines)
 
 
-def test_boards_of_a_map_are_tested_side_by_side_and_reported(tmp_path):
-    board_map = tmp_path / "map.yaml"
-    board_map.write_text(
-        "- {connected: true, id: one, platform: rv32-emulated, notes: left}\n"
-        "- {connected: true, id: two, platform: rv32-emulated}\n"
-        "- {connected: true, id: three, platform: pico, serial: /dev/no-such-port}\n"
-        "- {connected: false, id: away, platform: pico, serial: /dev/ttyACM7}\n"
+def hil_folder(folder, boards, tests):
+    """Write a hardware map and a test file into a folder; return the arguments of hil.run."""
+    (folder / "map.yaml").write_text("".join(f"- {{{board}}}\n" for board in boards))
+    (folder / "tests").mkdir()
+    (folder / "tests/test_it.py").write_text(tests)
+    return folder / "map.yaml", folder, [folder / "tests"]
+
+
+def test_hil_tests_the_boards_of_a_map_and_reports_them(tmp_path):
+    boards = (
+        "connected: true, id: one, platform: rv32-emulated, notes: left",
+        "connected: true, id: two, platform: rv32-emulated",
+        "connected: true, id: three, platform: pico, serial: /dev/no-such-port",
+        "connected: false, id: away, platform: pico, serial: /dev/ttyACM7",
     )
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests/test_it.py").write_text(
+    tests = (
         "import pytest\n"
         "def test_adds(dut):\n    with dut.repl() as repl:\n        assert repl.evaluate('2 + 2') == 4\n"
         "@pytest.mark.hardware(fixture='ppk2')\ndef test_energy(dut):\n    raise AssertionError\n"
         "def test_name(dut, record_testsuite_property):\n"
         "    record_testsuite_property('board', dut.board.id)\n    assert dut.board.id == 'one', dut.board.id\n"
     )
-    assert [board.id for board in read_map(board_map)] == ["one", "two", "three"]
-    results = hil.run(board_map, tmp_path, [tmp_path / "tests"])
-    codes = [(one.board.id, one.code) for one in results]
+    arguments = hil_folder(tmp_path, boards, tests)
+    assert [board.id for board in read_map(arguments[0])] == ["one", "two", "three"]
+    results = hil.run(*arguments)
+    codes = [(result.board.id, result.code) for result in results]
     assert codes == [("one", hil.PASSED), ("two", hil.FAILED), ("three", hil.LOST)]
     assert "no-such-port" in results[2].lost
     assert results[1].counts == {"passed": 1, "failed": 1, "skipped": 1}
@@ -97,12 +105,10 @@ def test_boards_of_a_map_are_tested_side_by_side_and_reported(tmp_path):
     assert xml.count("<error ") == 1
 
 
-def test_a_board_that_never_ends_times_out(tmp_path):
-    board_map = tmp_path / "map.yaml"
-    board_map.write_text("- {connected: true, id: one, platform: rv32-emulated}\n")
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests/test_it.py").write_text("import time\ndef test_sleeps():\n    time.sleep(600)\n")
-    (result,) = hil.run(board_map, tmp_path, [tmp_path / "tests"], timeout=5)
+def test_hil_gives_up_a_board_after_its_timeout(tmp_path):
+    tests = "import time\ndef test_sleeps():\n    time.sleep(600)\n"
+    arguments = hil_folder(tmp_path, ["connected: true, id: one, platform: rv32-emulated"], tests)
+    (result,) = hil.run(*arguments, timeout=5)
     assert result.code == hil.LOST
     assert "timed out" in result.lost
     assert hil.worst([result]) == 2

@@ -1,4 +1,4 @@
-"""What tern makes for emulated boards is their owner's alone: files, flash and ports."""
+"""Files, flash and ports of emulated boards are open to their owner alone."""
 
 import os
 import socket
@@ -6,6 +6,7 @@ import stat
 
 import numpy as np
 import pytest
+import rig
 
 from tern import wire
 from ternhost.count.questions import Question
@@ -13,7 +14,6 @@ from ternhost.errors import DeviceError
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
-from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.reach import fleet
 from ternhost.reach.broker import configuration
 from ternhost.reach.ports.driver import BoardsDriver
@@ -23,19 +23,21 @@ from terntools.boards.attach import attach
 from terntools.emulators import catalogue, unix_fleet
 
 CARD = design("three-outputs", epsilon_micro=1_000_000).card
+ROWS, POLICY = np.zeros((2, 5), np.int16), Policy(10_000_000, 100_000_000)
 NOBODY = 65534
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 
 
 @pytest.fixture(autouse=True)
 def open_umask():
-    """As most users have it."""
+    """The umask of most users."""
     before = os.umask(0o022)
     yield
     os.umask(before)
 
 
 def open_to_others(directory):
-    """What of a directory, itself included, somebody else may read, write or enter."""
+    """The paths from a directory on, itself included, that another user may read, write or enter."""
     paths = (directory, *directory.rglob("*"))
     return [str(path) for path in paths if stat.S_IMODE(path.lstat().st_mode) & 0o077]
 
@@ -43,31 +45,26 @@ def open_to_others(directory):
 @pytest.mark.parametrize(
     "kind", ["emulated", "rv32-emulated", pytest.param("pico-emulated", marks=pytest.mark.exhaustive)]
 )
-def test_the_files_of_a_board(tmp_path, kind):
-    rows = np.zeros((2, 5), np.int16)
-    directories = board_directories(tmp_path, 1)
-    configuration.configure(tmp_path / "broker", tmp_path / "store.sqlite")
-    with Store(tmp_path / "store.sqlite") as store:
-        provision_fleet(store, directories, rows, Policy(10_000_000, 100_000_000))
+def test_the_files_of_a_board_are_closed_to_others(tmp_path, kind):
+    path, directories = rig.provision(tmp_path, ROWS, POLICY)
+    configuration.configure(tmp_path / "broker", path)
+    with Store(path) as store:
         boards = fleet.parse(f"{kind}:1").boards(directories)
-        for number in (1, 2):  # from its second start on it finds what is there
+        for number in (1, 2):  # the second start finds the files of the first
             with BoardsDriver(store, boards, Terms()) as driver:
                 driver.open(number, [(Question(wire.SVM, [0] * 4, -12, CARD, 1), driver.devices)])
                 assert driver.collect(number).reports == 2
                 assert open_to_others(directories[0]) == []
             store.end_round(number, "complete")
-    attach(directories, tmp_path / "broker", tmp_path / "store.sqlite", ssid="air", password="secret")
+    attach(directories, tmp_path / "broker", path, ssid="air", password="secret")
     assert open_to_others(directories[0]) == []
 
 
 @pytest.mark.parametrize("kind", ["emulated", "rv32-emulated"])
 def test_a_fleet_of_an_older_version_is_closed_to_others(tmp_path, kind):
-    directories = board_directories(tmp_path, 2)
-    with Store(tmp_path / "store.sqlite") as store:
-        rows = np.zeros((2, 5), np.int16)
-        provision_fleet(store, directories, rows, Policy(10_000_000, 100_000_000))
+    _, directories = rig.provision(tmp_path, ROWS, POLICY, boards=2)
     for directory in directories:
-        directory.chmod(0o755)  # the files below, too, were open
+        directory.chmod(0o755)  # as are the files below it
     with fleet.parse(f"{kind}:2").boards(directories):
         assert [stat.S_IMODE(directory.stat().st_mode) for directory in directories] == [0o700, 0o700]
 
@@ -82,7 +79,7 @@ def test_a_flash_of_an_older_version_is_closed_to_others(tmp_path):
 
 
 def refused(path):
-    """The error of another user who connects to a Unix socket, or opens a device; 0: none."""
+    """The error number of another user who connects to a Unix socket, or opens a device; 0: none."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -101,9 +98,9 @@ def refused(path):
         os._exit(code)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+@needs_root
 @pytest.mark.parametrize("name", ["pico", "rv32"])
-def test_the_port_of_an_emulated_board_lets_in_nobody_else(name):
+def test_no_other_user_can_open_the_port_of_an_emulated_machine(name):
     with catalogue.boot(name) as board:
         path = board.url.removeprefix("socket://")
         assert refused(path) == 13
@@ -114,8 +111,8 @@ def test_the_port_of_an_emulated_board_lets_in_nobody_else(name):
         open_port(board.url)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
-def test_the_port_of_a_board_in_a_process_lets_in_nobody_else(tmp_path, micropython):
+@needs_root
+def test_no_other_user_can_open_the_port_of_a_board_in_a_process(tmp_path, micropython):
     board = unix_fleet.EmulatedBoard(micropython, tmp_path)
     try:
         assert refused(board.port) == 13

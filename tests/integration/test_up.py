@@ -1,4 +1,4 @@
-"""`tern up` takes an emulated Pico from the box to a member of a fleet, and goes on where it was cut off."""
+"""`tern up` makes a new emulated Pico a member of a fleet, and goes on where it was interrupted."""
 
 import json
 import subprocess
@@ -9,6 +9,7 @@ import rig
 import serial
 import warm
 from harness.port import silent
+from harness.raw_client import wait_for
 from spec.files import uf2_file
 
 from tern import ledger, storage
@@ -25,7 +26,7 @@ from terntools.emulators.pico import FIRMWARE, boot_pico
 
 @pytest.fixture
 def box(tmp_path):
-    """A folder with a firmware file, and where the boot loader's volume shows up."""
+    """A folder with a firmware file, in which the boot loader's volume will appear."""
     image = cache.find_entry(FIRMWARE) / "firmware.bin"
     (tmp_path / "firmware.uf2").write_bytes(uf2_file(image.read_bytes()))
     return tmp_path
@@ -51,11 +52,12 @@ def tern_up(box, url):
 
 def wait_until_flashed(box, process):
     """Wait until the boot loader has taken the firmware, and its volume is gone."""
-    end = time.monotonic() + 120
-    while (box / "volume" / "INFO_UF2.TXT").exists():
+
+    def flashed():
         assert process.poll() is None
-        assert time.monotonic() < end
-        time.sleep(0.01)
+        return not (box / "volume" / "INFO_UF2.TXT").exists()
+
+    wait_for(flashed, 120)
 
 
 def boot(box, **options):
@@ -67,17 +69,17 @@ def boot(box, **options):
 @pytest.mark.parametrize(
     ("until_killed", "until_unplugged"), [(2.0, 1.0), (0.7, 3.0), (1.5, 1.0), (5.0, 1.0), (8.0, 3.0)]
 )
-def test_from_the_box_to_a_member_whatever_happens_and_the_next_command_does_nothing(
+def test_up_goes_on_after_a_kill_and_a_power_cut_until_nothing_is_left_to_do(
     box, until_killed, until_unplugged
 ):
-    """The host is killed at any time, then the board is unplugged half-way; the same command goes on."""
+    """The host is killed at any time, then the board is unplugged; the same command goes on."""
     with boot(box, blank=True) as board:
         process = begin(box, board.url)
         time.sleep(until_killed)
         process.kill()
         process.communicate()
         process = begin(box, board.url)
-        wait_until_flashed(box, process)  # half a firmware would be nothing to go on with
+        wait_until_flashed(box, process)  # a Pico with half a firmware does not start
         time.sleep(until_unplugged)
         board.cut_power()
         message = process.communicate(timeout=300)[1].decode()
@@ -89,7 +91,7 @@ def test_from_the_box_to_a_member_whatever_happens_and_the_next_command_does_not
         second = tern_up(box, board.url)
     assert (first["clients"], first["epsilon_left"]) == (1, 100.0)
     assert second["changed"] is False
-    assert second["deployed"] == second["provisioned"] == []  # what `tern deploy --with` has added stays
+    assert second["deployed"] == second["provisioned"] == []  # modules of `tern deploy --with` stay
     assert second["hello"].split("; ")[:3] == first["hello"].split("; ")[:3]
 
 
@@ -101,17 +103,17 @@ def member(device, largest="2", budget="100", **options):
 @pytest.fixture
 def board():
     """The prompt of a blank board that starts quickly."""
-    with catalogue.boot("rv32") as one, Repl(one.url) as repl:
+    with catalogue.boot("rv32") as blank, Repl(blank.url) as repl:
         yield repl
 
 
 @pytest.fixture
 def store(box):
-    with Store(box / "store.sqlite") as one:
-        yield one
+    with Store(box / "store.sqlite") as opened:
+        yield opened
 
 
-def test_the_device_has_the_key_of_the_store_and_a_board_is_one_device_for_good(board, store):
+def test_a_board_has_the_key_of_the_store_and_stays_the_same_device(board, store):
     policy = {"pause": 2, "slot": 300, "reserve": 5}
     deploy.apply(board, provision.plan(board, member(7, **policy), store))
     row = board.read_file("/" + storage.CLIENTS)
@@ -124,7 +126,7 @@ def test_the_device_has_the_key_of_the_store_and_a_board_is_one_device_for_good(
 
 
 def spent_ledger(folder, budget):
-    """A ledger with nothing left of its budget (micro-epsilon)."""
+    """A ledger whose whole budget (micro-epsilon) is spent."""
     path = folder / "spent"
     ledger.create(str(path), budget)
     account = ledger.Ledger()
@@ -133,7 +135,7 @@ def spent_ledger(folder, budget):
     return path.read_bytes()
 
 
-def test_a_ledger_is_never_written_over_and_a_lost_one_is_not_made_anew(board, store, box):
+def test_a_ledger_is_never_overwritten_and_a_lost_one_is_not_replaced(board, store, box):
     deploy.apply(board, provision.plan(board, member(7), store))
     path = "/" + storage.ledger_name(7)
     spent = spent_ledger(box, 100_000_000)
@@ -158,7 +160,7 @@ def test_a_ledger_is_never_written_over_and_a_lost_one_is_not_made_anew(board, s
         assert not fresh.keys(), "no other key is made"
 
 
-def test_a_provisioning_cut_off_before_its_ledger_goes_on(board, store):
+def test_a_provisioning_that_was_interrupted_before_its_ledger_goes_on(board, store):
     changes = provision.plan(board, member(7), store)
     board.write_file("/" + storage.RECORDS, changes.write["/" + storage.RECORDS])
     assert "/" + storage.ledger_name(7) in provision.plan(board, member(7, budget="50"), store).write
@@ -174,12 +176,12 @@ def test_a_budget_for_life_is_not_raised(board, store, box):
     lowered = provision.plan(board, member(7, budget="5"), store)
     assert list(lowered.write) == ["/" + storage.CLIENTS]
     deploy.apply(board, lowered)
-    assert provision.plan(board, member(7, budget="12.345678"), store), "up to the ledger's it may be again"
+    assert provision.plan(board, member(7, budget="12.345678"), store), "up to the budget of the ledger"
     board.write_file("/" + storage.ledger_name(7), spent_ledger(box, 12_345_678) + b"a longer one's tail")
     assert not provision.plan(board, member(7, budget="5"), store)
 
 
-def test_a_damaged_ledger_is_as_a_lost_one(board, store):
+def test_a_damaged_ledger_counts_as_lost(board, store):
     deploy.apply(board, provision.plan(board, member(7), store))
     for damage in (b"", b"what it has released" * 4):
         board.write_file("/" + storage.ledger_name(7), damage)
@@ -187,51 +189,48 @@ def test_a_damaged_ledger_is_as_a_lost_one(board, store):
             provision.plan(board, member(7), store)
 
 
-def test_what_a_member_no_longer_has_is_removed(board, store):
+def test_files_of_options_that_a_member_no_longer_has_are_removed(board, store):
     link = {"unix.json": b'{"path": "socket"}'}
     deploy.apply(board, provision.plan(board, member(7, link=link), store))
     assert board.read_file("/unix.json") == link["unix.json"]
-    other = provision.plan(board, member(7, broker=provision.Broker.parse("broker.example:1883")), store)
-    assert other.remove == ("/unix.json",)
-    deploy.apply(board, other)
+    on_broker = provision.plan(board, member(7, broker=provision.Broker.parse("broker.example:1883")), store)
+    assert on_broker.remove == ("/unix.json",)
+    deploy.apply(board, on_broker)
     broker = provision.Broker.parse("broker.example:1883", ssid="lab")
     deploy.apply(board, provision.plan(board, member(7, broker=broker), store))
     config = json.loads(board.read_file("/mqtt.json"))
     assert config == {"host": "broker.example", "port": 1883, "ssid": "lab"}
     alone = provision.plan(board, member(7, whole_fleet=False), store)
     assert alone.remove == ("/mqtt.json",)
-    assert list(alone.write) == ["/" + storage.FLEET], "with a key that is nobody's"
+    assert list(alone.write) == ["/" + storage.FLEET], "with a random key"
     assert fleet_key(store).key not in alone.write["/" + storage.FLEET]
-    assert alone.write["/" + storage.FLEET][44:48] == b"\xff" * 4, "the last epoch, which none follows"
+    assert alone.write["/" + storage.FLEET][44:48] == b"\xff" * 4, "the last epoch"
     deploy.apply(board, alone)
     assert not provision.plan(board, member(7, whole_fleet=False), store)
 
 
-def test_a_pico_with_micropython(box, store):
-    """Files that are no longer part of the library go; another chip's firmware is refused; erased it is anybody."""
+def test_a_pico_loses_old_files_refuses_wrong_firmware_and_can_be_erased(box, store):
     (box / "other.uf2").write_bytes(uf2_file(bytes(512), uf2.RP2350_ARM))
-    with boot(box) as one:
-        with Repl(one.url) as repl:
+    with boot(box) as board:
+        with Repl(board.url) as repl:
             machine, changes = deploy.plan(repl)
             assert machine.processor == "armv6m"
             names = set(changes.write)
             assert "/lib/tern/boards/rp2.mpy" in names
-            assert not any(
-                "esp32" in name or "mqtt" in name for name in names
-            )  # neither fits a Pico without Wi-Fi
+            assert not any("esp32" in name or "mqtt" in name for name in names)  # it has no Wi-Fi
             assert list(changes.write)[-1] == "/main.py"
             repl.write_file("/lib/tern/card.py", b"an old one")
             assert deploy.plan(repl)[1].remove == ("/lib/tern/card.py",)
             deploy.apply(repl, provision.plan(repl, member(7), store))
         with pytest.raises(UsageError, match=r"is for RP2350, and the board .* nothing was changed"):
-            flash.flash(one.url, flash.read_firmware(box / "other.uf2"), volume=box / "volume")
-        flash.flash(one.url, flash.read_firmware(box / "firmware.uf2"), volume=box / "volume", erase=True)
-        with Repl(one.url) as repl:
+            flash.flash(board.url, flash.read_firmware(box / "other.uf2"), volume=box / "volume")
+        flash.flash(board.url, flash.read_firmware(box / "firmware.uf2"), volume=box / "volume", erase=True)
+        with Repl(board.url) as repl:
             assert repl.directory("/") == {}
             assert provision.plan(repl, member(8), store)
 
 
-def test_code_that_fails_says_so_and_a_silent_board_is_an_error(board):
+def test_code_that_does_not_end_in_time_is_an_error(board):
     with pytest.raises(DeviceError):
         board.run("while True: pass", timeout=1.0)
 
@@ -240,8 +239,8 @@ def make_plan(tmp_path, port):
     return up.make_plan(port, member(7), tmp_path / "store.sqlite", volume=tmp_path / "volume")
 
 
-def test_only_a_board_without_a_prompt_has_to_be_flashed(tmp_path, monkeypatch):
-    """Neither a port that cannot be opened nor a board that goes while it is talked to is a reason to flash."""
+def test_only_a_board_without_a_prompt_is_flashed(tmp_path, monkeypatch):
+    """Neither a port that cannot be opened nor a board that is unplugged is a reason to flash."""
     for port, message in (
         ("/dev/null", "not a serial port"),
         (str(tmp_path / "none"), "there is no port"),

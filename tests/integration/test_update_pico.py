@@ -1,4 +1,4 @@
-"""The loader on the emulated Pico, whose timer and reset are those of a board: programs that do not reach a host."""
+"""The loader on the emulated Pico, with a board's timer and reset, and programs that do not reach a host."""
 
 import struct
 from binascii import crc32
@@ -14,7 +14,7 @@ from terntools.emulators.pico import boot_pico
 TELL = "with open('/ran', 'a') as file:\n    file.write('%s\\n')\n"
 HANGS = "import time\nwhile True:\n    time.sleep(1)\n"
 FAILS = "raise ValueError\n"
-PATIENCE = 60.0  # seconds, in which the emulated ones of the trial pass
+PATIENCE = 60.0  # seconds in which the emulated seconds of the trial pass
 
 
 def boot(proven, state, number):

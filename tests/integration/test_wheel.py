@@ -1,4 +1,4 @@
-"""The package as `pip install` leaves it: in an environment of its own, in an empty folder, without a checkout."""
+"""The package as installed by pip: in an environment of its own, in an empty folder, without a checkout."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FOLDERS = {
 }
 NOT_FOR_USE = {"ternfirmware/mypy.ini"}
 
-# Prints every --help there is, each as `tern` would.
+# Calls every --help; prints the commands.
 HELP = """
 import argparse, contextlib, io
 from ternhost import cli
@@ -64,8 +64,7 @@ with Repl(sys.argv[1]) as repl:
     print(repl.run("import sys; print(sys.platform)"))
 """
 
-
-# What `tern bench latency` does first; the whole of it takes ten times as long.
+# The first part of `tern bench latency`, which takes ten times as long.
 TIMED = """
 from terntools.bench import latency, subjects
 
@@ -75,18 +74,18 @@ with subjects.subject("emulated:1") as on:
 
 
 def sources():
-    """Every file that the package should hold: its path there -> its path here."""
-    found = {}
+    """The files that the package should hold: path in the package -> path in the checkout."""
+    names = {}
     for folder, package in FOLDERS.items():
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
-                found.setdefault(path, f"{package}/{path.relative_to(ROOT / folder).as_posix()}")
-    return {name: path for path, name in found.items()}
+                names.setdefault(path, f"{package}/{path.relative_to(ROOT / folder).as_posix()}")
+    return {name: path for path, name in names.items()}
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The wheel, made from a copy of the sources alone: what earlier builds left does not get into it."""
+    """The wheel, built from a copy of the sources, without the remains of earlier builds."""
     copy = tmp_path_factory.mktemp("sources")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
@@ -95,42 +94,44 @@ def wheel(tmp_path_factory):
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
     out = tmp_path_factory.mktemp("wheel")
-    made = subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", out, copy],
-        env=environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    made = run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", out, copy)
     assert made.returncode == 0, made.stdout + made.stderr
     return next(out.glob("*.whl"))
 
 
-def environment(**more):
-    """That of this process without what leads Python to the checkout, and with the cache of emulators."""
-    kept = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
-    }
-    return {**kept, "TERN_CACHE": str(cache_root()), **more}
+def environment():
+    """The environment of this process without the checkout's path, and with the cache of emulators."""
+    hidden = ("PYTHON", "VIRTUAL_ENV")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+    return {**kept, "TERN_CACHE": str(cache_root())}
+
+
+def run(*command, cwd=None):
+    return subprocess.run(
+        command, cwd=cwd, env=environment(), capture_output=True, text=True, check=False, timeout=300
+    )
 
 
 def needed(requirements):
-    """The names of the installed packages that these requirements come to, their own requirements included."""
-    found, left = {}, list(requirements)
+    """The installed packages that meet these requirements, and the requirements of those packages."""
+    packages, left = {}, list(requirements)
     while left:
         name = re.match(r"[\w.-]+", left.pop())[0]
         key = re.sub(r"[-_.]+", "-", name).lower()
-        if key in found or key == "tern-ldp":
+        if key in packages or key == "tern-ldp":
             continue
         try:
-            found[key] = metadata.distribution(name)
+            packages[key] = metadata.distribution(name)
         except metadata.PackageNotFoundError:  # of another platform or Python
             continue
-        left += [one for one in found[key].requires or () if "extra ==" not in one]
-    return found.values()
+        left += [requirement for requirement in packages[key].requires or () if "extra ==" not in requirement]
+    return packages.values()
 
 
 class Installed:
-    """The wheel in an environment that holds, beside it, what it requires with some extras, and nothing else.
+    """The wheel in an environment with nothing but its requirements, and those of some extras.
 
-    What it requires is linked to, not installed again: the packages are those of this environment.
+    The required packages are links to those of this environment.
     """
 
     def __init__(self, folder, wheel, *names):
@@ -139,69 +140,61 @@ class Installed:
         self.home = folder / "home"
         self.home.mkdir()
         packages = Path(self.run("-c", "import site; print(site.getsitepackages()[0])").stdout.strip())
-        installed = subprocess.run(
-            [sys.executable, "-m", "pip", "--python", self.python, "install", "--no-deps", "--no-index", wheel],
-            env=environment(), capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        pip = (sys.executable, "-m", "pip", "--python", self.python)
+        installed = run(*pip, "install", "--no-deps", "--no-index", wheel)
         assert installed.returncode == 0, installed.stderr
         wanted = [*PROJECT["project"]["dependencies"]]
         for name in names:
             wanted += PROJECT["project"]["optional-dependencies"][name]
-        for one in needed(wanted):
-            for top in {file.parts[0] for file in one.files or ()} - {"..", "__pycache__"}:
+        for package in needed(wanted):
+            for top in {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}:
                 if not (packages / top).exists():
-                    (packages / top).symlink_to(Path(one.locate_file(top)))
+                    (packages / top).symlink_to(Path(package.locate_file(top)))
 
-    def run(self, *arguments, **options):
-        return subprocess.run(
-            [self.python, *arguments], cwd=self.home, env=environment(), capture_output=True, text=True,
-            check=False, timeout=300, **options,
-        )  # fmt: skip
+    def run(self, *arguments):
+        return run(self.python, *arguments, cwd=self.home)
 
     def tern(self, line):
-        """Run the installed command, with the arguments of this line."""
-        return subprocess.run(
-            [self.python.with_name("tern"), *line.split()], cwd=self.home, env=environment(), capture_output=True,
-            text=True, check=False, timeout=300,
-        )  # fmt: skip
+        """Run the installed command with the arguments of this line."""
+        return run(self.python.with_name("tern"), *line.split(), cwd=self.home)
 
 
 @pytest.fixture(scope="module")
 def bare(wheel, tmp_path_factory):
-    """With no extra."""
+    """The package without any extra."""
     return Installed(tmp_path_factory.mktemp("bare"), wheel)
 
 
 @pytest.fixture(scope="module")
 def with_data(wheel, tmp_path_factory):
-    """With the extra `data`."""
+    """The package with the extra `data`."""
     return Installed(tmp_path_factory.mktemp("data"), wheel, "data")
 
 
 @pytest.fixture(scope="module")
 def for_boards(wheel, tmp_path_factory):
-    """With the extra `boards`."""
+    """The package with the extra `boards`."""
     return Installed(tmp_path_factory.mktemp("boards"), wheel, "boards")
 
 
-def test_everything_travels_in_the_wheel(wheel):
+def test_the_wheel_holds_every_source_file(wheel):
     with zipfile.ZipFile(wheel) as archive:
         there = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert there == set(sources()) - NOT_FOR_USE
 
 
-def test_no_extra_is_there(bare):
-    modules = [module for of in extras.EXTRAS.values() for module in of]
+def test_no_module_of_an_extra_is_installed(bare):
+    modules = [module for extra in extras.EXTRAS.values() for module in extra]
     answer = bare.run("-c", f"import importlib.util as u; print([m for m in {modules} if u.find_spec(m)])")
     assert answer.stdout.strip() == "[]", answer.stderr
 
 
-def test_version(bare):
+def test_the_command_prints_its_version(bare):
     answer = bare.tern("--version")
     assert (answer.returncode, answer.stdout) == (0, f"tern {PROJECT['project']['version']}\n"), answer.stderr
 
 
-def test_every_help(bare):
+def test_every_command_has_a_help(bare):
     answer = bare.run("-c", HELP)
     assert answer.returncode == 0, answer.stderr
     helped = answer.stdout.splitlines()
@@ -220,7 +213,7 @@ def test_every_help(bare):
     ],
 )
 def test_a_command_that_lacks_its_extra_names_it(bare, words, extra, monkeypatch, tmp_path):
-    monkeypatch.setenv("TERN_CACHE", str(tmp_path))  # where no data set is kept
+    monkeypatch.setenv("TERN_CACHE", str(tmp_path))  # without data sets
     bare.tern("device add 1-3 --store keys.sqlite")
     answer = bare.tern(words)
     assert answer.returncode == 2
@@ -228,21 +221,20 @@ def test_a_command_that_lacks_its_extra_names_it(bare, words, extra, monkeypatch
     assert "Traceback" not in answer.stderr
 
 
-def test_cards_are_designed_and_shipped(bare):
+def test_cards_can_be_designed_and_many_are_shipped(bare):
     assert bare.tern("card design duchi --epsilon 1").returncode == 0
     listed = json.loads(bare.tern("card list --json").stdout)
     assert len(listed["shipped"]) > 100
 
 
 def test_emulated_devices_train(bare):
-    answer = bare.tern(
-        "train --fleet emulated:2 --reports 200 --group 100 --dataset synthetic-logistic --json"
-    )
+    options = "--reports 200 --group 100 --dataset synthetic-logistic --json"
+    answer = bare.tern(f"train --fleet emulated:2 {options}")
     assert answer.returncode == 0, answer.stderr
     assert json.loads(answer.stdout)
 
 
-def test_the_demo(with_data):
+def test_the_demo_writes_a_page(with_data):
     answer = with_data.tern("demo --boards 2 --reports 500 --json")
     assert answer.returncode == 0, answer.stderr
     assert list(with_data.home.glob("runs/*/report.html"))
@@ -250,7 +242,7 @@ def test_the_demo(with_data):
 
 @contextlib.contextmanager
 def emulated_board(installed, name):
-    """The port of an emulated board that the installed command runs."""
+    """Run an emulated board by the installed command; yield its port."""
     process = subprocess.Popen(
         [installed.python.with_name("tern"), "emulator", "run", "--what", name, "--json"],
         cwd=installed.home, env=environment(), stdout=subprocess.PIPE, text=True,
@@ -264,9 +256,8 @@ def emulated_board(installed, name):
 
 def test_a_board_becomes_a_member_of_a_fleet(for_boards):
     with emulated_board(for_boards, "rv32") as port:
-        answer = for_boards.tern(
-            f"up {port} --store fleet.sqlite --device 7 --dataset synthetic-logistic --yes --json"
-        )
+        options = "--store fleet.sqlite --device 7 --dataset synthetic-logistic --yes --json"
+        answer = for_boards.tern(f"up {port} {options}")
         assert answer.returncode == 0, answer.stderr
         up = json.loads(answer.stdout)
         assert up["clients"] == 1
@@ -275,13 +266,13 @@ def test_a_board_becomes_a_member_of_a_fleet(for_boards):
         assert json.loads(again.stdout)["written"] == [], again.stderr
 
 
-def test_an_emulated_pico_runs(for_boards):  # test_up.py makes one a member of a fleet, which takes a minute
+def test_an_emulated_pico_runs_python(for_boards):  # test_up.py tests more, which takes a minute
     with emulated_board(for_boards, "pico") as port:
         answer = for_boards.run("-c", WHICH_PLATFORM, port)
     assert answer.stdout.strip() == "rp2", answer.stderr
 
 
-def test_a_board_is_tested(for_boards):
+def test_device_tests_run_on_a_board(for_boards):
     (for_boards.home / "boards.yaml").write_text("- {id: c3, platform: rv32-emulated, connected: true}\n")
     tests = next(for_boards.python.parents[1].glob("lib/*/site-packages/terntests"))
     answer = for_boards.tern(f"hil --hardware-map boards.yaml --tests {tests}/device/test_card.py --json")
@@ -291,6 +282,6 @@ def test_a_board_is_tested(for_boards):
     assert board["failed"] == 0
 
 
-def test_a_report_is_timed(for_boards):
+def test_a_benchmark_times_a_report(for_boards):
     answer = for_boards.run("-c", TIMED)
     assert float(answer.stdout) > 0, answer.stderr

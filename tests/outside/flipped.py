@@ -1,4 +1,4 @@
-"""A mechanism of another package: Duchi's two outputs, with a probability of the wrong one that may be larger."""
+"""A mechanism of another package: Duchi's two outputs, with a larger probability of the wrong one if wanted."""
 
 import math
 

@@ -1,7 +1,7 @@
 """A driver of another package: devices that take requests from files and leave reports in files, as on a memory stick.
 
-DIR/requests gets DEVICE.frame for each device that is asked; DIR/reports/DEVICE.frame is read and removed. Either side
-writes a file under another name first, which begins with a dot, and renames it, so that no half of one is read.
+The host writes DIR/requests/DEVICE.frame for each device of a round; it reads DIR/reports/DEVICE.frame, and removes it.
+Either side first writes a file whose name begins with a dot, and then renames it: no file is read half-written.
 """
 
 import time
@@ -12,7 +12,7 @@ from ternhost.reach.driver import RoundProgress
 from ternhost.reach.fleet import Fleet
 from ternhost.reach.stored import ReportsDriver
 
-_LOOK = 0.05  # seconds between two looks for reports
+_LOOK = 0.05  # seconds between two searches for reports
 
 
 class FolderDriver(ReportsDriver):
@@ -47,11 +47,11 @@ class FolderDriver(ReportsDriver):
 
 
 class FolderFleet(Fleet):
-    """Registered as a fleet kind, `folder`; `tern train --fleet folder:DIR --store FILE` then asks it."""
+    """Registered as the fleet kind `folder`, it serves `tern train --fleet folder:DIR --store FILE`."""
 
     form = "folder:DIR"
     about = "devices that exchange files in DIR"
-    count = 0  # boards: nobody knows
+    count = 0  # boards: unknown
 
     def driver(self, setting):
         return FolderDriver(Path(self.rest), setting.store, setting.terms, **setting.driver_options)

@@ -1,4 +1,4 @@
-"""An algorithm of another package: sign-SGD (Bernstein et al., ICML 2018) with Adam, by the reports of FedSGD."""
+"""An algorithm of another package: sign-SGD (Bernstein et al., ICML 2018) with Adam, on the reports of FedSGD."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from ternhost.options import option, require
 
 @dataclass(frozen=True)
 class Options(fedsgd.Options):
-    """Options of FedSGD, and how small a mean counts as none."""
+    """Options of FedSGD, and the size below which a mean counts as zero."""
 
     optimiser: str = option("adam", "what updates the model", group="signs", choices=lambda: OPTIMISERS)
     dead_zone: float = option(0.0, "up to which size a mean gradient counts as 0", group="signs", metavar="X")

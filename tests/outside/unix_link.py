@@ -17,7 +17,7 @@ class UnixLink(Link):
     scheme = "unix"
 
     def __init__(self, port: str, events: Events) -> None:
-        """Raises DeviceError where nobody listens."""
+        """Raises DeviceError if no board listens."""
         super().__init__(port, events)
         self._closing = False
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -26,13 +26,13 @@ class UnixLink(Link):
         except OSError as error:
             self._connection.close()
             raise DeviceError(
-                f"nobody listens at {port}: {error.strerror}", hint="start the board first"
+                f"no board listens at {port}: {error.strerror}", hint="start the board first"
             ) from error
         self._thread = threading.Thread(target=self._listen, name=f"link {port}", daemon=True)
         self._thread.start()
 
     def send(self, frame: bytes) -> None:
-        with contextlib.suppress(OSError):  # the thread sees it too
+        with contextlib.suppress(OSError):  # the listening thread notices
             self._connection.send(frame)
 
     def close(self) -> None:

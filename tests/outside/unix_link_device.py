@@ -1,4 +1,4 @@
-"""The device's side of a link over a Unix socket, whose path its unix.json names. Each packet is a frame."""
+"""The device's side of a link over a Unix socket, with its path in unix.json. Each packet is a frame."""
 
 import json
 import select
@@ -11,7 +11,7 @@ _SEQPACKET = 5  # MicroPython does not name it
 
 
 def open_link(board):
-    """Return the link of `board`, which listens from now on."""
+    """Return the link of `board`, which is listening."""
     with open(board.directory + "/unix.json") as file:
         return UnixLink(json.load(file)["path"])
 
@@ -28,7 +28,7 @@ class UnixLink:
         self._host = None
 
     def receive(self, timeout_ms=-1):
-        """Return the next frame, a memoryview; None where none came in `timeout_ms`."""
+        """Return the next frame, a memoryview; None: there is none within `timeout_ms`."""
         while True:
             poll = select.poll()
             poll.register(self._host or self._server, select.POLLIN)
@@ -44,14 +44,14 @@ class UnixLink:
             self._host = None
 
     def send(self, frame, n):
-        """Send frame[:n]. Return whether the other end took all of it."""
+        """Send frame[:n]; return whether the whole frame was sent."""
         try:
             return self._host.write(memoryview(frame)[:n]) == n
-        except OSError:  # it has gone
+        except OSError:  # the host has gone
             return False
 
     def close(self):
-        """Hang up, and listen no longer."""
-        for one in (self._host, self._server):
-            if one:
-                one.close()
+        """Hang up, and stop listening."""
+        for end in (self._host, self._server):
+            if end:
+                end.close()
