@@ -1,4 +1,4 @@
-"""How much heap the client takes. A file of its own, since the heap is whole only before other tests have run."""
+"""How much heap the client takes: in its own file, since the heap is in one piece only before other tests have run."""
 
 import gc
 

@@ -4,8 +4,8 @@ import os
 import struct
 import subprocess
 
-from known_board import answers_of, hello_of, start
-from report_frames import one_by_one
+from known_board import hello_of, start
+from report_frames import answers_of, one_by_one
 from spec.frames import cobs, hello_request, uncobs
 
 from tern import frames, wire

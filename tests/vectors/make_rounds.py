@@ -12,9 +12,9 @@ import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from known_board import answers_of, get, hello_of, put, start
+from known_board import get, hello_of, put, start
 from parts import case, write
-from report_frames import one_by_one
+from report_frames import answers_of, one_by_one
 from spec.cards import T, hierarchy, laplace, mixture, table, two_levels, window
 from spec.files import client_row, fleet_file, key_of, ledger_file, records_file
 from spec.frames import (
