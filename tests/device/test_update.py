@@ -272,7 +272,7 @@ def test_programs_that_do_not_prove_themselves():
         if not text:
             os.remove(folder + "/lib2/main.py")
         assert load(folder) == ran
-        assert ("reset" in board.did) == (not ran)
+        assert ("reset" in board.calls) == (not ran)
         assert state_of(folder) == (0, wire.TRIAL, 3)
         for _ in range(2):
             assert load(folder) == "old"
@@ -308,10 +308,10 @@ def test_a_locked_board_ends_in_a_reset():
         write(folder + "/lib/main.py", text)
         write(folder + "/lock", b"")
         load(folder)
-        assert board.did == ["kbd_intr -1", "reset"], board.did
+        assert board.calls == ["kbd_intr -1", "reset"], board.calls
         os.remove(folder + "/lock")
         load(folder)
-        assert board.did == ["kbd_intr -1", "kbd_intr 3"], board.did
+        assert board.calls == ["kbd_intr -1", "kbd_intr 3"], board.calls
 
 
 def test_the_trial_of_a_program_that_hangs_ends():
@@ -328,6 +328,6 @@ def test_the_trial_of_a_program_that_hangs_ends():
             with running(folder + "/lib2"):
                 Update(Board(folder)).confirm()
         load(folder, board.callback)
-        assert board.did == ([] if confirmed else ["reset"])
+        assert board.calls == ([] if confirmed else ["reset"])
         assert load(folder) == ("new" if confirmed else "old")
         assert not board.timers
