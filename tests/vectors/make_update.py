@@ -30,8 +30,8 @@ def answer_key(asked, key=KEY):
 
 
 def updated(asked, wanted, state, key=None, device=None):
-    own, number = struct.unpack_from("<II", asked, 1)
-    body = struct.pack("<BIIIB", 0x86, own if device is None else device, number, wanted, state)
+    target, number = struct.unpack_from("<II", asked, 1)
+    body = struct.pack("<BIIIB", 0x86, target if device is None else device, number, wanted, state)
     return sealed(answer_key(asked) if key is None else key, body)
 
 
@@ -48,11 +48,9 @@ def frame_vectors():
         tests.append(case(comment, "valid", kind="update", key=KEY, frame=frame, fields=named, data=data))
         for state in range(9) if data == DATA else ():
             named = {"device": fields[0], "number": fields[1], "wanted": fields[3], "state": state}
-            tests.append(
-                case(
-                    f"state {state} after {comment}", "valid", kind="updated", key=answer_key(frame),
-                    asked=frame, frame=updated(frame, fields[3], state), fields=named)
-            )  # fmt: skip
+            given = {"kind": "updated", "key": answer_key(frame), "asked": frame}
+            answer = updated(frame, fields[3], state)
+            tests.append(case(f"state {state} after {comment}", "valid", **given, frame=answer, fields=named))
     asked = update(7, 1, 0, 100, DATA)
     for comment, frame, error in (
         ("package 0", update(7, 0, 0, 100, DATA), ERR_FRAME),
@@ -134,13 +132,10 @@ def package_vectors():
         hostile.append((f"a file {path!r}", package(5, entry(path, b"x") + MAIN)))
     hostile.append(("a name that is not UTF-8", package(5, entry(b"\xff.py", b"x") + MAIN)))
     hostile.append(("a name of other letters", package(5, entry("é.py", b"x") + MAIN)))
-    for comment, data in hostile:
-        tests.append(
-            case(
-                comment, "invalid", ["hostile"], key=KEY, number=5, package=data, state=DAMAGED
-            )
-        )  # fmt: skip
-    return tests
+    given = {"flags": ["hostile"], "key": KEY, "number": 5}
+    return tests + [
+        case(comment, "invalid", **given, package=data, state=DAMAGED) for comment, data in hostile
+    ]
 
 
 def main():
