@@ -1,4 +1,4 @@
-"""tern beside a program: it answers as a Client does, in steps, and does not reveal how many records it has."""
+"""tern in a program: it answers as a Client does, in steps, and does not reveal the number of records."""
 
 import asyncio
 import struct
@@ -84,7 +84,7 @@ def generator_of(label):
     return lambda: Known(b"app", label)
 
 
-def test_it_answers_as_a_client_of_the_same_records():
+def test_a_program_answers_as_a_client_with_the_same_records():
     client_board = provision(scratch.folder(), records=7)
     live_board = provision(scratch.folder(), records=1)
     recorder = recorder_of(live_board, rows_of(client_board))
@@ -112,7 +112,7 @@ def test_softmax_and_local_training_in_steps():
         assert pauses == 3 + readings  # local training reads each of the five records twice
 
 
-def test_too_few_records_are_answered_as_one_of_zeros_and_paid_for():
+def test_too_few_records_count_as_one_of_zeros_and_the_report_is_paid_for():
     for count in (0, 3):
         zeros = provision(scratch.folder())
         live_board = provision(scratch.folder())
@@ -247,7 +247,7 @@ def app_on(link):
     return App(board, Recorder(D, capacity=64, hold=4), FakeModel())
 
 
-def test_it_runs_beside_other_tasks():
+def test_a_node_runs_beside_other_tasks():
     link = Link(None, round_frame(1, THREE), None, OSError, EOFError)
     node = app_on(link)
     ticks = []

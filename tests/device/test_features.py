@@ -212,7 +212,7 @@ def test_no_call_allocates():
 
 
 def test_twelve_features_take_at_most_four_milliseconds_of_a_pico():
-    """For 3 x 128 samples, and with at most 64 bytes of heap; an emulated Pico takes the same time in each run."""
+    """Measured for 3 x 128 samples, with at most 64 bytes of heap; an emulated Pico takes the same time in each run."""
     if sys.platform != "rp2":
         return
     window, out = filled()

@@ -1,4 +1,4 @@
-"""How much heap the client takes: in its own file, since the heap is in one piece only before other tests have run."""
+"""The heap that the client takes. This test has its own file, since other tests fragment the heap."""
 
 import gc
 

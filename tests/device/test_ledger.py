@@ -23,7 +23,7 @@ QUESTION = bytes(range(32))
 REPORT = bytes(range(18))
 NEEDS = {
     "test_power_cut_at_every_step_of_a_round": "endurance",
-    "test_full_or_read_only_disk_at_every_step": "endurance",
+    "test_a_disk_failure_at_any_step_breaks_no_ledger": "endurance",
     "test_power_cut_at_every_write_of_littlefs": "endurance",
 }
 
@@ -175,7 +175,7 @@ def test_a_payment_that_was_not_written_does_not_count():
     assert spent(folder) == 8 * EPSILON
 
 
-def test_full_or_read_only_disk_at_every_step():
+def test_a_disk_failure_at_any_step_breaks_no_ledger():
     folder = scratch.folder()
     client = Client(provision(folder))
     frame = round_frame(1, THREE)

@@ -18,7 +18,10 @@ from tern.frames import FrameError
 from tern.ledger import LedgerError
 from tern.model import Model
 
-NEEDS = {"test_power_cut_at_every_write_of_the_model": "endurance", "test_wear": "endurance"}
+NEEDS = {
+    "test_power_cut_at_every_write_of_the_model": "endurance",
+    "test_a_model_wears_little_flash": "endurance",
+}
 ONE = 16384
 KEY = bytes(range(32))
 OTHER = bytes(32)
@@ -168,7 +171,7 @@ def test_a_model_is_used_although_fleet_bin_is_damaged():
 
 
 def kept(model):
-    """What a model keeps: its fields, and the scores of a row."""
+    """The state of a model: its fields, and the scores of a row."""
     row = array("h", (ONE, -5000, 77, 1) * 4)[: model.d]
     scores = [model.score(row, i) for i in range(model.classes)]
     return model.round, model.kind, model.classes, model.d, model.exponent, scores
@@ -334,7 +337,7 @@ def scratch_with(frame):
     return _made[name]
 
 
-def test_wear():
+def test_a_model_wears_little_flash():
     # A write erases at most 1.2 blocks if the file has its own blocks; a small file lies in the folder's.
     if not MICROPYTHON:
         return

@@ -21,12 +21,12 @@ from tern.recorder import Recorder
 from tern.storage import StorageError
 
 NEEDS = {
-    "test_any_order_of_calls": "endurance",
-    "test_failure_at_every_step": "endurance",
+    "test_records_stay_in_order_after_calls_in_any_order": "endurance",
+    "test_the_recorder_goes_on_after_a_failure_at_any_step": "endurance",
     "test_power_cut_at_every_write_of_littlefs": "endurance",
-    "test_a_full_flash": "endurance",
-    "test_few_erasures": "endurance",
-    "test_a_torn_end": "endurance",
+    "test_a_full_flash_stops_neither_the_program_nor_its_ledgers": "endurance",
+    "test_recording_erases_few_blocks": "endurance",
+    "test_a_half_written_record_is_dropped": "endurance",
 }
 ENOSPC = 28
 BLOCK = 4096
@@ -73,7 +73,7 @@ def test_arguments_out_of_bounds_are_refused():
     assert Recorder(1, 65535, 1, 65535).least == 65535
 
 
-def test_nothing_is_written_before_it_is_open():
+def test_a_recorder_writes_nothing_before_it_is_open():
     book = Recorder(2, 4, 2)
     book.append(*record(0, 2))
     raises(StorageError, book.append, *record(1, 2))
@@ -134,7 +134,7 @@ def test_a_smaller_capacity_keeps_the_newest_records_only():
     book.close()
 
 
-def test_any_order_of_calls():
+def test_records_stay_in_order_after_calls_in_any_order():
     # Compared with a list: flushed records stay in their order, records in RAM are lost at a restart.
     seed = 12345
     for d, capacity, hold in ((1, 5, 1), (13, 60, 8), (65, 40, 7)):
@@ -240,7 +240,7 @@ def test_records_of_another_dimension_or_with_a_damaged_header_are_refused():
     bad.close()
 
 
-def test_a_torn_end():
+def test_a_half_written_record_is_dropped():
     folder = scratch.folder()
     ring(folder, 24, (4,))
     (name,) = os.listdir(folder + "/" + recorder.SAMPLES)
@@ -275,7 +275,7 @@ def ring(folder, end, options):
     book.close()
 
 
-def test_failure_at_every_step():
+def test_the_recorder_goes_on_after_a_failure_at_any_step():
     # The program goes on, counts the lost records, and keeps the others in their order.
     for code in (ENOSPC, 5):
         for start in (0, 160):
@@ -307,7 +307,7 @@ def test_failure_at_every_step():
 
 
 def test_power_cut_at_every_write_of_littlefs():
-    # On other file systems a record can also be half written: test_a_torn_end.
+    # On other file systems a record can also be half written: test_a_half_written_record_is_dropped.
     if MICROPYTHON:
         assert cut_at_every_write() > 100
 
@@ -365,7 +365,7 @@ def pay(path, number):
     account.close()
 
 
-def test_a_full_flash():
+def test_a_full_flash_stops_neither_the_program_nor_its_ledgers():
     # Other files fill it: old records make room for new ones, the program goes on, and ledgers are written.
     if not MICROPYTHON or sys.platform != "linux":  # small boards have no room for such a chip
         return
@@ -401,7 +401,7 @@ def test_a_full_flash():
             unmount()
 
 
-def test_few_erasures():
+def test_recording_erases_few_blocks():
     if not MICROPYTHON or sys.platform != "linux":  # small boards have no room for such a chip
         return
     gc.collect()

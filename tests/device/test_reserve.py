@@ -9,7 +9,7 @@ from tern import ledger, wire
 from tern.client import Client
 from tern.compat import MICROPYTHON
 
-NEEDS = {"test_wear_of_littlefs": "endurance"}
+NEEDS = {"test_paying_ahead_erases_fewer_blocks": "endurance"}
 AHEAD = 4
 COST = 4 * EPSILON  # of a report of small_board
 _DATA = bytearray(8 * 4096)  # made here, while the heap is in one piece
@@ -92,7 +92,7 @@ def test_a_round_is_refused_while_the_disk_fails_and_paid_for_afterwards():
     assert book_of(folder).spent == 2 * AHEAD * COST
 
 
-def test_wear_of_littlefs():
+def test_paying_ahead_erases_fewer_blocks():
     # Wear is measured in blocks erased for 100 rounds; the ten years in ledger.md follow from it.
     if not MICROPYTHON:
         return

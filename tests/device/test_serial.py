@@ -221,7 +221,7 @@ def test_a_program_may_wait_and_not_wait_in_turn(stream, link):
 
 
 @with_a_stream
-def test_without_a_time_limit_it_reads_many_bytes_at_once(stream, link):
+def test_a_link_without_a_time_limit_reads_many_bytes_at_once(stream, link):
     question = long_round()
     stream.given = coded(question)
     assert bytes(link.receive()) == question

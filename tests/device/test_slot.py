@@ -52,7 +52,7 @@ class Link:
         self.sent.append("closed")
 
 
-def test_sends_at_multiples_of_the_slot():
+def test_answers_are_sent_at_multiples_of_the_slot():
     for work_ms in (0, 5, 19, 25, 45):
         link = Link()
         slotted = Slotted(link, 20)

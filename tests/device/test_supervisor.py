@@ -14,8 +14,8 @@ except ImportError:
     tcp = None  # a board without a network
 
 NEEDS = {
-    "test_a_driver_that_throws_does_not_end_it": "sockets",
-    "test_a_socket_that_cannot_be_made_does_not_end_it": "sockets",
+    "test_a_driver_that_throws_does_not_end_the_supervisor": "sockets",
+    "test_a_socket_that_cannot_be_made_does_not_end_the_supervisor": "sockets",
 }
 EXCEPTIONS = (RuntimeError, MemoryError, ValueError, OSError, TypeError, ImportError)
 
@@ -108,7 +108,7 @@ def run(*links, **attributes):
     return board
 
 
-def test_it_answers_the_next_round_after_any_exception_of_the_link():
+def test_the_next_round_is_answered_after_any_exception_of_the_link():
     for kind in EXCEPTIONS:
         first = Link([round_frame(1), kind])
         second = Link([round_frame(1), round_frame(2)])
@@ -129,14 +129,14 @@ def test_hello_names_the_class_of_the_last_exception_but_not_its_message():
     assert (hello.exceptions, hello.restarts) == (1, 1)
 
 
-def test_it_goes_on_when_no_link_can_be_opened():
+def test_the_supervisor_goes_on_when_no_link_can_be_opened():
     last = Link([round_frame(1)])
     board = run(OSError, ImportError, RuntimeError, last)
     assert (board.exceptions, board.restarts, board.last_error) == (3, 3, "RuntimeError")
     assert last.sent[0][0] == wire.REPORT and clock.pauses == [1, 2, 4, 0]
 
 
-def test_it_goes_on_when_the_client_cannot_be_made():
+def test_the_supervisor_goes_on_when_the_client_cannot_be_made():
     def fail_once(board):
         supervisor.Client = client.Client
         raise MemoryError
@@ -172,7 +172,7 @@ def test_pauses_at_a_console_are_short_and_the_console_is_returned_at_the_end():
     assert board.log == ["begin"] * 7 + ["unwatch", "end"]
 
 
-def test_an_interrupt_ends_it():
+def test_an_interrupt_ends_the_supervisor():
     board = board_on(Link([KeyboardInterrupt], console=True))
     raises(KeyboardInterrupt, supervisor.run, board)
     assert board.log == ["begin", "unwatch", "end"] and board.exceptions == 0
@@ -265,7 +265,7 @@ class Network:
         return False
 
 
-def test_a_driver_that_throws_does_not_end_it():
+def test_a_driver_that_throws_does_not_end_the_supervisor():
     network = Network(RuntimeError("Wifi Internal Error"), OSError(5))
     good = sys.modules.get("network")
     sys.modules["network"] = network
@@ -289,7 +289,7 @@ def test_a_driver_that_throws_does_not_end_it():
     assert (board.exceptions, board.last_error) == (2, "OSError") and last.sent[0][0] == wire.REPORT
 
 
-def test_a_socket_that_cannot_be_made_does_not_end_it():
+def test_a_socket_that_cannot_be_made_does_not_end_the_supervisor():
     class Sockets:
         SOCK_STREAM = 1
 

@@ -1,4 +1,4 @@
-"""For tests of updates: packages, a host that sends them, and the loader on a board in a folder."""
+"""Helpers for tests of updates: packages, a host that sends them, and the loader on a board in a folder."""
 
 import os
 import struct
@@ -86,7 +86,7 @@ def package(number, files):
 
 
 def program(name):
-    """A main.py that appends its name to `seen.ran`, and needs the library beside it."""
+    """A main.py that appends its name to `seen.ran`, and needs the library in its folder."""
     text = """import seen, sys
 with open(sys.path[0] + "/tern/part.py") as file:
     exec(file.read())

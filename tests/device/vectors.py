@@ -10,8 +10,8 @@ ROUND_FIELDS = (
 
 def _open(name):
     here = __file__.rsplit("/", 1)[0] if "/" in __file__ else "."
-    beside = here + "/../../"
-    for folder in (beside + "shared_specs/vectors/", beside + "ternspecs/vectors/", here + "/vector_files/"):
+    root = here + "/../../"
+    for folder in (root + "shared_specs/vectors/", root + "ternspecs/vectors/", here + "/vector_files/"):
         try:
             return open(folder + name)
         except OSError:

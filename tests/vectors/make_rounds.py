@@ -170,16 +170,16 @@ ROUNDS = []
 
 
 def rounds(comment, board, steps, flags=()):
-    """Add a case with the library's answers to the steps: Rounds, frames (bytes) and Starts. Return the steps of the case.
+    """Add a case with the library's answers to the steps, and return its list of steps.
 
-    A step (comment, Round or frame) has a comment.
+    A step is a Start, a Round or a frame (bytes), or one of the latter two with a comment: (comment, step).
     """
     if not isinstance(steps[0], Start):
         steps = (Start(), *steps)
     with tempfile.TemporaryDirectory() as folder:
         files = board.image()
         put(folder, files)
-        recorded, said = [], ""
+        recorded, step_comment = [], ""
         client = running = None
         random = b""
         written = dict(files)
@@ -198,11 +198,11 @@ def rounds(comment, board, steps, flags=()):
                     recorded.append(running)
                 continue
             if isinstance(step, tuple):
-                said, step = step
+                step_comment, step = step
             frame = step.frame() if isinstance(step, Round) else step
             answers = answers_of(client, frame)
-            now = {"comment": said, "frame": frame.hex()} if said else {"frame": frame.hex()}
-            said = ""
+            now = {"comment": step_comment, "frame": frame.hex()} if step_comment else {"frame": frame.hex()}
+            step_comment = ""
             if answers and answers[0][0] == 0x81:
                 now["hello"] = hello_of(answers[0])
             else:
