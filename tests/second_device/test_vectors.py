@@ -289,11 +289,11 @@ def talk(device, directory, *frames, random=b"", raw=b""):
     return [uncobs(part) for part in run.stdout.split(b"\0") if part]
 
 
-def error(frame, asked=None):
-    """(device, round, code, detail) of an ERROR whose tag verifies. asked: the ROUND that it answers."""
+def error(frame, request=None):
+    """(device, round, code, detail) of an ERROR whose tag verifies. request: the ROUND that it answers."""
     kind, device, number, code, detail = struct.unpack("<BIIBI", frame[:-8])
     assert kind == 0x84
-    assert frame[-8:] == tag(answer_key(asked, device) if device else b"", frame[:-8])
+    assert frame[-8:] == tag(answer_key(request, device) if device else b"", frame[:-8])
     return device, number, code, detail
 
 
