@@ -21,7 +21,7 @@ class Wire:
         self.given = given
         self.step = step
         self.taken = bytearray()
-        self.room = None  # how many bytes it takes; all
+        self.room = None  # the number of bytes that it still takes; None: any
         self.waits = 0
         self.closed = self.broken = False
 
