@@ -1,4 +1,4 @@
-"""Benchmarks of the host, and how much memory a process of theirs holds."""
+"""Benchmarks of the host."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from pathlib import Path
 
 
 def resident(process: int | str = "self") -> int:
-    """Bytes of memory that a process holds now. Raises OSError."""
+    """The resident memory of a process, in bytes. Raises OSError."""
     return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * resource.getpagesize()

@@ -1,4 +1,4 @@
-"""Brokers to measure with, on this machine: one, or that of a site and the central one, to which it is bridged."""
+"""Brokers for benchmarks, on this machine: one, or a central one and the bridged broker of a site."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ternhost.store import store_file
 from ternhost.store.store import Store
 
 _SITE = "site"
-_LINK = 20.0  # s that a bridge may take
+_LINK = 20.0  # s that a bridge may take to connect
 
 
 @contextmanager
 def running(directory: Path, keys: dict[int, bytes], bridge: bool = False) -> Iterator[tuple[Access, int]]:
-    """How a host reaches a broker whose files go into a new directory, and the port at which boards with `keys` do.
+    """A context with the host's Access to a broker, and the port for boards with `keys`.
 
-    bridge: boards are at the broker of a site. There is no TLS, and no limit to the queue of the host. Raises
-    DeviceError.
+    directory: a new one, for the broker's files. bridge: boards use the broker of a site. There is no TLS, and no
+    limit to the queue of the host. Raises DeviceError.
     """
     directory.mkdir(mode=0o700)
     with Store(directory / store_file.NAME) as store:

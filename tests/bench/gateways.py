@@ -1,4 +1,4 @@
-"""How long a round takes whose devices are behind gateways on this machine, and the memory of each gateway.
+"""Measures the time of rounds through gateways on this machine, and the memory of each gateway.
 
 python -m bench.gateways [--clients N] [--gateways N] [--rounds N] [--dataset NAME]
 """
@@ -25,16 +25,16 @@ from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.run.status import END, Status, Watcher
 
-_LOOKED_AT = (1, 5, 20)  # rounds after which the memory is told
+_MEASURED = (1, 5, 20)  # rounds after which the memory is measured
 
 
 def run(
     clients: int, gateways: int, rounds: int, dataset: str, tell: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Rounds of FedSGD on so many simulated clients, all of them in each round. Raises TernError.
+    """Run rounds of FedSGD on so many simulated clients, all of them in each round; return the figures.
 
-    seconds: of each round, beginning to end. memory_bytes: of each gateway after some of the rounds, and of this
-    process.
+    seconds: of each whole round. memory_bytes: of the gateways and of this process after some of the rounds. Raises
+    TernError.
     """
     bounds = [clients * i // gateways for i in range(gateways + 1)]
     runs = {
@@ -43,38 +43,39 @@ def run(
     }
     times: list[float] = []
     memory: dict[int, dict[str, int]] = {}
-    counts = 0
-    begun = time.monotonic()
+    reports = 0
+    started = time.monotonic()
 
     def status(now: Status) -> None:
-        nonlocal begun, counts
+        nonlocal started, reports
         if now.event != END:
             return
-        times.append(time.monotonic() - begun)
-        counts += now.reports
-        if now.round in _LOOKED_AT or now.round == rounds:
+        times.append(time.monotonic() - started)
+        reports += now.reports
+        if now.round in _MEASURED or now.round == rounds:
             held = [resident(site.pid) for site in sites.values()]
             memory[now.round] = {"gateway_most": max(held), "gateway_least": min(held), "host": resident()}
         tell(f"round {now.round}: {now.reports:,} reports in {times[-1]:.1f} s")
-        begun = time.monotonic()
+        started = time.monotonic()
 
     with tempfile.TemporaryDirectory(prefix="tern-gateways-") as scratch:
         place = Path(scratch)
         with processes(place / "sites", runs) as sites:
             options = ALGORITHMS["fedsgd"].Options(dataset=dataset)
             schedule = Schedule(rounds=rounds)
-            asked = RunOptions("fedsgd", options, f"local:{place / 'sites'}", Terms(deadline=600.0), schedule)
+            fleet = f"local:{place / 'sites'}"
+            run_options = RunOptions("fedsgd", options, fleet, Terms(deadline=600.0), schedule)
             watcher = Watcher(status=status, warn=tell)
-            with Run.begin(asked, watcher=watcher, parent=place / "runs") as begun_run:
-                begun = time.monotonic()
-                begun_run.run()
+            with Run.begin(run_options, watcher=watcher, parent=place / "runs") as whole_run:
+                started = time.monotonic()
+                whole_run.run()
     return {
         "clients": clients,
         "gateways": gateways,
         "rounds": rounds,
         "dataset": dataset,
-        "reports": counts,
-        "seconds": [round(one, 2) for one in times],
+        "reports": reports,
+        "seconds": [round(seconds, 2) for seconds in times],
         "seconds_median": round(median(times), 2),
         "seconds_most": round(max(times), 2),
         "memory_bytes": memory,
@@ -85,8 +86,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Time rounds behind gateways; prints one JSON object.")
     parser.add_argument("--clients", type=int, default=1_000_000, help="of all gateways")
     parser.add_argument("--gateways", type=int, default=10, help="a process each")
-    parser.add_argument("--rounds", type=int, default=20, help="in which all take part")
-    parser.add_argument("--dataset", default="flights-planned", help="their records")
+    parser.add_argument("--rounds", type=int, default=20, help="all clients take part in each")
+    parser.add_argument("--dataset", default="flights-planned", help="the records of the clients")
     args = parser.parse_args()
     result = run(**vars(args), tell=lambda line: print(line, file=sys.stderr, flush=True))
     print(json.dumps(result, indent=1))

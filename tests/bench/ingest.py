@@ -1,11 +1,11 @@
-"""How fast reports come in through a broker: checked, deduplicated, committed and counted, beside merely counted.
+"""Measures how fast a host takes reports in through a broker, compared with a client that merely counts messages.
 
     python -m bench.ingest [--reports N] [--batch N] [--bridge] [--profile]
 
-A process of its own makes the reports of a fleet beforehand and publishes them over one connection, as fast as the host
-takes them: each by itself, or many in a REPORTS frame. The same client library then counts the same messages and does
-nothing else: before the reports are taken in, and once more after, since a machine is not always equally fast. In the
-end every report in the store is compared with what was sent.
+Another process makes the reports of a fleet beforehand and publishes them over one connection, as fast as the host
+takes them: each by itself, or many in a REPORTS frame. The host verifies, deduplicates, commits and counts them. The
+same client library also counts the same messages and does nothing else: before the intake and after it, since a machine
+is not always equally fast. In the end every report in the store is compared with the one sent.
 """
 
 from __future__ import annotations
@@ -46,35 +46,35 @@ from ternhost.store import store_file
 from ternhost.store.store import Store
 
 DEVICES = 20_000
-_MOST_SINGLE = 200_000  # reports of which each is sent by itself, to compare with
+_MOST_SINGLE = 200_000  # reports that are sent one by one, to compare with
 _CHUNK = 200
 _PATIENCE = 30.0
 MOST_IN_A_FRAME = (wire.MAX_FRAME - frames.end_of(wire.REPORTS_FIELDS)) // (4 + 1 + wire.TAG_BYTES)
 
-MISTAKES = ("lost", "counted_twice", "not_counted", "not_as_sent")  # of a result: 0 if all is well
+MISTAKES = ("lost", "counted_twice", "not_counted", "not_as_sent")  # fields of a result that must be 0
 
 
 def run(
     reports: int, *, batch: int = 1, devices: int = DEVICES, profile: bool = False, bridge: bool = False
 ) -> dict[str, Any]:
-    """Measure; `profile`: print where the time goes. Raises DeviceError (no mosquitto).
+    """Measure the intake of so many reports; return the figures. Raises DeviceError (no mosquitto).
 
-    batch: reports in a message; with more than one, some are sent one by one before, to compare. bridge: they come by
-    a site's broker; before, some are sent to the host's own, to compare.
+    batch: reports in a message; if more than 1, some are sent one by one first, to compare. bridge: send them to a
+    site's broker, and some to the host's own first, to compare. profile: print a profile of the host.
     """
     if batch == 1 and not bridge:
         return measure(reports, 1, devices, profile)
     name, sent = ("direct", (reports, batch)) if bridge else ("single", (min(reports, _MOST_SINGLE), 1))
-    other = measure(*sent, devices)
-    found = measure(reports, batch, devices, profile, bridge)
-    rate = other["reports_per_s"]
-    return {**found, f"{name}_reports_per_s": rate, f"times_{name}": round(found["reports_per_s"] / rate, 2)}
+    rate = measure(*sent, devices)["reports_per_s"]
+    result = measure(reports, batch, devices, profile, bridge)
+    times = round(result["reports_per_s"] / rate, 2)
+    return {**result, f"{name}_reports_per_s": rate, f"times_{name}": times}
 
 
 def measure(
     reports: int, batch: int, devices: int, profile: bool = False, bridge: bool = False
 ) -> dict[str, Any]:
-    """As `run`, once."""
+    """Measure once, as `run` does, without a comparison."""
     devices = min(devices, reports)
     with tempfile.TemporaryDirectory(prefix="tern-ingest-") as directory, contextlib.ExitStack() as stack:
         path = Path(directory) / store_file.NAME
@@ -88,7 +88,7 @@ def measure(
         with Store(path) as store:
             profiler = cProfile.Profile() if profile else contextlib.nullcontext()
             with profiler:
-                found = asyncio.run(_ingest(access, load, loader, store))
+                figures = asyncio.run(_ingest(access, load, loader, store))
             if isinstance(profiler, cProfile.Profile):
                 pstats.Stats(profiler, stream=sys.stderr).sort_stats("tottime").print_stats(25)
             wrong = sum(_wrong(store, load, number) for number in range(1, load.rounds + 1))
@@ -102,15 +102,15 @@ def measure(
         "rounds": load.rounds,
         "messages": load.messages,
         "client_only_messages_per_s": round(counting, 1),
-        "ratio": round(found["messages_per_s"] / counting, 4),
-        **found,
+        "ratio": round(figures["messages_per_s"] / counting, 4),
+        **figures,
         "not_as_sent": wrong,
         "stored_bytes_per_report": round(stored / reports, 2),
     }
 
 
 def _wrong(store: Store, load: Load, number: int) -> int:
-    # Reports of a round that are not, one by one, what was sent.
+    # The number of reports of a round in the store that differ from those sent.
     devices, packed = load.drawn(number)
     stored = store.reports(number)
     sent = sorted(zip(devices.tolist(), (row.tobytes() for row in packed), strict=True))
@@ -121,7 +121,7 @@ def _wrong(store: Store, load: Load, number: int) -> int:
 
 
 class _Loader:
-    """The process that publishes. `start` has it publish everything once; `taken` lets it go on."""
+    """The process that publishes. `start` makes it publish everything once; `taken` lets it go on."""
 
     def __init__(self, load: Load) -> None:
         context = multiprocessing.get_context("spawn")
@@ -134,12 +134,12 @@ class _Loader:
         self._pipe.send(-1)
 
     def taken(self, messages: int) -> None:
-        """The host has taken so many messages since `start`."""
+        """Report that the host has taken so many messages since `start`."""
         self._pipe.send(messages)
 
     def __enter__(self) -> _Loader:
         try:
-            self._pipe.recv()  # everything is made
+            self._pipe.recv()  # all messages are made
         except EOFError:
             raise DeviceError("the load could not be made", hint="see the messages above") from None
         return self
@@ -172,7 +172,7 @@ def _drain(connection: socket.socket) -> None:
 
 
 def _connect(load: Load) -> socket.socket:
-    # A publisher that needs as little of the processor as can be: the host and the broker are to have it.
+    # A publisher that uses as little of the processor as possible, which host and broker need.
     board = mqtt.name(1).encode()
     body = field(b"MQTT") + b"\x04\xc2" + struct.pack(">H", 3600)
     body += field(board) + field(board) + field(load.password.encode())
@@ -184,15 +184,15 @@ def _connect(load: Load) -> socket.socket:
 
 
 def _chunks(load: Load) -> Any:
-    """(messages, MQTT packets) one after the other."""
+    """Yield (number of messages, their MQTT packets)."""
     topic = field((mqtt.UP % ("tern", mqtt.name(1))).encode())
     packets: list[bytes] = []
     packet_id = 0
-    for made, payload in enumerate(_payloads(load), 1):
-        for _ in range(2 if made % REPEATED == 0 else 1):
+    for number, payload in enumerate(_payloads(load), 1):
+        for _ in range(2 if number % REPEATED == 0 else 1):
             packet_id = packet_id % 65535 + 1
             body = topic + struct.pack(">H", packet_id) + payload
-            packets.append(b"\x32" + length(len(body)) + body)  # at least once
+            packets.append(b"\x32" + length(len(body)) + body)  # QoS 1
         if len(packets) >= _CHUNK:
             yield len(packets), b"".join(packets)
             packets = []
@@ -201,7 +201,7 @@ def _chunks(load: Load) -> Any:
 
 
 def _payloads(load: Load) -> Iterator[bytes]:
-    """The REPORT or REPORTS frames."""
+    """Yield the REPORT or REPORTS frames."""
     keys = [key_of(device) for device in range(1, load.devices + 1)]
     for number in range(1, load.rounds + 1):
         request = round_start(1) + round_body(number, question()) + bytes(wire.TAG_BYTES)
@@ -229,12 +229,12 @@ async def _in_time(subscribed: asyncio.Event) -> None:
 
 
 async def _count(access: Access, load: Load, loader: _Loader) -> float:
-    """Messages a second that the client library counts."""
+    """The number of messages that the client library counts in a second."""
     client = Client("counter")
     client.set_auth_credentials(access.user, access.password)
     counted = 0
     first = last = 0.0
-    told = 0
+    reported = 0
 
     def on_message(*_: Any) -> int:
         nonlocal counted, first
@@ -253,9 +253,9 @@ async def _count(access: Access, load: Load, loader: _Loader) -> float:
     idle = time.perf_counter()
     while counted < load.messages:
         await asyncio.sleep(0.02)
-        if counted != told:
-            told = counted
-            loader.taken(told)
+        if counted != reported:
+            reported = counted
+            loader.taken(reported)
             idle = last = time.perf_counter()
         elif time.perf_counter() - idle > _PATIENCE:
             raise DeviceError(f"only {counted} of {load.messages} messages came through the broker")
@@ -272,12 +272,11 @@ async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> 
 
     def open_rounds() -> None:
         nonlocal opened
-        while (
-            opened < load.rounds and len(aggregator.in_flight()) < 2 + load.ahead * load.batch // load.devices
-        ):
+        most = 2 + load.ahead * load.batch // load.devices
+        while opened < load.rounds and len(aggregator.in_flight()) < most:
             opened += 1
-            asked = range(1, load.in_round(opened) + 1)
-            aggregator.open(opened, [(question(), asked)], time.monotonic())
+            devices = range(1, load.in_round(opened) + 1)
+            aggregator.open(opened, [(question(), devices)], time.monotonic())
 
     open_rounds()
     link = MqttLink(access)
@@ -307,6 +306,7 @@ async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> 
     await link.close()
     stored = store.report_count()
     memory = memory[:: max(1, len(memory) // 20)]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return {
         "reports_per_s": round(stored / seconds, 1),
         "messages_per_s": round(taken / seconds, 1),
@@ -316,8 +316,7 @@ async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> 
         "counted_twice": max(0, counted - stored),
         "not_counted": max(0, stored - counted),
         "duplicates": aggregator.statistics.duplicate,
-        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        * (1 if sys.platform == "darwin" else 1024),
+        "peak_rss_bytes": peak,
         "rss_bytes": memory,
     }
 
@@ -325,20 +324,10 @@ async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Time the intake of reports; prints one JSON object.")
     parser.add_argument("--reports", type=int, default=100_000, help="publish so many")
-    parser.add_argument(
-        "--batch",
-        type=int,
-        default=1,
-        choices=range(1, MOST_IN_A_FRAME + 1),
-        metavar="N",
-        help="put so many into a message, and compare with one in each",
-    )
-    parser.add_argument(
-        "--bridge", action="store_true", help="through a site's broker, compared with the host's alone"
-    )
-    parser.add_argument(
-        "--profile", action="store_true", help="print where the time goes; this slows it down"
-    )
+    batch = {"type": int, "default": 1, "choices": range(1, MOST_IN_A_FRAME + 1), "metavar": "N"}
+    parser.add_argument("--batch", **batch, help="put so many into a message, and compare with one in each")
+    parser.add_argument("--bridge", action="store_true", help="use a site's broker, too, to compare")
+    parser.add_argument("--profile", action="store_true", help="print a profile, which slows the intake down")
     args = parser.parse_args()
     result = run(args.reports, batch=args.batch, profile=args.profile, bridge=args.bridge)
     print(json.dumps(result, indent=1))

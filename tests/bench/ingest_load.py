@@ -1,4 +1,4 @@
-"""The reports whose intake is measured (`ingest`): of devices that are not there, the same each time."""
+"""The reports whose intake `ingest` measures: of imaginary devices, the same each time."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ternhost.privacy import mechanisms
 
 DIMENSION = 28
 EPSILON, K = 2_000_000, 1
-REPEATED = 100  # every so many messages one is sent twice
-_AHEAD, _AHEAD_REPORTS = 60_000, 400_000  # messages, and reports, that the load is ahead of the host, at most
+REPEATED = 100  # one message of so many is sent twice
+_AHEAD, _AHEAD_REPORTS = 60_000, 400_000  # the most messages and reports that the load is ahead of the host
 
 Devices = npt.NDArray[np.int64]
 Symbols = npt.NDArray[np.uint8]
@@ -25,9 +25,9 @@ Symbols = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Load:
-    """What is published: `reports` different ones of `devices` devices, round after round, and the repetitions.
+    """The published messages: `reports` different reports of `devices` devices, round after round, and repetitions.
 
-    A message holds up to `batch` reports, in the order that chance has given the devices of a round.
+    A message holds up to `batch` reports. The order of the devices of a round is random.
     """
 
     reports: int
@@ -42,7 +42,7 @@ class Load:
 
     @property
     def different(self) -> int:
-        """Messages without the repetitions."""
+        """The number of messages without the repetitions."""
         return sum(-(-self.in_round(number) // self.batch) for number in range(1, self.rounds + 1))
 
     @property
@@ -51,11 +51,11 @@ class Load:
 
     @property
     def ahead(self) -> int:
-        """How many messages the load is ahead of the host, at most."""
+        """The most messages that the load is ahead of the host."""
         return max(1, min(_AHEAD, _AHEAD_REPORTS // self.batch))
 
     def in_round(self, number: int) -> int:
-        """How many devices report in round 1, 2, ..."""
+        """The number of devices that report in round 1, 2, ..."""
         return min(self.devices, self.reports - (number - 1) * self.devices)
 
     def drawn(self, number: int) -> tuple[Devices, Symbols]:
@@ -63,11 +63,11 @@ class Load:
         source = np.random.Generator(np.random.SFC64([1, number]))
         devices = source.permutation(self.in_round(number)) + 1
         symbols = source.integers(0, card().symbols, (len(devices), 1), np.uint8)
-        return devices, symbols  # one symbol of fewer than 256 takes a byte, and is its own packed form
+        return devices, symbols  # a symbol below 256 is its own packed form, of one byte
 
 
 def key_of(device: int) -> bytes:
-    """The key of a device of this load; it protects nothing."""
+    """The key (32 bytes) of a device of this load."""
     return hashlib.sha256(b"ingest %d" % device).digest()
 
 
@@ -77,5 +77,5 @@ def question() -> Question:
 
 @cache
 def card() -> cards.Card:
-    found: cards.Card = cards.decode(mechanisms.design("three-outputs", epsilon_micro=EPSILON).card)
-    return found
+    decoded: cards.Card = cards.decode(mechanisms.design("three-outputs", epsilon_micro=EPSILON).card)
+    return decoded

@@ -1,4 +1,4 @@
-"""What tests check of a call, on every interpreter: which exception it raises, and how much of the heap it takes."""
+"""Checks of a call on every interpreter: which exception it raises, how much heap it takes, and without memory."""
 
 import gc
 
@@ -6,7 +6,7 @@ from tern.compat import MICROPYTHON
 
 
 def raises(kind, function, *args):
-    """The exception of this kind that the call raises; it fails where there is none."""
+    """Return the exception of this kind that the call raises. Raises AssertionError if there is none."""
     try:
         function(*args)
     except kind as error:
@@ -14,8 +14,35 @@ def raises(kind, function, *args):
     raise AssertionError("nothing was raised")
 
 
+class replaced:
+    """A context manager: within it these attributes of `owner` (a module or an object) have other values."""
+
+    def __init__(self, owner, **attributes):
+        self._owner = owner
+        self._attributes = attributes
+
+    def __enter__(self):
+        self._saved = {}
+        for name in self._attributes:
+            if hasattr(self._owner, name):
+                self._saved[name] = getattr(self._owner, name)
+            setattr(self._owner, name, self._attributes[name])
+
+    def __exit__(self, *_):
+        for name in self._attributes:
+            if name in self._saved:
+                setattr(self._owner, name, self._saved[name])
+            else:
+                delattr(self._owner, name)
+
+
+def no_memory(*arguments):
+    """Stands in for a function that finds the heap full."""
+    raise MemoryError
+
+
 def without_heap(function):
-    """Call it where an allocation raises MemoryError; on CPython it is only called."""
+    """Call `function` where an allocation raises MemoryError; on CPython only call it."""
     if not MICROPYTHON:
         function()
         return

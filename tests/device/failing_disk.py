@@ -1,4 +1,4 @@
-"""A disk whose power fails, or that is full, at any step: stands in for the file system of a ledger or recorder."""
+"""A disk that loses its power or is full at a given step. It stands in for the file system of a ledger or recorder."""
 
 import os
 
@@ -10,11 +10,10 @@ class PowerCut(Exception):
 
 
 class Disk:
-    """Stands in for `open` and `os` of `module`: counts steps, and fails or cuts power at one of them.
+    """Stands in for `open` and `os` of `module`: counts steps on the real file system, and cuts the power before one.
 
-    Behind it is the real file system. A step is opening for writing, each half of a write, flushing, fsync
-    where there is one, closing and renaming; power can fail before each of them. `error` (an OSError) is raised instead
-    where it is given; then the disk works again from the next step on, or never, with `for_good`.
+    A step is opening for writing, each half of a write, flushing, fsync, closing and renaming. error: an OSError to
+    raise instead; the disk then works again from the next step on, or with `for_good` never.
     """
 
     def __init__(self, step, error=None, for_good=False, module=ledger):
@@ -92,7 +91,7 @@ class DiskFile:
 
 
 def steps_of(action):
-    """How many steps `action` takes on a disk that works."""
+    """Return how many steps `action` takes on a disk that works."""
     disk = Disk(1 << 20)
     with disk:
         action()

@@ -1,4 +1,4 @@
-"""Flash chips in RAM: one that counts what is erased, and one whose power can fail in the middle of its work."""
+"""Flash chips in RAM: one counts the blocks that it erases, one can lose its power in the middle of its work."""
 
 import gc
 
@@ -9,7 +9,7 @@ _ERASED = b"\xff" * 128
 
 
 class Chip:
-    """A flash chip (MicroPython's block device protocol) of blocks as large as those of boards."""
+    """A flash chip (MicroPython's block device protocol) with blocks of the size that boards have."""
 
     block = 4096
 
@@ -41,9 +41,9 @@ class Chip:
 
 
 class Flash(Chip):
-    """One whose power fails after `left` more units of work.
+    """A chip whose power fails after `left` more units of work.
 
-    A unit is 16 bytes programmed or 128 erased. The one that is cut stays half done; nothing later reaches the chip.
+    A unit is 16 bytes programmed or 128 erased. The last one stays half done, and no later one reaches the chip.
     """
 
     block = BLOCK
@@ -60,10 +60,8 @@ class Flash(Chip):
             if self.left <= 0:
                 return
             self.left -= 1
-            for i in range(at, at + (unit if self.left else unit // 2)):
-                self.data[i] = (
-                    255 if new is None else self.data[i] & new[i - start]
-                )  # bits only fall until erased
+            for i in range(at, at + (unit if self.left else unit // 2)):  # bits only fall until erased
+                self.data[i] = 255 if new is None else self.data[i] & new[i - start]
 
     def writeblocks(self, block, data, offset=0):
         self._work(block * BLOCK + offset, len(data), 16, data)
@@ -73,14 +71,14 @@ class Flash(Chip):
 
 
 def mount(flash, **options):
-    """Make the LittleFS on `flash` the folder /flash."""
+    """Mount the LittleFS on `flash` as /flash."""
     import vfs
 
     vfs.mount(vfs.VfsLfs2(flash, **options), "/flash")
 
 
 def format(flash, **options):
-    """Put an empty LittleFS on `flash`, and make it the folder /flash."""
+    """Make an empty LittleFS on `flash`, and mount it as /flash."""
     import vfs
 
     vfs.VfsLfs2.mkfs(flash, **options)
@@ -88,7 +86,7 @@ def format(flash, **options):
 
 
 def unmount():
-    """Take /flash away, as well as its chip still can."""
+    """Unmount /flash, even if its chip has no power."""
     import vfs
 
     try:
@@ -98,7 +96,7 @@ def unmount():
 
 
 def power_cycle(flash):
-    """Cut the power of the mounted `flash` and give it back: the file system as it stands on the chip."""
+    """Cut the power of the mounted `flash`, and mount the file system that is then on the chip."""
     flash.left = 0
     unmount()
     flash.left = 1 << 20
@@ -106,25 +104,25 @@ def power_cycle(flash):
 
 
 def cut_at_every_write(flash, start, prepare, work):
-    """Cut the power at each write of `work(prepare())`; yield (which write, whether `work` was whole, its result).
+    """Cut the power at each write of `work(prepare())`; yield (number of the write, whether work ended, its result).
 
-    Each time the chip begins as it is now; `start` is room for that. Its file system is mounted within the loop, and
-    not after it.
+    The chip begins each time with its present content, for which `start` is a buffer. Its file system is mounted within
+    the loop, but not after it.
     """
     start[:] = flash.data
-    which = 0
+    cut = 0
     whole = False
     while not whole:
-        which += 1
+        cut += 1
         flash.data[:] = start
         flash.left = 1 << 20
         mount(flash)
-        ready = prepare()
-        flash.left = which
-        result = work(ready)
-        ready = None
+        prepared = prepare()
+        flash.left = cut
+        result = work(prepared)
+        prepared = None
         gc.collect()  # a board has room for few clients
         whole = flash.alive()
         power_cycle(flash)
-        yield which, whole, result
+        yield cut, whole, result
         unmount()

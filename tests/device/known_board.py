@@ -1,8 +1,9 @@
-"""A board whose files and random bytes are known: what it answers is then the same on every device."""
+"""A board whose files and random bytes are known, so that it answers the same on every device."""
 
 import os
 import struct
 
+from scratch import read, write
 from streams import Replay
 
 from tern import wire
@@ -14,13 +15,13 @@ HELLO_NAMES = (
     "nonce", "version", "schema", "first", "clients", "largest", "credit", "budget", "epoch", "heap", "records",
     "exceptions", "restarts", "entropy", "assessed", "release", "n",
 )  # fmt: skip
-HELLO_TOLD = (  # alike by all
+ALIKE = (  # fields that are the same on all devices with the same files
     "nonce", "version", "first", "clients", "largest", "credit", "budget", "epoch", "records",
 )  # fmt: skip
 
 
 class Known(Replay):
-    """The random bytes of a board, until they end."""
+    """The given random bytes of a board, and a failure after them."""
 
     state = wire.CTR_DRBG
 
@@ -29,11 +30,11 @@ class Known(Replay):
         raise EntropyError("the bytes are used up")
 
     def end_report(self):
-        """What is left is for the next report."""
+        """Keep the rest for the next report."""
 
 
 def start(folder, random):
-    """Return the Client of the board in `folder`, whose draws take `random` (bytes) in order."""
+    """Return the Client of the board in `folder`; its draws take the bytes of `random` in order."""
     board = Board(folder)
     board.generator = lambda: Known(random)
     return Client(board)
@@ -43,34 +44,23 @@ def put(folder, files):
     """Write `files` (bytes by name, None for none) into `folder`, which is empty."""
     os.mkdir(folder + "/ledger")
     for name in files:
-        if files[name] is None:
-            continue
-        with open(folder + "/" + name, "wb") as file:
-            file.write(files[name])
+        if files[name] is not None:
+            write(folder + "/" + name, files[name])
 
 
 def get(folder, name):
-    """Return the bytes of a file, None where there is none."""
+    """Return the bytes of a file, or None if there is no such file."""
     try:
-        with open(folder + "/" + name, "rb") as file:
-            return file.read()
+        return read(folder + "/" + name)
     except OSError:
         return None
 
 
-def answers_of(client, frame):
-    """Return every frame (bytes) that `client` answers."""
-    found = []
-    client.respond(memoryview(frame), lambda reply, n: found.append(bytes(reply[:n])))
-    return found
-
-
 def hello_of(answer):
-    """Return what a HELLO says that all devices with the same files say alike, and whether there is entropy."""
+    """Return the ALIKE fields of a HELLO by name, and `entropy`: whether there is any."""
     values = struct.unpack_from(wire.HELLO_FIELDS, answer, 1)
-    told = {}
-    for i in range(len(HELLO_NAMES)):
-        if HELLO_NAMES[i] in HELLO_TOLD:
-            told[HELLO_NAMES[i]] = values[i]
-    told["entropy"] = values[HELLO_NAMES.index("entropy")] > 0
-    return told
+    fields = {}
+    for name in ALIKE:
+        fields[name] = values[HELLO_NAMES.index(name)]
+    fields["entropy"] = values[HELLO_NAMES.index("entropy")] > 0
+    return fields

@@ -1,11 +1,11 @@
-"""Puts the vectors of ledger.md to a module: tern.ledger, or one that is wrong on purpose (test_mutants_arithmetic)."""
+"""Checks a module against the vectors of ledger.md: tern.ledger, or one wrong on purpose (test_mutants_arithmetic)."""
 
 from scratch import read, write
 
 
 def check(ledger, path, cases):
-    """Raise AssertionError where `ledger` does not do what the cases of ledger.json say; `path`: a file for it."""
-    book = ledger.Ledger()  # one for all: what an earlier file left in RAM must not help a later one
+    """Raise AssertionError where `ledger` differs from the cases of ledger.json. path: of the file that it uses."""
+    book = ledger.Ledger()  # one for all cases: what an earlier file left in RAM must not help a later one
     for case in cases["files"]:
         check_file(ledger, book, path, case)
     for case in cases["transitions"]:
@@ -20,13 +20,12 @@ def check_file(ledger, book, path, case):
     except ledger.LedgerError:
         assert case["result"] == "invalid", case["comment"]
         return
-    assert case["result"] == "valid", case["comment"]
-    assert (book.budget, book.spent, book.round) == (case["budget"], case["spent"], case["last"]), case[
-        "comment"
-    ]
-    assert (book.question, book.state) == (bytes.fromhex(case["question"]), case["state"]), case["comment"]
-    assert bytes(book.report) == bytes.fromhex(case["report"]), case["comment"]
-    assert read(path) == data, case["comment"]  # loading writes nothing
+    comment = case["comment"]
+    assert case["result"] == "valid", comment
+    assert (book.budget, book.spent, book.round) == (case["budget"], case["spent"], case["last"]), comment
+    assert (book.question, book.state) == (bytes.fromhex(case["question"]), case["state"]), comment
+    assert bytes(book.report) == bytes.fromhex(case["report"]), comment
+    assert read(path) == data, comment  # loading writes nothing
 
 
 def check_transition(ledger, path, case):
@@ -45,17 +44,16 @@ def check_transition(ledger, path, case):
             assert ask(ledger, book, event) == event["answer"], where
             assert book.spent == event["spent"], where
             if event["answer"] in ("paid", "again"):
-                assert (bytes(book.report), book.round) == (bytes.fromhex(event["report"]), event["round"]), (
-                    where
-                )
+                expected = bytes.fromhex(event["report"]), event["round"]
+                assert (bytes(book.report), book.round) == expected, where
             file = bytes.fromhex(event["file"]) or file
-            now = read(path)
-            assert now[: len(file)] == file and (in_place or len(now) == len(file)), where
+            content = read(path)
+            assert content[: len(file)] == file and (in_place or len(content) == len(file)), where
         book.close()
 
 
 def ask(ledger, book, event):
-    """What becomes of an event of a case: paid, again, old, changed or refused."""
+    """Return the outcome of an event of a case: paid, again, old, changed or refused."""
     number, question = event["round"], bytes.fromhex(event["question"])
     if number < book.round:
         return "old"

@@ -1,12 +1,19 @@
-"""Reads the reports of boards one by one, as the host's aggregator reads them by the thousand."""
+"""Reads the answers of clients one by one; the host's aggregator reads them by the thousand."""
 
 import struct
 
 from tern import frames, wire
 
 
+def answers_of(client, frame):
+    """Return every frame (bytes) with which `client` answers `frame`."""
+    answers = []
+    client.respond(memoryview(frame), lambda reply, n: answers.append(bytes(reply[:n])))
+    return answers
+
+
 def reports_of(frame):
-    """Return the REPORT frames that a REPORTS stands for, none of them verified. Raises FrameError."""
+    """Return the REPORT frames of a REPORTS, none of them verified. Raises FrameError."""
     number, size = frames.fields_of(frame, wire.REPORTS, wire.REPORTS_FIELDS)
     start = frames.end_of(wire.REPORTS_FIELDS)
     row = 4 + size + wire.TAG_BYTES
@@ -21,7 +28,7 @@ def reports_of(frame):
 
 
 def one_by_one(answers):
-    """Return `answers` (frames) with REPORTS as the REPORTs that they stand for, in order of devices."""
+    """Return `answers` (frames) in order of devices, each REPORTS as its REPORTs."""
     reports = []
     for answer in answers:
         reports += reports_of(answer) if answer[:1] == bytes((wire.REPORTS,)) else [answer]

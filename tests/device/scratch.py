@@ -1,5 +1,5 @@
-"""Fresh folders for tests that write files. They go when the tests end (on a device, device_runner sees to it)
-or, where a flash would not hold them all, by remove().
+"""New folders for tests that write files. They are removed when the tests end (on a device by device_runner), or by
+remove() where a flash would not hold them all.
 """
 
 import os
@@ -25,7 +25,7 @@ def folder():
 
 
 def write(path, data):
-    """Make a file of these bytes, or replace one."""
+    """Write these bytes to a file, new or not."""
     with open(path, "wb") as file:
         file.write(data)
 

@@ -1,4 +1,4 @@
-"""A provisioned board for tests: its files, and the frames that a host sends it."""
+"""A provisioned board for tests: its files, frames from its host, and its answers."""
 
 import os
 import struct
@@ -12,7 +12,7 @@ from tern.boards.emulated import Board
 
 KEY = bytes(range(32))
 _out = bytearray(wire.MAX_FRAME)
-EPSILON = 2_000_000  # of the cards here
+EPSILON = 2_000_000  # micro-epsilon of these cards
 THREE_ROWS = (844000000, 959000000), (114800000, 958900000), (114700000, 229700000)
 THREE = table(EPSILON, (-1, 0, 1), THREE_ROWS)
 TWO = two_levels(EPSILON, 940000000, T - 940000000)
@@ -21,7 +21,7 @@ WINDOW = window(EPSILON, 15, 5, 800_000_000)
 
 
 def largest_card():
-    """33 knots and 16 levels: nothing that decodes is longer."""
+    """A table of 33 knots and 16 levels: no card that decodes is longer."""
     rows = [[(T >> 4) * j + 1000 * i * (j & 3) for j in range(1, 16)] for i in range(33)]
     return table(EPSILON, range(-8, 8), rows)
 
@@ -49,25 +49,26 @@ def provision(directory, clients=1, d=4, records=1, largest=300_000_000, budget=
 
 
 def put_fleet(folder, key=bytes(32), pause=0, slot=0, ahead=1, epoch=1, records=0):
-    """Write fleet.bin; records: of a client, as everybody may know."""
+    """Write fleet.bin. records: public upper bound on records per client."""
     with open(folder + "/" + storage.FLEET, "wb") as file:
         row = (storage.FLEET_MAGIC, key, pause, slot, ahead, epoch, records)
         file.write(struct.pack(storage.FLEET_FIELDS, *row))
 
 
 def round_frame(
-    number, card_bytes, device=7, d=4, k=4, batch=0, model=wire.LOGISTIC, shift=0, key=None, range_=0
-):
+    number, card_bytes, device=7, d=4, k=4, batch=0, model=wire.LOGISTIC, shift=0, key=None, range_=0,
+    exponent=-14, classes=1, local=(0, 0, 0),
+):  # fmt: skip
     """A ROUND as a memoryview; `shift` changes its parameters."""
-    out = _out
-    parameters = array("h", (100 * j + shift for j in range(d)))
+    parameters = array("h", (100 * j + shift for j in range(d * classes)))
     n = host_frames.encode_round(
-        out, key or key_of(device), device, number, model, parameters, card_bytes, k, -14, range_, 1, batch
-    )
-    return memoryview(bytearray(memoryview(out)[:n]))
+        _out, key or key_of(device), device, number, model, parameters, card_bytes, k, exponent, range_, classes, batch,
+        local,
+    )  # fmt: skip
+    return memoryview(bytearray(memoryview(_out)[:n]))
 
 
-asked = [b""]  # the ROUND that was asked last
+asked = [b""]  # the last ROUND
 
 
 def ask(client, frame):
@@ -77,34 +78,37 @@ def ask(client, frame):
 
 
 def ask_all(client, frame):
-    """Every answer of `client` as bytes, those in REPORTS one by one; by device."""
+    """Every answer of `client` as bytes, each REPORTS as its REPORTs, in order of devices."""
     asked[0] = frame
-    answers = []
-    client.respond(frame, lambda reply, n: answers.append(bytes(reply[:n])))
-    return report_frames.one_by_one(answers)
+    return report_frames.one_by_one(report_frames.answers_of(client, frame))
 
 
 def answer_key(device=7):
-    """The key under which that client answers what was asked last."""
+    """The key of a client's answers to the last ROUND."""
     return frames.answer_key(host_frames.question_of(key_of(device), device, asked[0]))
 
 
 def error_of(answer, device=7):
-    """(code, detail) of an ERROR of the client `device` to what was asked last, or of the board if device is 0."""
-    who, _, code, detail = host_frames.decode_error(answer, answer_key(device) if device else b"")
-    assert who == device
+    """(code, detail) of a client's ERROR to the last ROUND, or of the board's if device is 0."""
+    sender, _, code, detail = host_frames.decode_error(answer, answer_key(device) if device else b"")
+    assert sender == device
     return code, detail
 
 
-def spent(folder, device=7):
-    """What the ledger of a client says."""
+def book_of(folder, device=7):
+    """The Ledger of a client, loaded."""
     book = ledger.Ledger()
     book.load(folder + "/" + storage.ledger_name(device))
-    return book.spent
+    return book
+
+
+def spent(folder, device=7):
+    """Micro-epsilon that a client has spent, by its ledger."""
+    return book_of(folder, device).spent
 
 
 def symbols_of(answer, k, base, device=7):
-    """The symbols in a REPORT of that client to what was asked last."""
+    """The symbols of a client's REPORT to the last ROUND."""
     out = array("H", (0 for _ in range(k)))
     assert answer[0] == wire.REPORT, answer
     report_frames.decode_report(answer, answer_key(device), k, base, out)

@@ -1,4 +1,4 @@
-"""Known byte streams and numbers for tests and vectors, the same on every device."""
+"""Known streams of bytes and numbers for tests and vectors: the same on every device."""
 
 import hashlib
 
@@ -6,7 +6,7 @@ from tern.entropy import END, POSITION, SLACK, Stream
 
 
 class Replay(Stream):
-    """The given bytes, once."""
+    """The given bytes, and no more."""
 
     def __init__(self, data):
         super().__init__(bytearray(bytes(data) + bytes(SLACK)))
@@ -31,7 +31,7 @@ class Keyed(Stream):
 
 
 class Words:
-    """A small repeatable source of test words (not for anything private)."""
+    """A small repeatable source of numbers for tests; nothing private may use it."""
 
     def __init__(self, seed):
         self.state = seed
@@ -42,3 +42,6 @@ class Words:
 
     def between(self, low, high):
         return low + self.below(high - low + 1)
+
+    def one_of(self, values):
+        return values[self.below(len(values))]

@@ -1,4 +1,4 @@
-"""The vectors of arithmetic.json: the values that a client computes, and which of its records."""
+"""The vectors of arithmetic.json: the values that a client computes, and the records that it uses."""
 
 from array import array
 
@@ -11,7 +11,7 @@ from tern.gradient import Gradient, batch_size, turn
 
 
 class Records:
-    """The records of one client, behind one of somebody else."""
+    """The records of one client, after a record of another client."""
 
     start = 1
 
@@ -37,9 +37,9 @@ def request_of(case):
     return request
 
 
-def check(case, got):
-    n = len(case["values"])
-    assert list(got)[:n] == case["values"], (case["comment"], list(got)[:n])
+def check(case, values):
+    values = list(values)[: len(case["values"])]
+    assert values == case["values"], (case["comment"], values)
 
 
 def answered(case, module):
@@ -66,9 +66,8 @@ def mean_gradient(case):
 
 def test_vectors_of_gradients():
     for case in cases("arithmetic.json", "gradients"):
-        check(
-            case, answered(case, softmax) if case["model"] == wire.SOFTMAX_GRADIENT else mean_gradient(case)
-        )
+        is_softmax = case["model"] == wire.SOFTMAX_GRADIENT
+        check(case, answered(case, softmax) if is_softmax else mean_gradient(case))
 
 
 def test_vectors_of_local_training():

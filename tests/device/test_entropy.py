@@ -1,8 +1,10 @@
+"""Random bytes: health tests and generators agree with the vectors, fail closed, and keep nothing that was drawn."""
+
 import hashlib
 import sys
 
 import vectors
-from checks import raises, without_heap
+from checks import no_memory, raises, replaced, without_heap
 from streams import Keyed, Replay
 
 from tern import entropy
@@ -26,7 +28,7 @@ def counting_source():
     return source
 
 
-def test_wrong_known_answer_is_seen():
+def test_a_generator_with_a_wrong_known_answer_fails():
     class Broken(HashDrbg):
         def end_request(self):
             pass
@@ -35,7 +37,7 @@ def test_wrong_known_answer_is_seen():
     assert Generator(drbg=Broken).state == entropy.FAILED
 
 
-def test_counter_carries():
+def test_the_counter_carries():
     counter = bytearray(b"\xff" * 15 + b"\xfe")
     blocks = bytearray(48)
     entropy.count_up(counter, blocks, 3)
@@ -51,14 +53,14 @@ def test_a_stuck_or_a_short_source_gives_nothing():
         assert raises(EntropyError, generator.byte)
 
 
-def test_source_that_gets_stuck_later():
-    for portion, seen in ((128, 512), (1, 36)):  # the ninth equal byte, one every four reports
+def test_a_generator_fails_once_its_source_is_stuck():
+    for portion, reports in ((128, 512), (1, 36)):  # the ninth equal byte, one every four reports
         good = counting_source()
         stuck = [False]
         generator = Generator(lambda n: b"\x55" * n if stuck[0] else good(n), portion=portion)  # noqa: B023
         generator.byte()
         stuck[0] = True
-        for _ in range(seen - 1):
+        for _ in range(reports - 1):
             generator.end_report()
         generator.byte()
         generator.end_report()
@@ -66,7 +68,7 @@ def test_source_that_gets_stuck_later():
         assert raises(EntropyError, generator.uniform, 10)
 
 
-def test_a_source_that_gives_nothing_any_more():
+def test_a_generator_fails_once_its_source_gives_nothing():
     good = counting_source()
     left = [0]
 
@@ -88,7 +90,7 @@ def test_a_source_that_gives_nothing_any_more():
     assert raises(EntropyError, generator.byte)
 
 
-def test_what_was_drawn_is_erased():
+def test_drawn_bytes_are_erased():
     generator = Generator(counting_source())
     for drawn in range(40):
         before = bytes([generator.byte() for _ in range(drawn)])
@@ -99,9 +101,11 @@ def test_what_was_drawn_is_erased():
         assert all(before[i : i + 3] not in left for i in range(len(before) - 2))
 
 
-def test_each_report_begins_at_a_slice_of_its_own():
+def test_each_report_begins_at_its_own_slice():
     generator = Generator(counting_source())
-    for _ in range(30):  # with k = 1, when the next refill comes does not depend on how many bytes were drawn
+    for _ in range(
+        30
+    ):  # with k = 1, the time of the next refill does not depend on how many bytes were drawn
         begins = []
         for drawn in (1, 2, 3, 16):
             generator.discard()
@@ -112,7 +116,7 @@ def test_each_report_begins_at_a_slice_of_its_own():
         assert begins == begins[:1] * 4
 
 
-def test_the_key_changes_after_each_report_that_it_made_bytes_for():
+def test_the_key_changes_after_each_report_for_which_it_made_bytes():
     class Counted(HashDrbg):
         made = ended = 0
 
@@ -132,10 +136,10 @@ def test_the_key_changes_after_each_report_that_it_made_bytes_for():
         assert Counted.made == Counted.ended == (reports + 11) // 12
     generator.discard()
     generator.end_report()
-    assert Counted.ended == 10, "nothing was made"
+    assert Counted.ended == 10, "no bytes were made"
 
 
-def test_a_long_draw_does_not_show_in_the_heap():
+def test_a_long_draw_leaves_no_trace_in_the_heap():
     generator = Generator(counting_source())
     size = len(generator.pool)
     generator.refill()
@@ -144,7 +148,7 @@ def test_a_long_draw_does_not_show_in_the_heap():
     assert len(long) > size
     generator.refill()
     if generator.pool is not long:
-        assert not any(long), "erased before it is let go"
+        assert not any(long), "erased before it is garbage"
     generator.end_report()
     assert len(generator.pool) == size
     assert generator.cursor[POSITION] == generator.cursor[END]
@@ -154,19 +158,19 @@ def test_a_long_draw_does_not_show_in_the_heap():
 def test_health_vectors():
     for case in vectors.load("entropy.json")["health"]:
         health = Health()
-        found = None
+        failed_at = None
         raw = bytes.fromhex(case["raw"])
         for i in range(len(raw)):
             if not health.check(raw[i : i + 1]):
-                found = i
+                failed_at = i
                 break
-        assert found == case["fails_at"], case["comment"]
-        assert health.check(bytes(range(64))) == (found is None), "once it has failed it has failed for good"
+        assert failed_at == case["fails_at"], case["comment"]
+        assert health.check(bytes(range(64))) == (failed_at is None), "a failure is for good"
         assert Health().check(raw) == (case["result"] == "valid"), case["comment"]
 
 
 def aes_of_this_machine():
-    """AES as the devices have it: theirs, or `cryptography`'s on CPython."""
+    """The AES of the device; on CPython a class like it, on that of `cryptography`."""
     if MICROPYTHON:
         return entropy.aes
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -199,16 +203,14 @@ class Repeated:
 
 
 def test_generator_vectors():
-    real = entropy.aes
-    try:
-        entropy.aes = aes_of_this_machine()
+    with replaced(entropy, aes=aes_of_this_machine()):
         for case in vectors.load("entropy.json")["generators"]:
             drbg = HashDrbg if case["generator"] == "Hash_DRBG" else entropy.CtrDrbg
             if drbg is not HashDrbg and not entropy.aes:
                 continue
-            given = bytes.fromhex(case["also"])
-            also = (lambda n: given) if given else None  # noqa: B023
-            generator = Generator(Repeated(case["raw_of"]), drbg, case["portion"], also)
+            also = bytes.fromhex(case["also"])
+            more = (lambda n: also) if also else None  # noqa: B023
+            generator = Generator(Repeated(case["raw_of"]), drbg, case["portion"], more)
             expected = bytes.fromhex(case["last_drawn"])
             drawn = b""
             for reports, n in case["reports"]:
@@ -216,8 +218,6 @@ def test_generator_vectors():
                     drawn = (drawn + bytes([generator.byte() for _ in range(n)]))[-len(expected) :]
                     generator.end_report()
             assert drawn == expected, (case["comment"], case["generator"])
-    finally:
-        entropy.aes = real
 
 
 def test_a_forked_process_draws_other_bytes():
@@ -232,7 +232,7 @@ def test_a_forked_process_draws_other_bytes():
     receiving, sending = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(sending, pickle.dumps([[one.byte() for _ in range(300)] for one in generators]))
+        os.write(sending, pickle.dumps([bytes([each.byte() for _ in range(300)]) for each in generators]))
         os._exit(0)
     os.waitpid(child, 0)
     theirs = pickle.loads(os.read(receiving, 60000))
@@ -240,11 +240,10 @@ def test_a_forked_process_draws_other_bytes():
     os.close(sending)
     for generator, drawn in zip(generators, theirs):
         ours = bytes([generator.byte() for _ in range(300)])
-        drawn = bytes(drawn)
         assert all(ours[i : i + 16] not in drawn for i in range(0, 284))
 
 
-def test_an_oscillator_that_stands_still_is_noticed_at_start():
+def test_a_stopped_oscillator_is_noticed_at_start():
     if sys.platform != "rp2" or "RP2040" not in sys.implementation._machine:
         return
     from machine import mem32
@@ -264,48 +263,25 @@ def test_an_oscillator_that_stands_still_is_noticed_at_start():
     assert Board().generator().state != entropy.FAILED
 
 
-def test_where_memory_runs_out_no_byte_counts_that_was_not_generated():
-    class Short(HashDrbg):
-        fails = False
-
-        def generate(self, out):
-            if Short.fails:
-                raise MemoryError
-            super().generate(out)
-
-    def full(*arguments):
-        raise MemoryError
-
+def test_only_generated_bytes_are_drawn_after_a_refill_without_memory():
     for name in ("generate", "bytearray", "memoryview"):
-        generator = Generator(counting_source(), Short)
+        generator = Generator(counting_source(), HashDrbg)
         generator.refill()
         assert generator.cursor[END] - generator.cursor[POSITION] > 128  # more than there is room for
-        try:
-            Short.fails = name == "generate"
-            if not Short.fails:
-                setattr(entropy, name, full)
-            assert raises(MemoryError, generator.refill)
-        finally:
-            Short.fails = False
-            if hasattr(entropy, name):
-                delattr(entropy, name)
+        with replaced(HashDrbg if name == "generate" else entropy, **{name: no_memory}):
+            raises(MemoryError, generator.refill)
         drawn = bytes([generator.byte() for _ in range(800)])
         assert not any(bytes(8) == drawn[i : i + 8] for i in range(793)), name
         assert generator.cursor[END] <= len(generator.pool) - entropy.SLACK
 
 
-def test_stream_does_not_depend_on_the_pools():
+def test_a_stream_does_not_depend_on_the_times_of_its_refills():
     whole = Keyed(b"key", b"label")
     cut = Keyed(b"key", b"label")
     expected = [whole.byte() for _ in range(1000)]
-    got = []
-    while len(got) < 900:
-        got.append(cut.byte())
-        if len(got) % 50 == 49:
-            cut.refill()  # keeps what is left, however much that is
-            break
-    got += [cut.byte() for _ in range(1000 - len(got))]
-    assert got == expected
+    drawn = [cut.byte() for _ in range(49)]
+    cut.refill()  # keeps the rest
+    assert drawn + [cut.byte() for _ in range(951)] == expected
 
 
 def test_uniform_is_exact():

@@ -1,4 +1,4 @@
-"""Integer features of windows: against numbers of any width, at the ends of int16, in time and without the heap."""
+"""Integer features of windows agree with numbers of any width, are computed in time, and do not use the heap."""
 
 import sys
 import time
@@ -21,7 +21,7 @@ def exact_root(n):
 
 
 def expected(v):
-    """Mean, deviation, jerk and crossings of a list, in integers of any width."""
+    """Mean, deviation, jerk and crossings of a list of samples, in integers of any width."""
     n = len(v)
     total = sum(v)
     variance = (n * sum(x * x for x in v) - total * total) // (n * n)
@@ -38,7 +38,7 @@ def scaled(raw, scale):
 
 
 def signal(words, n, kind):
-    """Samples of one axis: a constant, noise of several sizes, the ends of int16 in turn, a step, a ramp."""
+    """Samples of one axis: a constant, noise of several sizes, the ends of int16 in turn, steps, an end of int16."""
     if kind == 0:
         level = words.between(-32768, 32767)
         return [level] * n
@@ -58,7 +58,7 @@ KINDS = 9
 
 
 def fill(window, axes, first=0):
-    """Push the samples of lists from `first` on; True came with the one that filled the window, and not before."""
+    """Push the samples of lists from `first` on; only the last push, which fills the window, may return True."""
     n = len(axes[0])
     for i in range(first, n):
         assert window.push(*[axis[i] for axis in axes]) == (i == n - 1)
@@ -85,7 +85,7 @@ def test_features_are_exact():
 
 
 def test_the_largest_sums_stay_in_bounds():
-    """What the docstring promises of the leaf, where a device's 32 bits would wrap or a small int be left."""
+    """The bounds in the docstring of sums() hold: 32 bits do not wrap, and small ints suffice."""
     out = array("i", bytes(16))
     n = 256
     for low in (-32768, -1, 0, 32766):
@@ -105,14 +105,14 @@ def test_the_largest_sums_stay_in_bounds():
                 assert out[0] < (1 << 30) - (1 << 14)  # a small int
 
 
-def test_root():
+def test_root_is_the_integer_square_root():
     for x in (0, 1, 2, 3, 255, 256, 9999, 28377, 32767):
         assert root(x * x) == x and root(x * x + 2 * x) == x
         assert x == 0 or root(x * x - 1) == x - 1
     assert root((1 << 30) - 1) == 32767
 
 
-def test_windows_overlap_by_what_hop_leaves():
+def test_each_window_begins_a_hop_after_the_one_before():
     words = Words(2)
     for n, hop in ((4, 1), (8, 4), (8, 8), (100, 37), (256, 128)):
         samples = [signal(words, n + 9 * hop, 3) for _ in range(2)]
@@ -124,14 +124,14 @@ def test_windows_overlap_by_what_hop_leaves():
                 assert i == begun + n - 1
                 window.features(out)
                 assert not window.full()
-                here = [axis[begun : begun + n] for axis in samples]
-                assert list(window.raw) == expected(here[0]) + expected(here[1])
+                one, other = [expected(axis[begun : begun + n]) for axis in samples]
+                assert list(window.raw) == one + other
                 begun += hop
         assert begun == 10 * hop and not window.lost
 
 
 def test_a_full_window_waits_while_samples_come():
-    """An interrupt goes on sampling: a hop of samples finds room, the rest is counted."""
+    """An interrupt goes on sampling: a hop of samples fits into the window, and the others are counted as lost."""
     n, hop = 20, 10
     window = Window(n, hop, axes=1)
     out = array("h", bytes(2 * window.d))
@@ -152,13 +152,12 @@ def test_a_full_window_waits_while_samples_come():
     assert window.lost == 1
 
 
-def test_scale_is_of_each_feature():
+def test_each_feature_has_its_own_scale():
     scale = ((0, 4095), (0, 500), (10, 11), (-5, 65530))
-    window = Window(16, axes=1, scale=scale)
-    assert window.d == 5
     words = Words(3)
     for top in (4000, 20, 0):
         window = Window(16, axes=1, scale=scale)
+        assert window.d == 5
         v = [words.between(0, top) for _ in range(16)]
         out = array("h", bytes(2 * 7))
         fill(window, [v])
@@ -178,13 +177,8 @@ def test_bad_arguments_are_refused():
     good = ((0, 1),) * 12
     Window(128, scale=good)
     Window(128, scale=((-1, 65534),) * 12)
-    for scale in (
-        good[:11],
-        good + ((0, 1),),
-        ((0, 65536),) + good[1:],
-        ((1, 1),) + good[1:],
-        ((1, 0),) + good[1:],
-    ):
+    wrong = [((low, high),) + good[1:] for low, high in ((0, 65536), (1, 1), (1, 0))]
+    for scale in [good[:11], good + ((0, 1),)] + wrong:
         raises(ValueError, Window, 128, 64, 3, False, scale)
     raises(ValueError, Window, 128, 64, 3, True, good)
     window = Window(4)
@@ -218,7 +212,7 @@ def test_no_call_allocates():
 
 
 def test_twelve_features_take_at_most_four_milliseconds_of_a_pico():
-    """On an emulated one, whose time is simulated: the same at each run. 3 x 128 samples, 64 bytes of heap at most."""
+    """Measured for 3 x 128 samples, with at most 64 bytes of heap; an emulated Pico takes the same time in each run."""
     if sys.platform != "rp2":
         return
     window, out = filled()

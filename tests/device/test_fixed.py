@@ -1,9 +1,11 @@
+"""Fixed-point numbers: saturation, and the lower bound of exp."""
+
 from vectors import load
 
 from tern.fixed import EXP_BITS, MAX_EPSILON, ONE, exp_lower, saturate
 
 
-def test_saturate():
+def test_saturate_clips_to_one():
     assert [saturate(v) for v in (-40000, -ONE - 1, -ONE, 0, ONE, ONE + 1)] == [-ONE, -ONE, -ONE, 0, ONE, ONE]
 
 
@@ -13,8 +15,7 @@ def test_vectors():
 
 
 def test_exp_lower_is_a_lower_bound():
-    # 2**40 * e**x to the unit, from 60-digit arithmetic
-    for micro, exact in (
+    for micro, exact in (  # 2**40 * e**x to the unit, from 60-digit arithmetic
         (1, 1099512727288),
         (500_000, 1812788208096),
         (693_147, 2199022858496),
@@ -28,5 +29,5 @@ def test_exp_lower_is_a_lower_bound():
         assert (exact - value) << 38 <= exact
 
 
-def test_exp_lower_of_nothing_is_one():
+def test_exp_lower_of_zero_is_one():
     assert exp_lower(0) == 1 << EXP_BITS

@@ -1,4 +1,4 @@
-"""Frames, tags, COBS and packed symbols against shared_specs/vectors, and without the heap."""
+"""Frames, tags, COBS and packed symbols agree with shared_specs/vectors; their leaves do not use the heap."""
 
 import gc
 import hashlib
@@ -41,7 +41,7 @@ def test_cobs_vectors():
             assert bytes(out[:n]) == coded, case["comment"]
 
 
-def test_receiver_takes_any_cut_and_recovers():
+def test_the_receiver_takes_pieces_of_any_size_and_recovers_from_noise():
     frame = bytes(range(256)) * 2
     coded = bytearray(frames.cobs_size(len(frame)))
     coded = bytes(coded[: frames.cobs_encode(frame, len(frame), coded)])
@@ -51,17 +51,14 @@ def test_receiver_takes_any_cut_and_recovers():
         seen = []
         for at in range(0, len(stream), piece):
             receiver.give(stream[at : at + piece])
-            while True:
-                n = receiver.next()
-                if n == frames.MORE:
-                    break
+            while (n := receiver.next()) != frames.MORE:
                 if n > 0:
                     assert bytes(receiver.frame[:n]) == frame
                 seen.append(n)
         assert seen == [frames.DAMAGED, len(frame), 0, frames.DAMAGED, len(frame)], (piece, seen)
 
 
-def test_receiver_stores_no_more_than_its_limit():
+def test_the_receiver_stores_no_more_than_its_limit():
     receiver = frames.Receiver(20)
     for n in (19, 20, 21, 5000):
         data = bytes([5]) * n
@@ -71,7 +68,7 @@ def test_receiver_stores_no_more_than_its_limit():
         assert len(receiver.frame) == 20
 
 
-def test_interrupt_is_told_from_frames():
+def test_the_receiver_tells_an_interrupt_from_a_frame():
     receiver = frames.Receiver()
     receiver.give(b"\x00\r\x03")
     assert receiver.next() == 0 and receiver.next() == frames.MORE and receiver.certain() == 0
@@ -117,21 +114,20 @@ def test_pack_refuses_a_symbol_that_is_not_below_base():
 def test_packing_is_within_two_percent_of_entropy():
     for base in (2, 3, 4, 5, 7, 15, 16, 17, 255):
         # bits <= log2(base) * 128 * 1.02 is 2**(25 bits) <= base**(32 * 102)
-        bits = 8 * frames.packed_size(base, 128) - 7  # up to 7 bits go to the last byte alone
+        bits = 8 * frames.packed_size(base, 128) - 7  # up to 7 bits of the last byte are unused
         assert 1 << bits * 25 <= base ** (32 * 102)
 
 
-def test_report_lengths():
-    # 28 coordinates, three levels: k = 1 in at most 20 bytes, k = 28 in at most 26
+def test_reports_are_short():
     out = bytearray(wire.MAX_FRAME)
-    for k, most in ((1, 20), (28, 26)):
+    for k, most in ((1, 20), (28, 26)):  # of 28 coordinates with three levels
         symbols = array("H", (2 for _ in range(k)))
         n = frames.encode_report(out, bytes(32), 7, 9, symbols, k, 3, frames.packed_size(3, k))
         assert n <= most, (k, n)
 
 
-def test_schema_is_the_one_that_was_written_down():
-    (case,) = list(vectors.cases("frames.json", "schema"))
+def test_the_schema_is_that_of_the_specification():
+    (case,) = vectors.cases("frames.json", "schema")
     assert wire.schema_text() == case["text"] and unhex(case["hash"]) == wire.SCHEMA
     assert hashlib.sha256(case["text"].encode()).digest()[:8] == wire.SCHEMA
 
@@ -143,7 +139,7 @@ def test_tag_vectors():
 
 
 def decoded(kind, frame, key, case):
-    """The fields of a frame as a dictionary, as the vectors name them; and the frame that they make again."""
+    """(fields of a frame by their names in the vectors, the frame encoded from them)."""
     out = bytearray(wire.MAX_FRAME)
     f = {}
     frames.kind(frame)
@@ -166,10 +162,9 @@ def decoded(kind, frame, key, case):
         rows = report_frames.reports_of(frame)
         out = bytes(frame[:7]) + b"".join([row[1:5] + row[9:] for row in rows])
         n = len(out)
-        told = case["fields"]["reports"]  # a board has no room for both
-        f["reports"] = (
-            told if len(rows) == len(told) and all(a.hex() == b for a, b in zip(rows, told)) else rows
-        )
+        expected = case["fields"]["reports"]  # a board has no room for a second list of hex digits
+        equal = len(rows) == len(expected) and all(a.hex() == b for a, b in zip(rows, expected))
+        f["reports"] = expected if equal else rows
     elif kind == "model":
         values = model.decode_model(frame, key)
         for name, value in zip(("device", "round", "model", "exponent", "classes"), values):
@@ -191,17 +186,16 @@ def decoded(kind, frame, key, case):
         f["device"], f["round"] = report_frames.decode_report(frame, key, k, base, symbols)
         f["base"] = base
         f["symbols"] = list(symbols)
-        n = frames.encode_report(
-            out, key, f["device"], f["round"], symbols, k, base, frames.packed_size(base, k)
-        )
+        size = frames.packed_size(base, k)
+        n = frames.encode_report(out, key, f["device"], f["round"], symbols, k, base, size)
     elif kind == "hello_request":
         f["nonce"] = frames.decode_hello_request(frame)
         n = frames.encode_hello_request(out, f["nonce"])
     elif kind == "hello":
         h = host_frames.Hello(frame)
-        names = [name for name in host_frames.HELLO_NAMES if name in case["fields"]] + ["text"]
-        for name in names:
-            f[name] = getattr(h, name)
+        for name in list(host_frames.HELLO_NAMES) + ["text"]:
+            if name in case["fields"]:
+                f[name] = getattr(h, name)
         f["release"] = list(h.release)
         assert (h.version, h.schema, h.largest, h.credit) == (2, wire.SCHEMA, wire.MAX_FRAME, wire.CREDIT)
         n = encode_hello_of(out, h, f)
@@ -215,7 +209,7 @@ def encode_hello_of(out, hello, fields):
     values = [fields[name] for name in host_frames.HELLO_NAMES if name in fields and name != "release"]
     n = frames.encode_hello(out, *values, hello.text)
     at = n - wire.TAG_BYTES - len(hello.text.encode()) - 4
-    out[at : at + 3] = bytes(hello.release)  # of the board that the vector is of
+    out[at : at + 3] = bytes(hello.release)  # the release of the vector's board
     return frames.seal(b"", out, n - wire.TAG_BYTES)
 
 
@@ -224,7 +218,7 @@ def test_frame_vectors():
         frame = unhex(case["frame"])
         key = unhex(case["key"])
         for data in (frame, memoryview(frame)):
-            gc.collect()  # frames, and a heap, of a device
+            gc.collect()  # the heap of a device is small
             if case["result"] == "invalid":
                 fails(case["error"], decoded, case["kind"], data, key, case)
             else:
@@ -244,7 +238,7 @@ def test_question_vectors():
             assert frames.verify(key, frame) == question, case["comment"]
 
 
-def test_hello_of_another_schema_tells_no_more_than_its_name():
+def test_only_the_nonce_and_the_schema_are_read_from_a_hello_of_another_schema():
     out = bytearray(128)
     n = frames.encode_hello(out, 5, 1, 1, 9, 0, 9, 0, 0, 0, 1, 0, "x")
     out[6] ^= 1
@@ -253,27 +247,15 @@ def test_hello_of_another_schema_tells_no_more_than_its_name():
     assert hello.nonce == 5 and hello.schema != wire.SCHEMA and hello.clients is None and hello.text is None
 
 
-def test_encoders_refuse_what_decoders_would():
+def test_encoders_refuse_the_values_that_decoders_refuse():
     out = bytearray(wire.MAX_FRAME)
     key = bytes(32)
     good = [7, 9, 2, (1, 2), b"c", 1, -14, 0, 1, 0, (0, 0, 0)]
     host_frames.encode_round(out, key, *good)
     for at, value in (
-        (0, 0),
-        (1, 0),
-        (1, 1 << 30),
-        (2, 4),
-        (2, 11),
-        (3, ()),
-        (3, (1, 32768)),
-        (4, b""),
-        (5, 3),
-        (6, -31),
-        (7, 13),
-        (8, 2),
-        (9, 33),
-        (10, (1, 0, 0)),
-    ):
+        (0, 0), (1, 0), (1, 1 << 30), (2, 4), (2, 11), (3, ()), (3, (1, 32768)), (4, b""), (5, 3), (6, -31), (7, 13),
+        (8, 2), (9, 33), (10, (1, 0, 0)),
+    ):  # fmt: skip
         bad = good[:]
         bad[at] = value
         fails(wire.ERR_FRAME, host_frames.encode_round, out, key, *bad)
@@ -289,7 +271,7 @@ def test_leaves_do_not_allocate():
     receiver = frames.Receiver()
     n = frames.cobs_encode(data, 1000, coded)
 
-    # By defaults, since a closure of so many variables allocates.
+    # As defaults, since a closure of so many variables allocates.
     def calls(receiver=receiver, symbols=symbols, values=values, out=out):
         frames.cobs_encode(data, 1000, coded)
         receiver.give(coded, n)

@@ -1,4 +1,4 @@
-"""Integer gradients: against a wide reference, at the ends of every range, without the heap."""
+"""Integer gradients agree with wide arithmetic, also at the ends of every range, and do not use the heap."""
 
 import math
 from array import array
@@ -22,19 +22,19 @@ def record(words, d, binary):
 
 
 def exact_product(params, exponent, row, d):
-    """w.x as an integer over 2**(14 - exponent), and that denominator."""
+    """(numerator, denominator) of w.x; the denominator is 2**(14 - exponent)."""
     return sum(params[j] * row[j] for j in range(d)), 1 << (14 - exponent)
 
 
 def reference_residual(model, params, exponent, row, d):
-    """r in units of 2**-14, exact for the linear model (rounded down to 2**-30 units) and the SVM."""
+    """(numerator, denominator) of r in units of 2**-14: exact for the SVM, for the linear model to 2**-30."""
     top, bottom = exact_product(params, exponent, row, d)
     if model == wire.LINEAR:
         return (top * ONE * 65536 // bottom) - row[d] * 65536, 65536
     sign = 1 if row[d] > 0 else -1
     if model == wire.SVM:
         return (-sign * ONE if sign * top < bottom else 0), 1
-    # The float is single on a device: 24 bits are 2**-10 of what is allowed.
+    # A device has single floats: their 24 bits make an error of 2**-10 of the tolerance.
     u = sign * ((top * 65536 // bottom) / 65536)
     if u > 80:
         return 0, 1
@@ -45,16 +45,11 @@ def reference(model, params, exponent, rows, d):
     """Mean gradient clipped to [-1, 1], in units of 2**-14: exact but for the last rounding (linear, SVM)."""
     out = []
     if all(row is rows[0] for row in rows):
-        rows = rows[:1]  # the mean of what is all the same
+        rows = rows[:1]  # the mean of equal rows
     residuals = [reference_residual(model, params, exponent, row, d) for row in rows]
     for j in range(d):
-        unit = residuals[0][1]
-        total = 0
-        for (r, u), row in zip(residuals, rows):
-            assert model != wire.LINEAR or u == unit
-            total += r * row[j] * (65536 // u)
-        v = total // (65536 * ONE * len(rows))
-        out.append(max(-ONE, min(ONE, v)))
+        total = sum(r * row[j] * (65536 // unit) for (r, unit), row in zip(residuals, rows))
+        out.append(max(-ONE, min(ONE, total // (65536 * ONE * len(rows)))))
     return out
 
 
@@ -68,13 +63,13 @@ def run(model, params, exponent, rows, d):
 
 
 def check(model, params, exponent, rows, d, tolerance=TOLERANCE):
-    got = run(model, params, exponent, rows, d)
-    want = reference(model, params, exponent, rows, d)
+    gradient = run(model, params, exponent, rows, d)
+    expected = reference(model, params, exponent, rows, d)
     for j in range(d):
-        assert abs(got[j] - want[j]) <= tolerance, (model, exponent, d, j, got[j], want[j])
+        assert abs(gradient[j] - expected[j]) <= tolerance, (model, exponent, d, j, gradient[j], expected[j])
 
 
-def test_close_to_the_reference():
+def test_gradients_are_close_to_the_reference():
     words = Words(1)
     for model in MODELS:
         for d in (1, 7, 128):
@@ -122,7 +117,7 @@ def test_largest_sums_stay_in_bounds():
                 assert (out[0] > 0) == (r * x > 0)
 
 
-def test_sigmoid_table():
+def test_sigmoid_tail_is_exact_at_its_knots_and_close_between_them():
     for i in range(80):
         assert gradient.sigmoid_tail(i << 11) == round(ONE / (1 + math.exp(i / 8))), i
     assert gradient.sigmoid_tail(80 << 11) == 0
@@ -135,8 +130,8 @@ def test_sigmoid_table():
     assert gradient.sigmoid_tail(1 << 25) == 0
 
 
-def test_leaves_compute_what_they_say():
-    """Each leaf against its formula in numbers of any width: where a device's 32 bits wrapped, the two would differ."""
+def test_leaves_agree_with_their_formulas():
+    """The formulas are in numbers of any width: if a device's 32 bits wrapped, the two would differ."""
     words = Words(3)
     sums = array("i", (0, 0))
     for d in (1, 5, 128):
@@ -149,12 +144,13 @@ def test_leaves_compute_what_they_say():
             out = array("h", (0 for _ in range(d)))
             for fine in (0, 1, 5, 9, 10):
                 totals = array("i", (0 for _ in range(d)))
-                want = [0] * d
+                expected = [0] * d
                 most = (2047 >> fine) * ONE
                 for r in (most, most - 5, -most, -most, 1, -1, words.between(-ONE, ONE), 0):
                     gradient.accumulate(row, 3, r, totals, d, fine)
-                    want = [want[j] + (r * row[3 + j] + (1 << 13 - fine) >> 14 - fine) for j in range(d)]
-                    assert list(totals) == want
+                    for j in range(d):
+                        expected[j] += r * row[3 + j] + (1 << 13 - fine) >> 14 - fine
+                    assert list(totals) == expected
                 for n in (1, 2, 3, 31, 32):
                     totals[0] = words.between(-40 * ONE, 40 * ONE)
                     for up in (0, 2):
@@ -170,13 +166,13 @@ def test_start_selects_a_record():
     for row in rows:
         table.extend(row)
     params = array("h", (words.between(-32768, 32767) for _ in range(d)))
-    a = array("h", (0 for _ in range(d)))
+    out = array("h", (0 for _ in range(d)))
     for model in MODELS:
         g = gradient.Gradient(d)
         for i in range(4):
             g.add(model, params, -14, table, i * (d + 1))
-        g.finish(a)
-        assert a == run(model, params, -14, rows, d)
+        g.finish(out)
+        assert out == run(model, params, -14, rows, d)
 
 
 def test_bad_arguments_are_refused():
@@ -188,12 +184,10 @@ def test_bad_arguments_are_refused():
     raises(ValueError, gradient.Gradient, 0)
     raises(ValueError, gradient.Gradient, 129)
     raises(ValueError, g.finish, out)
-    raises(ValueError, g.add, 0, params, -14, row)
-    raises(ValueError, g.add, 4, params, -14, row)
-    raises(ValueError, g.add, 1, params, -31, row)
-    raises(ValueError, g.add, 1, params, -11, row)
-    raises(ValueError, g.add, 1, array("h", (1, 2)), -14, row)
-    raises(ValueError, g.add, 1, params, -14, array("h", (1, 2, 3)))
+    for model, exponent in ((0, -14), (4, -14), (1, -31), (1, -11)):
+        raises(ValueError, g.add, model, params, exponent, row)
+    raises(ValueError, g.add, 1, params[:2], -14, row)
+    raises(ValueError, g.add, 1, params, -14, row[:3])
     raises(ValueError, g.add, 1, params, -14, row, 1)
     raises(ValueError, g.add, 1, params, -14, row, -1)
     assert g.count == 0
@@ -204,7 +198,7 @@ def test_bad_arguments_are_refused():
     g.finish(out)
 
 
-def test_no_allocation():
+def test_add_and_finish_allocate_nothing():
     d = 128
     words = Words(6)
     g = gradient.Gradient(d)

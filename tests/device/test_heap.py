@@ -1,4 +1,4 @@
-"""How much heap the client takes. A file of its own, since the heap is whole only before other tests have run."""
+"""The heap that the client takes. This test has its own file, since other tests fragment the heap."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""Protected inference on every interpreter: probabilities, their sum, the grid, and what a noised result draws."""
+"""Protected inference on every interpreter: probabilities, their sum, and their grid."""
 
 import math
 from array import array
@@ -13,19 +13,14 @@ ONE = 16384
 
 
 def _exact(parameters, exponent, classes, row):
-    features = len(row)
-    scale = 2.0**exponent
-    z = [
-        sum(parameters[i * features + j] * scale * (row[j] / ONE) for j in range(features))
-        for i in range(classes)
-    ]
-    top = max(z)
-    e = [math.exp(v - top) for v in z]
-    total = sum(e)
-    return [v / total for v in e]
+    d = len(row)
+    scale = 2.0**exponent / ONE
+    z = [sum(parameters[i * d + j] * scale * row[j] for j in range(d)) for i in range(classes)]
+    weights = [math.exp(v - max(z)) for v in z]
+    return [weight / sum(weights) for weight in weights]
 
 
-def test_exponential():
+def test_exp_minus_is_close_to_the_exponential():
     for t in range(0, 14 * ONE, 97):
         assert abs(exp_minus(t) / 32768 - math.exp(-t / ONE)) < 1 / 8192
     assert exp_minus(0) == 32768
@@ -33,7 +28,7 @@ def test_exponential():
     assert exp_minus(1 << 29) == 0
 
 
-def test_probabilities_against_exact_ones():
+def test_probabilities_are_close_to_exact_ones():
     numbers = Words(1)
     for exponent in (-12, -15, -18, -30):
         for classes in (2, 3, 10, 16):
@@ -46,8 +41,8 @@ def test_probabilities_against_exact_ones():
                 assert abs(p / ONE - exact) < 1 / 2048
 
 
-def test_no_vector_adds_up_to_more_than_one():
-    # that is what bounds the sensitivity: whatever the inputs, at every grid
+def test_probabilities_add_up_to_at_most_one():
+    # This bounds the sensitivity, whatever the inputs, on every grid.
     numbers = Words(2)
     for case in range(24 if MICROPYTHON else 240):
         classes = numbers.between(2, 128)
@@ -64,21 +59,19 @@ def test_no_vector_adds_up_to_more_than_one():
             assert all(p % (ONE >> grid_bits) == 0 for p in out)
 
 
-def test_what_is_out_of_bounds():
-    raises(ValueError, Classifier, [1], -12, 1)
-    raises(ValueError, Classifier, [1, 2, 3], -12, 2)
-    raises(ValueError, Classifier, [1, 2], -11, 2)
-    raises(ValueError, Classifier, [1, 2], -31, 2)
-    raises(ValueError, Classifier, [], -12, 2)
-    raises(ValueError, Classifier, [0] * 258, -12, 2)
-    raises(ValueError, Classifier, [0] * 129, -12, 129)
+def test_arguments_out_of_bounds_are_refused():
+    for arguments in (
+        ([1], -12, 1), ([1, 2, 3], -12, 2), ([1, 2], -11, 2), ([1, 2], -31, 2), ([], -12, 2), ([0] * 258, -12, 2),
+        ([0] * 129, -12, 129),
+    ):  # fmt: skip
+        raises(ValueError, Classifier, *arguments)
     classifier = Classifier([1, 2], -12, 2)
     raises(ValueError, classifier.probabilities, array("h"), array("h", (0, 0)))
     raises(ValueError, classifier.probabilities, array("h", (0,)), array("h", (0,)))
     raises(ValueError, classifier.probabilities, array("h", (0,)), array("h", (0, 0)), 15)
 
 
-def test_no_allocation():
+def test_probabilities_allocate_nothing():
     classifier = Classifier([32767, -32768] * 30, -30, 6)
     row = array("h", [-32768] * 10)
     out = array("h", bytes(12))

@@ -1,4 +1,4 @@
-"""The ledger: its images, and what is left of it when power fails or the disk is full, at every point."""
+"""The ledger: its images, and its content after the power fails or the disk is full, at every point."""
 
 import hashlib
 import os
@@ -9,10 +9,10 @@ import ledger_vectors
 import scratch
 import small_board
 import vectors
-from checks import raises, taken_by
+from checks import no_memory, raises, replaced, taken_by
 from failing_disk import Disk, PowerCut, steps_of
 from scratch import read, write
-from small_board import EPSILON, ask, error_of, provision, round_frame
+from small_board import EPSILON, THREE, ask, book_of, error_of, provision, round_frame, spent
 
 from tern import ledger, storage, wire
 from tern.client import Client
@@ -23,17 +23,16 @@ QUESTION = bytes(range(32))
 REPORT = bytes(range(18))
 NEEDS = {
     "test_power_cut_at_every_step_of_a_round": "endurance",
-    "test_full_or_read_only_disk_at_every_step": "endurance",
+    "test_a_disk_failure_at_any_step_breaks_no_ledger": "endurance",
     "test_power_cut_at_every_write_of_littlefs": "endurance",
 }
 
 
 def test_ledger_vectors():
-    cases = vectors.load("ledger.json")
-    ledger_vectors.check(ledger, scratch.folder() + "/ledger", cases)
+    ledger_vectors.check(ledger, scratch.folder() + "/ledger", vectors.load("ledger.json"))
 
 
-def test_refuses_what_would_break_the_account():
+def test_payments_that_would_break_the_account_are_refused():
     path = scratch.folder() + "/ledger"
     ledger.create(path, 10_000_000)
     book = Ledger()
@@ -54,33 +53,32 @@ def test_refuses_what_would_break_the_account():
     assert (book.spent, book.round, book.state) == (0, 0, ledger.IDLE)
     assert read(path) == image
     book.pay(5, QUESTION, 10_000_000, REPORT)
-    raises(LedgerError, book.pay, 6, QUESTION, 1, REPORT)
-    raises(LedgerError, book.pay, 5, QUESTION, 1, REPORT)
-    raises(LedgerError, book.pay, 4, QUESTION, 1, REPORT)
+    for number in (6, 5, 4):
+        raises(LedgerError, book.pay, number, QUESTION, 1, REPORT)
     for bad in ((0,), (-1,), (ledger.MAX_BUDGET + 1,), (1, -1), (1, 1 << 30)):
         raises(LedgerError, ledger.create, path + "2", *bad)
 
 
-def test_missing_ledger_and_folder():
+def test_a_missing_ledger_or_folder_is_an_error():
     folder = scratch.folder()
     raises(LedgerError, Ledger().load, folder + "/none")
     raises(LedgerError, Ledger().load, folder)
     raises(LedgerError, ledger.create, folder + "/none/ledger", 1)
 
 
-def test_a_ledger_of_another_version_is_refused_and_never_fresh():
-    # Its budget is spent once: neither a round nor provisioning puts a new ledger in its place.
+def test_a_ledger_of_another_version_is_refused_and_never_replaced():
+    # Its budget is spent once: neither a round nor provisioning replaces it with a new ledger.
     folder = scratch.folder()
     client = Client(provision(folder))
     path = folder + "/" + storage.ledger_name(7)
-    ask(client, round_frame(1, small_board.THREE))
+    ask(client, round_frame(1, THREE))
     for magic in (b"TLG1", b"TLG3"):
         data = magic + read(path)[4:-4]
         for check in (struct.pack("<I", ledger.crc32(data)), hashlib.sha256(data).digest()[:8]):
             write(path, data + check)
             assert "another version" in str(raises(LedgerError, Ledger().load, path))
             for number in (1, 2):
-                assert error_of(ask(client, round_frame(number, small_board.THREE))) == (wire.ERR_LEDGER, 0)
+                assert error_of(ask(client, round_frame(number, THREE))) == (wire.ERR_LEDGER, 0)
             raises(LedgerError, ledger.create, path, ledger.MAX_BUDGET)
             assert read(path) == data + check
 
@@ -116,13 +114,11 @@ def test_power_cut_at_every_step_of_a_round():
 
 
 def cut_at_every_step_of_a_round():
-    # Power fails once or twice within a round, at every pair of steps; each time the device starts again and is
-    # asked again. Then the report is one, and paid for once; before the write nothing is paid for.
+    # Power fails once or twice within a round, at every pair of steps; after each cut the device starts again and gets
+    # the round again. All its answers are one report, which is paid for once; before the write nothing is paid for.
     folder = scratch.folder()
-    board = provision(folder)
-    three = small_board.THREE
-    frame = round_frame(5, three)
-    client = Client(board)
+    client = Client(provision(folder))
+    frame = round_frame(5, THREE)
     client.answer(frame)
     fresh(folder)
     steps = steps_of(lambda: client.answer(frame))
@@ -148,63 +144,41 @@ def cut_at_every_step_of_a_round():
     return cuts
 
 
-def test_a_round_cut_before_its_write_is_as_if_never_asked():
+def test_a_round_cut_before_its_write_leaves_no_trace():
     # Nothing left the board: another question may take the number, and one report is paid for.
     folder = scratch.folder()
     board = provision(folder)
-    three = small_board.THREE
     path = folder + "/" + storage.ledger_name(7)
     before = read(path)
-    client = Client(board)
     with Disk(0):
-        try:
-            client.answer(round_frame(1, three))
-            raise AssertionError("not cut")
-        except PowerCut:
-            pass
+        raises(PowerCut, Client(board).answer, round_frame(1, THREE))
     assert read(path) == before
     client = Client(board)
-    report = ask(client, round_frame(1, three, shift=1))
+    report = ask(client, round_frame(1, THREE, shift=1))
     assert report[0] == wire.REPORT
-    assert error_of(ask(client, round_frame(1, three))) == (wire.ERR_CHANGED_ROUND, 1)
-    book = Ledger()
-    book.load(path)
+    assert error_of(ask(client, round_frame(1, THREE))) == (wire.ERR_CHANGED_ROUND, 1)
+    book = book_of(folder)
     assert book.spent == 4 * EPSILON and bytes(book.report) == report
 
 
-class Full:
-    """Stands in for a CRC: there is no memory."""
-
-    def __call__(self, _):
-        raise MemoryError
-
-
-def test_what_was_not_written_is_not_sent_again_as_if_it_were():
-    # Whatever is thrown in the midst of a payment: what was set in RAM by then does not count.
+def test_a_payment_that_was_not_written_does_not_count():
+    # An exception in the middle of a payment leaves nothing in RAM that is sent later.
     folder = scratch.folder()
     board = provision(folder)
     board.in_place = True
     client = Client(board)
-    three = small_board.THREE
-    report = ask(client, round_frame(1, three))
-    good = ledger.crc32
-    ledger.crc32 = Full()
-    try:
-        assert error_of(ask(client, round_frame(2, three, shift=1))) == (wire.ERR_FRAME, 0)
-    finally:
-        ledger.crc32 = good
-    assert ask(client, round_frame(1, three)) == report
-    assert ask(client, round_frame(2, three))[0] == wire.REPORT
-    book = Ledger()
-    book.load(folder + "/" + storage.ledger_name(7))
-    assert book.spent == 8 * EPSILON
+    report = ask(client, round_frame(1, THREE))
+    with replaced(ledger, crc32=no_memory):
+        assert error_of(ask(client, round_frame(2, THREE, shift=1))) == (wire.ERR_FRAME, 0)
+    assert ask(client, round_frame(1, THREE)) == report
+    assert ask(client, round_frame(2, THREE))[0] == wire.REPORT
+    assert spent(folder) == 8 * EPSILON
 
 
-def test_full_or_read_only_disk_at_every_step():
+def test_a_disk_failure_at_any_step_breaks_no_ledger():
     folder = scratch.folder()
     client = Client(provision(folder))
-    three = small_board.THREE
-    frame = round_frame(1, three)
+    frame = round_frame(1, THREE)
     client.answer(frame)
     fresh(folder)
     steps = steps_of(lambda: client.answer(frame))
@@ -236,10 +210,9 @@ def cut_at_every_write(in_place):
     flash_chip.format(flash)
     board = provision("/flash")
     board.in_place = in_place
-    three = small_board.THREE
-    Client(board).answer(round_frame(1, three))
+    Client(board).answer(round_frame(1, THREE))
     flash_chip.unmount()
-    frame = round_frame(2, three)
+    frame = round_frame(2, THREE)
     path = "/flash/" + storage.ledger_name(7)
     book = Ledger()
     states = set()
@@ -255,8 +228,7 @@ def cut_at_every_write(in_place):
         client = Client(board)
         book.load(path)
         states.add((book.round, book.state, book.spent // EPSILON))
-        released.append(ask(client, frame))
-        released.append(ask(client, frame))
+        released += [ask(client, frame), ask(client, frame)]
         assert all(report == released[0] for report in released), cut
         small_board.symbols_of(released[0], 4, 3)
         book.load(path)

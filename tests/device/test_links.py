@@ -1,15 +1,16 @@
-"""Which link a board has: that whose configuration file it holds."""
+"""A board opens the link whose configuration file it holds."""
 
 import sys
 
 import scratch
+from checks import raises, replaced
 
 from tern import links
 from tern.boards.emulated import Board
 
 
 class Fake:
-    """A link, and the module that it comes from."""
+    """A link, and the module that defines it."""
 
     console = False
 
@@ -23,17 +24,11 @@ class Fake:
 
 def test_a_configuration_file_chooses_a_registered_link():
     folder = scratch.folder()
-    links.MODULES["fake.json"] = "fake_link"
-    try:
-        with open(folder + "/fake.json", "w") as file:
-            file.write("{}")
-        try:
-            Board(folder).link()
-            raise AssertionError("there is no such module")
-        except ImportError:
-            pass
+    scratch.write(folder + "/fake.json", b"{}")
+    with replaced(links, MODULES={"fake.json": "fake_link"}):
+        raises(ImportError, Board(folder).link)  # there is no such module yet
         sys.modules["fake_link"] = Fake
-        assert Board(folder).link().directory == folder
-    finally:
-        del links.MODULES["fake.json"]
-        sys.modules.pop("fake_link", None)
+        try:
+            assert Board(folder).link().directory == folder
+        finally:
+            del sys.modules["fake_link"]

@@ -1,4 +1,4 @@
-"""Local training in integers: against wide arithmetic, at the ends of every range, without the heap."""
+"""Local training in integers: it refuses arguments out of bounds, and does not use the heap."""
 
 from array import array
 
@@ -13,7 +13,7 @@ ONE = 16384
 
 
 class Rows:
-    """Records of d random features and a label, the same everywhere."""
+    """Records of d random features and a label, the same on every interpreter."""
 
     def __init__(self, n, d, label):
         stream = Keyed(b"rows", label)
@@ -35,23 +35,20 @@ def _train(trainer, rows, params, exponent=-12, epochs=2, batch=3, rate=2, model
     trainer.train(model, params, exponent, rows.read, len(rows.rows), epochs, batch, rate)
 
 
-def test_what_is_out_of_bounds():
+def test_arguments_out_of_bounds_are_refused():
     trainer, rows, params = LocalTrainer(2), Rows(3, 2, b"x"), array("h", (0, 0))
     raises(ValueError, LocalTrainer, 0)
     raises(ValueError, LocalTrainer, 129)
     raises(ValueError, _train, trainer, rows, array("h", (0,)))
-    raises(ValueError, _train, trainer, rows, params, -17)
-    raises(ValueError, _train, trainer, rows, params, -11)
-    raises(ValueError, _train, trainer, rows, params, -12, 0)
-    raises(ValueError, _train, trainer, rows, params, -12, 1, 33)
-    raises(ValueError, _train, trainer, rows, params, -12, 1, 1, 17)
+    for arguments in ((-17,), (-11,), (-12, 0), (-12, 1, 33), (-12, 1, 1, 17)):
+        raises(ValueError, _train, trainer, rows, params, *arguments)
     raises(ValueError, _train, trainer, Rows(33, 2, b"y"), params, -12, 1, 0)
     raises(ValueError, trainer.report, 0, params)
     raises(ValueError, trainer.report, (1 << 23) + 1, params)
     raises(ValueError, trainer.report, 5, array("h", (0,)))
 
 
-def test_no_allocation():
+def test_steps_and_the_report_allocate_nothing():
     trainer, rows = LocalTrainer(8), Rows(5, 8, b"heap")
     params, out = array("h", range(8)), array("h", bytes(16))
     read = rows.read

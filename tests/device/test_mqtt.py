@@ -1,8 +1,8 @@
-"""The MQTT session, packet by packet, over a connection that a test writes. Real brokers: tests/integration."""
+"""The MQTT session, packet by packet, over a connection written by a test. tests/integration has real brokers."""
 
 import gc
 
-from checks import raises
+from checks import no_memory, raises
 
 from tern import wire
 from tern.compat import MICROPYTHON
@@ -15,13 +15,13 @@ NEEDS = "sockets"
 
 
 class Wire:
-    """A connection whose other end is the test: `give` what the session reads, `taken` what it wrote."""
+    """A connection whose other end is the test: the session reads `given`, and has written `taken`."""
 
     def __init__(self, given=b"\x20\x02\x00\x00", step=1000):
         self.given = given
         self.step = step
         self.taken = bytearray()
-        self.room = None  # how many bytes it takes; all
+        self.room = None  # the number of bytes that it still takes; None: any
         self.waits = 0
         self.closed = self.broken = False
 
@@ -49,8 +49,8 @@ class Wire:
         self.closed = True
 
 
-def session(*wires, **options):
-    """A Session that connects to one wire after the other; they are its `wires`."""
+def session_over(*wires, **options):
+    """A Session that connects to these wires, one after the other."""
     left = list(wires)
 
     def connect():
@@ -64,10 +64,10 @@ def session(*wires, **options):
 
 def opened(step=1000, **options):
     line = Wire(step=step)
-    one = session(line, **options)
-    assert one.open()
+    session = session_over(line, **options)
+    assert session.open()
     line.taken[:] = b""
-    return one, line
+    return session, line
 
 
 def message(topic, payload, qos=0, number=0, flags=0):
@@ -81,73 +81,67 @@ def message(topic, payload, qos=0, number=0, flags=0):
     return bytes((0x30 | qos << 1 | flags,)) + bytes(length) + body
 
 
-def test_connect_says_who_and_leaves_a_will():
+def test_connect_names_the_client_and_its_will():
     line = Wire(b"\x20\x02\x01\x00")  # the broker kept the session
-    one = session(line, user=b"u", password=b"pw", keep_alive=300, clean=False, will=(b"t", b""))
-    assert one.open()
+    session = session_over(line, user=b"u", password=b"pw", keep_alive=300, clean=False, will=(b"t", b""))
+    assert session.open()
     assert line.taken == (
         b"\x10\x20\x00\x04MQTT\x04\xec\x01\x2c\x00\x0800000007\x00\x01t\x00\x00\x00\x01u\x00\x02pw"
     )
     line = Wire()
-    one = session(line)
-    assert one.open()
+    assert session_over(line).open()
     assert line.taken == b"\x10\x14\x00\x04MQTT\x04\x02\x00\x3c\x00\x0800000007"
 
 
-def test_a_refusal_says_why():
+def test_a_refusal_names_its_code():
     for code in range(1, 6):
-        assert str(raises(MqttError, session(Wire(bytes((0x20, 2, 0, code)))).open)).endswith(str(code))
-    for answer in (
-        b"\x20\x02\x00\x06",
-        b"\x30\x02\x00\x00",
-        b"SSH-2.0" + bytes(90),
-        b"\xff\xff\xff\xff\xff\xff",
-    ):
-        raises(MqttError, session(Wire(answer)).open)
+        assert str(raises(MqttError, session_over(Wire(bytes((0x20, 2, 0, code)))).open)).endswith(str(code))
+    for answer in (b"\x20\x02\x00\x06", b"\x30\x02\x00\x00", b"SSH-2.0" + bytes(90), b"\xff" * 6):
+        raises(MqttError, session_over(Wire(answer)).open)
 
 
-def decided(one):
-    while not one.open():  # not at once where a millisecond has passed since it wrote
+def open_until_it_ends(session):
+    while not session.open():  # it gives up once a millisecond has passed since it wrote
         pass
 
 
 def test_a_broker_that_never_answers_is_given_up():
-    raises(Lost, decided, session(Wire(b"")))
-    raises(Lost, decided, session(Wire(b"\x20\x02\x00")))
+    for answer in (b"", b"\x20\x02\x00"):
+        raises(Lost, open_until_it_ends, session_over(Wire(answer)))
 
 
-def test_messages_whole_and_in_pieces():
+def test_messages_are_received_whole_and_in_pieces():
     for step in (1, 2, 3, 7, 1000):
-        one, line = opened(step, patience_ms=1000)
+        session, line = opened(step, patience_ms=1000)
         for n in (0, 1, 118, 119, 120, 2560):
             payload = bytes(i & 255 for i in range(n))
             line.given = message(b"tern/round", payload, 1, 258 + n, 1) + b"\xd0\x00" + message(b"t", b"x")
-            assert one.receive()
-            assert bytes(one.topic) == b"tern/round" and bytes(one.payload) == payload
-            assert not line.taken, "acknowledged only when the caller is done"
-            assert one.receive()
-            assert bytes(one.topic) == b"t" and bytes(one.payload) == b"x"
+            assert session.receive()
+            assert bytes(session.topic) == b"tern/round" and bytes(session.payload) == payload
+            assert not line.taken, "acknowledged only with the next call"
+            assert session.receive()
+            assert bytes(session.topic) == b"t" and bytes(session.payload) == b"x"
             assert line.taken == b"\x40\x02" + bytes(((258 + n) >> 8, (258 + n) & 255))
-            assert not one.receive()
+            assert not session.receive()
             line.taken[:] = b""
 
 
 def test_a_message_that_is_too_long_is_dropped_and_acknowledged():
-    one, line = opened(patience_ms=1000, largest=200)
+    session, line = opened(patience_ms=1000, largest=200)
     for n in (200, 1000, 20000):
         line.given = message(b"t", bytes(n), 1, 7) + message(b"t", b"next")
         steps = 0
-        while not one.receive():  # each drops at most 64 bytes
+        while not session.receive():  # each drops at most 64 bytes
             steps += 1
         assert (n - 200) // 64 <= steps <= n // 64 + 1
-        assert bytes(one.payload) == b"next"
+        assert bytes(session.payload) == b"next"
     assert line.taken == 3 * b"\x40\x02\x00\x07"
 
 
 def test_malformed_packets_end_the_connection():
     for packet in (
         b"\x30\x01\x00",  # no topic
-        b"\x30\x02\x00\x00",  # an empty one
+        b"\x30\x02\x00\x00",  # an empty topic
         b"\x30\x03\x00\x05a",  # longer than the packet
         b"\x32\x04\x00\x01tx",  # no whole packet id
         b"\x34\x06\x00\x01t\x00\x01x",  # QoS 2
@@ -162,124 +156,123 @@ def test_malformed_packets_end_the_connection():
         b"\x20\x02\x00\x00",
         b"\xf0\x00",
     ):
-        one, line = opened(patience_ms=1000)
+        session, line = opened(patience_ms=1000)
         line.given = packet
-        raises(MqttError, one.receive)
+        raises(MqttError, session.receive)
 
 
-def test_publications_are_kept_until_acknowledged_and_sent_again():
-    first = Wire()
-    second = Wire()
-    one = session(first, second, patience_ms=100000, window=2)
-    one.open()
+def test_publications_are_sent_again_until_acknowledged():
+    first, second = Wire(), Wire()
+    session = session_over(first, second, patience_ms=100000, window=2)
+    session.open()
     first.taken[:] = b""
-    one.publish(b"t", b"one+", 3)
-    one.publish(b"t", b"two", 3, True)
+    session.publish(b"t", b"one+", 3)
+    session.publish(b"t", b"two", 3, True)
     assert first.taken == b"\x32\x08\x00\x01t\x00\x01one" + b"\x33\x08\x00\x01t\x00\x02two"
     first.given = b"\x40\x02\x00\x01" + b"\x40\x02\x11\x11"
-    assert not one.receive()
-    assert one.waiting() == 1
-    one.close()
-    assert one.open()
+    assert not session.receive()
+    assert session.waiting() == 1
+    session.close()
+    assert session.open()
     assert second.taken.endswith(b"\x3b\x08\x00\x01t\x00\x02two")  # DUP
     assert second.taken.count(b"one") == 0
     second.given = b"\x40\x02\x00\x02"
-    one.publish(b"t", b"three", 5)  # takes what is there
-    assert one.waiting() == 1
+    session.publish(b"t", b"three", 5)  # takes what is there
+    assert session.waiting() == 1
 
 
 def test_a_publication_without_a_connection_goes_out_over_the_next():
     first = Wire()
     first.broken = True
     second = Wire()
-    one = session(first, second, patience_ms=1000)
-    one.publish(b"t", b"early", 5)
-    raises(Lost, one.open)
-    one.close()
-    assert one.open()
+    session = session_over(first, second, patience_ms=1000)
+    session.publish(b"t", b"early", 5)
+    raises(Lost, session.open)
+    session.close()
+    assert session.open()
     assert b"early" in second.taken
     second.broken = True
-    raises(Lost, one.publish, b"t", b"late", 4)
-    assert one.waiting() == 2
+    raises(Lost, session.publish, b"t", b"late", 4)
+    assert session.waiting() == 2
 
 
-def test_acknowledgements_are_seen_while_a_message_is_worked_on():
-    one, line = opened(patience_ms=1000, window=2)
+def test_publishing_reads_acknowledgements():
+    session, line = opened(patience_ms=1000, window=2)
     line.given = message(b"t", b"question", 1, 9)
-    assert one.receive()
+    assert session.receive()
     out = memoryview(bytearray(100))
-    assert one.take(out) == 8 and bytes(out[:8]) == b"question"
+    assert session.take(out) == 8 and bytes(out[:8]) == b"question"
     for number in range(1, 11):
-        one.publish(b"t", b"answer", 6)
+        session.publish(b"t", b"answer", 6)
         line.given += bytes((0x40, 2, 0, number))
     line.given += message(b"t", b"next")
-    one.publish(b"t", b"x", 1)
-    one.publish(b"t", b"x", 1)
-    assert one.receive() and bytes(one.payload) == b"next"
-    assert one.waiting() == 2
+    session.publish(b"t", b"x", 1)
+    session.publish(b"t", b"x", 1)
+    assert session.receive() and bytes(session.payload) == b"next"
+    assert session.waiting() == 2
     assert line.taken.count(b"\x40\x02\x00\x09") == 1
 
 
-def test_packet_ids_wrap_and_skip_those_under_way():
-    one, line = opened(patience_ms=100000, window=3)
-    one.publish(b"t", b"stays", 5)
-    one._id = number = 64900
+def test_packet_ids_wrap_and_skip_those_in_flight():
+    session, line = opened(patience_ms=100000, window=3)
+    session.publish(b"t", b"stays", 5)
+    session._id = number = 64900
     for i in range(300):
-        one.publish(b"t", b"", 0)
+        session.publish(b"t", b"", 0)
         number = number % 65000 + 1
         if number == 1:
-            number = 2  # still under way
+            number = 2  # 1 is still in flight
         assert line.taken[-2:] == bytes((number >> 8, number & 255)), (i, number)
         line.taken = bytearray()
         line.given = bytes((0x40, 2, number >> 8, number & 255))
-        one.receive()
-        if i % 2:  # the slots are used in turn: this one keeps its place by being renewed
-            one._oldest = 1
-    assert one.waiting() == 1
+        session.receive()
+        if i % 2:  # the slots are used in turn: this one stays, since the session takes it for the newest
+            session._oldest = 1
+    assert session.waiting() == 1
 
 
-def test_pings_and_a_broker_that_has_gone():
-    one, line = opened(keep_alive=6000, patience_ms=0)
-    one._sent = one._heard = one._sent - 2400000
-    assert not one.receive() and not line.taken
-    one._sent -= 1200000
-    assert not one.receive() and line.taken == b"\xc0\x00"
+def test_a_ping_without_an_answer_ends_the_connection():
+    session, line = opened(keep_alive=6000, patience_ms=0)
+    session._sent = session._heard = session._sent - 2400000
+    assert not session.receive() and not line.taken
+    session._sent -= 1200000
+    assert not session.receive() and line.taken == b"\xc0\x00"
     line.given = b"\xd0\x00"
-    assert not one.receive()
-    one._sent -= 3600000
-    assert not one.receive()
-    raises(Lost, one.receive)  # no answer to this ping within the patience of 0
+    assert not session.receive()
+    session._sent -= 3600000
+    assert not session.receive()
+    raises(Lost, session.receive)  # no answer to this ping within the patience of 0
 
 
-def test_half_a_packet_and_missing_acknowledgements_end_the_connection():
+def test_half_a_packet_or_a_missing_acknowledgement_ends_the_connection():
     for given in (b"\x30", b"\x30\x05\x00\x01"):
-        one, line = opened(keep_alive=0)
+        session, line = opened(keep_alive=0)
         line.given = given
-        raises(Lost, one.receive)
-    one, line = opened(keep_alive=0)
-    one.publish(b"t", b"x", 1)
-    raises(Lost, one.receive)
+        raises(Lost, session.receive)
+    session, line = opened(keep_alive=0)
+    session.publish(b"t", b"x", 1)
+    raises(Lost, session.receive)
     for more in (b"", b"\x90\x03\xff\xff\x01"):
         line = Wire(b"\x20\x02\x00\x00" + more)
-        one = session(line, keep_alive=0)
-        one.subscribe(b"t")
-        assert one.open()
+        session = session_over(line, keep_alive=0)
+        session.subscribe(b"t")
+        assert session.open()
         assert line.taken.endswith(b"00000007\x82\x06\xff\xff\x00\x01t\x01")
         if more:
-            assert not one.receive()
+            assert not session.receive()
         else:
-            raises(Lost, one.receive)
+            raises(Lost, session.receive)
 
 
-def test_leave():
-    one, line = opened()
-    one.disconnect()
-    assert line.taken == b"\xe0\x00" and line.closed and not one.connected
-    raises(ValueError, one.publish, b"t", bytes(400), 400)
+def test_a_session_disconnects_and_refuses_publications_that_are_too_long():
+    session, line = opened()
+    session.disconnect()
+    assert line.taken == b"\xe0\x00" and line.closed and not session.connected
+    raises(ValueError, session.publish, b"t", bytes(400), 400)
 
 
 class Quiet(Wire):
-    """A Wire that allocates as little as a socket: what it is given is a memoryview, what it takes is dropped."""
+    """A Wire that allocates as little as a socket: `given` is a memoryview, and written bytes are dropped."""
 
     def __init__(self):
         super().__init__()
@@ -295,12 +288,12 @@ class Quiet(Wire):
         return len(view)
 
 
-def test_memory_of_a_message_is_bounded():
+def test_a_message_takes_at_most_1024_bytes():
     if not MICROPYTHON:
         return
     line = Quiet()
-    one = session(line, patience_ms=100000)
-    one.open()
+    session = session_over(line, patience_ms=100000)
+    session.open()
     out = memoryview(bytearray(2600))
     given = memoryview(message(b"tern/round", bytes(2500), 1, 9))
     ack = memoryview(b"\x40\x02\x00\x01")
@@ -311,16 +304,16 @@ def test_memory_of_a_message_is_bounded():
         before = gc.mem_alloc()
         line.given = given
         line.at = 0
-        assert one.receive()
-        one.take(out)
-        one._id = 0
-        one.publish(b"tern/up/00000007", out, 273)
+        assert session.receive()
+        session.take(out)
+        session._id = 0
+        session.publish(b"tern/up/00000007", out, 273)
         line.given = ack
         line.at = 0
-        one.receive()
+        session.receive()
         worst = max(worst, gc.mem_alloc() - before)
         gc.enable()
-    assert not one.waiting()
+    assert not session.waiting()
     assert worst <= 1024, worst
 
 
@@ -338,8 +331,17 @@ class Broker:
         return self.lines[-1]
 
 
+ROUND = message(b"fleet/round", bytes((wire.ROUND,)) + bytes(20))
+UNWANTED = message(b"fleet/round", bytes((wire.HELLO_REQUEST,)) + bytes(20))
+
+
+def report(out):
+    """Write a REPORT into `out`; return its length."""
+    return encode_report(out, bytes(32), 7, 3, b"\x00\x00", 1, 3, 1)
+
+
 def linked(admitted=None):
-    """A link that has said hello, and its connection."""
+    """(a link that has passed on its first HELLO_REQUEST, its connection)"""
     broker = Broker()
     link = Mqtt(Session(broker.connect, b"00000007"), "fleet", name(7))
     if admitted:
@@ -348,42 +350,36 @@ def linked(admitted=None):
     return link, broker.lines[0]
 
 
-def test_link_says_hello_and_takes_rounds_only():
+def test_a_link_sends_hello_and_takes_rounds_only():
     link, line = linked()
     assert b"fleet/down/00000007" in line.taken and b"fleet/round" in line.taken
-    line.given += message(b"fleet/round", bytes((wire.HELLO_REQUEST,)) + bytes(20))
-    line.given += message(b"fleet/round", b"") + message(b"fleet/round", bytes(3000))
-    line.given += message(b"fleet/round", bytes((wire.ROUND,)) + bytes(20))
-    while (frame := link.receive(0)) is None:  # the long one is dropped in steps
+    line.given += UNWANTED + message(b"fleet/round", b"") + message(b"fleet/round", bytes(3000)) + ROUND
+    while (frame := link.receive(0)) is None:  # the long message is dropped in steps
         pass
     assert frame[0] == wire.ROUND and len(frame) == 21
     out = bytearray(100)
-    n = encode_report(out, bytes(32), 7, 3, b"\x00\x00", 1, 3, 1)
+    n = report(out)
     line.taken = bytearray()
     assert link.send(out, n)
-    assert (
-        line.taken[:1] == b"\x32"
-        and b"fleet/up/00000007" in line.taken
-        and bytes(out[:n]) in bytes(line.taken)
-    )
+    assert line.taken[:1] == b"\x32"
+    assert b"fleet/up/00000007" in line.taken and bytes(out[:n]) in bytes(line.taken)
     out[0] = wire.HELLO
     assert link.send(out, n)
     assert b"fleet/hello/00000007" in line.taken
     assert link.receive(0) is None
 
 
-def test_link_takes_one_frame_that_nobody_wants_in_a_step():
+def test_a_link_drops_one_unwanted_frame_in_a_step():
     link, line = linked()
-    other = message(b"fleet/round", bytes((wire.HELLO_REQUEST,)) + bytes(20))
-    line.given += 5 * other + message(b"fleet/round", bytes((wire.ROUND,)) + bytes(20))
+    line.given += 5 * UNWANTED + ROUND
     for _ in range(5):
         assert link.receive(0) is None
     assert link.receive(0)[0] == wire.ROUND
-    line.given += 5 * other + message(b"fleet/round", bytes((wire.ROUND,)) + bytes(20))
+    line.given += 5 * UNWANTED + ROUND
     assert link.receive(1000)[0] == wire.ROUND and line.waits == 5
 
 
-def test_link_passes_what_was_admitted():
+def test_a_link_passes_admitted_frames():
     for kind in (None, wire.MODEL, 0x77):
         link, line = linked(kind)
         assert (b"fleet/model" in line.taken) == (kind == wire.MODEL)
@@ -393,7 +389,7 @@ def test_link_passes_what_was_admitted():
             assert (frame is not None) == (other == kind)
 
 
-def test_link_takes_leave_once_all_is_acknowledged():
+def test_a_link_disconnects_after_the_last_acknowledgement():
     broker = Broker()
     link = Mqtt(Session(broker.connect, b"00000007"), "fleet", name(7))
     link.send(bytes((wire.REPORT,)), 1)
@@ -411,53 +407,51 @@ def test_link_takes_leave_once_all_is_acknowledged():
     assert line.taken.endswith(b"\x40\x02\x00\x09\xe0\x00") and line.closed
 
 
-def test_a_broker_that_takes_little_gets_every_byte_once():
-    """Whatever pieces it takes: the packets come whole and in order."""
+def test_a_broker_that_reads_slowly_gets_every_byte_once():
     for room in (1, 2, 3, 7, 50):
-        whole = []
+        packets = []
         for most in (None, room):
             line = Wire(b"\x20\x02\x00\x00", step=3)
             line.room = most
-            one = session(line, patience_ms=100000, window=4)
-            one.subscribe(b"topic")
-            while not one.open():
+            session = session_over(line, patience_ms=100000, window=4)
+            session.subscribe(b"topic")
+            while not session.open():
                 line.room = most
             for i in range(3):
-                one.publish(b"t", bytes((i,)) * 50, 50)
+                session.publish(b"t", bytes((i,)) * 50, 50)
             line.given = message(b"t", b"x", 1, 77)
             for _ in range(300):
                 if most:
                     line.room = most
-                one.receive()
-            whole.append(bytes(line.taken))
-            assert one.waiting() == 3
-        assert whole[0] == whole[1] and whole[0].endswith(b"\x02\x02\x40\x02\x00\x4d")
+                session.receive()
+            packets.append(bytes(line.taken))
+            assert session.waiting() == 3
+        assert packets[0] == packets[1] and packets[0].endswith(b"\x02\x02\x40\x02\x00\x4d")
 
 
-def test_a_window_that_is_stuck_is_lost_and_kept():
-    second = Wire()
-    line = Wire()
-    one = session(line, second, patience_ms=100000, window=3)
-    one.open()
+def test_a_full_window_ends_the_connection_and_is_sent_over_the_next():
+    line, second = Wire(), Wire()
+    session = session_over(line, second, patience_ms=100000, window=3)
+    session.open()
     line.room = 4
     for i in range(3):
-        one.publish(b"t", bytes((i,)) * 20, 20)
-    raises(Lost, one.publish, b"t", b"\x03" * 20, 20)
-    assert not one.connected and line.closed
-    assert one.open()
+        session.publish(b"t", bytes((i,)) * 20, 20)
+    raises(Lost, session.publish, b"t", b"\x03" * 20, 20)
+    assert not session.connected and line.closed
+    assert session.open()
     for i in range(1, 4):
         assert bytes((i,)) * 20 in second.taken
-    assert one.waiting() == 3
+    assert session.waiting() == 3
 
 
-def test_link_comes_back_with_longer_and_longer_pauses():
+def test_a_link_reconnects_after_longer_and_longer_pauses():
     broker = Broker()
     link = Mqtt(Session(broker.connect, b"00000007", patience_ms=1000), "tern", name(7), 2000)
     assert link.receive(0)[0] == wire.HELLO_REQUEST
     broker.lines[0].broken = True
     broker.up = False
     out = bytearray(100)
-    n = encode_report(out, bytes(32), 7, 3, b"\x00\x00", 1, 3, 1)
+    n = report(out)
     assert not link.send(out, n)
     pauses = []
     waits = set()
@@ -468,14 +462,14 @@ def test_link_comes_back_with_longer_and_longer_pauses():
         link._wait = 0  # time passes
         assert link.receive(0) is None
     assert pauses == [500, 1000] + 18 * [2000], pauses
-    assert len(waits) > 5, "boards that lost their broker together do not come back together"
+    assert len(waits) > 5, "boards that lost their broker at the same time reconnect at different times"
     broker.up = True
     link._wait = 0
     assert link.receive(0)[0] == wire.HELLO_REQUEST
     assert bytes(out[:n]) in bytes(broker.lines[1].taken)  # the report that could not be sent
 
 
-def test_link_comes_back_when_there_was_no_memory():
+def test_a_link_reconnects_after_memory_ran_out():
     lines = [MemoryError, Wire(b"\x20\x02\x00\x00\x90\x03\x00\x01\x01\x90\x03\x00\x02\x01"), MemoryError]
 
     def connect():
@@ -488,23 +482,19 @@ def test_link_comes_back_when_there_was_no_memory():
     assert link.receive(0) is None and link._pause == 500
     link._wait = 0
     assert link.receive(0)[0] == wire.HELLO_REQUEST
-
-    def full(*arguments):
-        raise MemoryError
-
-    link._session.publish = full
+    link._session.publish = no_memory
     assert not link.send(bytearray((wire.REPORT,)), 1)
     link._wait = 0
     assert link.receive(0) is None and not lines
 
 
-def test_passwords_differ_and_do_not_tell_the_key():
+def test_passwords_follow_from_keys_and_names_from_ids():
     assert password(bytes(32)) == password(bytes(32)) != password(bytes(31) + b"\x01")
     assert len(password(bytes(32))) == 32
     assert name(7) == "00000007" and name(0xFFFFFFFE) == "fffffffe"
 
 
-def test_the_radio_is_off_once_it_has_taken_leave():
+def test_the_radio_is_off_after_a_link_has_disconnected():
     broker = Broker()
     switched = []
 
@@ -517,7 +507,7 @@ def test_the_radio_is_off_once_it_has_taken_leave():
     assert switched == [False]
 
 
-def test_an_error_of_the_network_is_no_end_of_the_program():
+def test_an_error_of_the_network_does_not_end_the_program():
     def connect():
         raise OSError(12)
 

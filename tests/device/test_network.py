@@ -1,11 +1,12 @@
-"""Names, Wi-Fi and what is kept of both, step by step: with sockets, a radio and a clock of the test's own."""
+"""Names, Wi-Fi and leases, step by step, with sockets, a radio and a clock of the test."""
 
 import json
 import os
 import sys
 
 import scratch
-from checks import raises
+from checks import raises, replaced
+from scratch import read, write
 
 import tern
 from tern.tcp import Lost
@@ -19,7 +20,7 @@ SIX = b"\xc0\x0c\x00\x1c\x00\x01\x00\x00\x0e\x10\x00\x10" + bytes(16)  # AAAA
 
 
 class Radio:
-    """In the place of MicroPython's `network`, one station; it joins `after` so many looks, with an address or not."""
+    """Stands in for MicroPython's `network`, with one station. It has joined `after` so many calls of isconnected()."""
 
     STA_IF = 0
 
@@ -59,7 +60,7 @@ class Radio:
 
 
 class Air:
-    """In the place of `socket`: what is sent is kept in `sent`, `answers` are what comes, each once."""
+    """Stands in for `socket`: keeps sent packets in `sent`, and receives each of `answers` once."""
 
     AF_INET = 2
     SOCK_DGRAM = 2
@@ -110,14 +111,14 @@ class Bench:
 
         self.wifi = wifi
         wifi.network = self.radio
-        self.kept = dns.socket, dns.ticks_ms, dns.ticks_diff
-        dns.socket = self.air
-        for module in (dns, wifi):
-            module.ticks_ms = lambda: self.ms
-            module.ticks_diff = lambda later, earlier: later - earlier
+        clock = {"ticks_ms": lambda: self.ms, "ticks_diff": lambda later, earlier: later - earlier}
+        for name in clock:  # close() drops this module
+            setattr(wifi, name, clock[name])
+        self.replaced = replaced(dns, socket=self.air, **clock)
+        self.replaced.__enter__()
 
     def close(self):
-        self.dns.socket, self.dns.ticks_ms, self.dns.ticks_diff = self.kept
+        self.replaced.__exit__()
         sys.modules.pop("tern.wifi", None)
         if hasattr(tern, "wifi"):  # CPython would import it from there
             del tern.wifi
@@ -126,9 +127,10 @@ class Bench:
             sys.modules["network"] = self.good
 
     def query(self, name=NAME):
-        one = self.dns.Query(name, "10.0.0.3")
-        assert one.step() is None
-        return one, self.air.sent[-1][0][:2]
+        """(a new Query, the id of its packet)"""
+        query = self.dns.Query(name, "10.0.0.3")
+        assert query.step() is None
+        return query, self.air.sent[-1][0][:2]
 
     def answer(self, data, source=("10.0.0.3", 53)):
         self.air.answers.append((data, source))
@@ -150,7 +152,7 @@ def reply(number, records, count, flags=b"\x81\x80", question=QUESTION):
 
 
 @on_the_bench
-def test_a_name_is_asked_for_and_told(bench):
+def test_a_query_resolves_a_name(bench):
     for records, count in (
         (RECORD, 1),
         (CNAME + RECORD, 2),
@@ -158,13 +160,13 @@ def test_a_name_is_asked_for_and_told(bench):
         (b"\x05other\x07example\x00" + RECORD[2:], 1),
         (b"\x00" + RECORD[2:], 1),
     ):
-        one, number = bench.query()
+        query, number = bench.query()
         data, address = bench.air.sent[-1]
         assert data[2:] == b"\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00" + QUESTION
         assert address == ("10.0.0.3", 53)
         bench.answer(reply(number, records, count))
-        assert one.step() == "10.0.0.7"
-        one.close()
+        assert query.step() == "10.0.0.7"
+        query.close()
         assert bench.air.closed
 
 
@@ -174,8 +176,8 @@ def test_ids_are_random(bench):
 
 
 @on_the_bench
-def test_what_does_not_answer_the_question_is_passed_over(bench):
-    one, number = bench.query()
+def test_packets_that_do_not_answer_the_question_are_ignored(bench):
+    query, number = bench.query()
     good = reply(number, RECORD, 1)
     other = bytes((number[0] ^ 1, number[1]))
     bench.answer(good, ("10.0.0.4", 53))
@@ -186,73 +188,69 @@ def test_what_does_not_answer_the_question_is_passed_over(bench):
     for n in range(12 + len(QUESTION)):
         bench.answer(good[:n])
     while bench.air.answers:
-        assert one.step() is None
+        assert query.step() is None
     bench.answer(good)
-    assert one.step() == "10.0.0.7"
+    assert query.step() == "10.0.0.7"
 
 
 @on_the_bench
-def test_answers_without_an_address_end_it(bench):
-    cut = RECORD[:-1]
-    for records, count, flags in (
-        (b"", 0, b"\x81\x83"),  # no such name
-        (RECORD, 0, b"\x81\x80"),
-        (CNAME + SIX, 2, b"\x81\x80"),
-        (RECORD[:11] + b"\x05" + RECORD[12:], 1, b"\x81\x80"),
-        (cut, 1, b"\x81\x80"),
-        (RECORD[:3] + b"\x02" + RECORD[4:], 65535, b"\x81\x80"),
-        (b"\xff" * 300, 65535, b"\x81\x80"),
-        (bytes(300), 65535, b"\x81\x80"),
-        (b"\x3f" * 100, 1, b"\x81\x80"),
-        (b"\xc0\x0c" * 100, 65535, b"\x81\x80"),
+def test_an_answer_without_an_address_ends_the_query(bench):
+    for records, count in (
+        (RECORD, 0),
+        (CNAME + SIX, 2),
+        (RECORD[:11] + b"\x05" + RECORD[12:], 1),
+        (RECORD[:-1], 1),
+        (RECORD[:3] + b"\x02" + RECORD[4:], 65535),
+        (b"\xff" * 300, 65535),
+        (bytes(300), 65535),
+        (b"\x3f" * 100, 1),
+        (b"\xc0\x0c" * 100, 65535),
+        (b"", 0),  # no such name
     ):
-        one, number = bench.query()
-        bench.answer(reply(number, records, count, flags))
-        assert NAME in str(raises(Lost, one.step))
+        query, number = bench.query()
+        bench.answer(reply(number, records, count, b"\x81\x80" if records else b"\x81\x83"))
+        assert NAME in str(raises(Lost, query.step))
     for i in range(500):
-        one, number = bench.query()
+        query, number = bench.query()
         bench.answer(reply(number, os.urandom(i % 97), 1 + i))
         try:
-            assert one.step()  # by chance
+            assert query.step()  # by chance
         except Lost:
             pass
 
 
 @on_the_bench
-def test_silence_is_asked_again_and_then_given_up(bench):
-    one, _ = bench.query()
+def test_a_query_without_an_answer_is_repeated_and_then_given_up(bench):
+    query, _ = bench.query()
     bench.air.broken = True  # then it is sent later
     for _ in range(8):
         bench.ms += 500
-        assert one.step() is None
+        assert query.step() is None
         bench.air.broken = bench.ms < 4000
-    bench.ms += 3000
-    assert one.step() is None
-    bench.ms += 1999
-    assert one.step() is None
+    for ms in (3000, 1999):
+        bench.ms += ms
+        assert query.step() is None
     bench.ms += 1
-    assert "nobody" in str(raises(Lost, one.step))
+    assert "nobody" in str(raises(Lost, query.step))
     assert 2 <= len(bench.air.sent) <= 4 and len(set(bench.air.sent)) == 1
 
 
 @on_the_bench
-def test_local_names_are_asked_for_on_the_network_itself(bench):
-    one, number = bench.query("broker.local")
+def test_local_names_are_asked_for_by_multicast(bench):
+    query, number = bench.query("broker.local")
     data, address = bench.air.sent[-1]
     assert address == ("224.0.0.251", 5353)
-    bench.answer(
-        number + b"\x84\x00" + b"\x00\x01\x00\x01" + bytes(4) + data[12:] + RECORD, ("10.0.0.9", 5353)
-    )
-    assert one.step() == "10.0.0.7"
+    head = number + b"\x84\x00" + b"\x00\x01\x00\x01" + bytes(4)
+    bench.answer(head + data[12:] + RECORD, ("10.0.0.9", 5353))
+    assert query.step() == "10.0.0.7"
 
 
 @on_the_bench
-def test_what_is_no_name_is_not_asked_for(bench):
+def test_only_names_are_asked_for(bench):
     for radio in (None, bench.radio):
         bench.dns.network = radio
         for host in ("10.0.0.7", "127.0.0.1", "fe80::7", NAME, "7.example", "1a"):
-            asked = bench.dns.query(host)
-            assert bool(asked) == (radio is not None and "a" in host), host
+            assert bool(bench.dns.query(host)) == (radio is not None and "a" in host), host
     bench.dns.network = bench.network
     for name in ("", ".", "a..b", "x" * 64, "x" * 63 + "." + "y" * 64):
         raises(Lost, bench.dns.Query, name, "10.0.0.3")
@@ -260,18 +258,17 @@ def test_what_is_no_name_is_not_asked_for(bench):
 
 
 @on_the_bench
-def test_the_radio_joins_late(bench):
+def test_a_station_waits_for_a_radio_that_joins_late(bench):
     bench.radio.after = 5
     station = bench.wifi.Station("lab", "secret")
-    for _ in range(5):
+    for _ in range(6):
         assert not station.joined()
-    assert not station.joined()
     assert station.joined() and station.joined()
     assert bench.radio.calls == ["active", ("lab", "secret")]
 
 
 @on_the_bench
-def test_the_radio_does_not_join(bench):
+def test_a_station_gives_up_a_radio_that_does_not_join(bench):
     bench.radio.after = 1000000
     station = bench.wifi.Station("lab")
     for _ in range(2):
@@ -283,83 +280,79 @@ def test_the_radio_does_not_join(bench):
     assert bench.radio.calls == 2 * ["active", ("lab", None), "disconnect"]
 
 
-class Line:
+class Connection:
     host = "10.0.0.7"
 
 
 @on_the_bench
 def test_a_lease_is_kept_and_used_and_forgotten(bench):
-    from tern import lease
+    from tern import lease as module
 
     folder = scratch.folder()
-    path = folder + "/" + lease.LEASE
-    chance = 255
+    path = folder + "/" + module.LEASE
+    random_byte = 255
 
-    class Chance:
+    class Os:
         remove = os.remove
 
         @staticmethod
         def urandom(n):
-            return bytes((chance,))
+            return bytes((random_byte,))
 
-    good = lease.os
-    lease.os = Chance
-    try:
+    with replaced(module, os=Os):
         station = bench.wifi.Station("lab", "secret")
-        one = lease.Lease(folder, station)
-        assert one.broker is None
-        assert not station.joined(one)
-        one.connection = Line
-        one.keep()
+        lease = module.Lease(folder, station)
+        assert lease.broker is None
+        assert not station.joined(lease)
+        lease.connection = Connection
+        lease.keep()
         address = ["10.0.0.2", "255.255.255.0", "10.0.0.1", "10.0.0.3"]
-        with open(path) as file:
-            assert json.load(file) == {"address": address, "broker": "10.0.0.7"}
-        with open(path, "a") as file:
-            file.write(" ")
-        one.keep()
-        with open(path) as file:
-            assert file.read().endswith(" "), "written only when it changes"
+        assert json.loads(read(path)) == {"address": address, "broker": "10.0.0.7"}
+        write(path, read(path) + b" ")
+        lease.keep()
+        assert read(path).endswith(b" "), "written only when it changes"
 
         # the next start
         bench.radio.calls = []
         bench.radio.up = False
-        one = lease.Lease(folder, station)
-        assert one.broker == "10.0.0.7"
+        lease = module.Lease(folder, station)
+        assert lease.broker == "10.0.0.7"
         station = bench.wifi.Station("lab", "secret")
-        one._station = station
-        assert not station.joined(one)
+        lease._station = station
+        assert not station.joined(lease)
         assert bench.radio.calls == ["active", address, ("lab", "secret")]
         bench.radio.looks = bench.radio.after
-        assert station.joined(one)
-        one.forget()  # the broker is not where it was
-        assert one.broker is None and bench.radio.calls[-1] == "disconnect"
-        assert not station.joined(one)
+        assert station.joined(lease)
+        lease.forget()  # the broker has another address
+        assert lease.broker is None and bench.radio.calls[-1] == "disconnect"
+        assert not station.joined(lease)
         assert bench.radio.calls[-2:] == [{"dhcp4": True}, ("lab", "secret")]
-        try:
-            open(path).close()
-            raise AssertionError("not forgotten")
-        except OSError:
-            pass
+        raises(OSError, read, path)
 
-        # now and then DHCP is asked
-        one.connection = Line
-        one.keep()
-        chance = 63
+        # at random DHCP is used nevertheless
+        lease.connection = Connection
+        lease.keep()
+        random_byte = 63
         bench.radio.calls = []
-        one.take()
+        lease.take()
         assert bench.radio.calls == []
-        chance = 64
-        one.take()
+        random_byte = 64
+        lease.take()
         assert bench.radio.calls == [address]
-    finally:
-        lease.os = good
 
 
-def test_a_lease_that_makes_no_sense_is_none():
+def test_an_invalid_lease_counts_as_none():
     from tern import lease
 
     folder = scratch.folder()
-    for text in ("", "{", "[]", "{}", "7", '{"broker": 7, "address": []}', '{"broker": "x", "address": [1]}'):
-        with open(folder + "/" + lease.LEASE, "w") as file:
-            file.write(text)
+    for data in (
+        b"",
+        b"{",
+        b"[]",
+        b"{}",
+        b"7",
+        b'{"broker": 7, "address": []}',
+        b'{"broker": "x", "address": [1]}',
+    ):
+        write(folder + "/" + lease.LEASE, data)
         assert lease.Lease(folder).broker is None

@@ -1,4 +1,4 @@
-"""The recorder: what it holds after any order of calls, and what is left when power fails or the disk is full."""
+"""The recorder: its records after calls in any order, and after the power fails or the disk is full."""
 
 import gc
 import os
@@ -21,12 +21,12 @@ from tern.recorder import Recorder
 from tern.storage import StorageError
 
 NEEDS = {
-    "test_any_order_of_calls": "endurance",
-    "test_failure_at_every_step": "endurance",
+    "test_records_stay_in_order_after_calls_in_any_order": "endurance",
+    "test_the_recorder_goes_on_after_a_failure_at_any_step": "endurance",
     "test_power_cut_at_every_write_of_littlefs": "endurance",
-    "test_a_full_flash": "endurance",
-    "test_few_erasures": "endurance",
-    "test_a_torn_end": "endurance",
+    "test_a_full_flash_stops_neither_the_program_nor_its_ledgers": "endurance",
+    "test_recording_erases_few_blocks": "endurance",
+    "test_a_half_written_record_is_dropped": "endurance",
 }
 ENOSPC = 28
 BLOCK = 4096
@@ -42,14 +42,14 @@ def append(book, first, end):
 
 
 def numbers(book):
-    """Which records the recorder holds, each checked whole."""
+    """The numbers of the recorder's records, each of which is checked."""
     row = array("h", bytes(2 * book.d + 2))
-    found = []
+    numbers = []
     for index in range(book.count):
         book.read(index, row)
         assert row[: book.d] == record(row[book.d], book.d)[0]
-        found.append(row[book.d])
-    return found
+        numbers.append(row[book.d])
+    return numbers
 
 
 def opened(folder, *args, **options):
@@ -63,25 +63,17 @@ def sizes(folder):
     return sorted([os.stat(path + "/" + name)[6] for name in os.listdir(path)])
 
 
-def test_arguments():
+def test_arguments_out_of_bounds_are_refused():
     for bad in (
-        (0,),
-        (129,),
-        (4, 0),
-        (4, 65536),
-        (4, 8, 0),
-        (4, 7, 8),
-        (4, 8, 8, 0),
-        (4, 8, 8, 9),
-        (128, 256, 16),
-    ):
+        (0,), (129,), (4, 0), (4, 65536), (4, 8, 0), (4, 7, 8), (4, 8, 8, 0), (4, 8, 8, 9), (128, 256, 16),
+    ):  # fmt: skip
         raises(ValueError, Recorder, *bad)
     book = Recorder(128, 256, 15)
     assert (book.d, book.least, book.count, book.flushes, book.lost) == (128, 15, 0, 0, 0)
     assert Recorder(1, 65535, 1, 65535).least == 65535
 
 
-def test_nothing_is_written_before_it_is_open():
+def test_a_recorder_writes_nothing_before_it_is_open():
     book = Recorder(2, 4, 2)
     book.append(*record(0, 2))
     raises(StorageError, book.append, *record(1, 2))
@@ -94,7 +86,7 @@ def test_records_survive_a_restart():
     assert numbers(book) == []
     append(book, 0, 20)
     assert (book.count, book.flushes, numbers(book)) == (16, 2, list(range(16)))
-    assert opened(folder, 13).count == 16, "what is in RAM is gone"
+    assert opened(folder, 13).count == 16, "records in RAM are gone"
     book.flush()
     assert (book.count, book.flushes) == (20, 3)
     book.flush()
@@ -109,7 +101,7 @@ def test_records_survive_a_restart():
     book.close()
 
 
-def test_the_oldest_roll_away():
+def test_new_records_replace_the_oldest():
     for d, capacity, hold in ((13, 100, 8), (28, 64, 8), (65, 24, 24), (128, 20, 15), (4, 10, 1)):
         folder = scratch.folder()
         book = opened(folder, d, capacity, hold)
@@ -120,19 +112,18 @@ def test_the_oldest_roll_away():
             assert book.count == min(durable, capacity)
         durable = total // hold * hold
         assert numbers(book) == list(range(durable - book.count, durable))
-        found = sizes(folder)
-        longest = max(found)
+        segments = sizes(folder)
         row = 2 * d + 2
-        assert longest <= recorder.SEGMENT_MOST
-        for size in found:
+        assert max(segments) <= recorder.SEGMENT_MOST
+        for size in segments:
             assert (size - storage.RECORDS_BYTES) % (hold * row) == 0
-        per = (longest - storage.RECORDS_BYTES) // row
-        assert len(found) <= (capacity + per - 1) // per + 1
+        rows_in_one = (max(segments) - storage.RECORDS_BYTES) // row
+        assert len(segments) <= -(-capacity // rows_in_one) + 1
         book.close()
         scratch.remove(folder)
 
 
-def test_a_smaller_capacity_leaves_nothing_behind():
+def test_a_smaller_capacity_keeps_the_newest_records_only():
     folder = scratch.folder()
     book = opened(folder, 13, 600, 8)
     append(book, 0, 600)
@@ -143,8 +134,8 @@ def test_a_smaller_capacity_leaves_nothing_behind():
     book.close()
 
 
-def test_any_order_of_calls():
-    # Against a list: what was flushed stays, in its order; what was held in RAM goes with a restart.
+def test_records_stay_in_order_after_calls_in_any_order():
+    # Compared with a list: flushed records stay in their order, records in RAM are lost at a restart.
     seed = 12345
     for d, capacity, hold in ((1, 5, 1), (13, 60, 8), (65, 40, 7)):
         folder = scratch.folder()
@@ -154,8 +145,8 @@ def test_any_order_of_calls():
         following = 0
         for _ in range(80):
             seed = (seed * 1103 + 12345) & 0xFFFFF
-            what = (seed >> 8) % 8
-            if what < 4:
+            action = (seed >> 8) % 8
+            if action < 4:
                 for _ in range((seed >> 12) % 40):
                     append(book, following, following + 1)
                     held.append(following)
@@ -163,15 +154,15 @@ def test_any_order_of_calls():
                     if len(held) == hold:
                         flushed += held
                         held = []
-            elif what == 4:
+            elif action == 4:
                 book.flush()
                 flushed += held
                 held = []
-            elif what == 5:
+            elif action == 5:
                 book.close()
                 flushed += held
                 held = []
-            elif what == 6:  # power off
+            elif action == 6:  # power off
                 book._shut()
                 held = []
                 capacity = max(hold, capacity + seed % 9 - 4)
@@ -202,7 +193,7 @@ def test_appending_allocates_nothing():
     assert book.count == 99
 
 
-def test_reading_while_the_ring_moves_on():
+def test_records_can_be_read_while_new_ones_replace_the_oldest():
     folder = scratch.folder()
     book = opened(folder, 28, 24, 8)
     row = array("h", bytes(58))
@@ -225,7 +216,7 @@ def test_reading_while_the_ring_moves_on():
     book.close()
 
 
-def test_records_of_another_d_and_damaged_ones():
+def test_records_of_another_dimension_or_with_a_damaged_header_are_refused():
     folder = scratch.folder()
     book = opened(folder, 28, 300, 8)
     append(book, 0, 304)
@@ -235,13 +226,11 @@ def test_records_of_another_d_and_damaged_ones():
         raises(StorageError, other.open, folder)
         assert numbers(other) == []
         raises(StorageError, append, other, 0, 8)
-    assert len(numbers(opened(folder, 28, 300))) == 300, "and nothing is lost by that"
+    assert len(numbers(opened(folder, 28, 300))) == 300, "nothing is lost by that"
     path = folder + "/" + recorder.SAMPLES + "/2"
-    with open(path, "rb") as file:
-        data = file.read()
+    data = scratch.read(path)
     for at in range(6):
-        with open(path, "wb") as file:
-            file.write(data[:at] + bytes((data[at] ^ 4,)) + data[at + 1 :])
+        scratch.write(path, data[:at] + bytes((data[at] ^ 4,)) + data[at + 1 :])
         bad = Recorder(28)
         raises(StorageError, bad.open, folder)
         assert numbers(bad) == []
@@ -251,37 +240,30 @@ def test_records_of_another_d_and_damaged_ones():
     bad.close()
 
 
-def test_a_torn_end():
+def test_a_half_written_record_is_dropped():
     folder = scratch.folder()
-    book = opened(folder, 4)
-    append(book, 0, 24)
-    book.close()
-    (path,) = [
-        folder + "/" + recorder.SAMPLES + "/" + name for name in os.listdir(folder + "/" + recorder.SAMPLES)
-    ]
-    with open(path, "rb") as file:
-        data = file.read()
+    ring(folder, 24, (4,))
+    (name,) = os.listdir(folder + "/" + recorder.SAMPLES)
+    path = folder + "/" + recorder.SAMPLES + "/" + name
+    data = scratch.read(path)
     for n in range(len(data)):
-        with open(path, "wb") as file:
-            file.write(data[:n])
+        scratch.write(path, data[:n])
         book = opened(folder, 4)
         whole = max(0, n - storage.RECORDS_BYTES) // 10
         assert numbers(book) == list(range(whole)), n
         append(book, 500, 508)
         assert numbers(book) == list(range(whole)) + list(range(500, 508)), n
         book.close()
-        assert (
-            sizes(folder)[0] == storage.RECORDS_BYTES + 10 * (whole + 8)
-            or n >= storage.RECORDS_BYTES + 10 * whole
-        )
+        end = storage.RECORDS_BYTES + 10 * whole
+        assert sizes(folder)[0] == end + 80 or n >= end
 
 
-LARGE = (60, 80, 8)  # d, capacity, hold: 32 records in a segment, and four of them
-SMALL = (28, 32, 8)  # 32 records in a segment, and two of them
+LARGE = (60, 80, 8)  # d, capacity, hold: four segments of 32 records
+SMALL = (28, 32, 8)  # two segments of 32 records
 
 
 def scenario(book, first):
-    # 32 records: within a segment, a new one, and the oldest's file taken for another.
+    # 32 records: they fill a segment, begin a new one, and reuse the file of the oldest.
     for i in range(first, first + 32, 8):
         append(book, i, i + 8)
 
@@ -293,8 +275,8 @@ def ring(folder, end, options):
     book.close()
 
 
-def test_failure_at_every_step():
-    # The program goes on, with what is lost counted; and what is there is in its order.
+def test_the_recorder_goes_on_after_a_failure_at_any_step():
+    # The program goes on, counts the lost records, and keeps the others in their order.
     for code in (ENOSPC, 5):
         for start in (0, 160):
             folder = scratch.folder()
@@ -312,8 +294,8 @@ def test_failure_at_every_step():
                 with Disk(step, OSError(code), module=recorder):
                     scenario(book, start)
                 assert book.lost or code == ENOSPC
-                found = numbers(book)
-                assert len(set(found)) == len(found) and found == sorted(found)
+                held = numbers(book)
+                assert len(set(held)) == len(held) and held == sorted(held)
                 assert book.count + book.lost >= min(80, start + 32), (code, start, step)
                 append(book, start + 32, start + 128)
                 assert numbers(book) == list(range(start + 48, start + 128))
@@ -325,17 +307,17 @@ def test_failure_at_every_step():
 
 
 def test_power_cut_at_every_write_of_littlefs():
-    # On another file system a record can be half written as well: test_a_torn_end.
+    # On other file systems a record can also be half written: test_a_half_written_record_is_dropped.
     if MICROPYTHON:
         assert cut_at_every_write() > 100
 
 
 def cut_at_every_write():
-    # Records flushed, a report paid for, and records flushed: whatever is cut, both accounts hold.
+    # Records flushed, a report paid for, records flushed: after any cut, recorder and ledger are right.
     path = "/flash/ledger"
     cuts = 0
     flash, image = flash_chip.Flash(bytearray(flash_chip.BYTES)), bytearray(flash_chip.BYTES)
-    for start in (0, 56):  # a ring's first file, and its oldest taken for the newest
+    for start in (0, 56):  # in the first file of a ring, and in its oldest, reused for the newest records
         flash_chip.format(flash)
         ledger.create(path, ledger.MAX_BUDGET)
         pay(path, 1)
@@ -361,10 +343,10 @@ def cut_at_every_write():
         for cut, whole, (done, paid) in steps:
             done += 8 * whole
             book = opened("/flash", *SMALL)
-            found = numbers(book)
-            end = found[-1] + 1 if found else 0
+            held = numbers(book)
+            end = held[-1] + 1 if held else 0
             assert done <= end <= done + 8, (start, cut, end, done)
-            assert found == list(range(max(0, end - 32), end)), (start, cut)
+            assert held == list(range(max(0, end - 32), end)), (start, cut)
             account = Ledger()
             account.load(path)
             assert paid <= account.round <= paid + 1 and account.spent == account.round
@@ -383,9 +365,9 @@ def pay(path, number):
     account.close()
 
 
-def test_a_full_flash():
-    # Somebody else's files fill it: old records go early for new ones, the program goes on, and ledgers are written.
-    if not MICROPYTHON or sys.platform != "linux":  # a chip that small boards have no room for
+def test_a_full_flash_stops_neither_the_program_nor_its_ledgers():
+    # Other files fill it: old records make room for new ones, the program goes on, and ledgers are written.
+    if not MICROPYTHON or sys.platform != "linux":  # small boards have no room for such a chip
         return
     gc.collect()
     flash = flash_chip.Chip(bytearray(12 * 4096))
@@ -403,11 +385,11 @@ def test_a_full_flash():
             except OSError:
                 pass
             append(book, start, start + 80)
-            found = numbers(book)
-            print("%d records before it was full: %d lost, %d held" % (start, book.lost, len(found)))
-            assert len(found) >= min(8, start) and (book.lost or start == 80)
-            if start == 80:  # what goes makes room for what comes
-                assert found == list(range(start + 80 - len(found), start + 80))
+            held = numbers(book)
+            print("%d records before it was full: %d lost, %d held" % (start, book.lost, len(held)))
+            assert len(held) >= min(8, start) and (book.lost or start == 80)
+            if start == 80:  # the oldest make room for the new ones
+                assert held == list(range(start + 80 - len(held), start + 80))
             client = Client(board)
             for number in (1, 2, 3):
                 assert ask(client, round_frame(number, small_board.THREE))[0] == wire.REPORT
@@ -419,8 +401,8 @@ def test_a_full_flash():
             unmount()
 
 
-def test_few_erasures():
-    if not MICROPYTHON or sys.platform != "linux":  # a chip that small boards have no room for
+def test_recording_erases_few_blocks():
+    if not MICROPYTHON or sys.platform != "linux":  # small boards have no room for such a chip
         return
     gc.collect()
     flash = flash_chip.Chip(bytearray(12 * 4096))

@@ -1,17 +1,15 @@
-"""A ledger that pays for several reports at once: what it saves, and what a power cut then costs."""
+"""A ledger that pays for several reports at once: how much wear that saves, and how much a power cut then costs."""
 
 import flash_chip
 import scratch
-import small_board
 from failing_disk import Disk, PowerCut, steps_of
-from small_board import EPSILON, ask, error_of, provision, put_fleet, round_frame
+from small_board import EPSILON, THREE, TWO, ask, book_of, error_of, provision, put_fleet, round_frame
 
-from tern import ledger, storage, wire
+from tern import ledger, wire
 from tern.client import Client
 from tern.compat import MICROPYTHON
-from tern.ledger import Ledger
 
-NEEDS = {"test_wear_of_littlefs": "endurance"}
+NEEDS = {"test_paying_ahead_erases_fewer_blocks": "endurance"}
 AHEAD = 4
 COST = 4 * EPSILON  # of a report of small_board
 _DATA = bytearray(8 * 4096)  # made here, while the heap is in one piece
@@ -24,34 +22,22 @@ def reserving(folder, budget=ledger.MAX_BUDGET, clients=1):
     return board
 
 
-def book_of(folder, device=7):
-    book = Ledger()
-    book.load(folder + "/" + storage.ledger_name(device))
-    return book
-
-
-def test_several_rounds_with_one_write():
+def test_one_write_pays_for_several_rounds():
     folder = scratch.folder()
     client = Client(reserving(folder))
-    three = small_board.THREE
     writes = []
     for number in range(1, 2 * AHEAD + 1):
-        frame = round_frame(number, three)
+        frame = round_frame(number, THREE)
         writes.append(steps_of(lambda frame=frame: client.answer(frame)))
         assert client.reply[0] == wire.REPORT
         report = ask(client, frame)
         assert report == ask(client, frame), "the same request, the same bytes"
         book = book_of(folder)
-        assert (book.spent, book.round) == (
-            ((number - 1) // AHEAD + 1) * AHEAD * COST,
-            -(-number // AHEAD) * AHEAD,
-        )
-        assert error_of(ask(client, round_frame(number, three, shift=1))) == (wire.ERR_CHANGED_ROUND, number)
-        assert (
-            error_of(ask(client, round_frame(number - 1, three)))[0] == wire.ERR_OLD_ROUND
-            if number > 1
-            else True
-        )
+        paid = -(-number // AHEAD) * AHEAD  # rounds
+        assert (book.spent, book.round) == (paid * COST, paid)
+        assert error_of(ask(client, round_frame(number, THREE, shift=1))) == (wire.ERR_CHANGED_ROUND, number)
+        if number > 1:
+            assert error_of(ask(client, round_frame(number - 1, THREE)))[0] == wire.ERR_OLD_ROUND
     assert [bool(steps) for steps in writes] == [True, False, False, False] * 2, writes
 
 
@@ -60,19 +46,17 @@ def test_power_cut_at_every_step_of_several_rounds():
 
 
 def cut_at_every_step_of_several_rounds():
-    # Power fails at each step of AHEAD + 2 rounds; the device starts again, and is asked every round again, twice.
-    # Whatever it released, before or after, is one report a round, and all of them together are paid for.
-    three = small_board.THREE
-    frames_of = [round_frame(number, three) for number in range(1, AHEAD + 3)]
+    # Power fails at each step of AHEAD + 2 rounds; the device starts again, and gets every round again, twice.
+    # All that it releases, before and after, is one report per round, and all of these reports are paid for.
+    frames = [round_frame(number, THREE) for number in range(1, AHEAD + 3)]
 
     def rounds(client, released):
-        for frame in frames_of:
+        for frame in frames:
             answer = ask(client, frame)
             if answer[0] == wire.REPORT:
                 released.append(answer)
 
-    folder = scratch.folder()
-    client = Client(reserving(folder))
+    client = Client(reserving(scratch.folder()))
     steps = steps_of(lambda: rounds(client, []))
     assert steps >= 8, steps
     for cut in range(steps + 1):
@@ -84,8 +68,7 @@ def cut_at_every_step_of_several_rounds():
                 rounds(Client(board), released)
             except PowerCut:
                 pass
-        book = book_of(folder)
-        assert book.spent >= len(released) * COST
+        assert book_of(folder).spent >= len(released) * COST
         for _ in range(2):
             rounds(Client(board), released)
         by_round = {}
@@ -96,23 +79,21 @@ def cut_at_every_step_of_several_rounds():
     return steps + 1
 
 
-def test_a_disk_that_fails_refuses_and_the_reserve_is_read_again():
+def test_a_round_is_refused_while_the_disk_fails_and_paid_for_afterwards():
     folder = scratch.folder()
-    board = reserving(folder)
-    client = Client(board)
-    three = small_board.THREE
-    assert ask(client, round_frame(1, three))[0] == wire.REPORT
+    client = Client(reserving(folder))
+    assert ask(client, round_frame(1, THREE))[0] == wire.REPORT
     with Disk(0, OSError(28)):
         for number in (2, 3, 4):
-            assert ask(client, round_frame(number, three))[0] == wire.REPORT, "nothing is to be written"
+            assert ask(client, round_frame(number, THREE))[0] == wire.REPORT, "needs no write"
     with Disk(0, OSError(28), for_good=True):
-        assert error_of(ask(client, round_frame(5, three))) == (wire.ERR_LEDGER, 0)
-    assert ask(client, round_frame(5, three))[0] == wire.REPORT
+        assert error_of(ask(client, round_frame(5, THREE))) == (wire.ERR_LEDGER, 0)
+    assert ask(client, round_frame(5, THREE))[0] == wire.REPORT
     assert book_of(folder).spent == 2 * AHEAD * COST
 
 
-def test_wear_of_littlefs():
-    # Blocks erased for 100 rounds, as a measure of wear: what ledger.md says of ten years rests on it.
+def test_paying_ahead_erases_fewer_blocks():
+    # Wear is measured in blocks erased for 100 rounds; the ten years in ledger.md follow from it.
     if not MICROPYTHON:
         return
     erased = {}
@@ -124,10 +105,9 @@ def test_wear_of_littlefs():
             board.in_place = in_place
             put_fleet("/flash", ahead=ahead, epoch=0)
             client = Client(board)
-            three = small_board.TWO
             before = flash.erased
             for number in range(1, 101):
-                client.answer(round_frame(number, three))
+                client.answer(round_frame(number, TWO))
                 assert client.reply[0] == wire.REPORT
             erased[in_place, ahead] = flash.erased - before
             flash_chip.unmount()

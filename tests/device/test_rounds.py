@@ -1,10 +1,10 @@
-"""Whole rounds: what a board answers to one frame after the other, and what is in its files then (rounds.json)."""
+"""Whole rounds: how a board answers one frame after the other, and what its files then hold (rounds.json)."""
 
 import gc
 
 import scratch
-from known_board import answers_of, get, hello_of, put, start
-from report_frames import one_by_one
+from known_board import get, hello_of, put, start
+from report_frames import answers_of, one_by_one
 from vectors import cases
 
 from tern import wire
@@ -13,9 +13,9 @@ from tern import wire
 def check(board, case):
     folder = scratch.folder()
     files = {}
-    for given in (board, case["files"]):
-        for name in given:
-            files[name] = None if given[name] is None else bytes.fromhex(given[name])
+    for hex_files in (board, case["files"]):
+        for name in hex_files:
+            files[name] = None if hex_files[name] is None else bytes.fromhex(hex_files[name])
     put(folder, files)
     client = None
     for i, step in enumerate(case["steps"]):

@@ -1,10 +1,9 @@
-"""The serial link where it must not wait: over streams and a poll of the test's own."""
-
-from array import array
+"""The serial link where it must not wait, on streams and a poll of the test."""
 
 import small_board
+from checks import replaced
 
-from tern import frames, host_frames, wire
+from tern import frames, wire
 from tern.frames import Receiver
 from tern.links import serial
 from tern.links.serial import Serial
@@ -13,19 +12,19 @@ REPORT = bytes((wire.REPORT,)) + bytes(i & 255 for i in range(300))
 
 
 class Stream:
-    """Both ends of a port: `given` is what the host has sent, `taken` what it has read, of which it takes `room`."""
+    """Both ends of a port: the host has sent `given` and read `taken`, and can read `room` more bytes."""
 
     def __init__(self):
         self.given = b""
         self.taken = bytearray()
         self.room = 1000000
-        self.slow = False  # whether a write waits no longer than it likes
-        self.asked = {}  # how many bytes at once were read for -> how often
+        self.slow = False  # whether a write may return without having written
+        self.reads = {}  # size of a read -> number of such reads
         self.polls = set()
 
     def readinto(self, view, n):
         n = min(n, len(view))
-        self.asked[n] = self.asked.get(n, 0) + 1
+        self.reads[n] = self.reads.get(n, 0) + 1
         assert n <= len(self.given), "it would wait for ever"
         view[:n] = self.given[:n]
         self.given = self.given[n:]
@@ -38,7 +37,7 @@ class Stream:
         self.room -= n
         return n
 
-    # instead of the module `select`
+    # stands in for the module `select`
     POLLIN = 1
     POLLOUT = 4
 
@@ -62,12 +61,10 @@ class Poll:
 def with_a_stream(function):
     def test():
         stream = Stream()
-        good = serial.select, serial.ticks_ms
-        serial.select, serial.ticks_ms = stream, lambda: 0  # a busy machine takes no time from the link
-        try:
+        with replaced(
+            serial, select=stream, ticks_ms=lambda: 0
+        ):  # a busy machine takes no time from the link
             function(stream, Serial(stream, stream, stream, stream, False))
-        finally:
-            serial.select, serial.ticks_ms = good
 
     return test
 
@@ -77,24 +74,27 @@ def coded(frame):
     return bytes(out[: frames.cobs_encode(frame, len(frame), out)])
 
 
-def a_round():
-    frame = bytearray(wire.MAX_FRAME)
-    parameters = array("h", (j for j in range(128)))
-    n = host_frames.encode_round(frame, bytes(32), 7, 1, wire.LINEAR, parameters, small_board.THREE, 1, -14)
-    return bytes(frame[:n])
+def long_round():
+    """A ROUND of 128 parameters."""
+    return bytes(small_board.round_frame(1, small_board.THREE, d=128, k=1))
+
+
+def question_of(n):
+    """A frame of the type of a ROUND, with n more bytes that are not 0."""
+    return bytes((wire.ROUND,)) + bytes(1 + i % 255 for i in range(n))
 
 
 def answers(data):
     receiver = Receiver(wire.MAX_FRAME)
     receiver.give(data)
-    found = []
+    answers = []
     while (n := receiver.next()) != frames.MORE:
-        found.append(bytes(receiver.frame[:n]) if n >= 0 else None)
-    return found
+        answers.append(bytes(receiver.frame[:n]) if n >= 0 else None)
+    return answers
 
 
 @with_a_stream
-def test_a_host_that_dies_in_a_frame_holds_nobody(stream, link):
+def test_a_host_that_dies_in_a_frame_blocks_nothing(stream, link):
     question = bytes((wire.ROUND,)) + bytes(100)
     for cut in range(1, len(question), 7):
         stream.given = coded(question)[:cut]
@@ -102,21 +102,21 @@ def test_a_host_that_dies_in_a_frame_holds_nobody(stream, link):
             assert link.receive(0) is None
         assert not stream.given
         stream.given = b"\x00" + coded(question)
-        found = []
+        received = []
         for _ in range(10):
             frame = link.receive(0)
             if frame is not None:
-                found.append(bytes(frame))
-        assert found[-1] == question, cut
-    assert set(stream.asked) == {1} and stream.polls == {0}
+                received.append(bytes(frame))
+        assert received[-1] == question, cut
+    assert set(stream.reads) == {1} and stream.polls == {0}
 
 
 @with_a_stream
 def test_one_call_reads_64_bytes_at_most(stream, link):
-    question = bytes((wire.ROUND,)) + bytes(1 + i % 255 for i in range(1000))
+    question = question_of(1000)
     stream.given = coded(question) + coded(question)
     size = len(stream.given)
-    calls = found = 0
+    calls = received = 0
     while stream.given:
         left = len(stream.given)
         frame = link.receive(0)
@@ -124,13 +124,13 @@ def test_one_call_reads_64_bytes_at_most(stream, link):
         calls += 1
         if frame is not None:
             assert bytes(frame) == question
-            found += 1
-    assert found == 2 and calls >= size // 64
-    assert stream.taken == bytes(size // wire.CREDIT), "credits as ever"
+            received += 1
+    assert received == 2 and calls >= size // 64
+    assert stream.taken == bytes(size // wire.CREDIT), "a credit for every CREDIT bytes"
 
 
 @with_a_stream
-def test_a_host_that_takes_nothing_holds_nobody(stream, link):
+def test_a_host_that_reads_nothing_blocks_nothing(stream, link):
     assert link.receive(0) is None
     stream.room = 10
     assert not link.send(REPORT, len(REPORT)) and link.waiting() == len(coded(REPORT)) - 10
@@ -146,9 +146,9 @@ def test_a_host_that_takes_nothing_holds_nobody(stream, link):
 
 
 @with_a_stream
-def test_nothing_is_read_before_an_answer_is_out(stream, link):
-    # So no credit comes within it, and the host waits with what it has.
-    question = bytes((wire.ROUND,)) + bytes(1 + i % 255 for i in range(300))
+def test_nothing_is_read_before_an_answer_is_written(stream, link):
+    # So the answer contains no credit, and the host waits with its next frame.
+    question = question_of(300)
     for room in (0, 1, 10, 100, len(coded(REPORT)) - 1):
         assert link.receive(0) is None
         stream.taken[:] = b""
@@ -161,21 +161,18 @@ def test_nothing_is_read_before_an_answer_is_out(stream, link):
         assert not link.send(REPORT, 50), "the host asks again"
         assert stream.given == coded(question) and stream.room == 0
         stream.room = 1000
-        found = None
-        while not found:
-            frame = link.receive(0)
-            if frame is not None:
-                found = bytes(frame)
-        assert found == question and not stream.given and link.waiting() == 0
+        while (frame := link.receive(0)) is None:
+            pass
+        assert bytes(frame) == question and not stream.given and link.waiting() == 0
         assert answers(stream.taken)[0] == REPORT and not any(answers(stream.taken)[1:])
         assert len(answers(stream.taken)) - 1 in (2, 3), "credits"
 
 
 @with_a_stream
-def test_a_credit_that_finds_no_room_comes_later(stream, link):
+def test_a_credit_for_which_there_is_no_room_is_written_later(stream, link):
     assert link.receive(0) is None
     stream.room = 0
-    stream.given = coded(bytes((wire.ROUND,)) + bytes(1 + i % 255 for i in range(300)))
+    stream.given = coded(question_of(300))
     for _ in range(10):
         assert link.receive(0) is None
     assert link.waiting() == 1 and not stream.taken
@@ -187,7 +184,7 @@ def test_a_credit_that_finds_no_room_comes_later(stream, link):
 
 
 @with_a_stream
-def test_a_frame_that_was_cut_short_is_the_first_to_go_out(stream, link):
+def test_the_rest_of_a_frame_that_was_cut_short_is_written_first(stream, link):
     now = 0
 
     def later():
@@ -195,16 +192,12 @@ def test_a_frame_that_was_cut_short_is_the_first_to_go_out(stream, link):
         now += 1000
         return now
 
-    good = serial.ticks_ms
-    serial.ticks_ms = later
     stream.slow = True
     stream.room = 10
-    try:
+    with replaced(serial, ticks_ms=later):
         assert not link.send(REPORT, len(REPORT)) and link.waiting() == len(coded(REPORT)) - 10
         assert 5000 < now < 12000
         assert not link.send(REPORT, 9)
-    finally:
-        serial.ticks_ms = good
     stream.room = 1000
     assert link.send(REPORT, 50) and link.waiting() == 0
     assert answers(stream.taken) == [REPORT, REPORT[:50]]
@@ -212,7 +205,7 @@ def test_a_frame_that_was_cut_short_is_the_first_to_go_out(stream, link):
 
 @with_a_stream
 def test_a_program_may_wait_and_not_wait_in_turn(stream, link):
-    question = a_round()
+    question = long_round()
     for cut in range(1, len(question), 23):
         stream.given = coded(question)[:cut]
         assert link.receive(0) is None
@@ -228,10 +221,10 @@ def test_a_program_may_wait_and_not_wait_in_turn(stream, link):
 
 
 @with_a_stream
-def test_without_a_limit_it_asks_for_what_must_come(stream, link):
-    question = a_round()
+def test_a_link_without_a_time_limit_reads_many_bytes_at_once(stream, link):
+    question = long_round()
     stream.given = coded(question)
     assert bytes(link.receive()) == question
-    assert max(stream.asked) == wire.AT_ONCE and sum(stream.asked.values()) < 100
+    assert max(stream.reads) == wire.AT_ONCE and sum(stream.reads.values()) < 100
     assert link.send(REPORT, len(REPORT)) and not stream.polls
     assert answers(stream.taken)[-1] == REPORT

@@ -1,9 +1,10 @@
-"""Links that send at fixed moments."""
+"""A Slotted link sends answers at multiples of its slot."""
 
 import time
 
 import scratch
 import small_board
+from checks import replaced
 
 from tern import storage, wire
 from tern.boards.emulated import Board
@@ -21,7 +22,7 @@ def now_us():
 
 
 def since(start, end):
-    """Microseconds between two now_us(), also where a device's clock has wrapped."""
+    """Microseconds between two now_us(), also after a device's clock has wrapped."""
     return time.ticks_diff(end, start) if MICROPYTHON else end - start
 
 
@@ -51,14 +52,14 @@ class Link:
         self.sent.append("closed")
 
 
-def test_sends_at_multiples_of_the_slot():
+def test_answers_are_sent_at_multiples_of_the_slot():
     for work_ms in (0, 5, 19, 25, 45):
         link = Link()
         slotted = Slotted(link, 20)
         before = now_us()
         assert bytes(slotted.receive()) == b"frame"
         start = slotted._last
-        assert since(before, start) >= 0 and since(start, now_us()) >= 0, "when the frame came"
+        assert since(before, start) >= 0 and since(start, now_us()) >= 0, "the time when the frame came"
         sleep_ms(work_ms)
         reply = bytearray(REPORT)
         assert slotted.send(reply, 3)
@@ -67,46 +68,37 @@ def test_sends_at_multiples_of_the_slot():
         slotted.send(ERROR, 4)
         at = since(start, link.sent[0][1])
         least = (work_ms // 20 + 1) * 20000
-        # never early; late only by as much as this machine was busy elsewhere
-        assert least - 1000 <= at, (work_ms, at)
+        assert least - 1000 <= at, (work_ms, at)  # never early; late only if this machine was busy elsewhere
         assert bytes(slotted.receive()) == b"frame" and slotted.waiting() == 0
         assert since(link.sent[0][1], link.sent[1][1]) >= 19000 - (at - least) % 20000
         assert [sent[0] for sent in link.sent] == [REPORT[:3], ERROR]
 
 
 class Clock:
-    """Time that passes only while somebody looks at it, 10 us each time, or sleeps."""
+    """Time that passes only when it is read, 10 us each time, and in a sleep."""
 
     def __init__(self):
         self.us = 1000
-        self.slept = 0
 
     def now(self):
         self.us += 10
         return self.us
 
     def sleep_ms(self, ms):
-        self.slept += ms
         self.us += 1000 * ms
 
 
 def with_a_clock(function):
     def test():
         clock = Clock()
-        good = module._us, module._diff, module.sleep_ms
-        module._us = clock.now
-        module._diff = lambda later, earlier: later - earlier
-        module.sleep_ms = clock.sleep_ms
-        try:
+        with replaced(module, _us=clock.now, _diff=lambda end, start: end - start, sleep_ms=clock.sleep_ms):
             function(clock)
-        finally:
-            module._us, module._diff, module.sleep_ms = good
 
     return test
 
 
-class Told(Link):
-    """Notes when it sent by the clock of the test."""
+class TimedLink(Link):
+    """Records the times of its answers by the clock of the test."""
 
     def __init__(self, clock):
         super().__init__()
@@ -116,15 +108,21 @@ class Told(Link):
         self.sent.append(self.clock.us)
 
 
+def answering(clock, work_ms=0):
+    """(link, Slotted on it, time when the frame came): a slot of 500 ms, and an answer that waits for its end."""
+    link = TimedLink(clock)
+    slotted = Slotted(link, 500)
+    slotted.receive(0)
+    start = slotted._last
+    clock.us += 1000 * work_ms
+    slotted.send(REPORT, 3)
+    return link, slotted, start
+
+
 @with_a_clock
-def test_a_task_is_held_only_close_to_the_moment(clock):
+def test_receive_blocks_a_task_only_shortly_before_the_answer_is_due(clock):
     for work_ms in range(0, 40, 3):
-        link = Told(clock)
-        slotted = Slotted(link, 500)
-        slotted.receive(0)
-        start = slotted._last
-        clock.us += 1000 * work_ms
-        slotted.send(REPORT, 3)
+        link, slotted, start = answering(clock, work_ms)
         calls = 0
         while not link.sent:
             before = clock.us
@@ -138,15 +136,10 @@ def test_a_task_is_held_only_close_to_the_moment(clock):
 
 
 @with_a_clock
-def test_beside_a_busy_task_no_moment_is_missed(clock):
+def test_an_answer_is_in_time_beside_a_busy_task(clock):
     for busy_ms in (20, 40, 80):
         for work_ms in range(0, 90, 7):
-            link = Told(clock)
-            slotted = Slotted(link, 500)
-            slotted.receive(0)
-            start = slotted._last
-            clock.us += 1000 * work_ms
-            slotted.send(REPORT, 3)
+            link, slotted, start = answering(clock, work_ms)
             while not link.sent:
                 slotted.receive(0)
                 clock.us += 1000 * busy_ms
@@ -154,12 +147,8 @@ def test_beside_a_busy_task_no_moment_is_missed(clock):
 
 
 @with_a_clock
-def test_a_moment_that_is_missed_is_followed_by_the_next(clock):
-    link = Told(clock)
-    slotted = Slotted(link, 500)
-    slotted.receive(0)
-    start = slotted._last
-    slotted.send(REPORT, 3)
+def test_an_answer_that_missed_its_slot_is_sent_at_the_end_of_the_next(clock):
+    link, slotted, start = answering(clock)
     assert slotted.receive(0) is None
     clock.us += 700000
     assert slotted.receive(0) is None
@@ -168,7 +157,7 @@ def test_a_moment_that_is_missed_is_followed_by_the_next(clock):
     assert slotted.waiting() == 0
 
 
-def test_what_tells_of_no_data_is_sent_at_once():
+def test_answers_that_do_not_depend_on_data_are_sent_at_once():
     link = Link()
     slotted = Slotted(link, 60000)
     for kind in (wire.HELLO, wire.UPDATED):
@@ -177,7 +166,7 @@ def test_what_tells_of_no_data_is_sent_at_once():
         assert link.sent.pop()[0] == bytes((kind,))
 
 
-def test_the_rest_is_the_links():
+def test_other_calls_are_passed_to_the_link():
     link = Link()
     slotted = Slotted(link, 20)
     assert slotted.console is True
@@ -187,7 +176,7 @@ def test_the_rest_is_the_links():
     assert link.sent == [("admitted", wire.MODEL), "left", "closed"]
 
 
-def test_a_board_has_the_slot_that_its_file_says():
+def test_a_board_takes_its_slot_from_its_file():
     class Quiet(Board):
         def open_link(self):
             return Link()
@@ -197,12 +186,11 @@ def test_a_board_has_the_slot_that_its_file_says():
     for slot, kind in ((0, Link), (30, Slotted)):
         small_board.put_fleet(folder, slot=slot)
         assert isinstance(Quiet(folder).link(), kind)
-    with open(folder + "/" + storage.FLEET, "wb") as file:
-        file.write(b"damaged")
-    assert isinstance(Quiet(folder).link(), Link)  # it can then be asked, and refuses
+    scratch.write(folder + "/" + storage.FLEET, b"damaged")
+    assert isinstance(Quiet(folder).link(), Link)  # it still receives requests, and refuses them
 
 
-def test_with_a_slot_the_work_of_each_client_has_a_moment_of_its_own():
+def test_each_client_of_a_board_with_a_slot_answers_in_its_own_slot():
     key = bytes(range(100, 132))
     for slot, kinds in ((0, [wire.REPORTS]), (500, [wire.REPORT] * 3)):
         folder = scratch.folder()

@@ -1,20 +1,21 @@
-"""Whatever a board throws, the program goes on: it closes what is open, counts, waits, each time longer, and serves."""
+"""After any exception of a board the program goes on: it closes files, counts, pauses longer each time, and serves."""
 
 import sys
 
 import scratch
 import small_board
+from checks import raises, replaced
 
 from tern import client, compat, frames, host_frames, supervisor, wire
 
 try:
-    from tern import tcp  # with the network that there is
+    from tern import tcp  # before a test replaces the network
 except ImportError:
-    tcp = None  # a board without one
+    tcp = None  # a board without a network
 
 NEEDS = {
-    "test_a_driver_that_throws_does_not_end_it": "sockets",
-    "test_a_socket_that_cannot_be_made_does_not_end_it": "sockets",
+    "test_a_driver_that_throws_does_not_end_the_supervisor": "sockets",
+    "test_a_socket_that_cannot_be_made_does_not_end_the_supervisor": "sockets",
 }
 EXCEPTIONS = (RuntimeError, MemoryError, ValueError, OSError, TypeError, ImportError)
 
@@ -24,7 +25,7 @@ def round_frame(number):
 
 
 class Link:
-    """Gives what it is given, and throws what is an exception; after that the other end has gone."""
+    """Receives the frames of `given` and raises its exceptions; then the other end has gone."""
 
     def __init__(self, given, console=False):
         self.given = given
@@ -35,10 +36,10 @@ class Link:
 
     def receive(self, timeout_ms=-1):
         self.waits.append(timeout_ms)
-        one = self.given.pop(0) if self.given else EOFError
-        if isinstance(one, type):
-            raise one("the records are 1, 2 and 3")
-        return one
+        frame = self.given.pop(0) if self.given else EOFError
+        if isinstance(frame, type):
+            raise frame("the records are 1, 2 and 3")
+        return frame
 
     def send(self, reply, n):
         self.sent.append(bytes(reply[:n]))
@@ -49,7 +50,7 @@ class Link:
 
 
 class Clock:
-    """In the place of the supervisor's: a pause takes no time, and is noted."""
+    """Stands in for the supervisor's clock: a pause takes no time, and is recorded in seconds."""
 
     def __init__(self):
         self.pauses = []
@@ -75,19 +76,19 @@ class Clock:
 
 
 def board_on(*links):
-    """A board that gets one of the links after the other; a link that is an exception cannot be opened."""
+    """A board that opens the links one after the other; an exception instead of a link is raised."""
     board = small_board.provision(scratch.folder())
     left = list(links)
     board.log = []
 
-    def link():
-        one = left.pop(0)
+    def open_link():
+        link = left.pop(0)
         clock.pauses.append(0)
-        if isinstance(one, type):
-            raise one
-        return one
+        if isinstance(link, type):
+            raise link
+        return link
 
-    board.link = link
+    board.link = open_link
     for name in ("watch", "unwatch", "reset", "begin", "end"):
         setattr(board, name, lambda name=name: board.log.append(name))
     return board
@@ -107,7 +108,7 @@ def run(*links, **attributes):
     return board
 
 
-def test_it_answers_the_next_round_after_any_exception_of_the_link():
+def test_the_next_round_is_answered_after_any_exception_of_the_link():
     for kind in EXCEPTIONS:
         first = Link([round_frame(1), kind])
         second = Link([round_frame(1), round_frame(2)])
@@ -117,7 +118,7 @@ def test_it_answers_the_next_round_after_any_exception_of_the_link():
         assert first.closed == second.closed == 1 and clock.pauses == [1, 0]
 
 
-def test_hello_tells_the_class_of_the_last_exception_and_nothing_of_its_message():
+def test_hello_names_the_class_of_the_last_exception_but_not_its_message():
     out = bytearray(wire.MAX_FRAME)
     request = bytes(out[: frames.encode_hello_request(out, 77)])
     before, after = Link([request, OSError]), Link([request])
@@ -128,28 +129,23 @@ def test_hello_tells_the_class_of_the_last_exception_and_nothing_of_its_message(
     assert (hello.exceptions, hello.restarts) == (1, 1)
 
 
-def test_it_goes_on_where_no_link_can_be_opened():
+def test_the_supervisor_goes_on_when_no_link_can_be_opened():
     last = Link([round_frame(1)])
     board = run(OSError, ImportError, RuntimeError, last)
     assert (board.exceptions, board.restarts, board.last_error) == (3, 3, "RuntimeError")
     assert last.sent[0][0] == wire.REPORT and clock.pauses == [1, 2, 4, 0]
 
 
-def test_it_goes_on_where_the_client_cannot_be_made():
-    def broken(board):
-        supervisor.Client = good
+def test_the_supervisor_goes_on_when_the_client_cannot_be_made():
+    def fail_once(board):
+        supervisor.Client = client.Client
         raise MemoryError
 
-    good = supervisor.Client
-    supervisor.Client = broken
+    supervisor.Client = fail_once
     first, last = Link([round_frame(1)]), Link([round_frame(1)])
     board = run(first, last)
-    assert (
-        first.closed
-        and not first.sent
-        and last.sent[0][0] == wire.REPORT
-        and board.last_error == "MemoryError"
-    )
+    assert first.closed and not first.sent
+    assert last.sent[0][0] == wire.REPORT and board.last_error == "MemoryError"
 
 
 def test_pauses_grow_to_5_minutes_and_then_the_board_is_reset():
@@ -169,24 +165,20 @@ def test_a_pause_is_short_again_after_a_quiet_hour():
     assert clock.pauses == [1, 2, 4, 1, 2, 0]
 
 
-def test_at_a_console_pauses_are_short_and_it_is_given_back_in_the_end():
+def test_pauses_at_a_console_are_short_and_the_console_is_returned_at_the_end():
     board = run(*([Link([ValueError], console=True) for _ in range(6)] + [Link([], console=True)]))
     assert clock.pauses == [1, 2, 4, 8, 8, 8, 0]
-    # In a pause, too, a byte of a frame must not interrupt.
+    # A byte of a frame must not interrupt a pause either.
     assert board.log == ["begin"] * 7 + ["unwatch", "end"]
 
 
-def test_who_interrupts_ends_it():
+def test_an_interrupt_ends_the_supervisor():
     board = board_on(Link([KeyboardInterrupt], console=True))
-    try:
-        supervisor.run(board)
-        raise AssertionError("it went on")
-    except KeyboardInterrupt:
-        pass
+    raises(KeyboardInterrupt, supervisor.run, board)
     assert board.log == ["begin", "unwatch", "end"] and board.exceptions == 0
 
 
-def test_a_watchdog_looks_after_boards_without_a_console():
+def test_only_boards_without_a_console_have_a_watchdog():
     link = Link([None, round_frame(1)])
     board = run(link)
     assert board.log == ["watch", "unwatch", "end"]
@@ -196,24 +188,15 @@ def test_a_watchdog_looks_after_boards_without_a_console():
 
 
 def test_a_locked_board_goes_on_when_the_other_end_has_gone_and_keeps_its_console():
-    class End(Exception):
-        pass
-
-    class Stop(Link):
-        def receive(self, timeout_ms=-1):
-            raise SystemExit
-
-    board = board_on(Link([], console=True), Link([], console=True), Stop([], console=True))
+    links = [Link(given, console=True) for given in ([], [], [SystemExit])]
+    board = board_on(*links)
     board.locked = True
-    try:
-        with clock:
-            supervisor.run(board)
-    except SystemExit:  # main.py resets
-        pass
+    with clock:
+        raises(SystemExit, supervisor.run, board)  # main.py then resets
     assert board.log == ["begin"] * 3 + ["unwatch"] and board.exceptions == 0
 
 
-def test_counts_survive_a_reset_and_end_at_65535():
+def test_counts_survive_a_reset_and_stop_at_65535():
     kept = [0]
 
     def keep(word=0):
@@ -230,36 +213,27 @@ def test_counts_survive_a_reset_and_end_at_65535():
     assert (board.exceptions, board.restarts, kept[0]) == (65535, 65535, 0xFFFFFFFF)
 
 
-def test_the_ledger_and_the_records_are_closed_whatever_happens():
-    made = []
+def test_the_ledger_and_the_records_are_closed_after_any_exception():
+    clients = []
 
     class Watched(client.Client):
         def __init__(self, board):
             super().__init__(board)
-            made.append(self)
+            clients.append(self)
 
     class Broken(Link):
         def close(self):
             super().close()
             raise RuntimeError("the driver hangs")
 
-    good = supervisor.Client
-    supervisor.Client = Watched
-    try:
-        first = Broken([round_frame(1), ValueError])
-        last = Link([round_frame(2)])
-        board = run(first, last)
-    finally:
-        supervisor.Client = good
+    last = Link([round_frame(2)])
+    with replaced(supervisor, Client=Watched):
+        board = run(Broken([round_frame(1), ValueError]), last)
     assert (board.exceptions, board.last_error) == (1, "RuntimeError") and last.sent[0][0] == wire.REPORT
-    for one in made:
-        assert one._ledger.path == "" and one._ledger._file is None
-        for file in (one._records, one._clients):
-            try:
-                file._file.read(1)
-                raise AssertionError("it is open")
-            except (OSError, ValueError):
-                pass
+    for each in clients:
+        assert each._ledger.path == "" and each._ledger._file is None
+        for file in (each._records, each._clients):
+            raises((OSError, ValueError), file._file.read, 1)
 
 
 def test_the_name_of_an_exception_is_at_most_32_characters():
@@ -270,7 +244,7 @@ def test_the_name_of_an_exception_is_at_most_32_characters():
 
 
 class Network:
-    """Stands in for MicroPython's `network`: a driver that throws."""
+    """Stands in for MicroPython's `network`: a driver that raises the exceptions `thrown`, one after the other."""
 
     STA_IF = 0
 
@@ -291,7 +265,7 @@ class Network:
         return False
 
 
-def test_a_driver_that_throws_does_not_end_it():
+def test_a_driver_that_throws_does_not_end_the_supervisor():
     network = Network(RuntimeError("Wifi Internal Error"), OSError(5))
     good = sys.modules.get("network")
     sys.modules["network"] = network
@@ -315,7 +289,7 @@ def test_a_driver_that_throws_does_not_end_it():
     assert (board.exceptions, board.last_error) == (2, "OSError") and last.sent[0][0] == wire.REPORT
 
 
-def test_a_socket_that_cannot_be_made_does_not_end_it():
+def test_a_socket_that_cannot_be_made_does_not_end_the_supervisor():
     class Sockets:
         SOCK_STREAM = 1
 
@@ -333,11 +307,7 @@ def test_a_socket_that_cannot_be_made_does_not_end_it():
                 tcp.Connection("broker", 1883).write(b"x")
             return super().receive(timeout_ms)
 
-    good = tcp.socket
-    tcp.socket = Sockets
-    try:
-        last = Wired([round_frame(1)])
+    last = Wired([round_frame(1)])
+    with replaced(tcp, socket=Sockets):
         board = run(Wired([]), Wired([]), last)
-    finally:
-        tcp.socket = good
     assert (board.exceptions, board.last_error) == (2, "OSError") and last.sent[0][0] == wire.REPORT

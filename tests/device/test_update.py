@@ -1,10 +1,11 @@
-"""Updates in the field: frames and packages of the vectors, hostile ones, and what the loader starts."""
+"""Updates in the field: frames and packages of the vectors, hostile ones, and the program that the loader starts."""
 
 import os
 import struct
 
 import scratch
 import vectors
+from checks import no_memory, raises, replaced
 from scratch import read, write
 from small_board import KEY
 from update_rig import (
@@ -35,33 +36,29 @@ def test_frames_of_the_specification():
     before = None
     for case in vectors.cases("update.json", "frames"):
         key = bytes.fromhex(case["key"])
-        given = bytes.fromhex(case["frame"])
+        data = bytes.fromhex(case["frame"])
         fields = case.get("fields")
         if case["kind"] == "updated":
-            answered = frames.answer_key(frames.digest(KEY, bytes.fromhex(case["asked"])[: -wire.TAG_BYTES]))
-            assert answered == key
+            question = frames.digest(KEY, bytes.fromhex(case["asked"])[: -wire.TAG_BYTES])
+            assert frames.answer_key(question) == key
             try:
-                told = host_frames.decode_updated(given, key)
-                assert told == (fields["device"], fields["number"], fields["wanted"], fields["state"])
+                values = host_frames.decode_updated(data, key)
+                assert values == tuple([fields[name] for name in ("device", "number", "wanted", "state")])
                 assert case["result"] == "valid", case["comment"]
             except frames.FrameError:
                 assert case["result"] == "invalid", case["comment"]
         elif case["result"] == "valid":
-            data = bytes.fromhex(case["data"])
-            numbers = [fields[name] for name in ("device", "number", "offset", "total")]
+            values = [fields[name] for name in ("device", "number", "offset", "total")]
             out = bytearray(wire.MAX_FRAME)
-            n = host_frames.encode_update(out, key, *(numbers + [data]))
-            assert out[:n] == given
-            _, state = ask(Update(Board(folder)), memoryview(given))
+            n = host_frames.encode_update(out, key, *(values + [bytes.fromhex(case["data"])]))
+            assert out[:n] == data
+            _, state = ask(Update(Board(folder)), memoryview(data))
             assert state in (wire.RECEIVING, wire.OLD)
         else:
             before = before or tree(folder)
             reply = bytearray(wire.MAX_FRAME)
-            try:
-                Update(Board(folder)).take(memoryview(given), key, reply)
-                raise AssertionError(case["comment"])
-            except frames.FrameError as error:
-                assert error.code == case["error"], case["comment"]
+            error = raises(frames.FrameError, Update(Board(folder)).take, memoryview(data), key, reply)
+            assert error.code == case["error"], case["comment"]
             assert not any(reply)
     assert tree(folder) == before
 
@@ -75,10 +72,10 @@ def test_packages_of_the_specification():
         if case["result"] == "valid":
             assert state == wire.RESTARTING and board_update.restart, case["comment"]
             assert state_of(folder) == (0, wire.RESTARTING, case["number"])
-            there = tree(folder + "/lib2")
+            installed = tree(folder + "/lib2")
             for path in case["files"]:
-                assert there.pop(folder + "/lib2/" + path) == bytes.fromhex(case["files"][path])
-            assert not there
+                assert installed.pop(folder + "/lib2/" + path) == bytes.fromhex(case["files"][path])
+            assert not installed
             os.remove(folder + "/boot.bin")
             scratch.remove(folder + "/lib2")
         else:
@@ -99,16 +96,12 @@ def test_a_frame_that_does_not_verify_changes_nothing():
     for at in range(len(good)):
         bad = bytearray(good)
         bad[at] ^= 4
-        try:
-            board_update.take(memoryview(bad), KEY, reply)
-            raise AssertionError(at)
-        except frames.FrameError:
-            pass
+        raises(frames.FrameError, board_update.take, memoryview(bad), KEY, reply)
     assert tree(folder) == before and not any(reply)
     assert ask(board_update, memoryview(good)) == (40, wire.RECEIVING)
 
 
-def test_another_offset_than_wanted_is_answered_with_the_one_wanted():
+def test_data_at_a_wrong_offset_is_answered_with_the_wanted_offset():
     folder = provision()
     new = package(3, files("new"))
     total = len(new)
@@ -126,7 +119,7 @@ def test_another_offset_than_wanted_is_answered_with_the_one_wanted():
 def test_a_board_without_a_loader_is_reset_once():
     folder = provision()
     assert send(Update(Board(folder)), 3, package(3, files("new"))) == wire.RESTARTING
-    board_update = Update(Board(folder))  # what ran before runs again
+    board_update = Update(Board(folder))  # the old program runs again
     assert (board_update.state, board_update.restart) == (wire.RESTARTING, False)
     board_update.confirm()
     assert state_of(folder) == (0, wire.RESTARTING, 3)
@@ -135,13 +128,12 @@ def test_a_board_without_a_loader_is_reset_once():
     assert state_of(folder) == (0, wire.RESTARTING, 4)
 
 
-def test_more_than_the_package_is_not_taken():
+def test_data_beyond_the_end_of_the_package_is_not_taken():
     folder = provision()
-    board_update = Update(Board(folder))
-    asked = bytearray(frame(3, 0, 100, bytes(60)))
-    struct.pack_into("<I", asked, 13, 50)  # a total that the data does not fit
-    frames.seal(KEY, asked, len(asked) - wire.TAG_BYTES)
-    assert ask(board_update, memoryview(asked)) == (0, wire.RECEIVING)
+    request = bytearray(frame(3, 0, 100, bytes(60)))
+    struct.pack_into("<I", request, 13, 50)  # a total smaller than the data
+    frames.seal(KEY, request, len(request) - wire.TAG_BYTES)
+    assert ask(Update(Board(folder)), memoryview(request)) == (0, wire.RECEIVING)
     assert len(read(folder + "/update.bin")) == 8
 
 
@@ -151,11 +143,9 @@ def test_an_older_package_never_comes_back():
     third = package(3, files("third"))
     board_update = Update(Board(folder))
     ask(board_update, frame(3, 0, len(third), third[:30]))
-    assert ask(board_update, frame(2, 0, len(second), second)) == (
-        0,
-        wire.OLD,
-    )  # nor does it end the one on its way
-    assert ask(board_update, frame(3, 0, len(third) + 1, third[:30])) == (0, wire.OLD)  # two of one number
+    # An older package, and another one of the same number, do not interrupt the one on its way.
+    assert ask(board_update, frame(2, 0, len(second), second)) == (0, wire.OLD)
+    assert ask(board_update, frame(3, 0, len(third) + 1, third[:30])) == (0, wire.OLD)
     assert ask(board_update, frame(3, 0, len(third), b"")) == (30, wire.RECEIVING)
     assert send(board_update, 3, third) == wire.RESTARTING
     assert send(board_update, 4, package(4, files("four"))) == wire.BUSY
@@ -167,11 +157,10 @@ def test_an_older_package_never_comes_back():
         assert send(board_update, 4, package(4, files("four"))) == wire.BUSY
         board_update.confirm()
         assert state_of(folder) == (1, wire.CONFIRMED, 3)
-        for number, content in ((3, third), (2, second)):
-            for one in (board_update, Update(Board(folder))):
-                assert send(one, number, content) == (wire.CONFIRMED if number == 3 else wire.OLD)
-        fourth = package(4, files("fourth"))
-        assert send(board_update, 4, fourth) == wire.RESTARTING
+        for an_update in (board_update, Update(Board(folder))):
+            assert send(an_update, 3, third) == wire.CONFIRMED
+            assert send(an_update, 2, second) == wire.OLD
+        assert send(board_update, 4, package(4, files("fourth"))) == wire.RESTARTING
         assert read(folder + "/lib/main.py") == files("fourth")[1][1]
         assert read(folder + "/lib2/tern/part.py") == files("third")[0][1]
 
@@ -184,13 +173,13 @@ def test_a_package_that_was_rolled_back_is_not_tried_again():
     load(folder)
     board_update = Update(Board(folder))
     assert send(board_update, 3, new) == wire.ROLLED_BACK
-    board_update.confirm()  # what runs is not what was on trial
+    board_update.confirm()  # the program that runs is not the one that was on trial
     assert state_of(folder) == (0, wire.ROLLED_BACK, 3)
     assert send(board_update, 4, package(4, files("new"))) == wire.RESTARTING
 
 
-def test_a_trial_is_confirmed_by_itself_alone():
-    # The loader could not write that it is over: the old program runs while boot.bin says that the new one does.
+def test_only_the_program_on_trial_can_confirm_it():
+    # The loader could not write the end of the trial: the old program runs, but boot.bin names the new one.
     folder = provision()
     assert send(Update(Board(folder)), 3, package(3, files("new"))) == wire.RESTARTING
     load(folder)
@@ -200,10 +189,11 @@ def test_a_trial_is_confirmed_by_itself_alone():
     assert state_of(folder) == (0, wire.TRIAL, 3)
 
 
-def test_the_folder_that_runs_is_never_written_over():
+def test_the_folder_that_runs_is_never_overwritten():
     for path in ("/lib", "/lib2"):
         folder = provision()
-        with running(folder + path), running(folder + "/drivers"):  # a path of the program's own, before it
+        # A program may insert other paths before its own.
+        with running(folder + path), running(folder + "/drivers"):
             board_update = Update(Board(folder))
         assert send(board_update, 3, package(3, files("new"))) == wire.RESTARTING
         assert ("lib2" in os.listdir(folder)) == (path == "/lib")
@@ -215,36 +205,25 @@ def test_an_install_that_runs_out_of_memory_begins_anew():
     board_update = Update(Board(folder))
     new = package(3, files("new"))
     ask(board_update, frame(3, 0, len(new), new))
-    digest = update.sha256
     for _ in range(2):
-        update.sha256 = _no_memory
-        try:
-            ask(board_update, frame(3, 0, len(new)))
-            raise AssertionError
-        except MemoryError:
-            pass
-        update.sha256 = digest
+        with replaced(update, sha256=no_memory):
+            raises(MemoryError, ask, board_update, frame(3, 0, len(new)))
     assert send(board_update, 3, new) == wire.RESTARTING
     assert read(folder + "/lib2/main.py") == files("new")[1][1]
 
 
-def _no_memory(_):
-    raise MemoryError
-
-
-def test_what_a_library_left_is_not_in_the_next():
+def test_an_update_removes_the_files_of_the_earlier_library():
     folder = provision()
-    os.mkdir(folder + "/lib2")
-    os.mkdir(folder + "/lib2/tern")
-    os.mkdir(folder + "/lib2/tern/links")
+    for path in ("/lib2", "/lib2/tern", "/lib2/tern/links"):
+        os.mkdir(folder + path)
     for path in ("tern/old.py", "tern/links/old.py", "driver.py"):
         write(folder + "/lib2/" + path, b"1\n")
     assert send(Update(Board(folder)), 3, package(3, files("new"))) == wire.RESTARTING
-    there = sorted(path[len(folder) + 6 :] for path in tree(folder + "/lib2"))
-    assert there == ["driver.py", "main.py", "tern/part.py"]
+    names = sorted(path[len(folder) + 6 :] for path in tree(folder + "/lib2"))
+    assert names == ["driver.py", "main.py", "tern/part.py"]
 
 
-def test_a_damaged_boot_bin_is_as_good_as_none():
+def test_a_damaged_boot_bin_counts_as_none():
     folder = provision()
     assert send(Update(Board(folder)), 3, package(3, files("new"))) == wire.RESTARTING
     good = read(folder + "/boot.bin")
@@ -254,7 +233,7 @@ def test_a_damaged_boot_bin_is_as_good_as_none():
         write(folder + "/boot.bin", bad)
         board_update = Update(Board(folder))
         assert (board_update.state, board_update.number) == (wire.CONFIRMED, 0), at
-        with running(folder + "/lib2"):  # which is then not written over
+        with running(folder + "/lib2"):  # it is then not overwritten
             board_update = Update(Board(folder))
         if LOADER:
             assert load(folder) == "old"
@@ -262,7 +241,7 @@ def test_a_damaged_boot_bin_is_as_good_as_none():
     assert read(folder + "/lib/main.py") == files("new")[1][1]
 
 
-def test_programs_that_do_not_prove_themselves():
+def test_a_program_that_does_not_confirm_itself_is_rolled_back():
     if not LOADER:
         return
     silent = b"import seen\nseen.ran.append('silent')\n"
@@ -272,14 +251,14 @@ def test_programs_that_do_not_prove_themselves():
         if not text:
             os.remove(folder + "/lib2/main.py")
         assert load(folder) == ran
-        assert ("reset" in board.did) == (not ran)
+        assert ("reset" in board.calls) == (not ran)
         assert state_of(folder) == (0, wire.TRIAL, 3)
         for _ in range(2):
             assert load(folder) == "old"
             assert state_of(folder) == (0, wire.ROLLED_BACK, 3)
 
 
-def test_the_loader_starts_what_there_is():
+def test_the_loader_starts_a_program_that_is_there():
     if not LOADER:
         return
     folder = provision()
@@ -308,14 +287,14 @@ def test_a_locked_board_ends_in_a_reset():
         write(folder + "/lib/main.py", text)
         write(folder + "/lock", b"")
         load(folder)
-        assert board.did == ["kbd_intr -1", "reset"], board.did
+        assert board.calls == ["kbd_intr -1", "reset"], board.calls
         os.remove(folder + "/lock")
         load(folder)
-        assert board.did == ["kbd_intr -1", "kbd_intr 3"], board.did
+        assert board.calls == ["kbd_intr -1", "kbd_intr 3"], board.calls
 
 
-def test_the_trial_of_a_program_that_hangs_ends():
-    # The timer of the loader looks after a while: a reset where the host was not reached, nothing where it was.
+def test_the_loaders_timer_ends_the_trial_of_a_program_that_hangs():
+    # It resets the board unless the program has confirmed itself by then.
     if not LOADER:
         return
     del board.timers[:]
@@ -328,6 +307,6 @@ def test_the_trial_of_a_program_that_hangs_ends():
             with running(folder + "/lib2"):
                 Update(Board(folder)).confirm()
         load(folder, board.callback)
-        assert board.did == ([] if confirmed else ["reset"])
+        assert board.calls == ([] if confirmed else ["reset"])
         assert load(folder) == ("new" if confirmed else "old")
         assert not board.timers

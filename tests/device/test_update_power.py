@@ -1,8 +1,9 @@
-"""Power cut at every write of an update: a program starts that works, the old one or the new, and nothing is lost."""
+"""Power cut at every write of an update: the old program or the new one starts, and no other file is lost."""
 
-import tern.entropy  # noqa: F401  # isort: skip  # at the top: from deep within it would take too much of the stack
+import tern.entropy  # noqa: F401  # isort: skip  # at the top: deep within other calls it would overflow the stack
 
 import flash_chip
+from flash_chip import mount, unmount
 from update_rig import LOADER, board, files, load, package, provision, running, send, tree
 
 from tern import update, wire
@@ -12,9 +13,7 @@ from tern.ledger import LedgerError
 from tern.update import Update
 
 if MICROPYTHON:
-    import vfs
-
-    IMAGE = bytearray(40 * flash_chip.BLOCK)  # now, while there is room for it in one piece
+    IMAGE = bytearray(40 * flash_chip.BLOCK)  # here, while the heap is in one piece
     START = bytearray(len(IMAGE))
 
 
@@ -26,9 +25,9 @@ class Device:
         self.ran = []
 
     def run(self, number, content, limit):
-        """Let a host send the package until it is told how it ended, over so many starts; return the state."""
+        """Let a host send the package over at most `limit` starts; return its last state, or -1 after a power cut."""
         for _ in range(limit):
-            vfs.mount(vfs.VfsLfs2(self.flash), "/flash")
+            mount(self.flash)
             try:
                 self.ran.append(load("/flash"))
                 if not self.flash.alive():
@@ -44,10 +43,7 @@ class Device:
             finally:
                 if not self.flash.alive():
                     self.flash.left = 0
-                try:
-                    vfs.umount("/flash")
-                except OSError:
-                    pass
+                unmount()
             if not self.flash.alive():
                 return -1
             if state not in (wire.RESTARTING, wire.BUSY):
@@ -68,23 +64,21 @@ def test_power_cut_at_every_write_of_a_second_update():
 def cut_at_every_write(second=False):
     """Cut the power at every write from the first byte of a package to its confirmation; return how often.
 
-    second: of the package after that, which takes the place of the first program of all.
+    second: cut it during a second update, which overwrites the program that the board was delivered with.
     """
     device = Device(IMAGE)
-    vfs.VfsLfs2.mkfs(device.flash)
-    vfs.mount(vfs.VfsLfs2(device.flash), "/flash")
+    flash_chip.format(device.flash)
     provision("/flash")
     programs = ("lib", "lib2", update.BOOT, update.STAGED)
-    known = tree("/flash", programs)
-    vfs.umount("/flash")
+    other_files = tree("/flash", programs)
+    unmount()
     old = "old"
-    number = 3
     if second:
         old = "first"
         assert device.run(2, package(2, files(old)), 3) == wire.CONFIRMED
     START[:] = IMAGE
-    new = package(number, files("new"))
-    ends = set()
+    new = package(3, files("new"))
+    histories = set()  # (state, programs that ran)
     cut = 0
     whole = False
     while not whole:
@@ -92,21 +86,20 @@ def cut_at_every_write(second=False):
         IMAGE[:] = START
         device.flash.left = cut
         device.ran = []
-        state = device.run(number, new, 3)
+        state = device.run(3, new, 3)
         whole = device.flash.alive()
         device.flash.left = 1 << 20  # power is back: the file system as it stands on the chip
         if not whole:
-            state = device.run(number, new, 4)
-        vfs.mount(vfs.VfsLfs2(device.flash), "/flash")
+            state = device.run(3, new, 4)
+        mount(device.flash)
         device.ran.append(load("/flash"))
-        assert tree("/flash", programs) == known, cut
-        vfs.umount("/flash")
-        ends.add((state,) + tuple(device.ran))
+        assert tree("/flash", programs) == other_files, cut
+        unmount()
+        histories.add((state,) + tuple(device.ran))
     assert cut > 100, cut
-    done, undone = wire.CONFIRMED, wire.ROLLED_BACK
-    assert ends == {
-        (done, old, "new", "new"),  # the last run is a restart after all is over
-        (done, old, old, "new", "new"),
-        (undone, old, "new", old, old),
-    }, ends
+    assert histories == {
+        (wire.CONFIRMED, old, "new", "new"),  # the last run is a restart after the update
+        (wire.CONFIRMED, old, old, "new", "new"),
+        (wire.ROLLED_BACK, old, "new", old, old),
+    }, histories
     return cut

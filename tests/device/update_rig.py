@@ -1,4 +1,4 @@
-"""Packages, the host that sends them, and the loader on a board in a folder, for the tests of updates."""
+"""Helpers for tests of updates: packages, a host that sends them, and the loader on a board in a folder."""
 
 import os
 import struct
@@ -16,22 +16,22 @@ _reply = bytearray(wire.MAX_FRAME)
 LOADER = update.__file__.rsplit("/", 2)[0] + "/trial/main.py"
 try:
     os.stat(LOADER)
-except OSError:  # a board, which is not to be reset in the midst of its tests
+except OSError:  # a board, which must not reset in the middle of its tests
     LOADER = ""
 
 
 def tree(folder, without=()):
-    """Return what every file under `folder` holds, by path."""
-    found = {}
+    """Return the content of every file under `folder` by path, except for entries of `folder` in `without`."""
+    contents = {}
     for name in os.listdir(folder):
         path = folder + "/" + name
         if name in without:
             continue
         if os.stat(path)[0] & 0x4000:
-            found.update(tree(path))
+            contents.update(tree(path))
         else:
-            found[path] = read(path)
-    return found
+            contents[path] = read(path)
+    return contents
 
 
 def provision(folder=None):
@@ -45,32 +45,30 @@ def provision(folder=None):
     return folder
 
 
-def frame(number, offset, total, data=b"", key=KEY):
-    n = host_frames.encode_update(_out, key, 7, number, offset, total, data)
+def frame(number, offset, total, data=b""):
+    """An UPDATE."""
+    n = host_frames.encode_update(_out, KEY, 7, number, offset, total, data)
     return memoryview(bytes(_out[:n]))
 
 
-def ask(board_update, asked, key=KEY):
-    """Return (wanted, state) of the answer to the UPDATE `asked`."""
-    n = board_update.take(asked, key, _reply)
-    answer = bytes(_reply[:n])
-    device, number, wanted, state = host_frames.decode_updated(
-        answer, frames.answer_key(frames.digest(key, asked[: -wire.TAG_BYTES]))
-    )
-    assert (device, number) == struct.unpack_from("<II", asked, 1)
+def ask(board_update, request):
+    """Return (wanted, state) of the answer to an UPDATE."""
+    n = board_update.take(request, KEY, _reply)
+    answer_key = frames.answer_key(frames.digest(KEY, request[: -wire.TAG_BYTES]))
+    device, number, wanted, state = host_frames.decode_updated(bytes(_reply[:n]), answer_key)
+    assert (device, number) == struct.unpack_from("<II", request, 1)
     return wanted, state
 
 
-def send(board_update, number, package, size=700, key=KEY):
-    """Send a package as a host does; return the state that it ends in."""
-    wanted, state = ask(board_update, frame(number, 0, len(package), b"", key), key)
-    turns = 0
+def send(board_update, number, package, size=700):
+    """Send a package as a host does; return the state in which it ends."""
+    wanted, state = ask(board_update, frame(number, 0, len(package)))
+    requests = 0
     while state == wire.RECEIVING:
-        turns += 1
-        assert turns < 10000
-        wanted, state = ask(
-            board_update, frame(number, wanted, len(package), package[wanted : wanted + size], key), key
-        )
+        requests += 1
+        assert requests < 10000
+        data = package[wanted : wanted + size]
+        wanted, state = ask(board_update, frame(number, wanted, len(package), data))
     return state
 
 
@@ -78,17 +76,17 @@ def entry(path, data):
     return bytes((len(path),)) + path.encode() + struct.pack("<I", len(data)) + data
 
 
-def package(number, files, key=KEY):
+def package(number, files):
     """A package of (path, content) pairs."""
     content = b"".join([entry(path, data) for path, data in files])
     head = struct.pack("<II", number, len(content) + 32)
-    secret = frames.digest(key, update.KEY_LABEL)
+    secret = frames.digest(KEY, update.KEY_LABEL)
     inner = frames.digest(bytes([b ^ 0x36 for b in secret]) + b"\x36" * 32, head + content)
     return content + frames.digest(bytes([b ^ 0x5C for b in secret]) + b"\x5c" * 32, inner)
 
 
 def program(name):
-    """A main.py that tells who it is, and works with the library beside it only."""
+    """A main.py that appends its name to `seen.ran`, and needs the library in its folder."""
     text = """import seen, sys
 with open(sys.path[0] + "/tern/part.py") as file:
     exec(file.read())
@@ -104,7 +102,7 @@ def files(name):
 
 
 class running:
-    """The loader has started the program in this folder."""
+    """A context manager: the loader has started the program in this folder."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -117,31 +115,29 @@ class running:
 
 
 def state_of(folder):
-    """(which folder has proven itself, state, package) as boot.bin says."""
+    """(number of the proven folder, state, number of the package) of boot.bin."""
     return struct.unpack_from(update.BOOT_FIELDS, read(folder + "/" + update.BOOT))[1:]
 
 
 def boot(proven, state, number):
-    """What boot.bin holds."""
+    """The content of boot.bin."""
     data = struct.pack(update.BOOT_FIELDS, update.MAGIC, proven, state, number)
     return data + struct.pack("<I", update.crc32(data))
 
 
 class FakeBoard:
-    """Stands in for the modules `machine` and `micropython`, which the loader asks to act on a board, and for `seen`,
-    by which programs tell that they ran.
-    """
+    """Stands in for `machine` and `micropython`, which the loader calls, and for `seen`, which programs call."""
 
     def __init__(self):
         self.ran = []
-        self.did = []
+        self.calls = []
         self.timers = []
 
     def kbd_intr(self, byte):
-        self.did.append("kbd_intr %d" % byte)
+        self.calls.append("kbd_intr %d" % byte)
 
     def reset(self):
-        self.did.append("reset")
+        self.calls.append("reset")
 
 
 class FakeTimer:
@@ -166,7 +162,7 @@ _loader = LOADER and compile(read(LOADER), LOADER, "exec")
 def load(folder, start=None):
     """Run the loader on the board in `folder`; return the name of the program that it started, "" if none ran.
 
-    start: what else to call there. On a board boot.bin becomes what the loader makes of it, and nothing is started.
+    start: a function to call instead. On a real board, only change boot.bin as the loader does, and start nothing.
     """
     if not LOADER:
         proven, state, number = state_of(folder)
@@ -181,7 +177,7 @@ def load(folder, start=None):
         for name in modules:
             sys.modules[name] = board
         del board.ran[:]
-        del board.did[:]
+        del board.calls[:]
         if start:
             start(None)
         else:

@@ -2,7 +2,7 @@
 
 import json
 
-# Of a ROUND, as vectors and the decoded message name them, in the order of the frame.
+# The fields of a ROUND in the order of the frame, as vectors and the decoded message name them.
 ROUND_FIELDS = (
     "device", "round", "model", "range", "exponent", "classes", "d", "k", "batch", "epochs", "rate", "tau",
 )  # fmt: skip
@@ -10,8 +10,8 @@ ROUND_FIELDS = (
 
 def _open(name):
     here = __file__.rsplit("/", 1)[0] if "/" in __file__ else "."
-    beside = here + "/../../"
-    for folder in (beside + "shared_specs/vectors/", beside + "ternspecs/vectors/", here + "/vector_files/"):
+    root = here + "/../../"
+    for folder in (root + "shared_specs/vectors/", root + "ternspecs/vectors/", here + "/vector_files/"):
         try:
             return open(folder + name)
         except OSError:
@@ -26,7 +26,7 @@ def load(name):
 
 
 def cases(name, group="tests"):
-    """Yield one case after the other of a group of vector file `name`: its files have a case a line."""
+    """Yield the cases of a group of vector file `name`, one at a time: a vector file has a case a line."""
     with _open(name) as file:
         inside = False
         for line in file:
@@ -34,5 +34,5 @@ def cases(name, group="tests"):
                 inside = line.startswith(' "%s"' % group)
             elif inside and line.startswith("  {"):
                 case = json.loads(line.rstrip(",\n"))
-                line = None  # a long one takes much of a board's heap
+                line = None  # a long line takes much of a board's heap
                 yield case

@@ -1,4 +1,4 @@
-"""What goes wrong on a network that nobody trusts, made to go wrong on purpose: faults, attacks, and what must hold."""
+"""Faults and attacks on an untrusted network, made on purpose, and checks of the invariants that must hold then."""
 
 import sys
 from pathlib import Path

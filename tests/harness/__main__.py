@@ -1,10 +1,8 @@
-"""python -m harness SECONDS: treat fleets badly, one after the other, for so long, and at least one to its end.
+"""python -m harness SECONDS: inject faults into one fleet after the other for so long, and into one until it ends.
 
-Then sites whose links are cut, hostile frames against the aggregator, power cuts at every write of the ledger, and,
-for a share of SECONDS more, fuzzing of every decoder. Prints one JSON line: injected, accepted, refused, differences;
-and the same of each fleet.
-
-Exit code 1 if anything does not balance.
+Then cut the links of sites, send hostile frames to the aggregator, cut the power at every write of a board, and for a
+share of SECONDS more fuzz every decoder. Prints one JSON line: injected, accepted, refused, differences, and the same
+of each fleet. The exit code is 1 if there is a difference.
 """
 
 import argparse
@@ -26,8 +24,8 @@ from harness.proxy import Faults
 from harness.sites import weather
 
 _FUZZING = 0.5  # of SECONDS
-_CUTS, _CUT_EVERY = 10, 20  # so many links of sites, and one more for so many SECONDS
-_GROWTH = 4_000_000  # bytes; a million frames that were kept would be ten times as many
+_CUTS, _CUT_EVERY = 10, 20  # links of sites to cut, and one more for so many SECONDS
+_GROWTH = 4_000_000  # bytes; a million kept frames would take ten times as many
 _FAULTS = {"drop": 0.05, "repeat": 0.05, "delay": 0.05, "truncate": 0.01, "flip": 0.01, "replay": 0.05}
 _DEEDS = {
     Arena.restart_broker: 2, Arena.restart_host: 2, Arena.cut_power: 4, Arena.halt: 3, Arena.jump_clock: 4,
@@ -49,8 +47,8 @@ def main():
     seed = args.seed
     while not fleets or time.monotonic() < end:
         with tempfile.TemporaryDirectory(prefix="tern-soak-") as directory:
-            found, wrong = bout(directory, args, seed, end if fleets else None)
-        fleets.append(found)
+            summary, wrong = bout(directory, args, seed, end if fleets else None)
+        fleets.append(summary)
         differences += wrong
         seed += 1
     with tempfile.TemporaryDirectory(prefix="tern-soak-") as directory:
@@ -63,21 +61,21 @@ def main():
     with tempfile.TemporaryDirectory(prefix="tern-soak-") as directory:
         federation, wrong = torment(Path(directory), args)
         differences += wrong
-    cuts, wrong_cuts = cut_everywhere()
-    differences += [f"power cut at {kind}: {error}" for kind, error in wrong_cuts.items()]
+    cuts, errors = cut_everywhere()
+    differences += [f"power cut at {kind}: {error}" for kind, error in errors.items()]
     fuzzed, findings = fuzz(_FUZZING * args.seconds, args.seed)
     differences += findings
     injected = Counter({"hostile frames": attack["frames"], "power cuts at a write": sum(cuts.values())})
     injected["links of sites cut"] = sites["cuts"]
     injected["fuzzed inputs"] = sum(fuzzed["inputs"].values())
     refused = Counter(attack["fates"])
-    for found in fleets:
-        injected.update(found["injected"])
-        refused.update(found["refused"])
-        refused.update({f"by devices: {name}": n for name, n in found["refused_by_devices"].items()})
+    for fleet in fleets:
+        injected.update(fleet["injected"])
+        refused.update(fleet["refused"])
+        refused.update({f"by devices: {name}": n for name, n in fleet["refused_by_devices"].items()})
     result = {
         "injected": dict(sorted(injected.items())),
-        "accepted": sum(found["accepted"] for found in fleets) + attack["accepted"] + sites["reports"],
+        "accepted": sum(fleet["accepted"] for fleet in fleets) + attack["accepted"] + sites["reports"],
         "refused": {name: count for name, count in sorted(refused.items()) if count and name != "accepted"},
         "differences": differences,
         "fleets": fleets,
@@ -92,7 +90,7 @@ def main():
 
 
 def torment(directory, args):
-    """Gateways whose processes are killed, over Flower where that is there: (summary, differences)."""
+    """(summary, differences) of gateways whose processes are killed; over Flower if it is installed."""
     way = "local" if importlib.util.find_spec("flwr") is None else "flower"
     options = {
         "gateways": 3, "devices": 60, "boards": 1, "rounds": 8, "kills": 1, "seconds": 4.0, "pause": 1.0,
@@ -104,7 +102,7 @@ def torment(directory, args):
 
 
 def bout(directory, args, seed, end):
-    """One fleet, from its first round to its last, or to the end: (summary, differences)."""
+    """(summary, differences) of one fleet, from its first round to its last, or until the time `end`."""
     source = random.Random(seed)
     faults = Faults(seed, **_FAULTS)
     with Arena(directory, args.clients, args.boards, args.rounds, faults, seed) as arena:

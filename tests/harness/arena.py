@@ -1,5 +1,5 @@
-"""A whole fleet that is treated badly: emulated boards, a bad network, Mosquitto and `tern serve`, each of which can be
-killed at any time; and the books that must balance in the end.
+"""A whole fleet under faults: emulated boards, a bad network, Mosquitto and `tern serve`, any of which can be killed at
+any time; and the check that its books balance in the end.
 """
 
 import json
@@ -52,9 +52,9 @@ _JUMPING = [sys.executable, str(Path(__file__).with_name("jumping_host.py"))]
 _CLOCK = "clock"
 _JUMPS = (-1e9, -86400.0, -3600.0, -1.0, 1.0, 3600.0, 86400.0, 1e9)  # s
 _FLOOD = 1.0  # s
-_PATIENCE = 0.3
-_INTERVAL = 0.7  # between rounds, so that all that is done to the fleet has its turn
-_DEADLINE = 120
+_PATIENCE = 0.3  # s
+_INTERVAL = 0.7  # s between rounds, so that every deed has its turn
+_DEADLINE = 120  # s
 
 
 class Arena:
@@ -102,7 +102,7 @@ class Arena:
         self.broker.stop()
 
     def write_network(self, **options):
-        """Tell the boards how to reach the broker: through the bad network."""
+        """Write the network files of the boards, with the address of the proxy."""
         by_proxy = Access(self.access.host, self.proxy.port, "", "", self.access.authority)
         for board in self.boards:
             write_network(board, by_proxy, self.fleet_key, epoch=self.epoch, longest_pause_ms=1000, **options)
@@ -110,7 +110,7 @@ class Arena:
     # Deeds
 
     def host_command(self, **options):
-        """The command that serves this fleet; options: others than usual."""
+        """The command that serves this fleet. options: added to the usual ones, or instead of them."""
         options = {
             "store": self.path,
             "fleet": f"mqtt:{self.directory / 'broker'}",
@@ -154,17 +154,17 @@ class Arena:
         self.happened["boards cut off"] += 1
 
     def jump_clock(self):
-        """Set the host's wall clock back, or forward."""
+        """Set the host's wall clock back or forward."""
         clock = self.directory / _CLOCK
         clock.with_suffix(".new").write_text(str(self._random.choice(_JUMPS)))
         clock.with_suffix(".new").replace(clock)
         self.happened["clock jumps"] += 1
 
     def halt(self):
-        """Stop the host, the broker or a board for a while: to it, all other clocks jump ahead."""
-        one = self._random.choice((self.host, self.broker, self._random.choice(self.fleet.boards)))
-        pid = one.pid
-        if one is self.host and one.poll() is not None:  # it has ended: its number may be another's by now
+        """Stop the host, the broker or a board for a while; for it, all other clocks jump ahead."""
+        process = self._random.choice((self.host, self.broker, self._random.choice(self.fleet.boards)))
+        pid = process.pid
+        if process is self.host and process.poll() is not None:  # its id may belong to another by now
             pid = None
         if pid is not None:
             os.kill(pid, signal.SIGSTOP)
@@ -174,7 +174,7 @@ class Arena:
             self.happened["processes halted"] += 1
 
     def lie(self):
-        """A host that lies, forges, asks again and counts backwards, to one client of each board."""
+        """Attack one client of each board as a Liar does."""
         with Store(self.path, create=False, beside=True) as store:
             complete = [number for number, _, reports in kept.ended_rounds(store) if reports == self.clients]
         for board in self.boards:
@@ -185,16 +185,16 @@ class Arena:
             self._attempt(self._liar.attack, name, device, self.keys[device], max(complete, default=0))
 
     def flood(self):
-        """Somebody with a device's password floods the broker."""
+        """Flood the broker with a device's password."""
         self._attempt(lambda: self._floods.append(Flood(self.access, self.keys, 2, _FLOOD)))
 
     def read_slowly(self):
-        """A host that subscribes to everything and never reads."""
+        """Connect a host that subscribes to everything and never reads."""
         self._attempt(lambda: self._slow.append(slow_reader(self._reader)))
 
     @staticmethod
     def _attempt(attack, *arguments):
-        with suppress(OSError):  # the broker is halted, or gone: so is the attacker's connection
+        with suppress(OSError):  # the broker is halted or gone, and so is the attacker's connection
             attack(*arguments)
 
     def quiet(self):
@@ -207,14 +207,14 @@ class Arena:
             client.close()
 
     def ended(self):
-        """How many rounds have ended."""
+        """The number of rounds that have ended."""
         with Store(self.path, create=False, beside=True) as store:
             return len(kept.ended_rounds(store))
 
     def run(self, deeds, timeout, until=None):
         """Serve all rounds, or those that end before `until` (a monotonic time); return how many have ended.
 
-        deeds: what to do on the way, (share of the rounds that must have ended by then, function).
+        deeds: (share of the rounds after whose end it is called, function).
         """
         deeds = sorted(deeds, key=lambda deed: deed[0])
         end = time.monotonic() + timeout
@@ -233,43 +233,40 @@ class Arena:
         return done
 
     def tail(self):
-        """The last that host and boards have said."""
+        """The ends of the logs of host and boards."""
         logs = [self.directory / "host.log", *(board / "board.log" for board in self.boards)]
         return "\n".join(log.read_text(errors="replace")[-500:] for log in logs if log.exists())
 
     # The books
 
     def differences(self):
-        """Everything that does not balance: nothing, if all is well."""
-        found = [
-            f"two reports for round {number} of device {device}" for device, number in self.proxy.different
-        ]
+        """A line for everything that does not balance."""
+        different = self.proxy.different
+        lines = [f"two reports for round {number} of device {device}" for device, number in different]
         with Store(self.path, create=False, beside=True) as store:
-            found += self._rounds(store)
-            found += self._ledgers(store)
-        return found
+            return [*lines, *self._rounds(store), *self._ledgers(store)]
 
     def _rounds(self, store):
-        # The model after each round, once more from the reports that the store holds, by the device library's own code.
+        # Computes the model after each round again, from the reports in the store, with code of the device library.
         options = FedSGD.Options(dimension=D, card=CARD.hex(), k=K)
         population = Population(schedule=Schedule(self.rounds), devices=self.clients, knows_records=False)
         algorithm = FedSGD(options, population)
         chosen, symbols = array("H", bytes(2 * K)), array("H", bytes(2 * K))
-        bodies = {asked.number: asked.cohorts[0].body for asked in store.rounds()}
+        bodies = {round_.number: round_.cohorts[0].body for round_ in store.rounds()}
         for number, _, reports in kept.ended_rounds(store):
-            asked = question_of(decode_body(bodies[number]))
-            card = cards.decode(asked.card)
+            question = question_of(decode_body(bodies[number]))
+            card = cards.decode(question.card)
             counts = np.zeros((D, card.symbols), np.int64)
             rows = store.reports(number)
             for device, payload in rows:
-                question = answers.question(self.keys[device], device, bodies[number])
-                coordinates.choose(question, D, K, chosen)
+                digest = answers.question(self.keys[device], device, bodies[number])
+                coordinates.choose(digest, D, K, chosen)
                 report_frames.unpack(payload, K, card.symbols, symbols)
                 for coordinate, symbol in zip(chosen, symbols, strict=True):
                     counts[coordinate, symbol] += 1
             if len(rows) != reports or len({device for device, _ in rows}) != reports:
                 yield f"round {number}: {reports} reports, {len(rows)} rows"
-            cohort = CohortCounts(card, K, counts, self.clients, asked)
+            cohort = CohortCounts(card, K, counts, self.clients, question)
             algorithm.learn(RoundResult(number, COMPLETE, self.clients, reports, {}, [cohort]), [])
             if kept.weights(store, number) != algorithm.weights.astype("<f8").tobytes():
                 yield f"round {number}: the counts are not those of the accepted reports"
@@ -292,10 +289,10 @@ class Arena:
                 yield f"device {device} has paid {account.spent} for {store.last_round()} rounds"
             recorded = bytes(account.report)[9 : -wire.TAG_BYTES]
             if recorded and last.get((device, account.round), recorded) != recorded:
-                yield f"device {device}: another report is counted than it has recorded"
+                yield f"device {device}: the report counted is not the one recorded"
 
     def summary(self):
-        """What was injected, and what the hosts made of it (of each process, as it last said)."""
+        """The faults injected, and the fates of frames by the last status line of each host, as a dictionary."""
         fates, latest = Counter(), Counter()
         for line in (self.directory / "host.log").read_text().splitlines():
             try:
@@ -322,9 +319,8 @@ class Arena:
         }
 
     def _attacks(self):
-        return self._liar.injected + Counter(
-            {"flood": sum(flood.sent for flood in self._floods), "slow reader": len(self._slow)}
-        )
+        floods = sum(flood.sent for flood in self._floods)
+        return self._liar.injected + Counter({"flood": floods, "slow reader": len(self._slow)})
 
 
 def _wake(pid):

@@ -1,4 +1,4 @@
-"""Who attacks a fleet through its broker: a host that lies, a client that floods, and one that never reads.
+"""Attackers of a fleet through its broker: a host that lies, a client that floods, and one that never reads.
 
 The liar has all rights of the host and the keys of all devices; the others have the password of a device.
 """
@@ -17,13 +17,13 @@ from tern.links import mqtt
 from ternhost.reach.broker import configuration, mosquitto_files
 from ternhost.reach.broker.mosquitto_files import password_line
 
-_FAR = 100_000  # rounds ahead: nobody else asks for these
+_FAR = 100_000  # rounds ahead, beyond those of the true host
 _REPEATS = 5
-_CONNECTS = 20.0  # seconds within which a board comes back to a broker
+_CONNECTS = 20.0  # seconds within which a board reconnects to a broker
 
 
 def attackers(access, directory, *users):
-    """Let `users` do on the broker of `directory`, before it starts, what its host may: an Access for each.
+    """Give `users` the host's rights on the broker of `directory`, before it starts; return an Access for each.
 
     The host itself stays connected beside them, since a second client of its name would end its session.
     """
@@ -38,7 +38,7 @@ def attackers(access, directory, *users):
 
 
 class Liar:
-    """Asks devices what they must refuse. `injected` counts it, by kind."""
+    """Sends devices ROUNDs that they must refuse. `injected` counts them by kind."""
 
     def __init__(self, access, card, dimension, k, seed=1):
         self.injected = Counter()
@@ -49,7 +49,7 @@ class Liar:
         self._random = random.Random(seed)
 
     def attack(self, board, device, key, last):
-        """Lie to a device, once its board, of that name, is there. `last`: a round that all have answered, 0: none."""
+        """Lie to a device once its board, of that name, is connected. last: a round that all have answered, or 0."""
         client = RawClient(self._access, self._access.user, self._access.password)
         try:
             client.subscribe(mqtt.HELLO % (self._access.prefix, board))
@@ -81,11 +81,8 @@ class Liar:
     def _round(self, key, device, number, card=None, k=None):
         out = bytearray(wire.MAX_FRAME)
         parameters = [self._random.randrange(-(1 << 15), 1 << 15) for _ in range(self._d)]
-        card = card or self._card
-        k = k or self._k
-        n = host_frames.encode_round(
-            out, key, device, number, wire.LOGISTIC, parameters, card, k, exponent=-14
-        )
+        question = wire.LOGISTIC, parameters, card or self._card, k or self._k
+        n = host_frames.encode_round(out, key, device, number, *question, exponent=-14)
         return bytes(out[:n])
 
 
@@ -112,13 +109,13 @@ class Flood(threading.Thread):
         try:
             for payload in payloads:
                 self._client.flood(self._topic, payload, max(0.0, end - time.monotonic()) / len(payloads))
-        except OSError:  # the broker was killed, or takes no more
+        except OSError:  # the broker was killed, or accepts no more
             pass
         self._client.close()
 
 
 def slow_reader(access):
-    """A client that has subscribed to all that boards say, and never reads it."""
+    """A client that has subscribed to all messages of boards, and never reads them."""
     client = RawClient(access, access.user, access.password)
     client.subscribe(mqtt.UP % (access.prefix, "+"))
     client.subscribe(mqtt.HELLO % (access.prefix, "+"))

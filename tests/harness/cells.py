@@ -7,8 +7,7 @@ from ternhost.errors import UsageError
 
 
 def add(x: float, y: float) -> list[dict[str, Any]]:
-    row = {"sum": x + y, "process": os.getpid(), "threads": os.environ.get("OMP_NUM_THREADS")}
-    return [row]
+    return [{"sum": x + y, "process": os.getpid(), "threads": os.environ.get("OMP_NUM_THREADS")}]
 
 
 def fail(x: int) -> list[dict[str, Any]]:

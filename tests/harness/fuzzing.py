@@ -1,7 +1,7 @@
-"""python -m harness.fuzzing TARGET SECONDS FOLDER: give a target inputs for so long, guided by coverage.
+"""python -m harness.fuzzing TARGET SECONDS FOLDER: give a target inputs for so long.
 
-By atheris, libFuzzer for Python (the extra `fuzz`), where it is installed, and blindly otherwise. FOLDER/corpus is
-where new inputs go that take another way through the code.
+Coverage guides atheris, libFuzzer for Python (the extra `fuzz`), if it is installed; otherwise the inputs are random.
+FOLDER/corpus gets the inputs that take a new path through the code.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir, closing, contextmanager, nullcontext
+from itertools import islice
 from pathlib import Path
 
 try:
@@ -31,9 +32,9 @@ with atheris.instrument_imports(include=["tern", "ternhost"]) if _guides else nu
 _ON_BOARD = ("ledger", "storage", "client", "ahead")
 _ON_HOST = ("access", "serial", "aggregate")
 TARGETS = sorted({*targets.PLAIN, *host_targets.PLAIN, *_ON_BOARD, *_ON_HOST})
-_HANG = 20  # s; nothing that is decoded takes longer, on a busy machine
+_HANG = 20  # s; no input takes longer, even on a busy machine
 _MEMORY = 1024  # MiB
-_COMPARED = 200  # inputs of a target that MicroPython sees, too,
+_COMPARED = 200  # inputs of a target that MicroPython also gets,
 _COMPARED_MORE = 10  # and more of them for every second
 STATISTIC = re.compile(r"stat::number_of_executed_units:\s+(\d+)")
 _EDGES = re.compile(r"cov: (\d+)")
@@ -41,7 +42,7 @@ _EDGES = re.compile(r"cov: (\d+)")
 
 @contextmanager
 def target(name, folder):
-    """The function of that target, as long as the context lasts; its files are in `folder`."""
+    """A context with the function of that target, whose files are in `folder`."""
     if name in _ON_BOARD:
         yield getattr(targets.OnBoard(folder), name)
     elif name in _ON_HOST:
@@ -52,27 +53,22 @@ def target(name, folder):
 
 
 def fuzz(seconds, seed=1):
-    """Fuzz every target, several at a time, `seconds` of one process in all: (figures, findings)."""
+    """(figures, findings) of fuzzing every target, several at a time, for `seconds` of a process in all."""
     share = max(1, round(seconds / len(TARGETS)))
     with tempfile.TemporaryDirectory(prefix="tern-fuzz-", dir=_memory()) as folder:
         with ThreadPoolExecutor(os.cpu_count()) as several:
-            found = dict(
-                zip(
-                    TARGETS,
-                    several.map(lambda name: _run(name, share, Path(folder) / name, seed), TARGETS),
-                    strict=True,
-                )
-            )
+            runs = several.map(lambda name: _run(name, share, Path(folder) / name, seed), TARGETS)
+            results = dict(zip(TARGETS, runs, strict=True))
         count = _COMPARED + int(_COMPARED_MORE * seconds)
         inputs = [pair for name in verdicts.NAMES for pair in _inputs(name, Path(folder) / name, count, seed)]
         different = differences(inputs, folder)
     figures = {
         "guided": atheris is not None,
-        "inputs": {name: one["inputs"] for name, one in found.items()},
-        "edges": {name: one["edges"] for name, one in found.items()},
+        "inputs": {name: result["inputs"] for name, result in results.items()},
+        "edges": {name: result["edges"] for name, result in results.items()},
         "compared with MicroPython": len(inputs),
     }
-    return figures, [finding for one in found.values() for finding in one["findings"]] + different
+    return figures, [finding for result in results.values() for finding in result["findings"]] + different
 
 
 def _memory():
@@ -107,17 +103,16 @@ def _run(name, seconds, folder, seed):
 
 
 def _inputs(name, folder, count, seed):
-    # What MicroPython is to see: ways through the code that were found, and as many more, blindly.
-    found = [path.read_bytes() for path in (folder / "corpus").iterdir()]
-    random.Random(seed).shuffle(found)
-    blind = seeds.blindly(seeds.of(name), seed)
-    data = found[: count // 2]
-    data += [next(blind) for _ in range(count - len(data))]
-    return [(name, one) for one in data]
+    # Inputs for MicroPython: up to half of them from the corpus of the target, the others random.
+    corpus = [path.read_bytes() for path in (folder / "corpus").iterdir()]
+    random.Random(seed).shuffle(corpus)
+    guided = corpus[: count // 2]
+    blind = islice(seeds.blindly(seeds.of(name), seed), count - len(guided))
+    return [(name, data) for data in (*guided, *blind)]
 
 
 def differences(inputs, folder):
-    """Inputs of verdicts.py that CPython and the 32-bit MicroPython judge differently."""
+    """A line for each input of verdicts.py that CPython and the 32-bit MicroPython judge differently."""
     here, there = Path(folder) / "cpython", Path(folder) / "micropython"
     here.mkdir()
     there.mkdir()
@@ -130,18 +125,18 @@ def differences(inputs, folder):
         text=True,
         timeout=600,
     )
-    others = done.stdout.splitlines()
+    on_micropython = done.stdout.splitlines()
     with chdir(here):
-        own = [verdicts.verdict(name, data) for name, data in inputs]
-    found = [
-        f"{name} {data.hex()}: CPython says {one}, MicroPython {other}"
-        for (name, data), one, other in zip(inputs, own, others, strict=False)
-        if one != other
+        on_cpython = [verdicts.verdict(name, data) for name, data in inputs]
+    lines = [
+        f"{name} {data.hex()}: CPython says {cpython}, MicroPython {micropython}"
+        for (name, data), cpython, micropython in zip(inputs, on_cpython, on_micropython, strict=False)
+        if cpython != micropython
     ]
-    if len(others) != len(own):
-        name, data = inputs[len(others)]
-        found.append(f"MicroPython ends at {name} {data.hex()}: {done.stderr[-1000:]}")
-    return found
+    if len(on_micropython) != len(on_cpython):
+        name, data = inputs[len(on_micropython)]
+        lines.append(f"MicroPython ends at {name} {data.hex()}: {done.stderr[-1000:]}")
+    return lines
 
 
 def main():
@@ -152,7 +147,7 @@ def main():
     parser.add_argument("seed", type=int, nargs="?", default=1)
     args = parser.parse_args()
     with target(args.target, args.folder) as check:
-        gc.freeze()  # a board collects its garbage for every HELLO, and what is here by now is none
+        gc.freeze()  # a board collects garbage for every HELLO; the objects of the imports are none
         (_guided if atheris else _blindly)(check, args)
 
 

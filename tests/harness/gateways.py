@@ -1,5 +1,5 @@
-"""Gateways that are treated badly: they, the way to them and the host are killed at any time; and the books that must
-balance in the end: what the host has counted is what one aggregator counts that has every report and every key.
+"""Kills gateways, the connection to them and their host at any time, and checks the books in the end: the host must
+have counted exactly the reports that one aggregator with every report and every key counts.
 
     python -m harness.gateways [--way flower] [--gateways 5] [--devices 10000] [--rounds 20] [--kills 10]
 """
@@ -41,7 +41,7 @@ from ternhost.cli import main
 sys.exit(main())
 """
 TERN = [sys.executable, "-c", _TERN]
-_LONGEST = 180.0  # seconds without the end of a round, after which something is wrong
+_LONGEST = 180.0  # seconds; a run whose rounds do not end for longer has failed
 
 
 def _started(command, log):
@@ -55,20 +55,20 @@ def _end(process):
 
 
 def processes(*words):
-    """The processes of this machine with all of these words in their command lines."""
-    found = []
+    """The ids of this machine's processes with all of these words in their command lines."""
+    pids = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:
             continue
         if all(word in command for word in words):
-            found.append(int(process.name))
-    return found
+            pids.append(int(process.name))
+    return pids
 
 
 class Local:
-    """The gateways alone, each behind its socket."""
+    """Gateways without Flower, each behind its own socket."""
 
     victims = ("gateway", "host")
 
@@ -78,20 +78,20 @@ class Local:
         self.fleet = f"local:{directory}"
 
     def start(self):
-        started = local_gateways.processes(self._directory, self._runs, warm.Popen)
-        self._sites = self._stack.enter_context(started)
+        gateways = local_gateways.processes(self._directory, self._runs, warm.Popen)
+        self._sites = self._stack.enter_context(gateways)
 
     def stop(self):
         self._stack.close()
 
-    def kill(self, what, name):
-        """End a process with SIGKILL, and start it again where nobody else does."""
+    def kill(self, kind, name):
+        """End the gateway of this name with SIGKILL, and start it again."""
         self._sites[name].kill()
         self._sites[name].start()
 
 
 class Flower:
-    """The gateways over Flower's SuperLink on this machine."""
+    """Gateways behind Flower's SuperLink on this machine."""
 
     victims = ("gateway", "node", "superlink", "serverapp", "host")
 
@@ -99,8 +99,8 @@ class Flower:
         from ternhost.reach.gateway.flower.files import write_gateways
 
         self._port = write_gateways(directory, list(runs), port=free_port()).port
-        for name, own in runs.items():
-            SiteFleet.of(directory / name, own).save(directory / name)
+        for name, fleet in runs.items():
+            SiteFleet.of(directory / name, fleet).save(directory / name)
         self.directory = directory
         self.fleet = f"flower:{directory}"
         self._gateways = dict.fromkeys(runs)
@@ -126,9 +126,9 @@ class Flower:
             except subprocess.TimeoutExpired:
                 _end(process)
 
-    def kill(self, what, name):
-        """End a process with SIGKILL; what supervises it starts it again, and a gateway is started here."""
-        if what == "gateway":
+    def kill(self, kind, name):
+        """End a process with SIGKILL; its supervisor starts it again, and this method a gateway."""
+        if kind == "gateway":
             _end(self._gateways[name])
             self._start(name)
             return
@@ -136,7 +136,7 @@ class Flower:
             "node": ("gateway.flower.node", str(self.directory / name)),
             "superlink": ("gateway.flower.superlink", str(self.directory)),
             "serverapp": ("flwr-serverapp", f":{self._port} "),
-        }[what]
+        }[kind]
         for pid in wait_for(lambda: processes(*words)):
             os.kill(pid, signal.SIGKILL)
 
@@ -145,10 +145,10 @@ WAYS = {"local": Local, "flower": Flower}
 
 
 class Arena:
-    """Gateways with emulated boards, a host that serves them, and what is done to all of these."""
+    """Gateways with emulated boards and a host that serves them, any of which can be killed. A context manager."""
 
     def __init__(self, directory, way="local", gateways=3, devices=30, boards=1, rounds=5, pause=0.5, seed=1):
-        """devices, boards: `devices` of all gateways, `boards` of each. pause: seconds between two rounds, at least."""
+        """devices: of all gateways; boards: of each. pause: the least number of seconds between two rounds."""
         self.directory = Path(directory)
         self.rounds = rounds
         self.pause = pause
@@ -190,42 +190,42 @@ class Arena:
             cwd=self.directory,
         )
 
-    # Deeds
+    # Kills
 
-    def kill(self, what):
-        """End one, as a power cut does, and have it started again."""
-        if what == "host":
+    def kill(self, kind):
+        """End a process of this kind, as a power cut does, and start it again."""
+        if kind == "host":
             _end(self._host)
             self._start_host()
         else:
-            self.way.kill(what, self._random.choice(list(self.runs)))
-        self.killed[what] += 1
-        self._pending.append((what, time.monotonic()))
+            self.way.kill(kind, self._random.choice(list(self.runs)))
+        self.killed[kind] += 1
+        self._pending.append((kind, time.monotonic()))
 
     def torment(self, kills, seconds=4.0, apart=False):
-        """Kill each of the victims so often, at random moments, `seconds` apart on average, while rounds go on.
+        """Kill each kind of victim so often, at random moments, `seconds` apart on average, while rounds go on.
 
-        apart: the next one only after a round has ended.
+        apart: wait after each kill until a round has ended.
         """
-        todo = [what for what in self.way.victims for _ in range(kills)]
-        self._random.shuffle(todo)
-        for what in todo:
+        victims = [kind for kind in self.way.victims for _ in range(kills)]
+        self._random.shuffle(victims)
+        for kind in victims:
             self._let_go_on(self._random.uniform(0, 2 * seconds))
             if self.ended() >= self.rounds:
                 break
-            self.kill(what)
+            self.kill(kind)
             while apart and self._pending and self.ended() < self.rounds:
                 self._let_go_on(0.1)
 
     def finish(self):
-        """Until all rounds have ended."""
+        """Wait until all rounds and the host have ended."""
         while self.ended() < self.rounds or self._host.poll() is None:
             self._let_go_on(0.2)
             if self._host.poll() not in (None, 0):
                 raise AssertionError(f"the host has ended: {self._tail()}")
 
     def ended(self):
-        """How many rounds have ended."""
+        """The number of rounds that have ended."""
         if not self.store.exists():
             return 0
         with Store(self.store, beside=True) as store:
@@ -233,17 +233,17 @@ class Arena:
 
     def _let_go_on(self, seconds):
         end = time.monotonic() + seconds
-        before, moved = self.ended(), time.monotonic()
+        before, last_end = self.ended(), time.monotonic()
         while True:
             now, ended = time.monotonic(), self.ended()
             if ended > before:
-                before, moved = ended, now
-                for what, since in self._pending:
-                    self.recoveries[what].append(now - since)
+                before, last_end = ended, now
+                for kind, since in self._pending:
+                    self.recoveries[kind].append(now - since)
                 self._pending.clear()
             if now >= end:
                 return
-            if now - moved > _LONGEST:
+            if now - last_end > _LONGEST:
                 raise AssertionError(f"no round has ended for {_LONGEST:g} s: {self._tail()}")
             time.sleep(0.05)
 
@@ -253,75 +253,71 @@ class Arena:
     # The books
 
     def books(self):
-        """What the host has counted, what one aggregator counts, and what every device has paid; all in one dict.
+        """The number of rounds and of reports, and the micro-epsilon that each device has paid, as a dictionary.
 
-        Raises AssertionError where they do not balance.
+        Raises AssertionError if the host, one aggregator with all reports, and the ledgers disagree.
         """
         with Store(self.store, beside=True) as store:
-            rounds = store.rounds()
-            tallies = {asked.number: store.tallies(asked.number) for asked in rounds}
-        numbers = [number for number, own in tallies.items() if own]
-        assert len(numbers) == self.rounds
-        recounted = self._recount([asked for asked in rounds if asked.number in numbers])
-        cost = reports = 0
-        for number in numbers:
-            told = [(own.reports, own.counts.tolist()) for own in tallies[number]]
-            assert told == recounted[number], f"round {number} was counted otherwise"
-            assert sum(own.reports for own in tallies[number]) == len(self.devices), (
-                f"round {number} lacks reports"
-            )
-            reports += len(self.devices)
-            asked = decode_body(tallies[number][0].body)
-            cost += cards.decode(bytes(asked.card)).epsilon * asked.k
-        spent = self._spent()
+            rounds = {round_.number: round_ for round_ in store.rounds()}
+            tallies = {number: cohorts for number in rounds if (cohorts := store.tallies(number))}
+        assert len(tallies) == self.rounds
+        sites = [self.store.parents[1] / name for name in self.runs]
+        stores = [Store(site / "store.sqlite", beside=True) for site in sites]
+        results = recounted(self.directory / "recount.sqlite", stores, [rounds[number] for number in tallies])
+        cost = 0
+        for number, cohorts in tallies.items():
+            assert _counts(cohorts) == _counts(results[number].cohorts), f"round {number} has other counts"
+            reports = sum(cohort.reports for cohort in cohorts)
+            assert reports == len(self.devices), f"round {number} has {reports} reports"
+            question = decode_body(cohorts[0].body)
+            cost += cards.decode(bytes(question.card)).epsilon * question.k
+        spent = kept.spent(chain(*[board_directories(site, self._boards) for site in sites]))
         assert spent == dict.fromkeys(self.devices, cost), "a device has paid twice, or for nothing"
-        return {"rounds": len(numbers), "reports": reports, "micro_epsilon_each": cost}
-
-    def _recount(self, rounds):
-        stores = [Store(self.store.parents[1] / name / "store.sqlite", beside=True) for name in self.runs]
-        results = recounted(self.directory / "recount.sqlite", stores, rounds)
         return {
-            number: [(cohort.reports, cohort.counts.tolist()) for cohort in result.cohorts]
-            for number, result in results.items()
-        }
+            "rounds": len(tallies), "reports": len(tallies) * len(self.devices), "micro_epsilon_each": cost
+        }  # fmt: skip
 
-    def _spent(self):
-        sites = [board_directories(self.store.parents[1] / name, self._boards) for name in self.runs]
-        return kept.spent(chain(*sites))
+
+def _counts(cohorts):
+    return [(cohort.reports, cohort.counts.tolist()) for cohort in cohorts]
 
 
 def recounted(path, stores, rounds):
-    """The results of rounds by number, as one aggregator counts them that has every key and report of these stores."""
+    """The results of rounds by number, counted by one aggregator from all keys and reports of these stores.
+
+    It closes the stores.
+    """
     path.unlink(missing_ok=True)
     with Store(path) as union, ExitStack() as closing:
-        for own in stores:
-            closing.callback(own.close)
-            union.add_devices(own.keys())
-        for asked in rounds:
-            quorum = sum(len(cohort.devices) for cohort in asked.cohorts)
-            union.open_round(Round(asked.number, asked.cohorts, quorum))
-            for own in stores:
-                union.add_reports(own.report_batches(asked.number))
+        for site in stores:
+            closing.callback(site.close)
+            union.add_devices(site.keys())
+        for round_ in rounds:
+            quorum = sum(len(cohort.devices) for cohort in round_.cohorts)
+            union.open_round(Round(round_.number, round_.cohorts, quorum))
+            for site in stores:
+                union.add_reports(site.report_batches(round_.number))
         aggregator = Aggregator(union)
         ended = {number: aggregator.ended(number, 0.0) for number in aggregator.resume(0.0)}
         return {number: result for number, result in ended.items() if result}
 
 
 def run(directory, *, kills, seconds=4.0, apart=False, **options):
-    """A whole trial: its figures. Raises AssertionError where the books do not balance."""
-    begun = time.monotonic()
+    """Serve all rounds during so many kills; return the figures. Raises AssertionError if the books do not balance.
+
+    apart, options: as of Arena.torment and Arena.
+    """
+    started = time.monotonic()
     with Arena(directory, **options) as arena:
         arena.torment(kills, seconds, apart)
         arena.finish()
-    longest = {what: round(max(times), 1) for what, times in arena.recoveries.items()}
-    middle = {what: round(median(times), 1) for what, times in arena.recoveries.items()}
-    took = round(time.monotonic() - begun, 1)
+    seconds = time.monotonic() - started
     return {
         **arena.books(),
         "killed": dict(arena.killed),
-        "longest_recovery_s": longest,
-        "median_recovery_s": middle,
-        "seconds": took,
+        "longest_recovery_s": {kind: round(max(times), 1) for kind, times in arena.recoveries.items()},
+        "median_recovery_s": {kind: round(median(times), 1) for kind, times in arena.recoveries.items()},
+        "seconds": round(seconds, 1),
     }
 
 
@@ -331,9 +327,7 @@ def main():
     options = {"gateways": 5, "devices": 10_000, "boards": 2, "rounds": 20, "kills": 10, "seed": 1}
     for name, value in {**options, "seconds": 6.0, "pause": 1.0}.items():  # as of Arena and torment
         parser.add_argument(f"--{name}", type=type(value), default=value)
-    parser.add_argument(
-        "--apart", action="store_true", help="kill only after a round has ended since the last"
-    )
+    parser.add_argument("--apart", action="store_true", help="after each kill, wait until a round has ended")
     parser.add_argument("--keep", help="directory for the files")
     args = parser.parse_args()
     directory = args.keep or tempfile.mkdtemp(prefix="tern-gateways-")

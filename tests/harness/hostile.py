@@ -1,12 +1,13 @@
-"""Hostile frames, by the million, against a host's aggregator: whatever a network can do to what devices send.
+"""Millions of hostile frames against a host's aggregator: anything that a network can do to the frames of devices.
 
-The attacker has every frame that was ever sent, the key of one device that is not asked, and no other.
+The attacker has every frame sent before, and the key of one device that has no part in the round.
 """
 
 import os
 import random
 import resource
 import struct
+from itertools import islice
 
 from bench import resident
 from spec import answers
@@ -19,14 +20,14 @@ from ternhost.privacy.mechanisms import design
 from ternhost.store.store import Store
 
 DEVICES = 100
-STRANGER = 1000  # known to the host, not asked in the round under way
+STRANGER = 1000  # known to the host, but not in the open round
 _ROUND = 5
 _BATCH = 5000
 _D = 28
 
 
 def assault(path, count, seed=1):
-    """Give an aggregator `count` frames of which none may count; return what became of them."""
+    """Give an aggregator `count` frames of which none may count; return what it did with them, as a dictionary."""
     source = random.Random(seed)
     keys = {device: os.urandom(32) for device in range(1, DEVICES + 1)}
     keys[STRANGER] = os.urandom(32)
@@ -37,7 +38,7 @@ def assault(path, count, seed=1):
         question = Question(wire.LOGISTIC, [0] * _D, -14, card, 1)
         bodies = [b"", *(round_body(number, question) for number in range(1, _ROUND + 1))]
         earlier = []
-        for number in range(1, _ROUND):  # rounds that are over: their reports are to be replayed
+        for number in range(1, _ROUND):  # ended rounds, whose reports are replayed later
             aggregator.open(number, [(question, range(1, DEVICES + 1))], 0.0)
             sent = [report(keys[device], device, number, bodies) for device in range(1, DEVICES + 1)]
             aggregator.accept(sent, 0.0)
@@ -45,22 +46,18 @@ def assault(path, count, seed=1):
             earlier += sent
         aggregator.open(_ROUND, [(question, range(1, DEVICES + 1))], 0.0)
         before = store.report_count()
-        aggregator.accept(
-            [hostile(source, earlier, keys, bodies) for _ in range(_BATCH)], 0.0
-        )  # caches are filled
+        frames = (hostile(source, earlier, keys, bodies) for _ in range(_BATCH + count))
+        aggregator.accept(list(islice(frames, _BATCH)), 0.0)  # fills the caches
         aggregator.statistics = type(aggregator.statistics)()
         memory = resident()
-        left, held = count, 0
-        while left:
-            batch = [hostile(source, earlier, keys, bodies) for _ in range(min(left, _BATCH))]
-            held += sum(map(reports_in, batch))
-            accepted = aggregator.accept(batch, 0.0)
-            assert not accepted.reports
-            left -= len(batch)
+        reports = 0
+        while batch := list(islice(frames, _BATCH)):
+            reports += sum(map(reports_in, batch))
+            assert not aggregator.accept(batch, 0.0).reports
         fates = vars(aggregator.statistics)
         return {
             "frames": count,
-            "reports": held,
+            "reports": reports,
             "accepted": store.report_count() - before + fates["accepted"],
             "refused": sum(number for fate, number in fates.items() if fate != "accepted"),
             "fates": dict(fates),
@@ -77,9 +74,8 @@ def hostile(source, earlier, keys, bodies):
     """A frame that must not count."""
     if source.random() < 0.2:  # several in one
         rows = [hostile_report(source, earlier, keys, bodies) for _ in range(source.randrange(1, 33))]
-        frame = answers.reports(
-            *[row for row in rows if len(row) == 18 and row[0] == wire.REPORT] or [earlier[0]]
-        )
+        reports = [row for row in rows if len(row) == 18 and row[0] == wire.REPORT]
+        frame = answers.reports(*reports or [earlier[0]])
         start = source.choice((frame[1:5], struct.pack("<I", _ROUND)))
         frame = frame[:1] + start + frame[5:]
         return frame if source.random() < 0.8 else frame[: source.randrange(len(frame))]
@@ -92,27 +88,26 @@ def hostile_report(source, earlier, keys, bodies):
     device = source.randrange(1, DEVICES + 1)
     if kind == 0:  # of an earlier round
         return old
-    if kind == 1:  # the same, made out to be of this one
+    if kind == 1:  # with the number of this round
         return old[:5] + struct.pack("<I", _ROUND) + old[9:]
-    if kind == 2:  # or of another device
+    if kind == 2:  # and with the id of another device
         return old[:1] + struct.pack("<I", device % DEVICES + 1) + struct.pack("<I", _ROUND) + old[9:]
-    if kind == 3:  # signed by a device that is not asked, in the name of one that is
+    if kind == 3:  # signed by the stranger, with the id of a device in the round
         return report(keys[STRANGER], device, _ROUND, bodies, source.randrange(3))
-    if kind == 4:  # and in its own
+    if kind == 4:  # with its own id
         return report(keys[STRANGER], STRANGER, _ROUND, bodies)
-    if kind == 5:  # nobody's
+    if kind == 5:  # of an unknown device
         return report(keys[STRANGER], source.randrange(2000, 1 << 32), _ROUND, bodies)
     if kind == 6:  # flipped bits
         bad = bytearray(old)
         for _ in range(source.randrange(1, 4)):
             bad[source.randrange(len(bad))] ^= 1 << source.randrange(8)
         return bytes(bad)
-    if kind == 7:  # cut, or with something behind
+    if kind == 7:  # cut, or with bytes behind
         return old[: source.randrange(len(old))] if source.random() < 0.5 else old + source.randbytes(5)
-    if kind == 8:  # to another question, which somebody else has asked the device under this number
+    if kind == 8:  # to another question that the device got under this number
         other = bodies[_ROUND][:-1] + source.randbytes(1)
         if other != bodies[_ROUND]:
             return answers.report(answers.question(keys[device], device, other), device, _ROUND, b"\1")
-    return bytes((source.choice((0x81, 0x82, 0x83, 0x84, 0x85, 0, 255)),)) + source.randbytes(
-        source.randrange(60)
-    )
+    head = bytes((source.choice((0x81, 0x82, 0x83, 0x84, 0x85, 0, 255)),))
+    return head + source.randbytes(source.randrange(60))

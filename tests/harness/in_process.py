@@ -1,4 +1,6 @@
-"""A link and a fleet for tests: the device library itself on files that tern makes, run by this interpreter."""
+"""A link and a fleet for tests: this interpreter runs the device library on files made by tern."""
+
+from report_frames import answers_of
 
 from tern.boards.emulated import Board
 from tern.client import Client
@@ -8,7 +10,7 @@ from ternhost.reach.ports.fleet import BoardFleet, Ports
 
 
 class InProcessLink(Link):
-    """The client loop of the firmware on the files of a directory. Answers at once, in the caller's thread."""
+    """A Client of the device library on the files of a directory. It answers at once, in the caller's thread."""
 
     def __init__(self, port: str, events: Events) -> None:
         """port: inprocess:DIRECTORY."""
@@ -22,9 +24,7 @@ class InProcessLink(Link):
         return nonce
 
     def send(self, frame: bytes) -> None:
-        answers: list[bytes] = []
-        self._client.respond(memoryview(frame), lambda reply, n: answers.append(bytes(reply[:n])))
-        self.heard(answers)
+        self.heard(answers_of(self._client, frame))
 
     def close(self) -> None:
         """Close the client's files, which on a device stay open for ever."""

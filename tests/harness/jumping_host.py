@@ -1,4 +1,4 @@
-"""`tern` on a machine whose wall clock jumps: by as many seconds as the file says that is the first argument."""
+"""`tern` on a machine whose wall clock jumps: the first argument is a file that holds its error in seconds."""
 
 import sys
 import time

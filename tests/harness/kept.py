@@ -1,4 +1,4 @@
-"""What stores, and the ledgers of boards, keep: as tests read it and no program does."""
+"""Reads what only tests need from stores and from the ledgers of boards."""
 
 from tern import ledger, storage
 
@@ -12,13 +12,13 @@ def ended_rounds(store):
 
 
 def weights(store, number):
-    """The model after a round, as passed to `end_run_round`; None where none was."""
+    """The model after a round, as passed to `end_run_round`; None if there was none."""
     row = store._db.execute("SELECT weights FROM model WHERE round = ?", (number,)).fetchone()
     return row[0] if row else None
 
 
 def accounts(boards):
-    """(device, its ledger) of every client on these boards; the Ledger is the same each time, loaded anew."""
+    """(device, its ledger) of every client on these boards; all share one Ledger, which is loaded anew each time."""
     account = ledger.Ledger()
     for board in boards:
         for path in (board / storage.LEDGERS).glob("????????"):
@@ -27,5 +27,5 @@ def accounts(boards):
 
 
 def spent(boards):
-    """The micro-epsilon that each of these devices has spent."""
+    """The micro-epsilon that each device on these boards has spent, by device."""
     return {device: account.spent for device, account in accounts(boards)}

@@ -1,5 +1,5 @@
-"""Gateways on this machine without Flower between them and the host: in threads of this process, or as processes of
-this file, which can be killed.
+"""Gateways on this machine without Flower between them and the host: in threads of this process, or as processes that
+can be killed.
 """
 
 import os
@@ -27,7 +27,7 @@ _PROGRAM = (
 
 
 class LocalPost(Post):
-    """To the gateways whose directories are in `directory`, each through its own socket."""
+    """Post to the gateways whose directories are in `directory`, each through its own socket."""
 
     def __init__(self, directory):
         super().__init__()
@@ -42,7 +42,7 @@ class LocalPost(Post):
         pass  # its threads end with their answers, and hold nothing
 
     def sites(self):
-        """The directories with a socket; one that nobody serves cannot be reached."""
+        """Whether each gateway with a socket can be reached, by name; one whose socket nobody serves cannot."""
         return {path.parent.name: served(path) for path in sorted(self._directory.glob(f"*/{SOCKET}"))}
 
     def send(self, site, payload):
@@ -61,7 +61,7 @@ class LocalPost(Post):
 
 
 class LocalSites(OverFlower):
-    """Gateways whose directories are in one, each behind its own socket."""
+    """A fleet of gateways whose directories are in one directory, each behind its own socket."""
 
     form = "local:DIR"
     about = "gateways on this machine"
@@ -84,15 +84,16 @@ KINDS.register("local", LocalSites)
 
 
 class Running:
-    """A gateway that serves its socket from a thread that has its store."""
+    """A gateway in a thread of its own, which serves its socket."""
 
     def __init__(self, directory, runs, through=None, serve=None):
-        """runs: the options of its fleet. through: (handle, payload) -> reply, instead of its own handle. serve: what
-        brings questions to it, serve(directory, handler); by default its socket alone.
+        """runs: the options of its fleet. through: (handle, payload) -> reply, replaces the gateway's own handle.
+
+        serve: serve(directory, handler), a context in which messages reach handler; serves its socket by default.
         """
         self.directory = directory
         self.warnings = []
-        self.asked = []  # the messages that it was sent
+        self.asked = []  # received messages
         self._runs = runs
         self._through = through or (lambda handle, payload: handle(payload))
         self._serve = serve or (lambda place, handler: serve_locally(place / SOCKET, handler))
@@ -118,7 +119,7 @@ class Running:
         return self._through(self.gateway.handle, payload)
 
     def ask(self, message):
-        """The reply to a message, as bytes, through the socket."""
+        """The reply (bytes) to a message that is sent through the socket."""
         return call(self.directory / SOCKET, message.encode(), 60)
 
     def start(self):
@@ -137,16 +138,16 @@ class Running:
 
 @contextmanager
 def gateways(directory, runs, through=None, serve=None):
-    """Gateways by name, each with the options of its fleet; through: by name, as of Running; serve: of all."""
-    found = {}
+    """Running gateways by name. runs, through: those of each gateway by name; serve: of all (see Running)."""
+    running = {}
     try:
-        for name, own in runs.items():
+        for name, fleet in runs.items():
             (directory / name).mkdir(parents=True, exist_ok=True)
-            found[name] = Running(directory / name, own, (through or {}).get(name), serve).start()
-        yield found
+            running[name] = Running(directory / name, fleet, (through or {}).get(name), serve).start()
+        yield running
     finally:
-        for running in found.values():
-            running.stop()
+        for gateway in running.values():
+            gateway.stop()
 
 
 # As processes
@@ -156,7 +157,7 @@ class Site:
     """The process of one gateway, which can be killed and started again."""
 
     def __init__(self, directory, runs, popen):
-        """runs: the options of its fleet (SiteFleet). popen: subprocess.Popen, or another one."""
+        """runs: the options of its fleet (SiteFleet). popen: subprocess.Popen, or a replacement of it."""
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         SiteFleet.of(directory, runs).save(directory)
@@ -164,7 +165,7 @@ class Site:
         self._process = None
 
     def start(self):
-        """Start it; it may take a while until it answers."""
+        """Start the process. It may take a while until it answers: see `wait`."""
         with open(self.directory / LOG, "ab") as log:
             command = [sys.executable, "-c", _PROGRAM, str(self.directory)]
             self._process = self._popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -174,7 +175,7 @@ class Site:
         return self._process.pid
 
     def wait(self, end):
-        """Until it has its socket. Raises DeviceError if it has ended, or where that takes too long."""
+        """Wait until there is its socket. Raises DeviceError if it ends first, or has no socket at the time `end`."""
         while not (self.directory / SOCKET).exists():
             if self._process.poll() is not None or time.monotonic() > end:
                 log = (self.directory / LOG).read_text(errors="replace")
@@ -191,8 +192,8 @@ class Site:
 
 @contextmanager
 def processes(directory, runs, popen=subprocess.Popen):
-    """Gateways by name, each a process; runs: by name, the options of each one's fleet."""
-    sites = {name: Site(Path(directory) / name, own, popen) for name, own in runs.items()}
+    """Gateways by name, each a process (Site). runs: the options of each gateway's fleet, by name."""
+    sites = {name: Site(Path(directory) / name, fleet, popen) for name, fleet in runs.items()}
     try:
         for site in sites.values():
             site.start()
@@ -206,7 +207,7 @@ def processes(directory, runs, popen=subprocess.Popen):
 
 
 def main(directory):
-    """Run the gateway of a directory, as its gateway.json says, until it is killed."""
+    """Run the gateway of a directory with the options in its gateway.json, until it is killed."""
     os.umask(0o077)
     directory = Path(directory)
 

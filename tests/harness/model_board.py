@@ -1,4 +1,4 @@
-"""A board that holds a model: run by MicroPython, DIRECTORY as its argument. It serves as tern.boards.emulated does."""
+"""micropython model_board.py DIRECTORY: an emulated board (tern.boards.emulated) that also accepts MODEL frames."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A port whose far end is in the hands of a test."""
+"""A port whose other end belongs to a test."""
 
 import os
 import tty
@@ -31,7 +31,7 @@ class Port:
 
 @contextmanager
 def silent():
-    """The name of a port at which nothing answers."""
+    """A context with the name of a port that never answers."""
     port = Port()
     try:
         yield port.port

@@ -1,6 +1,6 @@
-"""Power cut at every write of ledger, records, model, update, on the emulated device: how often, and what went wrong.
+"""Cuts the power of the emulated device at every write of a ledger, records, a model and an update.
 
-The enumerations themselves are those of tests/device, which say what must hold.
+The enumerations are those of tests/device, which check what must hold after each cut.
 """
 
 import subprocess
@@ -24,8 +24,8 @@ _CUTS = {
 
 
 def cut_everywhere():
-    """(number of cuts by kind, what went wrong by kind)."""
-    cuts, wrong = {}, {}
+    """(number of cuts by kind, end of the error output by kind)."""
+    cuts, errors = {}, {}
     for kind, call in _CUTS.items():
         program = f"import {call.partition('.')[0]}\nprint({call})"
         with tempfile.TemporaryDirectory(prefix="tern-power-") as directory:
@@ -38,7 +38,7 @@ def cut_everywhere():
                 timeout=600,
             )
         if done.returncode:
-            wrong[kind] = done.stderr[-2000:]
+            errors[kind] = done.stderr[-2000:]
         else:
             cuts[kind] = int(done.stdout)
-    return cuts, wrong
+    return cuts, errors

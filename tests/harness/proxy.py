@@ -1,9 +1,9 @@
-"""A bad network between boards and broker: a man in the middle who reads MQTT packets, and loses, repeats, delays,
-cuts, flips and replays messages.
+"""A bad network between boards and broker: a proxy that reads MQTT packets, and loses, repeats, delays, cuts, flips and
+replays messages.
 
-It listens with the broker's own certificate, so boards take it for the broker. What it loses it acknowledges: as a
-broker that died with the message. Of every report that a board sends it keeps a hash, to see that no two
-different ones are ever sent for one round.
+It listens with the broker's own certificate, so boards take it for the broker. It acknowledges the messages that it
+loses, like a broker that died with them. It keeps a hash of every report of a board, to detect two different ones for
+the same round.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from ternhost.reach.broker.access import CERTIFICATE, KEY
 
 _PUBLISH = 0x30
 _KINDS = ("drop", "repeat", "delay", "truncate", "flip", "replay")
-_KEPT = 500
+_KEPT = 500  # messages in each direction, to be replayed
 _PATIENCE = 60  # s
 _ERROR_BYTES = struct.calcsize(wire.ERROR_FIELDS) + 1 + wire.TAG_BYTES
 
 
 class Faults:
-    """Which faults to make, as probabilities by name, once `on`; `injected` counts them. Drawn from `seed`."""
+    """Draws faults by their probabilities from `seed`, while `on`; `injected` counts them by name."""
 
     def __init__(self, seed=1, on=True, **probabilities):
         assert set(probabilities) <= set(_KINDS), probabilities
@@ -36,14 +36,13 @@ class Faults:
         self.injected = Counter()
         self._probabilities = probabilities
         self._random = random.Random(seed)
-        # Earlier reports of any device, and rounds for any, to be replayed.
-        self._heard = {True: deque(maxlen=_KEPT), False: deque(maxlen=_KEPT)}
+        self._earlier = {up: deque(maxlen=_KEPT) for up in (True, False)}  # reports and rounds of any device
 
     def apply(self, payload, up):
-        """What becomes of a message: a list of (seconds of delay, payload)."""
-        heard = self._heard[up]
+        """The messages to send for a payload: a list of (seconds of delay, payload). up: whether a board sent it."""
+        earlier = self._earlier[up]
         if payload[:1] and payload[0] in ((wire.REPORT, wire.REPORTS) if up else (wire.ROUND,)):
-            heard.append(payload)
+            earlier.append(payload)
         if not self.on:
             return [(0.0, payload)]
         out = []
@@ -56,8 +55,8 @@ class Faults:
             out.append((self._random.random() if self._draw("delay", up) else 0.0, payload))
             if self._draw("repeat", up):
                 out.append((self._random.random() / 2, payload))
-        if heard and self._draw("replay", up):
-            out.append((0.0, self._random.choice(heard)))
+        if earlier and self._draw("replay", up):
+            out.append((0.0, self._random.choice(earlier)))
         return out
 
     def _draw(self, kind, up):
@@ -68,7 +67,7 @@ class Faults:
 
 
 class Proxy:
-    """Listens on `port` (loopback) for boards, and passes them on to the broker of `access`. A context manager."""
+    """Passes messages between boards, which connect to `port`, and the broker of `access`. A context manager."""
 
     def __init__(self, access, directory, faults):
         self.faults = faults
@@ -96,8 +95,8 @@ class Proxy:
         self._loop.close()
 
     def released(self):
-        """For how many rounds each device has sent a report."""
-        return Counter(device for device, _ in list(self._hashes))  # a copy: boards may still be heard
+        """The number of rounds for which each device has sent a report, as a Counter."""
+        return Counter(device for device, _ in list(self._hashes))  # a copy: boards may still send
 
     async def _listen(self):
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._server_context)
@@ -124,10 +123,7 @@ class Proxy:
                 asyncio.ensure_future(self._pump(far_reader, writer, far_writer, False)),
             ]
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-        except (
-            OSError,
-            asyncio.CancelledError,
-        ):  # the broker is gone, or this is: so is the board's connection
+        except (OSError, asyncio.CancelledError):  # the broker or this proxy ends, and the board's connection
             pass
         finally:
             for pump in pumps:
@@ -160,7 +156,7 @@ class Proxy:
         for i, (delay, changed) in enumerate(out):
             if i == 0:
                 packet = _packet(first, topic + number + changed)
-            else:  # an extra copy, which nobody acknowledges
+            else:  # another copy, at QoS 0: nobody acknowledges it
                 packet = _packet(_PUBLISH, topic + changed)
             if delay:
                 self._loop.call_later(delay, _write, sink, packet)

@@ -1,4 +1,4 @@
-"""Clients that speak MQTT by hand: what a well-behaved library would not send."""
+"""MQTT clients made by hand, which send packets that a well-behaved library would not."""
 
 import socket
 import ssl
@@ -9,13 +9,13 @@ from tern.links import mqtt
 
 
 class RawClient:
-    """A client of the broker of `access` under any name and password; it sends what it is told to."""
+    """A client of the broker of `access`, under any name and password."""
 
     def __init__(self, access, user, password, client_id=None, timeout=60.0, will=None):
         """will: (topic, payload), retained, which the broker publishes once this client is gone."""
         self.flooded = 0
         self._timeout = timeout
-        self._data = b""  # what has come of the next packets
+        self._data = b""  # received bytes of the next packets
         context = ssl.create_default_context(cafile=access.authority)
         plain = socket.create_connection((access.host, access.port), timeout=timeout)
         try:
@@ -24,7 +24,7 @@ class RawClient:
             plain.close()
             raise
         flags = 0xC2 | (0x2C if will else 0)
-        body = field(b"MQTT") + struct.pack(">BBH", 4, flags, 600)  # seconds until it must say something
+        body = field(b"MQTT") + struct.pack(">BBH", 4, flags, 600)  # keep-alive in seconds
         body += field((client_id or user).encode())
         body += field(will[0].encode()) + field(will[1]) if will else b""
         body += field(user.encode()) + field(password.encode())
@@ -36,16 +36,13 @@ class RawClient:
             raise
 
     def publish(self, topic, payload, retain=False):
-        """At QoS 1; returns once the broker has acknowledged it."""
+        """Publish at QoS 1; return once the broker has acknowledged it."""
         body = field(topic.encode()) + b"\x00\x01" + payload
         self.socket.sendall(bytes((0x32 | retain,)) + length(len(body)) + body)
-        while True:
-            kind, packet = self.receive()
-            if kind == 0x40:
-                return packet
+        return self._answer(0x40)
 
     def flood(self, topic, payload, seconds):
-        """At QoS 0, as fast as can be; returns how many. `flooded` counts them all, also where the broker hangs up."""
+        """Publish at QoS 0, as fast as possible; return how often. `flooded` counts on when the broker hangs up."""
         body = field(topic.encode()) + payload
         many = (b"\x30" + length(len(body)) + body) * 500
         end = time.monotonic() + seconds
@@ -57,16 +54,19 @@ class RawClient:
                 return self.flooded - before
 
     def subscribe(self, topic):
-        """Returns the broker's answer: 0 to 2 granted, 128 refused."""
+        """Return the broker's answer: 0 to 2 granted, 128 refused."""
         self.socket.sendall(b"\x82" + length(5 + len(topic)) + b"\x00\x02" + field(topic.encode()) + b"\x01")
-        while True:
-            kind, packet = self.receive()
-            if kind == 0x90:
-                return packet[2]
+        return self._answer(0x90)[2]
+
+    def _answer(self, kind):
+        # The body of the next packet of this type; others are dropped.
+        while (packet := self.receive())[0] != kind:
+            pass
+        return packet[1]
 
     def receive(self):
         """The next packet: (type, body)."""
-        while not (packet := self._packet()):  # a time-out between two of its bytes loses none of them
+        while not (packet := self._packet()):  # a time-out between two of its bytes loses neither
             part = self.socket.recv(4096)
             if not part:
                 raise ConnectionError("closed by the broker")
@@ -74,13 +74,13 @@ class RawClient:
         return packet
 
     def messages(self, seconds, count=None):
-        """All (topic, payload) that come within so many seconds, or until `count` of them have come.
+        """All (topic, payload) received within so many seconds, or until there are `count`.
 
-        What has come by then is taken, however busy this machine was.
+        On a busy machine, too, all messages that have arrived by then are returned.
         """
-        found = []
+        messages = []
         end = time.monotonic() + seconds
-        while len(found) != count:
+        while len(messages) != count:
             self.socket.settimeout(max(end - time.monotonic(), 0.01))
             try:
                 kind, body = self.receive()
@@ -88,12 +88,12 @@ class RawClient:
                 break
             if kind == 0x30:
                 n = struct.unpack(">H", body[:2])[0]
-                found.append((body[2 : 2 + n].decode(), body[2 + n :]))
+                messages.append((body[2 : 2 + n].decode(), body[2 + n :]))
         self.socket.settimeout(self._timeout)
-        return found
+        return messages
 
     def _packet(self):
-        # Takes the next packet out of _data; None where it is not whole.
+        # Takes the next packet out of _data; None if it is not whole.
         n = 0
         for at, byte in enumerate(self._data[1:5], 1):
             n |= (byte & 127) << 7 * (at - 1)
@@ -124,14 +124,14 @@ def length(n):
 
 
 def board_client(access, keys, device, **options):
-    """The client that a thief of this device's password can make."""
+    """A RawClient with the name and the password of a device."""
     return RawClient(access, mqtt.name(device), mqtt.password(keys[device]), **options)
 
 
 def wait_for(condition, seconds=60.0):
-    """Wait until `condition()` is true, and return what it returned."""
+    """Wait until `condition()` is true, and return its value."""
     end = time.monotonic() + seconds
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.02)
-    return found
+    return value

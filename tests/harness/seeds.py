@@ -1,4 +1,4 @@
-"""What fuzzing begins from: the vectors, tests/corpus, and rounds that the board of verdicts.py answers."""
+"""Seeds of the fuzzing: the vectors, tests/corpus, and rounds that the board of verdicts.py answers."""
 
 import json
 import random
@@ -18,7 +18,7 @@ LARGEST = 4000  # bytes of an input
 
 
 def corpus(name):
-    """The inputs in a file of tests/corpus; none where there is no such file."""
+    """The inputs in a file of tests/corpus; none if there is no such file."""
     path = CORPUS / f"{name}.txt"
     lines = path.read_text().splitlines() if path.exists() else []
     return [bytes.fromhex(line) for line in lines if line and not line.startswith("#")]
@@ -46,7 +46,7 @@ def vectors(name):
 
 @cache
 def some_cards():
-    """A certified card of each shape, as (shape, bytes): the shortest of the vectors that a client here may answer."""
+    """(shape, bytes) of a certified card of each shape: the shortest of the vectors that the board may answer."""
     best = {}
     for test in json.loads((_VECTORS / "cards.json").read_text())["tests"]:
         if test["decodes"] and test["certified"]:
@@ -64,9 +64,8 @@ def round_frame(device, number, key, card, model=wire.LOGISTIC, k=1, **options):
     collects = wire.VALUES <= model <= wire.CATEGORIES
     many = model in (wire.SOFTMAX, wire.SOFTMAX_GRADIENT)
     classes = 3 if many else 1
-    parameters = (
-        [1] * verdicts.D if collects else [(997 * i) % 4000 - 2000 for i in range(classes * verdicts.D)]
-    )
+    gradient = [(997 * i) % 4000 - 2000 for i in range(classes * verdicts.D)]
+    parameters = [1] * verdicts.D if collects else gradient
     n = host_frames.encode_round(
         out, key, device, number, model, parameters, card, 3 if model == wire.SOFTMAX else k,
         exponent=0 if collects else -14, classes=classes, local=_LOCAL if local else (0, 0, 0), **options,
@@ -76,9 +75,8 @@ def round_frame(device, number, key, card, model=wire.LOGISTIC, k=1, **options):
 
 @cache
 def client_inputs():
-    """Conversations with the board of verdicts.py, in its `messages`."""
+    """Conversations with the board of verdicts.py, as inputs of its `talk`."""
     first, second = verdicts.DEVICES
-    found = []
     out = bytearray(wire.MAX_FRAME)
     hello = bytes(out[: frames.encode_hello_request(out, 77) - wire.TAG_BYTES])
     key = verdicts.key_of(first)
@@ -86,42 +84,32 @@ def client_inputs():
     new_key = bytes(out[: n - wire.TAG_BYTES])
     n = host_frames.encode_model(out, verdicts.FLEET_KEY, wire.FLEET, 3, wire.LINEAR, [1, -2, 3, -4], -14)
     model = bytes(out[: n - wire.TAG_BYTES])
-    found.append(
-        verdicts.message(verdicts.EMPTY, hello)
-        + verdicts.message(verdicts.CLIENT, new_key)
-        + verdicts.message(verdicts.FLEET, model)
-        + verdicts.message(verdicts.EMPTY, hello)
-    )
+    ask_hello = verdicts.message(verdicts.EMPTY, hello)
+    news = verdicts.message(verdicts.CLIENT, new_key) + verdicts.message(verdicts.FLEET, model)
     (table,) = [card for shape, card in some_cards() if shape == cards.TABLE]
     several = [round_frame(first, number, key, table) for number in (1, 2, 3, 3, 4, 5)]
     several[2] = b""  # a power cut
-    found.append(b"".join(verdicts.message(verdicts.CLIENT, body) for body in several))
+    rounds = b"".join(verdicts.message(verdicts.CLIENT, body) for body in several)
+    conversations = [ask_hello + news + ask_hello, rounds]
     for shape, card in some_cards():
         for kind in range(wire.LINEAR, wire.LAST_MODEL + 1):
             if (kind == wire.SOFTMAX) == (shape == cards.LAPLACE):
                 talk = b""
                 for number, device in ((1, first), (1, first), (2, second), (9, first)):
                     talk += verdicts.message(verdicts.CLIENT, round_frame(device, number, key, card, kind))
-                fleet = round_frame(wire.FLEET, 9, key, card, kind)
-                found += [
-                    talk,
-                    verdicts.message(verdicts.FLEET, fleet) + verdicts.message(verdicts.EMPTY, hello),
-                ]
-    return found
+                fleet = verdicts.message(verdicts.FLEET, round_frame(wire.FLEET, 9, key, card, kind))
+                conversations += [talk, fleet + ask_hello]
+    return conversations
 
 
 @cache
 def batches():
-    """What devices may send to the round of host_targets.py, in its messages."""
-    one, other = (
-        struct.pack("<BII", wire.REPORT, 1, 5) + b"\2",
-        struct.pack("<BII", wire.REPORT, 4, 5) + b"\1\0",
-    )
+    """Answers of devices to the round of host_targets.py, as inputs of `OnHost.aggregate`."""
     error = struct.pack("<BIIBI", wire.ERROR, 2, 5, wire.ERR_BUDGET, 0)
     rows = bytes((0, 1, 2, 2, 1, 3, 0, 6, 1))
     parts = [
-        verdicts.message(verdicts.CLIENT, one),
-        verdicts.message(verdicts.CLIENT, other),
+        verdicts.message(verdicts.CLIENT, struct.pack("<BII", wire.REPORT, 1, 5) + b"\2"),
+        verdicts.message(verdicts.CLIENT, struct.pack("<BII", wire.REPORT, 4, 5) + b"\1\0"),
         verdicts.message(verdicts.CLIENT, error),
         verdicts.message(verdicts.FLEET, rows),
         verdicts.message(verdicts.FLEET, bytes((1, 4, 1, 0, 5, 2, 0))),
@@ -132,39 +120,39 @@ def batches():
 
 def of(name):
     """The seeds of a target (fuzzing.TARGETS)."""
-    found = corpus(name)
+    inputs = corpus(name)
     if name == "aggregate":
-        found += batches()
-    if name == "gateways":
-        from harness.host_targets import gateway_messages  # which needs what is here
+        inputs += batches()
+    elif name == "gateways":
+        from harness.host_targets import gateway_messages  # imports this module
 
-        found += gateway_messages()
-    if name == "packed":
+        inputs += gateway_messages()
+    elif name == "packed":
         for test in json.loads((_VECTORS / "packing.json").read_text())["tests"]:
             if "symbols" in test and len(test["symbols"]) <= 128 and test["base"] < 65536:
                 head = struct.pack("<BH", len(test["symbols"]) - 1, test["base"])
-                found.append(head + bytes.fromhex(test["packed"]))
-    if name == "access":
+                inputs.append(head + bytes.fromhex(test["packed"]))
+    elif name == "access":
         text = b'{"host": "h", "port": 1, "user": "u", "password": "p", "authority": "a", "prefix": "t"}'
-        found.append(text)
-    if name in ("client", "ahead"):
-        found += client_inputs()
+        inputs.append(text)
+    elif name in ("client", "ahead"):
+        inputs += client_inputs()
     elif name in ("round", "request", "answers"):
-        found += [frame[: -wire.TAG_BYTES] if name != "round" else frame for frame in vectors("frames")]
+        inputs += [frame[: -wire.TAG_BYTES] if name != "round" else frame for frame in vectors("frames")]
     elif name == "questions":
         rounds = [frame for frame in vectors("frames") if frame[0] == wire.ROUND]
-        found += [frame[5 : -wire.TAG_BYTES] for frame in rounds]
+        inputs += [frame[5 : -wire.TAG_BYTES] for frame in rounds]
     elif name == "card":
-        found += vectors("cards")
+        inputs += vectors("cards")
     elif name == "ledger":
-        found += vectors("ledger")
+        inputs += vectors("ledger")
     elif name in ("cobs", "serial"):
-        found += vectors("cobs")
-    return [data for data in found if len(data) <= LARGEST] or [b""]
+        inputs += vectors("cobs")
+    return [data for data in inputs if len(data) <= LARGEST] or [b""]
 
 
 def blindly(seeds, seed):
-    """Inputs without end: a seed after a few bits were flipped, bytes cut out, put in or repeated; or random bytes."""
+    """Yield inputs without end: seeds with a few bits flipped, bytes cut out, put in or repeated; or random bytes."""
     source = random.Random(seed)
     while True:
         data = bytearray(source.choice(seeds) if source.random() < 0.95 else source.randbytes(300))

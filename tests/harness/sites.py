@@ -1,7 +1,8 @@
-"""Sites of one owner in a storm: each with a broker and emulated boards of its own, bridged to the central broker by a
-cable that is cut at random moments, while rounds go on; now and then a broker is killed. In the end the books balance.
+"""Cuts the links of sites at random moments during rounds, kills some brokers, and checks the books in the end.
 
-python -m harness.sites CUTS [--boards N --clients M]: one JSON line, and exit code 1 where they do not.
+Each site has a broker with emulated boards, which is bridged to the central broker through a Cable.
+
+python -m harness.sites CUTS [--boards N --clients M]: one JSON line, and exit code 1 if the books do not balance.
 """
 
 import argparse
@@ -45,12 +46,12 @@ _DEADLINE = 90.0
 _LONGEST_CUT = 1.5  # s
 _LONGEST_CALM = 1.0  # s with a link, before the next cut
 _LINK_TIMEOUT = 90.0
-_LOOK_EVERY = 10.0  # without a link: whether the site's broker answers
-_BROKERS = 0.2  # share of the cuts at which one of the two brokers is killed
+_LOOK_EVERY = 10.0  # s without a link between two checks that the site's broker answers
+_BROKERS = 0.2  # the share of cuts that come with the kill of one of the two brokers
 
 
 class Cable:
-    """A TCP connection from a bridge to its central broker, through `port`, that can be cut. A context manager."""
+    """A TCP proxy at `port` between a bridge and the central broker, which can be cut. A context manager."""
 
     def __init__(self, to):
         self._to = to
@@ -76,7 +77,7 @@ class Cable:
         return bool(self._ends)
 
     def cut(self):
-        """Reset what there is: bytes on their way are lost. Nothing passes until `mend`."""
+        """Reset the connection: bytes on their way are lost, and nothing passes until `mend`."""
         with self._lock:
             self._whole = False
             for end in self._ends:
@@ -87,7 +88,7 @@ class Cable:
         self._whole = True
 
     def _accept(self):
-        with suppress(OSError):  # the end
+        with suppress(OSError):  # the server was closed
             while True:
                 near = self._server.accept()[0]
                 threading.Thread(target=self._connect, args=(near,), daemon=True).start()
@@ -118,27 +119,26 @@ class Cable:
 
 
 def _reset(end):
-    with suppress(OSError):  # by the other thread
+    with suppress(OSError):  # the other thread has closed it
         end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         end.shutdown(socket.SHUT_RDWR)
     end.close()
 
 
 class Sites:
-    """A central broker, and for each of SITES a broker behind a cable, with boards. A context manager."""
+    """A central broker and, for each of SITES, a broker with boards behind a Cable. A context manager."""
 
     def __init__(self, directory, boards, clients, seed=1):
         """boards, clients: of each site."""
         self.directory = Path(directory)
         self.path = self.directory / "store.sqlite"
         self.happened = Counter()
-        self.told = []
+        self.warnings = []
         self._random = random.Random(seed)
         self._place = self.directory / "broker"
         self.boards = board_directories(self.directory, boards * len(SITES))
-        rows = np.random.default_rng(seed).integers(
-            -16384, 16385, (clients * len(SITES), D + 1), dtype=np.int16
-        )
+        shape = clients * len(SITES), D + 1
+        rows = np.random.default_rng(seed).integers(-16384, 16385, shape, dtype=np.int16)
         with Store(self.path) as store:
             provision_fleet(store, self.boards, rows, Policy(COST, ledger.MAX_BUDGET))
         self.access = configuration.configure(self._place, self.path, port=free_port())
@@ -147,11 +147,9 @@ class Sites:
             span = (1 + i * clients, (1 + i) * clients)
             configuration.add_site(self._place, name, bridge=True, port=free_port(), boards=span)
             conf = self.site(name) / CONFIG
-            text = conf.read_text()
-            conf.write_text(text.replace(f":{self.access.port}\n", f":{cable.port}\n"))
-            attach(
-                self.boards[i * boards : (i + 1) * boards], self.site(name), self.path, longest_pause_ms=1000
-            )
+            conf.write_text(conf.read_text().replace(f":{self.access.port}\n", f":{cable.port}\n"))
+            site_boards = self.boards[i * boards : (i + 1) * boards]
+            attach(site_boards, self.site(name), self.path, longest_pause_ms=1000)
 
     def site(self, name):
         return self._place / "sites" / name
@@ -174,7 +172,7 @@ class Sites:
     # The storm
 
     def storm(self, cuts):
-        """Cut so many links, one after the other, each at a random moment of its life."""
+        """Cut so many links, one after the other, each a random time after it is up."""
         for _ in range(cuts):
             at = self._random.randrange(len(SITES))
             self._wait_for_link(at)
@@ -190,7 +188,7 @@ class Sites:
             assert time.monotonic() < end, f"the bridge of {SITES[at]} does not come back"
             time.sleep(0.01)
             if time.monotonic() - looked > _LOOK_EVERY:
-                # As `tern broker run` does: Mosquitto 2.0.11 hangs, or ends, now and then when its bridge is cut.
+                # Mosquitto 2.0.11 sometimes hangs or ends when its bridge is cut; `tern broker run` restarts it, too.
                 looked = time.monotonic()
                 if self.brokers[at].answers(_LOOK_EVERY):
                     continue
@@ -214,9 +212,9 @@ class Sites:
     # The rounds
 
     def rounds(self, until, least=0):
-        """Ask for rounds until `until()`: of one question, announced, and of two, asked of each device by itself.
+        """Run rounds until `until()`, and at least `least`; return their results.
 
-        least: so many in any case.
+        A round with one question, which is announced, alternates with a round with two, sent to each device.
         """
         results = []
         with Store(self.path) as store, self._driver(store) as driver:
@@ -226,14 +224,14 @@ class Sites:
                 driver.open(number, self._cohorts(number, devices))
                 results.append(driver.collect(number))
                 store.end_round(number, results[-1].ended)
-            driver.wait(1.0)  # what was repeated comes in
+            driver.wait(1.0)  # for repeated reports
             self.frames = dict(driver.status.frames)
         return results
 
     def _driver(self, store):
         terms = Terms(deadline=_DEADLINE)
         link = lambda: MqttLink(self.access)  # noqa: E731
-        return BrokerDriver(store, link, terms, standing=True, warn=self.told.append)
+        return BrokerDriver(store, link, terms, standing=True, warn=self.warnings.append)
 
     @staticmethod
     def _cohorts(number, devices):
@@ -247,15 +245,15 @@ class Sites:
     # The books
 
     def differences(self, results):
-        """Everything that does not balance: nothing, if all is well."""
+        """Yield a line for everything that does not balance."""
         last = {}
         with Store(self.path, create=False, beside=True) as store:
             devices = sorted(store.keys())
             for result in results:
                 rows = store.reports(result.number)
-                told = sorted(device for device, _ in rows)
-                if result.ended != COMPLETE or result.refusals or told != devices:
-                    yield f"round {result.number}: {result.ended}, {len(told)} reports, {result.refusals}"
+                reporting = sorted(device for device, _ in rows)
+                if result.ended != COMPLETE or result.refusals or reporting != devices:
+                    yield f"round {result.number}: {result.ended}, {len(rows)} reports, {result.refusals}"
                 counted = sum(int(cohort.counts.sum()) for cohort in result.cohorts)
                 if counted != len(devices):
                     yield f"round {result.number}: {counted} counted of {len(devices)}"
@@ -264,11 +262,11 @@ class Sites:
             if account.spent != COST * len(results):
                 yield f"device {device} has paid {account.spent} for {len(results)} rounds of {COST}"
             if bytes(account.report)[9 : -wire.TAG_BYTES] != last[device]:
-                yield f"device {device}: another report is counted than it has recorded"
+                yield f"device {device}: the report counted is not the one recorded"
 
 
 def weather(directory, cuts, boards, clients, seed=1):
-    """Rounds during so many cuts; returns what happened, as a dictionary."""
+    """Run rounds during so many cuts; return counts of what happened, and the differences, as a dictionary."""
     with Sites(directory, boards, clients, seed) as sites:
         problems = []
         started = time.monotonic()
@@ -297,7 +295,7 @@ def weather(directory, cuts, boards, clients, seed=1):
         "reports": sum(result.reports for result in results),
         "reports_per_s": round(accepted / seconds, 1),
         "frames": sites.frames,
-        "warnings": len(sites.told),
+        "warnings": len(sites.warnings),
         "differences": list(sites.differences(results)),
     }
 
@@ -310,9 +308,9 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tern-sites-") as directory:
-        found = weather(directory, args.cuts, args.boards, args.clients, args.seed)
-    print(json.dumps(found))
-    return 1 if found["differences"] else 0
+        summary = weather(directory, args.cuts, args.boards, args.clients, args.seed)
+    print(json.dumps(summary))
+    return 1 if summary["differences"] else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Runs on a board: answers ROUNDs through the firmware's own Client and Slotted, and times when each answer leaves."""
+"""Runs on a board: answers ROUNDs through the firmware's Client and Slotted, and measures when each answer is sent."""
 
 import os
 import time
@@ -12,7 +12,7 @@ _ERROR = 0x84
 
 
 class Link:
-    """A link whose frames are there already, and whose answers go nowhere."""
+    """A link that has received its frames already, and keeps the times of its answers."""
 
     console = False
 
@@ -51,8 +51,8 @@ def write(path, rows):
 def answers(files, beat, frames, task=False):
     """Answer `frames` on a board that has just been switched on: (type, code, microseconds from the frame) of each.
 
-    files: path -> rows; beat: they are sent at multiples of so many ms, with 0 at once. task: by receive(0) and sleeps,
-    as a program's task does.
+    files: path -> rows. beat: send them at multiples of so many ms, with 0 at once. task: use receive(0) and sleep in
+    between, as a task of a program does.
     """
     if DIRECTORY[1:] not in os.listdir("/"):
         os.mkdir(DIRECTORY)

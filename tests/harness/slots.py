@@ -1,6 +1,6 @@
-"""What a host may ask of a board with a slot, as much work as the slot admits: cases for the emulated Pico.
+"""Questions with as much work as the slot of a board admits, for the emulated Pico.
 
-Times there are simulated cycles, so that an answer that leaves late does so on every machine.
+Its times are simulated cycles: an answer that is sent late is late on every machine.
 """
 
 import math
@@ -30,7 +30,7 @@ KEYS = [bytes([device]) * wire.KEY_BYTES for device in (1, 2)]
 
 
 def table(epsilon, knot_bits=0, levels=3):
-    """A table card that keeps nearly everything: of micro-epsilon `epsilon`, however small."""
+    """A table card with micro-epsilon `epsilon` and nearly equal thresholds at all knots."""
     rows = [
         [j * (T // levels + 7 * (knot & 1)) for j in range(1, levels)] for knot in range((1 << knot_bits) + 1)
     ]
@@ -38,23 +38,23 @@ def table(epsilon, knot_bits=0, levels=3):
 
 
 def window(epsilon, symbols=256, width=85):
-    """A window card that hardly tells inside from outside."""
+    """A window card whose probabilities inside and outside the window are nearly equal."""
     return spec.window(epsilon, symbols, width, T * width // symbols)
 
 
 def laplace(epsilon):
-    """The laplace card of three outputs that draws longest: half of all uniforms are rejected, most noise is 0."""
+    """The slowest laplace card with three outputs: half of all uniforms are rejected, and most noise is 0."""
     t = (1 << 17) + 9
     return spec.laplace(epsilon, 0, t, min(1 << 20, t * epsilon // 2_000_000), -1, 1)
 
 
-def mixture(epsilon, one=None, other=None):
-    """Each card in half of all draws."""
-    return spec.mixture(epsilon, T // 2 + 1, one or window(1, 2, 1), other or table(1, 0, 2))
+def mixture(epsilon, first=None, second=None):
+    """A mixture card that draws from each of two cards half of the time."""
+    return spec.mixture(epsilon, T // 2 + 1, first or window(1, 2, 1), second or table(1, 0, 2))
 
 
 def hierarchy(epsilon, ranges=2):
-    """So many ranges."""
+    """A hierarchy card with so many ranges."""
     bounds = [15000 - 30000 * i // (ranges - 1) for i in range(ranges - 1)]
     levels = [spec.window(1, ranges, 1, T // ranges + i) for i in range(ranges)]
     values = [spec.two_levels(1, T // 2 + 5 + i, T // 2 - 5 - i) for i in range(ranges)]
@@ -62,31 +62,28 @@ def hierarchy(epsilon, ranges=2):
 
 
 def one_of(symbols):
-    """For labels and categories: a window of 1."""
+    """A function from epsilon to a window card of width 1, for labels and categories."""
     return lambda epsilon: window(epsilon, symbols, 1)
 
 
 def longest_table(epsilon):
-    """33 knots and 16 levels."""
+    """A table card with 33 knots and 16 levels."""
     return table(epsilon, 5, 16)
 
 
 def longest_mixture(epsilon):
-    """Two tables of 33 knots."""
+    """A mixture card of two tables with 33 knots."""
     return mixture(epsilon, table(1, 5, 8), table(1, 5, 7))
 
 
 def longest_hierarchy(epsilon):
-    """16 ranges."""
+    """A hierarchy card with 16 ranges."""
     return hierarchy(epsilon, 16)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A question: its model, card and so on; micro: what a value costs at least.
-
-    anew: each round has a card that the board has not seen.
-    """
+    """A question. micro: the least micro-epsilon of a value. anew: each round has a card that is new to the board."""
 
     name: str
     model: int
@@ -100,7 +97,7 @@ class Case:
     anew: bool = True
 
     def frame(self, device, number):
-        """The ROUND for a client."""
+        """The ROUND (bytes) of this number for a client."""
         exponent = 0 if self.model in (wire.VALUES, wire.CATEGORIES) else -14
         values = [1] * self.d if not exponent else [9999 - 7 * j for j in range(self.d * self.classes)]
         card = self.card(self.micro + self.anew * (2 * number + device))
@@ -113,7 +110,7 @@ class Case:
 
     @property
     def slot(self):
-        """The shortest slot that admits it, ms."""
+        """The shortest slot (ms) that admits the question."""
         request = frames.Round()
         request.decode(memoryview(self.frame(1, 1)))
         card = cards.decode(request.card)
@@ -121,8 +118,8 @@ class Case:
 
 
 SOFTMAX = wire.SOFTMAX_GRADIENT
-AFFORDABLE = 8_000_000  # for one, of some
-CHEAP = 400_000  # for 1,024 values, twice
+AFFORDABLE = 8_000_000  # micro-epsilon of a value, for several rounds
+CHEAP = 400_000  # micro-epsilon, for two rounds of 1,024 values
 CASES = (
     Case("softmax regression 8 x 128, k = 1023", SOFTMAX, table, 128, 8, 1023, 1, micro=CHEAP),
     *(
@@ -154,22 +151,22 @@ CASES = (
 
 
 class Slots:
-    """An emulated Pico with every module."""
+    """An emulated Pico with every module of the device library."""
 
     def __init__(self, repl):
         self._repl = repl
 
     def answers(self, case, slot, beat, rounds=2, task=False):
-        """What a board of `slot` ms answers to both clients' rounds, each with a new card: (type, code, microseconds).
+        """(type, code, microseconds) of the answers of a board with a slot of `slot` ms to the rounds of both clients.
 
-        beat: it sends at multiples of so many ms, with 0 at once. task: as a program's task does it.
+        beat, task: as of slot_program.answers.
         """
-        asked = [case.frame(device, number + 1) for number in range(rounds) for device in (1, 2)]
-        return self._repl.evaluate(f"answers({board(case.d, slot)!r}, {beat}, {asked!r}, {task})", 600)
+        questions = [case.frame(device, number + 1) for number in range(rounds) for device in (1, 2)]
+        return self._repl.evaluate(f"answers({board(case.d, slot)!r}, {beat}, {questions!r}, {task})", 600)
 
 
 def board(d, slot):
-    """The files of a board with two clients of opposite data: one record of -1, and RECORDS of +1."""
+    """The files of a board with two clients of opposite data: one record of -1, and RECORDS of +1, as {path: rows}."""
     most = ledger.MAX_BUDGET
     clients = [struct.pack(storage.CLIENT, i + 1, KEYS[i], most, most, i, (1, RECORDS)[i], 0) for i in (0, 1)]
     fleet = struct.pack(
@@ -189,25 +186,25 @@ def board(d, slot):
     }
 
 
-LIMIT = 5.5  # above it by chance in one of 26 million
+LIMIT = 5.5  # of |t|; equal samples exceed it once in 26 million
 CROPS = (1.0, 0.9, 0.75, 0.5, 0.25)
 
 
 def depends_on_data(reports):
-    """Whether the times of the clients, whose data are opposite, differ: Welch's t, of all and of the shortest.
+    """Whether the times of the two clients differ by Welch's t, of all times or of the shortest.
 
-    As Reparaz, Balasch and Verbauwhede do (Dude, is my code constant time?, 2017).
+    Source: Reparaz, Balasch and Verbauwhede, Dude, is my code constant time?, 2017.
     """
     times = np.array([us for _, _, us in reports])
     return max(abs(cropped(times[::2], times[1::2], share)) for share in CROPS) > LIMIT
 
 
 def cropped(a, b, share):
-    """Welch's t of what is below the quantile `share` of both samples together."""
+    """Welch's t of the parts of two samples that are below the quantile `share` of both together."""
     limit = np.quantile(np.concatenate((a, b)), share)
     a, b = a[a <= limit], b[b <= limit]
     if min(len(a), len(b)) < 2:
-        return math.inf  # nearly all of the shortest are of one kind
+        return math.inf  # nearly all of the shortest times are in one sample
     spread = np.sqrt(a.var(ddof=1) / len(a) + b.var(ddof=1) / len(b))
     difference = a.mean() - b.mean()
     return float(difference / spread) if spread else math.copysign(math.inf, difference) * bool(difference)
@@ -215,7 +212,7 @@ def cropped(a, b, share):
 
 @contextmanager
 def emulated():
-    """Boot one."""
+    """A context with the Slots of an emulated Pico that has booted."""
     with tempfile.TemporaryDirectory(prefix="tern-slots-") as folder:
         flash = Path(folder, "flash.bin")
 

@@ -1,6 +1,6 @@
-"""Targets of the fuzzing: each takes any bytes, gives them to decoders, and raises where what comes out is wrong.
+"""Targets of the fuzzing: each gives any bytes to decoders, and raises an exception if their result is wrong.
 
-What a decoder may raise is written down here; whatever else it raises is a finding. The seeds of a target are
+A target catches the exceptions that a decoder may raise; any other exception is a finding. The seeds of a target are
 seeds.of(its name).
 """
 
@@ -23,19 +23,17 @@ from tern.mqtt import MqttError, Session
 from tern.tcp import Lost
 
 _FRAME_ERRORS = frames.FrameError
-_WATCHED = 300  # bytes of a frame that is looked at byte by byte
+_WATCHED = 300  # bytes of the longest frame that is given byte by byte
 
 
 def cobs(data):
-    """What a Receiver finds in a stream, in pieces or at once, is what COBS says is there."""
-    whole = _received(data, len(data) or 1)
-    assert whole == _received(data, 5)
-    found = []
-    for part in data.split(b"\0")[:-1]:
-        frame = _unstuffed(part)
-        found.append(None if frame is None or len(frame) > 200 else frame)
-    assert whole == found
-    for frame in found:
+    """A Receiver finds the frames in a stream, in pieces or at once, that COBS by its definition finds."""
+    received = _received(data, len(data) or 1)
+    assert received == _received(data, 5)
+    expected = [_unstuffed(part) for part in data.split(b"\0")[:-1]]
+    expected = [None if frame is None or len(frame) > 200 else frame for frame in expected]
+    assert received == expected
+    for frame in expected:
         if frame is not None:
             out = bytearray(frames.cobs_size(len(frame)))
             n = frames.cobs_encode(frame, len(frame), out)
@@ -44,18 +42,18 @@ def cobs(data):
 
 def _received(data, step):
     receiver = frames.Receiver(200)
-    found = []
+    received = []
     for at in range(0, len(data), step):
         receiver.give(data[at : at + step])
         while (n := receiver.next()) != frames.MORE:
-            found.append(None if n == frames.DAMAGED else bytes(receiver.frame[:n]))
+            received.append(None if n == frames.DAMAGED else bytes(receiver.frame[:n]))
         assert receiver.certain() >= 0
     assert len(receiver.frame) == 200
-    return found
+    return received
 
 
 def _unstuffed(part):
-    # COBS by its definition: None for what is none
+    # COBS by its definition; None for invalid bytes.
     out = b""
     while part:
         n = part[0]
@@ -69,7 +67,7 @@ def _unstuffed(part):
 
 
 def round_(data):
-    """A ROUND that is taken is one that encode_round writes, and a link never waits for more of it than comes."""
+    """A ROUND that is accepted is one that encode_round writes, and a link never waits for bytes after its end."""
     request = frames.Round()
     try:
         request.decode(memoryview(data))
@@ -101,7 +99,7 @@ def _never_waits_in_vain(frame):
 
 
 def request(data):
-    """The other frames of a host, with the empty key's tag: what is taken comes back when it is encoded."""
+    """Encoding restores every accepted HELLO request and MODEL, with the tag of the empty key."""
     frame = data + frames.tag(b"", data)
     out = bytearray(2 * wire.MAX_FRAME)
     with suppress(_FRAME_ERRORS):
@@ -115,7 +113,7 @@ def request(data):
 
 
 def answers_(data):
-    """The frames of a device, as they are and with a tag that is right."""
+    """Encoding restores every accepted frame of a device, with its own tag or the right one."""
     for frame in (data, data + frames.tag(b"", data)):
         _answer(frame)
 
@@ -144,44 +142,44 @@ def _answer(frame):
 
 
 def card_(data):
-    """A card that decodes is drawn from within bounds; one that is certified keeps its epsilon."""
+    """The symbols drawn from a decoded card are within bounds; a certified card keeps its epsilon."""
     try:
-        one = card.decode(data)
+        decoded = card.decode(data)
     except card.CardError:
         return
-    assert bytes(one.data) == data
-    assert 2 <= one.symbols <= wire.MAX_BASE
+    assert bytes(decoded.data) == data
+    assert 2 <= decoded.symbols <= wire.MAX_BASE
     xs = array("h", (-32768, -16384, -5001, 0, 1, 16384, 32767))
     symbols = array("H", bytes(2 * len(xs)))
-    source = hashlib.shake_256(data).digest(20_000)
-    sampler.sample(one, Replay(source), xs, symbols, len(xs))
-    assert max(symbols) < one.symbols
-    if card.certify(one):
-        assert card.certify(one, one.epsilon + 1)
-        _keeps_epsilon(one)
+    sampler.sample(decoded, Replay(hashlib.shake_256(data).digest(20_000)), xs, symbols, len(xs))
+    assert max(symbols) < decoded.symbols
+    if card.certify(decoded):
+        assert card.certify(decoded, decoded.epsilon + 1)
+        _keeps_epsilon(decoded)
 
 
-def _keeps_epsilon(one):
-    # By the definition of local differential privacy, where a card names all its probabilities.
-    bound = exp_lower(one.epsilon)
-    if one.shape == card.TABLE:
-        for symbol in range(one.symbols):
-            counts = [card.count(one, knot, symbol) for knot in range((1 << one.knot_bits) + 1)]
+def _keeps_epsilon(decoded):
+    # By the definition of local differential privacy, if a card names all its probabilities.
+    bound = exp_lower(decoded.epsilon)
+    if decoded.shape == card.TABLE:
+        for symbol in range(decoded.symbols):
+            counts = [card.count(decoded, knot, symbol) for knot in range((1 << decoded.knot_bits) + 1)]
             assert max(counts) << 40 <= bound * min(counts)
-    elif one.shape == card.WINDOW:
-        inside, outside = one.threshold * (one.symbols - one.window), (card.T - one.threshold) * one.window
+    elif decoded.shape == card.WINDOW:
+        inside = decoded.threshold * (decoded.symbols - decoded.window)
+        outside = (card.T - decoded.threshold) * decoded.window
         assert max(inside, outside) << 40 <= bound * min(inside, outside)
 
 
 class OnBoard:
-    """Targets that need files, which are in `folder`."""
+    """Targets that need the files of a board, which are in `folder`."""
 
     def __init__(self, folder):
         self.folder = Path(folder)
         self._board = verdicts.provision(str(self.folder))
 
     def ledger(self, data):
-        """A ledger that is taken is within its budget, and so is what is paid from it; with the right checksum, too."""
+        """A ledger that loads stays within its budget, also after payments; once more with the right checksum."""
         for content in (data, data[:-4] + zlib.crc32(data[:-4]).to_bytes(4, "little")):
             self._ledger(content)
 
@@ -199,11 +197,8 @@ class OnBoard:
         assert before == struct.unpack_from("<III", data, 4)
         assert path.read_bytes() == data
         report = bytes(range(18))
-        for cost, number, ahead in (
-            (3, book.round + 1, 1),
-            (book.budget, book.round + 1, 3),
-            (2, book.round + 2, 5),
-        ):
+        start = book.round
+        for cost, number, ahead in (3, start + 1, 1), (book.budget, start + 1, 3), (2, start + 2, 5):
             spent, last = book.spent, book.round
             try:
                 book.pay(number, bytes(32), cost, report, ahead)
@@ -217,7 +212,7 @@ class OnBoard:
             assert durable.round >= book.round == number
 
     def storage(self, data):
-        """The files of a board: what is refused is refused by StorageError."""
+        """The readers of a board's files raise nothing but StorageError."""
         path = self.folder / "fuzzed"
         for content in (data, storage.FLEET_MAGIC + data, storage.MAGIC + data):
             path.write_bytes(content)
@@ -233,13 +228,8 @@ class OnBoard:
     def _clients(self, clients, size):
         try:
             assert clients.count * storage.CLIENT_BYTES == size
-            for device in (
-                clients.first,
-                clients.first + clients.count - 1,
-                clients.first + clients.count,
-                0,
-                1 << 31,
-            ):
+            end = clients.first + clients.count
+            for device in (clients.first, end - 1, end, 0, 1 << 31):
                 with suppress(storage.StorageError):
                     inside = 0 <= device - clients.first < clients.count
                     assert clients.find(device) == inside
@@ -258,7 +248,7 @@ class OnBoard:
             records.close()
 
     def client(self, data):
-        """A board under a host that lies: every answer is owed, paid for once, and what is refused costs nothing."""
+        """A board reports to valid ROUNDs alone; it pays once for a report, and nothing for a refusal."""
         board = verdicts.provision(str(self.folder))
         book = {device: self._account(device) for device in verdicts.DEVICES}
         for client, frame, replies in verdicts.talk(board, data):
@@ -268,12 +258,12 @@ class OnBoard:
                 self._balances(device, frame, book[device], after[device], reports)
             book = after
             if reports:
-                again = verdicts.replies_of(client, frame)
+                again = report_frames.answers_of(client, frame)
                 assert [report for reply in again for report in _reports_in(reply)] == reports
                 assert book == {device: self._account(device) for device in verdicts.DEVICES}
 
     def ahead(self, data):
-        """A board that pays ahead: all that it has released is paid for, whenever its power is cut."""
+        """A board that pays ahead has paid for every report that it released, whenever its power is cut."""
         board = verdicts.provision(str(self.folder), verdicts.AHEAD)
         device = verdicts.DEVICES[0]
         released = {}
@@ -283,8 +273,8 @@ class OnBoard:
             assert len(reports) <= 1
             for report in reports:
                 (number,) = struct.unpack_from("<I", report, 5)
-                asked = answers.question(verdicts.key_of(device), device, frame[5:-8])
-                assert answers.sealed(asked, report[:-8]) == report
+                digest = answers.question(verdicts.key_of(device), device, frame[5:-8])
+                assert answers.sealed(digest, report[:-8]) == report
                 assert released.get(number, report) == report
                 if number not in released:
                     assert number > max(released, default=0)
@@ -300,38 +290,35 @@ class OnBoard:
     @staticmethod
     def _balances(device, frame, before, after, reports):
         # By the layouts of ledger.md and wire.md alone.
-        own = [report for report in reports if struct.unpack_from("<I", report, 1)[0] == device]
-        asked = None
+        reports = [report for report in reports if struct.unpack_from("<I", report, 1)[0] == device]
+        digest = None
         if frame[:1] == bytes((wire.ROUND,)) and len(frame) > 17:
-            asked = answers.question(verdicts.key_of(device), device, frame[5:-8])
+            digest = answers.question(verdicts.key_of(device), device, frame[5:-8])
             to = struct.unpack_from("<I", frame, 1)[0]
-            fleet = (
-                to == wire.FLEET
-                and hashlib.sha256(verdicts.FLEET_KEY + frame[:-8]).digest()[:8] == frame[-8:]
-            )
-            if not fleet and not (to == device and asked[:8] == frame[-8:]):
-                asked = None
-        if asked is None:
-            assert not own
+            fleet_tag = hashlib.sha256(verdicts.FLEET_KEY + frame[:-8]).digest()[:8]
+            if frame[-8:] != {wire.FLEET: fleet_tag, device: digest[:8]}.get(to):
+                digest = None
+        if digest is None:
+            assert not reports
             assert after == before
             return
-        assert len(own) <= 1
-        for report in own:
-            assert answers.sealed(asked, report[:-8]) == report
+        assert len(reports) <= 1
+        for report in reports:
+            assert answers.sealed(digest, report[:-8]) == report
             assert after[52:-4] == report
-            assert after[16:48] == asked
+            assert after[16:48] == digest
         budget, spent, last = struct.unpack_from("<III", after, 4)
         old_budget, old_spent, old_last = struct.unpack_from("<III", before, 4)
         assert spent <= budget == old_budget == verdicts.BUDGET
         if after == before:
             return
-        assert own
+        assert reports
         assert last == struct.unpack_from("<I", frame, 5)[0] > old_last
         assert spent - old_spent == _cost(frame) <= verdicts.LARGEST
 
 
 def _cost(frame):
-    # Micro-epsilon of a report to this ROUND, by its layout (wire.md).
+    # The micro-epsilon of a report to this ROUND, by its layout (wire.md).
     k, length = struct.unpack_from("<H", frame, 15)[0], struct.unpack_from("<H", frame, 24)[0]
     (epsilon,) = struct.unpack_from("<I", frame, len(frame) - 8 - length + 1)
     return epsilon if frame[9] == wire.SOFTMAX else k * epsilon
@@ -348,7 +335,7 @@ def _reports_in(reply):
 
 
 class _Line:
-    """A connection that holds `data`, in pieces of `step` bytes, and then nothing."""
+    """A connection that delivers `data` in pieces of `step` bytes, and then ends."""
 
     def __init__(self, data, step):
         self.data = data
@@ -370,14 +357,14 @@ class _Line:
 
 
 def mqtt(data):
-    """What a broker may say: no message is larger than the buffer, and no packet is read twice."""
+    """Whatever a broker sends, no message is larger than the buffer, and no packet is read twice."""
     for step in (1, 2, 1000):
         session = Session(lambda step=step: _Line(data, step), b"x", largest=128, window=2, slot=64)
         out = memoryview(bytearray(32))
         received = 0
         with suppress(Lost, MqttError):
             session.subscribe(b"t")
-            while not session.open():  # what has come of the first packet is not all of it
+            while not session.open():  # the first packet is not complete yet
                 pass
             session.publish(b"t", b"x", 1)
             while session.receive():

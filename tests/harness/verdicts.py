@@ -1,6 +1,7 @@
-"""What the device library makes of bytes, said in a line, by CPython or MicroPython: both must say the same.
+"""Gives bytes to the decoders of the device library and describes the result in a line, on CPython or MicroPython.
 
-On MicroPython: micropython verdicts.py FILE, with the inputs of `pack` in FILE; it writes into the current folder.
+Both must give the same lines. On MicroPython: micropython verdicts.py FILE, with the inputs of `pack` in FILE; it
+writes into the current folder.
 """
 
 import hashlib
@@ -9,6 +10,7 @@ import struct
 import sys
 from array import array
 
+from report_frames import answers_of
 from scratch import write
 from streams import Keyed
 
@@ -24,14 +26,14 @@ D = 4
 BUDGET = 40_000_000
 LARGEST = 12_000_000
 AHEAD = 3
-MOST = 6  # messages of one input
-RAW, CLIENT, FLEET, EMPTY = range(4)  # whose tag a message gets; RAW: what it has
+MOST = 6  # messages in an input
+RAW, CLIENT, FLEET, EMPTY = range(4)  # the key of a message's tag; EMPTY: b"", RAW: no tag is added
 _RECORDS = 3
 _ONE = 16384
 
 
 def verdict(name, data):
-    """What becomes of `data` (bytes), given to the decoder of that name: one line of text."""
+    """One line of text on how the decoder of that name treats `data` (bytes)."""
     try:
         return _VERDICTS[name](data)
     except frames.FrameError as error:
@@ -43,33 +45,33 @@ def verdict(name, data):
 
 
 def short(data):
-    """A few digits that stand for these bytes."""
+    """The length and a short hash of these bytes."""
     return f"{len(data)}:{hashlib.sha256(data).digest()[:6].hex()}"
 
 
 def messages(data):
-    """The messages of an input: (whose tag it gets, its bytes), each behind a byte and its length as u16."""
-    found = []
+    """The messages of an input: (key of its tag, its bytes), each behind a byte and its length as u16."""
+    parts = []
     at = 0
-    while at + 3 <= len(data) and len(found) < MOST:
+    while at + 3 <= len(data) and len(parts) < MOST:
         how, n = struct.unpack_from("<BH", data, at)
-        found.append((how & 3, data[at + 3 : at + 3 + n]))
+        parts.append((how & 3, data[at + 3 : at + 3 + n]))
         at += 3 + n
-    return found
+    return parts
 
 
 def message(how, body):
-    """The bytes of one message."""
+    """The bytes of a message. how: the key of its tag."""
     return struct.pack("<BH", how, len(body)) + body
 
 
 def key_of(device):
-    """The key of a client of the board here."""
+    """The key (bytes) of a client of the board that `provision` writes."""
     return bytes((device & 255,)) + KEY[1:]
 
 
 def sealed(how, body):
-    """The frame that a message stands for."""
+    """The frame of a message: its body, and the tag."""
     if how == RAW:
         return body
     key = b""
@@ -99,9 +101,9 @@ class FixedBoard(Board):
 
 
 def provision(directory, ahead=1):
-    """Write the files of a board into `directory`; what is there already is written anew. Return the board.
+    """Write the files of a board into `directory`, over older ones. Return the board.
 
-    ahead: for how many reports it pays at once, which a board of one client alone does.
+    ahead: for how many reports it pays at once; with more than 1 it has a single client.
     """
     rows = records = b""
     devices = DEVICES[:1] if ahead > 1 else DEVICES
@@ -113,11 +115,8 @@ def provision(directory, ahead=1):
         records += struct.pack("<h", _ONE - 5117 * i % (2 * _ONE + 1))
     header = struct.pack(storage.RECORDS_HEADER, storage.MAGIC, D, len(devices) * _RECORDS)
     fleet = struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, FLEET_KEY, 0, 8000, ahead, 1, _RECORDS)
-    for name, data in (
-        (storage.CLIENTS, rows),
-        (storage.RECORDS, header + records),
-        (storage.FLEET, fleet),
-    ):
+    files = (storage.CLIENTS, rows), (storage.RECORDS, header + records), (storage.FLEET, fleet)
+    for name, data in files:
         write(directory + "/" + name, data)
     if storage.LEDGERS not in os.listdir(directory):
         os.mkdir(directory + "/" + storage.LEDGERS)
@@ -129,9 +128,9 @@ def provision(directory, ahead=1):
 
 
 def talk(board, data):
-    """Give a board the messages of an input, and yield (its client, frame, replies) of each.
+    """Give a board the messages of an input, and yield (its Client, frame, replies) for each.
 
-    An empty message cuts its power.
+    An empty message cuts the power of the board.
     """
     client = Client(board)
     try:
@@ -141,20 +140,13 @@ def talk(board, data):
                 client.close()
                 client = Client(board)
             else:
-                yield client, frame, replies_of(client, frame)
+                yield client, frame, answers_of(client, frame)
     finally:
         client.close()
 
 
-def replies_of(client, frame):
-    """All that a client answers to a frame."""
-    replies = []
-    client.respond(memoryview(frame), lambda reply, n: replies.append(bytes(memoryview(reply)[:n])))
-    return replies
-
-
 def _cobs(data):
-    said = []
+    words = []
     receiver = frames.Receiver(200)
     for at in range(0, len(data), 7):
         receiver.give(data[at : at + 7])
@@ -162,9 +154,9 @@ def _cobs(data):
             n = receiver.next()
             if n == frames.MORE:
                 break
-            said.append(str(n) if n < 0 else short(bytes(receiver.frame[:n])))
-        said.append(str(receiver.certain()))
-    return short(" ".join(said).encode())
+            words.append(str(n) if n < 0 else short(bytes(receiver.frame[:n])))
+        words.append(str(receiver.certain()))
+    return short(" ".join(words).encode())
 
 
 def _round(data):
@@ -175,14 +167,14 @@ def _round(data):
         request.k, request.batch, request.epochs, request.rate, request.tau, request.values,
     )  # fmt: skip
     collects = wire.VALUES <= request.model <= wire.CATEGORIES
-    asked = bytes(request.asked[: request.d]) if collects else bytes(request.parameters)
-    return f"{fields} {short(asked)} {short(bytes(request.card))}"
+    values = bytes(request.asked[: request.d]) if collects else bytes(request.parameters)
+    return f"{fields} {short(values)} {short(bytes(request.card))}"
 
 
 def _request(data):
-    # Everything else that the library decodes; with the empty key's tag
+    # All other frames that the library decodes, with the tag of the empty key.
     frame = memoryview(data + frames.tag(b"", data))
-    said = []
+    words = []
     for decode in (
         frames.decode_hello_request,
         lambda frame: decode_model(frame, b""),
@@ -191,25 +183,25 @@ def _request(data):
         lambda frame: host_frames.Hello(bytes(frame)).text,
     ):
         try:
-            found = decode(frame)
-            if isinstance(found, tuple):
-                found = [bytes(part) if isinstance(part, (memoryview, array)) else part for part in found]
-            said.append(str(found))
+            fields = decode(frame)
+            if isinstance(fields, tuple):
+                fields = [bytes(part) if isinstance(part, (memoryview, array)) else part for part in fields]
+            words.append(str(fields))
         except frames.FrameError as error:
-            said.append(str(error.code))
-    return short(" ".join(said).encode())
+            words.append(str(error.code))
+    return short(" ".join(words).encode())
 
 
 def _card(data):
-    one = card.decode(data)
-    return f"{one.shape} {one.symbols} {card.certify(one)} {draws(one)}"
+    decoded = card.decode(data)
+    return f"{decoded.shape} {decoded.symbols} {card.certify(decoded)} {draws(decoded)}"
 
 
-def draws(one):
-    """The symbols of a card for a few inputs, from known bytes."""
+def draws(decoded):
+    """The symbols of a card for a few inputs, from known random bytes."""
     xs = array("h", (-32768, -_ONE, -8193, -1, 0, 1, 12000, _ONE, 32767))
     out = array("H", (0 for _ in range(len(xs))))
-    sampler.sample(one, Keyed(KEY, b"draws"), xs, out, len(xs))
+    sampler.sample(decoded, Keyed(KEY, b"draws"), xs, out, len(xs))
     return list(out)
 
 
@@ -222,19 +214,19 @@ def _ledger(data):
 
 
 def _client(data, ahead=1):
-    said = []
+    lines = []
     for _, _, replies in talk(provision(".", ahead), data):
         for reply in replies:
-            if reply[0] == wire.HELLO:  # tells the heap
+            if reply[0] == wire.HELLO:  # its heap differs from one interpreter to the other
                 hello = host_frames.Hello(reply)
                 hello.heap = 0
                 reply = str([getattr(hello, name) for name in host_frames.HELLO_NAMES]).encode()
-            said.append(f"{reply[9] if reply[0] == wire.ERROR else 0} {short(reply)}")
+            lines.append(f"{reply[9] if reply[0] == wire.ERROR else 0} {short(reply)}")
     for name in sorted(os.listdir(storage.LEDGERS)):
         book = ledger.Ledger()
         book.load(storage.LEDGERS + "/" + name)
-        said.append(f"{book.round} {book.spent} {short(bytes(book.report))}")
-    return ", ".join(said)
+        lines.append(f"{book.round} {book.spent} {short(bytes(book.report))}")
+    return ", ".join(lines)
 
 
 def _ahead(data):
@@ -249,12 +241,12 @@ NAMES = sorted(_VERDICTS)
 
 
 def pack(inputs):
-    """A file of inputs, (name, data) each."""
+    """The bytes of a file of inputs, (name, data) each."""
     return b"".join([struct.pack("<BH", NAMES.index(name), len(data)) + data for name, data in inputs])
 
 
 def main(path):
-    """Print the verdict on every input of a file, each in a line."""
+    """Print the verdict on every input of a file, one a line."""
     with open(path, "rb") as file:
         while True:
             head = file.read(3)

@@ -1,7 +1,7 @@
-"""Boards and frames for the comparison of two devices: what an honest host asks, and what a hostile one may.
+"""Boards, and frames of honest and hostile hosts, for the comparison of two devices.
 
-All of it follows from a random.Random. The frames are made from the texts, not by the library; most of them carry right
-tags, since a host that has the keys is the worst one.
+A random.Random determines all of it. The frames are made from the specifications, not by the library; most have right
+tags, since a hostile host with the keys is the most dangerous one.
 """
 
 import json
@@ -33,7 +33,7 @@ FIELDS = (
 
 @dataclass
 class Board:
-    """What is in the directory of a board, and what a host knows of it."""
+    """The files of a board, and the knowledge of a host about it."""
 
     first: int = 7
     clients: int = 1
@@ -50,13 +50,13 @@ class Board:
 
 def some_ledger(draw, last):
     spent = draw.choice((1, 2_000_000, 90_000_000))
-    asked = {"question": draw.randbytes(32)}
+    question = {"question": draw.randbytes(32)}
     used = {"budget": draw.choice((100_000_000, 10**9)), "spent": spent, "last": max(1, last)}
     report = b"\x82" + draw.randbytes(draw.choice((17, 30, 272)))
     file = draw.choice(
         [ledger_file(last=last)] * 9
         + [ledger_file(budget=draw.choice((4_000_000, 60_000_000)), last=last)]
-        + [ledger_file(state=1, report=report, **asked, **used)] * 2
+        + [ledger_file(state=1, report=report, **question, **used)] * 2
         + [ledger_file(state=2, **used)] * 2
         + [ledger_file(b"TLG1", last=last)]  # of another version
     )
@@ -90,12 +90,11 @@ def some_board(draw):
         shapes = draw.choice((*[0] * 8, 0x3E, 0x02, 0x1C, 0x20))
         if draw.randrange(40) == 0:
             shapes = draw.choice((1, 64, 0x8002))
-        there = device + (draw.randrange(60) == 0) if device > first else device
-        rows += client_row(there, largest, budget, start, held, shapes, key_of(device))
+        listed = device + (draw.randrange(60) == 0) if device > first else device
+        rows += client_row(listed, largest, budget, start, held, shapes, key_of(device))
         start += records
-        board.lasts[device] = draw.choice(
-            (0, 0, 0, 9, 9, 1000, 1000, 2**29, 2**29, LAST_ROUND - 9, LAST_ROUND)
-        )
+        lasts = (0, 0, 0, 9, 9, 1000, 1000, 2**29, 2**29, LAST_ROUND - 9, LAST_ROUND)
+        board.lasts[device] = draw.choice(lasts)
         file = some_ledger(draw, board.lasts[device])
         if file is not None:
             board.files[f"ledger/{device:08x}"] = file
@@ -178,20 +177,16 @@ def some_card(draw):
         at = draw.randrange(len(card))
         card = card[:at] + bytes([card[at] ^ 1 << draw.randrange(8)]) + card[at + 1 :]
     elif kind == 2:
-        card = (
-            card[:1]
-            + draw.choice((0, 1, 1_000_000, 20_000_000, 20_000_001, FLEET)).to_bytes(4, "little")
-            + card[5:]
-        )
+        epsilon = draw.choice((0, 1, 1_000_000, 20_000_000, 20_000_001, FLEET))
+        card = card[:1] + epsilon.to_bytes(4, "little") + card[5:]
     elif kind == 3:
-        card = draw.choice(
-            (LEAKING, largest_card(), card + b"\0", card[:-1], card[: draw.randrange(len(card) + 1)])
-        )
+        cut = card[: draw.randrange(len(card) + 1)]
+        card = draw.choice((LEAKING, largest_card(), card + b"\0", card[:-1], cut))
     return card
 
 
 def some_round(draw, board, device, number):
-    """A ROUND that is in order, but for its card perhaps and for what the client allows."""
+    """A ROUND that is valid, except perhaps for its card and the client's policy."""
     model = draw.choice((1, 2, 2, 3, 4, 5, 6, 7, 8, 9, 10))
     d = board.d if draw.randrange(30) else draw.choice((1, 2, 128))
     collects = model in (8, 9)
@@ -200,11 +195,9 @@ def some_round(draw, board, device, number):
     exponent = 0 if collects else draw.choice((-16, -15, -14, -12) if local else (-30, -22, -16, -14, -12))
     range_ = draw.choice((0, 0, 1, 5, 12)) if model in (1, 2, 3, 8, 10) else draw.randrange(2) * (model == 9)
     batch = 0 if collects or model == 4 else draw.choice((0, 1, 2, 5, 32))
-    times = (
-        (draw.choice((1, 1, 2, 5)), draw.randrange(17), draw.choice((1, 100, 40000, 2**23)))
-        if local
-        else (0, 0, 0)
-    )
+    training = (0, 0, 0)  # epochs, rate, tau
+    if local:
+        training = draw.choice((1, 1, 2, 5)), draw.randrange(17), draw.choice((1, 100, 40000, 2**23))
     size = draw.choice((30, 3000, 32767))
     if collects:
         bits = [draw.randrange(4) > 0 for _ in range(d)]
@@ -212,46 +205,41 @@ def some_round(draw, board, device, number):
         question = features([j for j, bit in enumerate(bits) if bit], d)
         values = sum(bits)
     else:
-        weights = [
-            draw.choice((draw.randrange(-size, size + 1), 0, -32768, 32767)) for _ in range(classes * d)
-        ]
-        question = int16s(weights)
+        weight = lambda: draw.choice((draw.randrange(-size, size + 1), 0, -32768, 32767))  # noqa: E731
+        question = int16s([weight() for _ in range(classes * d)])
         values = classes if model == 4 else classes * d
-    k = (
-        values
-        if model == 4
-        else draw.choice((1, 1, 1, min(values, 2), min(values, 5), values, draw.randrange(1, values + 1)))
-    )
+    k = values
+    if model != 4:
+        k = draw.choice((1, 1, 1, min(values, 2), min(values, 5), values, draw.randrange(1, values + 1)))
     card = some_card(draw)
     if draw.randrange(8) and model in (4, 9):
         card = LAPLACE if model == 4 else GRR
-    return Round(device, number, model, range_, exponent, classes, d, k, batch, *times, question, card)
+    return Round(device, number, model, range_, exponent, classes, d, k, batch, *training, question, card)
 
 
-def altered(draw, asked):
-    """One field of it has another value."""
+def altered(draw, request):
+    """A Round like `request` with another value of one field."""
     name = draw.choice([*FIELDS, "length", "question"])
     if name == "question":
-        at = draw.randrange(len(asked.question) + 1)
-        return replace(
-            asked, question=asked.question[:at] + draw.choice((b"\0", b"\1", b"")) + asked.question[at + 1 :]
-        )
+        at = draw.randrange(len(request.question) + 1)
+        byte = draw.choice((b"\0", b"\1", b""))
+        return replace(request, question=request.question[:at] + byte + request.question[at + 1 :])
     values = {
         "device": (*FIRSTS, 0, FLEET), "number": NUMBERS, "model": TIMES + tuple(range(12)), "range": (*TIMES, 12, 13),
         "exponent": (-31, -30, -29, -17, -16, -13, -12, -11, -1, 0, 1), "classes": TIMES, "d": EDGES, "k": EDGES,
         "batch": TIMES, "epochs": TIMES, "rate": (*TIMES, 17), "tau": (0, 1, 2**23 - 1, 2**23, 2**23 + 1, FLEET),
-        "length": (0, 1, len(asked.card) - 1, len(asked.card) + 1, 2048, 2049, 65535),
+        "length": (0, 1, len(request.card) - 1, len(request.card) + 1, 2048, 2049, 65535),
     }  # fmt: skip
-    return replace(asked, **{name: draw.choice(values[name])})
+    return replace(request, **{name: draw.choice(values[name])})
 
 
 class Host:
-    """Asks a board: `frame` gives what stands on the line next, COBS and its 0x00 included."""
+    """A host of a board: `frame` returns the next bytes on the line, in COBS with the 0x00."""
 
     def __init__(self, draw, board):
         self._draw = draw
         self._board = board
-        self._asked = []
+        self._sent = []
 
     def key(self, device):
         if device == FLEET:
@@ -261,8 +249,8 @@ class Host:
     def frame(self):
         draw = self._draw
         kind = draw.randrange(100)
-        if kind < 12 and self._asked:  # as it was
-            return cobs(draw.choice(self._asked[-4:]))
+        if kind < 12 and self._sent:  # once more
+            return cobs(draw.choice(self._sent[-4:]))
         if kind < 16:
             return cobs(self._odd())
         if kind < 18:
@@ -270,30 +258,30 @@ class Host:
         if kind < 23:
             return cobs(self._fleet_key())
         frame = self._round(kind)
-        self._asked.append(frame)
+        self._sent.append(frame)
         return cobs(frame)
 
     def _round(self, kind):
         draw, board = self._draw, self._board
         device = draw.choice(board.devices)
         last = board.lasts[device]
-        asked_of = FLEET if draw.randrange(4) == 0 and board.fleet_key else device
+        target = FLEET if draw.randrange(4) == 0 and board.fleet_key else device
         number = last + draw.choice((*[1] * 16, 2, 2, 3, 0, -1, 1024, 1025, 2**20, 2**20 + 1))
         number = min(max(number, 1), LAST_ROUND)
         if 23 <= kind < 30:
             body = b"\2" + lie(Lies(draw), number, board.d)
             if len(body) >= 5:
-                body = body[:1] + struct.pack("<I", asked_of) + body[5:]
+                body = body[:1] + struct.pack("<I", target) + body[5:]
         else:
-            asked = some_round(draw, board, asked_of, number)
+            request = some_round(draw, board, target, number)
             if 30 <= kind < 40:
-                asked = altered(draw, asked)
-                asked_of = asked.device
-            body = asked.body()
+                request = altered(draw, request)
+                target = request.device
+            body = request.body()
         if number > last and number - last < 1000:  # the host goes on counting, answered or not
-            for one in board.devices if asked_of == FLEET else (device,):
-                board.lasts[one] = max(board.lasts[one], number)
-        key = self.key(asked_of)
+            for known in board.devices if target == FLEET else (device,):
+                board.lasts[known] = max(board.lasts[known], number)
+        key = self.key(target)
         if draw.randrange(40) == 0:
             key = draw.choice((bytes(32), board.fleet_key, b"", key_of(board.first)))
         return sealed(key, body)
@@ -331,7 +319,7 @@ class Host:
 
 
 class Lies:
-    """A random.Random, as test_hostile_host draws from its own."""
+    """The methods of test_hostile_host's random numbers, from a random.Random."""
 
     def __init__(self, draw):
         self.below = draw.randrange

@@ -1,4 +1,4 @@
-"""The second device as a program, built once."""
+"""Builds the program of the second device once."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ FLAGS = ["-std=c99", "-O2", "-Wall", "-Wextra", "-Werror"]
 
 @pytest.fixture(scope="session")
 def device(tmp_path_factory):
-    """The path of the program."""
+    """The path (Path) of the program."""
     compiler = shutil.which("cc")
     if not compiler:
         pytest.skip("no C compiler (cc)")

@@ -1,20 +1,20 @@
-"""Two devices with the same files and the same random bytes: the library in this process, the second one in another."""
+"""Two devices with the same files and random bytes: the library in this process, and the second device in another."""
 
 import os
 import struct
 import subprocess
 
-from known_board import answers_of, hello_of, start
-from report_frames import one_by_one
+from known_board import hello_of, start
+from report_frames import answers_of, one_by_one
 from spec.frames import cobs, hello_request, uncobs
 
 from tern import frames, wire
 
-SYNC = 0xC0000000  # nonces from here on are ours
+SYNC = 0xC0000000  # the first nonce that only this module uses
 
 
 class Library:
-    """The device library, from the bytes on its line to those that it answers."""
+    """The device library behind a serial line."""
 
     def __init__(self, directory, random):
         self._client = start(str(directory), random)
@@ -22,7 +22,7 @@ class Library:
         self._frame = memoryview(self._receiver.frame)
 
     def ask(self, coded):
-        """Every frame that is answered to the bytes `coded`."""
+        """The frames that answer the bytes `coded`."""
         answers = []
         self._receiver.give(coded)
         while (n := self._receiver.next()) != frames.MORE:
@@ -35,7 +35,7 @@ class Library:
 
 
 class Second:
-    """The device in C, as a program."""
+    """The process of the device in C."""
 
     def __init__(self, program, directory, random):
         path = str(directory) + ".random"
@@ -47,14 +47,14 @@ class Second:
         self._rest = b""
 
     def ask(self, coded):
-        """As Library's: a HELLO_REQUEST behind it tells where its answers end."""
+        """The frames that answer the bytes `coded`; a HELLO_REQUEST behind these marks the end of the answers."""
         self._nonce += 1
         os.write(self._process.stdin.fileno(), coded + cobs(hello_request(self._nonce)))
         end = b"\x81" + struct.pack("<I", self._nonce)
         answers = []
         while not (answers and answers[-1].startswith(end)):
             *whole, self._rest = (self._rest + self._read()).split(b"\0")
-            answers += [uncobs(one) for one in whole if one]  # an empty one is a credit
+            answers += [uncobs(part) for part in whole if part]  # an empty part is a credit
         return answers[:-1]
 
     def _read(self):
@@ -68,20 +68,20 @@ class Second:
         self._process.wait()
 
 
-def told(answers):
-    """What two devices answer alike, frame by frame in order of devices."""
-    return [_told(answer) for answer in one_by_one(answers)]
+def comparable(answers):
+    """The parts of answers that are equal on all devices, frame by frame in order of devices."""
+    return [_comparable(answer) for answer in one_by_one(answers)]
 
 
-def _told(answer):
+def _comparable(answer):
     if answer[0] == wire.HELLO:
         return hello_of(answer)
-    if answer[0] == wire.ERROR and answer[9] == wire.ERR_TOO_SOON:  # their clocks are their own
+    if answer[0] == wire.ERROR and answer[9] == wire.ERR_TOO_SOON:  # their clocks differ
         (seconds,) = struct.unpack_from("<I", answer, 10)
         return answer[:10] + struct.pack("<I", (seconds + 30) // 60)
     return answer
 
 
 def files_of(directory):
-    """All files of a board that a device may write."""
+    """The bytes of all files of a board that a device may write, by name."""
     return {path.name: path.read_bytes() for path in [*directory.glob("ledger/*"), *directory.glob("fleet*")]}

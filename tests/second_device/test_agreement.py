@@ -1,4 +1,4 @@
-"""The second device and the library agree: the same files, random bytes and frames, the same answers and ledgers."""
+"""From the same files, random bytes and frames, the second device and the library give equal answers and ledgers."""
 
 import random
 from collections import Counter
@@ -7,15 +7,15 @@ import pytest
 from asking import Host, some_board
 from known_board import put
 from spec.frames import cobs, hello_request
-from talking import Library, Second, files_of, told
+from talking import Library, Second, comparable, files_of
 from vectors import cases
 
-FRAMES = 1000  # a seed's
+FRAMES = 1000  # of a seed
 HELLO_REQUEST = cobs(hello_request())
 
 
 def talk(program, folder, draw, most):
-    """Ask two devices up to `most` frames, with restarts in between; return what was answered, by type and code."""
+    """Send two devices up to `most` frames, with restarts in between; return counts of answers, by type and code."""
     board = some_board(draw)
     for name in ("library", "second"):
         (folder / name).mkdir(parents=True)
@@ -25,14 +25,14 @@ def talk(program, folder, draw, most):
     while seen["frames"] < most:
         noise = draw.randbytes(draw.choice((70_000, 70_000, 70_000, 40, 0)))
         library, second = Library(folder / "library", noise), Second(program, folder / "second", noise)
-        asked = []
+        sent = []
         try:
             for _ in range(draw.choice((1, 5, 20, 60))):
                 coded = host.frame() if draw.randrange(8) else HELLO_REQUEST
-                asked.append(coded)
-                expected, found = library.ask(coded), second.ask(coded)
-                assert told(expected) == told(found), (board, asked)
-                assert files_of(folder / "library") == files_of(folder / "second"), (board, asked)
+                sent.append(coded)
+                expected, answers = library.ask(coded), second.ask(coded)
+                assert comparable(expected) == comparable(answers), (board, sent)
+                assert files_of(folder / "library") == files_of(folder / "second"), (board, sent)
                 seen["frames"] += 1
                 for answer in expected:
                     seen[f"{answer[0]:02x}" + (f" {answer[9]}" if answer[0] == 0x84 else "")] += 1
@@ -54,13 +54,11 @@ def test_the_second_device_and_the_library_agree(device, tmp_path, seed):
 
 
 def test_vectors_of_rounds(device, tmp_path):
-    """As tests/device/test_rounds.py does with the library."""
+    """The second device passes the vectors that tests/device/test_rounds.py gives the library."""
     (usual,) = cases("rounds.json", "board")
     for i, case in enumerate(cases("rounds.json", "rounds")):
-        files = {
-            name: None if data is None else bytes.fromhex(data)
-            for name, data in {**usual["files"], **case["files"]}.items()
-        }
+        files = {**usual["files"], **case["files"]}
+        files = {name: None if data is None else bytes.fromhex(data) for name, data in files.items()}
         folder = tmp_path / str(i)
         folder.mkdir()
         put(str(folder), files)
@@ -71,8 +69,11 @@ def test_vectors_of_rounds(device, tmp_path):
                     second.close()
                 second = Second(device, folder, bytes.fromhex(step["start"]))
                 continue
-            answers = told(second.ask(cobs(bytes.fromhex(step["frame"]))))
-            expected = [step["hello"]] if "hello" in step else told(map(bytes.fromhex, step["answers"]))
+            answers = comparable(second.ask(cobs(bytes.fromhex(step["frame"]))))
+            if "hello" in step:
+                expected = [step["hello"]]
+            else:
+                expected = comparable(map(bytes.fromhex, step["answers"]))
             assert answers == expected, (case["comment"], step.get("comment"))
             files |= {name: bytes.fromhex(data) for name, data in step.get("files", {}).items()}
             for name, data in files.items():

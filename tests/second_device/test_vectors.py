@@ -1,4 +1,4 @@
-"""The second device (device.c) against every vector file but rounds.json (test_agreement.py), and as a board."""
+"""Tests of the second device (device.c) by every vector file but rounds.json (test_agreement.py), and as a board."""
 
 import collections
 import hashlib
@@ -12,7 +12,7 @@ import pytest
 from asking import FIELDS
 from spec import frames as spec
 from spec.files import client_row, fleet_file, key_of, ledger_file, records_file
-from spec.frames import FLEET, cobs, hello_request, int16s, sealed, tag, uncobs
+from spec.frames import FLEET, cobs, features, hello_request, int16s, sealed, tag, uncobs
 
 HERE = Path(__file__).parent
 VECTORS = HERE.parent.parent / "shared_specs" / "vectors"
@@ -33,9 +33,9 @@ def ask(device, questions):
     return answers
 
 
-def answered(device, asked, question):
-    """Each case with the answer to its question, which is a line: (name, bytes ...)."""
-    return zip(asked, ask(device, [question(case) for case in asked]), strict=True)
+def answered(device, tests, question):
+    """Pairs of a case and the answer to question(case), a line (name, bytes ...)."""
+    return zip(tests, ask(device, [question(case) for case in tests]), strict=True)
 
 
 def text(data):
@@ -43,52 +43,44 @@ def text(data):
 
 
 def cases(name, group="tests"):
-    found = json.loads((VECTORS / name).read_text())[group]
-    assert found
-    return found
+    tests = json.loads((VECTORS / name).read_text())[group]
+    assert tests
+    return tests
 
 
 def h(name, case):
     return bytes.fromhex(case[name])
 
 
-def refused(answer):
-    return answer == ["refused"]
-
-
 def test_cards(device):
-    asked = cases("cards.json")
-    for case, (decodes, certified, symbols, digest) in answered(
-        device, asked, lambda c: ("card", h("card", c))
-    ):
+    tests = cases("cards.json")
+    results = answered(device, tests, lambda c: ("card", h("card", c)))
+    for case, (decodes, certified, symbols, digest) in results:
         assert (decodes == "1", certified == "1") == (case["decodes"], case["certified"]), case["comment"]
         if case["result"] == "valid":
             assert (int(symbols), digest) == (case["symbols"], case["hash"])
-    for case in asked:
-        if "too_small" in case:  # 0 is no epsilon, so that nothing is too small
+    for case in tests:
+        if "too_small" in case:  # for 0 the claim is no epsilon, and refused as well
             card, most = h("card", case), case["too_small"]
-            claims = ask(
-                device, [("card", card[:1] + u32(epsilon) + card[5:]) for epsilon in (most, most + 1)]
-            )
-            assert [c[1] for c in claims] == ["0", "1"], case["comment"]
+            claims = [card[:1] + u32(epsilon) + card[5:] for epsilon in (most, most + 1)]
+            answers = ask(device, [("card", claim) for claim in claims])
+            assert [certified for _, certified, *_ in answers] == ["0", "1"], case["comment"]
 
 
 def test_exp_lower(device):
-    asked = cases("cards.json", "exp_lower")
-    for case, answer in answered(device, asked, lambda c: ("exp_lower", u32(c["epsilon"]))):
+    tests = cases("cards.json", "exp_lower")
+    for case, answer in answered(device, tests, lambda c: ("exp_lower", u32(c["epsilon"]))):
         assert answer == [case["exp_lower"]], case["comment"]
 
 
 @pytest.mark.parametrize("group", ["gradients", "local", "inference", "collection"])
 def test_arithmetic(device, group):
-    # A batch of 33 counts as one of 32, though no ROUND has it.
-    asked, lines = cases("arithmetic.json", group), []
-    for case in asked:
+    # A batch of 33 counts as one of 32, though a ROUND cannot have it.
+    tests, lines = cases("arithmetic.json", group), []
+    for case in tests:
         fields = collections.defaultdict(int, case)
         if "asked" in case:
-            question = sum(bit << j for j, bit in enumerate(case["asked"])).to_bytes(
-                (case["d"] + 7) // 8, "little"
-            )
+            question = features([j for j, bit in enumerate(case["asked"]) if bit], case["d"])
         else:
             question = int16s(case["parameters"])
         frame = round_frame(
@@ -107,76 +99,66 @@ def test_arithmetic(device, group):
             card=h("card", case) if "card" in case else CARD,
         )
         lines.append(("values", frame, u32(case["d"]), b"".join(map(int16s, case["records"]))))
-    for case, answer in zip(asked, ask(device, lines), strict=True):
+    for case, answer in zip(tests, ask(device, lines), strict=True):
         assert list(map(int, answer)) == case["values"], case["comment"]
 
 
 def test_choice_of_records(device):
-    asked = cases("arithmetic.json", "choice")
-    for case, answer in answered(
-        device, asked, lambda c: ("choice", u32(c["round"]), u32(c["batch"]), u32(c["count"]))
-    ):
+    line = lambda c: ("choice", *(u32(c[name]) for name in ("round", "batch", "count")))  # noqa: E731
+    for case, answer in answered(device, cases("arithmetic.json", "choice"), line):
         first, n = map(int, answer)
         assert [(first + i) % case["count"] for i in range(n)] == case["records"], case["comment"]
 
 
 def test_sampler(device):
-    asked = cases("sampler.json")
-    for case, answer in answered(
-        device, asked, lambda c: ("draw", h("card", c), int16s(c["xs"]), h("stream", c))
-    ):
+    line = lambda c: ("draw", h("card", c), int16s(c["xs"]), h("stream", c))  # noqa: E731
+    for case, answer in answered(device, cases("sampler.json"), line):
         assert list(map(int, answer)) == [case["bytes_used"], *case["symbols"]], case["comment"]
 
 
 def test_cobs(device):
-    asked = cases("cobs.json")
-    for case, answer in answered(device, asked, lambda c: ("decode", h("coded", c)[:-1])):
-        assert refused(answer) if case["result"] == "invalid" else answer == [text(case["frame"])], case[
-            "comment"
-        ]
-    asked = [c for c in asked if c["result"] == "valid" and "decode only" not in c["flags"]]
-    for case, answer in answered(device, asked, lambda c: ("encode", h("frame", c))):
+    tests = cases("cobs.json")
+    for case, answer in answered(device, tests, lambda c: ("decode", h("coded", c)[:-1])):
+        expected = ["refused"] if case["result"] == "invalid" else [text(case["frame"])]
+        assert answer == expected, case["comment"]
+    tests = [c for c in tests if c["result"] == "valid" and "decode only" not in c["flags"]]
+    for case, answer in answered(device, tests, lambda c: ("encode", h("frame", c))):
         assert answer == [case["coded"][:-2]], case["comment"]
 
 
 def test_packing(device):
-    """A device only packs: the cases that a host must refuse are not its own."""
-    asked = [c for c in cases("packing.json") if c["result"] == "valid"]
-    for case, answer in answered(
-        device, asked, lambda c: ("pack", u32(c["base"]), b"".join(map(u32, c["symbols"])))
-    ):
+    """A device only packs; the invalid cases are for hosts."""
+    tests = [c for c in cases("packing.json") if c["result"] == "valid"]
+    line = lambda c: ("pack", u32(c["base"]), b"".join(map(u32, c["symbols"])))  # noqa: E731
+    for case, answer in answered(device, tests, line):
         assert answer == [case["packed"]], case["comment"]
 
 
 def test_coordinates(device):
-    asked = cases("coordinates.json")
-    for case, answer in answered(
-        device, asked, lambda c: ("coordinates", h("question", c), u32(c["d"]), u32(c["k"]))
-    ):
+    line = lambda c: ("coordinates", h("question", c), u32(c["d"]), u32(c["k"]))  # noqa: E731
+    for case, answer in answered(device, cases("coordinates.json"), line):
         assert list(map(int, answer)) == case["coordinates"], case["comment"]
 
 
 def test_schema_and_tags(device):
     (schema,) = cases("frames.json", "schema")
     assert ask(device, [("hash", b"", schema["text"].encode())])[0][0][:16] == schema["hash"]
-    asked = cases("frames.json", "tags")
-    for case, answer in answered(device, asked, lambda c: ("hash", h("key", c), h("data", c))):
+    tests = cases("frames.json", "tags")
+    for case, answer in answered(device, tests, lambda c: ("hash", h("key", c), h("data", c))):
         assert (answer[0][:16] == case["tag"]) == (case["result"] == "valid"), case["comment"]
 
 
 def test_questions(device):
-    asked = cases("frames.json", "questions")
-    for case, answer in answered(
-        device, asked, lambda c: ("question", h("key", c), u32(c["device"]), h("frame", c))
-    ):
+    line = lambda c: ("question", h("key", c), u32(c["device"]), h("frame", c))  # noqa: E731
+    for case, answer in answered(device, cases("frames.json", "questions"), line):
         assert answer == [case["question"]], case["comment"]
         assert answer[0][16:48] == case["answer_key"]
 
 
 def test_rounds(device):
-    asked = [c for c in cases("frames.json", "frames") if c["kind"] == "round"]
+    tests = [c for c in cases("frames.json", "frames") if c["kind"] == "round"]
     names = [{"number": "round"}.get(name, name) for name in FIELDS]
-    for case, answer in answered(device, asked, lambda c: ("round", h("key", c), h("frame", c))):
+    for case, answer in answered(device, tests, lambda c: ("round", h("key", c), h("frame", c))):
         if case["result"] == "invalid":
             assert answer == [str(case["error"])], case["comment"]
             continue
@@ -184,30 +166,27 @@ def test_rounds(device):
         assert list(map(int, answer[1:13])) == [fields[n] for n in names], case["comment"]
         question = bytes.fromhex(answer[14])
         parameters = fields["parameters"]
-        if fields["model"] in (8, 9):  # a bit a feature
-            assert [question[j // 8] >> j % 8 & 1 for j in range(8 * len(question))][
-                : len(parameters)
-            ] == parameters
+        if fields["model"] in (8, 9):  # a bit for each feature
+            assert [question[j // 8] >> j % 8 & 1 for j in range(len(parameters))] == parameters
         else:
             assert question == int16s(parameters)
         assert answer[15] == fields["card"]
 
 
 def test_fleet_keys(device):
-    asked = [c for c in cases("frames.json", "frames") if c["kind"] == "fleet_key" and c["result"] == "valid"]
-    for case, answer in answered(device, asked, lambda c: ("unhide", h("key", c), h("frame", c))):
+    tests = [c for c in cases("frames.json", "frames") if c["kind"] == "fleet_key" and c["result"] == "valid"]
+    for case, answer in answered(device, tests, lambda c: ("unhide", h("key", c), h("frame", c))):
         assert answer == [case["fields"]["fleet_key"]], case["comment"]
 
 
 def test_ledgers(device):
-    asked = cases("ledger.json", "files")
-    for case, answer in answered(device, asked, lambda c: ("ledger", h("ledger", c))):
+    tests = cases("ledger.json", "files")
+    for case, answer in answered(device, tests, lambda c: ("ledger", h("ledger", c))):
         if case["result"] == "invalid":
-            assert refused(answer), case["comment"]
+            assert answer == ["refused"], case["comment"]
         else:
-            assert list(map(int, answer[:4])) == [case[n] for n in ("budget", "spent", "last", "state")], (
-                case["comment"]
-            )
+            numbers = [case[name] for name in ("budget", "spent", "last", "state")]
+            assert list(map(int, answer[:4])) == numbers, case["comment"]
             assert answer[4:] == [case["question"], text(case["report"])]
 
 
@@ -219,16 +198,9 @@ def test_payments(device):
                 lines.append(("ledger", bytes.fromhex(file)))
                 expected.append(None)
                 continue
-            lines.append(
-                (
-                    "pay",
-                    u32(event["round"]),
-                    h("question", event),
-                    u32(event["cost"]),
-                    h("report", event),
-                    u32(event["ahead"]),
-                )
-            )
+            question, report = h("question", event), h("report", event)
+            number, cost, ahead = (u32(event[name]) for name in ("round", "cost", "ahead"))
+            lines.append(("pay", number, question, cost, report, ahead))
             expected.append([event["answer"], str(event["spent"]), text(event["file"])])
             file = event["file"] or file
         for answer, wanted in zip(ask(device, lines)[1:], expected, strict=True):
@@ -236,25 +208,20 @@ def test_payments(device):
 
 
 def test_health(device):
-    asked = cases("entropy.json", "health")
-    for case, answer in answered(device, asked, lambda c: ("health", h("raw", c))):
+    tests = cases("entropy.json", "health")
+    for case, answer in answered(device, tests, lambda c: ("health", h("raw", c))):
         assert answer == ["never" if case["fails_at"] is None else str(case["fails_at"])], case["comment"]
 
 
 def test_generator(device):
-    """The device has no AES, and so Hash_DRBG."""
-    asked = [c for c in cases("entropy.json", "generators") if c["generator"] == "Hash_DRBG"]
-    lines = [
-        (
-            "generator",
-            c["raw_of"].encode(),
-            h("also", c),
-            u32(c["portion"]),
-            b"".join(map(u32, itertools.chain(*c["reports"]))),
-        )
-        for c in asked
-    ]
-    for case, answer in zip(asked, ask(device, lines), strict=True):
+    """The device has no AES, and therefore Hash_DRBG alone."""
+
+    def line(c):
+        reports = b"".join(map(u32, itertools.chain(*c["reports"])))
+        return "generator", c["raw_of"].encode(), h("also", c), u32(c["portion"]), reports
+
+    tests = [c for c in cases("entropy.json", "generators") if c["generator"] == "Hash_DRBG"]
+    for case, answer in answered(device, tests, line):
         assert answer[0].endswith(case["last_drawn"]), case["comment"]
 
 
@@ -268,7 +235,7 @@ FLEET_KEY = hashlib.sha256(b"fleet").digest()
 
 
 def provision(directory, clients=(7,), budget=10**8, fleet=None, ledger_budget=10**9, shapes=0, most=10**8):
-    """A board's directory: three records of d = 2 a client; fleet: (pause, slot, ahead, epoch, records)."""
+    """Write a board with three records of d = 2 for each client. fleet: (pause, slot, ahead, epoch, records)."""
     (directory / "ledger").mkdir(parents=True)
     rows = b""
     for i, device in enumerate(clients):
@@ -308,7 +275,7 @@ def answer_key(frame, device):
 
 
 def talk(device, directory, *frames, random=b"", raw=b""):
-    """The frames that a board answers to these; the credits are left out."""
+    """The answers of a board to these frames, without its credits. raw: bytes before the frames."""
     extra = []
     if random is not None:
         (directory / "random").write_bytes(random)
@@ -322,11 +289,11 @@ def talk(device, directory, *frames, random=b"", raw=b""):
     return [uncobs(part) for part in run.stdout.split(b"\0") if part]
 
 
-def error(frame, asked=None):
-    """(device, round, code, detail) of an ERROR whose tag verifies."""
+def error(frame, request=None):
+    """(device, round, code, detail) of an ERROR whose tag verifies. request: the ROUND that it answers."""
     kind, device, number, code, detail = struct.unpack("<BIIBI", frame[:-8])
     assert kind == 0x84
-    assert frame[-8:] == tag(answer_key(asked, device) if device else b"", frame[:-8])
+    assert frame[-8:] == tag(answer_key(request, device) if device else b"", frame[:-8])
     return device, number, code, detail
 
 
@@ -342,28 +309,22 @@ def hello(frame):
 
 def test_hello(device, tmp_path):
     board = provision(tmp_path / "board", (5, 6), 1000, (60, 0, 1, 3, 256))
-    said = hello(talk(device, board, hello_request(99))[0])
-    assert said["schema"].hex() == cases("frames.json", "schema")[0]["hash"]
-    assert [
-        said[n]
-        for n in ("nonce", "version", "first", "clients", "largest", "credit", "budget", "epoch", "records")
-    ] == [99, 2, 5, 2, 2560, 128, 1000, 3, 256]
+    fields = hello(talk(device, board, hello_request(99))[0])
+    assert fields["schema"].hex() == cases("frames.json", "schema")[0]["hash"]
+    names = ("nonce", "version", "first", "clients", "largest", "credit", "budget", "epoch", "records")
+    assert [fields[name] for name in names] == [99, 2, 5, 2, 2560, 128, 1000, 3, 256]
 
 
-def test_credits_count_what_the_board_takes(device, tmp_path):
+def test_credits_count_the_bytes_that_the_board_takes(device, tmp_path):
     board = provision(tmp_path / "board")
-    run = subprocess.run(
-        [device, str(board)],
-        input=bytes(1000) + cobs(hello_request(1)) + bytes(128),
-        capture_output=True,
-        check=True,
-    )
+    line = bytes(1000) + cobs(hello_request(1)) + bytes(128)
+    run = subprocess.run([device, str(board)], input=line, capture_output=True, check=True)
     assert run.stdout.startswith(bytes(7))
     assert run.stdout[7]
     assert run.stdout.endswith(b"\0\0")
 
 
-def test_the_console_comes_back(device, tmp_path):
+def test_a_lone_ctrl_c_brings_the_console_back(device, tmp_path):
     board = provision(tmp_path / "board")
     assert talk(device, board, hello_request(1), raw=b"\r\3\0") == []
     assert len(talk(device, board, hello_request(1), raw=b"\3\0")) == 2  # a lone 0x03 is half a frame
@@ -379,10 +340,8 @@ def test_two_processes_do_not_pay_from_one_ledger(device, tmp_path):
         assert talk(device, board, round_frame(number=9), random=None)[0][0] == 0x82
         answers, _ = first.communicate(cobs(round_frame(number=10)) + cobs(round_frame(number=10)))
     frames = [uncobs(part) for part in answers.split(b"\0") if part]
-    assert error(frames[0], round_frame(number=10))[2:] == (
-        10,
-        0,
-    )  # the ledger is another's: refused, and loaded again
+    # The other process has written the ledger: refused, and loaded again.
+    assert error(frames[0], round_frame(number=10))[2:] == (10, 0)
     assert error(frames[1], round_frame(number=10))[2:] == (4, 11)
 
 

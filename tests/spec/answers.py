@@ -7,7 +7,7 @@ from spec.frames import question as question
 
 
 def sealed(digest, body):
-    """An answer to the question of that digest."""
+    """A frame that answers the question of that digest."""
     return frames.sealed(frames.answer_key(digest), body)
 
 
@@ -15,15 +15,10 @@ def report(digest, device, number, packed):
     return sealed(digest, struct.pack("<BII", 0x82, device, number) + packed)
 
 
-def reports(*of_reports):
-    """The REPORTS that stands for these REPORTs of one round."""
-    size = len(of_reports[0]) - 17
-    return (
-        b"\x85"
-        + of_reports[0][5:9]
-        + struct.pack("<H", size)
-        + b"".join(one[1:5] + one[9:] for one in of_reports)
-    )
+def reports(*frames_of_round):
+    """The REPORTS with the rows of these REPORTs of one round."""
+    head = b"\x85" + frames_of_round[0][5:9] + struct.pack("<H", len(frames_of_round[0]) - 17)
+    return head + b"".join(frame[1:5] + frame[9:] for frame in frames_of_round)
 
 
 def error(digest, device, number, code, detail=0):

@@ -1,4 +1,4 @@
-"""What a device computes, from the text of shared_specs/arithmetic.md alone, in integers of any size."""
+"""The computations of a device, from shared_specs/arithmetic.md alone, in integers of any size."""
 
 import hashlib
 import math
@@ -46,11 +46,9 @@ def residual(model, m, e, x, y, fine):
 
 
 def mean_of(products, n, range_, fine):
-    """products: of the records, r x_j for every j."""
-    sums = [
-        sum((one + 2 ** (13 - fine)) >> (14 - fine) for one in column)
-        for column in zip(*products, strict=True)
-    ]
+    """products: for each record, r x_j for every j."""
+    columns = zip(*products, strict=True)
+    sums = [sum((value + 2 ** (13 - fine)) >> (14 - fine) for value in column) for column in columns]
     return [clamp((2 ** (range_ - fine) * total + (n >> 1)) // n, ONE) for total in sums]
 
 
@@ -59,7 +57,7 @@ def mean_gradient(model, m, e, records, range_=0):
     products = []
     for *x, y in records:
         r = residual(model, m, e, x, y, fine)
-        products.append([r * own for own in x])
+        products.append([r * feature for feature in x])
     return mean_of(products, len(records), range_, fine)
 
 
@@ -68,12 +66,12 @@ def softmax_gradient(rows, e, records, range_=0):
     products = []
     for *x, y in records:
         p = probabilities(rows, e, x, 14)
-        products.append([(p[i] - ONE * (i == y)) * own for i in range(len(rows)) for own in x])
+        products.append([(p[i] - ONE * (i == y)) * feature for i in range(len(rows)) for feature in x])
     return mean_of(products, len(records), range_, fine)
 
 
 def chosen(c, batch, number):
-    """Which records of c a gradient uses."""
+    """The indices of the records, of c, that a gradient uses."""
     n = min(batch, c, 32) if batch else min(c, 32)
     return [((number - 1) * n + i) % c for i in range(n)]
 
@@ -81,17 +79,17 @@ def chosen(c, batch, number):
 def local_training(model, m, e, records, epochs, batch, rate, tau):
     c = len(records)
     n = min(batch, c, 32) if batch else min(c, 32)
-    fine, mantissas = [256 * own for own in m], list(m)
+    fine, mantissas = [256 * mantissa for mantissa in m], list(m)
     h = -6 - e - rate
     for _ in range(epochs):
         for start in range(0, c, n):
             gradient = mean_gradient(model, mantissas, e, records[start : start + n])
             moves = [g * 2**h if h >= 0 else (g + 2 ** (-h - 1)) >> -h for g in gradient]
-            fine = [clamp(own - u, 256 * 32767) for own, u in zip(fine, moves, strict=True)]
-            mantissas = [(own + 128) >> 8 for own in fine]
+            fine = [clamp(weight - u, 256 * 32767) for weight, u in zip(fine, moves, strict=True)]
+            mantissas = [(weight + 128) >> 8 for weight in fine]
     shares = []
-    for own, before in zip(fine, m, strict=True):
-        moved = own - 256 * before
+    for weight, before in zip(fine, m, strict=True):
+        moved = weight - 256 * before
         size = ONE if abs(moved) >= tau else (2**15 * abs(moved) + tau) // (2 * tau)
         shares.append(-size if moved < 0 else size)
     return shares
@@ -100,8 +98,8 @@ def local_training(model, m, e, records, epochs, batch, rate, tau):
 def probabilities(rows, e, x, q):
     z = [prediction(row, e, x) for row in rows]
     weights = []
-    for own in z:
-        t = max(z) - own
+    for score in z:
+        t = max(z) - score
         if t >= 12 * ONE:
             weights.append(0)
             continue
@@ -113,10 +111,10 @@ def probabilities(rows, e, x, q):
 
 
 def collected(model, asked, x, range_, symbols, device, number):
-    wanted = [own for own, is_asked in zip(x, asked, strict=True) if is_asked]
+    features = [value for value, is_asked in zip(x, asked, strict=True) if is_asked]
     if model == CATEGORIES and range_:
         a, b = struct.unpack("<II", hashlib.sha256(struct.pack("<II", device, number)).digest()[:8])
-        return [(a * max(0, min(own, 8190)) + b) % 8191 % symbols for own in wanted]
+        return [(a * max(0, min(value, 8190)) + b) % 8191 % symbols for value in features]
     if model == CATEGORIES:
-        return [max(0, min(own, symbols - 1)) for own in wanted]
-    return [clamp(own * 2**range_, ONE) for own in wanted]
+        return [max(0, min(value, symbols - 1)) for value in features]
+    return [clamp(value * 2**range_, ONE) for value in features]

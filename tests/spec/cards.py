@@ -1,4 +1,4 @@
-"""Cards in the bytes of cards.md. Runs on MicroPython, too, and imports nothing of what it checks."""
+"""Cards in the bytes of cards.md. Runs on MicroPython, too, and imports nothing of the library that it checks."""
 
 import struct
 
@@ -7,7 +7,7 @@ _KNOT_BITS = {2: 0, 3: 1, 5: 2, 9: 3, 17: 4, 33: 5}
 
 
 def table(epsilon, levels, rows, knot_bits=None):
-    """rows: thresholds, a row for each knot. epsilon: in millionths, here and below."""
+    """A table card. rows: thresholds, a row for each knot. epsilon: in millionths, here and below."""
     if knot_bits is None:
         knot_bits = _KNOT_BITS[len(rows)]
     data = struct.pack("<BIBB", 0x11, epsilon, knot_bits, len(levels))
@@ -18,12 +18,12 @@ def table(epsilon, levels, rows, knot_bits=None):
 
 
 def two_levels(epsilon, low, high):
-    """A table of -1 and 1 and two knots: in `low` and `high` of T draws, inputs of -1 and of 1 give -1."""
+    """A table with the levels -1 and 1 and two knots: -1 comes in `low` of T draws for the input -1, `high` for 1."""
     return table(epsilon, (-1, 1), ((low,), (high,)))
 
 
 def window(epsilon, symbols, width, inside):
-    """inside: the threshold of the window."""
+    """A window card. inside: the threshold of the window."""
     return struct.pack("<BIHHI", 0x12, epsilon, symbols, width, inside)
 
 
@@ -32,11 +32,11 @@ def laplace(epsilon, grid_bits, t, s, low, high):
 
 
 def mixture(epsilon, threshold, first, second):
-    """threshold: how often of T the first card is drawn from."""
+    """A mixture card, which draws from the first card in `threshold` of T draws."""
     return struct.pack("<BIIH", 0x14, epsilon, threshold, len(first)) + first + second
 
 
 def hierarchy(epsilon, bounds, level_cards, value_cards):
-    """A window of width 1 and a table of -1 and 1 for each range, from the upper one down."""
+    """A hierarchy card: a window of width 1 and a table of -1 and 1 for each range, from the highest down."""
     data = struct.pack(f"<BIB{len(bounds)}h", 0x15, epsilon, len(level_cards), *bounds)
     return data + b"".join(level_cards) + b"".join(value_cards)

@@ -10,27 +10,19 @@ ONE = 16384
 
 
 def key_of(device):
-    """The key of a client of the tests."""
+    """The key (bytes) of a client in the tests."""
     return hashlib.sha256(b"client %d" % device).digest()
 
 
 def checked_ledger(data):
-    """A ledger with its check."""
+    """A ledger with its CRC behind it."""
     return data + zlib.crc32(data).to_bytes(4, "little")
 
 
 def ledger_file(
-    magic=b"TLG2",
-    budget=10**9,
-    spent=0,
-    last=0,
-    question=bytes(32),
-    state=0,
-    report=b"",
-    reserved=0,
-    length=None,
-):
-    """length: what it says of the report's, if that is wrong."""
+    magic=b"TLG2", budget=10**9, spent=0, last=0, question=bytes(32), state=0, report=b"", reserved=0, length=None
+):  # fmt: skip
+    """A ledger. length: another value of the field with the length of the report."""
     length = len(report) if length is None else length
     head = struct.pack("<4sIII32sBBH", magic, budget, spent, last, question, state, reserved, length)
     return checked_ledger(head + report)
@@ -42,31 +34,19 @@ def client_row(device, largest, budget, start, held, shapes=0, key=None):
 
 
 def records_file(d, values):
-    """records.bin: of d features and a label each, one after the other."""
+    """records.bin. values: d features and the label of each record, one record after the other."""
     return b"TRD1" + struct.pack("<HI", d, len(values) // (d + 1)) + int16s(values)
 
 
 def fleet_file(key, pause, slot, ahead, epoch, records):
-    """fleet.bin"""
+    """fleet.bin."""
     return b"TFL2" + key + struct.pack("<IHHIH", pause, slot, ahead, epoch, records)
 
 
 def uf2_file(data, family=0xE48BFF56, start=0x10000000):
-    """A UF2 file of a flash image that begins at address `start`; family: of the chip, an RP2040's unless given."""
+    """A UF2 file of a flash image that begins at address `start`. family: of the chip, an RP2040 by default."""
     blocks = [data[at : at + 256] for at in range(0, len(data), 256)]
-    return b"".join(
-        struct.pack(
-            "<8I476sI",
-            0x0A324655,
-            0x9E5D5157,
-            0x2000,
-            start + 256 * i,
-            256,
-            i,
-            len(blocks),
-            family,
-            block,
-            0x0AB16F30,
-        )
-        for i, block in enumerate(blocks)
-    )
+    magic = 0x0A324655, 0x9E5D5157
+    heads = [(*magic, 0x2000, start + 256 * i, 256, i, len(blocks), family) for i in range(len(blocks))]
+    pairs = zip(heads, blocks, strict=True)
+    return b"".join(struct.pack("<8I476sI", *head, block, 0x0AB16F30) for head, block in pairs)

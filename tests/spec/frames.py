@@ -12,7 +12,7 @@ def tag(key, data):
 
 
 def sealed(key, body):
-    """A frame: its body with the tag."""
+    """A frame: a body and its tag."""
     return body + tag(key, body)
 
 
@@ -21,7 +21,7 @@ def hello_request(nonce=1):
 
 
 def features(positions, d):
-    """The question of a collection: which of the d features are asked for."""
+    """The question of a collection, which asks for these of d features: a bit for each."""
     return sum(1 << j for j in positions).to_bytes((d + 7) // 8, "little")
 
 
@@ -32,38 +32,26 @@ def int16s(values):
 def round_body(
     device, number, model, range_, exponent, classes, d, k, batch, local, question, card, length=None
 ):
-    """A ROUND without its tag. local: (epochs, rate, tau); length: what it says of the card's, if that is wrong."""
+    """A ROUND without its tag. local: (epochs, rate, tau). length: another value of the card's length field."""
     epochs, rate, tau = local
     length = len(card) if length is None else length & 65535
-    values = (
-        device,
-        number,
-        model,
-        range_,
-        exponent & 255,
-        classes,
-        d,
-        k,
-        batch,
-        epochs & 255,
-        rate & 255,
-        tau,
-    )
-    return struct.pack("<BIIBBBBHHBBBIH", 2, *values, length) + question + card
+    head = struct.pack("<BIIBBBB", 2, device, number, model, range_, exponent & 255, classes)
+    head += struct.pack("<HHBBBIH", d, k, batch, epochs & 255, rate & 255, tau, length)
+    return head + question + card
 
 
 def question(key, device, body):
-    """The digest of what a device is asked. body: of the ROUND, from its offset 5 up to the tag."""
+    """The digest of a question to a device. body: the bytes of its ROUND from offset 5 up to the tag."""
     return hashlib.sha256(key + struct.pack("<BI", 2, device) + body).digest()
 
 
 def answer_key(digest):
-    """The key of answers to the question of that digest."""
+    """The key of answers to the question with that digest."""
     return digest[8:24]
 
 
 def fleet_key_body(key, device, epoch, new):
-    """A FLEET_KEY without its tag: `new` under the key of the board's first client."""
+    """A FLEET_KEY without its tag: the key `new`, encrypted with the key of the board's first client."""
     label = b"tern fleet key " + struct.pack("<I", epoch)
     mask = hashlib.sha256(key + label + b"1").digest()[:16] + hashlib.sha256(key + label + b"2").digest()[:16]
     return struct.pack("<BII", 5, device, epoch) + bytes(a ^ b for a, b in zip(mask, new, strict=True))
@@ -75,9 +63,9 @@ def packed(symbols, base):
 
 
 def cobs(data):
-    """What stands for `data` on a serial line, with the 0x00 behind it.
+    """The COBS code of `data` on a serial line, with the 0x00 behind it.
 
-    Blocks of up to 254 bytes that are not 0; a block shorter than that stands for itself and a 0 behind it.
+    It has blocks of up to 254 bytes that are not 0; a shorter block stands for itself and a 0 behind it.
     """
     out = bytearray()
     blocks = data.split(b"\0")
@@ -91,7 +79,7 @@ def cobs(data):
 
 
 def uncobs(coded):
-    """The data in `coded`, which has no 0x00 behind it."""
+    """The data of the COBS code `coded`, which has no 0x00 behind it."""
     out, i = bytearray(), 0
     while i < len(coded):
         code = coded[i]

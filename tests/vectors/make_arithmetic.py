@@ -2,12 +2,13 @@
 
     PYTHONPATH=tests python tests/vectors/make_arithmetic.py
 
-spec.arithmetic computes what is expected, without the library. Cases are chosen by hand for the ends and ties of every
-rounding; the others are drawn from SHA-256 in counter mode, so that the file can be made again byte for byte.
+spec.arithmetic computes the expected values, without the library. Cases are chosen by hand for the ends and ties of
+every rounding; the others are drawn from SHA-256 in counter mode, so that the file can be made again byte for byte.
 """
 
 import hashlib
 import json
+from itertools import chain
 from pathlib import Path
 
 from spec import cards
@@ -33,7 +34,7 @@ VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 
 
 class Numbers:
-    """Numbers that are the same every time."""
+    """Pseudorandom numbers that the label determines."""
 
     def __init__(self, label):
         self.label, self.count = label, 0
@@ -47,7 +48,7 @@ class Numbers:
         return [self.between(low, high) for _ in range(n)]
 
     def records(self, n, d, label):
-        """label: the label of a record, from these numbers."""
+        """n records of d features. label: a function from these numbers to the label of a record."""
         return [[*self.some(d, -ONE, ONE), label(self)] for _ in range(n)]
 
 
@@ -64,7 +65,7 @@ def finish(comment, fields, values):
 
 
 def gradient(comment, model, parameters, exponent, records, *, range_=0, batch=0, number=1, classes=1):
-    """parameters: classes x d, row by row."""
+    """A case. parameters: classes x d, row by row."""
     used = [records[i] for i in chosen(len(records), batch, number)]
     d = len(records[0]) - 1
     if model == SOFTMAX:
@@ -73,14 +74,10 @@ def gradient(comment, model, parameters, exponent, records, *, range_=0, batch=0
     else:
         values = mean_gradient(model, parameters, exponent, used, range_)
     fields = {
-        "round": number,
-        "model": model,
-        "range": range_,
-        "exponent": exponent,
-        "classes": classes,
-        "d": d,
-    }
-    return finish(comment, {**fields, "batch": batch, "parameters": parameters, "records": records}, values)
+        "round": number, "model": model, "range": range_, "exponent": exponent, "classes": classes, "d": d,
+        "batch": batch, "parameters": parameters, "records": records,
+    }  # fmt: skip
+    return finish(comment, fields, values)
 
 
 def local(comment, model, parameters, exponent, records, epochs, batch, rate, tau):
@@ -90,49 +87,31 @@ def local(comment, model, parameters, exponent, records, epochs, batch, rate, ta
     return finish(comment, fields, values)
 
 
+def inference_fields(rows, exponent, records, number, k, card):
+    return {
+        "round": number, "model": INFERENCE, "exponent": exponent, "classes": len(rows), "d": len(rows[0]), "k": k,
+        "parameters": list(chain(*rows)), "records": records, "card": card.hex(),
+    }  # fmt: skip
+
+
 def inference(comment, rows, exponent, records, q, number=1):
-    """The records' labels are not used."""
+    """A case with the probabilities of the classes; the labels of the records are not used."""
     card = cards.laplace(2_000_000, q, 2**q, 1, -(2**q), 2**q)
     values = probabilities(rows, exponent, records[(number - 1) % len(records)][:-1], q)
-    fields = {
-        "round": number,
-        "model": INFERENCE,
-        "exponent": exponent,
-        "classes": len(rows),
-        "d": len(rows[0]),
-        "k": len(rows),
-    }
-    parameters = [own for row in rows for own in row]
-    return finish(
-        comment, {**fields, "parameters": parameters, "records": records, "card": card.hex()}, values
-    )
+    return finish(comment, inference_fields(rows, exponent, records, number, len(rows), card), values)
 
 
 def label_of(comment, rows, records, number=1):
-    """The class of the largest probability, under randomised response over the classes."""
+    """A case with the class of the largest probability, under randomised response over the classes."""
     p = probabilities(rows, -12, records[(number - 1) % len(records)][:-1], 14)
     card = cards.window(20_000_000, len(rows), 1, 2**29)
-    fields = {
-        "round": number,
-        "model": INFERENCE,
-        "exponent": -12,
-        "classes": len(rows),
-        "d": len(rows[0]),
-        "k": 1,
-    }
-    parameters = [own for row in rows for own in row]
-    return finish(
-        comment,
-        {**fields, "parameters": parameters, "records": records, "card": card.hex()},
-        [p.index(max(p))],
-    )
+    return finish(comment, inference_fields(rows, -12, records, number, 1, card), [p.index(max(p))])
 
 
 def collection(comment, model, asked, records, *, range_=0, number=1, symbols=2, device=7):
     card = cards.window(20_000_000, symbols, 1, 2**29)
-    values = collected(
-        model, asked, records[(number - 1) % len(records)][:-1], range_, symbols, device, number
-    )
+    features = records[(number - 1) % len(records)][:-1]
+    values = collected(model, asked, features, range_, symbols, device, number)
     fields = {"round": number, "model": model, "range": range_, "d": len(asked), "asked": asked}
     if model == CATEGORIES and range_:
         fields["device"] = device
@@ -147,9 +126,8 @@ def gradients():
         for exponent, n, d in ((-12, 1, 3), (-13, 4, 2), (-17, 5, 4), (-30, 2, 2)):
             most = 32767 if exponent < -13 else 3000
             records = numbers.records(n, d, label)
-            yield gradient(
-                f"{name}, exponent {exponent}", model, numbers.some(d, -most, most), exponent, records
-            )
+            parameters = numbers.some(d, -most, most)
+            yield gradient(f"{name}, exponent {exponent}", model, parameters, exponent, records)
         records = numbers.records(3, 3, label)
         for range_ in (1, 5, 9, 10, 11, 12):
             small = [[x >> range_ for x in record[:-1]] + record[-1:] for record in records]
@@ -173,25 +151,21 @@ def gradients():
         comment = f"a mean of two or three that is a tie or next to it: {-y}"
         yield gradient(comment, LINEAR, [0], -12, [[ONE, y], [ONE, 0]])
         yield gradient(comment + " of 3", LINEAR, [0], -12, [[ONE, y], [ONE, 0], [ONE, 0]])
-    yield gradient(
-        "clipped is the mean, not each record", LINEAR, [32767], -12, [[ONE, 0], [ONE, ONE], [-ONE, 0]]
-    )
-    yield gradient(
-        "records beyond [-1, 1] that cancel", LINEAR, [0, 32767], -12, [[ONE, ONE, 0], [-ONE, ONE, 0]]
-    )
+    records = [[ONE, 0], [ONE, ONE], [-ONE, 0]]
+    yield gradient("clipped is the mean, not each record", LINEAR, [32767], -12, records)
+    records = [[ONE, ONE, 0], [-ONE, ONE, 0]]
+    yield gradient("records beyond [-1, 1] that cancel", LINEAR, [0, 32767], -12, records)
     yield gradient("a range clips, too", LINEAR, [0, 0], -12, [[3, -3, ONE], [5, -5, ONE]], range_=12)
     for range_ in (0, 7, 8, 9, 10, 11, 12):
         for y in (0, ONE, -ONE):
             comment = f"a residual of about 8, range {range_}, y = {y}"
             yield gradient(comment, LINEAR, [32767, 0], -12, [[ONE, 1, y]], range_=range_)
-            yield gradient(
-                comment + ", negative", LINEAR, [-32768, 0], -12, [[ONE, 1, y], [0, 1, 0]], range_=range_
-            )
+            records = [[ONE, 1, y], [0, 1, 0]]
+            yield gradient(comment + ", negative", LINEAR, [-32768, 0], -12, records, range_=range_)
     for m in (10 * 2048, 10 * 2048 - 1, 19456, 18432, -10 * 2048, 2049, -2049, 1000, 0):
         for y in (ONE, -ONE, 0, 1):
-            yield gradient(
-                f"logistic at z = {m} / 2048, y = {y}", LOGISTIC, [m, m], -12, [[ONE, ONE, y]], range_=1
-            )
+            comment = f"logistic at z = {m} / 2048, y = {y}"
+            yield gradient(comment, LOGISTIC, [m, m], -12, [[ONE, ONE, y]], range_=1)
     for near, e in ((-1, -13), (0, -13), (1, -13), (-1, -20), (0, -20), (1, -20)):
         for y in (ONE, -ONE) if e == -20 else (ONE, -ONE, 0):
             side = 1 if y > 0 else -1
@@ -206,28 +180,18 @@ def gradients():
         (2, 1, 1, 0, 0, 1), (3, 2, 4, 0, 3, 2), (3, 2, 4, 5, 0, 7), (4, 1, 2, 12, 1, 2), (10, 3, 3, 2, 2, 5),
         (2, 2, 35, 1, 0, 3),
     ):  # fmt: skip
-        records = numbers.records(n, d, lambda own, classes=classes: own.between(0, classes - 1))
+        records = numbers.records(n, d, lambda source, classes=classes: source.between(0, classes - 1))
         parameters = numbers.some(classes * d, -9000, 9000)
         comment = f"softmax regression, {classes} classes, range {range_}, {n} records, round {number}"
-        yield gradient(
-            comment,
-            SOFTMAX,
-            parameters,
-            -13,
-            records,
-            range_=range_,
-            batch=batch,
-            number=number,
-            classes=classes,
-        )
+        options = {"range_": range_, "batch": batch, "number": number, "classes": classes}
+        yield gradient(comment, SOFTMAX, parameters, -13, records, **options)
     for range_ in (10, 11, 12):
         comment = f"softmax regression of small features, range {range_}"
         small = [[1, -2, 0], [3, 1, 1]]
         yield gradient(comment, SOFTMAX, [900, -50, 7, 8], -12, small, range_=range_, classes=2)
-    yield gradient("softmax regression, certain", SOFTMAX, [32767, -32768], -12, [[ONE, 0]], classes=2)
-    yield gradient(
-        "softmax regression, certain and wrong", SOFTMAX, [32767, -32768], -12, [[ONE, 1]], classes=2
-    )
+    certain = [32767, -32768]
+    yield gradient("softmax regression, certain", SOFTMAX, certain, -12, [[ONE, 0]], classes=2)
+    yield gradient("softmax regression, certain and wrong", SOFTMAX, certain, -12, [[ONE, 1]], classes=2)
 
 
 def trainings():
@@ -250,9 +214,8 @@ def trainings():
     # One step of the gradient -y / 2**14 at the rate 16 moves by y 2**(-10-e), rounded: ties for e = -12 below.
     for y in (1, -1, 3, -3, 511, 512, 513, -511, -512, -513, 1536, -1536):
         yield local(f"a step that is a tie or next to it: {y}", LINEAR, [0], -12, [[ONE, y]], 1, 0, 16, 64)
-        yield local(
-            f"steps that move a mantissa by half: {y}", LINEAR, [0], -16, [[ONE, y]] * 3, 1, 1, 4, 2**20
-        )
+        comment = f"steps that move a mantissa by half: {y}"
+        yield local(comment, LINEAR, [0], -16, [[ONE, y]] * 3, 1, 1, 4, 2**20)
     for tau in (1, 2, 3, 2**14 + 1, 2**15, 2**15 + 2, 2**16, 3 * 2**15, 2**23):
         for y in (1, -1, 16000, -16000):
             comment = f"a share of tau = {tau}, rounded away from 0 where it is a tie: {y}"
@@ -261,14 +224,9 @@ def trainings():
 
 def inferences():
     numbers = Numbers("inference")
-    label = lambda own: 0  # noqa: E731
-    for classes, d, exponent, q in (
-        (2, 1, -12, 14),
-        (3, 4, -14, 14),
-        (10, 2, -13, 10),
-        (16, 2, -18, 4),
-        (5, 3, -30, 0),
-    ):
+    label = lambda source: 0  # noqa: E731
+    sizes = (2, 1, -12, 14), (3, 4, -14, 14), (10, 2, -13, 10), (16, 2, -18, 4), (5, 3, -30, 0)
+    for classes, d, exponent, q in sizes:
         rows = [numbers.some(d, -9000, 9000) for _ in range(classes)]
         records = numbers.records(3, d, label)
         for number in (1, 2, 6):
@@ -277,23 +235,8 @@ def inferences():
     yield inference("equal classes", [[5]] * 3, -12, [[ONE, 0]], 14)
     yield inference("equal classes on a coarse grid", [[5]] * 3, -12, [[ONE, 0]], 2)
     yield inference("a certain class", [[32767], [-32768]], -12, [[ONE, 0]], 10)
-    for t in (
-        1,
-        127,
-        128,
-        129,
-        255,
-        256,
-        257,
-        ONE - 1,
-        ONE,
-        ONE + 100,
-        11 * ONE + 100,
-        12 * ONE - 300,
-        12 * ONE - 1,
-        12 * ONE,
-        12 * ONE + 1,
-    ):
+    large = ONE - 1, ONE, ONE + 100, 11 * ONE + 100, 12 * ONE - 300, 12 * ONE - 1, 12 * ONE, 12 * ONE + 1
+    for t in (1, 127, 128, 129, 255, 256, 257, *large):
         rows = [[0, 0, 0], [-(t >> 3), -(t >> 3), -(t & 7)]]  # z = 0 and -t
         yield inference(f"t = {t} / 2**14", rows, -12, [[ONE, ONE, 2**12, 0]], 14)
     for classes, d in ((2, 1), (3, 4), (10, 2), (16, 2), (128, 8)):
@@ -314,14 +257,11 @@ def collections():
         yield collection(f"values of round {number}", VALUES, [1, 0, 1, 1], records, number=number)
     for range_ in (1, 5, 12):
         yield collection(f"values, range {range_}", VALUES, [1, 1, 1, 1], records, range_=range_)
-        yield collection(
-            f"values, range {range_}, others", VALUES, [1, 1, 1, 0], records, range_=range_, number=2
-        )
+        comment = f"values, range {range_}, others"
+        yield collection(comment, VALUES, [1, 1, 1, 0], records, range_=range_, number=2)
     cats = [[0, 4, 5, 6, -1, 300, 0], [1, 2, 3, 4, 5, 6, 7]]
     for symbols in (2, 5, 6, 256):
-        yield collection(
-            f"categories, {symbols} of them", CATEGORIES, [1, 1, 1, 1, 1, 1], cats, symbols=symbols
-        )
+        yield collection(f"categories, {symbols} of them", CATEGORIES, [1] * 6, cats, symbols=symbols)
     yield collection("categories, some of them", CATEGORIES, [0, 1, 0, 0, 1, 1], cats, number=2, symbols=6)
     large = [[0, 1, 8189, 8190, 8191, 32767, -1, -32768, 0]]
     for symbols, device, number in (
@@ -335,7 +275,7 @@ def collections():
 
 
 def choices():
-    """Which records a gradient uses."""
+    """The records that a gradient uses."""
     for c, batch, number in (
         (1, 0, 1), (1, 5, 9), (5, 0, 3), (5, 2, 1), (5, 2, 2), (5, 2, 3), (5, 5, 4), (5, 9, 2), (33, 32, 2),
         (33, 0, 2), (40, 0, 3), (300, 7, 2**30 - 1), (65535, 32, 2**30 - 1),

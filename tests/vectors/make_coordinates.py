@@ -20,7 +20,7 @@ SIZES = (
 
 
 class Stream:
-    """The stream of a question's digest; `rejected` counts the draws that were not below their bound."""
+    """The stream of a question's digest; `rejected` counts the draws at or above their bound."""
 
     def __init__(self, question):
         blocks = (hashlib.sha256(question + struct.pack("<I", counter)).digest() for counter in count())
@@ -43,7 +43,7 @@ def question(number):
 
 
 def coordinates(number, d, k):
-    """The k of d for a question, and how many draws were rejected."""
+    """(the k of d for a question, the number of rejected draws)."""
     if k == d:
         return list(range(d)), 0
     stream = Stream(question(number))
@@ -55,13 +55,13 @@ def coordinates(number, d, k):
 
 
 def case(comment, number, d, k):
-    found, _ = coordinates(number, d, k)
-    fields = {"question": question(number).hex(), "d": d, "k": k, "coordinates": found}
+    chosen, _ = coordinates(number, d, k)
+    fields = {"question": question(number).hex(), "d": d, "k": k, "coordinates": chosen}
     return {"comment": comment, "flags": [], **fields, "result": "valid"}
 
 
 def rejecting(d, k, times):
-    """The first question for which so many draws are rejected."""
+    """The number of the first question for which so many draws are rejected."""
     return next(number for number in count(1) if coordinates(number, d, k)[1] == times)
 
 
@@ -72,7 +72,7 @@ def main():
     # 8 rejected bytes, or 4 pairs, are the end of the digest.
     rejected = ((129, 1, 1), (129, 1, 8), (257, 1, 3), (257, 1, 4), (257, 2, 5), (129, 3, 11))
     tests += [case(f"{k} of {d}, draws rejected: {n}", rejecting(d, k, n), d, k) for d, k, n in rejected]
-    lines = ",\n".join("  " + json.dumps(one) for one in tests)
+    lines = ",\n".join("  " + json.dumps(test) for test in tests)
     notes = "wire.md, Which k of the values"
     (VECTORS / "coordinates.json").write_text(f'{{"notes": {json.dumps(notes)},\n "tests": [\n{lines}\n]}}\n')
 

@@ -2,8 +2,8 @@
 
     PYTHONPATH=tests:tests/device python tests/vectors/make_core.py
 
-The cards are small ones chosen by hand; what they mean is checked by exact enumeration in the tests. The byte streams
-are SHA-256 in counter mode of each case's comment, so that the file can be made again byte for byte.
+The cards are small ones chosen by hand; the tests check their meaning by exact enumeration. The byte streams are
+SHA-256 in counter mode of each case's comment, so that the file can be made again byte for byte.
 """
 
 import struct
@@ -11,7 +11,7 @@ from array import array
 from itertools import accumulate
 from pathlib import Path
 
-from parts import stream, write
+from parts import case, stream, write
 from spec import cards
 from spec.cards import laplace, mixture, two_levels, window
 from streams import Replay
@@ -25,12 +25,12 @@ VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 
 
 def table(epsilon, levels, rows, knot_bits=None):
-    """rows: how often of T each level comes, a row for each knot."""
+    """A table card. rows: in how many of T draws each level comes, a row for each knot."""
     return cards.table(epsilon, levels, [list(accumulate(row[:-1])) for row in rows], knot_bits)
 
 
 def hierarchy(epsilon, bounds, inside, low):
-    """Level cards keep the range with `inside` of T; value cards get the sign wrong with `low` of T at the ends."""
+    """A hierarchy: level cards keep the range in `inside` of T draws, value cards err in `low` of T at +-1."""
     ranges = [window(1, len(inside), 1, p) for p in inside]
     return cards.hierarchy(epsilon, bounds, ranges, [two_levels(1, T - n, n) for n in low])
 
@@ -42,15 +42,11 @@ THREE = table(
     (-1, 0, 1),
     [(844000000, 115000000, 114741824), (114800000, 844141824, 114800000), (114741824, 115000000, 844000000)],
 )
+_UNEVEN = [[100_000_000 + 30_000_000 * ((i * j + i) % 5) + i + j for j in range(4)] for i in range(9)]
 UNEVEN = table(
     3_000_000,
     (-5, -1, 0, 2, 7),
-    [
-        (*row, T - sum(row))
-        for row in (
-            tuple(100_000_000 + 30_000_000 * ((i * j + i) % 5) + i + j for j in range(4)) for i in range(9)
-        )
-    ],
+    [(*row, T - sum(row)) for row in _UNEVEN],
 )
 WINDOW = window(2_000_000, 15, 5, 800_000_000)
 WINDOW_255 = window(2_000_000, 255, 85, 800_000_000)
@@ -164,20 +160,16 @@ def too_small(card):
 
 
 def around(epsilon):
-    """Counts (most, least) with the ratio next below exp_lower and with the one next above, most + least < T."""
+    """Counts (most, least), with most + least < T, of the ratios next below and next above exp_lower."""
     top, bottom = exp_lower(epsilon), 1 << EXP_BITS
     low, high = (0, 1), (1, 0)  # down the tree of Stern and Brocot, many steps at once
     while True:
         before = low, high
-        room = T - 1 - sum(low)
-        steps = min(
-            room // sum(high), (top * low[1] - bottom * low[0]) // max(1, bottom * high[0] - top * high[1])
-        )
+        steps = (top * low[1] - bottom * low[0]) // max(1, bottom * high[0] - top * high[1])
+        steps = min(steps, (T - 1 - sum(low)) // sum(high))
         low = low[0] + steps * high[0], low[1] + steps * high[1]
-        room = T - 1 - sum(high)
-        steps = min(
-            room // sum(low), (bottom * high[0] - top * high[1] - 1) // max(1, top * low[1] - bottom * low[0])
-        )
+        steps = (bottom * high[0] - top * high[1] - 1) // max(1, top * low[1] - bottom * low[0])
+        steps = min(steps, (T - 1 - sum(high)) // sum(low))
         high = high[0] + steps * low[0], high[1] + steps * low[1]
         if before == (low, high):
             return low, high
@@ -189,26 +181,24 @@ def with_ratio(epsilon, most, least):
 
 
 def claims(data):
-    """The card with the smallest claim that it keeps, and with one micro-epsilon less."""
+    """A card with the smallest claim that it keeps, and with one micro-epsilon less."""
     least = too_small(decode(changed(data, 1, "<I", MAX_EPSILON))) + 1
     return changed(data, 1, "<I", least), changed(data, 1, "<I", least - 1)
 
 
 def full(p, m):
-    """A table of 2**p + 1 knots and m levels."""
+    """A table with 2**p + 1 knots and m levels."""
     columns = [1_000_000 * (20 + (i * (j + 3)) % 7) + i for i in range(2**p + 1) for j in range(m - 1)]
     rows = [columns[i : i + m - 1] for i in range(0, len(columns), m - 1)]
     return table(5_000_000, range(-(m // 2), m - m // 2), [(*row, T - sum(row)) for row in rows], p)
 
 
 def wrapping():
-    """A hierarchy of 16 ranges that keeps 20, unless exp_lower times the smallest product is cut to 128 bits."""
+    """A hierarchy of 16 ranges that keeps epsilon 20, but seems not to if products are cut to 128 bits."""
     bounds = [16384 - i for i in range(15)]
     p = T // 8 + 5
     for n in range(T // 4, T // 2):
-        ends = [
-            (T - n) * (32768 - up) + n * up for up in (0, 32768)
-        ]  # of the ranges, x = -1 and 1 are the extremes
+        ends = [(T - n) * (32768 - up) + n * up for up in (0, 32768)]  # the extremes of a range, x = -1 and 1
         most, least = 15 * p * max(ends), (T - p) * min(ends)
         if most << EXP_BITS > exp_lower(MAX_EPSILON) * least % (1 << 128):
             return hierarchy(MAX_EPSILON, bounds, [p] * 16, [n] * 16)
@@ -216,14 +206,13 @@ def wrapping():
 
 FULL = full(5, 16)
 LAST_SYMBOL = table(1, (-1, 0, 1), [(T // 2, T - T // 2 - 1000, 1000), (T // 2 - 9, T - T // 2, 9)], 0)
-MIDDLE_SYMBOL = table(
-    1, (-1, 0, 1), [(T // 2, 1000, T - T // 2 - 1000), (T // 2 - 8000, 9000, T - T // 2 - 1000)], 0
-)
+_ROWS = (T // 2, 1000, T - T // 2 - 1000), (T // 2 - 8000, 9000, T - T // 2 - 1000)
+MIDDLE_SYMBOL = table(1, (-1, 0, 1), _ROWS, 0)
 INNER_KNOT = cards.table(1, (-1, 1), ((T // 2,), (T // 10,), (T // 2 + 5,)))
-# What is worst is the upper end of the lower range (one below its bound), beside its lower end.
+# The worst ratio is that of the upper end of the lower range (one below its bound) to its lower end.
 EVEN, STEEP = two_levels(1, T // 2 + 1, T // 2), two_levels(1, T - 5_000_000, 700_000_000)
 UPPER_END = cards.hierarchy(MAX_EPSILON, (0,), [window(1, 2, 1, 900_000_000)] * 2, [EVEN, STEEP])
-# The same for the lower end of the upper range, beside its upper end.
+# And here that of the lower end of the upper range to its upper end.
 MIRRORED = two_levels(1, 700_000_000, T - 5_000_000)
 LOWER_END = cards.hierarchy(MAX_EPSILON, (0,), [window(1, 2, 1, 900_000_000)] * 2, [MIRRORED, EVEN])
 MANY_RANGES = hierarchy(
@@ -293,25 +282,25 @@ EDGES = [
 
 
 def card_case(comment, data, flags):
-    case = {"comment": comment, "flags": flags, "card": data.hex()}
-    case.update(decodes=False, certified=False, result="invalid")
+    test = {"comment": comment, "flags": flags, "card": data.hex()}
+    test.update(decodes=False, certified=False, result="invalid")
     try:
         card = decode(data)
     except CardError:
-        return case
+        return test
     certified = certify(card)
-    case.update(decodes=True, certified=certified, symbols=card.symbols, hash=card_hash(data).hex())
-    case["result"] = "valid" if certified else "invalid"
+    test.update(decodes=True, certified=certified, symbols=card.symbols, hash=card_hash(data).hex())
+    test["result"] = "valid" if certified else "invalid"
     if certified:
-        case["too_small"] = too_small(card)
-    return case
+        test["too_small"] = too_small(card)
+    return test
 
 
 XS = [-16384, 16384, 0, 1, -1, 8192, -8191, 12345, -4096, 16383, -16383, 5, 2048, -2047, 9999, 6553]
 
 
 def drawn(card, xs, data):
-    """The symbols for these inputs, and how many bytes they take."""
+    """(symbols for these inputs, number of bytes drawn)."""
     replay = Replay(data)
     out = array("H", [0] * len(xs))
     sampler.sample(card, replay, array("h", xs), out, len(xs))
@@ -319,7 +308,7 @@ def drawn(card, xs, data):
 
 
 def sample_case(comment, data, xs=XS, begin=b""):
-    """A case whose stream begins with given bytes."""
+    """A case whose stream begins with the bytes `begin`."""
     symbols, used = drawn(decode(data), xs, begin + stream(comment, 1200))
     return {
         "comment": comment,
@@ -334,9 +323,9 @@ def sample_case(comment, data, xs=XS, begin=b""):
 
 
 def near(data, xs):
-    """Bytes of which each input's begin as a threshold of its own does: as many as turn out equal, then one beside."""
+    """A stream in which the bytes for each input begin as one of its thresholds, up to a byte that is one off."""
     card = decode(data)
-    found = b""
+    data_near = b""
     for i, x in enumerate(xs):
         if card.shape == TABLE:
             b = (x + 16384) << card.knot_bits
@@ -352,13 +341,13 @@ def near(data, xs):
             digits += (card.threshold << 2).to_bytes(4, "big")
         same = i * 5 % (len(digits) + 1)
         following = [(digits[same] + (1, 255)[i // 2 % 2]) & 255] if same < len(digits) else []
-        attempt = found + digits[:same] + bytes(following) + stream(f"near {i}", 60)
-        found = attempt[: drawn(card, xs[: i + 1], attempt)[1]]
-    return found
+        attempt = data_near + digits[:same] + bytes(following) + stream(f"near {i}", 60)
+        data_near = attempt[: drawn(card, xs[: i + 1], attempt)[1]]
+    return data_near
 
 
 HALF = T // 2
-# Halves and quarters: a threshold whose last bits are 0 is met, and decided, before its last byte.
+# Halves and quarters: the last bytes of a threshold are 0, and a draw is decided before them.
 ROUND = table(
     4_000_000,
     (-1, 0, 1),
@@ -404,36 +393,20 @@ SAMPLES = [
 
 
 EPSILONS = [
-    1,
-    2,
-    999_999,
-    693_147,
-    1_000_000,
-    2_000_000,
-    5_000_000,
-    10_000_000,
-    16_635_532,
-    16_635_533,
-    19_999_999,
+    1, 2, 999_999, 693_147, 1_000_000, 2_000_000, 5_000_000, 10_000_000, 16_635_532, 16_635_533, 19_999_999,
     MAX_EPSILON,
-]
+]  # fmt: skip
 
 
 def exp_case(epsilon):
-    return {
-        "comment": "exp_lower",
-        "flags": [],
-        "epsilon": epsilon,
-        "exp_lower": f"{exp_lower(epsilon):032x}",
-        "result": "valid",
-    }
+    return case("exp_lower", "valid", epsilon=epsilon, exp_lower=f"{exp_lower(epsilon):032x}")
 
 
 def main():
     tests = [card_case(c, d, []) for c, d in GOOD] + [card_case(c, d, ["hostile"]) for c, d in HOSTILE]
     edges = [card_case(c, d, []) for c, d in EDGES]
-    for case in edges:
-        case["flags"] = [] if case["certified"] else ["hostile"]
+    for test in edges:
+        test["flags"] = [] if test["certified"] else ["hostile"]
     write(
         VECTORS / "cards.json",
         "cards.md: decodes and certified as stated; too_small: the largest micro-epsilon that is not kept",
@@ -443,7 +416,7 @@ def main():
     write(
         VECTORS / "sampler.json",
         "cards.md: the symbols that these bytes draw for these inputs",
-        tests=[sample_case(c, d) for c, d in GOOD] + [sample_case(*case) for case in SAMPLES],
+        tests=[sample_case(c, d) for c, d in GOOD] + [sample_case(*sample) for sample in SAMPLES],
     )
 
 

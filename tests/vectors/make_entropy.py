@@ -21,7 +21,7 @@ VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 
 
 def first_failure(data):
-    """The index of the byte at which a test fails first, or None. SP 800-90B, 4.4.1 and 4.4.2, word for word."""
+    """The index of the byte at which a test first fails, or None, by SP 800-90B, 4.4.1 and 4.4.2."""
     repetitions = proportion = None
     for i in range(8, len(data)):
         if len(set(data[i - 8 : i + 1])) == 1:
@@ -126,11 +126,11 @@ class Hash:
         self.set(b"\1" + self.v.to_bytes(55, "big") + seed)
 
     def piece(self):
-        found = b""
-        while len(found) < 192:
-            found += hashlib.sha256(self.data.to_bytes(55, "big")).digest()
+        piece = b""
+        while len(piece) < 192:
+            piece += hashlib.sha256(self.data.to_bytes(55, "big")).digest()
             self.data = (self.data + 1) % 2**440
-        return found
+        return piece
 
     def end_request(self):
         h = int.from_bytes(hashlib.sha256(b"\3" + self.v.to_bytes(55, "big")).digest(), "big")
@@ -139,12 +139,12 @@ class Hash:
 
 
 def drawn(kind, raw, also, portion, reports):
-    """The bytes drawn in these reports (how many in each), one after the other."""
+    """The bytes that reports draw, one after the other. reports: the number of bytes in each."""
     raw = deque(raw)
     digests, waiting = [], b""
 
     def take(n):
-        """n raw bytes; a seed where they complete one."""
+        """Take n raw bytes; return the seed that they complete, or None."""
         nonlocal waiting
         waiting += bytes(raw.popleft() for _ in range(n))
         if len(waiting) < 128:
@@ -156,13 +156,13 @@ def drawn(kind, raw, also, portion, reports):
     for _ in range(10):
         seed = take(128)
     generator = kind(seed)
-    pool, found = b"", b""
+    pool, out = b"", b""
     for number, n in enumerate(reports, 1):
         is_open = False
         while len(pool) < n:
             pool += generator.piece()
             is_open = True
-        found += pool[:n]
+        out += pool[:n]
         pool = pool[(n + 15) // 16 * 16 :]
         if is_open:
             generator.end_request()
@@ -171,12 +171,12 @@ def drawn(kind, raw, also, portion, reports):
             if seed:
                 pool = b""
                 generator.reseed(seed)
-    return found
+    return out
 
 
 def generator_vectors():
     tests = []
-    for comment, portion, also, runs, told in (
+    for comment, portion, also, runs, shown in (
         ("reports of 2 bytes: twelve from a piece of 192", 128, b"", [[14, 2]], 28),
         ("reports of 28 bytes", 128, b"", [[8, 28]], 224),
         ("one of 500 bytes: a request of three pieces; then others", 128, b"", [[1, 500], [3, 20]], 560),
@@ -193,7 +193,7 @@ def generator_vectors():
         for kind, name in ((Ctr, "CTR_DRBG"), (Hash, "Hash_DRBG")):
             raw = stream(comment, 2048)
             reports = [n for count, n in runs for _ in range(count)]
-            found = drawn(kind, raw, also, portion, reports)
+            last_drawn = drawn(kind, raw, also, portion, reports)[-shown:]
             tests.append(
                 {
                     "comment": comment,
@@ -203,7 +203,7 @@ def generator_vectors():
                     "portion": portion,
                     "also": also.hex(),
                     "reports": runs,
-                    "last_drawn": found[-told:].hex(),
+                    "last_drawn": last_drawn.hex(),
                     "result": "valid",
                 }
             )

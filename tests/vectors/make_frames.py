@@ -1,4 +1,4 @@
-"""Write the vectors of wire.md's frames: tags, questions, every frame, good and hostile.
+"""Write the vectors of wire.md's frames: tags, questions, and every frame, good and hostile.
 
     PYTHONPATH=tests python tests/vectors/make_frames.py
 
@@ -19,9 +19,7 @@ from tern.wire import SCHEMA, schema_text
 VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 words = random.Random(20261122)
 
-CARD = bytes.fromhex(
-    "11 80841e00 00 02 ff 01 ffffff0f 000000e0".replace(" ", "")
-)  # frames do not look inside
+CARD = bytes.fromhex("11 80841e00 00 02 ff 01 ffffff0f 000000e0")  # decoders of frames do not decode it
 ERR_FRAME, ERR_TAG = 1, 2
 IDS = (1, 2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**32 - 2)  # where a 31-bit small integer ends
 
@@ -59,11 +57,11 @@ REGRESSION = dict(ROUND, model=10, classes=2, d=2, k=3, batch=4)
 def round_body(f, card=CARD):
     values = f["parameters"]
     if f["model"] in frames.COLLECTIONS:
-        asked = frames.features([j for j, wanted in enumerate(values) if wanted], len(values))
+        question = frames.features([j for j, bit in enumerate(values) if bit], len(values))
     else:
-        asked = frames.int16s(values)
+        question = frames.int16s(values)
     *head, epochs, rate, tau = (f[name] for name in HEAD)
-    return frames.round_body(*head, (epochs, rate, tau), asked, card, f.get("length"))
+    return frames.round_body(*head, (epochs, rate, tau), question, card, f.get("length"))
 
 
 def frame_case(kind, comment, data, key=b"", **fields):
@@ -80,10 +78,8 @@ def many(n):
 
 def round_vectors():
     tests = []
-    biggest = dict(
-        ROUND, device=2**32 - 2, round=2**30 - 1, model=3, range=12, exponent=-12, k=128, batch=32, d=128
-    )
-    biggest.update(parameters=many(128))
+    biggest = dict(ROUND, device=2**32 - 2, round=2**30 - 1, model=3, range=12, exponent=-12)
+    biggest.update(k=128, batch=32, d=128, parameters=many(128))
     widest = dict(REGRESSION, classes=8, d=128, k=1024, range=12, parameters=many(1024))
     for comment, fields, card in (
         ("one of four coordinates", ROUND, CARD),
@@ -165,11 +161,8 @@ def round_vectors():
         tests.append(bad_frame("round", comment, sealed(KEY, round_body(dict(base, **change))), KEY))
     tests.append(bad_frame("round", "no card", sealed(KEY, round_body(ROUND, b"")), KEY))
     tests.append(bad_frame("round", "card of 2049 bytes", sealed(KEY, round_body(ROUND, bytes(2049))), KEY))
-    tests.append(
-        bad_frame(
-            "round", "2561 bytes", sealed(KEY, round_body(dict(widest), bytes(2561 - 8 - 26 - 2048))), KEY
-        )
-    )
+    longest = round_body(widest, bytes(2561 - 8 - 26 - 2048))
+    tests.append(bad_frame("round", "2561 bytes", sealed(KEY, longest), KEY))
     good = sealed(KEY, round_body(ROUND))
     for n in (0, 1, 8, 9, 17, 20, 29, len(good) - 9, len(good) - 1):
         tests.append(bad_frame("round", f"cut to {n} bytes", good[:n], KEY, ERR_TAG if n > 16 else ERR_FRAME))
@@ -187,19 +180,16 @@ def question(key, device, fields, card=CARD):
 
 
 def question_vectors():
-    """The digest of a question, and its answer key, of ROUNDs for one client and for the fleet."""
+    """The digest and the answer key of the question in ROUNDs for one client and for the fleet."""
     tests = []
     for device in IDS:
         for key in (KEY, KEY_B):
-            q = question(key, device, ROUND)
-            for asked in (device, FLEET):
-                frame = sealed(key if asked == device else bytes(32), round_body(dict(ROUND, device=asked)))
-                comment = f"device {device}" + (" asked with the whole fleet" if asked == FLEET else "")
-                tests.append(
-                    case(
-                        comment, "valid", key=key, device=device, frame=frame, question=q, answer_key=q[8:24]
-                    )
-                )
+            digest = question(key, device, ROUND)
+            fields = {"question": digest, "answer_key": digest[8:24]}
+            for target in (device, FLEET):
+                frame = sealed(key if target == device else bytes(32), round_body(dict(ROUND, device=target)))
+                comment = f"device {device}" + (" asked with the whole fleet" if target == FLEET else "")
+                tests.append(case(comment, "valid", key=key, device=device, frame=frame, **fields))
     return tests
 
 
@@ -218,17 +208,15 @@ def report_vectors():
     for base, k in ((3, 28), (65536, 128), (3, 1024), (4, 1024)):
         symbols = [words.randrange(base) for _ in range(k)]
         fields = {"device": 7, "round": 9, "base": base, "symbols": symbols}
-        tests.append(
-            frame_case("report", f"{k} of base {base}", report(7, 9, symbols, base, key), key, **fields)
-        )
+        data = report(7, 9, symbols, base, key)
+        tests.append(frame_case("report", f"{k} of base {base}", data, key, **fields))
     for comment, data in (
         ("key of the client", report(7, 9, [2], 3, KEY)),
         ("answer key of another question", report(7, 9, [2], 3, question(KEY, 7, dict(ROUND, k=2))[8:24])),
         ("answer key of another device", report(7, 9, [2], 3, question(KEY, 8, ROUND)[8:24])),
     ):
-        tests.append(
-            dict(bad_frame("report", comment, data, key, ERR_TAG), fields={"base": 3, "symbols": [2]})
-        )
+        bad = bad_frame("report", comment, data, key, ERR_TAG)
+        tests.append({**bad, "fields": {"base": 3, "symbols": [2]}})
     return tests
 
 
@@ -236,14 +224,10 @@ def reports_vectors():
     rows = [report(device, 9, [device % 3], 3, question(KEY, device, ROUND)[8:24]) for device in IDS]
     wide = [report(7, 9, [1] * 1024, 3, question(KEY, 7, ROUND)[8:24])] * 2
     most = [report(i + 1, 9, [i % 3], 3, KEY[:16]) for i in range((2560 - 7) // 13)]
+    good = ("of six clients", rows), ("of one", rows[:1]), ("wide", wide), ("as many as fit", most)
     tests = [
-        frame_case("reports", comment, answers.reports(*given), b"", reports=[row.hex() for row in given])
-        for comment, given in (
-            ("of six clients", rows),
-            ("of one", rows[:1]),
-            ("wide", wide),
-            ("as many as fit", most),
-        )
+        frame_case("reports", comment, answers.reports(*reports), reports=[row.hex() for row in reports])
+        for comment, reports in good
     ]
     for comment, data in (
         ("without a row", answers.reports(rows[0])[:7]),
@@ -262,29 +246,18 @@ def model_body(f):
 
 
 def model_vectors():
-    model = {
-        "device": FLEET,
-        "round": 9,
-        "model": 2,
-        "exponent": -14,
-        "classes": 1,
-        "d": 4,
-        "parameters": many(4),
-    }
+    model = {"device": FLEET, "round": 9, "model": 2, "exponent": -14, "classes": 1, "d": 4}
+    model["parameters"] = many(4)
     softmax = dict(model, model=4, classes=8, d=128, parameters=many(1024))
-    tests = [
-        frame_case("model", comment, sealed(KEY, model_body(f)), KEY, **f)
-        for comment, f in (
-            ("logistic", model),
-            ("softmax", softmax),
-            ("of one client", dict(model, device=7)),
-            (
-                "the ends of fields",
-                dict(model, device=1, round=2**30 - 1, model=1, exponent=-30, d=1, parameters=[5]),
-            ),
-            ("128 classes", dict(softmax, round=1, exponent=-12, classes=128, d=8)),
-        )
-    ]
+    ends = dict(model, device=1, round=2**30 - 1, model=1, exponent=-30, d=1, parameters=[5])
+    good = (
+        ("logistic", model),
+        ("softmax", softmax),
+        ("of one client", dict(model, device=7)),
+        ("the ends of fields", ends),
+        ("128 classes", dict(softmax, round=1, exponent=-12, classes=128, d=8)),
+    )
+    tests = [frame_case("model", comment, sealed(KEY, model_body(f)), KEY, **f) for comment, f in good]
     for comment, change in (
         ("model 0", {"model": 0}),
         ("model 5", {"model": 5}),
@@ -336,34 +309,21 @@ def hello_body(f, n=None, schema=SCHEMA):
     return struct.pack("<BIB8sIIHHIIIHHHBB3sB", *head, len(data) if n is None else n) + data
 
 
+def error_frame(key, fields):
+    return sealed(key, struct.pack("<BIIBI", 0x84, *fields.values()))
+
+
 def small_vectors():
-    last = {"first": 2**32 - 2, "clients": 1, "text": ""}
+    last = {**HELLO, "first": 2**32 - 2, "clients": 1, "text": ""}
+    spent = {"device": 7, "round": 9, "code": 9, "detail": 123}
+    of_board = {"device": 0, "round": 0, "code": 1, "detail": 0}
     tests = [
-        frame_case("hello_request", "nonce 0", sealed(b"", struct.pack("<BI", 1, 0)), nonce=0),
-        frame_case(
-            "hello_request", "largest nonce", sealed(b"", struct.pack("<BI", 1, 2**32 - 1)), nonce=2**32 - 1
-        ),
+        frame_case("hello_request", "nonce 0", frames.hello_request(0), nonce=0),
+        frame_case("hello_request", "largest nonce", frames.hello_request(2**32 - 1), nonce=2**32 - 1),
         frame_case("hello", "an emulated board", sealed(b"", hello_body(HELLO)), **HELLO),
-        frame_case("hello", "no text, last id", sealed(b"", hello_body(HELLO | last)), **(HELLO | last)),
-        frame_case(
-            "error",
-            "budget spent",
-            sealed(KEY[:16], struct.pack("<BIIBI", 0x84, 7, 9, 9, 123)),
-            KEY[:16],
-            device=7,
-            round=9,
-            code=9,
-            detail=123,
-        ),
-        frame_case(
-            "error",
-            "of the board",
-            sealed(b"", struct.pack("<BIIBI", 0x84, 0, 0, 1, 0)),
-            device=0,
-            round=0,
-            code=1,
-            detail=0,
-        ),
+        frame_case("hello", "no text, last id", sealed(b"", hello_body(last)), **last),
+        frame_case("error", "budget spent", error_frame(KEY[:16], spent), KEY[:16], **spent),
+        frame_case("error", "of the board", error_frame(b"", of_board), **of_board),
     ]
     hostile = [
         ("hello_request", "a byte too many", sealed(b"", struct.pack("<BIB", 1, 0, 0)), ERR_FRAME),
@@ -378,6 +338,7 @@ def small_vectors():
 
 
 def main():
+    groups = round_vectors, report_vectors, reports_vectors, model_vectors, fleet_key_vectors, small_vectors
     write(
         VECTORS / "frames.json",
         "wire.md. A frame is given with its tag. error: the code of the ERROR that answers it (1 frame, 2 tag); the "
@@ -386,12 +347,7 @@ def main():
         schema=[case("the text that is hashed", "valid", text=schema_text(), hash=SCHEMA)],
         tags=tag_vectors(),
         questions=question_vectors(),
-        frames=round_vectors()
-        + report_vectors()
-        + reports_vectors()
-        + model_vectors()
-        + fleet_key_vectors()
-        + small_vectors(),
+        frames=[test for group in groups for test in group()],
     )
 
 

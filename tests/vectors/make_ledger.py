@@ -1,4 +1,4 @@
-"""Write the vectors of ledger.md: files good and hostile, and what a device does with them, payment by payment.
+"""Write the vectors of ledger.md: good and hostile files, and the payments of a device with them.
 
     PYTHONPATH=tests python tests/vectors/make_ledger.py
 
@@ -18,14 +18,14 @@ LAST_ROUND = 2**30 - 1
 ZERO = bytes(32)
 QUESTION = bytes(range(1, 33))
 OTHER = bytes(range(2, 34))
-REPORT = b"\x82" + bytes(range(100, 117))  # 18 bytes; nobody looks inside
+REPORT = b"\x82" + bytes(range(100, 117))  # 18 bytes, which no check reads
 NEXT = b"\x82" + bytes(range(50, 70))
 LONGEST = b"\x82" + bytes(i * 7 & 255 for i in range(272))
 
 
 @dataclass(frozen=True)
 class Book:
-    """What a file holds."""
+    """The fields of a file."""
 
     budget: int = 10**9
     spent: int = 0
@@ -35,7 +35,7 @@ class Book:
     report: bytes = b""
     magic: bytes = b"TLG2"
     reserved: int = 0
-    n: int | None = None  # length field, if not the report's
+    n: int | None = None  # another value of the length field
 
     def image(self):
         fields = (self.budget, self.spent, self.last, self.question, self.state, self.report, self.reserved)
@@ -109,24 +109,16 @@ def files():
 
 
 def valid(comment, book, data):
-    return case(
-        comment,
-        "valid",
-        ledger=data,
-        budget=book.budget,
-        spent=book.spent,
-        last=book.last,
-        question=book.question,
-        state=book.state,
-        report=book.report,
-    )
+    names = ("budget", "spent", "last", "question", "state", "report")
+    fields = {name: getattr(book, name) for name in names}
+    return case(comment, "valid", ledger=data, **fields)
 
 
 # --- Transitions ----------------------------------------------------------------------------------------------
 
 
 class Device:
-    """The tables of ledger.md: what a device has in its file, what it has in RAM, and what it does when asked."""
+    """A device by the tables of ledger.md, with its file and its account in RAM."""
 
     def __init__(self, book):
         self.file = book
@@ -147,7 +139,7 @@ class Device:
         if report and not 18 <= len(report) <= 273:
             return "refused"
         self.book = Book(book.budget, book.spent + cost, number, question, 1, report)
-        if not report:  # it came to nothing
+        if not report:  # its draw failed
             self.book = Book(book.budget, book.spent + cost, number, state=2)
         if number <= self.until and self.book.spent <= self.paid:
             return "paid"
@@ -162,22 +154,22 @@ class Device:
 
 
 def pay(number, cost=5, question=QUESTION, report=REPORT, ahead=None):
-    """ahead: if it is another than the transition's."""
+    """An event. ahead: None for that of the transition."""
     return number, question, cost, report, ahead
 
 
 RESTART = None
 
 
-def transition(comment, book, asked, ahead=1):
+def transition(comment, book, payments, ahead=1):
     device = Device(book)
     events = []
-    for one in asked:
-        if one is RESTART:
+    for payment in payments:
+        if payment is RESTART:
             device.start()
             events.append({"restart": True})
             continue
-        number, question, cost, report, reserved = one
+        number, question, cost, report, reserved = payment
         reserved = reserved or ahead
         before = device.file
         answer = device.ask(number, question, cost, report, reserved)

@@ -2,10 +2,11 @@
 
     PYTHONPATH=tests python tests/vectors/make_models.py
 
-spec.arithmetic computes what is expected, without the library.
+spec.arithmetic computes the expected values, without the library.
 """
 
 import json
+from itertools import chain
 
 from make_arithmetic import VECTORS, Numbers
 from spec.arithmetic import INFERENCE, LINEAR, LOGISTIC, ONE, SVM, clamp, prediction, probabilities, sigmoid
@@ -14,27 +15,27 @@ LARGEST = 32767
 
 
 def predicted(comment, model, parameters, exponent, rows):
-    """parameters: a list of d mantissas a class."""
-    scores = [[prediction(own, exponent, x) for own in parameters] for x in rows]
-    found = {"scores": scores}
+    """A case. parameters: a list of d mantissas for each class."""
+    scores = [[prediction(mantissas, exponent, x) for mantissas in parameters] for x in rows]
+    expected = {"scores": scores}
     if model == LINEAR:
-        found["predictions"] = [clamp(z, ONE) for (z,) in scores]
+        expected["predictions"] = [clamp(z, ONE) for (z,) in scores]
     elif model == INFERENCE:
-        found["probabilities"] = [probabilities(parameters, exponent, x, 14) for x in rows]
-        found["predictions"] = [z.index(max(z)) for z in scores]
+        expected["probabilities"] = [probabilities(parameters, exponent, x, 14) for x in rows]
+        expected["predictions"] = [z.index(max(z)) for z in scores]
     else:
-        found["predictions"] = [ONE if z > 0 else -ONE for (z,) in scores]
+        expected["predictions"] = [ONE if z > 0 else -ONE for (z,) in scores]
     if model == LOGISTIC:
-        found["probabilities"] = [[sigmoid(-z)] for (z,) in scores]
+        expected["probabilities"] = [[sigmoid(-z)] for (z,) in scores]
     return {
         "comment": comment,
         "flags": [],
         "model": model,
         "exponent": exponent,
         "classes": len(parameters),
-        "parameters": [m for own in parameters for m in own],
+        "parameters": list(chain(*parameters)),
         "rows": rows,
-        **found,
+        **expected,
         "result": "valid",
     }
 
@@ -57,27 +58,18 @@ def cases():
         yield predicted(f"model {model}, ties at the smallest exponent", model, [[1]], -30, extremes(1))
     steps = [[t] for t in (0, 1, 2047, 2048, 2049, ONE, LARGEST, -1, -2047, -2048, -2049, -ONE, -LARGEST - 1)]
     yield predicted("the sigmoid between and at its knots", LOGISTIC, [[4096]], -12, steps)
-    yield predicted(
-        "the sigmoid's ends", LOGISTIC, [[20480]], -12, [[x] for x in (32766, LARGEST, -32767, -LARGEST - 1)]
-    )
-    for classes, d, exponent in (
-        (2, 1, -12),
-        (3, 4, -14),
-        (6, 13, -13),
-        (10, 28, -18),
-        (16, 64, -16),
-        (128, 8, -12),
-    ):
+    ends = [[x] for x in (32766, LARGEST, -32767, -LARGEST - 1)]
+    yield predicted("the sigmoid's ends", LOGISTIC, [[20480]], -12, ends)
+    sizes = (2, 1, -12), (3, 4, -14), (6, 13, -13), (10, 28, -18), (16, 64, -16), (128, 8, -12)
+    for classes, d, exponent in sizes:
         parameters = [numbers.some(d, -9000, 9000) for _ in range(classes)]
         rows = [numbers.some(d, -ONE, ONE) for _ in range(3)]
-        yield predicted(
-            f"{classes} classes, d = {d}, exponent {exponent}", INFERENCE, parameters, exponent, rows
-        )
+        comment = f"{classes} classes, d = {d}, exponent {exponent}"
+        yield predicted(comment, INFERENCE, parameters, exponent, rows)
     yield predicted("equal classes", INFERENCE, [[5]] * 3, -12, [[ONE]])
     yield predicted("the last two are equal", INFERENCE, [[5], [9], [9]], -12, [[ONE], [-ONE], [0]])
-    yield predicted(
-        "scores that differ where probabilities do not", INFERENCE, [[0], [1]], -13, [[2 * 2**12], [ONE]]
-    )
+    comment = "scores that differ where probabilities do not"
+    yield predicted(comment, INFERENCE, [[0], [1]], -13, [[2 * 2**12], [ONE]])
     yield predicted("a certain class", INFERENCE, [[LARGEST], [-LARGEST - 1]], -12, [[ONE], [-ONE]])
     eight = [[LARGEST if i % 2 else -LARGEST - 1] * 128 for i in range(8)]
     yield predicted("8 x 128 at the ends", INFERENCE, eight, -12, extremes(128))
@@ -86,9 +78,8 @@ def cases():
 def main():
     lines = ",\n".join("  " + json.dumps(case, separators=(", ", ": ")) for case in cases())
     notes = "arithmetic.md: what a device with a MODEL of these fields predicts of rows of features"
-    (VECTORS / "models.json").write_text(
-        f'{{"notes": {json.dumps(notes)},\n "predictions": [\n{lines}\n]}}\n'
-    )
+    text = f'{{"notes": {json.dumps(notes)},\n "predictions": [\n{lines}\n]}}\n'
+    (VECTORS / "models.json").write_text(text)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Write the vectors of whole rounds: the files of a board, and frame by frame what it answers and writes.
+"""Write the vectors of whole rounds: the files of a board, and its answers and writes, frame by frame.
 
     PYTHONPATH=firmware:tests:tests/device python tests/vectors/make_rounds.py
 
-Boards and frames are written from the texts alone; the answers are those of the device library. That they are right is
-for the second device to say, which was written from the texts, too (tests/second_device).
+Boards and frames are written from the specifications alone; the answers are those of the device library. The second
+device, which was written from the specifications, too, confirms them (tests/second_device).
 """
 
 import hashlib
@@ -12,9 +12,9 @@ import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from known_board import answers_of, get, hello_of, put, start
+from known_board import get, hello_of, put, start
 from parts import case, write
-from report_frames import one_by_one
+from report_frames import answers_of, one_by_one
 from spec.cards import T, hierarchy, laplace, mixture, table, two_levels, window
 from spec.files import client_row, fleet_file, key_of, ledger_file, records_file
 from spec.frames import (
@@ -42,7 +42,7 @@ ZERO = bytes(32)
 
 
 def noise(*fields, epsilon=EPSILON):
-    """A laplace card, of 1/8 unless fields say another."""
+    """A laplace card, on a grid of 1/8 by default."""
     return laplace(epsilon, *(fields or (3, 1000, 125, -8, 8)))
 
 
@@ -69,7 +69,7 @@ CARDS = {"table of two levels": TWO, "table of three": THREE, "window": WIDE, "l
 
 @dataclass(frozen=True)
 class Board:
-    """Clients from `first` on, each with `held` records of d features; `fleet`: fields of fleet.bin after the key."""
+    """Clients from `first` on, each with `held` records of d features. fleet: the fields of fleet.bin after the key."""
 
     first: int = 7
     clients: int = 1
@@ -79,18 +79,17 @@ class Board:
     budget: int = 10**9
     shapes: int = 0
     start: int = 0
-    ledgers: tuple = (ledger_file(),)  # the last one is that of all others
+    ledgers: tuple = (ledger_file(),)  # of the clients; the last one of all further clients, too
     fleet: tuple | None = None  # pause, slot, ahead, epoch, records
-    files: dict = field(default_factory=dict)  # others instead; None: not there
+    files: dict = field(default_factory=dict)  # instead of those above; None: missing
 
     def image(self):
         rows = b""
         files = {}
         for i in range(self.clients):
             device = self.first + i
-            rows += client_row(
-                device, self.largest, self.budget, self.start + i * self.held, self.held, self.shapes
-            )
+            start = self.start + i * self.held
+            rows += client_row(device, self.largest, self.budget, start, self.held, self.shapes)
             files[f"ledger/{device:08x}"] = self.ledgers[min(i, len(self.ledgers) - 1)]
         count = self.clients * self.held
         values = [16384 - (3001 * i + 5171 * j) % 32769 for i in range(count) for j in range(self.d + 1)]
@@ -121,7 +120,7 @@ class Round:
     k: int = 2
     batch: int = 0
     local: tuple = (0, 0, 0)
-    parameters: tuple = (3, -5)  # from which all are made; for a collection what is asked for
+    parameters: tuple = (3, -5)  # all are made from these; in a collection the features asked for
     card: bytes = THREE
     key: bytes | None = None
 
@@ -131,22 +130,13 @@ class Round:
         else:
             n = self.classes * self.d
             question = int16s([self.parameters[j % len(self.parameters)] + j // 2 for j in range(n)])
-        fields = (
-            self.device,
-            self.number,
-            self.model,
-            self.range,
-            self.exponent,
-            self.classes,
-            self.d,
-            self.k,
-        )
+        fields = self.device, self.number, self.model, self.range, self.exponent, self.classes, self.d, self.k
         body = round_body(*fields, self.batch, self.local, question, self.card)
         return sealed(self.key or (FLEET_KEY if self.device == FLEET else key_of(self.device)), body)
 
 
 def ask(number=1, **fields):
-    """A ROUND that is in order: fields of the models that have others."""
+    """A valid Round, whose other fields have the usual values of its model."""
     model = fields.get("model", 2)
     usual = {}
     if model == 4:
@@ -165,15 +155,12 @@ def fleet_key(epoch, device=7, key=None, new=ZERO, owner=7):
     return sealed(key, fleet_key_body(key, device, epoch, new))
 
 
-RESTART = "restart"
-
-
 def random_bytes(seed, n):
     return b"".join(hashlib.sha256(seed.encode() + bytes([i])).digest() for i in range(-(-n // 32)))[:n]
 
 
 class Start:
-    """The board starts, and has these random bytes and no more; without them as many as it draws."""
+    """A start of the board with these random bytes and no more. None: with as many as it draws."""
 
     def __init__(self, random=None):
         self.random = random
@@ -183,36 +170,39 @@ ROUNDS = []
 
 
 def rounds(comment, board, steps, flags=()):
-    """Add a case: what the library answers to the steps, which are Rounds, frames (bytes) and Starts."""
+    """Add a case with the library's answers to the steps, and return its list of steps.
+
+    A step is a Start, a Round or a frame (bytes), or one of the latter two with a comment: (comment, step).
+    """
     if not isinstance(steps[0], Start):
         steps = (Start(), *steps)
     with tempfile.TemporaryDirectory() as folder:
         files = board.image()
         put(folder, files)
-        told, said = [], ""
+        recorded, step_comment = [], ""
         client = running = None
         random = b""
         written = dict(files)
         for step in [*steps, None]:
             if step is None or isinstance(step, Start):
                 if client:
-                    if running["start"] is None:  # what was not drawn is not there
+                    if running["start"] is None:  # the bytes that it has drawn
                         running["start"] = random[: client.entropy.cursor[POSITION]].hex()
                     client.close()
                 if step:
-                    random = (
-                        random_bytes(f"{comment} {len(told)}", 4000) if step.random is None else step.random
-                    )
+                    random = step.random
+                    if random is None:
+                        random = random_bytes(f"{comment} {len(recorded)}", 4000)
                     client = start(folder, random)
                     running = {"start": None if step.random is None else random.hex()}
-                    told.append(running)
+                    recorded.append(running)
                 continue
             if isinstance(step, tuple):
-                said, step = step
+                step_comment, step = step
             frame = step.frame() if isinstance(step, Round) else step
             answers = answers_of(client, frame)
-            now = {"comment": said, "frame": frame.hex()} if said else {"frame": frame.hex()}
-            said = ""
+            now = {"comment": step_comment, "frame": frame.hex()} if step_comment else {"frame": frame.hex()}
+            step_comment = ""
             if answers and answers[0][0] == 0x81:
                 now["hello"] = hello_of(answers[0])
             else:
@@ -221,12 +211,12 @@ def rounds(comment, board, steps, flags=()):
             if changed:
                 now["files"] = {name: data.hex() for name, data in changed.items()}
                 written |= changed
-            told.append(now)
+            recorded.append(now)
     usual = BOARD.image()
     others = {name: data.hex() for name, data in files.items() if data != usual.get(name)}
     others |= {name: None for name in usual if name not in files}
-    ROUNDS.append(case(comment, "valid", flags, files=others, steps=told))
-    return told
+    ROUNDS.append(case(comment, "valid", flags, files=others, steps=recorded))
+    return recorded
 
 
 # --- Cases ------------------------------------------------------------------------------------------------------
@@ -236,17 +226,13 @@ def models():
     board = Board(d=3, held=5)
     for model in range(1, 11):
         more = {"d": 3, "model": model}
+        collects = model in COLLECTIONS
         k = 3 if model == 4 else 6 if model == 10 else 2
-        first = ask(
-            1, **more, k=9 if model == 10 else 3, parameters=(0, 1, 2) if model in (8, 9) else (900, -7000)
-        )
-        second = ask(2, **more, k=k, parameters=(0, 1, 2) if model in (8, 9) else (-900, 700))
-        third = ask(9, **more, k=3 if model == 4 else 1, parameters=(0, 2) if model in (8, 9) else (3000, 1))
-        rounds(
-            f"model {model}: all values, some, one; then the first again",
-            board,
-            [first, second, third, third],
-        )
+        first = ask(1, **more, k=9 if model == 10 else 3, parameters=(0, 1, 2) if collects else (900, -7000))
+        second = ask(2, **more, k=k, parameters=(0, 1, 2) if collects else (-900, 700))
+        third = ask(9, **more, k=3 if model == 4 else 1, parameters=(0, 2) if collects else (3000, 1))
+        comment = f"model {model}: all values, some, one; then the first again"
+        rounds(comment, board, [first, second, third, third])
     for model in (1, 2, 3, 8, 10):
         steps = [ask(i + 1, model=model, range=range_, d=3, k=2) for i, range_ in enumerate((1, 5, 12))]
         rounds(f"model {model} with ranges", board, steps)
@@ -264,11 +250,8 @@ def models():
         rounds(f"model {model}: one record after the other", board, steps)
     label = {"model": 4, "k": 1, "classes": 5, "card": CATEGORIES, "d": 3}
     steps = [ask(number, **{**label, "parameters": (900, -300, 70)}) for number in (3, 5, 6)]
-    rounds(
-        "model 4: the label of one record after the other, and a vector",
-        board,
-        [*steps, ask(7, model=4, d=3)],
-    )
+    steps.append(ask(7, model=4, d=3))
+    rounds("model 4: the label of one record after the other, and a vector", board, steps)
     bounded = replace(board, clients=2, fleet=(0, 0, 1, 1, 2))
     for model in (2, 5, 8, 10):
         steps = [ask(3, device=device, model=model, d=3, k=3 if model == 5 else 2) for device in (7, 8, 7)]
@@ -281,10 +264,8 @@ def models():
 def cards():
     board = Board(d=4, held=2)
     for name, card in CARDS.items():
-        steps = [
-            ask(i + 1, card=card, d=4, k=k, model=model)
-            for i, (k, model) in enumerate(((4, 1), (2, 2), (1, 8), (3, 7)))
-        ]
+        kinds = enumerate(((4, 1), (2, 2), (1, 8), (3, 7)), 1)
+        steps = [ask(number, card=card, d=4, k=k, model=model) for number, (k, model) in kinds]
         rounds(f"{name}: all of four values, two, one, three", board, steps)
     rounds("a category above the card's, and a negative one", board,
            [ask(i + 1, model=9, d=4, k=1, parameters=(j,), card=window(EPSILON, n, 1, T // n + 9)) for i, (j, n) in
@@ -297,11 +278,8 @@ def cards():
     rounds("257 bytes of symbols, and 256", large,
            [ask(1, model=10, classes=4, d=65, k=k, card=bytewise) for k in (257, 256)])  # fmt: skip
     dear = window(20_000_000, 3, 1, T // 3)
-    rounds(
-        "a cost above 2**32",
-        replace(large, largest=FLEET),
-        [ask(1, model=10, classes=4, d=65, k=215, card=dear)],
-    )
+    step = ask(1, model=10, classes=4, d=65, k=215, card=dear)
+    rounds("a cost above 2**32", replace(large, largest=FLEET), [step])
     for what, card, more in (
         ("model 4 with a table", THREE, {"model": 4}),
         ("model 4 with a window", window(EPSILON, 3, 1, 650_000_000), {"model": 4}),
@@ -321,7 +299,7 @@ def cards():
         rounds(f"{what}: no such card", BOARD, [ask(1, card=card, **more)], flags=["hostile"])
 
 
-# What stands against a round, in the order of wire.md -> fields of the board, of the ROUND.
+# Reasons for a refusal, in the order of wire.md: fields of the board, fields of the ROUND.
 HELD_600 = (0, 65535, 1, 1, 600)
 AT_50 = {"ledgers": (ledger_file(spent=5, last=50, state=2),)}
 FAULTS = {
@@ -346,7 +324,7 @@ NUMBERS = ("old round", "changed round", "too far ahead")
 
 
 def refusals():
-    """Each refusal alone, and each with the next ones that can apply at once: the first of wire.md's list answers."""
+    """Each reason for a refusal alone, and with each of the next ones: the first in the list of wire.md answers."""
     names = list(FAULTS)
     for i, first in enumerate(names):
         for second in [None, *names[i + 1 : i + 5]]:
@@ -355,47 +333,40 @@ def refusals():
 
 
 def refusal(*names):
-    board, asked = {}, {"model": 5, "card": TWO}
+    board, request = {}, {"model": 5, "card": TWO}
     for name in names:
         if name:
-            asked |= FAULTS[name][1]
+            request |= FAULTS[name][1]
             board |= FAULTS[name][0]
-    asked["card"] += asked.pop("card+", b"")
+    request["card"] += request.pop("card+", b"")
     if "ledger cut short" in names:
         board["ledgers"] = (board.get("ledgers", BOARD.ledgers)[0][:-1],)
-    steps = [ask(**asked)]
+    steps = [ask(**request)]
     made = Board(**board)
-    if "no entropy" in names:  # the other client has found out
+    if "no entropy" in names:  # which the other client's draw reveals
         made = replace(made, clients=2, start=0, ledgers=(*made.ledgers, ledger_file()))
         files = made.image()
         rows = files["clients.bin"]
-        row = struct.unpack("<I32sIIIHH", rows[52:])
-        healthy = struct.pack("<I32sIIIHH", *row[:2], 10**9, 10**9, row[4], row[5], 0)
-        faulty = struct.pack(
-            "<I32sIIIHH", *struct.unpack("<I32sIIIHH", rows[:52])[:4], board.get("start", 0), 3, made.shapes
-        )
+        faulty, healthy = struct.iter_unpack("<I32sIIIHH", rows)
+        healthy = struct.pack("<I32sIIIHH", *healthy[:2], 10**9, 10**9, *healthy[4:6], 0)
+        faulty = struct.pack("<I32sIIIHH", *faulty[:4], board.get("start", 0), 3, made.shapes)
         made = replace(made, files={"clients.bin": faulty + healthy})
         steps = [Start(b""), ask(1, device=8, model=5, card=TWO), *steps]
     rounds(" before ".join(name for name in names if name), made, steps, flags=["hostile"])
 
 
 def bounds():
-    """Just within, and just without."""
-    spent = ledger_file(budget=10_000_000, spent=6_000_000, last=9, state=2)
+    """Values at a bound, and one beyond it."""
+    used = {"spent": 6_000_000, "last": 9, "state": 2}
+    spent = ledger_file(budget=10_000_000, **used)
     for what, board in (
         ("the ledger's budget covers one more report", Board(ledgers=(spent,))),
-        (
-            "it does not, by one",
-            Board(ledgers=(ledger_file(budget=9_999_999, spent=6_000_000, last=9, state=2),)),
-        ),
+        ("it does not, by one", Board(ledgers=(ledger_file(budget=9_999_999, **used),))),
         (
             "the client's budget covers one more report",
-            Board(budget=10_000_000, ledgers=(ledger_file(spent=6_000_000, last=9, state=2),)),
+            Board(budget=10_000_000, ledgers=(ledger_file(**used),)),
         ),
-        (
-            "it does not, by one",
-            Board(budget=9_999_999, ledgers=(ledger_file(spent=6_000_000, last=9, state=2),)),
-        ),
+        ("it does not, by one", Board(budget=9_999_999, ledgers=(ledger_file(**used),))),
         ("more is spent than the client's budget", Board(budget=5_000_000, ledgers=(spent,))),
         ("as much as the client allows in one report", Board(largest=4_000_000, ledgers=(spent,))),
         ("a micro-epsilon more than it allows", Board(largest=3_999_999, ledgers=(spent,))),
@@ -417,7 +388,7 @@ def bounds():
 
 
 def numbers():
-    """Every u32 beyond small integers."""
+    """Ids and numbers of rounds around the ends of small integers."""
     for first in EDGES:
         clients = 1 if first == 2**32 - 2 else 2
         board = Board(first=first, clients=clients, held=1, fleet=POLICY)
@@ -426,9 +397,8 @@ def numbers():
                ask(2, device=last, k=1), ask(3, device=last + 1 if clients > 1 else first - 1), hello_request(),
                fleet_key(2, first, owner=first)])  # fmt: skip
     for number in (0, 2**30, 2**31 - 1, 2**31, FLEET):
-        rounds(
-            f"round {number}", Board(ledgers=(ledger_file(last=LAST - 1),)), [ask(number)], flags=["hostile"]
-        )
+        board = Board(ledgers=(ledger_file(last=LAST - 1),))
+        rounds(f"round {number}", board, [ask(number)], flags=["hostile"])
     end = Board(ledgers=(ledger_file(last=LAST - 2),))
     rounds("the last rounds of all", end, [ask(LAST - 1), ask(LAST), ask(LAST), ask(2**30), ask(LAST - 1)])
     for device in (0, 1, 6, 8, 2**30, 2**31, 2**32 - 2):
@@ -438,18 +408,10 @@ def numbers():
 def frames():
     whole = ask().frame()
     for n in (1, 8, 9, 16):
-        rounds(
-            f"a ROUND of {n} bytes",
-            BOARD,
-            [sealed(key_of(7), whole[: n - 8]) if n > 8 else whole[:n]],
-            flags=["hostile"],
-        )
-    rounds(
-        "a ROUND of 17 bytes, the shortest that is looked at",
-        BOARD,
-        [sealed(key_of(7), whole[:9])],
-        flags=["hostile"],
-    )
+        frame = sealed(key_of(7), whole[: n - 8]) if n > 8 else whole[:n]
+        rounds(f"a ROUND of {n} bytes", BOARD, [frame], flags=["hostile"])
+    shortest = sealed(key_of(7), whole[:9])
+    rounds("a ROUND of 17 bytes, the shortest that is looked at", BOARD, [shortest], flags=["hostile"])
     rounds("a ROUND of 17 bytes with a wrong tag", BOARD, [whole[:9] + bytes(8)], flags=["hostile"])
     rounds("for the fleet, of 16 and 17 bytes", THREE_CLIENTS, [sealed(FLEET_KEY, ask(device=FLEET).frame()[:8]),
            sealed(FLEET_KEY, ask(device=FLEET).frame()[:9])], flags=["hostile"])  # fmt: skip
@@ -458,35 +420,26 @@ def frames():
     rounds("each bit of a tag", BOARD, [whole[:-8] + bytes(b ^ (i == j) << i for j, b in enumerate(whole[-8:])) for i in range(8)],
            flags=["hostile"])  # fmt: skip
     kinds = (0, 6, 0x7F, 0x81, 0x82, 0x84, 0x85, 0xFF)
-    rounds(
-        "types that no host sends",
-        BOARD,
-        [sealed(b"", bytes([kind]) + whole[1:17]) for kind in kinds],
-        flags=["hostile"],
-    )
+    steps = [sealed(b"", bytes([kind]) + whole[1:17]) for kind in kinds]
+    rounds("types that no host sends", BOARD, steps, flags=["hostile"])
     model = sealed(key_of(7), struct.pack("<BIIBbBH2h", 4, 7, 1, 2, -14, 1, 2, 5, -5))
-    rounds(
-        "MODEL has no answer, a damaged one neither",
-        BOARD,
-        [model, model[:-1], model[:3], sealed(b"", b"\4")],
-    )
+    steps = [model, model[:-1], model[:3], sealed(b"", b"\4")]
+    rounds("MODEL has no answer, a damaged one neither", BOARD, steps)
     rounds("HELLO_REQUEST", Board(fleet=(60, 1000, 1, 77, 50)), [hello_request(), hello_request(0), hello_request(FLEET), hello_request()[:-1] + b"?",
            sealed(b"", b"\1" + bytes(3)), sealed(b"", b"\1" + bytes(5))])  # fmt: skip
-    rounds(
-        "HELLO of a board without files",
-        Board(files=dict.fromkeys(("clients.bin", "records.bin", "ledger/00000007"))),
-        [hello_request(), ask()],
-    )
+    bare = Board(files=dict.fromkeys(("clients.bin", "records.bin", "ledger/00000007")))
+    rounds("HELLO of a board without files", bare, [hello_request(), ask()])
     rounds("HELLO of a board without a ledger", Board(files={"ledger/00000007": None}), [hello_request()])
-    rounds(
-        "HELLO tells the budget of the first client",
-        replace(THREE_CLIENTS, budget=9_000_000),
-        [ask(1, device=5), ask(2, device=6), hello_request()],
-    )
+    steps = [ask(1, device=5), ask(2, device=6), hello_request()]
+    rounds("HELLO tells the budget of the first client", replace(THREE_CLIENTS, budget=9_000_000), steps)
+
+
+def described(values):
+    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def fields():
-    """Each field of a ROUND, one off."""
+    """Each field of a ROUND just outside its bounds, and just within."""
     softmax = {"model": 10, "k": 1}
     off = [
         {"model": 0}, {"model": 11}, {"range": 13}, {"model": 4, "range": 1}, {"model": 5, "range": 1}, {"model": 9, "range": 2},
@@ -499,49 +452,34 @@ def fields():
         {"model": 5, "local": (1, 0, 2**23 + 1)}, {"model": 5, "local": (1, 0, 2**31)}, {"model": 10, "local": (1, 0, 1)},
         {"card": b""},
     ]  # fmt: skip
-    steps = [(", ".join(f"{name} {value}" for name, value in some.items()), ask(1, **some)) for some in off]
+    steps = [(described(values), ask(1, **values)) for values in off]
     for i in range(0, len(steps), 10):
         rounds("fields out of bounds", BOARD, steps[i : i + 10], flags=["hostile"])
-    for some in (
+    for values in (
         {"exponent": -30}, {"exponent": -12}, {"model": 5, "exponent": -16}, {"batch": 32}, {"model": 5, "batch": 32},
         {"model": 5, "local": (255, 16, 2**23)}, {"model": 5, "local": (1, 0, 1)}, {"model": 10, "classes": 128, "k": 1},
     ):  # fmt: skip
-        said = ", ".join(f"{name} {value}" for name, value in some.items())
-        rounds(f"just within: {said}", BOARD, [ask(1, **some)])
+        rounds(f"just within: {described(values)}", BOARD, [ask(1, **values)])
     rounds("128 classes of one feature", Board(d=1, held=1), [ask(1, model=10, classes=128, d=1, k=1)])
 
 
 def fleets():
     two = ask(2, device=FLEET, k=1)
-    rounds(
-        "a fleet of one",
-        replace(BOARD, fleet=POLICY),
-        [ask(1, device=FLEET), ask(1, device=FLEET), ask(1), two, ask(2, k=1)],
-    )
+    steps = [ask(1, device=FLEET), ask(1, device=FLEET), ask(1), two, ask(2, k=1)]
+    rounds("a fleet of one", replace(BOARD, fleet=POLICY), steps)
     rounds("a fleet of three, and one of them alone", THREE_CLIENTS, [ask(1, device=6), ask(1, device=FLEET), ask(1, device=FLEET),
            ask(1, device=7), ask(1, device=FLEET, k=1), two, ask(2, device=5, k=1), ask(2, device=6, k=2)])  # fmt: skip
     rounds("one of three has no ledger, one is beyond the round", replace(THREE_CLIENTS, ledgers=(ledger_file(last=9), ledger_file()[:-1], ledger_file())),
            [ask(3, device=FLEET), hello_request()])  # fmt: skip
-    rounds(
-        "one of three has no budget left",
-        replace(THREE_CLIENTS, ledgers=(ledger_file(), ledger_file(budget=3_999_999))),
-        [ask(1, device=FLEET)],
-    )
-    rounds(
-        "another key",
-        THREE_CLIENTS,
-        [ask(1, device=FLEET, key=key_of(5)), ask(1, device=FLEET, key=ZERO)],
-        flags=["hostile"],
-    )
-    rounds(
-        "the fleet's key for one client", THREE_CLIENTS, [ask(1, device=5, key=FLEET_KEY)], flags=["hostile"]
-    )
+    board = replace(THREE_CLIENTS, ledgers=(ledger_file(), ledger_file(budget=3_999_999)))
+    rounds("one of three has no budget left", board, [ask(1, device=FLEET)])
+    steps = [ask(1, device=FLEET, key=key_of(5)), ask(1, device=FLEET, key=ZERO)]
+    rounds("another key", THREE_CLIENTS, steps, flags=["hostile"])
+    steps = [ask(1, device=5, key=FLEET_KEY)]
+    rounds("the fleet's key for one client", THREE_CLIENTS, steps, flags=["hostile"])
     rounds("no fleet.bin", replace(THREE_CLIENTS, fleet=None), [ask(1, device=FLEET), ask(1, device=5)])
-    rounds(
-        "no clients.bin",
-        replace(THREE_CLIENTS, files={"clients.bin": None}),
-        [ask(1, device=FLEET), ask(1, device=5), hello_request()],
-    )
+    steps = [ask(1, device=FLEET), ask(1, device=5), hello_request()]
+    rounds("no clients.bin", replace(THREE_CLIENTS, files={"clients.bin": None}), steps)
     good = THREE_CLIENTS.image()["fleet.bin"]
     for what, file in (
         ("cut short", good[:-1]), ("too long", good + b"\0"), ("empty", b""), ("of another magic", b"TFL3" + good[4:]),
@@ -549,12 +487,8 @@ def fleets():
         ("with a pause of 86401 s", good[:36] + struct.pack("<I", 86401) + good[40:]),
         ("that pays for none", good[:42] + b"\0\0" + good[44:]), ("that pays for 1001", good[:42] + struct.pack("<H", 1001) + good[44:]),
     ):  # fmt: skip
-        rounds(
-            f"fleet.bin {what}",
-            Board(files={"fleet.bin": file}),
-            [ask(), ask(device=FLEET), hello_request()],
-            flags=["hostile"],
-        )
+        steps = [ask(), ask(device=FLEET), hello_request()]
+        rounds(f"fleet.bin {what}", Board(files={"fleet.bin": file}), steps, flags=["hostile"])
     rows = THREE_CLIENTS.image()["clients.bin"]
     for what, file in (
         ("with a byte too many", rows + b"\0"), ("with a row cut short", rows[:-1]), ("empty", b""),
@@ -575,12 +509,8 @@ def fleets():
         ("just enough of those that count", Board(start=1, fleet=(0, 0, 1, 1, 2))), ("too few of those that count", Board(start=2, fleet=(0, 0, 1, 1, 2))),
     ):  # fmt: skip
         rounds(f"records {what}", board, [ask()], flags=["hostile"])
-    rounds(
-        "records too few, of which one is used",
-        Board(start=1),
-        [ask(i, batch=1) for i in (1, 2, 3)],
-        flags=["hostile"],
-    )
+    steps = [ask(i, batch=1) for i in (1, 2, 3)]
+    rounds("records too few, of which one is used", Board(start=1), steps, flags=["hostile"])
 
 
 def states():
@@ -594,140 +524,84 @@ def states():
         rounds(f"another {what}: another question", BOARD, [first, replace(first, **changed), first])
     for state in range(3):
         used = {"spent": 2_000_000, "last": 9} if state else {}
-        asked = {"question": key_of(1), "report": b"\x82" + bytes(range(20))} if state == 1 else {}
+        answered = {"question": key_of(1), "report": b"\x82" + bytes(range(20))} if state == 1 else {}
         for magic in (b"TLG2", b"TLG1"):
-            book = ledger_file(magic, state=state, **used, **asked)
+            book = ledger_file(magic, state=state, **used, **answered)
             steps = [ask(8), ask(9), ask(10), ask(10), ask(9), hello_request()]
             rounds(f"a {magic.decode()} ledger, state {state}", Board(ledgers=(book,)), steps)
     again = ask(9).frame()
-    asked = hashlib.sha256(key_of(7) + again[:-8]).digest()
+    digest = hashlib.sha256(key_of(7) + again[:-8]).digest()
     for what, question in (
-        ("the same", asked), ("another first byte", bytes([asked[0] ^ 1]) + asked[1:]),
-        ("another byte 8", asked[:8] + bytes([asked[8] ^ 128]) + asked[9:]), ("another last byte", asked[:-1] + bytes([asked[-1] ^ 1])),
+        ("the same", digest), ("another first byte", bytes([digest[0] ^ 1]) + digest[1:]),
+        ("another byte 8", digest[:8] + bytes([digest[8] ^ 128]) + digest[9:]), ("another last byte", digest[:-1] + bytes([digest[-1] ^ 1])),
     ):  # fmt: skip
-        book = ledger_file(
-            spent=2_000_000, last=9, question=question, state=1, report=b"\x82" + bytes(range(20))
-        )
+        report = b"\x82" + bytes(range(20))
+        book = ledger_file(spent=2_000_000, last=9, question=question, state=1, report=report)
         rounds(f"a ledger with the question asked: {what}", Board(ledgers=(book,)), [again, ask(10)])
-    rounds(
-        "the most reports paid at once",
-        Board(fleet=(0, 0, 1000, 1, 0), budget=4 * 10**9, ledgers=(ledger_file(budget=4 * 10**9),)),
-        [ask(1)],
-    )
-    rounds(
-        "a ledger written over a longer one",
-        Board(ledgers=(ledger_file(last=3) + bytes(50),)),
-        [ask(4), ask(5)],
-    )
-    rounds(
-        "the ledger's longest report",
-        Board(ledgers=(ledger_file(spent=1, last=9, question=key_of(1), state=1, report=bytes(273)),)),
-        [ask(10)],
-    )
+    rich = Board(fleet=(0, 0, 1000, 1, 0), budget=4 * 10**9, ledgers=(ledger_file(budget=4 * 10**9),))
+    rounds("the most reports paid at once", rich, [ask(1)])
+    longer = Board(ledgers=(ledger_file(last=3) + bytes(50),))
+    rounds("a ledger written over a longer one", longer, [ask(4), ask(5)])
+    book = ledger_file(spent=1, last=9, question=key_of(1), state=1, report=bytes(273))
+    rounds("the ledger's longest report", Board(ledgers=(book,)), [ask(10)])
     rounds("no random bytes: paid, and nothing sent; then none before a restart", BOARD, [ask(1), Start(b""), ask(2), ask(2), ask(1), ask(3),
            hello_request(), Start(), ask(2), ask(3)])  # fmt: skip
     rounds("one random byte of many", BOARD, [Start(b"\0"), ask(1, card=WIDE), ask(2)])
-    rounds(
-        "no random bytes, paid ahead",
-        Board(fleet=(0, 0, 3, 1, 0)),
-        [Start(b""), ask(1), hello_request(), ask(1), ask(2), Start(), ask(3), ask(4)],
-    )
-    rounds(
-        "the pause begins when the board starts; what is paid for is sent",
-        Board(fleet=(86400, 0, 1, 1, 0)),
-        [ask(1)],
-        flags=["hostile"],
-    )
+    steps = [Start(b""), ask(1), hello_request(), ask(1), ask(2), Start(), ask(3), ask(4)]
+    rounds("no random bytes, paid ahead", Board(fleet=(0, 0, 3, 1, 0)), steps)
+    comment = "the pause begins when the board starts; what is paid for is sent"
+    rounds(comment, Board(fleet=(86400, 0, 1, 1, 0)), [ask(1)], flags=["hostile"])
     book = rounds("before a pause", replace(BOARD, fleet=POLICY), [ask(1)])[1]["files"]
     del ROUNDS[-1]
     paid = {name: bytes.fromhex(data) for name, data in book.items()}
-    rounds(
-        "within a pause what is paid for is sent",
-        Board(fleet=(86400, 0, 1, 1, 0), files=paid),
-        [ask(1), ask(2)],
-    )
+    pausing = Board(fleet=(86400, 0, 1, 1, 0), files=paid)
+    rounds("within a pause what is paid for is sent", pausing, [ask(1), ask(2)])
 
 
 def paying_ahead():
     board = Board(fleet=(0, 0, 3, 1, 0))
     cheap = [ask(number, k=1) for number in range(1, 12)]
-    rounds(
-        "three are paid for at once",
-        board,
-        [*cheap[:5], cheap[4], hello_request(), ask(5), ask(4), Start(), *cheap[3:8], hello_request()],
-    )
-    rounds(
-        "a round beyond those reserved, a dearer report",
-        board,
-        [cheap[0], ask(9), ask(10, k=1), Start(), ask(11), ask(12)],
-    )
-    rounds(
-        "the budget pays for two",
-        Board(fleet=(0, 0, 9, 1, 0), ledgers=(ledger_file(budget=4_000_000),)),
-        [*cheap[:3], hello_request()],
-    )
-    rounds(
-        "the client's budget pays for two",
-        Board(fleet=(0, 0, 9, 1, 0), budget=4_000_001),
-        [*cheap[:3], hello_request(), Start(), cheap[2]],
-    )
-    rounds(
-        "the budget pays for one",
-        Board(fleet=(0, 0, 9, 1, 0), ledgers=(ledger_file(budget=3_999_999),)),
-        cheap[:2],
-    )
-    rounds(
-        "no round beyond the last",
-        Board(fleet=(0, 0, 9, 1, 0), ledgers=(ledger_file(last=LAST - 2),)),
-        [ask(LAST - 1), ask(LAST), Start(), ask(LAST)],
-    )
-    rounds(
-        "a board of two pays for each",
-        Board(clients=2, fleet=(0, 0, 3, 1, 0)),
-        [cheap[0], ask(1, device=8), ask(2, device=FLEET)],
-    )
-    rounds(
-        "a fleet of one pays ahead",
-        board,
-        [ask(1, device=FLEET), ask(1), ask(2, device=FLEET), Start(), ask(3), ask(4)],
-    )
-    rounds(
-        "a refusal uses nothing up",
-        board,
-        [cheap[0], ask(2, card=LEAKING), ask(2, batch=33), cheap[1], cheap[2], cheap[3]],
-    )
+    steps = [*cheap[:5], cheap[4], hello_request(), ask(5), ask(4), Start(), *cheap[3:8], hello_request()]
+    rounds("three are paid for at once", board, steps)
+    steps = [cheap[0], ask(9), ask(10, k=1), Start(), ask(11), ask(12)]
+    rounds("a round beyond those reserved, a dearer report", board, steps)
+    nine = Board(fleet=(0, 0, 9, 1, 0))
+    poor = replace(nine, ledgers=(ledger_file(budget=4_000_000),))
+    rounds("the budget pays for two", poor, [*cheap[:3], hello_request()])
+    steps = [*cheap[:3], hello_request(), Start(), cheap[2]]
+    rounds("the client's budget pays for two", replace(nine, budget=4_000_001), steps)
+    poor = replace(nine, ledgers=(ledger_file(budget=3_999_999),))
+    rounds("the budget pays for one", poor, cheap[:2])
+    late = replace(nine, ledgers=(ledger_file(last=LAST - 2),))
+    rounds("no round beyond the last", late, [ask(LAST - 1), ask(LAST), Start(), ask(LAST)])
+    steps = [cheap[0], ask(1, device=8), ask(2, device=FLEET)]
+    rounds("a board of two pays for each", Board(clients=2, fleet=(0, 0, 3, 1, 0)), steps)
+    steps = [ask(1, device=FLEET), ask(1), ask(2, device=FLEET), Start(), ask(3), ask(4)]
+    rounds("a fleet of one pays ahead", board, steps)
+    steps = [cheap[0], ask(2, card=LEAKING), ask(2, batch=33), *cheap[1:4]]
+    rounds("a refusal uses nothing up", board, steps)
 
 
 def fleet_keys():
-    board = replace(BOARD, fleet=(60, 0, 1, 5, 0), d=2)
-    board = replace(board, fleet=(0, 0, 1, 5, 9))
+    board = replace(BOARD, fleet=(0, 0, 1, 5, 9))
     new = hashlib.sha256(b"new").digest()
     rounds("a new key of the fleet", board, [fleet_key(6, new=new), ask(1, device=FLEET), ask(1, device=FLEET, key=new), fleet_key(6),
            fleet_key(5), hello_request(), Start(), ask(2, device=FLEET, key=new), fleet_key(FLEET), fleet_key(FLEET - 1)])  # fmt: skip
-    rounds(
-        "the same epoch, an earlier one, none",
-        board,
-        [fleet_key(5), fleet_key(4), fleet_key(0), ask(1, device=FLEET)],
-    )
+    steps = [fleet_key(5), fleet_key(4), fleet_key(0), ask(1, device=FLEET)]
+    rounds("the same epoch, an earlier one, none", board, steps)
     for epoch in EDGES:
-        rounds(
-            f"epoch {epoch}",
-            board,
-            [fleet_key(epoch, new=new), fleet_key(epoch - 1), ask(1, device=FLEET, key=new)],
-        )
+        steps = [fleet_key(epoch, new=new), fleet_key(epoch - 1), ask(1, device=FLEET, key=new)]
+        rounds(f"epoch {epoch}", board, steps)
     rounds("no key to replace", BOARD, [fleet_key(6), ask(1, device=FLEET, key=ZERO)])
     rounds("for other devices, under other keys, of other lengths", Board(clients=2, fleet=POLICY), [fleet_key(6, 8, owner=8), fleet_key(6, 8),
            fleet_key(6, 0), fleet_key(6, FLEET), fleet_key(6, key=FLEET_KEY), fleet_key(6, key=ZERO), sealed(key_of(7), fleet_key(6)[:-9]),
            sealed(key_of(7), fleet_key(6)[:-8] + b"\0"), hello_request()], flags=["hostile"])  # fmt: skip
-    rounds(
-        "without clients.bin",
-        Board(fleet=POLICY, files={"clients.bin": None}),
-        [fleet_key(6), fleet_key(6, 0)],
-    )
+    board = Board(fleet=POLICY, files={"clients.bin": None})
+    rounds("without clients.bin", board, [fleet_key(6), fleet_key(6, 0)])
 
 
 def main():
-    for group in (
+    groups = (
         models,
         cards,
         refusals,
@@ -739,7 +613,8 @@ def main():
         states,
         paying_ahead,
         fleet_keys,
-    ):
+    )
+    for group in groups:
         group()
     write(
         VECTORS / "rounds.json",

@@ -25,14 +25,14 @@ def update(device, number, offset, total, data=b"", key=KEY):
     return sealed(key, struct.pack("<BIIII", 6, device, number, offset, total) + data)
 
 
-def answer_key(asked, key=KEY):
-    return hashlib.sha256(key + asked[:-8]).digest()[8:24]
+def answer_key(request, key=KEY):
+    return hashlib.sha256(key + request[:-8]).digest()[8:24]
 
 
-def updated(asked, wanted, state, key=None, device=None):
-    own, number = struct.unpack_from("<II", asked, 1)
-    body = struct.pack("<BIIIB", 0x86, own if device is None else device, number, wanted, state)
-    return sealed(answer_key(asked) if key is None else key, body)
+def updated(request, wanted, state, key=None, device=None):
+    target, number = struct.unpack_from("<II", request, 1)
+    body = struct.pack("<BIIIB", 0x86, target if device is None else device, number, wanted, state)
+    return sealed(answer_key(request) if key is None else key, body)
 
 
 def frame_vectors():
@@ -48,39 +48,39 @@ def frame_vectors():
         tests.append(case(comment, "valid", kind="update", key=KEY, frame=frame, fields=named, data=data))
         for state in range(9) if data == DATA else ():
             named = {"device": fields[0], "number": fields[1], "wanted": fields[3], "state": state}
-            tests.append(
-                case(
-                    f"state {state} after {comment}", "valid", kind="updated", key=answer_key(frame),
-                    asked=frame, frame=updated(frame, fields[3], state), fields=named)
-            )  # fmt: skip
-    asked = update(7, 1, 0, 100, DATA)
+            given = {"kind": "updated", "key": answer_key(frame), "asked": frame}
+            answer = updated(frame, fields[3], state)
+            tests.append(case(f"state {state} after {comment}", "valid", **given, frame=answer, fields=named))
+    request = update(7, 1, 0, 100, DATA)
     for comment, frame, error in (
         ("package 0", update(7, 0, 0, 100, DATA), ERR_FRAME),
         ("no room for a code", update(7, 1, 0, 32, DATA), ERR_FRAME),
         ("larger than any package", update(7, 1, 0, 2**20 + 1, DATA), ERR_FRAME),
         ("largest length", update(7, 1, 0, TOP, DATA), ERR_FRAME),
-        ("too short", sealed(KEY, asked[:16]), ERR_FRAME),
+        ("too short", sealed(KEY, request[:16]), ERR_FRAME),
         ("nothing but a type", sealed(KEY, b"\6"), ERR_FRAME),
         ("another key", update(7, 1, 0, 100, DATA, KEY_B), ERR_TAG),
         ("the empty key", update(7, 1, 0, 100, DATA, b""), ERR_TAG),
-        ("the tag of a MODEL", asked[:-8] + sealed(KEY, b"\4" + asked[1:-8])[-8:], ERR_TAG),
-        ("a byte of its data changed", asked[:20] + b"\xff" + asked[21:], ERR_TAG),
-        ("another offset", asked[:9] + b"\1" + asked[10:], ERR_TAG),
+        ("the tag of a MODEL", request[:-8] + sealed(KEY, b"\4" + request[1:-8])[-8:], ERR_TAG),
+        ("a byte of its data changed", request[:20] + b"\xff" + request[21:], ERR_TAG),
+        ("another offset", request[:9] + b"\1" + request[10:], ERR_TAG),
     ):
         tests.append(case(comment, "invalid", ["hostile"], kind="update", key=KEY, frame=frame, error=error))
-    good = updated(asked, 40, 0)
+    good = updated(request, 40, 0)
     later = update(7, 1, 40, 100, DATA)
     for comment, frame in (
         ("that of another UPDATE", updated(later, 40, 0)),
-        ("under the client's key", updated(asked, 40, 0, KEY)),
-        ("under the empty key", updated(asked, 40, 0, b"")),
-        ("the UPDATE itself", asked),
-        ("a state that there is not", updated(asked, 40, 9)),
-        ("a byte too many", sealed(answer_key(asked), good[:-8] + b"\0")),
-        ("a byte too few", sealed(answer_key(asked), good[:-9])),
+        ("under the client's key", updated(request, 40, 0, KEY)),
+        ("under the empty key", updated(request, 40, 0, b"")),
+        ("the UPDATE itself", request),
+        ("a state that there is not", updated(request, 40, 9)),
+        ("a byte too many", sealed(answer_key(request), good[:-8] + b"\0")),
+        ("a byte too few", sealed(answer_key(request), good[:-9])),
     ):
-        key = answer_key(asked).hex()
-        tests.append(case(comment, "invalid", ["hostile"], kind="updated", key=key, asked=asked, frame=frame))
+        key = answer_key(request).hex()
+        tests.append(
+            case(comment, "invalid", ["hostile"], kind="updated", key=key, asked=request, frame=frame)
+        )
     return tests
 
 
@@ -134,13 +134,10 @@ def package_vectors():
         hostile.append((f"a file {path!r}", package(5, entry(path, b"x") + MAIN)))
     hostile.append(("a name that is not UTF-8", package(5, entry(b"\xff.py", b"x") + MAIN)))
     hostile.append(("a name of other letters", package(5, entry("é.py", b"x") + MAIN)))
-    for comment, data in hostile:
-        tests.append(
-            case(
-                comment, "invalid", ["hostile"], key=KEY, number=5, package=data, state=DAMAGED
-            )
-        )  # fmt: skip
-    return tests
+    given = {"flags": ["hostile"], "key": KEY, "number": 5}
+    return tests + [
+        case(comment, "invalid", **given, package=data, state=DAMAGED) for comment, data in hostile
+    ]
 
 
 def main():

@@ -1,4 +1,4 @@
-"""What the makers of vectors share: keys, cases and the form of the files."""
+"""Keys, cases and the form of the files, for all makers of vectors."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ KEY_B = hashlib.sha256(b"another key").digest()
 
 
 def write(path, notes, **groups):
-    """Write lists of cases, a case a line."""
+    """Write a file of vectors: groups of cases, one case a line."""
     parts = []
     for group, tests in groups.items():
         lines = ",\n".join("  " + json.dumps(test) for test in tests)
@@ -17,7 +17,7 @@ def write(path, notes, **groups):
 
 
 def case(comment, result, flags=(), **fields):
-    """A case; bytes are written in hex."""
+    """A case, with its bytes in hexadecimal digits."""
     fields = {
         name: value.hex() if isinstance(value, bytes | bytearray) else value for name, value in fields.items()
     }
@@ -25,5 +25,5 @@ def case(comment, result, flags=(), **fields):
 
 
 def stream(comment, n):
-    """n bytes that follow from the comment: SHA-256 in counter mode."""
+    """n bytes that the comment determines: SHA-256 in counter mode."""
     return b"".join(hashlib.sha256(f"{comment} {i}".encode()).digest() for i in range(n // 32 + 1))[:n]
