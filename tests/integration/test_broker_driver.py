@@ -140,14 +140,14 @@ def test_the_store_keeps_hellos_presence_and_spending_of_boards_for_observers(tm
         assert [(board.name, board.first, board.clients) for board in boards] == [
             (name(first), first, 3) for first in range(1, 31, 3)
         ]
-        assert all(board.online and board.told["text"] == "test" for board in boards)
+        assert all(board.online and board.hello["text"] == "test" for board in boards)
         link.boards.pop(name(4))
         link.changed.add(name(4))
         broker_driver.wait(0.7)
         assert [board.first for board in broker_driver._store.boards() if not board.online] == [4]
     with Store(tmp_path / "30.sqlite", beside=True) as store:
         assert not any(board.online for board in store.boards())
-        assert all(board.told["text"] == "test" for board in store.boards())
+        assert all(board.hello["text"] == "test" for board in store.boards())
         assert [board.spent for board in store.boards()] == 10 * [COST]
     broker_driver._store.close()
     with driver(tmp_path, Boards(30, each=3), 30) as broker_driver:

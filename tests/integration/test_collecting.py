@@ -48,7 +48,7 @@ def test_rounds_of_every_mechanism_and_of_several_coordinates(site, name, levels
 
 
 def left(board):
-    return board.told["budget"] - board.spent
+    return board.hello["budget"] - board.spent
 
 
 def test_devices_answer_round_after_round_until_their_budget_is_spent(site):

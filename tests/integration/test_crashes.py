@@ -33,7 +33,7 @@ def assert_seen(run):
     with Store(run / store_file.NAME, create=False, beside=True) as store:
         boards = store.boards()
         assert [(board.clients, board.online, board.errors) for board in boards] == [(300, False, 0)] * BOARDS
-        assert all(board.told["release"] and board.told["entropy"] == 1 for board in boards)
+        assert all(board.hello["release"] and board.hello["entropy"] == 1 for board in boards)
         for entry in store.history("run"):
             (tally,) = store.tallies(entry["round"])
             assert tally.asked == tally.reports == entry["reports"] == GROUP

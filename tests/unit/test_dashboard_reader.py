@@ -98,8 +98,8 @@ def test_a_snapshot_has_the_contents_of_the_store(store):
     (opened,) = now.open
     assert (opened.number, opened.asked, opened.wanted, opened.reports) == (2, DEVICES, DEVICES, 12)
     first, second = now.boards
-    assert (first.name, first.online, first.told) == ("b1", True, {"heap": 1000})
-    assert (second.name, second.online, second.told) == ("b2", False, {})
+    assert (first.name, first.online, first.hello) == ("b1", True, {"heap": 1000})
+    assert (second.name, second.online, second.hello) == ("b2", False, {})
     (tally,) = now.tallies
     assert (tally.card, tally.symbols) == (CARD.data.hex(), (4,) * CARD.symbols)
     json.dumps(summary_of(now).as_json())
@@ -283,7 +283,7 @@ def test_an_older_store_another_file_and_torn_pages_are_refused_with_a_hint(stor
         "UPDATE run SET asked = '7'",
         "UPDATE run SET state = '{'",
         "UPDATE history SET entry = '7'",
-        "UPDATE board SET told = 'x'",
+        "UPDATE board SET hello = 'x'",
         "DROP TABLE history",
     ],
 )

@@ -384,8 +384,8 @@ def test_the_store_keeps_gateways_and_their_progress(host):
         north, south = host.store.gateways()
     assert not any(gateway.online for gateway in host.store.gateways())
     assert (north.name, north.devices.tolist(), north.online) == ("north", [*range(1, 21)], True)
-    assert south.told["fleet"] == "simulated"
-    assert json.dumps(dict(south.told))
+    assert south.here["fleet"] == "simulated"
+    assert json.dumps(dict(south.here))
     assert host.store.by_gateways(1)
     assert host.store.exchange(1).keys() == {"north", "south"}
     assert pack_ids(south.devices)

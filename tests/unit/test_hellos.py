@@ -130,7 +130,7 @@ def test_a_full_disk_is_reported_once_and_sightings_are_written_later(store):
     sightings = Sightings(store, warnings.append)
     fill(store)
     for first in range(1, 100):
-        sightings.saw(f"{first:08x}", range(first, first + 1), time.monotonic(), told=LONG, error="gone")
+        sightings.saw(f"{first:08x}", range(first, first + 1), time.monotonic(), hello=LONG, error="gone")
         sightings.write()
     sightings.forget()
     (warning,) = warnings
@@ -149,7 +149,7 @@ def test_a_disk_that_fills_again_is_reported_again(store):
     for first in (1, 1000):
         fill(store)
         for board in range(first, first + 50):
-            sightings.saw(f"{board:08x}", range(board, board + 1), time.monotonic(), told=LONG)
+            sightings.saw(f"{board:08x}", range(board, board + 1), time.monotonic(), hello=LONG)
             sightings.write()
         store._db.execute("PRAGMA max_page_count = 1000000")
         sightings.write()

@@ -101,11 +101,13 @@ def test_boards_are_counted_by_age_state_release_generator_and_error(metrics, st
     failed = {"budget": 9_000_000, "entropy": wire.FAILED, "release": "0.2.0"}
     store.boards_seen(
         [
-            board(1, 10, told={"budget": 3_500_000, "entropy": wire.CTR_DRBG, "release": "0.2.0"}),
-            board(2, 30, told=failed, errors=2, error="lost"),
-            board(3, 90, told={"budget": 9_000_000, "entropy": 99, "release": "0.1.0"}),
+            board(1, 10, hello={"budget": 3_500_000, "entropy": wire.CTR_DRBG, "release": "0.2.0"}),
+            board(2, 30, hello=failed, errors=2, error="lost"),
+            board(3, 90, hello={"budget": 9_000_000, "entropy": 99, "release": "0.1.0"}),
             board(4, 5000, online=False),
-            board(5, 90_000, online=False, told={"budget": 1, "entropy": wire.HASH_DRBG, "release": "0.1.0"}),
+            board(
+                5, 90_000, online=False, hello={"budget": 1, "entropy": wire.HASH_DRBG, "release": "0.1.0"}
+            ),
         ]
     )
     served = scrape(metrics)
@@ -123,7 +125,7 @@ def test_boards_are_counted_by_age_state_release_generator_and_error(metrics, st
 
 def test_lying_boards_make_few_series(metrics, store):
     store.boards_seen(
-        board(i, 0, told={"release": f"{i}\n" + "x" * 500}, error=f"e{i}") for i in range(1, 200)
+        board(i, 0, hello={"release": f"{i}\n" + "x" * 500}, error=f"e{i}") for i in range(1, 200)
     )
     metrics.add_store(store.path)
     served = scrape(metrics)
@@ -169,7 +171,7 @@ def everything(tmp_path_factory):
         patch.chdir(directory)
         assert tern(words) == 0
     with Store(path) as store:
-        store.boards_seen([board(1, 0, told={"budget": 1, "entropy": 1, "release": "1"}, error="lost")])
+        store.boards_seen([board(1, 0, hello={"budget": 1, "entropy": 1, "release": "1"}, error="lost")])
         with store.transaction():
             store.add_devices({i: bytes(32) for i in range(1, 61)})
             row = ("north", pack_ids(range(1, 4)), 1, 0.0, "{}")

@@ -40,10 +40,10 @@ class Sightings:
         heard: float,
         *,
         online: bool = True,
-        told: Mapping[str, Any] = _NOTHING,
+        hello: Mapping[str, Any] = _NOTHING,
         error: str | None = None,
     ) -> None:
-        """Note a board. heard: on the monotonic clock. told: as in BoardRow; empty: unchanged. error: of a failure."""
+        """Note a board. heard: on the monotonic clock. hello: as in BoardRow; empty: unchanged. error: of a failure."""
         self._spent.setdefault(clients.start, 0)
         before = self._seen.get(name)
         errors = (before.errors if before else 0) + (error is not None)
@@ -53,7 +53,7 @@ class Sightings:
             len(clients),
             online,
             time.time() - (time.monotonic() - heard),
-            told or (before.told if before else _NOTHING),
+            hello or (before.hello if before else _NOTHING),
             errors,
             error or (before.error if before else None),
         )

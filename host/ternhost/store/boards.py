@@ -19,20 +19,22 @@ class BoardRow:
     clients: int
     online: bool
     heard: float  # seconds since 1970
-    told: Mapping[str, Any] = field(default_factory=dict)  # of its HELLO; budget: micro-epsilon, heap: bytes
+    hello: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # fields of its HELLO; budget: micro-epsilon, heap: bytes
     errors: int = 0  # how often it has failed
     error: str | None = None  # the last one
     spent: int = 0  # micro-epsilon, by accepted reports of its first device since that HELLO
 
 
-BOARDS = "SELECT name, first, clients, online, heard, told, errors, error, spent FROM board ORDER BY first"
+BOARDS = "SELECT name, first, clients, online, heard, hello, errors, error, spent FROM board ORDER BY first"
 _SEEN = """
-INSERT INTO board (first, name, clients, online, heard, told, errors, error, spent)
-VALUES (:first, :name, :clients, :online, :heard, :told, :errors, :error, :spent) ON CONFLICT (first) DO UPDATE SET
+INSERT INTO board (first, name, clients, online, heard, hello, errors, error, spent)
+VALUES (:first, :name, :clients, :online, :heard, :hello, :errors, :error, :spent) ON CONFLICT (first) DO UPDATE SET
 name = excluded.name, clients = excluded.clients, online = excluded.online, heard = max(heard, excluded.heard),
-told = CASE excluded.told WHEN '{}' THEN told ELSE excluded.told END,
+hello = CASE excluded.hello WHEN '{}' THEN hello ELSE excluded.hello END,
 errors = errors + excluded.errors, error = coalesce(excluded.error, error),
-spent = excluded.spent + CASE WHEN excluded.told IN ('{}', told) THEN spent ELSE 0 END
+spent = excluded.spent + CASE WHEN excluded.hello IN ('{}', hello) THEN spent ELSE 0 END
 """
 
 
@@ -40,8 +42,8 @@ class BoardTable(Database):
     """The table board."""
 
     def boards_seen(self, boards: Iterable[BoardRow]) -> None:
-        """Update boards: `errors` and `spent` are added; an empty `told` keeps the last, a new one restarts `spent`."""
-        rows = ({**vars(board), "told": json.dumps(dict(board.told))} for board in boards)
+        """Update boards: `errors` and `spent` are added; an empty `hello` keeps the last, a new one resets `spent`."""
+        rows = ({**vars(board), "hello": json.dumps(dict(board.hello))} for board in boards)
         self._write_rows(_SEEN, rows)
 
     def boards_offline(self) -> None:
@@ -50,17 +52,27 @@ class BoardTable(Database):
     def boards(self) -> list[BoardRow]:
         """All boards that ever connected, in the order of their devices."""
         return [
-            BoardRow(name, first, clients, bool(online), heard, json.loads(told), *rest)
-            for name, first, clients, online, heard, told, *rest in self._rows(BOARDS)
+            BoardRow(name, first, clients, bool(online), heard, json.loads(hello), *rest)
+            for name, first, clients, online, heard, hello, *rest in self._rows(BOARDS)
         ]
 
 
-_TOLD = ("budget", "epoch", "heap", "records", "exceptions", "restarts", "entropy", "assessed", "text")
+_HELLO_FIELDS = (
+    "budget",
+    "epoch",
+    "heap",
+    "records",
+    "exceptions",
+    "restarts",
+    "entropy",
+    "assessed",
+    "text",
+)
 
 
-def told_by(hello: Any) -> dict[str, Any]:
-    """The fields of a HELLO (tern.host_frames.Hello) for `BoardRow.told`; none for another schema."""
+def hello_fields(hello: Any) -> dict[str, Any]:
+    """The fields of a HELLO (tern.host_frames.Hello) for `BoardRow.hello`; none for another schema."""
     if hello.first is None:
         return {}
     release = ".".join(str(part) for part in hello.release)
-    return {**{name: getattr(hello, name) for name in _TOLD}, "release": release}
+    return {**{name: getattr(hello, name) for name in _HELLO_FIELDS}, "release": release}

@@ -10,7 +10,7 @@ from typing import Any
 from ternhost.count.members import Integers, integers, pack_ids, unpack_ids
 from ternhost.store.database import Database
 
-GATEWAYS = "SELECT name, devices, online, heard, told FROM gateway ORDER BY name"
+GATEWAYS = "SELECT name, devices, online, heard, here FROM gateway ORDER BY name"
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class StoredGateway:
     devices: Integers  # ascending
     online: bool
     heard: float  # seconds since 1970
-    told: Mapping[str, Any]  # the fields of its HERE
+    here: Mapping[str, Any]  # the fields of its HERE
 
 
 class GatewayTables(Database):
@@ -29,8 +29,8 @@ class GatewayTables(Database):
 
     # At the host
 
-    def gateway_seen(self, name: str, devices: Integers, heard: float, told: Mapping[str, Any]) -> None:
-        row = name, pack_ids(devices), heard, json.dumps(told)
+    def gateway_seen(self, name: str, devices: Integers, heard: float, here: Mapping[str, Any]) -> None:
+        row = name, pack_ids(devices), heard, json.dumps(here)
         self._write("INSERT OR REPLACE INTO gateway VALUES (?, ?, 1, ?, ?)", *row)
 
     def gateway_gone(self, name: str) -> None:
@@ -39,8 +39,8 @@ class GatewayTables(Database):
     def gateways(self) -> list[StoredGateway]:
         """All gateways that ever connected, by name."""
         return [
-            StoredGateway(name, integers(unpack_ids(devices)), bool(online), heard, json.loads(told))
-            for name, devices, online, heard, told in self._rows(GATEWAYS)
+            StoredGateway(name, integers(unpack_ids(devices)), bool(online), heard, json.loads(here))
+            for name, devices, online, heard, here in self._rows(GATEWAYS)
         ]
 
     def save_questions(self, number: int, messages: Mapping[str, bytes]) -> None:

@@ -21,8 +21,8 @@ READABLE: dict[str, set[str]] = {
     "cohort": {"round", "devices"},  # counted
     "batch": {"id", "round", "reports"},
     "tally": {"round", "position", "body", "asked", "reports", "counts"},
-    "board": {"name", "first", "clients", "online", "heard", "told", "errors", "error", "spent"},
-    "gateway": {"name", "devices", "online", "heard", "told"},
+    "board": {"name", "first", "clients", "online", "heard", "hello", "errors", "error", "spent"},
+    "gateway": {"name", "devices", "online", "heard", "here"},
     "answer": {"round", "gateway", "reports", "answered"},
     "device": set(),
 }

@@ -74,7 +74,9 @@ class _Known:
     ended_to: int = 0  # every round up to this one has ended
     asked: dict[int, int] = field(default_factory=dict)  # devices, by open round
     arrived: dict[int, tuple[int, int]] = field(default_factory=dict)  # last batch and reports, by open round
-    told: dict[int, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)  # by board, JSON and parsed
+    hellos: dict[int, tuple[str, Mapping[str, Any]]] = field(
+        default_factory=dict
+    )  # by board, JSON and parsed
     sums: tuple[Any, ...] | None = None  # of boards
     rows: tuple[BoardRow, ...] = ()
     boards: dict[int, BoardRow] = field(default_factory=dict)
@@ -266,15 +268,15 @@ class Reader:
         sums = database.execute(_OF_BOARDS).fetchone()
         if sums == known.sums:
             return known.rows
-        boards, told = {}, known.told
+        boards, hellos = {}, known.hellos
         for name, first, clients, online, heard, text, errors, error, spent in database.execute(BOARDS):
-            if told.get(first, ("",))[0] != text:
-                told[first] = text, json.loads(text)
-            now = BoardRow(name, first, clients, bool(online), heard, told[first][1], errors, error, spent)
+            if hellos.get(first, ("",))[0] != text:
+                hellos[first] = text, json.loads(text)
+            now = BoardRow(name, first, clients, bool(online), heard, hellos[first][1], errors, error, spent)
             before = known.boards.get(first)
             boards[first] = before if before is not None and before == now else now
-        for first in told.keys() - boards.keys():
-            del told[first]
+        for first in hellos.keys() - boards.keys():
+            del hellos[first]
         known.boards, known.rows, known.sums = boards, tuple(boards.values()), sums
         return known.rows
 

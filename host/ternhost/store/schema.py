@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ternhost.errors import StorageError
 
-VERSION = 6
+VERSION = 7
 APPLICATION_ID = 0x5445524E  # "TERN"
 
 TABLES = """
@@ -90,7 +90,7 @@ CREATE TABLE board (
     clients INTEGER NOT NULL,
     online INTEGER NOT NULL,
     heard REAL NOT NULL,
-    told TEXT NOT NULL,
+    hello TEXT NOT NULL,
     errors INTEGER NOT NULL,
     error TEXT,
     spent INTEGER NOT NULL
@@ -100,7 +100,7 @@ CREATE TABLE gateway (
     devices BLOB NOT NULL,
     online INTEGER NOT NULL,
     heard REAL NOT NULL,
-    told TEXT NOT NULL
+    here TEXT NOT NULL
 );
 CREATE TABLE answer (
     round INTEGER NOT NULL REFERENCES round (number),

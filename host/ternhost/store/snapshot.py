@@ -75,7 +75,7 @@ class GatewayView:
     devices: int
     online: bool
     heard: float
-    told: Mapping[str, Any] = field(default_factory=dict)
+    here: Mapping[str, Any] = field(default_factory=dict)
     asked: bool = False
     reports: int = 0
     answered: bool = False

@@ -50,7 +50,7 @@ def fleet_of(boards: Sequence[BoardRow], now: float) -> FleetView:
     ages = dict.fromkeys((*AGES, OLDER), 0)
     for board in boards:
         ages[next((age for age, most in AGES.items() if now - board.heard <= most), OLDER)] += 1
-    releases = [board.told.get("release") for board in boards]
+    releases = [board.hello.get("release") for board in boards]
     generators = Counter(name for board in boards if (name := generator(board)) is not None)
     return FleetView(
         ages,
@@ -64,19 +64,19 @@ def fleet_of(boards: Sequence[BoardRow], now: float) -> FleetView:
 
 def generator(board: BoardRow) -> str | None:
     """The random generator that a board reports, FAILED or OTHER; None where it reports none."""
-    code = board.told.get("entropy")
+    code = board.hello.get("entropy")
     return None if code is None else _GENERATORS.get(code, OTHER)
 
 
 def failed(board: BoardRow) -> bool:
     """Whether a board reports that its random generator has failed."""
-    return board.told.get("entropy") == wire.FAILED
+    return board.hello.get("entropy") == wire.FAILED
 
 
 def budget(board: BoardRow) -> float | None:
     """The epsilon left to a board's first device: the budget reported on connecting, less the accepted reports since.
     Lost reports leave less. None where it reports no budget."""
-    micro = board.told.get("budget")
+    micro = board.hello.get("budget")
     return None if micro is None else max(0, micro - board.spent) / MICRO
 
 

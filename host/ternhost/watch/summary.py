@@ -48,7 +48,7 @@ class Summary:
     def as_json(self) -> dict[str, Any]:
         """For JSON, with only the main fields of the run."""
         run = self.run and {name: getattr(self.run, name) for name in _OF_RUN}
-        boards = [{**asdict(board), "told": dict(board.told)} for board in self.worst]
+        boards = [{**asdict(board), "hello": dict(board.hello)} for board in self.worst]
         return {**asdict(self), "run": run, "worst": boards}
 
 

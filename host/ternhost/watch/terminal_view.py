@@ -212,7 +212,7 @@ def _cells(board: BoardRow, now: float) -> list[str | Text]:
         duration(max(0.0, now - board.heard)),
         "" if left is None else f"{left:g}",
         f"{board.errors:,}" if board.errors else "",
-        visible(str(board.told.get("release") or "")),
+        visible(str(board.hello.get("release") or "")),
         visible(board.error or ""),
     ]
 

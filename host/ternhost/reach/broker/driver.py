@@ -23,7 +23,7 @@ from ternhost.reach.broker.roster import GREETING, BoardOnBroker, BoardRoster
 from ternhost.reach.driver import Cohorts, Devices, FleetStatus, RoundProgress, Tell
 from ternhost.reach.stored import DriverOptions, ReportsDriver
 from ternhost.store import kept_model, sleepers
-from ternhost.store.boards import told_by
+from ternhost.store.boards import hello_fields
 from ternhost.store.fleet_key import fleet_key
 from ternhost.store.store import Store
 
@@ -308,7 +308,7 @@ class BrokerDriver(ReportsDriver):
         new, again, gone = self._roster.look(self.link, now)
         for board in (*new, *again, *gone):
             claimed = self.link.boards.get(board.name)
-            self._saw(board, told_by(claimed.hello) if claimed else {})
+            self._saw(board, hello_fields(claimed.hello) if claimed else {})
         if new or again or gone:
             self._sightings.write()
         self._hear([board.clients.start for board in new + again if board.greeted == now])
@@ -331,10 +331,10 @@ class BrokerDriver(ReportsDriver):
             self._saw(board, {})
         self._sightings.write()
 
-    def _saw(self, board: BoardOnBroker, told: Mapping[str, Any]) -> None:
+    def _saw(self, board: BoardOnBroker, hello: Mapping[str, Any]) -> None:
         # Only for members: anybody on a site's broker may claim more boards, and rows stay in the store.
         if self.aggregator.key(board.clients.start):
-            self._sightings.saw(board.name, board.clients, board.heard, online=board.there, told=told)
+            self._sightings.saw(board.name, board.clients, board.heard, online=board.there, hello=hello)
 
     def _warn_of_later_keys(self, boards: Iterable[BoardOnBroker]) -> None:
         ahead = [board.name for board in boards if board.is_ahead(self._fleet.epoch)]

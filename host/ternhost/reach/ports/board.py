@@ -12,7 +12,7 @@ from typing import Any
 from tern import frames, host_frames, wire
 from ternhost.errors import DeviceError, TernError
 from ternhost.reach.links import Events, Link, open_link
-from ternhost.store.boards import told_by
+from ternhost.store.boards import hello_fields
 
 UNDER_WAY = 16  # requests to one board; enough that it never waits for the host to commit the answers
 MAX_TRIES = 12  # requests to one device in one round
@@ -32,7 +32,7 @@ class BoardOnPort:
         self.link: Link | None = None
         self.clients = range(0)
         self.budget_left: int | None = None  # of its first client, micro-epsilon
-        self.told: dict[str, Any] = {}  # fields of its HELLO
+        self.hello: dict[str, Any] = {}  # fields of its HELLO
         self.error: DeviceError | None = None
         self.given_up: list[int] = []  # its devices in this round when it was left out
         self.left_out = False  # the rounds go on without it until it answers again
@@ -70,7 +70,7 @@ class BoardOnPort:
             raise
         self.clients = clients
         self.budget_left = hello.budget
-        self.told = told_by(hello)
+        self.hello = hello_fields(hello)
         self.error = None
         self.link = link  # last: another thread may use it from now on
         return hello

@@ -76,8 +76,10 @@ class BoardsDriver(ReportsDriver):
 
     def _saw(self, *boards: BoardOnPort, error: str | None = None) -> None:
         for board in boards:
-            online, told = not board.left_out, board.told
-            self._sightings.saw(board.port, board.clients, board.heard, online=online, told=told, error=error)
+            online, fields = not board.left_out, board.hello
+            self._sightings.saw(
+                board.port, board.clients, board.heard, online=online, hello=fields, error=error
+            )
         self._sightings.write()
 
     def _map_devices(self) -> None:

@@ -152,6 +152,6 @@ def _histogram(now: Snapshot) -> dict[str, object] | None:
 def _releases(now: Snapshot) -> dict[str, object] | None:
     counts = dict(fleet_of(now.boards, now.read).releases)
     if silent := len(now.boards) - sum(counts.values()):
-        counts["not told"] = silent
+        counts["unknown"] = silent
     names = sorted(counts)
     return charts.bars(names, [counts[name] for name in names], "release", "boards", 3)

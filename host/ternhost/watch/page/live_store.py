@@ -30,7 +30,7 @@ MOST_ROWS = 500  # of an answer
 
 def row(board: BoardRow) -> Row:
     """The row of a board: budget as epsilon, heap in kB (1000 bytes), None for values that it did not report."""
-    fields = board.told
+    fields = board.hello
     heap = fields.get("heap")
     return {
         "name": board.name,

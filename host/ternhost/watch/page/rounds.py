@@ -156,7 +156,7 @@ def _gateways(now: Snapshot) -> str:
             gateway.devices,
             f"{gateway.reports:,} reports{', has answered' if gateway.answered else ' so far'}"
             * bool(now.open),
-            ", ".join(f"{name} {value}" for name, value in gateway.told.items()),
+            ", ".join(f"{name} {value}" for name, value in gateway.here.items()),
         ]
         for gateway in now.gateways
     ]
