@@ -15,6 +15,7 @@ class RawClient:
         """will: (topic, payload), retained, which the broker publishes once this client is gone."""
         self.flooded = 0
         self._timeout = timeout
+        self._early = []  # messages that came before the answer to a request
         self._data = b""  # received bytes of the next packets
         context = ssl.create_default_context(cafile=access.authority)
         plain = socket.create_connection((access.host, access.port), timeout=timeout)
@@ -58,11 +59,24 @@ class RawClient:
         self.socket.sendall(b"\x82" + length(5 + len(topic)) + b"\x00\x02" + field(topic.encode()) + b"\x01")
         return self._answer(0x90)[2]
 
-    def _answer(self, kind):
-        # The body of the next packet of this type; others are dropped.
-        while (packet := self.receive())[0] != kind:
-            pass
-        return packet[1]
+    def arrived(self):
+        """All (topic, payload) that the broker has for this client by now, retained ones among them.
+
+        Mosquitto answers a ping after it has sent them, so this needs no waiting.
+        """
+        self.socket.sendall(b"\xc0\x00")
+        self._answer(0xD0)
+        messages, self._early = self._early, []
+        return messages
+
+    def _answer(self, wanted):
+        # The body of the next packet of this type. Messages before it are kept for `messages` and `arrived`.
+        while True:
+            kind, body = self.receive()
+            if kind == wanted:
+                return body
+            if kind == 0x30:
+                self._early.append(_message(body))
 
     def receive(self):
         """The next packet: (type, body)."""
@@ -78,7 +92,7 @@ class RawClient:
 
         On a busy machine, too, all messages that have arrived by then are returned.
         """
-        messages = []
+        messages, self._early = self._early[:count], self._early[len(self._early[:count]) :]
         end = time.monotonic() + seconds
         while len(messages) != count:
             self.socket.settimeout(max(end - time.monotonic(), 0.01))
@@ -87,8 +101,7 @@ class RawClient:
             except TimeoutError:
                 break
             if kind == 0x30:
-                n = struct.unpack(">H", body[:2])[0]
-                messages.append((body[2 : 2 + n].decode(), body[2 + n :]))
+                messages.append(_message(body))
         self.socket.settimeout(self._timeout)
         return messages
 
@@ -108,6 +121,11 @@ class RawClient:
 
     def close(self):
         self.socket.close()
+
+
+def _message(body):
+    n = struct.unpack(">H", body[:2])[0]
+    return body[2 : 2 + n].decode(), body[2 + n :]
 
 
 def field(data):

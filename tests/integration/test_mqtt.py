@@ -135,7 +135,7 @@ def test_the_access_list_keeps_a_board_to_its_own_topics(arena, host):
         thief.subscribe(topic)
     ask(host, "tern/down/00000001", frame, 1)
     assert thief.subscribe("tern/model") <= 2
-    assert thief.messages(0.5) == [], "no message for others"
+    assert thief.arrived() == [], "no message for others"
     host.publish("tern/model", b"the model", retain=True)
     ((topic, payload),) = thief.messages(PATIENCE, 1)
     assert (topic, payload[2:]) == ("tern/model", b"the model")
@@ -150,7 +150,7 @@ def test_a_client_needs_its_password_and_cannot_take_over_another_session(arena,
     thief = board_client(arena.access, arena.keys, 2, client_id=mqtt.name(1))
     assert thief.code == 0
     ask(host, "tern/round", round_frame(arena.fleet_key, wire.FLEET, 1), 3)
-    assert thief.messages(0.2) == [], "it has not taken over the session of board 1"
+    assert thief.arrived() == [], "it has not taken over the session of board 1"
     with pytest.raises((ConnectionError, ssl.SSLError)):
         thief.publish("tern/up/00000002", bytes(5000))
 
@@ -206,7 +206,7 @@ def test_a_board_cannot_report_for_another_device(arena, host):
 def _announcements(arena):
     reader = board_client(arena.access, arena.keys, 3)
     reader.subscribe("tern/round")
-    announcements = [payload[2:] for _, payload in reader.messages(0.3)]
+    announcements = [payload[2:] for _, payload in reader.arrived()]
     reader.close()
     return announcements
 

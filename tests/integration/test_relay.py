@@ -104,7 +104,7 @@ def hellos(access):
     """The names of the boards whose hello the broker retains."""
     client = RawClient(access, access.user, access.password)
     client.subscribe("tern/hello/+")
-    names = {topic.rpartition("/")[2] for topic, body in client.messages(0.5) if body[2:]}
+    names = {topic.rpartition("/")[2] for topic, body in client.arrived() if body[2:]}
     client.close()
     return names
 

@@ -85,7 +85,7 @@ def bridged(tmp_path):
 def retained(client, topic):
     """The retained message of a topic; None: there is none."""
     client.subscribe(topic)
-    return next((body[2:] or body for name, body in client.messages(0.7) if name == topic), None)
+    return next((body[2:] or body for name, body in client.arrived() if name == topic), None)
 
 
 def test_a_bridge_passes_messages_of_boards_and_host_and_retains_rounds(bridged):
