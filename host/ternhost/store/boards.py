@@ -19,9 +19,7 @@ class BoardRow:
     clients: int
     online: bool
     heard: float  # seconds since 1970
-    hello: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # fields of its HELLO; budget: micro-epsilon, heap: bytes
+    hello: Mapping[str, Any] = field(default_factory=dict)  # with budget: micro-epsilon, heap: bytes
     errors: int = 0  # how often it has failed
     error: str | None = None  # the last one
     spent: int = 0  # micro-epsilon, by accepted reports of its first device since that HELLO
@@ -57,17 +55,7 @@ class BoardTable(Database):
         ]
 
 
-_HELLO_FIELDS = (
-    "budget",
-    "epoch",
-    "heap",
-    "records",
-    "exceptions",
-    "restarts",
-    "entropy",
-    "assessed",
-    "text",
-)
+_FIELDS = ("budget", "epoch", "heap", "records", "exceptions", "restarts", "entropy", "assessed", "text")
 
 
 def hello_fields(hello: Any) -> dict[str, Any]:
@@ -75,4 +63,4 @@ def hello_fields(hello: Any) -> dict[str, Any]:
     if hello.first is None:
         return {}
     release = ".".join(str(part) for part in hello.release)
-    return {**{name: getattr(hello, name) for name in _HELLO_FIELDS}, "release": release}
+    return {**{name: getattr(hello, name) for name in _FIELDS}, "release": release}

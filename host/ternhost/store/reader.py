@@ -74,9 +74,7 @@ class _Known:
     ended_to: int = 0  # every round up to this one has ended
     asked: dict[int, int] = field(default_factory=dict)  # devices, by open round
     arrived: dict[int, tuple[int, int]] = field(default_factory=dict)  # last batch and reports, by open round
-    hellos: dict[int, tuple[str, Mapping[str, Any]]] = field(
-        default_factory=dict
-    )  # by board, JSON and parsed
+    hellos: dict[int, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)  # by board: JSON, parsed
     sums: tuple[Any, ...] | None = None  # of boards
     rows: tuple[BoardRow, ...] = ()
     boards: dict[int, BoardRow] = field(default_factory=dict)

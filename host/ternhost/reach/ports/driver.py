@@ -76,10 +76,8 @@ class BoardsDriver(ReportsDriver):
 
     def _saw(self, *boards: BoardOnPort, error: str | None = None) -> None:
         for board in boards:
-            online, fields = not board.left_out, board.hello
-            self._sightings.saw(
-                board.port, board.clients, board.heard, online=online, hello=fields, error=error
-            )
+            row, online = (board.port, board.clients, board.heard), not board.left_out
+            self._sightings.saw(*row, online=online, hello=board.hello, error=error)
         self._sightings.write()
 
     def _map_devices(self) -> None:
