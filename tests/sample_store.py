@@ -61,7 +61,7 @@ def boards(count, now=None, seed=1):
 def make(parent, count=10_000, rounds=12, planned=20, **options):
     """Make a run below `parent` with `count` boards of one device each and an open round; return its directory.
 
-    It was stopped after `rounds` of the `planned` rounds (or more), each of which asks other devices.
+    It was stopped after `rounds` of the `planned` rounds (or more). Each round asks other devices.
     """
     group = max(1, count // planned)
     options = RunOptions("fedsgd", Options(reports=count, group=group, **options), f"simulated:{count}")

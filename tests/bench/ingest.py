@@ -57,7 +57,7 @@ MISTAKES = ("lost", "counted_twice", "not_counted", "not_as_sent")  # fields of 
 def run(
     reports: int, *, batch: int = 1, devices: int = DEVICES, profile: bool = False, bridge: bool = False
 ) -> dict[str, Any]:
-    """Measure the intake of so many reports; return the figures. Raises DeviceError (no mosquitto).
+    """Measure the intake of reports; return the figures. Raises DeviceError (no mosquitto).
 
     batch: reports in a message; if more than 1, some are sent one by one first, to compare. bridge: send them to a
     site's broker, and some to the host's own first, to compare. profile: print a profile of the host.
@@ -134,7 +134,7 @@ class _Loader:
         self._pipe.send(-1)
 
     def taken(self, messages: int) -> None:
-        """Report that the host has taken so many messages since `start`."""
+        """Report the number of messages that the host has taken since `start`."""
         self._pipe.send(messages)
 
     def __enter__(self) -> _Loader:

@@ -16,7 +16,7 @@ from ternhost.privacy import mechanisms
 
 DIMENSION = 28
 EPSILON, K = 2_000_000, 1
-REPEATED = 100  # one message of so many is sent twice
+REPEATED = 100  # one of this number of messages is sent twice
 _AHEAD, _AHEAD_REPORTS = 60_000, 400_000  # the most messages and reports that the load is ahead of the host
 
 Devices = npt.NDArray[np.int64]

@@ -152,7 +152,7 @@ def test_a_program_has_one_node_and_its_board_one_device():
 
 
 def live_with_records(count=5, model=None, **options):
-    """A Live on a new board whose recorder holds so many records of zeros."""
+    """A Live on a new board whose recorder holds this number of records of zeros."""
     return live_on(provision(scratch.folder(), **options), [array("h", bytes(10))] * count, model=model)
 
 

@@ -14,7 +14,7 @@ FLEET_KEY = bytes(range(100, 132))
 
 
 def client_of(count):
-    """A client of a new board with so many clients, and a pause of 60 s."""
+    """A client of a new board with this number of clients, and a pause of 60 s."""
     folder = scratch.folder()
     board = provision(folder, clients=count)
     put_fleet(folder, FLEET_KEY, pause=60)

@@ -271,7 +271,7 @@ def test_leaves_do_not_allocate():
     receiver = frames.Receiver()
     n = frames.cobs_encode(data, 1000, coded)
 
-    # As defaults, since a closure of so many variables allocates.
+    # As defaults, since a closure over these variables allocates.
     def calls(receiver=receiver, symbols=symbols, values=values, out=out):
         frames.cobs_encode(data, 1000, coded)
         receiver.give(coded, n)

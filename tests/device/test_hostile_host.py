@@ -25,7 +25,7 @@ EDGES = (0, 1, 2, 3, 4, 28, 31, 32, 33, 128, 129, 255, 256, 1024, 1025, 32767, 3
 
 
 def lie(draws, number, d):
-    """The fields of a ROUND, card included, of which some may be wrong. draws: Words, or an object with its methods."""
+    """The fields of a ROUND, card included; some may be wrong. draws: Words, or an object with its methods."""
     model = draws.one_of((1, 2, 3, 4, 4, 5, 6, 7, 8, 9, 10, draws.below(256)))
     features = draws.one_of((d, d, d, d, draws.one_of(EDGES)))
     k = draws.one_of((1, features, draws.one_of(EDGES)))

@@ -20,7 +20,7 @@ SIX = b"\xc0\x0c\x00\x1c\x00\x01\x00\x00\x0e\x10\x00\x10" + bytes(16)  # AAAA
 
 
 class Radio:
-    """Stands in for MicroPython's `network`, with one station. It has joined `after` so many calls of isconnected()."""
+    """Stands in for MicroPython's `network`, with one station. It has joined after `after` calls of isconnected()."""
 
     STA_IF = 0
 

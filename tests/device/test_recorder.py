@@ -42,7 +42,7 @@ def append(book, first, end):
 
 
 def numbers(book):
-    """The numbers of the recorder's records, each of which is checked."""
+    """The numbers of the recorder's records; checks each of them."""
     row = array("h", bytes(2 * book.d + 2))
     numbers = []
     for index in range(book.count):

@@ -24,7 +24,7 @@ from harness.proxy import Faults
 from harness.sites import weather
 
 _FUZZING = 0.5  # of SECONDS
-_CUTS, _CUT_EVERY = 10, 20  # links of sites to cut, and one more for so many SECONDS
+_CUTS, _CUT_EVERY = 10, 20  # links of sites to cut, and one more every so many SECONDS
 _GROWTH = 4_000_000  # bytes; a million kept frames would take ten times as many
 _FAULTS = {"drop": 0.05, "repeat": 0.05, "delay": 0.05, "truncate": 0.01, "flip": 0.01, "replay": 0.05}
 _DEEDS = {

@@ -1,4 +1,4 @@
-"""A whole fleet under faults: emulated boards, a bad network, Mosquitto and `tern serve`, any of which can be killed at
+"""A whole fleet under faults: emulated boards, a bad network, Mosquitto and `tern serve`, which can be killed at
 any time; and the check that its books balance in the end.
 """
 

@@ -145,7 +145,7 @@ WAYS = {"local": Local, "flower": Flower}
 
 
 class Arena:
-    """Gateways with emulated boards and a host that serves them, any of which can be killed. A context manager."""
+    """Gateways with emulated boards and a host that serves them; each can be killed. A context manager."""
 
     def __init__(self, directory, way="local", gateways=3, devices=30, boards=1, rounds=5, pause=0.5, seed=1):
         """devices: of all gateways; boards: of each. pause: the least number of seconds between two rounds."""
@@ -303,7 +303,7 @@ def recounted(path, stores, rounds):
 
 
 def run(directory, *, kills, seconds=4.0, apart=False, **options):
-    """Serve all rounds during so many kills; return the figures. Raises AssertionError if the books do not balance.
+    """Serve all rounds during the kills; return the figures. Raises AssertionError if the books do not balance.
 
     apart, options: as of Arena.torment and Arena.
     """

@@ -27,7 +27,7 @@ _D = 28
 
 
 def assault(path, count, seed=1):
-    """Give an aggregator `count` frames of which none may count; return what it did with them, as a dictionary."""
+    """Give an aggregator `count` frames, none of which may count; return how it judged them, as a dictionary."""
     source = random.Random(seed)
     keys = {device: os.urandom(32) for device in range(1, DEVICES + 1)}
     keys[STRANGER] = os.urandom(32)

@@ -88,7 +88,7 @@ class RawClient:
         return packet
 
     def messages(self, seconds, count=None):
-        """All (topic, payload) received within so many seconds, or until there are `count`.
+        """All (topic, payload) received within this many seconds, or until there are `count`.
 
         On a busy machine, too, all messages that have arrived by then are returned.
         """

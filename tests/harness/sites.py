@@ -172,7 +172,7 @@ class Sites:
     # The storm
 
     def storm(self, cuts):
-        """Cut so many links, one after the other, each a random time after it is up."""
+        """Cut links one after the other, each a random time after it is up."""
         for _ in range(cuts):
             at = self._random.randrange(len(SITES))
             self._wait_for_link(at)
@@ -266,7 +266,7 @@ class Sites:
 
 
 def weather(directory, cuts, boards, clients, seed=1):
-    """Run rounds during so many cuts; return counts of what happened, and the differences, as a dictionary."""
+    """Run rounds during the cuts; return counts of what happened, and the differences, as a dictionary."""
     with Sites(directory, boards, clients, seed) as sites:
         problems = []
         started = time.monotonic()

@@ -54,7 +54,7 @@ def mixture(epsilon, first=None, second=None):
 
 
 def hierarchy(epsilon, ranges=2):
-    """A hierarchy card with so many ranges."""
+    """A hierarchy card with this number of ranges."""
     bounds = [15000 - 30000 * i // (ranges - 1) for i in range(ranges - 1)]
     levels = [spec.window(1, ranges, 1, T // ranges + i) for i in range(ranges)]
     values = [spec.two_levels(1, T // 2 + 5 + i, T // 2 - 5 - i) for i in range(ranges)]

@@ -16,7 +16,7 @@ from terntools.emulators.process import locked
 
 def interrupt(number, *words, **options):
     """Start a command in the background, send it a signal once it has printed a line; return (that line, exit code)."""
-    # A shell without job control ignores SIGINT for what it starts with &.
+    # A shell without job control ignores SIGINT for processes that it starts with &.
     background = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"]
     command, pipe = [*background, *TERN, *words, "--json"], subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, **options) as process:

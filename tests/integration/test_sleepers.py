@@ -28,7 +28,7 @@ AWAKE = 8.0  # seconds: on a busy machine, a request may come late
 
 @pytest.fixture
 def place(tmp_path):
-    """(folder, path of the store, directories) of boards on a broker, all of which sleep."""
+    """(folder, path of the store, directories) of boards on a broker; all of them sleep."""
     path, boards = rig.on_broker(tmp_path, BOARDS, row=[16384] * (rig.D + 1), tls=False)
     with Store(path) as store:
         for device in range(1, BOARDS + 1):

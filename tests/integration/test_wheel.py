@@ -129,7 +129,7 @@ def needed(requirements):
 
 
 class Installed:
-    """The wheel in an environment with nothing but its requirements, and those of some extras.
+    """The wheel in an environment with its requirements and those of some extras, and nothing else.
 
     The required packages are links to those of this environment.
     """

@@ -128,7 +128,7 @@ def test_an_interrupted_experiment_goes_on_and_leaves_no_process(tmp_path: Path)
     words = ["experiment", "pldp", "--dataset", "synthetic-logistic", "--quick", f"--output={path.parent}"]
 
     def interrupted(number: signal.Signals, lines: int) -> tuple[int, str]:
-        """The exit code and the messages of a run that got this signal after so many lines."""
+        """The exit code and the messages of a run that got this signal after this number of lines."""
         command = [sys.executable, "-m", "ternhost", *words, "--workers", "2"]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
         end_at = time.monotonic() + 60

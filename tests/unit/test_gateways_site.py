@@ -215,7 +215,7 @@ def test_no_question_ends_a_gateway(running, runs):
     assert messages.decode(gateway.ask(ask(5))).reports == [10]
 
 
-# What it reveals
+# Results of single devices
 
 
 def test_only_a_gateway_that_allows_it_sends_results_of_single_devices(running):
@@ -264,7 +264,7 @@ def test_a_gateway_keeps_the_model_for_its_devices(running, tmp_path):
         wait_for(lambda: kept_model.kept(store))
 
 
-# What it runs
+# Its fleet
 
 
 def test_a_gateway_keeps_the_fleet_of_its_first_start(tmp_path):

@@ -188,7 +188,7 @@ def test_devices_with_later_keys_do_not_join_a_run(tmp_path):
         assert (run.algorithm.clients, run.algorithm.times) == (30, 2)
 
 
-# What cannot be resumed
+# Runs that cannot be resumed
 
 
 def test_a_run_that_does_not_exist_is_not_resumed(tmp_path):

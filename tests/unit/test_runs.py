@@ -364,7 +364,7 @@ def test_a_round_reads_nothing_of_earlier_ones(command, monkeypatch):
 @pytest.fixture
 def provisioned(here):
     """`provisioned(*reports)`: the options of a command for two boards of 20 clients with records of flights. Each
-    client has a budget for so many reports at epsilon 2.
+    client has a budget for this number of reports at epsilon 2.
     """
 
     def make(*reports):

@@ -101,7 +101,7 @@ def test_an_experiment_writes_no_escapes_to_a_dumb_terminal(term, escapes, tmp_p
 
 
 def test_a_command_in_the_background_can_be_interrupted():
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for what it starts with &
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell starts "command &"
     try:
         with pytest.raises(KeyboardInterrupt), heeding_interrupts():
             signal.raise_signal(signal.SIGINT)

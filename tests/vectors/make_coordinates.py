@@ -61,7 +61,7 @@ def case(comment, number, d, k):
 
 
 def rejecting(d, k, times):
-    """The number of the first question for which so many draws are rejected."""
+    """The number of the first question for which this number of draws is rejected."""
     return next(number for number in count(1) if coordinates(number, d, k)[1] == times)
 
 
