@@ -74,6 +74,7 @@ MOST_LINES = {
     "terntools/testing": 1220,
 }
 MOST_LINES_OF_A_FILE = 420
+MOST_LINES_OF_TESTS = 49_000  # of Python
 
 
 @cache
@@ -284,6 +285,8 @@ def test_no_room_exceeds_its_limit_of_lines():
             room = room_of(path)
             lines[room] = lines.get(room, 0) + len(path.read_text().splitlines())
     assert {room: count for room, count in lines.items() if count > MOST_LINES.get(room, 0)} == {}
+    tests = (ROOT / "tests").rglob("*.py")
+    assert sum(len(path.read_text().splitlines()) for path in tests) <= MOST_LINES_OF_TESTS
 
 
 def test_only_the_store_contains_sql():
