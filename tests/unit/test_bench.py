@@ -1,5 +1,6 @@
 """`tern bench`: energy by link from measured figures, and a page with all bars, units and legends."""
 
+import importlib.util
 import json
 import math
 import time
@@ -10,7 +11,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from ternhost.cli import main as tern
-from ternhost.errors import StorageError
+from ternhost.errors import StorageError, UsageError
 from terntools.bench import current_model, latency, latency_command
 from terntools.bench import plots as bench_plots
 from terntools.bench.sessions import Session
@@ -31,6 +32,14 @@ def test_a_report_is_as_long_as_its_symbols_need():
     assert latency.Case().report_bytes == 18
     assert latency.Case(k=28).report_bytes <= 26
     assert latency.Case("pm-sub", k=28).report_bytes == latency.OVERHEAD + 28
+
+
+def test_a_missing_compiler_is_named_before_anything_is_measured(monkeypatch):
+    monkeypatch.delenv("TERN_MPY_CROSS", raising=False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(latency, "subject", lambda spec: pytest.fail("a board was started"))
+    with pytest.raises(UsageError, match="mpy-cross is not installed"):
+        latency.measure("emulated:1", latency.Case(), print)
 
 
 def test_energy_is_time_by_current_plus_the_energy_of_the_link():

