@@ -34,7 +34,7 @@ check:  ## before a commit, 2 minutes on 2 cores: style, types, quick unit tests
 quick-tests: setup
 	$(pytest) -m "not slow" tests/unit tests/device
 
-test:  ## what a change can break, 15 minutes on 2 cores: all tests, with samples of long enumerations
+test:  ## what a change can break, 10 minutes on 2 cores: all tests, with samples of long enumerations
 	$(beside) tests
 tests: emulators
 	$(pytest) --target $(targets)
