@@ -4,7 +4,7 @@ On a Pico W or an ESP32: tern deploy BOARD --main main.py
 Emulated, an hour in a moment, in a board's directory:  micropython main.py . SEED [MILLISECONDS_OF_AN_HOUR [WAKE]]
 
 Light sleep keeps the RAM, and with it the last ten readings. The board learns how the temperature will have changed
-in ten minutes. It prints its mean error since the model came, beside that of predicting no change.
+in ten minutes. It prints two mean errors since the model came: its own, and the error of predicting no change.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 The room loses heat to the outside through its walls, with a time constant of `leak` minutes, and gains it from a
 radiator, which warms and cools in minutes, and from people and the sun by day. Rooms differ in their walls, their
-radiator and their people: a seed is a room. The sizes are ours, of the order of those of a dwelling; none was measured.
+radiator and their people: a seed is a room. We chose the sizes, in the range of real dwellings; none was measured.
 """
 
 COLD, WARM = 500, 1500  # mean outside temperatures at night and by day

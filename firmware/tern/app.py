@@ -44,7 +44,7 @@ _in_use: "set[str]" = set()  # directories: two nodes on one ledger would spend 
 
 
 class Live(Client):
-    """A Client whose records are those of `recorder`; the parameters of questions, and models, go to `model`."""
+    """A Client with the records of `recorder`; the parameters of questions, and models, go to `model`."""
 
     def __init__(self, board, recorder, model, update=None):
         super().__init__(board)

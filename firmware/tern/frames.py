@@ -38,7 +38,7 @@ _CARD_AT = const(24)
 
 
 class FrameError(ValueError):
-    """A frame that must not be obeyed. `code` and `detail` are those of an ERROR frame."""
+    """A frame that must not be obeyed. `code` and `detail`: as in an ERROR frame."""
 
     def __init__(self, code, what="", detail=0):
         super().__init__(what)

@@ -170,7 +170,7 @@ def test_health_vectors():
 
 
 def aes_of_this_machine():
-    """The AES of the device; on CPython a class like it, on that of `cryptography`."""
+    """The device's AES; on CPython a class with the same methods, made from `cryptography`."""
     if MICROPYTHON:
         return entropy.aes
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes

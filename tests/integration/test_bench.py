@@ -1,4 +1,4 @@
-"""`tern bench latency` on emulated devices, whose times are those of this machine."""
+"""`tern bench latency` on emulated devices, timed by this machine's clock."""
 
 import pytest
 

@@ -82,7 +82,7 @@ def test_the_flash_after_a_power_cut_is_that_of_the_last_write(tmp_path):
 
 @pytest.mark.parametrize(("board", "kib"), [("pico", 1408), ("rv32", 2048)])
 def test_the_flash_of_another_kind_of_board_is_left_alone(tmp_path, board, kib):
-    """The flash of QEMU's machines has 1408 KiB, and that of a Pico 2048."""
+    """QEMU's machines have 1408 KiB of flash; a Pico has 2048 KiB."""
     flash = tmp_path / "other.bin"
     content = bytes(range(256)) * 4 * kib
     flash.write_bytes(content)

@@ -204,7 +204,7 @@ def steps(
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    """A directory with the certificate of a broker, and that of its authority."""
+    """A directory with the certificates of a broker and of its authority."""
     directory = tmp_path_factory.mktemp("broker")
     configuration.write_configuration(directory, {})
     return directory

@@ -131,7 +131,7 @@ def needed(requirements):
 class Installed:
     """The wheel in an environment with its requirements and those of some extras, and nothing else.
 
-    The required packages are links to those of this environment.
+    The required packages are links into this environment.
     """
 
     def __init__(self, folder, wheel, *names):

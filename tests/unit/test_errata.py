@@ -97,7 +97,7 @@ def test_hm_mixes_from_the_stated_epsilon_on() -> None:
 
 
 def test_the_rules_for_k_lose_the_stated_variance() -> None:
-    """The loss is that of the worst x, for a sum that is scaled by d / k as in the paper."""
+    """The loss at the worst x, with the sum scaled by d / k, as in the paper."""
 
     def worst(name: str, epsilon: float, d: int, k: int) -> float:
         law = mechanisms.REGISTRY.named(name).variance

@@ -245,7 +245,7 @@ def test_the_error_after_a_pulled_cable_says_how_to_recover(rom, tmp_path, monke
     with pytest.raises(DeviceError, match="flashing broke off") as caught:
         flash_esp32(board, tmp_path)
     with silent() as port:
-        assert port != board.port, "esptool calls the board again, and must not find that of another test"
+        assert port != board.port, "esptool retries, and must not reach another test's board"
     assert caught.value.exit_code == 3
     assert "hold boot" in caught.value.hint.lower()
     assert "--no-reset" in caught.value.hint

@@ -177,7 +177,7 @@ def test_a_bound_for_no_epsilon_is_refused():
 
 
 def test_the_lower_bound_rests_on_an_exact_minimum():
-    """The exact minimum over the line is at most that of a dense grid, for random dual variables."""
+    """For random dual variables, the exact minimum over the line is at most the minimum over a dense grid."""
     random = np.random.default_rng(5)
     for _ in range(20):
         weights, sums, means = random.random(7), random.normal(size=7), random.normal(size=7)

@@ -100,7 +100,7 @@ def open_link(board):
 
 
 class Mqtt:
-    """Frames over a broker, as those of links.serial.Serial, but the link never ends."""
+    """Frames over a broker. Like links.serial.Serial, but the link never ends."""
 
     console = False
 

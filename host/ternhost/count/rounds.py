@@ -88,7 +88,7 @@ class CohortCounts:
 
 @dataclass(frozen=True)
 class Tally:
-    """The stored counts (d x symbols) of a cohort; `body` is that of `Cohort`."""
+    """The stored counts (d x symbols) of a cohort; `body`: as in `Cohort`."""
 
     body: bytes
     asked: int

@@ -79,7 +79,7 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     rows, measured, trained = (tables[name] for name in ("coordinates", "measured", "trained"))
     lines = [
         f"{name}, {d} coordinates: the error with {_named(rule)} is up to "
-        f"{max(row[f'{rule}_loss'] for row in group):.1%} above that of the best k"
+        f"{max(row[f'{rule}_loss'] for row in group):.1%} above the error with the best k"
         for (d, name), group in grouped(rows, "d", "mechanism").items()
         for rule in RULES
     ]

@@ -1,6 +1,6 @@
 """How many devices a model needs: several runs of FedSGD on simulated fleets of increasing size.
 
-Every device reports once. The training is that of `tern train` with its defaults, on the records of a data set or on
+Every device reports once. It trains as `tern train` does, with its defaults, on the records of a data set or on
 synthetic ones. The curve shows the figure of a run and how much it varies between runs; both depend on the data.
 """
 

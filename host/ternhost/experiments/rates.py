@@ -111,7 +111,7 @@ def _panel(rows: list[Row]) -> Panel:
     return Panel(
         f"epsilon {rows[0]['epsilon']:g}, {rows[0]['reports']:,} reports",
         "learning rate, relative to the automatic one",
-        "held-out loss, relative to that of the best rate",
+        "held-out loss, relative to the loss of the best rate",
         curves,
         log_x=True,
     )

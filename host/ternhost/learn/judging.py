@@ -102,7 +102,7 @@ def intervals(dataset: Dataset, model: int, weights: Floats) -> dict[str, list[f
 
 
 def counts(dataset: Dataset) -> dict[str, int]:
-    """The number of held-out records that judge a model, and of those of the positive one of two classes."""
+    """The number of held-out records that judge a model, and how many are of the positive class, if there are two."""
     labels = dataset.judged[1]
     return {"records": len(labels), "positive": int((labels > 0).sum())}
 

@@ -208,7 +208,7 @@ class Learning(Learner):
         }
 
     def _labels(self) -> list[str] | None:
-        """The names of the classes of softmax regression: the weights are those of one after the other."""
+        """The names of the classes of softmax regression: the weights come class by class."""
         if self.classes == 1:
             return None
         return list(self.dataset.classes) if self.dataset else [str(i) for i in range(self.classes)]

@@ -31,7 +31,7 @@ class Biased(ValueError):
 @dataclass(frozen=True)
 class Moments:
     """Mean and second moment of a card's value at its knots: linear in x between them, with a jump where a knot comes
-    twice. The second of its values is that of the knot itself."""
+    twice. The second of its values belongs to the knot itself."""
 
     knots: list[Fraction]
     means: list[Fraction]
@@ -98,7 +98,7 @@ def hierarchy(card: Card) -> Hierarchy:
 
 
 def _parts(card: Card) -> list[Card]:
-    """The cards whose symbols are those of `card`, in their order."""
+    """The cards that together have the symbols of `card`, in order."""
     if card.shape == MIXTURE:
         return [card.first, card.second]
     return list(hierarchy(card).value_cards) if card.shape == HIERARCHY else [card]

@@ -13,8 +13,8 @@ A shuffler passes on the reports of n clients in random order, and nothing else.
       probability b(y), else 0
 
 All X here have the mean 1 - e**epsilon, and the bound grows in convex order, that is with pi(t) = E[max(0, X - t)] at
-any t. So the largest pi over all pairs of inputs is that of an X which covers all of them, and reports of one of
-several coordinates, drawn at random, too. A pair of ratio at most p = e**e0 has b >= max(P, Q) / p. Splitting a symbol
+any t. So an X that covers all inputs has the largest pi over all pairs of them. It also covers reports of one
+of several coordinates, drawn at random. A pair of ratio at most p = e**e0 has b >= max(P, Q) / p. Splitting a symbol
 of ratio 1 to p into ratios 1 and p raises pi, and what is left, ratio 1 mixed with randomised response between two
 values, has the greatest pi where all is randomised response: this is the worst mechanism.
 

@@ -64,7 +64,7 @@ class DeviceModel:
         """Take the model of a result. Raises UsageError if the run learned none."""
         if "weights" not in result:
             raise UsageError(f"a run of {result['algorithm']} learns no model", hint="'tern train' does")
-        parameters = quantise(result["weights"])  # which are those of mantissas: it finds the same again
+        parameters = quantise(result["weights"])  # exact: weights of a result are mantissas of one exponent
         labels = result.get("labels") or ()
         model = wire.SOFTMAX if labels else MODELS[result["options"]["model"]]
         number = result["history"][-1]["round"] if result["history"] else 1

@@ -119,7 +119,7 @@ class CountingSubject(BoardSubject):
 
 
 class UnixSubject(Subject):
-    """The 32-bit MicroPython of the emulated device; the times are those of this machine. No port."""
+    """The 32-bit MicroPython of the emulated device; this machine's clock times it. No port."""
 
     has_port = False
 

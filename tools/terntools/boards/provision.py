@@ -194,7 +194,7 @@ class Member:
 
     @property
     def link_name(self) -> str:
-        """The link that the board uses: "serial" for that of its port."""
+        """The link that the board uses: "serial" for its port."""
         names = [name.removesuffix(".json") for name in self.link if name.endswith(".json")]
         return "mqtt" if self.broker else next(iter(names), "serial")
 

@@ -329,7 +329,7 @@ class Repl:
         return data
 
     def _read_until(self, ending: bytes, timeout: float) -> bytes:
-        # Up to and with `ending`; `timeout` is that of silence.
+        # Up to and with `ending`; `timeout`: of silence.
         data = bytearray()
         end = time.monotonic() + timeout
         while not data.endswith(ending):

@@ -34,7 +34,7 @@ def design(
     prior: str | None = None,
 ) -> Design:
     """The card of the least objective among all mechanisms, at most `bits` bits (and `levels` outputs) a value.
-    `epsilon` (micro) is that of one value; k of d coordinates are reported (default: all). Raises UsageError."""
+    `epsilon` (micro): of one value; k of d coordinates are reported (default: all). Raises UsageError."""
     if not 1 <= (k := d if k is None else k) <= d:
         raise UsageError(f"--k must be 1 to d, which is {d}, not {k}")
     if not 1 <= bits <= 16:

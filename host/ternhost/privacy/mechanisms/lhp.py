@@ -81,7 +81,7 @@ def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = B
     m = len(kept)
     notes = (
         f"budgets {', '.join(f'{budget:g}' for budget in kept)} from the lowest range up",
-        f"epsilon is that of the level and the sign together; the paper would state {max(kept):g}",
+        f"epsilon protects the level and the sign together; the paper would state {max(kept):g}",
         f"a composite of {2 * m} cards: {m} to draw the level by category, {m} to draw the sign",
     )
     return checked("lhp", epsilon, data, *notes)

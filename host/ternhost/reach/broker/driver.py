@@ -273,7 +273,7 @@ class BrokerDriver(ReportsDriver):
                 self._asking.deal()
 
     def _send_fleet_key(self, boards: Iterable[BoardOnBroker]) -> None:
-        """Send the fleet's key to those of the boards that have an earlier one, under their first client's key."""
+        """Send the fleet's key to the boards that have an earlier one, under their first client's key."""
         for board in boards:
             first = board.clients.start
             if board.lacks(self._fleet.epoch) and (key := self.aggregator.key(first)):

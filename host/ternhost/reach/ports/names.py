@@ -45,7 +45,7 @@ class Device:
 
 
 def find() -> list[Device]:
-    """The ports whose USB id is that of a board or an instrument, sorted."""
+    """The ports with a board or an instrument, known by its USB id; sorted."""
     devices = []
     for port in list_ports.comports():
         if known := _USB.get((port.vid, port.pid)):

@@ -1,4 +1,4 @@
-"""The sections Learning and Runs: the learning curve of this run, and those of several runs."""
+"""The sections Learning and Runs: the learning curve of this run, and curves of several runs."""
 
 from __future__ import annotations
 

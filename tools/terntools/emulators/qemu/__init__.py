@@ -1,6 +1,6 @@
 """Machines of QEMU that execute a board's instruction set: MicroPython with a port of our own, and a flash that stays.
 
-rv32 is that of an ESP32-C3 or C6, xtensa (windowed) of an ESP32, S2 or S3, m33 (Armv8-M) of an RP2350. The interpreter,
+rv32: ESP32-C3 and C6; xtensa (windowed): ESP32, S2 and S3; m33 (Armv8-M): RP2350. The interpreter,
 LittleFS and console are real, on the first two TCP and TLS too. Caches, flash timing, memory that wants 32-bit access,
 radio and crypto hardware are not emulated.
 """
