@@ -225,10 +225,9 @@ def _in_processes(cells: Sequence[Cell], workers: int) -> _Results:
             hint="if memory was short, use fewer --workers; the same command with the same --output continues",
         ) from error
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
         for process in set(multiprocessing.active_children()) - before:
             process.terminate()
-            process.join()
+        pool.shutdown(cancel_futures=True)  # a join here and one in the pool's thread would race
 
 
 @contextmanager
