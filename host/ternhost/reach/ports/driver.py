@@ -76,8 +76,8 @@ class BoardsDriver(ReportsDriver):
 
     def _saw(self, *boards: BoardOnPort, error: str | None = None) -> None:
         for board in boards:
-            row, online = (board.port, board.clients, board.heard), not board.left_out
-            self._sightings.saw(*row, online=online, hello=board.hello, error=error)
+            seen = board.port, board.clients, board.heard
+            self._sightings.saw(*seen, online=not board.left_out, hello=board.hello, error=error)
         self._sightings.write()
 
     def _map_devices(self) -> None:
@@ -85,8 +85,7 @@ class BoardsDriver(ReportsDriver):
             if not board.clients:
                 raise DeviceError(f"the board on {board.port} has no clients", hint="provision it first")
             for device in board.clients:
-                other = self._board_of.setdefault(device, board)
-                if other is not board:
+                if (other := self._board_of.setdefault(device, board)) is not board:
                     raise DeviceError(
                         f"device {device} is on {other.port} and on {board.port}",
                         hint="provision the boards of a fleet together, so that each has devices of its own",
