@@ -203,7 +203,7 @@ class Arena:
         self._pending.append((kind, time.monotonic()))
 
     def torment(self, kills, seconds=4.0, apart=False):
-        """Kill each kind of victim so often, at random moments, `seconds` apart on average, while rounds go on.
+        """Kill each kind of victim `kills` times, at random moments, `seconds` apart on average, while rounds go on.
 
         apart: wait after each kill until a round has ended.
         """
@@ -311,13 +311,13 @@ def run(directory, *, kills, seconds=4.0, apart=False, **options):
     with Arena(directory, **options) as arena:
         arena.torment(kills, seconds, apart)
         arena.finish()
-    seconds = time.monotonic() - started
+    took = time.monotonic() - started
     return {
         **arena.books(),
         "killed": dict(arena.killed),
         "longest_recovery_s": {kind: round(max(times), 1) for kind, times in arena.recoveries.items()},
         "median_recovery_s": {kind: round(median(times), 1) for kind, times in arena.recoveries.items()},
-        "seconds": round(seconds, 1),
+        "seconds": round(took, 1),
     }
 
 

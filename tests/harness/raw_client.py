@@ -92,7 +92,8 @@ class RawClient:
 
         On a busy machine, too, all messages that have arrived by then are returned.
         """
-        messages, self._early = self._early[:count], self._early[len(self._early[:count]) :]
+        messages = self._early[:count]
+        del self._early[:count]
         end = time.monotonic() + seconds
         while len(messages) != count:
             self.socket.settimeout(max(end - time.monotonic(), 0.01))
