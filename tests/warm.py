@@ -1,6 +1,6 @@
 """Python processes for tests, forked from one that has imported the host, which takes a new interpreter a second.
 
-`run` and `Popen` behave as those of `subprocess`: the process is a child of the test's, with its own pipes, signals and
+`run` and `Popen` behave as in `subprocess`: the process is a child of the test's, with its own pipes, signals and
 exit code. They fork for `[sys.executable, "-c" or a script, ...]`, and execute any other command.
 """
 

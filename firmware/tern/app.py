@@ -37,7 +37,7 @@ BRINGS = "dns, features, lease, model, recorder"  # deployed with this module, s
 
 _TICK_MS = const(5)  # between two looks at the link
 _LONGEST_S = const(300)  # pause after an exception
-_QUIET_MS = const(300)  # so long once() waits for more after a report,
+_QUIET_MS = const(300)  # the time that once() waits for more after a report,
 _PATIENCE_MS = const(2000)  # and else for what the host has to say
 
 _in_use: "set[str]" = set()  # directories: two nodes on one ledger would spend the same budget twice

@@ -27,7 +27,7 @@ _SLICE = const(16)  # a report takes whole slices of the pool; so with k = 1 no 
 
 _RAW = const(128)  # raw bytes hashed into 32: 512 bits of assessed entropy for 256
 _SEEDS = const(10)  # times _RAW at the start: test 1024 raw samples (SP 800-90B, 4.3), then take a seed
-_PACE = const(4)  # a raw byte every so many reports
+_PACE = const(4)  # reports from one raw byte to the next
 _REPETITIONS = const(9)  # SP 800-90B 4.4.1: 1 + ceil(30 / H), H = 4 bits a byte, false alarms 2**-30
 _WINDOW = const(512)  # SP 800-90B 4.4.2
 _PROPORTION = const(71)  # 1 + critical value of Binomial(512, 2**-H) at 2**-30

@@ -6,7 +6,7 @@ import os
 from tern.compat import const
 
 LEASE = "lease.json"
-_RENEW = const(64)  # of 256: so often DHCP is asked all the same, that it may keep the address for this board
+_RENEW = const(64)  # of 256 wakes ask DHCP all the same, so that it keeps the address for this board
 
 
 class Lease:

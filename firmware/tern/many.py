@@ -7,7 +7,7 @@ from tern.compat import const
 
 _REPORT_BYTES = const(17)  # a REPORT without its packed symbols
 _ROWS_AT = const(7)  # where the rows of a REPORTS begin
-_MOST_BYTES = const(600)  # so long one is, at most, that a link keeps until it is acknowledged
+_MOST_BYTES = const(600)  # the longest one that a link keeps until it is acknowledged
 
 
 def respond(client, frame, first, count, send):

@@ -63,7 +63,7 @@ class Session:
         self._lengths = array("H", (0 for _ in range(window)))
         self._since = array("i", (0 for _ in range(window)))  # when each was published
         self._oldest = 0  # the slots are used in turn
-        self._unsent = 0  # so many slots before it are still to be looked at
+        self._unsent = 0  # the number of slots before it that are still to be checked
         self._id = 0
         self._going = b""  # what is left of the packet that is being written
         self._subscriptions = 0  # not acknowledged yet

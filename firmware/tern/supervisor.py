@@ -10,7 +10,7 @@ from tern.compat import const, sleep_ms, ticks_diff, ticks_ms
 
 _MOST = const(0xFFFF)  # that is counted
 _LONGEST = const(300)  # s
-_LONGEST_AT_CONSOLE = const(8)  # tools wait about so long for their prompt
+_LONGEST_AT_CONSOLE = const(8)  # s; tools wait about as long for their prompt
 _QUIET_MS = const(3600000)  # after which a pause is short again
 _STEP_MS = const(2000)  # a watchdog may be fed so seldom
 

@@ -31,7 +31,7 @@ _MEASURED = (1, 5, 20)  # rounds after which the memory is measured
 def run(
     clients: int, gateways: int, rounds: int, dataset: str, tell: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Run rounds of FedSGD on so many simulated clients, all of them in each round; return the figures.
+    """Run rounds of FedSGD on `clients` simulated clients, all of them in each round; return the figures.
 
     seconds: of each whole round. memory_bytes: of the gateways and of this process after some of the rounds. Raises
     TernError.

@@ -323,9 +323,9 @@ async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Time the intake of reports; prints one JSON object.")
-    parser.add_argument("--reports", type=int, default=100_000, help="publish so many")
+    parser.add_argument("--reports", type=int, default=100_000, help="number of reports to publish")
     batch = {"type": int, "default": 1, "choices": range(1, MOST_IN_A_FRAME + 1), "metavar": "N"}
-    parser.add_argument("--batch", **batch, help="put so many into a message, and compare with one in each")
+    parser.add_argument("--batch", **batch, help="reports in a message, compared with one in each")
     parser.add_argument("--bridge", action="store_true", help="use a site's broker, too, to compare")
     parser.add_argument("--profile", action="store_true", help="print a profile, which slows the intake down")
     args = parser.parse_args()

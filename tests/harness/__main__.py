@@ -1,4 +1,4 @@
-"""python -m harness SECONDS: inject faults into one fleet after the other for so long, and into one until it ends.
+"""python -m harness SECONDS: inject faults into one fleet after the other, and at least into one until it ends.
 
 Then cut the links of sites, send hostile frames to the aggregator, cut the power at every write of a board, and for a
 share of SECONDS more fuzz every decoder. Prints one JSON line: injected, accepted, refused, differences, and the same
@@ -24,7 +24,7 @@ from harness.proxy import Faults
 from harness.sites import weather
 
 _FUZZING = 0.5  # of SECONDS
-_CUTS, _CUT_EVERY = 10, 20  # links of sites to cut, and one more every so many SECONDS
+_CUTS, _CUT_EVERY = 10, 20  # links of sites to cut, and SECONDS for each more
 _GROWTH = 4_000_000  # bytes; a million kept frames would take ten times as many
 _FAULTS = {"drop": 0.05, "repeat": 0.05, "delay": 0.05, "truncate": 0.01, "flip": 0.01, "replay": 0.05}
 _DEEDS = {

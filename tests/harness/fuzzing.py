@@ -1,4 +1,4 @@
-"""python -m harness.fuzzing TARGET SECONDS FOLDER: give a target inputs for so long.
+"""python -m harness.fuzzing TARGET SECONDS FOLDER: give a target inputs for this time.
 
 Coverage guides atheris, libFuzzer for Python (the extra `fuzz`), if it is installed; otherwise the inputs are random.
 FOLDER/corpus gets the inputs that take a new path through the code.

@@ -1,6 +1,6 @@
 """Cuts the power of the emulated device at every write of a ledger, records, a model and an update.
 
-The enumerations are those of tests/device, which check what must hold after each cut.
+Functions of tests/device enumerate the cuts, and check what must hold after each.
 """
 
 import subprocess

@@ -51,7 +51,7 @@ def write(path, rows):
 def answers(files, beat, frames, task=False):
     """Answer `frames` on a board that has just been switched on: (type, code, microseconds from the frame) of each.
 
-    files: path -> rows. beat: send them at multiples of so many ms, 0: at once. task: use receive(0) and sleep in
+    files: path -> rows. beat: send them at multiples of this time (ms), 0: at once. task: use receive(0) and sleep in
     between, as a task of a program does.
     """
     if DIRECTORY[1:] not in os.listdir("/"):

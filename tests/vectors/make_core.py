@@ -209,10 +209,10 @@ LAST_SYMBOL = table(1, (-1, 0, 1), [(T // 2, T - T // 2 - 1000, 1000), (T // 2 -
 _ROWS = (T // 2, 1000, T - T // 2 - 1000), (T // 2 - 8000, 9000, T - T // 2 - 1000)
 MIDDLE_SYMBOL = table(1, (-1, 0, 1), _ROWS, 0)
 INNER_KNOT = cards.table(1, (-1, 1), ((T // 2,), (T // 10,), (T // 2 + 5,)))
-# The worst ratio is that of the upper end of the lower range (one below its bound) to its lower end.
+# The worst ratio compares the upper end of the lower range (one below its bound) with its lower end.
 EVEN, STEEP = two_levels(1, T // 2 + 1, T // 2), two_levels(1, T - 5_000_000, 700_000_000)
 UPPER_END = cards.hierarchy(MAX_EPSILON, (0,), [window(1, 2, 1, 900_000_000)] * 2, [EVEN, STEEP])
-# And here that of the lower end of the upper range to its upper end.
+# And here it compares the lower end of the upper range with its upper end.
 MIRRORED = two_levels(1, 700_000_000, T - 5_000_000)
 LOWER_END = cards.hierarchy(MAX_EPSILON, (0,), [window(1, 2, 1, 900_000_000)] * 2, [MIRRORED, EVEN])
 MANY_RANGES = hierarchy(

@@ -154,7 +154,7 @@ class Device:
 
 
 def pay(number, cost=5, question=QUESTION, report=REPORT, ahead=None):
-    """An event. ahead: None for that of the transition."""
+    """An event. ahead: None for the `ahead` of the transition."""
     return number, question, cost, report, ahead
 
 

@@ -2,8 +2,8 @@
 
     PYTHONPATH=firmware:tests:tests/device python tests/vectors/make_rounds.py
 
-Boards and frames are written from the specifications alone; the answers are those of the device library. The second
-device, which was written from the specifications, too, confirms them (tests/second_device).
+Boards and frames are written from the specifications alone; the device library gives the answers. The second device,
+which was written from the specifications, too, confirms them (tests/second_device).
 """
 
 import hashlib

@@ -13,7 +13,7 @@ from tern import frames, wire
 from tern.compat import const, ticks_diff, ticks_ms
 
 _COLLECT = const(250)  # frames
-_SEND_MS = const(5000)  # a host that does not take a frame in so long has gone, or takes the rest later
+_SEND_MS = const(5000)  # a host that takes longer for a frame has gone, or takes the rest later
 _TASK_MS = const(3)  # to write in a task
 _AT_ONCE = const(64)  # bytes read by one receive(0); a power of two that divides CREDIT
 

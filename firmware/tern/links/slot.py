@@ -32,7 +32,7 @@ class Slotted:
         self._slot = 1000 * slot_ms
         self._last = _us()  # when it received, or answered
         self._answer = bytearray()
-        self._n = 0  # so many bytes of it wait for their moment
+        self._n = 0  # bytes of it that wait for their moment
         self._looked = self._last
 
     def __getattr__(self, name):

@@ -143,7 +143,7 @@ class Member:
     most_records: int | None = None  # public upper bound; None: large enough for `rows`
     broker: Broker | None = None
     lock: bool = False  # the board's console is closed
-    wake: int | None = None  # it sleeps, and wakes every so many seconds
+    wake: int | None = None  # seconds from one wake to the next, if it sleeps
     link: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # files of one's own link, by name
 
     def __post_init__(self) -> None:

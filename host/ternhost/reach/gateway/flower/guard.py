@@ -31,7 +31,7 @@ _FLEET = re.compile(r"/v1/fleet/[a-z-]+")
 _RUNTIME = "/v1/runtime/"
 _LARGEST_REQUEST = LARGEST + (1 << 20)  # bytes
 _PATIENCE = 30.0  # seconds until the first request of a connection; also for the body of any request,
-_SLOWEST = 1 << 15  # plus one second for so many bytes of it
+_SLOWEST = 1 << 15  # bytes of it for each further second
 _SETTLED = 1_000_000_000  # nanoseconds after which another change of a directory changes its time
 
 
