@@ -73,8 +73,8 @@ def test_a_run_from_python_is_that_of_the_command_line(tmp_path):
 def test_runs_are_listed_and_kept_in_the_directory_that_is_named(tmp_path):
     small(name="first", directory=tmp_path / "mine")
     small(name="second", directory=str(tmp_path / "mine"), algorithm="hiera")
-    status = {entry["run"]: entry["status"] for entry in ternhost.list_runs(tmp_path / "mine")}
-    assert list(status.items()) == [("first", "finished"), ("second", "finished")]
+    listed = [(entry["run"], entry["status"]) for entry in ternhost.list_runs(tmp_path / "mine")]
+    assert listed == [("first", "finished"), ("second", "finished")]
     assert ternhost.list_runs() == []
     assert ternhost.Result.load("second", tmp_path / "mine")["algorithm"] == "hiera"
     with pytest.raises(ternhost.UsageError, match="no result of a run 'second'"):
