@@ -65,10 +65,9 @@ def counts_of(symbols_by_device):
 
 
 @pytest.fixture
-def store(tmp_path):
-    with Store(tmp_path / "store.sqlite") as store:
-        store.add_devices(KEYS)
-        yield store
+def store(store):
+    store.add_devices(KEYS)
+    return store
 
 
 @pytest.fixture
