@@ -280,7 +280,8 @@ def test_answers_to_a_question_that_this_host_never_asked_do_not_count(aggregato
 def test_an_answer_of_another_device_or_round_does_not_count(aggregator):
     start(aggregator)
     start(aggregator, number=2)
-    frame, two = report(1), (2).to_bytes(4, "little")
+    frame = report(1)
+    two = (2).to_bytes(4, "little")
     moved = [frame[:1] + two + frame[5:], frame[:5] + two + frame[9:]]
     aggregator.accept([*moved, *map(answers.reports, moved)], 101.0)
     assert aggregator.statistics == Statistics(forged=4)

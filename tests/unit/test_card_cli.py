@@ -181,7 +181,8 @@ def _tern(*argv, limit=None, **environment):
     def restrict():
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    command, env = [sys.executable, "-B", "-m", "ternhost", *argv], {**os.environ, **environment}
+    command = [sys.executable, "-B", "-m", "ternhost", *argv]
+    env = {**os.environ, **environment}
     before = restrict if limit else None
     return subprocess.run(command, capture_output=True, encoding="utf-8", env=env, preexec_fn=before)
 
