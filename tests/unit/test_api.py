@@ -42,7 +42,7 @@ def test_train_collect_and_infer_have_the_same_named_arguments():
 
 
 @pytest.mark.slow
-def test_a_run_from_python_is_that_of_the_command_line(tmp_path):
+def test_a_run_from_python_has_the_options_and_costs_of_the_command(tmp_path):
     statuses = []
     result = small(epsilon=4, k=2, group=250, name="mine", on_status=statuses.append)
     assert result.name == "mine"
