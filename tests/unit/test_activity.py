@@ -1,5 +1,5 @@
 """The activity example's sensor: it is the same on MicroPython, people differ, and activities are about as hard to
-classify as those of WISDM. The default scale of a Window suits a worn accelerometer."""
+classify as in WISDM. The default scale of a Window suits a worn accelerometer."""
 
 import os
 import subprocess
@@ -80,7 +80,7 @@ def test_activities_are_drawn_with_the_shares_of_wisdm(sensor):
 
 
 @pytest.mark.slow
-def test_activities_overlap_as_those_of_wisdm_do(people):
+def test_activities_overlap_as_in_wisdm(people):
     """A model without privacy classifies 80 to 92 % of new people's windows correctly; it takes stairs for walking."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import confusion_matrix

@@ -65,10 +65,9 @@ def counts_of(symbols_by_device):
 
 
 @pytest.fixture
-def store(tmp_path):
-    with Store(tmp_path / "store.sqlite") as store:
-        store.add_devices(KEYS)
-        yield store
+def store(store):
+    store.add_devices(KEYS)
+    return store
 
 
 @pytest.fixture
@@ -281,7 +280,8 @@ def test_answers_to_a_question_that_this_host_never_asked_do_not_count(aggregato
 def test_an_answer_of_another_device_or_round_does_not_count(aggregator):
     start(aggregator)
     start(aggregator, number=2)
-    frame, two = report(1), (2).to_bytes(4, "little")
+    frame = report(1)
+    two = (2).to_bytes(4, "little")
     moved = [frame[:1] + two + frame[5:], frame[:5] + two + frame[9:]]
     aggregator.accept([*moved, *map(answers.reports, moved)], 101.0)
     assert aggregator.statistics == Statistics(forged=4)
@@ -439,7 +439,7 @@ def rows(data):
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.binary(min_size=1, max_size=300), st.data())
-def test_a_tag_of_a_batch_holds_if_that_of_the_frame_holds(device, number, packed, data):
+def test_a_batch_accepts_the_tag_of_a_single_frame_and_no_other(device, number, packed, data):
     digest = data.draw(st.binary(min_size=32, max_size=32))
     tag = answers.report(digest, device, number, packed)[-8:]
     tags = [tag, *(tag[:i] + bytes((tag[i] ^ 1,)) + tag[i + 1 :] for i in range(8)), tag]
@@ -466,7 +466,7 @@ def test_a_batch_has_the_coordinates_that_devices_choose(d, k):
 
 
 @pytest.mark.parametrize("d", [129, 257])
-def test_a_batch_has_coordinates_where_the_digest_ends_before_one_is_accepted(d):
+def test_a_batch_has_the_coordinates_that_devices_choose_past_the_end_of_a_digest(d):
     # About half of the draws are rejected: some of 2000 digests have no coordinate in their 8 bytes.
     source = random.Random(d)
     digests = [source.randbytes(32) for _ in range(2000)]

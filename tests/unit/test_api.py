@@ -42,7 +42,7 @@ def test_train_collect_and_infer_have_the_same_named_arguments():
 
 
 @pytest.mark.slow
-def test_a_run_from_python_is_that_of_the_command_line(tmp_path):
+def test_a_run_from_python_has_the_options_and_costs_of_the_command(tmp_path):
     statuses = []
     result = small(epsilon=4, k=2, group=250, name="mine", on_status=statuses.append)
     assert result.name == "mine"
@@ -73,8 +73,8 @@ def test_a_run_from_python_is_that_of_the_command_line(tmp_path):
 def test_runs_are_listed_and_kept_in_the_directory_that_is_named(tmp_path):
     small(name="first", directory=tmp_path / "mine")
     small(name="second", directory=str(tmp_path / "mine"), algorithm="hiera")
-    status = {entry["run"]: entry["status"] for entry in ternhost.list_runs(tmp_path / "mine")}
-    assert list(status.items()) == [("first", "finished"), ("second", "finished")]
+    listed = [(entry["run"], entry["status"]) for entry in ternhost.list_runs(tmp_path / "mine")]
+    assert listed == [("first", "finished"), ("second", "finished")]
     assert ternhost.list_runs() == []
     assert ternhost.Result.load("second", tmp_path / "mine")["algorithm"] == "hiera"
     with pytest.raises(ternhost.UsageError, match="no result of a run 'second'"):

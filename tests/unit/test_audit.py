@@ -28,7 +28,7 @@ class Seeded(Stream):
 
 
 def drawer(data, seed, shift=None):
-    """draw(x, n) of the device's sampler with this card; `shift`: the index of a threshold, and what to scale it by."""
+    """draw(x, n) of the device's sampler with this card; `shift`: the index of a threshold and its factor."""
     card = cards.decode(data)
     if shift is not None:
         index, factor = shift

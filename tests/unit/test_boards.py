@@ -54,7 +54,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         sys.modules.pop(name, None)
 
 
-def esp32_board(monkeypatch: pytest.MonkeyPatch, modules: dict[str, ModuleType | None]) -> ModuleType:
+def esp32_board(monkeypatch: pytest.MonkeyPatch, modules: dict[str, SimpleNamespace]) -> ModuleType:
     for name in ("network", "bluetooth"):
         monkeypatch.setitem(sys.modules, name, modules.get(name))
     monkeypatch.setattr(sys.implementation, "_machine", "ESP32 module", raising=False)
@@ -68,11 +68,11 @@ def test_an_esp32_reads_its_generator_with_a_radio_on(
     monkeypatch: pytest.MonkeyPatch, kind: str, was_on: bool
 ) -> None:
     radio = Radio(was_on)
-    module = ModuleType(kind)
-    vars(module).update(
-        {"network": {"STA_IF": 0, "WLAN": lambda _: radio}, "bluetooth": {"BLE": lambda: radio}}[kind]
-    )
-    board_module = esp32_board(monkeypatch, {kind: module})
+    modules = {
+        "network": SimpleNamespace(STA_IF=0, WLAN=lambda _: radio),
+        "bluetooth": SimpleNamespace(BLE=lambda: radio),
+    }
+    board_module = esp32_board(monkeypatch, {kind: modules[kind]})
     reads = []
 
     def urandom(n: int) -> bytes:

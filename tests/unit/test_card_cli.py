@@ -46,7 +46,7 @@ def test_design_prints_the_promised_keys_and_writes_the_card(capsys, tmp_path):
     assert int(numerator) / int(denominator) == pytest.approx(1.46955, abs=1e-5)
 
 
-def test_the_variance_of_lhp_at_zero_is_that_of_the_range_above(capsys):
+def test_lhp_has_at_zero_the_variance_of_the_range_above(capsys):
     """With an even number of ranges, 0 is a bound, and devices count it to the range above."""
     code, result = run_json(capsys, "card", "design", "lhp", "--epsilon", "1", "--budgets", "2,1")
     card = cards.decode(design("lhp", 1, budgets=(2, 1)).card)
@@ -181,7 +181,8 @@ def _tern(*argv, limit=None, **environment):
     def restrict():
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    command, env = [sys.executable, "-B", "-m", "ternhost", *argv], {**os.environ, **environment}
+    command = [sys.executable, "-B", "-m", "ternhost", *argv]
+    env = {**os.environ, **environment}
     before = restrict if limit else None
     return subprocess.run(command, capture_output=True, encoding="utf-8", env=env, preexec_fn=before)
 

@@ -225,7 +225,7 @@ def test_each_card_is_judged_as_the_specification_says(make):
     assert min(judged.values()) > 100  # both verdicts, often
 
 
-def test_exp_lower_is_that_of_the_text_and_a_lower_bound():
+def test_exp_lower_is_computed_as_the_text_says_and_is_a_lower_bound():
     rng = random.Random(6)
     with localcontext() as context:
         context.prec = 60

@@ -305,11 +305,11 @@ def test_the_sampler_gives_the_symbols_of_the_reference(card):
         stream, same = Replay(data), Replay(data)
         sample(card, stream, xs, out, 1)
 
-        def rounds_up(fraction, bits, stream=same):
+        def rounds_up(fraction, bits, same=same):
             threshold, low, unit = Fraction(fraction, 1 << bits), Fraction(0), Fraction(1)
             while low < threshold < low + unit:
                 unit /= 256
-                low += stream.byte() * unit
+                low += same.byte() * unit
             return low < threshold
 
         assert reference(card, v, same.uniform, rounds_up) == out[0]

@@ -94,7 +94,7 @@ def test_every_client_takes_part_once_before_any_takes_part_again(clients, group
         assert times.max() == most_turns(clients, group, number + 1)
 
 
-def test_resumed_turns_are_those_from_the_start():
+def test_turns_are_the_same_when_they_are_resumed():
     turns = Turns(23, 5, 9)
     groups = [turns.asked(number).tolist() for number in range(20)]
     for start in range(20):
@@ -120,7 +120,7 @@ def test_a_rule_gives_k_for_an_epsilon(rule, epsilon, k):
     assert coordinates_by_rule(rule, epsilon, 1) == 1
 
 
-def test_k_of_classes_is_that_of_the_least_epsilon():
+def test_classes_share_the_k_of_the_least_epsilon():
     classes = [("12", 0.5), ("5", 0.5)]
     assert Options().k_of(classes, 28) == 2
     assert Options(k=3).k_of(classes, 28) == 3
@@ -253,7 +253,7 @@ def test_an_inference_has_the_budget_of_each_class():
     assert result["laplace_eval_eps"] == 2
 
 
-def test_a_collection_has_the_share_of_each_class_and_intervals_that_cover():
+def test_a_collection_has_the_share_of_each_class_and_intervals_around_the_truth():
     result = finished(begin("collect", 60_000, dataset="toy", epsilons="2:0.5,8:0.5")).result([])
     assert [part["share"] for part in result["parts"]] == [0.5, 0.5]
     assert result["mean_squared_error"] < 1e-3
@@ -289,7 +289,7 @@ def test_frequencies_of_classes_are_unbiased_by_enumeration():
     assert [float(m) for m in mean] == pytest.approx(truth.tolist(), abs=1e-9)
 
 
-def test_frequencies_of_no_reports_are_nan_and_of_one_class_are_its_own():
+def test_a_class_without_reports_changes_no_frequency_and_without_any_report_all_are_nan():
     strict, loose = design("grr", "0.5", 4).decode(), design("grr", "2", 4).decode()
     counts = np.array([5, 9, 2, 1])
     both = estimate.combine_frequencies([(strict, np.zeros(4), None), (loose, counts, None)])

@@ -190,7 +190,7 @@ def tern_with_closed(streams, *words):
         (["card", "certify", "no-such-file", "--epsilon", "2", "--json"], errors.USAGE, None),
     ],
 )
-def test_a_failure_is_an_object_with_json(words, code, hint, capsys):
+def test_with_json_a_failure_is_printed_as_an_object(words, code, hint, capsys):
     assert cli.main(words) == code
     printed = capsys.readouterr()
     failure = json.loads(printed.out)
@@ -223,7 +223,7 @@ def test_a_refused_value_is_reported_with_the_values_that_are_allowed(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interruption_is_an_object_with_json(monkeypatch, capsys):
+def test_with_json_an_interruption_is_printed_as_an_object(monkeypatch, capsys):
     def interrupt(argv):
         os.kill(os.getpid(), signal.SIGINT)
         signal.pause()

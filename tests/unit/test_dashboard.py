@@ -161,8 +161,12 @@ def test_equal_boards_are_no_change():
 def test_texts_from_a_store_are_escaped():
     evil = "<script>alert(1)</script>"
     now = Snapshot(evil, run=RunView(evil, 0.0, "running", evil, evil, references=REFERENCES), devices=1)
-    table, tiles = elements.table((evil,), [[evil]]), elements.tile_html([(evil,) * 3])
-    for html in (elements.first(now), table, elements.empty(evil), tiles):
+    for html in (
+        elements.first(now),
+        elements.table((evil,), [[evil]]),
+        elements.empty(evil),
+        elements.tile_html([(evil,) * 3]),
+    ):
         assert evil not in html
         assert "&lt;script&gt;" in html
 
@@ -451,7 +455,8 @@ def test_the_outputs_of_a_card_of_labels_are_named_as_labels():
 
 
 def a_run(name, data="flights", measures=("auc", "accuracy"), rounds=3):
-    references, options = {"measures": list(measures)}, {"dataset": data}
+    references = {"measures": list(measures)}
+    options = {"dataset": data}
     return RunView(name, 0.0, "running", "fedsgd", "f", options, references=references, rounds=rounds)
 
 

@@ -37,12 +37,11 @@ OPTIONS = {
 
 
 @pytest.fixture
-def store(tmp_path):
-    with Store(tmp_path / "store.sqlite") as made:
-        made.add_devices(KEYS)
-        made.save_state({"fleet_key": "77" * 32})
-        made.begin_run(StoredRun("first", 1.0, RUNNING, OPTIONS, STATE))
-        yield made
+def store(store):
+    store.add_devices(KEYS)
+    store.save_state({"fleet_key": "77" * 32})
+    store.begin_run(StoredRun("first", 1.0, RUNNING, OPTIONS, STATE))
+    return store
 
 
 def a_round(store, number, run="first"):

@@ -131,7 +131,7 @@ def test_wisdm_reads_the_complete_records(folder):
     _, codes, acceleration = wisdm.read(folder / "WISDM_ar_v1.1_raw.txt")
     activities = [wisdm.ACTIVITIES[code] for code in codes[:8]]
     assert activities == ["Jogging"] * 4 + ["Walking", "Sitting", "Upstairs", "Downstairs"]
-    assert len(codes) == 8 + 100  # without those with no z, with a time that is no integer, and cut short
+    assert len(codes) == 8 + 100  # not the lines without z, with a fractional time, or cut short
     assert acceleration[0].tolist() == [-0.6946377, 12.680544, 0.50395286]
     assert acceleration[6].tolist() == [3.36, 10.57, -6.129145]
 

@@ -30,11 +30,10 @@ SLEEPS, STAYS = 1, 2  # devices, each on a separate board
 
 
 @pytest.fixture
-def store(tmp_path):
-    with Store(tmp_path / "store.sqlite") as store:
-        keys.add(store, [SLEEPS, STAYS, 3])
-        sleepers.set_wake(store, SLEEPS, 3600)
-        yield store
+def store(store):
+    keys.add(store, [SLEEPS, STAYS, 3])
+    sleepers.set_wake(store, SLEEPS, 3600)
+    return store
 
 
 def test_the_store_knows_the_sleeping_devices(store, capsys):
