@@ -154,8 +154,9 @@ def test_repeated_runs_begin_anew_with_other_draws() -> None:
 
 
 def test_a_fold_is_held_out_and_does_not_train() -> None:
-    first, *others = (erm.fold("breast-cancer", i, seed=5) for i in range(10))
-    assert (sum(fold.held_out.astype(int) for fold in (first, *others)) == 1).all()
+    folds = [erm.fold("breast-cancer", i, seed=5) for i in range(10)]
+    assert (sum(fold.held_out.astype(int) for fold in folds) == 1).all()
+    first = folds[0]
     assert len(datasets.load("breast-cancer").labels) == len(first.labels)
     assert (erm.fold("breast-cancer", 10, seed=5).held_out != first.held_out).any(), "divided anew"
     learner = rounds.sgd(first, len(first.training), 1)
