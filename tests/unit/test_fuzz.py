@@ -1,6 +1,6 @@
 """Each decoder accepts altered inputs or refuses them with its documented error.
 
-The targets and their properties are those of the soak (tests/harness/targets.py and host_targets.py).
+The soak checks the same properties of the same targets (tests/harness/targets.py and host_targets.py).
 """
 
 import itertools

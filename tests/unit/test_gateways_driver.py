@@ -206,7 +206,7 @@ def test_bytes_that_are_no_message_are_reported_and_the_round_waits_for_an_answe
 
 
 def never_answers(handle, payload):
-    """A handler that says of every question that it still waits for reports."""
+    """A handler that answers every question by Still: reports are missing."""
     if messages.kind_of(payload) != ASK:
         return handle(payload)
     return Still(messages.decode(payload).number, 0).encode()
@@ -294,7 +294,7 @@ def test_two_gateways_with_one_device_are_refused_by_their_names(host):
     assert {"north", "south"} <= set(problem.value.message.split())
 
 
-def test_round_numbers_continue_after_those_of_every_gateway(host):
+def test_round_numbers_continue_after_the_last_round_of_every_gateway(host):
     with gateways(host.sites, TWO) as sites:
         with (
             Store(host.sites / "x.sqlite") as other_store,
