@@ -74,7 +74,7 @@ def test_a_torn_end_and_a_segment_that_was_only_begun_are_left_out():
     assert records.read(Files({"/samples/2": b""})).rows is None
 
 
-def test_without_a_recorder_the_records_are_those_of_records_bin():
+def test_without_a_recorder_the_records_are_read_from_records_bin():
     written = rows(3, 5)
     header = storage.MAGIC + bytes((3, 0, 5, 0, 0, 0))
     held = records.read(Files({"/records.bin": header + written.tobytes()}))

@@ -48,7 +48,7 @@ CARDS = {
 
 
 def exact(card: Card, xs: np.ndarray) -> np.ndarray:
-    """The thresholds of each input out of 2**45: those of its two knots, interpolated."""
+    """The thresholds of each input out of 2**45, interpolated between its two knots."""
     columns = card.symbols - 1
     c = np.array(card.thresholds, np.int64).reshape(-1, columns)
     b = (xs.astype(np.int64) + ONE) << card.knot_bits

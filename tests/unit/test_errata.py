@@ -45,10 +45,11 @@ def test_pm_opt_has_the_best_t(epsilon: float) -> None:
 
 def worst_of_mixture(epsilon: float, t: float, share: float) -> float:
     """The worst-case variance of a piecewise mechanism mixed with Duchi's: a parabola, whose worst is at 0 or 1."""
-    at = [
-        piecewise.variance(epsilon, t, x) * share + duchi.variance(epsilon, x) * (1 - share) for x in (0, 1)
-    ]
-    return max(at)
+
+    def variance(x: float) -> float:
+        return share * piecewise.variance(epsilon, t, x) + (1 - share) * duchi.variance(epsilon, x)
+
+    return max(variance(0), variance(1))
 
 
 def test_hm_tp_has_the_best_share_up_to_ln_2() -> None:

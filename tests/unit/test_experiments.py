@@ -154,8 +154,9 @@ def test_repeated_runs_begin_anew_with_other_draws() -> None:
 
 
 def test_a_fold_is_held_out_and_does_not_train() -> None:
-    first, *others = (erm.fold("breast-cancer", i, seed=5) for i in range(10))
-    assert (sum(fold.held_out.astype(int) for fold in (first, *others)) == 1).all()
+    folds = [erm.fold("breast-cancer", i, seed=5) for i in range(10)]
+    assert (sum(fold.held_out.astype(int) for fold in folds) == 1).all()
+    first = folds[0]
     assert len(datasets.load("breast-cancer").labels) == len(first.labels)
     assert (erm.fold("breast-cancer", 10, seed=5).held_out != first.held_out).any(), "divided anew"
     learner = rounds.sgd(first, len(first.training), 1)
@@ -283,7 +284,7 @@ def test_float_mechanisms_have_the_papers_mean_and_variance(name: str, epsilon: 
 
 
 @pytest.mark.parametrize("model", ["linear", "logistic", "svm"])
-def test_float_gradients_are_those_of_devices(model: str) -> None:
+def test_float_gradients_agree_with_the_gradients_of_devices(model: str) -> None:
     data = datasets.load("diabetes" if model == "linear" else "breast-cancer")
     d = data.dimension
     weights = np.random.default_rng(4).normal(0, 0.3, d)
@@ -362,7 +363,7 @@ def test_a_summary_says_whether_ranges_are_better_than_none(measure: str, sign: 
     assert compared["more"]["better_by"] == pytest.approx(0.2, abs=0.1)
 
 
-def test_draws_differ_from_those_of_synthetic_records() -> None:
+def test_the_baseline_and_synthetic_records_have_different_draws() -> None:
     assert baseline.generator(1).random() != np.random.default_rng(1).random()
 
 

@@ -53,7 +53,7 @@ def test_each_feature_is_its_exact_value_rounded_down(n, size):
     st.integers(2, 256).flatmap(lambda n: st.lists(st.tuples(int16, int16, int16), min_size=n, max_size=n))
 )
 @settings(max_examples=60, deadline=None)
-def test_the_features_of_the_length_are_those_of_half_the_vector_s_length(samples):
+def test_the_channel_of_the_length_holds_half_the_vector_s_length(samples):
     _, raw = features(samples, length=True)
     exact = reference(samples, length=True)
     # Each component loses at most 1/2, the root at most 1: less than 1 + sqrt(3) / 2 in a length.

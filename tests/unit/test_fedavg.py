@@ -221,7 +221,7 @@ def test_a_mode_has_its_classes(mode):
     assert 0 <= result["accuracy"] <= 1
 
 
-def test_without_records_the_number_of_clients_is_that_of_keys_or_of_an_option():
+def test_without_records_keys_or_an_option_give_the_number_of_clients():
     with pytest.raises(UsageError, match="number of clients of this fleet is unknown") as caught:
         FedAvg(Options(dataset="toy"), Population(knows_records=False))
     assert "--clients" in caught.value.hint

@@ -275,7 +275,7 @@ def constant(index: ast.expr, constants: dict[str, int]) -> int | None:
 
 
 def variables(leaf: ast.FunctionDef) -> list[str]:
-    """Parameters and variables, in the order in which MicroPython numbers them: that of the text."""
+    """Parameters and variables in the order of the text, in which MicroPython numbers them."""
     assigned = sorted(
         (node.lineno, node.col_offset, node.id)
         for node in ast.walk(leaf)

@@ -190,7 +190,7 @@ def test_a_round_does_not_wait_for_devices_that_are_on_no_board(site):
     assert warnings == ["round 1: 15 devices are on no board of this fleet"]
 
 
-def test_a_board_without_clients_or_with_those_of_another_is_refused(site, tmp_path):
+def test_a_board_without_clients_or_with_a_client_of_another_is_refused(site, tmp_path):
     store, ports = site
     (tmp_path / "empty").mkdir()
     empty = f"inprocess:{tmp_path / 'empty'}"

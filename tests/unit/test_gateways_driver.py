@@ -206,7 +206,7 @@ def test_bytes_that_are_no_message_are_reported_and_the_round_waits_for_an_answe
 
 
 def never_answers(handle, payload):
-    """A handler that says of every question that it still waits for reports."""
+    """A handler that answers every question by Still: reports are missing."""
     if messages.kind_of(payload) != ASK:
         return handle(payload)
     return Still(messages.decode(payload).number, 0).encode()
@@ -294,7 +294,7 @@ def test_two_gateways_with_one_device_are_refused_by_their_names(host):
     assert {"north", "south"} <= set(problem.value.message.split())
 
 
-def test_round_numbers_continue_after_those_of_every_gateway(host):
+def test_round_numbers_continue_after_the_last_round_of_every_gateway(host):
     with gateways(host.sites, TWO) as sites:
         with (
             Store(host.sites / "x.sqlite") as other_store,
@@ -379,8 +379,8 @@ def test_the_store_keeps_gateways_and_their_progress(host):
         assert shown.open[-1].reports == 7
         driver.collect(2)
         with Reader(host.store.path) as reader:
-            shown = {site.name: (site.reports, site.answered) for site in reader.snapshot().gateways}
-        assert shown == {"north": (20, True), "south": (30, True)}
+            shown = [(site.name, site.reports, site.answered) for site in reader.snapshot().gateways]
+        assert shown == [("north", 20, True), ("south", 30, True)]
         north, south = host.store.gateways()
     assert not any(gateway.online for gateway in host.store.gateways())
     assert (north.name, north.devices.tolist(), north.online) == ("north", [*range(1, 21)], True)

@@ -134,8 +134,8 @@ def test_the_digest_covers_the_questions_and_devices_but_no_time_limit():
     assert question.digest == replace(question, quorum=0.1, deadline=9.0, hold=1.0).digest
     assert len({question.digest, ask(1, 3).digest, ask(1, 2, individual=True).digest}) == 3
     assert messages.decode(question.encode()).digest == question.digest
-    other_question = Question(wire.LOGISTIC, [100, 100, 101], -14, CARD, 1)
-    assert ask(1, 2, question=other_question).digest != question.digest
+    other_parameters = Question(wire.LOGISTIC, [100, 100, 101], -14, CARD, 1)
+    assert ask(1, 2, question=other_parameters).digest != question.digest
 
 
 # Answers are checked before they count
