@@ -96,8 +96,8 @@ def _level_law(card: Card, level: int) -> list[Fraction]:
 
 def _law(card: Card, v: int) -> list[Fraction]:
     """The exact probability of every symbol, level and sign, for an input."""
-    level_law = zip(_level_law(card, card.hierarchy.level(v)), card.hierarchy.value_cards, strict=True)
-    return [p * q for p, value_card in level_law for q in certify.distribution(value_card, v)]
+    pairs = zip(_level_law(card, card.hierarchy.level(v)), card.hierarchy.value_cards, strict=True)
+    return [p * q for p, value_card in pairs for q in certify.distribution(value_card, v)]
 
 
 @pytest.mark.parametrize(

@@ -115,8 +115,9 @@ def test_a_card_is_best_under_the_prior_of_its_design():
 @pytest.mark.slow
 def test_a_card_is_best_at_the_sampled_share_of_its_design():
     """If one of many coordinates is sampled, the second moment decides. A card designed for a share is better there."""
-    moments = [certify.moments(designed(1.0, 3, share=share, knots=9)) for share in (1, 1.5, 28)]
-    plain, of_two, of_many = moments
+    plain, of_two, of_many = (
+        certify.moments(designed(1.0, 3, share=share, knots=9)) for share in (1, 1.5, 28)
+    )
     assert of_many.worst_second_moment() < plain.worst_second_moment()
     share = Fraction(3, 2)
     assert of_two.worst_variance(share)[0] <= plain.worst_variance(share)[0] * Fraction(1001, 1000)
