@@ -181,7 +181,7 @@ def test_combined_classes_estimate_better_than_the_stricter_class() -> None:
     assert np.var(together) < 0.5 * np.var(alone)
 
 
-def test_a_coordinate_reported_by_one_class_has_that_classes_estimate() -> None:
+def test_a_coordinate_reported_by_one_class_has_the_estimate_of_this_class() -> None:
     classes = [hiera.design(4_000_000, (2, 1)), hiera.design(8_000_000, (2, 1))]
     first = np.array([[0, 0, 0, 0], [1, 2, 3, 4], [1, 2, 3, 4]])
     second = np.array([[0, 0, 0, 0], [0, 0, 0, 0], [5, 6, 7, 8]])

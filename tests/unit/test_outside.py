@@ -1,7 +1,7 @@
 """Extensions of another package work wherever tern's own do: an algorithm with Adam, an optimiser, a mechanism with an
 option of its own, and a driver with its fleet kind.
 
-tests/outside/ has a file for each. A line of a program registers it, or an entry point.
+tests/outside/ has a file for each. A line of a program or an entry point registers it.
 """
 
 import json
