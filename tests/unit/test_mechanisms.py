@@ -5,6 +5,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 import pytest
+from designing import worst
 
 from tern import card as cards
 from ternhost.errors import UsageError
@@ -25,11 +26,6 @@ REFERENCE = {
     "hm-tp": (16.6707923561, 4.41762595336, 0.984276410358, 0.355417679277, 0.154806589557),
     "laplace": (32.0, 8.0, 2.0, 8 / 9, 0.5),
 }
-
-
-def worst(name, epsilon, levels=None, **options):
-    card = cards.decode(mechanisms.design(name, epsilon, levels, **options).card)
-    return float(certify.moments(card).worst_variance()[0])
 
 
 @pytest.mark.parametrize("name", ["duchi", "three-outputs"])

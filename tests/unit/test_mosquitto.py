@@ -1,4 +1,4 @@
-"""Mosquitto is reloaded, its failures are explained, and it is restarted; programs of the tests stand for it."""
+"""Mosquitto is reloaded, its failures are explained, and it is restarted; other programs stand in for it."""
 
 import errno
 import shutil
@@ -16,7 +16,10 @@ from ternhost.reach.broker.mosquitto_files import PID
 
 @pytest.fixture
 def brokers(tmp_path, monkeypatch):
-    """The directory of a central broker with two sites, each with a process named mosquitto; the reloaded ones."""
+    """The directory of a central broker, and a list of the brokers that are reloaded.
+
+    The central broker and its two sites each have a process named mosquitto.
+    """
     place = tmp_path / "broker"
     configuration.configure(place, tls=False)
     for name in ("lab", "shed"):

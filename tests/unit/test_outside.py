@@ -1,7 +1,7 @@
 """Extensions of another package work wherever tern's own do: an algorithm with Adam, an optimiser, a mechanism with an
 option of its own, and a driver with its fleet kind.
 
-tests/outside/ has a file for each. A line of a program registers it, or an entry point.
+tests/outside/ has a file for each. A line of a program or an entry point registers it.
 """
 
 import json
@@ -318,8 +318,8 @@ def test_a_run_without_its_extension_names_the_missing_one(tern, undrawn, monkey
         assert main(argv) == INTERRUPTED
     named = "".join(f"--with {word.removeprefix('--with=')} " for word in [*WITH, "crowd.py"])
     assert f"go on with: tern {named}train --resume cut" in capsys.readouterr().err
-    registries = (ALGORITHMS, OPTIMISERS, mechanisms.REGISTRY, KINDS)
-    for registry, name in zip(registries, ("signs", "amsgrad", "flipped", "crowd"), strict=True):
+    extensions = {"signs": ALGORITHMS, "amsgrad": OPTIMISERS, "flipped": mechanisms.REGISTRY, "crowd": KINDS}
+    for name, registry in extensions.items():
         capsys.readouterr()
         with monkeypatch.context() as missing:
             missing.delitem(registry._places, name)

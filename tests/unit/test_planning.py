@@ -15,7 +15,7 @@ def curve(*means, half=0.01):
     return [{"reports": n, "mean": mean, "low": mean - half, "high": mean + half} for n, mean in rows]
 
 
-def test_a_plan_has_the_reports_with_which_a_curve_reaches_a_goal():
+def test_a_plan_gives_the_reports_that_a_goal_needs():
     # Interpolated over the logarithm, rounded to two digits; a smaller loss is better.
     for means, sign, reports in (((0.5, 0.6, 0.8), 1, 32_000), ((0.8, 0.6, 0.5), -1, 3_200)):
         plan = planning.reached(curve(*means), 0.7, sign)
