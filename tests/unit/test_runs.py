@@ -99,8 +99,8 @@ def test_a_store_holds_many_runs_with_their_directories(command):
     for name in ("a", "b"):
         assert command("train", *SIMULATED, "--store", store, "--name", name)[0] == 0
     _, listed, _ = command("runs", store)
-    directories = {run["run"]: run["directory"] for run in listed["runs"]}
-    assert directories == {name: str(Path(f"runs/{name}").resolve()) for name in ("a", "b")}
+    runs = [(run["run"], run["directory"]) for run in listed["runs"]]
+    assert runs == [(name, str(Path(f"runs/{name}").resolve())) for name in ("a", "b")]
     with Store(store) as opened:
         assert [run.status for run in opened.runs()] == [FINISHED] * 2
     shutil.rmtree("runs/a")
