@@ -27,7 +27,7 @@ def collected(*options):
 
 
 def test_a_sample_has_the_first_and_last_case_and_no_exhaustive_one():
-    sampled = "test_no_mechanism_of_a_few_symbols_exceeds_its_bound_or_that_of_the_worst"
+    sampled = "test_the_bound_of_a_mechanism_is_between_its_exact_delta_and_the_bound_of_any"
     exhaustive = "test_a_card_with_a_flipped_bit_is_refused_or_keeps_its_epsilon"
     usual, whole = collected(), collected("--exhaustive")
     assert usual[sampled] == ["0", "2", "5"]

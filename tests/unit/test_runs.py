@@ -52,7 +52,7 @@ def stored(name):
 
 @pytest.fixture
 def cut(command, monkeypatch):
-    """`cut(when, *words)`: the same for a command that Ctrl-C ends at the first status with when(status)."""
+    """`cut(when, *words)` runs `command(*words)` and presses Ctrl-C at the first status with when(status)."""
 
     def interrupted(when, *words):
         def note(status):
@@ -99,8 +99,8 @@ def test_a_store_holds_many_runs_with_their_directories(command):
     for name in ("a", "b"):
         assert command("train", *SIMULATED, "--store", store, "--name", name)[0] == 0
     _, listed, _ = command("runs", store)
-    directories = {run["run"]: run["directory"] for run in listed["runs"]}
-    assert directories == {name: str(Path(f"runs/{name}").resolve()) for name in ("a", "b")}
+    runs = [(run["run"], run["directory"]) for run in listed["runs"]]
+    assert runs == [(name, str(Path(f"runs/{name}").resolve())) for name in ("a", "b")]
     with Store(store) as opened:
         assert [run.status for run in opened.runs()] == [FINISHED] * 2
     shutil.rmtree("runs/a")
@@ -553,7 +553,7 @@ def test_every_run_ends_with_a_report_of_one_file(words, command, coarse):
         assert Path(picture).read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_run_without_its_directory_does_not_take_that_of_another(command, here):
+def test_a_run_without_its_directory_does_not_take_the_directory_of_another(command, here):
     quick = ("--fleet", "simulated:40", "--reports", "40", "--group", "20", "--no-report")
     command("train", *quick, "--name", "a")
     with Store("runs/a/store.sqlite") as store:

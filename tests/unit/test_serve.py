@@ -1,4 +1,4 @@
-"""`tern serve` runs rounds by a schedule and continues after a restart. Integration tests have those on a broker."""
+"""`tern serve` runs rounds by a schedule and continues after a restart. Fleets on a broker: see tests/integration."""
 
 import json
 import os
@@ -175,7 +175,7 @@ def test_a_device_asked_twice_because_others_joined_counts_twice(monkeypatch):
     assert result["accounting"][0]["releases"][0]["times"] == 2
 
 
-def test_costs_are_those_of_the_share_that_is_asked(command, capsys):
+def test_a_client_pays_only_for_rounds_that_ask_its_share(command, capsys):
     fleet = ["--fleet", "inprocess:2", "--store", "s.sqlite", "--no-report", "--epsilon", "2"]
     _, result, _ = command(*fleet, "--share", "0.1", "--rounds", "3", "--budget", "10")
     account = result["accounting"][0]

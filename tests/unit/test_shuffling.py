@@ -82,7 +82,7 @@ def test_the_bound_of_randomised_response_is_close_to_the_exact_delta(clients):
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(6))
-def test_no_mechanism_of_a_few_symbols_exceeds_its_bound_or_that_of_the_worst(seed):
+def test_the_bound_of_a_mechanism_is_between_its_exact_delta_and_the_bound_of_any(seed):
     random = np.random.default_rng((SEED, seed))
     rows = [[Fraction(int(n)) for n in row] for row in random.integers(1, 9, (3, 3))]
     rows = [[n / sum(row) for n in row] for row in rows]
@@ -95,7 +95,7 @@ def test_no_mechanism_of_a_few_symbols_exceeds_its_bound_or_that_of_the_worst(se
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["three-outputs", "3r", "grr", "pdpm", "lhp", "hm-tp", "optimal", "pm-sub"])
-def test_the_bound_of_a_card_is_below_that_of_any_mechanism_and_the_closed_one(name):
+def test_the_bound_of_a_card_is_the_tightest_and_the_closed_one_the_loosest(name):
     bounds = account(2, 3000, name=name)
     assert bounds.card <= bounds.any_mechanism <= bounds.closed < bounds.local
     assert bounds.epsilon == bounds.card

@@ -224,9 +224,8 @@ def test_files_that_are_no_store_are_refused(tmp_path):
     text = tmp_path / "text"
     text.write_text("not a database\n" * 100)
     text.chmod(0o644)
-    refused(
-        text, "not a database", "this is not a store of tern; name another file"
-    )  # and not the advice to hide it
+    # The hint is not to hide the file, although others may read it.
+    refused(text, "not a database", "this is not a store of tern; name another file")
     Store(tmp_path / "open").close()
     (tmp_path / "open").chmod(0o640)
     refused(tmp_path / "open", "others may read it", f"chmod 600 {tmp_path / 'open'}")
