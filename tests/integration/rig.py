@@ -58,9 +58,9 @@ class Ended:
 
     @property
     def json(self):
-        """Its last line of output; assert that it succeeded."""
+        """Its output, one JSON document; assert that it succeeded."""
         assert self.code == 0, self.err
-        return json.loads(self.out.splitlines()[-1])
+        return json.loads(self.out)
 
 
 def tern(*words, cwd=".", code=None):
