@@ -151,6 +151,7 @@ def test_a_board_that_loses_power_again_and_again(site):
     fleet = site(clients=60)
     end = threading.Event()
     reports = 0
+    cuts = []
     with fleet.boards() as boards:
         board = boards.boards[0]
 
@@ -159,6 +160,7 @@ def test_a_board_that_loses_power_again_and_again(site):
             while not end.wait(0.02):
                 if reports >= enough:
                     board.restart()
+                    cuts.append(reports)
                     enough = reports + 10
 
         def report(progress):
@@ -174,6 +176,7 @@ def test_a_board_that_loses_power_again_and_again(site):
         finally:
             end.set()
             cutter.join()
+    assert cuts
     assert (result.ended, result.reports) == (COMPLETE, 60)
     assert aggregator.statistics.accepted == 60
     rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, devices)
