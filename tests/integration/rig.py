@@ -175,7 +175,7 @@ def hello(first, clients, epoch=0, nonce=0):
     return bytes(out[: frames.encode_hello(out, nonce, first, clients, 0, epoch, 0, 0, 0, 0, 1, 0, "test")])
 
 
-# A board of QEMU's reaches the broker of this machine over the ESP32's Wi-Fi: `on_broker(..., **WIFI)`.
+# An ESP32 in QEMU reaches the broker of this machine over its Wi-Fi: `on_broker(..., **WIFI)`.
 WIFI = {"host": "10.0.2.2", "server": "localhost", "ssid": "air"}
 
 
@@ -309,7 +309,7 @@ class Proxy:
 
 
 class Damage:
-    """Flips bits, drops and repeats bytes with `probability` while `on` is true; counts the bytes in `done`."""
+    """Flips bits, drops and repeats bytes with `probability` while `on` is true; `done` counts these bytes."""
 
     def __init__(self, seed, probability):
         self._random = random.Random(seed)
