@@ -30,7 +30,6 @@ from ternhost.learn.base import ALGORITHMS, Population
 from ternhost.learn.schedule import Schedule, Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
-from ternhost.provision import keys
 from ternhost.provision.boards import FLEET_NAME, board_directories, provision_fleet
 from ternhost.reach.broker.configuration import configure
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
@@ -190,8 +189,6 @@ def on_broker(directory, boards, row=(0, 0), tls=True, **network):
 
 def _attached(directory, boards, rows, policy, tls=True, **network):
     path, directories = provision(directory, rows, policy, boards)
-    with Store(path) as store:
-        keys.fleet_key(store)
     access = configure(directory / "broker", path, port=free_port(), tls=tls)
     attach(directories, directory / "broker", path, **network)
     (directory / "card").write_bytes(CARD)
