@@ -237,7 +237,9 @@ class _Some:
     """Picks every `n`th frame, but none twice: a device is asked 12 times at most."""
 
     def __init__(self, n):
-        self._n, self._passed, self._picked = n, 0, set()
+        self._n = n
+        self._passed = 0
+        self._picked = set()
 
     def __call__(self, frame):
         self._passed += 1
@@ -251,7 +253,8 @@ class _Frames:
     """Whole COBS frames, zero included, through `change`: frame -> bytes."""
 
     def __init__(self, change):
-        self._change, self._rest = change, b""
+        self._change = change
+        self._rest = b""
 
     def __call__(self, data):
         *frames, self._rest = (self._rest + data).split(b"\x00")
