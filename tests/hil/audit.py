@@ -2,7 +2,7 @@
 
 Symbols are drawn at two adversarial inputs. Each symbol's probability is bounded from below and from above at both
 (Clopper and Pearson, Biometrika 26, 1934), so that all bounds hold together at the given confidence (Bonferroni): the
-largest `ln(p / q)` is a lower bound of epsilon. A sampler fails if it exceeds the epsilon of the card.
+largest `ln(p / q)` is a lower bound of epsilon. A sampler fails if this bound exceeds the card's epsilon.
 """
 
 from __future__ import annotations

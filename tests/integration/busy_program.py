@@ -14,7 +14,7 @@ from tern.recorder import Recorder
 D = 13
 PERIOD_MS = 10
 EVERY = 8  # runs of the task: then it appends a record
-# The largest delay in ms; the same for runs after a flush of records to flash alone; the number of runs
+# ms: the largest delay of a run after no flush of records to flash, and of a run after one; the number of runs
 late = array("i", (0, 0, 0))
 
 

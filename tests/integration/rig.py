@@ -30,7 +30,6 @@ from ternhost.learn.base import ALGORITHMS, Population
 from ternhost.learn.schedule import Schedule, Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
-from ternhost.provision import keys
 from ternhost.provision.boards import FLEET_NAME, board_directories, provision_fleet
 from ternhost.reach.broker.configuration import configure
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
@@ -58,9 +57,9 @@ class Ended:
 
     @property
     def json(self):
-        """Its last line of output; assert that it succeeded."""
+        """Its output, one JSON document; assert that it succeeded."""
         assert self.code == 0, self.err
-        return json.loads(self.out.splitlines()[-1])
+        return json.loads(self.out)
 
 
 def tern(*words, cwd=".", code=None):
@@ -175,7 +174,7 @@ def hello(first, clients, epoch=0, nonce=0):
     return bytes(out[: frames.encode_hello(out, nonce, first, clients, 0, epoch, 0, 0, 0, 0, 1, 0, "test")])
 
 
-# A board of QEMU's reaches the broker of this machine over the ESP32's Wi-Fi: `on_broker(..., **WIFI)`.
+# An ESP32 in QEMU reaches the broker of this machine over its Wi-Fi: `on_broker(..., **WIFI)`.
 WIFI = {"host": "10.0.2.2", "server": "localhost", "ssid": "air"}
 
 
@@ -190,8 +189,6 @@ def on_broker(directory, boards, row=(0, 0), tls=True, **network):
 
 def _attached(directory, boards, rows, policy, tls=True, **network):
     path, directories = provision(directory, rows, policy, boards)
-    with Store(path) as store:
-        keys.fleet_key(store)
     access = configure(directory / "broker", path, port=free_port(), tls=tls)
     attach(directories, directory / "broker", path, **network)
     (directory / "card").write_bytes(CARD)
@@ -309,7 +306,7 @@ class Proxy:
 
 
 class Damage:
-    """Flips bits, drops and repeats bytes with `probability` while `on` is true; counts the bytes in `done`."""
+    """Flips bits, drops and repeats bytes with `probability` while `on` is true; `done` counts these bytes."""
 
     def __init__(self, seed, probability):
         self._random = random.Random(seed)

@@ -5,6 +5,7 @@ import random
 import subprocess
 import time
 from array import array
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def records(board):
 
 
 def appended(board, life):
-    """The number of records that the program of that life has appended; of the last one, perhaps only a part."""
+    """The number of records that the program of that life has begun to append."""
     log = board / f"{life}.log"
     return log.stat().st_size if log.exists() else 0
 
@@ -93,12 +94,15 @@ def test_a_program_that_is_killed_again_and_again_loses_only_unflushed_records(t
                 process.kill()
                 process.wait()
                 flash = records(board)
-                numbers = {of: [number for born, number in flash if born == of] for of, _ in flash}
+                numbers = defaultdict(list)  # of the records of each life
+                for its_life, number in flash:
+                    numbers[its_life].append(number)
                 last = max(numbers.get(life, [0]))
                 assert last + HOLD >= appended(board, life) >= last
                 assert flash == sorted(set(flash))
-                for of in numbers.keys() - {min(numbers)}:  # the first records of the oldest life may be gone
-                    assert numbers[of] == list(range(1, len(numbers[of]) + 1))
+                del numbers[min(numbers)]  # the first records of the oldest life may be gone
+                for of_life in numbers.values():
+                    assert of_life == list(range(1, len(of_life) + 1))
                 flushed += last > 0
                 assert spent() <= reports() + 1  # the ledger first: more reports may come meanwhile
                 models += model()

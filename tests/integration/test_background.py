@@ -18,8 +18,8 @@ def interrupt(number, *words, **options):
     """Start a command in the background, send it a signal once it has printed a line; return (that line, exit code)."""
     # A shell without job control ignores SIGINT for processes that it starts with &.
     background = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"]
-    command, pipe = [*background, *TERN, *words, "--json"], subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, **options) as process:
+    command = [*background, *TERN, *words, "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options) as process:
         try:
             first = json.loads(process.stdout.readline())
             process.send_signal(number)

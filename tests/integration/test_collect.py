@@ -118,8 +118,8 @@ def test_the_constant_feature_of_a_data_set_is_not_asked_for(tmp_path, micropyth
     rows = np.repeat(wine.records([3]), 300, axis=0)  # of one record, so that its values are the means
     store, directories = rig.provision(tmp_path, rows, Policy(500_000_000, 500_000_000))
     with EmulatedFleet(micropython, directories) as boards:
-        options |= {"method": method, "fleet": "port:" + boards.ports[0], "store": store}
-        result = rig.finish("collect", dataset="wine", **options)
+        fleet = "port:" + boards.ports[0]
+        result = rig.finish("collect", dataset="wine", method=method, fleet=fleet, store=store, **options)
     (part,) = result["parts"]
     assert (part["d"], part["reports"]) == (13, 300)
     assert [entry["name"] for entry in result["attributes"]] == list(wine.feature_names[1:])

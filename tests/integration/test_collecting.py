@@ -2,6 +2,7 @@
 
 import os
 import queue
+import re
 import signal
 import threading
 import time
@@ -151,6 +152,7 @@ def test_a_board_that_loses_power_again_and_again(site):
     fleet = site(clients=60)
     end = threading.Event()
     reports = 0
+    cuts = []
     with fleet.boards() as boards:
         board = boards.boards[0]
 
@@ -159,6 +161,7 @@ def test_a_board_that_loses_power_again_and_again(site):
             while not end.wait(0.02):
                 if reports >= enough:
                     board.restart()
+                    cuts.append(reports)
                     enough = reports + 10
 
         def report(progress):
@@ -174,6 +177,7 @@ def test_a_board_that_loses_power_again_and_again(site):
         finally:
             end.set()
             cutter.join()
+    assert cuts
     assert (result.ended, result.reports) == (COMPLETE, 60)
     assert aggregator.statistics.accepted == 60
     rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, devices)
@@ -233,7 +237,9 @@ class _Some:
     """Picks every `n`th frame, but none twice: a device is asked 12 times at most."""
 
     def __init__(self, n):
-        self._n, self._passed, self._picked = n, 0, set()
+        self._n = n
+        self._passed = 0
+        self._picked = set()
 
     def __call__(self, frame):
         self._passed += 1
@@ -247,7 +253,8 @@ class _Frames:
     """Whole COBS frames, zero included, through `change`: frame -> bytes."""
 
     def __init__(self, change):
-        self._change, self._rest = change, b""
+        self._change = change
+        self._rest = b""
 
     def __call__(self, data):
         *frames, self._rest = (self._rest + data).split(b"\x00")
@@ -327,11 +334,12 @@ def test_late_reports_are_recognised_and_not_counted(site, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("port", "message"),
-    [("/dev/nothing", "there is no port /dev/nothing"), (__file__, "is not a serial port")],
+    ("name", "message"), [("nothing", "there is no port {}"), ("file", "{} is not a serial port")]
 )
-def test_a_path_that_is_no_port_is_refused(site, port, message):
-    with pytest.raises(DeviceError, match=message) as caught:
+def test_a_path_that_is_no_port_is_refused(site, tmp_path, name, message):
+    (tmp_path / "file").touch()
+    port = str(tmp_path / name)
+    with pytest.raises(DeviceError, match=message.format(re.escape(port))) as caught:
         site(clients=1, boards=1).round([port], [1])
     assert caught.value.exit_code == 3
     assert caught.value.hint

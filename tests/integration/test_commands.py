@@ -11,42 +11,43 @@ import warm
 
 
 @contextmanager
-def emulated(*words, cwd):
-    """Run `tern fleet emulate`; yield its options for a run (`--fleet PORTS --store FILE`)."""
+def emulated(*words):
+    """Run `tern fleet emulate`; yield the fleet (`port:PORTS`) and the path of its store."""
     command = [*warm.TERN, "fleet", "emulate", *map(str, words), "--json"]
-    with warm.Popen(command, stdout=subprocess.PIPE, text=True, cwd=cwd) as process:
+    with warm.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             ready = json.loads(process.stdout.readline())
-            yield ("--fleet", "port:" + ",".join(ready["ports"]), "--store", ready["store"])
-        finally:
+            yield "port:" + ",".join(ready["ports"]), ready["store"]
             process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=120)
-        assert (process.returncode, out) == (0, "")
+            out, _ = process.communicate(timeout=120)
+            assert (process.returncode, out) == (0, "")
+        finally:
+            process.kill()
 
 
 def test_an_emulated_fleet_keeps_what_its_boards_have_spent(here, micropython):
     arguments = (2, "--clients", 80, "--budget", 4, "--largest", 2, "--dir", here / "fleet")
     train = ("train", "--reports", 80, "--group", 40, "--no-report", "--json")
-    with emulated(*arguments, cwd=here) as options:
-        first, second = rig.tern("device", "info", *options[:2], "--json").json["boards"]
+    with emulated(*arguments) as (fleet, store):
+        first, second = rig.tern("device", "info", "--fleet", fleet, "--json").json["boards"]
         assert (first["first_device"], first["clients"], second["first_device"]) == (1, 40, 41)
-        assert (first["epsilon_left"], f"port:{first['port']},{second['port']}") == (4, options[1])
+        assert (first["epsilon_left"], f"port:{first['port']},{second['port']}") == (4, fleet)
         assert first["entropy"] == "CTR_DRBG AES-256"
-        result = rig.tern(*train, *options).json
+        result = rig.tern(*train, "--fleet", fleet, "--store", store).json
         assert (result["reports"], result["epsilon_spent"]) == (80, [])
-        refused = rig.tern(*train, *options, "--epsilon", 3, code=4)
+        refused = rig.tern(*train, "--fleet", fleet, "--store", store, "--epsilon", 3, code=4)
         assert "more than the epsilon of 2 that they allow" in refused.err
-    with emulated(*arguments, cwd=here) as options:  # the same boards
-        boards = rig.tern("device", "info", *options[:2], "--json").json["boards"]
+    with emulated(*arguments) as (fleet, _):  # the same boards
+        boards = rig.tern("device", "info", "--fleet", fleet, "--json").json["boards"]
         assert [round(board["epsilon_left"], 3) for board in boards] == [2, 2]
 
 
 def test_a_round_that_no_device_can_answer_does_not_end_a_run(here, micropython):
     train = ("train", "--reports", 6, "--group", 1, "--no-report", "--json")
-    with emulated(1, "--clients", 6, "--dir", here / "fleet", cwd=here) as options:
+    with emulated(1, "--clients", 6, "--dir", here / "fleet") as (fleet, store):
         (damaged,) = here.glob("fleet/**/ledger/00000003")
         damaged.write_bytes(damaged.read_bytes()[:-1])
-        done = rig.tern(*train, *options, code=4)
+        done = rig.tern(*train, "--fleet", fleet, "--store", store, code=4)
     assert "1 of 1 devices refuse: their ledger cannot be read or written" in done.err
     assert "1 of 6 reports that were asked for are missing: 1 were refused" in done.err
     result = json.loads(done.out)
