@@ -150,7 +150,7 @@ DIFFERENT = ("name", "directory", "store", "seconds", "reports_per_second", "fle
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_run_over_three_gateways_equals_that_of_one_host(here, name):
+def test_a_run_over_three_gateways_equals_a_run_over_one_host(here, name):
     sites = here / "sites"
     (here / "one").mkdir()
     with gateways(sites, runs_of(name)):

@@ -192,7 +192,7 @@ def test_an_application_keeps_its_data_over_updates_and_rolls_back_one_that_hang
     before = all_kept(board.directory)
     assert len(before) >= 6
     code, result = product.update(application("new"), "all")
-    assert (code, [board["state"] for board in result["boards"]]) == (0, ["confirmed"]), result
+    assert (code, [each["state"] for each in result["boards"]]) == (0, ["confirmed"]), result
     assert product.names() == {1: "new"}
     assert field.boot(board.directory) == (1, wire.CONFIRMED, result["boards"][0]["package"])
     assert all_kept(board.directory) == before
