@@ -68,7 +68,7 @@ def pico():
         yield pico
 
 
-def test_the_flash_after_a_power_cut_is_that_of_the_last_write(tmp_path):
+def test_a_power_cut_loses_only_a_file_that_was_never_closed(tmp_path):
     flash = tmp_path / "flash.bin"
     first = boot_pico(flash)
     with Repl(first.url) as repl:

@@ -118,19 +118,20 @@ def test_a_run_that_all_boards_refuse_does_not_keep_others_from_the_store(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "options"),
+    "options",
     [
-        ("collect", {"dataset": "wine", "epsilon": "1"}),
-        ("infer", {"dataset": "iris", "epsilon": "4"}),
-        ("fedavg", {**LOCAL, "fleet": None}),
+        {"algorithm": "collect", "dataset": "wine", "epsilon": "1"},
+        {"algorithm": "infer", "dataset": "iris", "epsilon": "4"},
+        LOCAL,
     ],
+    ids=lambda options: options["algorithm"],
 )
-def test_boards_that_hold_another_data_set_refuse_and_pay_nothing(tmp_path, micropython, algorithm, options):
+def test_boards_that_hold_another_data_set_refuse_and_pay_nothing(tmp_path, micropython, options):
     policy = {"largest": 30_000_000, "budget": 32_000_000}
     site = rig.make_site(tmp_path, micropython, clients=60, boards=1, **policy)
     site.store.close()
     with site.boards() as boards:
-        options = {**options, "algorithm": algorithm, "fleet": "port:" + boards.ports[0]}
+        options = {**options, "fleet": "port:" + boards.ports[0]}
         with pytest.raises(RefusedError, match=r"another dimension \(6\)"):
             rig.finish(**options, store=site.store.path)
     assert {spent for spent, _, _ in site.ledgers().values()} == {0}

@@ -53,13 +53,13 @@ def test_boards_of_another_schema_are_kept_apart(running):
         link = MqttLink(running.access)
         await connect(link)
         client = board_client(running.access, KEYS, 2)
-        for difference, expected in (
+        for flipped, expected in (
             (0, (board, nobody)),
             (1, (nobody, board)),
             (0, (board, nobody)),
             (None, (nobody, nobody)),
         ):
-            await asyncio.to_thread(client.publish, "tern/hello/00000002", hello(difference))
+            await asyncio.to_thread(client.publish, "tern/hello/00000002", hello(flipped))
             await until(lambda expected=expected: (set(link.boards), link.strangers) == expected)
         client.close()
         await link.close()
@@ -68,12 +68,12 @@ def test_boards_of_another_schema_are_kept_apart(running):
     asyncio.run(run())
 
 
-def hello(difference):
-    """A HELLO whose schema differs from this one by so much; None: a will, by which the board has gone."""
-    if difference is None:
+def hello(flipped):
+    """A HELLO with these bits of its schema flipped; None: the will of a board that has gone."""
+    if flipped is None:
         return b""
     frame = bytearray(rig.hello(2, 1))
-    frame[6] ^= difference
+    frame[6] ^= flipped
     frames.seal(b"", frame, len(frame) - wire.TAG_BYTES)
     return bytes(frame)
 

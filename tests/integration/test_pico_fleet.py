@@ -65,20 +65,20 @@ def test_a_monitor_shows_and_passes_frames():
     assert any(line.startswith("< HELLO rp2040") for line in lines)
 
 
-def hil_folder(folder, boards, tests):
+def hil_folder(folder, board_map, tests):
     """Write a hardware map and a test file into a folder; return the arguments of hil.run."""
-    (folder / "map.yaml").write_text("".join(f"- {{{board}}}\n" for board in boards))
+    (folder / "map.yaml").write_text(board_map)
     (folder / "tests").mkdir()
     (folder / "tests/test_it.py").write_text(tests)
     return folder / "map.yaml", folder, [folder / "tests"]
 
 
 def test_hil_tests_the_boards_of_a_map_and_reports_them(tmp_path):
-    boards = (
-        "connected: true, id: one, platform: rv32-emulated, notes: left",
-        "connected: true, id: two, platform: rv32-emulated",
-        "connected: true, id: three, platform: pico, serial: /dev/no-such-port",
-        "connected: false, id: away, platform: pico, serial: /dev/ttyACM7",
+    board_map = (
+        "- {connected: true, id: one, platform: rv32-emulated, notes: left}\n"
+        "- {connected: true, id: two, platform: rv32-emulated}\n"
+        "- {connected: true, id: three, platform: pico, serial: /dev/no-such-port}\n"
+        "- {connected: false, id: away, platform: pico, serial: /dev/ttyACM7}\n"
     )
     tests = (
         "import pytest\n"
@@ -87,7 +87,7 @@ def test_hil_tests_the_boards_of_a_map_and_reports_them(tmp_path):
         "def test_name(dut, record_testsuite_property):\n"
         "    record_testsuite_property('board', dut.board.id)\n    assert dut.board.id == 'one', dut.board.id\n"
     )
-    arguments = hil_folder(tmp_path, boards, tests)
+    arguments = hil_folder(tmp_path, board_map, tests)
     assert [board.id for board in read_map(arguments[0])] == ["one", "two", "three"]
     results = hil.run(*arguments)
     codes = [(result.board.id, result.code) for result in results]
@@ -107,7 +107,8 @@ def test_hil_tests_the_boards_of_a_map_and_reports_them(tmp_path):
 
 def test_hil_gives_up_a_board_after_its_timeout(tmp_path):
     tests = "import time\ndef test_sleeps():\n    time.sleep(600)\n"
-    arguments = hil_folder(tmp_path, ["connected: true, id: one, platform: rv32-emulated"], tests)
+    board_map = "- {connected: true, id: one, platform: rv32-emulated}\n"
+    arguments = hil_folder(tmp_path, board_map, tests)
     (result,) = hil.run(*arguments, timeout=5)
     assert result.code == hil.LOST
     assert "timed out" in result.lost

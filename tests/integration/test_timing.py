@@ -25,7 +25,7 @@ def test_without_a_slot_the_time_of_a_report_depends_on_the_data(pico):
 
 
 @pytest.mark.parametrize("task", [False, True], ids=["serve", "task"])
-def test_with_a_slot_the_time_of_a_report_is_that_of_the_slot(pico, task):
+def test_with_a_slot_every_report_leaves_at_its_end(pico, task):
     """task: a program's task serves the link."""
     reports = pico.answers(BATCH, SLOT, SLOT, ROUNDS, task)
     assert {kind for kind, _, _ in reports} == {wire.REPORT}

@@ -27,8 +27,9 @@ NARROW, D = (1, 2, 3, 12), 6
 def reports_of(tmp_path, kind, row, questions, more=()):
     """For each (question, its gradient) of `questions`, ask boards and then their twin; yield (certain, reports).
 
-    certain: the coordinates whose gradient reaches an end of its range. reports: the number of each coordinate's. All
-    clients hold the record `row`, so that a coordinate has one true sign. Asserts that certain symbols are right.
+    certain: the coordinates whose gradient reaches an end of its range. reports: how often each coordinate was
+    reported. All clients hold the record `row`, so that a coordinate has one true sign. Asserts that certain symbols
+    are right.
     """
     rows = np.tile(row, (CLIENTS, 1))
     path, directories = rig.provision(tmp_path, rows, Policy(20_000_000, 900_000_000), int(kind[-1]))

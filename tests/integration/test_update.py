@@ -192,7 +192,7 @@ def test_an_application_keeps_its_data_over_updates_and_rolls_back_one_that_hang
     before = all_kept(board.directory)
     assert len(before) >= 6
     code, result = product.update(application("new"), "all")
-    assert (code, [board["state"] for board in result["boards"]]) == (0, ["confirmed"]), result
+    assert (code, [each["state"] for each in result["boards"]]) == (0, ["confirmed"]), result
     assert product.names() == {1: "new"}
     assert field.boot(board.directory) == (1, wire.CONFIRMED, result["boards"][0]["package"])
     assert all_kept(board.directory) == before
@@ -289,8 +289,8 @@ def test_an_update_over_a_broker_stops_at_a_failure_and_skips_boards_that_sleep(
             sleepers.set_wake(store, 2, 60)
         code, result = fleet.update(field.source("newer"), "all", "--at-once", 2)
         assert (code, result["asleep"]) == (0, [2])
-        states = {board["device"]: board["state"] for board in result["boards"]}
-        assert states == {1: "confirmed", 3: "confirmed"}
+        states = [(board["device"], board["state"]) for board in result["boards"]]
+        assert states == [(1, "confirmed"), (3, "confirmed")]
         assert fleet.names() == {1: "newer", 2: "new", 3: "newer"}
         assert [kept(board.directory) for board in fleet.boards] == before
 
