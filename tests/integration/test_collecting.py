@@ -150,34 +150,21 @@ class _During:
 def test_a_board_that_loses_power_again_and_again(site):
     devices = range(1, 61)
     fleet = site(clients=60)
-    end = threading.Event()
-    reports = 0
-    cuts = []
+    frames = cuts = 0
     with fleet.boards() as boards:
         board = boards.boards[0]
 
-        def cut_power():
-            enough = 1
-            while not end.wait(0.02):
-                if reports >= enough:
-                    board.restart()
-                    cuts.append(reports)
-                    enough = reports + 10
+        def cut_power(data):
+            nonlocal frames, cuts
+            frames += data.count(0)
+            if frames >= 10 * (cuts + 1):
+                board.restart()
+                cuts += 1
+            return data
 
-        def report(progress):
-            nonlocal reports
-            reports = progress.reports
-            if reports == 60:
-                end.set()
-
-        cutter = threading.Thread(target=cut_power)
-        cutter.start()
-        try:
-            result, aggregator = fleet.round(boards.ports, devices, report=report)
-        finally:
-            end.set()
-            cutter.join()
-    assert cuts
+        with rig.Proxy(board.port, up=cut_power) as proxy:
+            result, aggregator = fleet.round([proxy.port, *boards.ports[1:]], devices)
+    assert cuts > 1
     assert (result.ended, result.reports) == (COMPLETE, 60)
     assert aggregator.statistics.accepted == 60
     rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, devices)
