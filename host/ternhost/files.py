@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ternhost.errors import StorageError
+from ternhost.errors import StorageError, UsageError
 
 
 def private(path: str, flags: int) -> int:
@@ -66,6 +66,12 @@ def storage_errors(hint: str | None = None, what: object = None) -> Iterator[Non
         yield
     except OSError as error:
         raise StorageError(f"{what or error.filename}: {error.strerror}", hint=hint) from error
+
+
+def unreadable(error: OSError, message: str, hint: str) -> UsageError | StorageError:
+    """The error for a file that cannot be read: bad input if it is not there, else a storage error."""
+    kind = UsageError if isinstance(error, FileNotFoundError | NotADirectoryError) else StorageError
+    return kind(message, hint)
 
 
 def write_file(path: Path, data: bytes, secret: bool = False) -> None:

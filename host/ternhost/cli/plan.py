@@ -76,8 +76,8 @@ def _plot(result: dict[str, Any], path: Path) -> None:
     from ternhost.run.report import plots  # loads matplotlib
 
     name, curve = result["measure"], result["curve"]
-    reports, means, high = ([row[column] for row in curve] for column in ("reports", "mean", "high"))
-    half = [top - mean for top, mean in zip(high, means, strict=True)]
+    reports, means = ([row[column] for row in curve] for column in ("reports", "mean"))
+    half = [max(row["high"] - row["mean"], row["mean"] - row["low"]) for row in curve]
     private = Curve("private model, 95 % interval", reports, means, half)
     lines = {"without privacy": result["optimum"], TRIVIAL[name]: result["baseline"]}
     if result["goal"]:

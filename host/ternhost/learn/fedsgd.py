@@ -16,7 +16,7 @@ from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset, Holdings
 from ternhost.learn import ranges, training
-from ternhost.learn.base import Cohort, Devices, Population, most_turns, take
+from ternhost.learn.base import MOST_SIMULATED, Cohort, Devices, Population, most_turns, take
 from ternhost.learn.designs import Mechanised, ReportDesign, by_class
 from ternhost.learn.learning import WHAT, Learning, LearningOptions
 from ternhost.learn.optimisers import OPTIMISERS
@@ -140,7 +140,7 @@ class FedSGD(Learning):
             return None
         there = len(holdings.order) if self._population.clients is None else self._population.clients
         hint = f"ask for at most --reports {there}"
-        if self._population.clients:
+        if self._population.clients and (self.clients or 0) <= MOST_SIMULATED:
             hint += f", or simulate more: --fleet simulated:{self.clients}"
         self._population.require_enough(self.clients, there, ", each of which reports once", hint)
         return holdings

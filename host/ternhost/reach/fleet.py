@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, Self
@@ -108,6 +108,9 @@ class Fleet:
     def home_topics(self) -> HomeAccess | None:
         """How to publish it for Home Assistant; None where it may not be seen. Raises UsageError and StorageError."""
         return None
+
+    def tell_opening(self, note: Callable[[str], None]) -> None:
+        """Say what the beginning of a run waits for, where it waits for long."""
 
     def census(self, store: Store, standing: bool) -> int:
         """The number of devices when a run begins in this store. standing: it is served. Raises TernError."""

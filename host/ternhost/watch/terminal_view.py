@@ -11,11 +11,12 @@ from rich.text import Text
 
 from ternhost.store.boards import BoardRow
 from ternhost.store.runs import FINISHED, RUNNING
+from ternhost.text import counted as number
 from ternhost.text import visible
 from ternhost.watch.curves import Curve, word
 from ternhost.watch.fleet_view import budget, failed
 from ternhost.watch.summary import Summary, counted
-from ternhost.watch.words import ago, duration, time_of
+from ternhost.watch.words import ago, duration, of_rounds, time_of
 
 _WIDE = 70  # columns of a terminal for all columns of the boards
 _CURVE_LINES = 5
@@ -78,8 +79,9 @@ def _round(summary: Summary) -> Iterable[RenderableType]:
     run, under_way, last = summary.run, summary.round, summary.last
     assert run is not None
     yield Text()
-    done = f"{run.rounds:,}" + (f" of {summary.rounds:,}" if summary.rounds else "")
-    yield _line(("Rounds ", "bold"), f"{done}, {run.reports:,} reports, {run.refusals:,} refusals")
+    ended = f"{run.rounds:,}" + (f" of {summary.rounds:,}" if summary.rounds else "") + " ended"
+    reports, refusals = number(run.reports, "report"), number(run.refusals, "refusal")
+    yield _line(("Rounds ", "bold"), f"{ended}, {reports}, {refusals}")
     if under_way is not None:
         bar = Table.grid(expand=True)
         bar.add_column(no_wrap=True)
@@ -87,7 +89,7 @@ def _round(summary: Summary) -> Iterable[RenderableType]:
         bar.add_column(no_wrap=True)
         wanted = max(under_way.wanted, 1)
         bar.add_row(
-            f"{under_way.number} ",
+            f"{of_rounds(run.rounds + 1, summary.rounds)} ",
             ProgressBar(total=wanted, completed=min(under_way.reports, wanted)),
             f" {under_way.reports:,}/{under_way.wanted:,}",
         )
@@ -95,7 +97,8 @@ def _round(summary: Summary) -> Iterable[RenderableType]:
         if since := time_of(under_way, summary.at):
             yield _line((since, "dim"))
     elif last:
-        yield _line(f"round {last['round']}: {last.get('ended', '')}, {ago(last.get('finished'))}")
+        which = of_rounds(run.rounds, summary.rounds)
+        yield _line(f"{which}: {last.get('ended', '')}, {ago(last.get('finished'))}")
 
 
 def _learning(summary: Summary, options: ConsoleOptions) -> Iterable[RenderableType]:

@@ -32,6 +32,11 @@ def reckoned(run: RunView) -> str:
     return "in the run" if rounds == run.planned else f"in {rounds:,} rounds"
 
 
+def of_rounds(count: int, rounds: int | None) -> str:
+    """Which round of a run it is: "round 9 of 40"; without an end "round 9"."""
+    return f"round {count:,}" + (f" of {rounds:,}" if rounds else "")
+
+
 def quiet(seconds: float) -> str:
     """The note for a run that should have written by now."""
     return (

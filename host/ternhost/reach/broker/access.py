@@ -8,7 +8,8 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ternhost.errors import StorageError, UsageError
+from ternhost.errors import UsageError
+from ternhost.files import unreadable
 
 CONFIG = "mosquitto.conf"
 HOST = "host.json"
@@ -55,9 +56,8 @@ class Access:
                 store=access.store and os.path.normpath(path.parent / access.store),
             )
         except OSError as error:
-            raise StorageError(
-                f"{path}: {error.strerror}", hint=f"make it: tern broker config {path.parent}"
-            ) from error
+            hint = f"make it: tern broker config {path.parent}"
+            raise unreadable(error, f"{path}: {error.strerror}", hint) from error
         except (ValueError, TypeError, RecursionError) as error:
             raise UsageError(f"{path} does not say how to reach a broker: {error}") from error
 

@@ -30,7 +30,7 @@ RESENT = 3.0  # seconds in which a returning site's broker resends retained mess
 _AGAIN = 60.0  # least seconds between two returns of a site that count
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
-_HERE = {"localhost", "127.0.0.1", "::1"}
+HERE = {"localhost", "127.0.0.1", "::1"}
 
 _FOR_ALL = """\
 topic write {prefix}/site/{name}
@@ -195,7 +195,7 @@ def _check_apart(site: BrokerSite, directory: Path, central: Access) -> None:
         (other, set(other.names)) for other in load_all(directory) if other.name != site.name and other.bridge
     ]
     for name in site.names:
-        if name in _HERE:
+        if name in HERE:
             continue
         if name in mosquitto_files.names(directory, central):
             raise UsageError(f"{name} is the central broker", hint="give the site another name: --site-name")

@@ -16,7 +16,7 @@ from ternhost.errors import OK, UsageError
 from ternhost.reach.gateway.post import SOCKET, served
 from ternhost.reach.gateway.site_fleet import SiteFleet, opened
 from ternhost.terminal import heeding_interrupts
-from ternhost.text import visible
+from ternhost.text import counted, visible
 
 _CHECK_EVERY = 0.5  # seconds
 
@@ -74,6 +74,9 @@ def run_init(args: argparse.Namespace) -> int:
     from ternhost.reach.gateway.flower import files
 
     there = set(files.sites_of(args.directory))
+    if not there and not args.site:
+        hint = f"for example: tern gateway init {args.directory} --site north --site south"
+        raise UsageError("--site must name a site: a server without sites has no devices", hint=hint)
     server = files.write_gateways(args.directory, args.site, args.name, args.address, args.port)
     sites = files.sites_of(args.directory)
     new = [site for site in sites if site not in there]
@@ -85,8 +88,7 @@ def run_init(args: argparse.Namespace) -> int:
         "sites": sites,
         "new": new,
     }
-    sites_in_words = f"{len(sites)} site{'s' * (len(sites) != 1)}"
-    text = f"{server.directory}: the server, {server.host} port {server.port}, with {sites_in_words}\n"
+    text = f"{server.directory}: the server, {server.host} port {server.port}, with {counted(len(sites), 'site')}\n"
     for site in new:
         text += f"  copy {args.directory}/{site} to the site, remove it here: it has the site's private key\n"
     text += f"  start it: tern gateway superlink {args.directory}"
@@ -134,6 +136,7 @@ def run_run(args: argparse.Namespace) -> int:
     def tell(message: str, event: str = "note") -> None:
         print(json.dumps({"event": event, "message": message}) if args.json else visible(message), flush=True)
 
+    tell(f"starting; Flower's node takes some 10 s to connect to {site.host} port {site.port}")
     runs = SiteFleet.of(directory, fields.given(args, SiteFleet))
     earlier, _ = node_state(site)
     with (
@@ -156,7 +159,7 @@ def _follow(gateway: Any, site: Any, written: int, tell: Any) -> None:
     shown = ""
     if (count := gateway.ready()) is None:
         return
-    tell(f"{site.name}: {count:,} devices; the server is {site.host} port {site.port}", "ready")
+    tell(f"{site.name}: {counted(count, 'device')}; the server is {site.host} port {site.port}", "ready")
     while True:
         now, state = node_state(site)
         if now != written:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +49,9 @@ class OverFlower(Fleet):
         from ternhost.reach.gateway.flower import FlowerPost
 
         return FlowerPost(self.directory)
+
+    def tell_opening(self, note: Callable[[str], None]) -> None:
+        note("asking the gateways: Flower's ServerApp takes some 20 s to start")
 
     def census(self, store: Store, standing: bool) -> int:
         """As of Fleet: gateways are asked, but for a fleet that is served and whose gateways have been heard before."""

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from ternhost.errors import StorageError, UsageError
-from ternhost.files import storage_errors, write_file
+from ternhost.files import storage_errors, unreadable, write_file
 from ternhost.provision.keys import check_apart, parse_range
 from ternhost.reach.addresses import check_reached, is_address
 from ternhost.reach.certificates import write_certificates
@@ -243,8 +243,8 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         settings = json.loads(path.read_text())
     except OSError as error:
-        hint = "'tern gateway init' writes the directories of a server and of its sites"
-        raise StorageError(f"{path}: {error.strerror}", hint=hint) from error
+        hint = "'tern gateway init DIR --site NAME' writes the directories of a server and of its sites"
+        raise unreadable(error, f"{path}: {error.strerror}", hint) from error
     except ValueError as error:
         raise UsageError(f"{path} is not JSON: {error}") from error
     wanted = {"host", "port", "address" if path.name == SETTINGS else "site"}

@@ -28,7 +28,7 @@ class SuperLink:
     def __init__(self, server: Server, process: Child, control: Control) -> None:
         self.process = process
         self.sites: dict[str, bool] = {}  # whether each is connected; empty while that is not known
-        self.condition = "the SuperLink is starting"  # "" where all is well
+        self.condition = "the SuperLink is starting, which takes some 10 s"  # "" where all is well
         self._server = server
         self._control = control
         self._ending = threading.Event()
