@@ -117,7 +117,7 @@ def test_a_picture_fits_its_width_and_shows_the_run_its_boards_and_costs(served)
         assert rows[0].startswith("evil\\x1b"), "the board with a failed generator comes first"
         assert "offline" in rows[1]
         assert ("lost\\r\\n" in rows[0]) == (width > 70)
-        assert re.search(r"round 3: complete, [\d.]+ m?s ago$", text, re.MULTILINE)
+        assert re.search(r"round 3 of 3: complete, [\d.]+ m?s ago$", text, re.MULTILINE)
 
 
 def test_a_picture_has_colours_and_the_progress_of_a_round():

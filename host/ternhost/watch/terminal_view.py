@@ -79,7 +79,7 @@ def _round(summary: Summary) -> Iterable[RenderableType]:
     run, under_way, last = summary.run, summary.round, summary.last
     assert run is not None
     yield Text()
-    ended = f"{run.rounds:,}" + (f" of {summary.rounds:,}" if summary.rounds else "") + " ended"
+    ended = f"{run.rounds:,}" + (f" of {summary.rounds:,}" if summary.rounds else "")
     reports, refusals = number(run.reports, "report"), number(run.refusals, "refusal")
     yield _line(("Rounds ", "bold"), f"{ended}, {reports}, {refusals}")
     if under_way is not None:

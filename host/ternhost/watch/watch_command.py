@@ -166,7 +166,7 @@ def _by_line() -> Show:
         run = shown.store, shown.run.name, shown.run.began
         if run != before[0] or (shown.history and shown.history[-1]["round"] < before[1]):
             before = run, shown.history[-2]["round"] if len(shown.history) > 1 else 0
-        for count, entry in enumerate(shown.history, shown.run.rounds - len(shown.history) + 1):
+        for count, entry in enumerate(shown.history, 1):
             if entry["round"] > before[1]:
                 print(visible(said(entry, count, shown.run.planned, figures)), flush=True)
                 before = run, entry["round"]
