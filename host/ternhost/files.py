@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from ternhost.errors import StorageError, UsageError
 
@@ -68,10 +70,19 @@ def storage_errors(hint: str | None = None, what: object = None) -> Iterator[Non
         raise StorageError(f"{what or error.filename}: {error.strerror}", hint=hint) from error
 
 
-def unreadable(error: OSError, message: str, hint: str) -> UsageError | StorageError:
-    """The error for a file that cannot be read: bad input if it is not there, else a storage error."""
-    kind = UsageError if isinstance(error, FileNotFoundError | NotADirectoryError) else StorageError
-    return kind(message, hint)
+def read_object(path: Path, hint: str | None = None) -> dict[str, Any]:
+    """The JSON object in a file. Raises UsageError where it is missing or another thing, StorageError where it cannot
+    be read."""
+    try:
+        content = json.loads(path.read_text())
+    except OSError as error:
+        kind = UsageError if isinstance(error, FileNotFoundError | NotADirectoryError) else StorageError
+        raise kind(f"{path}: {error.strerror}", hint) from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not JSON: {error}", hint) from error
+    if not isinstance(content, dict):
+        raise UsageError(f"{path} is not a JSON object", hint)
+    return content
 
 
 def write_file(path: Path, data: bytes, secret: bool = False) -> None:

@@ -137,6 +137,7 @@ def test_a_server_listens_where_its_name_says(tmp_path, host, address, listens, 
     [
         ("--site", "server"),
         ("--site", "a/b"),
+        ("--site", "a:1-5", "--site", "a:7-9"),
         ("--site", "a:1-5", "--site", "b:5-9"),
         ("--site", "north", "--name", "no host"),
         ("--site", "north", "--name", ".".join(["subdomain"] * 8)),

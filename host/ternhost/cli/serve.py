@@ -28,6 +28,7 @@ from ternhost.text import counted, visible
 from ternhost.watch.dashboard_command import shown_beside
 from ternhost.watch.home_assistant import HomeAssistant, shown
 from ternhost.watch.summary import said
+from ternhost.watch.words import of_rounds
 
 _PROGRESS_EVERY = 1.0  # least seconds between two progress events in JSON
 _PLANNED = ("reports", "group", "clients")  # options of runs that end by themselves
@@ -150,5 +151,5 @@ def _print_line(status: Status) -> None:
     fleet += f", {status.asleep} asleep" if status.asleep else ""
     fleet += f", {status.strangers} of another version (tern deploy)" if status.strangers else ""
     entry = {**vars(status), **status.figures}
-    line = said(entry, status.round, status.rounds, status.figures, fleet)
+    line = said(entry, of_rounds(status.round, status.rounds), status.figures, fleet)
     print("; ".join([line, *settings(status.chosen)]), flush=True)

@@ -166,12 +166,11 @@ def words(result: dict[str, Any]) -> list[str]:
     article = "" if trivial == "guessing" else "the "
     beats = _from(result["beats_baseline"], first, last)
     way = result["most_of_the_way"]
-    percent = f"{100 * MOST_OF_THE_WAY:.0f} %"
     return [
         *lines,
         f"It beats {article}{trivial} by more than noise {beats}.",
-        f"It reaches {figure} {way['figure']:.4f}, {percent} of the way to the model without privacy, "
-        f"{_from(way['reports'], first, last)}{_between(way, first, last)}.",
+        f"It reaches {figure} {way['figure']:.4f}, {100 * MOST_OF_THE_WAY:.0f} % of the way to the model without "
+        f"privacy, {_from(way['reports'], first, last)}{_between(way, first, last)}.",
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, Self
@@ -67,6 +67,7 @@ class Fleet:
     knows_records: ClassVar[bool] = False  # the host knows the records of its clients
     by_gateways: ClassVar[bool] = False  # gateways ask its devices, and have their keys
     may_move: ClassVar[bool] = False  # a run that is resumed may find its boards elsewhere
+    opening: ClassVar[str] = ""  # what the beginning of a run waits for, where that takes long
     word: str  # the kind
     text: str  # the whole name
     count: int  # of its boards, or of simulated clients
@@ -108,9 +109,6 @@ class Fleet:
     def home_topics(self) -> HomeAccess | None:
         """How to publish it for Home Assistant; None where it may not be seen. Raises UsageError and StorageError."""
         return None
-
-    def tell_opening(self, note: Callable[[str], None]) -> None:
-        """Say what the beginning of a run waits for, where it waits for long."""
 
     def census(self, store: Store, standing: bool) -> int:
         """The number of devices when a run begins in this store. standing: it is served. Raises TernError."""

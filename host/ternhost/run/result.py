@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ternhost.errors import OK, REFUSED, SHORT, InterruptedByUser, StorageError, UsageError
-from ternhost.files import storage_errors
+from ternhost.files import read_object
 from ternhost.learn.base import Learner
 from ternhost.privacy.accounting import Account
 from ternhost.privacy.base import MICRO
@@ -56,15 +55,9 @@ def load(run: str | Path, parent: Path) -> dict[str, Any]:
     for place in _places(str(run), parent):
         path = place if place.suffix == ".json" else place / run_directory.RESULT_NAME
         if path.is_file():
-            try:
-                with storage_errors(what=f"{path} cannot be read"):
-                    result = json.loads(path.read_text())
-                if not isinstance(result, dict) or "algorithm" not in result:
-                    raise ValueError("it names no algorithm")
-                if result.get("measure") and "measures" not in result:
-                    raise ValueError("an earlier version of tern made it; run it again")
-            except ValueError as error:
-                raise UsageError(f"{path} is not the result of a run: {error}") from error
+            result = read_object(path, "name the run: 'tern runs' lists the runs")
+            if "algorithm" not in result or (result.get("measure") and "measures" not in result):
+                raise UsageError(f"{path} is not the result of a run of this version", hint="run it again")
             return {**result, "directory": str(path.parent)}
     raise UsageError(f"there is no result of a run {str(run)!r}", hint="'tern runs' lists the runs")
 

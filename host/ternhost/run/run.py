@@ -55,7 +55,8 @@ class Run:
         self.schedule = options.schedule
         self.fleet: Fleet = fleet.parse(options.fleet)
         if algorithm is None:
-            self.fleet.tell_opening(watcher.note)
+            if self.fleet.opening:
+                watcher.note(self.fleet.opening)
             clients = begin.population(self.fleet, self.schedule, store, stored.asked["devices"])
             algorithm = ALGORITHMS.named(options.algorithm)(options.learning, clients)
         self.algorithm: Learner = algorithm
@@ -96,7 +97,8 @@ class Run:
         """Begin a run in a directory of its own, in `parent`. store: default the fleet's own, or one in the run's
         directory. anew: give up a run of that store that has not finished. Raises TernError."""
         watcher = watcher or Watcher()
-        fleet.parse(options.fleet).tell_opening(watcher.note)
+        if opening := fleet.parse(options.fleet).opening:
+            watcher.note(opening)
         opened, files, learner = begin.written(options, store, name, anew, parent)
         return cls(opened, files, watcher, learner)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ternhost.errors import UsageError
-from ternhost.files import unreadable
+from ternhost.files import read_object
 
 CONFIG = "mosquitto.conf"
 HOST = "host.json"
@@ -49,16 +48,13 @@ class Access:
         """Read host.json, as `write_configuration` made it. Raises UsageError and StorageError."""
         path = Path(path)
         try:
-            access = cls(**json.loads(path.read_text()))
+            access = cls(**read_object(path, f"make it: tern broker config {path.parent}"))
             return replace(
                 access,
                 authority=access.authority and str(path.parent / access.authority),
                 store=access.store and os.path.normpath(path.parent / access.store),
             )
-        except OSError as error:
-            hint = f"make it: tern broker config {path.parent}"
-            raise unreadable(error, f"{path}: {error.strerror}", hint) from error
-        except (ValueError, TypeError, RecursionError) as error:
+        except (ValueError, TypeError) as error:
             raise UsageError(f"{path} does not say how to reach a broker: {error}") from error
 
 

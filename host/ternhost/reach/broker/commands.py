@@ -117,15 +117,10 @@ def _warnings(directory: str, site: BrokerSite, central: Access) -> Iterator[str
             "its password and all messages of boards: bridge them over a VPN, or configure the broker with --tls"
         )
     if central.host in HERE:
-        yield (
-            f"site {site.name} reaches the central broker at {central.host}, which at another machine is that machine "
-            f"itself: tern broker config {directory} --name HOST --address 0.0.0.0"
-        )
+        yield f"at site {site.name}, {central.host} is not the central broker: add --name HOST --address 0.0.0.0"
     if site.bridge and set(site.names) <= HERE:
-        yield (
-            f"boards of site {site.name} reach its broker at {site.names[0]} only, from its own machine: for others, "
-            f"tern broker config {directory} --bridge {site.name} --site-name HOST --site-address 0.0.0.0"
-        )
+        name = f"{site.names[0]}, from its own machine"
+        yield f"boards of site {site.name} find its broker at {name} only: add --site-name HOST --site-address 0.0.0.0"
 
 
 def _site_options(args: argparse.Namespace) -> dict[str, Any]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ternhost.errors import UsageError
+from ternhost.files import read_object
 from ternhost.reach.broker.access import HOME_ASSISTANT, HOST, PUBLISHER, Access, check_prefix
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def users(directory: Path, discovery: str | bool | None) -> dict[Path, Access]:
             (directory / name).unlink(missing_ok=True)
     if not isinstance(discovery, str):
         return {}
-    host = json.loads((directory / HOST).read_text())
+    host = read_object(directory / HOST)
     return {
         directory / name: Access(host["host"], host["port"], user, "", host["authority"], prefix)
         for name, user, prefix in (

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tern.links import mqtt
 from ternhost.errors import StorageError, UsageError
-from ternhost.files import write_file
+from ternhost.files import read_object, write_file
 from ternhost.provision.keys import LAST, check_apart
 from ternhost.reach.addresses import AUTHORITY, check_reached
 from ternhost.reach.broker import mosquitto_files
@@ -127,10 +127,8 @@ def ids(directory: Path) -> dict[str, range]:
 
 def _load(path: Path) -> BrokerSite:
     try:
-        return BrokerSite(**json.loads(path.read_text()))
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}") from error
-    except (ValueError, TypeError) as error:
+        return BrokerSite(**read_object(path))
+    except TypeError as error:
         raise UsageError(f"{path} does not describe a site: {error}") from error
 
 

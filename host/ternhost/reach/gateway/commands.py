@@ -136,9 +136,9 @@ def run_run(args: argparse.Namespace) -> int:
     def tell(message: str, event: str = "note") -> None:
         print(json.dumps({"event": event, "message": message}) if args.json else visible(message), flush=True)
 
-    tell(f"starting; Flower's node takes some 10 s to connect to {site.host} port {site.port}")
     runs = SiteFleet.of(directory, fields.given(args, SiteFleet))
     earlier, _ = node_state(site)
+    tell(f"starting; Flower's node takes some 10 s to connect to {site.host} port {site.port}")
     with (
         heeding_interrupts(),
         opened(directory, runs, tell) as gateway,

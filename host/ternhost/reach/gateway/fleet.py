@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,7 @@ class OverFlower(Fleet):
     about = "devices of the gateways in DIR ('tern gateway init')"
     may_move = True
     by_gateways = True
+    opening = "asking the gateways: Flower's ServerApp takes some 20 s to start"
     count = 0  # boards: nobody knows before gateways have said hello
 
     def __init__(self, text: str) -> None:
@@ -49,9 +50,6 @@ class OverFlower(Fleet):
         from ternhost.reach.gateway.flower import FlowerPost
 
         return FlowerPost(self.directory)
-
-    def tell_opening(self, note: Callable[[str], None]) -> None:
-        note("asking the gateways: Flower's ServerApp takes some 20 s to start")
 
     def census(self, store: Store, standing: bool) -> int:
         """As of Fleet: gateways are asked, but for a fleet that is served and whose gateways have been heard before."""

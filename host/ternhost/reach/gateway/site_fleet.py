@@ -17,7 +17,7 @@ from tern import ledger, wire
 from ternhost import datasets
 from ternhost.datasets import Holdings
 from ternhost.errors import StorageError, UsageError
-from ternhost.files import storage_errors, write_whole
+from ternhost.files import read_object, storage_errors, write_whole
 from ternhost.learn.schedule import Terms
 from ternhost.options import names_of, option, require
 from ternhost.privacy.accounting import Policy
@@ -162,14 +162,7 @@ _SETTLED = {"dataset", "classes", "clients", "first_id", "records", "seed", "sto
 
 def _read(directory: Path) -> dict[str, Any]:
     path = directory / FILE
-    try:
-        with storage_errors():
-            members = json.loads(path.read_text()) if path.exists() else {}
-    except ValueError as error:
-        raise UsageError(f"{path} is not JSON: {error}") from error
-    if not isinstance(members, dict):
-        raise UsageError(f"{path} is not a JSON object")
-    return members
+    return read_object(path) if path.exists() else {}
 
 
 @contextmanager

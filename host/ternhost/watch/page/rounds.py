@@ -11,7 +11,7 @@ from ternhost.store.snapshot import OpenRound, Snapshot
 from ternhost.watch import curves, words
 from ternhost.watch.page import charts
 from ternhost.watch.page.elements import Chart, Html, Section, card, cards, empty, table
-from ternhost.watch.summary import counted
+from ternhost.watch.summary import breakdown
 
 _LAST = 12  # rounds of the table
 _SUMMED = 1000  # of the refusals
@@ -109,7 +109,7 @@ def _table(now: Snapshot) -> str:
                 entry.get("asked"),
                 entry.get("reports"),
                 entry.get("refusals"),
-                counted(entry.get("reasons") or {}),
+                breakdown(entry.get("reasons") or {}),
                 entry.get("ended", ""),
             ]
         )

@@ -73,14 +73,9 @@ def listening(port: int | None) -> socket.socket:
     """A socket on that loopback port, by default on `PORT` or any other where it is taken. Raises UsageError."""
     require_port(port, "port")
     for wanted in (PORT, 0) if port is None else (port,):
-        made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            made.bind((ADDRESS, wanted))
-            made.listen()  # fails here at the latest if another process has the port
-            return made
+            return socket.create_server((ADDRESS, wanted))
         except OSError as error:
-            made.close()
             if port is not None:
                 raise UsageError(
                     f"cannot open port {port}: {error.strerror}",
