@@ -148,13 +148,12 @@ class SiteFleet:
     def save(self, directory: Path) -> None:
         """Write it into gateway.json, whose other members stay. Raises StorageError."""
         members = _read(directory)
-        if members.get(_RUNS) == asdict(self):
+        kept = {**members, _RUNS: asdict(self)}
+        if kept == members:
             return
         with storage_errors():
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_whole(
-                directory / FILE, json.dumps({**members, _RUNS: asdict(self)}, indent=1).encode() + b"\n"
-            )
+            write_whole(directory / FILE, json.dumps(kept, indent=1).encode() + b"\n")
 
 
 _SETTLED = {"dataset", "classes", "clients", "first_id", "records", "seed", "store"}
