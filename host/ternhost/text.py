@@ -26,14 +26,6 @@ def counted(n: int, what: str) -> str:
     return f"{n:,} {what}" + ("" if n == 1 else "s")
 
 
-def size(n: int) -> str:
-    """Bytes for people: "512 B", "1.5 MB"."""
-    for unit, one in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if n >= one:
-            return f"{n / one:.1f} {unit}"
-    return f"{n} B"
-
-
 def clipped(rounds: Mapping[str, int]) -> str:
     """Bounds and their numbers of rounds: "gradients were clipped to +-0.5 in 1 round, +-0.25 in 37 rounds"."""
     several = len(rounds) > 1

@@ -9,7 +9,6 @@ from ternhost import cache
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK
 from ternhost.terminal import confirm
-from ternhost.text import size
 
 
 def add_parser(subparsers: Any) -> None:
@@ -31,8 +30,10 @@ def add_parser(subparsers: Any) -> None:
 
 def run_show(args: argparse.Namespace) -> int:
     root, sizes = cache.cache_root(), cache.sizes()
-    lines = [f"{name:10} {size(sizes[name]):>9}  {what}" for name, what in cache.KINDS.items()]
-    lines.append(f"{'in all':10} {size(sum(sizes.values())):>9}  in {root}; 'tern cache clear' deletes it")
+    lines = [f"{name:10} {sizes[name] / 1e6:>9.1f} MB  {what}" for name, what in cache.KINDS.items()]
+    lines.append(
+        f"{'in all':10} {sum(sizes.values()) / 1e6:>9.1f} MB  in {root}; 'tern cache clear' deletes it"
+    )
     print_result({"directory": str(root), "bytes": sizes}, "\n".join(lines), args.json)
     return OK
 
@@ -41,10 +42,10 @@ def run_clear(args: argparse.Namespace) -> int:
     kinds = [args.kind] if args.kind else [kind for kind in cache.KINDS if kind != cache.OWN]
     before = {kind: held for kind, held in cache.sizes().items() if kind in kinds}
     if sum(before.values()) and not args.yes:
-        confirm(f"delete {size(sum(before.values()))} ({', '.join(kinds)}) in {cache.cache_root()}")
+        confirm(f"delete {sum(before.values()) / 1e6:.1f} MB ({', '.join(kinds)}) in {cache.cache_root()}")
     left = cache.clear(kinds)
     freed = {kind: before[kind] - now for kind, now in cache.sizes().items() if kind in kinds}
-    text = f"freed {size(sum(freed.values()))} in {cache.cache_root()}"
+    text = f"freed {sum(freed.values()) / 1e6:.1f} MB in {cache.cache_root()}"
     text += f"; in use, so kept: {', '.join(left)}" if left else ""
     print_result({"directory": str(cache.cache_root()), "freed": freed, "in_use": left}, text, args.json)
     return OK

@@ -26,7 +26,7 @@ Entry = int | str | Decimal | Fraction
 FORMATS = (".csv", ".json")
 _MOST_BYTES = 1 << 22  # of a file
 _NUMBER = re.compile(
-    r"[+-]?(\d{1,99}/0*[1-9]\d{,98}|(\d{1,99}(\.\d{,99})?|\.\d{1,99})([eE][+-]?\d\d?)?)", re.A
+    r"[+-]?(\d{1,99}/0*[1-9]\d{,98}|(\d{1,50}(\.\d{,50})?|\.\d{1,50})([eE][+-]?\d\d?)?)", re.A
 )
 
 
@@ -66,18 +66,13 @@ class Certificate:
 
     def as_json(self) -> dict[str, Any]:
         """For JSON: fractions as "num/den" and, named `..._decimal`, as decimals."""
-        result: dict[str, Any] = {"epsilon_certified": None if self.epsilon is None else self.epsilon / MICRO}
-        result |= {
-            "inputs": len(self.rows),
-            "outputs": len(self.rows[0]),
-            "pair": self.pair,
-            "output": self.output,
-        }
+        result = {name: getattr(self, name) for name in ("pair", "output", "bias_at", "variance_at")}
+        result["epsilon_certified"] = None if self.epsilon is None else self.epsilon / MICRO
         for name in ("ratio", "bias", "variance"):
             value = getattr(self, name)
             result[name] = None if value is None else fraction(value)
             result[f"{name}_decimal"] = None if value is None else float(value)
-        return result | {"bias_at": self.bias_at, "variance_at": self.variance_at}
+        return result
 
 
 def certify(
@@ -99,15 +94,10 @@ def certify(
     outputs, ys = _labels(values, len(rows[0]), "output")
     for name, row in zip(names, rows, strict=True):
         if min(row) < 0:
-            raise UsageError(
-                f"input {name} has the probability {min(row)}", hint="give probabilities from 0 to 1"
-            )
+            raise UsageError(f"input {name} has the probability {min(row)}", "give probabilities from 0 to 1")
         if (total := sum(row)) != 1:
             text = f"the probabilities of input {name} sum to {total} ({float(total):.9g}), not to 1"
-            hint = (
-                "entries are taken exactly: write 1/3, not 0.333; a table with names has an empty first cell"
-            )
-            raise UsageError(text, hint)
+            raise UsageError(text, "write 1/3, not 0.333; a table with names has an empty first cell")
     ratio, most, least, output = _worst(rows)
     epsilon = None
     if ratio is not None and ratio <= exp_bound(MAX_EPSILON):
