@@ -285,7 +285,7 @@ def test_a_table_with_a_zero_keeps_no_epsilon_but_a_delta(capsys, tmp_path):
     table = ";a;b;c\nyes;0.5;0.25;1/4\nno;1/2;1/2;0"
     code, words = certified(capsys, tmp_path, table, "--epsilon", "1", "--delta")
     assert code == errors.FAILED
-    assert "no epsilon: output c is possible at input yes, and not at input no" in words
+    assert "no epsilon: output c is possible at yes, and not at no" in words
     assert "delta      1/4 = 0.25 at epsilon 1.0" in words
 
 
@@ -309,6 +309,20 @@ def test_a_table_that_is_none_is_refused_with_its_reason(capsys, tmp_path, text,
     assert code == errors.USAGE
     assert says in words
     assert words.count("\n") == 2, "a remedy follows"
+
+
+def test_a_table_of_more_than_epsilon_20_is_not_certified(capsys, tmp_path):
+    code, words = certified(capsys, tmp_path, "0.9999999999,1e-10\n1e-10,0.9999999999")
+    assert (code, "NOT certified: it keeps no epsilon up to 20" in words) == (errors.FAILED, True)
+
+
+@pytest.mark.parametrize("place", ["no/a.card", "."])
+def test_a_card_that_cannot_be_written_is_a_storage_error_that_names_the_place(
+    capsys, tmp_path, monkeypatch, place
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["card", "design", "duchi", "--epsilon", "1", "-o", place]) == errors.STORAGE
+    assert capsys.readouterr().err.startswith(f"tern: cannot write {place}: ")
 
 
 def test_a_text_that_is_no_card_is_called_so(capsys, tmp_path):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tern.card import Card
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import FAILED, OK, UsageError
-from ternhost.files import replacing
+from ternhost.files import storage_errors, write_whole
 from ternhost.privacy import cards, matrix, mechanisms
 from ternhost.privacy.base import MICRO, Design, parse_epsilon
 from ternhost.privacy.mechanisms import shipped
@@ -102,8 +102,8 @@ def _design(args: argparse.Namespace) -> Design:
 def run_design(args: argparse.Namespace) -> int:
     design = _design(args)
     if args.output:
-        with replacing(Path(args.output)) as temporary:
-            temporary.write_bytes(design.card)
+        with storage_errors("name another --output", f"cannot write {args.output}"):
+            write_whole(Path(args.output), design.card)
     result = cards.describe_design(design)
     print_result(result, _summary(result), args.json)
     return OK
@@ -114,7 +114,7 @@ def run_certify(args: argparse.Namespace) -> int:
     table = Path(args.file).suffix.lower() in matrix.FORMATS
     if args.delta and (epsilon is None or not table):
         raise UsageError(
-            "--delta needs a table and an epsilon", hint="tern card certify FILE.csv --epsilon E --delta"
+            "--delta needs a table and an epsilon", "tern card certify FILE.csv --epsilon E --delta"
         )
     if table:
         result, reason = _certified_table(matrix.read(args.file), epsilon, args.delta)
@@ -122,10 +122,8 @@ def run_certify(args: argparse.Namespace) -> int:
         result = cards.check(cards.load(args.file), epsilon)
         reason = result["reason"]
     verdict = "certified" if result["certified"] else "NOT certified"
-    at = " at its own claim" if args.epsilon is None else f" at epsilon {args.epsilon}"
-    print_result(
-        result, f"{args.file}: {verdict}{'' if table and epsilon is None else at}: {reason}", args.json
-    )
+    at = f" at epsilon {args.epsilon}" if args.epsilon else "" if table else " at its own claim"
+    print_result(result, f"{args.file}: {verdict}{at}: {reason}", args.json)
     return OK if result["certified"] else FAILED
 
 
@@ -133,13 +131,11 @@ def _certified_table(
     table: matrix.Certificate, epsilon: int | None, delta: bool
 ) -> tuple[dict[str, Any], str]:
     """The result for JSON, and the reason in words."""
-    certified = table.ratio is not None if epsilon is None else table.keeps(epsilon)
+    certified = table.epsilon is not None if epsilon is None else table.keeps(epsilon)
     result = {"certified": certified, "epsilon": epsilon and epsilon / MICRO, **table.as_json()}
     first, second = table.pair
     if table.ratio is None:
-        lines = [
-            f"it keeps no epsilon: output {table.output} is possible at input {first}, and not at input {second}"
-        ]
+        lines = [f"it keeps no epsilon: output {table.output} is possible at {first}, and not at {second}"]
     else:
         kept = "no epsilon up to 20" if table.epsilon is None else f"epsilon {table.epsilon / MICRO}"
         where = f"the ratio of output {table.output} at inputs {first} and {second}"
