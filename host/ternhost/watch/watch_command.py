@@ -19,9 +19,8 @@ from ternhost.store.reader import Reader
 from ternhost.store.snapshot import Snapshot
 from ternhost.terminal import can_redraw, heeding_interrupts, sleep_while_read
 from ternhost.text import visible
-from ternhost.watch import curves, stores
+from ternhost.watch import curves, stores, words
 from ternhost.watch.summary import said, summary_of
-from ternhost.watch.words import of_rounds
 
 _FILES = {"grafana": "grafana.json", "alerts": "alerts.yml"}
 Show = Callable[[Snapshot], None]
@@ -167,7 +166,7 @@ def _by_line() -> Show:
             before = run, shown.history[-2]["round"] if len(shown.history) > 1 else 0
         for count, entry in enumerate(shown.history, 1):
             if entry["round"] > before[1]:
-                print(visible(said(entry, of_rounds(count, shown.run.planned), figures)), flush=True)
+                print(visible(said(entry, words.of_rounds(count, shown.run.planned), figures)), flush=True)
                 before = run, entry["round"]
 
     return show

@@ -119,8 +119,7 @@ def _warnings(directory: str, site: BrokerSite, central: Access) -> Iterator[str
     if central.host in HERE:
         yield f"at site {site.name}, {central.host} is not the central broker: add --name HOST --address 0.0.0.0"
     if site.bridge and set(site.names) <= HERE:
-        name = f"{site.names[0]}, from its own machine"
-        yield f"boards of site {site.name} find its broker at {name} only: add --site-name HOST --site-address 0.0.0.0"
+        yield f"boards of {site.name} find its broker at {site.names[0]} only: add --site-name HOST --site-address 0.0.0.0"
 
 
 def _site_options(args: argparse.Namespace) -> dict[str, Any]:

@@ -77,10 +77,8 @@ def listening(port: int | None) -> socket.socket:
             return socket.create_server((ADDRESS, wanted))
         except OSError as error:
             if port is not None:
-                raise UsageError(
-                    f"cannot open port {port}: {error.strerror}",
-                    hint="give another --port, or leave it out",
-                ) from error
+                text = f"cannot open port {port}: {error.strerror}"
+                raise UsageError(text, hint="give another --port, or leave it out") from error
     raise UsageError("no loopback port is free", hint="end a program that listens on one")
 
 
