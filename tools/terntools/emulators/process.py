@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import subprocess
 import time
@@ -55,6 +54,8 @@ class EmulatedMachine:
 @contextlib.contextmanager
 def beyond_9(descriptor: int) -> Iterator[int]:
     """A duplicate of a descriptor that a shell between does not use: those up to 9 are its own."""
+    import fcntl  # absent on Windows, where other tools import this module
+
     duplicate = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10)
     try:
         yield duplicate
@@ -64,6 +65,8 @@ def beyond_9(descriptor: int) -> Iterator[int]:
 
 def lock_within(lock: int, seconds: float) -> bool:
     """Whether an open file could be locked in this time; the processes that inherit it hold the lock until they end."""
+    import fcntl
+
     end = time.monotonic() + seconds
     while True:
         try:
