@@ -8,7 +8,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Self
 
 from ternhost.errors import UsageError
 from ternhost.files import close_to_others
@@ -16,7 +15,7 @@ from ternhost.files import close_to_others
 _LOCK_SECONDS = 3.0  # the board of a host that was killed ends a little after it
 
 
-class EmulatedMachine:
+class EmulatedMachine(contextlib.AbstractContextManager["EmulatedMachine"]):
     """A running emulated board; a context manager. Its console is at `url`, for serial_for_url."""
 
     def __init__(
@@ -43,9 +42,6 @@ class EmulatedMachine:
                 stream.close()
         self._process.wait()
         self._clean()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

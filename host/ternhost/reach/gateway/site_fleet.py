@@ -152,9 +152,8 @@ class SiteFleet:
             return
         with storage_errors():
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_file(
-                directory / FILE, json.dumps({**members, _RUNS: asdict(self)}, indent=1).encode() + b"\n"
-            )
+            content = json.dumps({**members, _RUNS: asdict(self)}, indent=1)
+            write_file(directory / FILE, f"{content}\n".encode())
 
 
 _SETTLED = {"dataset", "classes", "clients", "first_id", "records", "seed", "store"}

@@ -223,10 +223,7 @@ def open_port(port: str, baud: int = BAUD) -> serial.Serial:
 
 
 def _open_error(port: str, error: serial.SerialException) -> DeviceError:
-    code, text = (
-        error.errno,
-        str(error),
-    )  # on Windows, pyserial keeps the class of the error in the text alone
+    code, text = error.errno, str(error)  # Windows names its error in the text alone
     if code == errno.ENOENT or "FileNotFoundError" in text:
         return no_port(port)
     if code in (errno.EAGAIN, errno.EBUSY) or "PermissionError" in text:
