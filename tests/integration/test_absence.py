@@ -14,7 +14,9 @@ from tern import absence
 from ternhost.reach.broker.mosquitto import Mosquitto
 from ternhost.reach.links import open_link
 from ternhost.store.boards import hello_fields
+from terntools.boards import deploy
 from terntools.boards.monitor import Monitor
+from terntools.emulators import flash_image, qemu
 from terntools.emulators.unix_fleet import EmulatedFleet
 
 _NETWORK = Path(__file__).with_name("air_network.py")
