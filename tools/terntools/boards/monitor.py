@@ -156,7 +156,8 @@ class Monitor:
         _, request = hello_request()
         out = bytearray(1 + frames.cobs_size(len(request)))
         frames.cobs_encode(request, len(request), memoryview(out)[1:])
-        self._board.write(bytes(out))
+        if b"\x03" not in out:  # it would end the program of a board that is just starting, or uses a broker
+            self._board.write(bytes(out))
 
     def _decode(self, receiver: frames.Receiver, data: bytes, arrow: str) -> None:
         now = time.monotonic()
