@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tern import absence
+from tern.host_frames import Hello
 from ternhost.errors import RefusedError
 from ternhost.store.boards import hello_fields
 from ternhost.terminal import duration
@@ -33,8 +34,8 @@ def describe(fields: Mapping[str, Any]) -> str:
     return f"was away{f' {duration(seconds)}' * bool(seconds)}: {words}"
 
 
-def require_at_port(name: str, hello: Any) -> None:
-    """Raise RefusedError for a board on the port `name` that answers nobody but its broker, except by this HELLO."""
+def require_at_port(name: str, hello: Hello) -> Hello:
+    """The HELLO of the board on a port. Raises RefusedError for one that answers only its broker, except by HELLO."""
     fields = hello_fields(hello)
     if "absent" in fields:
         why = describe(fields)
@@ -42,3 +43,4 @@ def require_at_port(name: str, hello: Any) -> None:
             f"the board on {name} answers its broker, and at its port only HELLO{why and f'; {why}'}",
             hint="reach it through the broker: --fleet mqtt:DIR; or provision it without --broker",
         )
+    return hello

@@ -220,11 +220,8 @@ def _run(args: argparse.Namespace) -> int:
 
     def tell(line: str) -> None:
         if not args.quiet:
-            print(
-                f"{time.monotonic() - start:9.3f} {visible(line)}",
-                file=sys.stderr if args.json else sys.stdout,
-                flush=True,
-            )
+            out = sys.stderr if args.json else sys.stdout
+            print(f"{time.monotonic() - start:9.3f} {visible(line)}", file=out, flush=True)
 
     monitor = Monitor(names.resolve(args.board), tell, args.every)
     print(f"talk to the board through {monitor.tap}", file=sys.stderr, flush=True)

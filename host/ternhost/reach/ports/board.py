@@ -57,7 +57,7 @@ class BoardOnPort:
         """Open the port and say hello."""
         link = open_link(self.port, events)
         try:
-            hello: host_frames.Hello = link.hello(timeout)
+            hello = link.hello(timeout)
             clients = range(hello.first or 0, (hello.first or 0) + (hello.clients or 0))
             if len(clients) > _MOST_CLIENTS or clients.stop > wire.FLEET:
                 raise DeviceError(
