@@ -13,18 +13,13 @@ from ternhost.errors import RefusedError
 from ternhost.store.boards import hello_fields
 from ternhost.terminal import duration
 
-# Reason -> what happened, and its remedy. The file has the names of tern.absence.
-REASONS: Mapping[int, tuple[str, str]] = {
-    getattr(absence, name): (words, remedy)
-    for name, (words, remedy) in json.loads(Path(__file__).with_suffix(".json").read_text()).items()
-}
+_TEXTS = json.loads(Path(__file__).with_suffix(".json").read_text())  # by the names of tern.absence
+# Reason -> (what happened, its remedy)
+REASONS: Mapping[int, tuple[str, str]] = {getattr(absence, name): (*texts,) for name, texts in _TEXTS.items()}
 
 
 def describe(fields: Mapping[str, Any]) -> str:
-    """The absence that a HELLO tells (fields of `store.boards.hello_fields`): "was away 3 min 2 s: connection lost".
-
-    Empty where nothing has failed: on a board that is on its broker, or whose link is its port.
-    """
+    """The absence in the fields of a HELLO, such as "was away 3 min 2 s: connection lost"; empty if nothing failed."""
     reason, seconds = fields.get("absent"), fields.get("absent_seconds", 0)
     if not reason:
         return f"connecting to its broker for {duration(seconds)}" if fields.get("absent_now") else ""
@@ -38,9 +33,10 @@ def require_at_port(name: str, hello: Hello) -> Hello:
     """The HELLO of the board on a port. Raises RefusedError for one that answers only its broker, except by HELLO."""
     fields = hello_fields(hello)
     if "absent" in fields:
-        why = describe(fields)
         raise RefusedError(
-            f"the board on {name} answers its broker, and at its port only HELLO{why and f'; {why}'}",
+            f"the board on {name} answers its broker, and at its port only HELLO. {describe(fields)}".rstrip(
+                ". "
+            ),
             hint="reach it through the broker: --fleet mqtt:DIR; or provision it without --broker",
         )
     return hello
