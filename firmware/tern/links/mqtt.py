@@ -200,6 +200,8 @@ class Mqtt:
         # Returns a HELLO_REQUEST that has come in at the port; nothing else is answered there.
         try:
             for _ in range(_PARTS):
+                if not (self._port.waiting() or self._port._ready(0)):
+                    break
                 frame = self._port.receive(0)
                 if frame and frame[0] == wire.HELLO_REQUEST:
                     frames.decode_hello_request(frame)
