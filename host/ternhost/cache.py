@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -168,6 +167,8 @@ def clear(kinds: Iterable[str]) -> list[str]:
 
 @contextmanager
 def _lock(path: Path, progress: Progress) -> Iterator[None]:
+    import fcntl  # absent on Windows, where nothing is built
+
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -31,10 +31,11 @@ def close_to_others(path: str | Path, make: bool = False) -> None:
             os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) & 0o700)
 
 
-def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """Write or replace a file atomically; when this returns, all of it is on the disk. Raises OSError."""
+def write_file(path: Path, data: bytes, secret: bool = False) -> None:
+    """Write or replace a file atomically; when this returns, all of it is on the disk. Only its owner may read a
+    secret one. Raises OSError."""
     with replacing(path) as temporary:
-        descriptor = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, mode)
+        descriptor = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600 if secret else 0o644)
         with open(descriptor, "wb") as file:
             file.write(data)
             file.flush()
@@ -83,8 +84,3 @@ def read_object(path: Path, hint: str | None = None) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UsageError(f"{path} is not a JSON object", hint)
     return content
-
-
-def write_file(path: Path, data: bytes, secret: bool = False) -> None:
-    """Write or replace a file atomically; only its owner may read a secret one. Raises OSError."""
-    write_whole(path, data, 0o600 if secret else 0o644)

@@ -37,6 +37,8 @@ def confirm(plan: str = "") -> None:
 
 def sleep_while_read(seconds: float, stream: TextIO) -> None:
     """Sleep, for a command that seldom writes. Raises BrokenPipeError as soon as the reader of `stream` is gone."""
+    if not hasattr(select, "poll"):  # Windows
+        return time.sleep(seconds)
     poll = select.poll()
     poll.register(stream, 0)  # a hang-up is always reported
     if poll.poll(seconds * 1000):

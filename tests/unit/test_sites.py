@@ -218,7 +218,7 @@ def test_a_site_that_finds_its_brokers_at_localhost_only_has_a_warning_with_the_
     assert main(words) == 0
     central, own = capsys.readouterr().err.splitlines()
     assert "at site lab, localhost is not the central broker: add --name HOST --address 0.0.0.0" in central
-    assert "find its broker at localhost only: add --site-name HOST --site-address 0.0.0.0" in own
+    assert "boards of lab find it at localhost only: add --site-name HOST --site-address 0.0.0.0" in own
     assert main([*words, "--name", "pi.local", "--site-name", "lab.local"]) == 0
     assert capsys.readouterr().err == ""
 

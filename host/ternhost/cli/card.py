@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tern.card import Card
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import FAILED, OK, UsageError
-from ternhost.files import storage_errors, write_whole
+from ternhost.files import storage_errors, write_file
 from ternhost.privacy import cards, matrix, mechanisms
 from ternhost.privacy.base import MICRO, Design, parse_epsilon
 from ternhost.privacy.mechanisms import shipped
@@ -103,7 +103,7 @@ def run_design(args: argparse.Namespace) -> int:
     design = _design(args)
     if args.output:
         with storage_errors("name another --output", f"cannot write {args.output}"):
-            write_whole(Path(args.output), design.card)
+            write_file(Path(args.output), design.card)
     result = cards.describe_design(design)
     print_result(result, _summary(result), args.json)
     return OK

@@ -119,7 +119,7 @@ def _warnings(directory: str, site: BrokerSite, central: Access) -> Iterator[str
     if central.host in HERE:
         yield f"at site {site.name}, {central.host} is not the central broker: add --name HOST --address 0.0.0.0"
     if site.bridge and set(site.names) <= HERE:
-        yield f"boards of {site.name} find its broker at {site.names[0]} only: add --site-name HOST --site-address 0.0.0.0"
+        yield f"boards of {site.name} find it at {site.names[0]} only: add --site-name HOST --site-address 0.0.0.0"
 
 
 def _site_options(args: argparse.Namespace) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from tern import ledger, wire
 from ternhost import datasets
 from ternhost.datasets import Holdings
 from ternhost.errors import StorageError, UsageError
-from ternhost.files import read_object, storage_errors, write_whole
+from ternhost.files import read_object, storage_errors, write_file
 from ternhost.learn.schedule import Terms
 from ternhost.options import names_of, option, require
 from ternhost.privacy.accounting import Policy
@@ -153,7 +153,7 @@ class SiteFleet:
             return
         with storage_errors():
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_whole(directory / FILE, json.dumps(kept, indent=1).encode() + b"\n")
+            write_file(directory / FILE, json.dumps(kept, indent=1).encode() + b"\n")
 
 
 _SETTLED = {"dataset", "classes", "clients", "first_id", "records", "seed", "store"}
