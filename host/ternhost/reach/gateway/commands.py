@@ -138,7 +138,8 @@ def run_run(args: argparse.Namespace) -> int:
 
     runs = SiteFleet.of(directory, fields.given(args, SiteFleet))
     earlier, _ = node_state(site)
-    tell(f"starting; Flower's node takes some 10 s to connect to {site.host} port {site.port}")
+    if not args.json:
+        tell(f"starting; Flower's node takes some 10 s to connect to {site.host} port {site.port}")
     with (
         heeding_interrupts(),
         opened(directory, runs, tell) as gateway,
