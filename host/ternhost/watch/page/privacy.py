@@ -44,7 +44,7 @@ class PrivacySection(Section):
         offer(self._which, options)
         self._controls.set_visibility(len(options) > 1)
         data, what = _card(now, int(self._which.value or 0))
-        self._card.set((data, what), lambda: _draw(data, what), "No card is known yet.")
+        self._card.set((data, what), lambda: _draw(data, what) or "No card is known yet.")
 
 
 def _card(now: Snapshot, of_class: int) -> tuple[str, str]:
