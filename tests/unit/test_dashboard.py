@@ -222,6 +222,14 @@ def test_a_fleet_whose_budget_is_spent_has_a_banner_with_the_remedy_and_a_tile_t
         assert words.old(replace(spent, history=({**last, "reasons": reasons},))).startswith(banner)
 
 
+def test_the_status_of_a_run_has_a_colour_and_a_stopped_one_a_remedy():
+    now = time.time()
+    for status, tone in (("running", "good"), ("finished", ""), ("stopped", "warn"), ("abandoned", "warn")):
+        shown = Snapshot("s", written=now, run=replace(RUN, status=status), history=tuple(HISTORY))
+        assert f"<span class='badge {tone}'>{status}</span>" in elements.first(shown)
+        assert ("'tern runs' shows the command" in (words.old(shown) or "")) == (status == "stopped")
+
+
 def test_a_legend_shows_the_line_as_it_is_drawn():
     drawn = charts.learning(curves.curve(RUN, HISTORY, "auc"), "guessing")
     icons = {entry["name"]: entry.get("icon", "") for entry in drawn["legend"]["data"]}

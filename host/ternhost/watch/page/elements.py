@@ -128,9 +128,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
         "<tr>" + "".join(f"<td{tag}>{text(cell)}" for (cell, _), tag in zip(line, tags, strict=True))
         for line in lines
     )
-    return (
-        f"<div class=scroll tabindex=0><table><thead><tr>{header}</thead><tbody>{body}</tbody></table></div>"
-    )
+    return f"<div class=scroll tabindex=0><table><thead><tr>{header}</thead><tbody>{body}</table></div>"
 
 
 def _cell(value: Any) -> tuple[str, bool]:

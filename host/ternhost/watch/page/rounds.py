@@ -54,8 +54,7 @@ class RoundsSection(Section):
         self._table.set(_table(now))
         reasons = curves.reasons(now.history[-_SUMMED:])
         self._reasons.set(tuple(reasons.items()), lambda: _refusals(reasons) or "No device has refused.")
-        last = now.history[-1]["round"] if now.history else None
-        key = now.run and now.run.name, last
+        key = now.run and now.run.name, len(now.history)
         self._symbols.set(key, lambda: _symbols(now) or "No report yet, in the last round.")
         self._sites.set_visibility(bool(now.gateways))
         self._gateways.set(_gateways(now))
