@@ -70,6 +70,8 @@ def test_a_baseline_that_would_flatten_the_curve_is_left_out():
     axes = plots.judged([0.89, 0.9], 0.91, 0.5, reports=[100, 200], **words).axes[0]
     assert [text.get_text() for text in axes.figure.legends[0].get_texts()] == ["without privacy", "private"]
     assert axes.get_ylim()[0] > 0.88
+    refused = plots.judged([0.89, 0.9], 0.91, 0.5, reports=[100, 100], **words)
+    assert not refused.axes[0].child_axes, "rounds without reports have no place on an axis of reports"
 
 
 def test_a_card_of_very_many_outputs_is_a_picture_of_few_lines():

@@ -122,6 +122,15 @@ def test_pictures_are_written_beside_the_page_and_inside_it(written):
     for view in page.views:
         assert 250 < float(view.split()[2]) < 350, "text of 9 points can be read on a phone"
     assert len(page.views) == len(names)
+    for words in (
+        "without privacy",
+        "this report",
+        "7.2 times as many",
+        "reported value",
+        "clients",
+        "constant",
+    ):
+        assert words in page.text, "a text of a picture is text"
 
 
 def test_the_pictures_of_a_page_follow_its_colours(written):

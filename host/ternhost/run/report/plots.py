@@ -82,7 +82,8 @@ def judged(
     if measure.startswith("accuracy"):
         decimals = 0 if most - least > 0.05 else 1 if most - least > 0.005 else 2
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=decimals))
-    _reports_axis(axes, reports)
+    if np.all(np.diff([0, *reports]) > 0):  # else it would not be an axis
+        _reports_axis(axes, reports)
     figure.legend(loc="outside upper center", ncols=2, **_LEGEND)
     return figure
 
@@ -358,7 +359,7 @@ def svg(figure: Figure, name: str) -> str:
     drawn = buffer.getvalue()
     drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn[drawn.index("<svg") :], flags=re.DOTALL)
     drawn = re.sub(
-        r' id="[\w.]+_\d+"| (width|height)="[\d.]+pt"|font-family: [^;]*; |xlink:(?=href)', "", drawn
+        r' id="[\w.]+_\d+"| (width|height)="[\d.]+pt"|font-family: [^;"]*(; )?|xlink:(?=href)', "", drawn
     )
     drawn = re.sub(r' xmlns(:xlink)?="[^"]*"', "", drawn)
     for colour, variable in _SCHEMED.items():
