@@ -147,7 +147,7 @@ def test_many_outputs_are_drawn_as_stems_of_exact_probabilities(name, levels):
 def test_ticks_of_numbers_of_devices_are_of_one_kind_and_bars_may_differ_in_length():
     x = [1_000, 30_000, 1_000_000]
     curve = Curve("", x, [0.4, 0.9, 0.95], ([0.4, 0.1, 0.1], [0.1, 0.1, 0.05]))
-    (axes,) = draw([Panel("title", "devices", "AUC", [curve], log_x=True)]).axes
+    (axes,) = draw([Panel("title", "devices", "AUC", [curve], log_x=True)], columns=2).axes
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1k", "30k", "1M"]
     assert len(axes.get_xticks(minor=True)) == 0
     ends = [path.vertices[:, 1] for path in axes.containers[0][2][0].get_paths()]

@@ -89,7 +89,7 @@ def _divided(panel: Panel) -> list[Panel]:
 
 
 def draw(panels: Sequence[Panel], columns: int = 1) -> Figure:
-    """Panels in rows of at least `columns`, with one legend. Curves differ in line style, marker and shade.
+    """Panels in rows of `columns`, with one legend. Curves differ in line style, marker and shade.
 
     Curves with error bars are shifted a little, so that no bar hides another. A panel with too many curves is divided
     into several with the same axes, side by side.
@@ -100,7 +100,7 @@ def draw(panels: Sequence[Panel], columns: int = 1) -> Figure:
 
     divided = [_divided(panel) for panel in panels]
     panels = [part for parts in divided for part in parts]
-    columns = max(columns, *map(len, divided))
+    columns = max(min(columns, len(panels)), *map(len, divided))
     rows = math.ceil(len(panels) / columns)
     curves = sorted((curve for panel in panels for curve in panel.curves), key=lambda curve: curve.everywhere)
     labels = list(dict.fromkeys(curve.label for curve in curves))
