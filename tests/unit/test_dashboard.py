@@ -239,6 +239,7 @@ def test_texts_have_one_font_and_three_sizes():
     assert f"--font: {charts.FONT};" in elements.CSS
     sizes = {"var(--large)", "1rem", "var(--small)", f"{charts._SIZE}px"}
     assert set(re.findall(r"font-size: ([^;}]+)", elements.CSS)) == sizes
+    assert "gradient" not in elements.CSS, "no stripe beside a table"
 
 
 def test_texts_contrast_with_their_background():
