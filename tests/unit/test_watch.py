@@ -299,7 +299,7 @@ def test_a_terminal_without_colours_is_redrawn_and_keeps_the_last_picture(served
 @pytest.mark.slow
 def test_a_dumb_terminal_gets_no_escapes(served):
     with Watching("s.sqlite", columns=60, TERM="dumb") as watching:
-        watching.wait_for("round 3:")
+        watching.wait_for("round 3 of 3:")
         _, text = watching.end()
     assert "\x1b" not in text
 

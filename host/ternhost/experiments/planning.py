@@ -51,9 +51,8 @@ class Planned:
         parse_epsilon(self.epsilon)
         require(self.runs >= 2, "runs", "2 or more", self.runs)
         if self.dimension is not None and self.model == "softmax":
-            raise UsageError(
-                "synthetic records have two classes", hint="name a --dataset for --model softmax"
-            )
+            hint = "name a --dataset for --model softmax"
+            raise UsageError("synthetic records have two classes", hint=hint)
         require(self.seed >= 0, "seed", "0 or more", self.seed)
         least = min(self.reports, default=0)
         require(least >= 1, "reports", "numbers of 1 or more", least)
@@ -98,13 +97,13 @@ def plan(planned: Planned, progress: Callable[[str], None] = lambda message: Non
     rows = tables(cells, Kept(None, {}), progress, planned.workers)["curve"]
     baseline = judging.baselines(data, MODELS[model])[name]
     optimum = optimal_figures(data, model)[name]
+    sign = 1 if judging.better(name, 1, 0) else -1
     curve = []
     for n in ladder:
         mean, error = mean_and_error([row["figure"] for row in rows if row["reports"] == n])
         half = half_interval(error, planned.runs)
         low, high = max(mean - half, lowest), min(mean + half, highest)
         curve.append({"reports": n, "mean": mean, "low": low, "high": high})
-    sign = 1 if judging.better(name, 1, 0) else -1
     most_of_the_way = baseline + MOST_OF_THE_WAY * (optimum - baseline)
     return {
         "dataset": None if planned.dimension else planned.dataset,
