@@ -56,8 +56,10 @@ def load(run: str | Path, parent: Path) -> dict[str, Any]:
         path = place if place.suffix == ".json" else place / run_directory.RESULT_NAME
         if path.is_file():
             result = read_object(path, "name the run: 'tern runs' lists the runs")
-            if "algorithm" not in result or (result.get("measure") and "measures" not in result):
-                raise UsageError(f"{path} is not the result of a run of this version", hint="run it again")
+            if "algorithm" not in result:
+                raise UsageError(f"{path} is not the result of a run: it names no algorithm")
+            if result.get("measure") and "measures" not in result:
+                raise UsageError(f"{path} was made by an earlier version of tern", hint="run it again")
             return {**result, "directory": str(path.parent)}
     raise UsageError(f"there is no result of a run {str(run)!r}", hint="'tern runs' lists the runs")
 
