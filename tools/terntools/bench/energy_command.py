@@ -18,7 +18,7 @@ from ternhost.reach import fleet
 from ternhost.reach.ports import names
 from ternhost.reach.ports.fleet import OnPorts
 from terntools.bench import current_model, energy, latency, latency_command, subjects
-from terntools.bench.meters import ina
+from terntools.bench.meters import csv, ina, joulescope, ppk2
 from terntools.bench.sessions import Session
 from terntools.boards import devices
 from terntools.emulators.fleets import Pico
@@ -48,6 +48,7 @@ def add_action(actions: Any) -> None:
     add_option(meter, "--volts VOLTS", "supply voltage in V, if the meter does not measure it", type=float)
     add_option(meter, "--no-supply", "ppk2: only measure; the board has its own supply")
     add_option(meter, "--shunt OHMS", "ina226, ina228: shunt resistance (default: 0.1, 0.015)", type=float)
+    add_option(meter, "--range", "joulescope: fixed range of the current", choices=tuple(joulescope.RANGES))
     add_option(meter, "--file CSV", "csv: exported file of the instrument", type=Path)
     add_option(meter, "--marker PIN", "the board's pin that marks reports (default: a Pico's GP15)", type=int)
     add_option(meter, "--active-low", "the marker pin is low during a window")
@@ -176,8 +177,6 @@ def _measure(
     args: argparse.Namespace, case: latency.Case, say: Any
 ) -> tuple[energy.ReportEnergy, str | None]:
     if args.meter == "csv":
-        from terntools.bench.meters import csv
-
         if args.file is None:
             raise UsageError("--meter csv needs a --file to read", hint="such as --file export.csv")
         source = f"measured, from {args.file.name}"
@@ -219,20 +218,21 @@ def _session(
     thread = threading.Thread(target=record)
     thread.start()
     thread.join(_REST)
-    spent = 0.0
+    spent, bursts = 0.0, 0
     while spent < _SECONDS and thread.is_alive():
         spent += bench.burst(case.card, _BURST)
+        bursts += 1
     thread.join()
     if problems:
         raise problems[0]
-    return energy.measure(traces[0], 1, meter.source, active_low)
+    made = bursts * (_BURST + 1)  # each burst begins with a report that is not timed
+    least = (made - _BURST - 1) // 2  # the recording may begin late, and end within a burst
+    return energy.measure(traces[0], 1, meter.source, active_low, (least, made))
 
 
 def _meter(args: argparse.Namespace) -> energy.Meter:
     if args.meter == "joulescope":
-        from terntools.bench.meters.joulescope import Joulescope
-
-        return Joulescope()
+        return joulescope.Joulescope(args.range)
     if args.meter_port is None:
         raise UsageError(
             f"--meter-port is missing: the port of the {args.meter}",
@@ -240,7 +240,5 @@ def _meter(args: argparse.Namespace) -> energy.Meter:
         )
     port = names.resolve(args.meter_port)
     if args.meter == "ppk2":
-        from terntools.bench.meters.ppk2 import Ppk2
-
-        return Ppk2(port, args.volts or 3.3, supply=not args.no_supply)
+        return ppk2.Ppk2(port, args.volts or 3.3, supply=not args.no_supply)
     return ina.Ina(port, args.meter, args.shunt or (0.1 if args.meter == "ina226" else 0.015))

@@ -15,7 +15,7 @@ import numpy as np
 
 from tern import frames
 from ternhost.errors import DeviceError
-from terntools.bench.energy import Trace
+from terntools.bench.energy import LOST_HINT, Trace
 from terntools.boards.repl import Repl
 
 LOGGER = Path(__file__).with_name("ina_logger.py")
@@ -23,19 +23,25 @@ ROW = struct.Struct("<Iii")
 _ADDRESS = 0x40  # of the chip on the bus
 _MARKER = 1 << 30
 _READY = "ready"
+_END = b"\x01\x01\x00"
 _TICKS = 1 << 30  # ticks_us wraps there
 
 
 @dataclass(frozen=True)
 class Chip:
-    """How a chip's registers count: volts a bit of bus and shunt voltage (register tables of the two datasheets)."""
+    """How a chip's registers count (their tables in the two datasheets): volts a bit of bus and shunt voltage, and the
+    largest shunt voltage."""
 
     name: str
     bus: float
     shunt: float
+    full: int
 
 
-CHIPS = {"ina226": Chip("INA226", 1.25e-3, 2.5e-6), "ina228": Chip("INA228", 195.3125e-6, 312.5e-9)}
+CHIPS = {
+    "ina226": Chip("INA226", 1.25e-3, 2.5e-6, (1 << 15) - 1),
+    "ina228": Chip("INA228", 195.3125e-6, 312.5e-9, (1 << 19) - 1),
+}
 
 
 class Ina:
@@ -55,8 +61,10 @@ class Ina:
             program = f"log({self._kind!r}, {_ADDRESS}, {round(1000 * seconds)})"
             with repl.program(program, _READY, timeout=seconds + 10) as exchange:
                 end = time.monotonic() + seconds + 5
-                while not data.endswith(b"\x01\x01\x00") and time.monotonic() < end:
+                while not data.endswith(_END) and time.monotonic() < end:
                     data += exchange(b"", b"\x00")
+        if not data.endswith(_END):
+            raise DeviceError(f"the logger on {self._port} stopped in its recording", hint=LOST_HINT)
         return decode(bytes(data), self.chip, self._ohms)
 
 
@@ -77,4 +85,7 @@ def decode(data: bytes, chip: Chip, ohms: float) -> Trace:
     marker = (table[:, 1] & _MARKER) != 0
     bus = (table[:, 1] & (_MARKER - 1)) * chip.bus
     amperes = (table[:, 2] * chip.shunt / ohms).astype(np.float64)
-    return Trace(ticks[keep] / 1e6, amperes[keep], bus.astype(np.float64)[keep], marker[keep])
+    clipped = abs(table[:, 2]) >= chip.full
+    return Trace(
+        ticks[keep] / 1e6, amperes[keep], bus.astype(np.float64)[keep], marker[keep], clipped=clipped[keep]
+    )
