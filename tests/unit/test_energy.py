@@ -17,7 +17,7 @@ from ternhost.errors import DeviceError, TernError, UsageError
 from terntools.bench import battery, current_model, energy
 from terntools.bench.battery import Phase, Wakes
 from terntools.bench.meters import csv, ina, ppk2
-from terntools.bench.meters.joulescope import from_samples
+from terntools.bench.meters.joulescope import RANGES, from_samples
 from terntools.bench.meters.ppk2 import Ppk2
 
 VOLTS = 3.3
@@ -125,26 +125,86 @@ def kit_bytes(amperes, marker, scale=3):
     """Samples of range 3 (1 ohm), the marker on D0; the other digital inputs are high, as floating ones may be."""
     counts = np.round(amperes * R[scale] / ADC / 4).astype(np.int64)
     assert counts.max() < 1 << 14
-    words = counts | scale << 14 | (0xFE | marker.astype(np.int64)) << 24
+    counter = np.arange(50, 50 + len(amperes)) % 64
+    words = counts | scale << 14 | counter << 18 | (0xFE | marker.astype(np.int64)) << 24
     return words.astype("<u4").tobytes()
 
 
-def test_the_bytes_of_a_power_profiler_kit_give_its_energy(monkeypatch):
-    _, amperes, marker = known_trace(100_000)
-    kit = Kit(kit_bytes(amperes, marker))
+def recorded(data, monkeypatch, seconds=0.33):
+    """What a kit that sends these bytes in that time has received, its trace, and the source."""
+    kit = Kit(data)
     monkeypatch.setattr(ppk2_api, "serial", SimpleNamespace(Serial=lambda *_, **__: kit))
     with silent() as port:
         meter = Ppk2(port, VOLTS)
     # The recording ends when all bytes have arrived.
     clock = SimpleNamespace(sleep=lambda seconds: None, monotonic=lambda: 0.0 if kit.waiting else 3.0)
     monkeypatch.setattr(ppk2, "time", clock)
-    trace = meter.record(2.0)
+    return kit, meter.record(seconds), meter.source
+
+
+def test_the_bytes_of_a_power_profiler_kit_give_its_energy(monkeypatch):
+    _, amperes, marker = known_trace(100_000)
+    kit, trace, source = recorded(kit_bytes(amperes, marker), monkeypatch)
     assert len(trace.seconds) == len(amperes)
     assert np.array_equal(trace.marker, marker)
     assert trace.amperes == pytest.approx(amperes, abs=1e-4)
-    check(energy.measure(trace, 1, meter.source))
+    check(energy.measure(trace, 1, source))
     assert b"\x11\x02" in kit.written  # source mode
     assert bytes((0x0D, 3 + (3300 - 800 + 32) // 256, (3300 - 800 + 32) % 256)) in kit.written
+
+
+def without(data, start, end):
+    return data[: 4 * start] + data[4 * end :]
+
+
+def with_bits(data, mask, bits, places):
+    """A kit's samples with `bits` under `mask` at these places."""
+    words = np.frombuffer(data, "<u4").copy()
+    words[places] = words[places] & ~np.uint32(mask) | np.uint32(bits)
+    return words.tobytes()
+
+
+IN_WINDOWS = [3500 + 5000 * i for i in range(6)]  # samples of known_trace(100_000)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda data: without(data, 4000, 4040), "lost samples: 1 gaps, 0.41 ms in all, in 1 of 6 windows"),
+        (lambda data: without(data, 2980, 3020), "lost samples"),  # and an edge
+        (lambda data: without(data, 5100, 5600), "lost samples: 500 of 33000, and its counter jumps 1 times"),
+        (lambda data: without(data, 4000, 4640), "lost samples: 640 of 33000, and its counter jumps 0"),
+        (lambda data: data[:16001] + data[16004:], "its counter jumps"),  # bytes out of step
+        (lambda data: with_bits(data, 7 << 14, 4 << 14, IN_WINDOWS), "changed its range in 6 of 6 windows"),
+        (
+            lambda data: with_bits(data, 0x3FFF, 0x3FFF, range(4000, 4010)),
+            "exceeds the meter's range in 1 of",
+        ),
+        (lambda data: with_bits(data, 1 << 24, 0, IN_WINDOWS), "edges do not pair: 12 windows"),
+        (lambda data: with_bits(data, 1 << 24, 1 << 24, range(5000, 8000)), "edges do not pair: 5 windows"),
+    ],
+)
+def test_a_damaged_recording_of_a_power_profiler_kit_is_refused(damage, message, monkeypatch):
+    _, amperes, marker = known_trace(100_000)
+    with pytest.raises(TernError, match=message) as caught:
+        energy.measure(recorded(damage(kit_bytes(amperes, marker)), monkeypatch)[1], 1, "x")
+    assert caught.value.hint
+
+
+def test_a_kit_that_reaches_full_scale_as_it_changes_its_range_once_is_accepted(monkeypatch):
+    _, amperes, marker = known_trace(100_000, windows=10)
+    data = with_bits(kit_bytes(amperes, marker), 0x3FFF, 0x3FFF, [3500, 3501])
+    data = with_bits(data, 0x1FFFF, 4 << 14 | round(BUSY * R[4] / ADC / 4), range(3502, 4000))
+    check(energy.measure(recorded(data, monkeypatch)[1], 1, "x"))
+
+
+def test_windows_that_the_board_did_not_make_are_refused():
+    _, amperes, marker = known_trace(100_000)
+    trace = energy.uniform(100_000, amperes, VOLTS, marker)
+    check(energy.measure(trace, 1, "x", made=(3, 6)))
+    for made in ((7, 9), (2, 5)):
+        with pytest.raises(TernError, match=f"6 windows, and the board made {made[0]} to {made[1]}"):
+            energy.measure(trace, 1, "x", made=made)
 
 
 def test_a_port_without_a_kit_and_a_voltage_out_of_range_are_refused():
@@ -180,9 +240,28 @@ def test_a_damaged_frame_of_a_logger_is_left_out():
     data = bytearray(logger_bytes(chip, 0.1, t, amperes, marker, 0))
     del data[700:703]
     trace = ina.decode(bytes(data), chip, 0.1)
+    check(energy.measure(trace, 1, "x"), work=0.2)  # none of its rows is in a window
     assert len(t) - 33 < len(trace.seconds) < len(t)
     with pytest.raises(DeviceError, match="no samples"):
         ina.decode(b"\1\1\0", chip, 0.1)
+    del data[8000:8003]  # a row in a window
+    with pytest.raises(TernError, match="lost samples: 2 gaps"):
+        energy.measure(ina.decode(bytes(data), chip, 0.1), 1, "x")
+
+
+@pytest.mark.parametrize(("name", "ohms"), [("ina226", 3.2767), ("ina228", 6.5536)])
+def test_an_ina_at_the_end_of_its_range_is_refused(name, ohms):
+    chip = ina.CHIPS[name]
+    t, amperes, marker = known_trace(2000, work=0.2, rest=0.3)
+    amperes = np.minimum(amperes, chip.full * chip.shunt / ohms)  # 25 mA
+    for shunt, sound in ((ohms, False), (ohms / 2, True)):
+        trace = ina.decode(logger_bytes(chip, shunt, t, amperes, marker, 0), chip, shunt)
+        if sound:
+            check(energy.measure(trace, 1, "x"), work=0.2)
+            continue
+        with pytest.raises(TernError, match="exceeds the meter's range in 6 of 6 windows") as caught:
+            energy.measure(trace, 1, "x")
+        assert "smaller --shunt" in caught.value.hint
 
 
 class Bus:
@@ -238,16 +317,26 @@ def test_the_samples_of_a_joulescope_give_its_energy():
     rate = 200_000
     _, amperes, marker = known_trace(rate)
     amperes = amperes.astype(np.float32)
-    amperes[1000:1010] = np.nan  # dropped samples
+    amperes[1000:1010] = np.nan  # dropped samples, where the board rests
+    ranges = np.full(len(amperes), 2, np.uint8)
     data = {
         "time": {"output_sampling_frequency": {"value": rate, "units": "Hz"}},
         "signals": {
             "current": {"value": amperes, "units": "A"},
             "voltage": {"value": np.full(len(amperes), VOLTS, np.float32), "units": "V"},
             "current_lsb": {"value": marker.astype(np.uint8), "units": ""},
+            "current_range": {"value": ranges, "units": ""},
         },
     }
     check(energy.measure(from_samples(data), 1, "x"))
+    with pytest.raises(TernError, match="exceeds the meter's range in 6 of 6"):
+        energy.measure(from_samples(data, RANGES["18mA"]), 1, "x")
+    ranges[amperes > RANGES["18mA"]] = 3
+    with pytest.raises(TernError, match="changed its range in 6 of 6 windows"):
+        energy.measure(from_samples(data), 1, "x")
+    amperes[8000:8010] = np.nan
+    with pytest.raises(TernError, match=r"lost samples: 2 gaps, 0\.11 ms in all, in 1 of 6 windows"):
+        energy.measure(from_samples(data), 1, "x")
 
 
 @pytest.mark.parametrize(
@@ -268,6 +357,9 @@ def test_exports_of_other_instruments_give_their_energy(tmp_path, names, scales,
     path = tmp_path / "export.csv"
     path.write_text("\n".join(lines))
     check(energy.measure(csv.read(path, volts), 1, "x"))
+    path.write_text("\n".join(lines[:450] + lines[470:]))  # within a window
+    with pytest.raises(TernError, match=r"lost samples: 1 gaps, 2\.1 ms in all, in 1 of 6 windows"):
+        energy.measure(csv.read(path, volts), 1, "x")
 
 
 @pytest.mark.parametrize(
@@ -420,6 +512,11 @@ def test_the_command_takes_times_and_draws_the_life_of_a_battery(tmp_path, capsy
     text = capsys.readouterr().out
     assert "years (modelled)" in text
     assert "cannot sleep longer than 4290 s" in text
+    assert max(map(len, text.splitlines())) < 120
+    assert "measured by" not in text
+    assert main([*words, "--interval-s", "7200", "--sources"]) == 0
+    assert text.splitlines()[:-1] == (sourced := capsys.readouterr().out.splitlines())[: text.count("\n") - 1]
+    assert "measured by" in "".join(sourced[text.count("\n") - 1 :])
     for wrong in ("join", "join=x", "join=-1"):
         assert main([*words, "--awake-ms", wrong]) == 2
         assert "--awake-ms must be PHASE=MS" in capsys.readouterr().err
