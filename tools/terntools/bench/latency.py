@@ -227,6 +227,16 @@ def measure(spec: str, case: Case, say: Tell, names: Sequence[str] = MECHANISMS)
     return result
 
 
+def plan(spec: str, case: Case, names: Sequence[str] = MECHANISMS) -> list[float]:
+    """The relative durations of the steps that measure() tells, as they are on an emulated Pico."""
+    main = [2, 10, *[1] * len(names), 1]
+    return [
+        *main,
+        *[5] * len(_cases(case, names)),
+        *([9, *main] if isinstance(fleet.parse(spec), OnFirmware) else []),
+    ]
+
+
 def _main_figures(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> dict[str, Any]:
     say(f"{bench.device.name}: heap")
     heap = bench.heap(replace(case, d=max(100, case.d), k=1))
@@ -269,13 +279,17 @@ def at_least(report: Mapping[str, Any]) -> dict[str, float]:
     return {f"{mhz} MHz": counted / mhz for mhz in CLOCKS_MHZ}
 
 
-def _reports(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> list[dict[str, Any]]:
+def _cases(case: Case, names: Sequence[str]) -> list[Case]:
     mechanisms_ = dict.fromkeys((case.mechanism, *names))
     cases = [replace(case, mechanism=name, k=k) for name in mechanisms_ for k in (1, case.d)]
     cases += [replace(case, d=d, k=1) for d in DIMENSIONS]
     cases += [replace(case, k=1, model=name) for name in LINEAR_MODELS]
+    return list(dict.fromkeys(cases))
+
+
+def _reports(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> list[dict[str, Any]]:
     figures = []
-    for one in dict.fromkeys(cases):
+    for one in _cases(case, names):
         say(f"a report: {one.label}")
         figures.append(bench.figures(one))
     return figures

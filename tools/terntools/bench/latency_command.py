@@ -53,8 +53,9 @@ def _run(args: argparse.Namespace) -> int:
     case = case_of(args)
     session = Session(args.sessions)
 
-    with session.telling() as say:
-        result = latency.measure(devices.fleet_of(args), case, say)
+    spec = devices.fleet_of(args)
+    with session.telling(latency.plan(spec, case)) as say:
+        result = latency.measure(spec, case, say)
     text = summary(result)
     session.finish("latency", result, text, pictures(result))
     result["directory"] = str(session.directory)

@@ -6,14 +6,14 @@ import contextlib
 import json
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ternhost.run.directory import new_directory
-from ternhost.terminal import Progress
+from ternhost.terminal import Progress, duration
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,12 +33,20 @@ class Session:
         return made
 
     @contextlib.contextmanager
-    def telling(self) -> Iterator[Callable[[str], None]]:
-        """A function that prints messages on standard error and adds them to the log."""
+    def telling(self, plan: Sequence[float] = ()) -> Iterator[Callable[[str], None]]:
+        """A function that prints messages on standard error and adds them to the log.
+
+        plan: relative durations of the steps that the messages begin, for an estimate of the time left.
+        """
+        began: list[float] = []
         with Progress() as progress:
 
             def say(line: str) -> None:
                 _log(self.directory, line)
+                began.append(time.monotonic())
+                if done := sum(plan[: len(began) - 1]):
+                    left = (began[-1] - began[0]) * (sum(plan) - done) / done
+                    line += f" (about {duration(left)} left)"
                 progress.say(line)
 
             yield say
