@@ -15,7 +15,7 @@ from ternhost.cli import main as tern
 from ternhost.errors import StorageError, UsageError
 from terntools.bench import current_model, latency, latency_command
 from terntools.bench import plots as bench_plots
-from terntools.bench.sessions import Session
+from terntools.bench.sessions import Session, Telling
 
 
 def report(case, **more):
@@ -95,12 +95,12 @@ def test_sessions_that_begin_in_the_same_second_have_folders_of_their_own(tmp_pa
 
 
 def test_a_session_tells_how_much_time_is_left(tmp_path, capsys):
-    with Session(tmp_path).telling([1, 3, 16]) as say:
-        say("one")
+    with Telling(Session(tmp_path), [1, 3, 16]) as progress:
+        progress.say("one")
         for line in ("two", "three"):
             time.sleep(0.5)
-            say(line)
-        say("more than planned")
+            progress.say(line)
+        progress.say("more than planned")
     one, two, three, more = (line.strip() for line in capsys.readouterr().err.splitlines())
     assert one == "one"
     first, second, last = (int(re.search(r"about (\d+) s left", line)[1]) for line in (two, three, more))

@@ -181,6 +181,7 @@ class ReportEnergy:
     source: str
     windows: int = 0
     reports: int = 0
+    asleep_microamperes: float | None = None  # of the board in deep sleep
 
     def as_dict(self, bits: int) -> dict[str, Any]:
         """The output of `tern bench energy --json`; bits: the information in a report."""
@@ -190,6 +191,7 @@ class ReportEnergy:
             "microjoules_per_bit": self.net / bits,
             "bits_per_report": bits,
             "idle_milliwatts": self.idle_milliwatts,
+            "asleep_microamperes": self.asleep_microamperes,
             "volts": self.volts,
             "milliseconds_per_report": 1000 * self.seconds_per_report,
             "source": self.source,

@@ -10,6 +10,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tern import card as cards
 from ternhost import errors
 from ternhost.command import add_command, add_option, print_result
@@ -19,7 +21,7 @@ from ternhost.reach.ports import names
 from ternhost.reach.ports.fleet import OnPorts
 from terntools.bench import current_model, energy, latency, latency_command, subjects
 from terntools.bench.meters import csv, ina, joulescope, ppk2
-from terntools.bench.sessions import Session
+from terntools.bench.sessions import Session, Telling
 from terntools.boards import devices
 from terntools.emulators.fleets import Pico
 from terntools.terminal import require_positive
@@ -52,6 +54,9 @@ def add_action(actions: Any) -> None:
     add_option(meter, "--file CSV", "csv: exported file of the instrument", type=Path)
     add_option(meter, "--marker PIN", "the board's pin that marks reports (default: a Pico's GP15)", type=int)
     add_option(meter, "--active-low", "the marker pin is low during a window")
+    add_option(
+        meter, "--asleep", "also measure the current of the board in deep sleep, for the battery's life"
+    )
     add_option(meter, "--reports N", "csv: number of reports in a window", 1)
     life = parser.add_argument_group("battery life")
     add_option(life, "--battery MAH", "capacity of the battery in mAh", 2000.0)
@@ -68,7 +73,10 @@ def _run(args: argparse.Namespace) -> int:
         )
     args.fleet = devices.fleet_of(args)
     case = latency_command.case_of(args)
-    if args.meter not in ("csv", "model") and not isinstance(fleet.parse(args.fleet), OnPorts):
+    without = args.meter in ("csv", "model")
+    if args.asleep and without:
+        raise UsageError("--asleep needs a meter", hint="such as --meter ppk2; or give --sleep-milliwatts")
+    if not without and not isinstance(fleet.parse(args.fleet), OnPorts):
         raise UsageError(
             "a meter needs a board to measure", hint="name it: tern bench energy a0 ...; or --meter model"
         )
@@ -76,11 +84,11 @@ def _run(args: argparse.Namespace) -> int:
     symbols = cards.decode(case.card).symbols
     bits = math.ceil(case.k * math.log2(symbols))
     pictures: dict[str, Any] = {}
-    with session.telling() as say:
+    with Telling(session) as progress:
         if args.meter == "model":
-            result, pictures, chip = _model(args, case, bits, say)
+            result, pictures, chip = _model(args, case, bits, progress.say)
         else:
-            measured, chip = _measure(args, case, say)
+            measured, chip = _measure(args, case, progress.say)
             result = measured.as_dict(bits)
             parts = {"the report's": measured.net, "idle": measured.gross - measured.net}
             pictures = _pictures({case.label: parts}, measured.source)
@@ -108,6 +116,8 @@ def summary(result: dict[str, Any]) -> str:
 
 def _battery(args: argparse.Namespace, result: dict[str, Any], chip: str | None) -> dict[str, Any]:
     asleep, source = args.sleep_milliwatts, "given"
+    if asleep is None and args.asleep:
+        asleep, source = result["volts"] * result["asleep_microamperes"] / 1000, "measured"
     if asleep is None and chip in current_model.chips():
         model = current_model.load(chip)
         asleep, source = model.volts * model.sleep_ma, f"modelled: {model.sources['sleep']}"
@@ -157,7 +167,15 @@ def _model(
     net = gross - model.sleep_microjoules(seconds)
     idle = model.volts * model.sleep_ma
     result = {
-        **energy.ReportEnergy(gross, net, idle, model.volts, seconds, current_model.SOURCE).as_dict(bits),
+        **energy.ReportEnergy(
+            gross,
+            net,
+            idle,
+            model.volts,
+            seconds,
+            current_model.SOURCE,
+            asleep_microamperes=1000 * model.sleep_ma,
+        ).as_dict(bits),
         "microjoules_by_link": {name: sum(parts.values()) for name, parts in by_link.items()},
         "modelled": True,
         "currents": {
@@ -193,13 +211,20 @@ def _measure(
         for number in range(1, _SESSIONS + 1):
             say(f"{meter.source}: window {number} of {_SESSIONS}, {_SECONDS:g} s")
             results.append(_session(meter, bench, case, args.active_low))
+        asleep = None
+        if args.asleep:
+            say(f"{meter.source}: the board asleep, {_SECONDS:g} s")
+            on.sleep(_SECONDS + 2 * _REST)
+            trace = meter.record(_SECONDS)
+            energy.require_samples(trace, [])
+            asleep = 1e6 * float(np.mean(trace.amperes))
     middle = sorted(results, key=lambda result: result.net)[_SESSIONS // 2]
     if middle.net <= 0:
         raise TernError(
             "a report seems to cost no more energy than idling, which is impossible",
             hint="is the meter in the board's supply line?",
         )
-    return middle, on.chip
+    return replace(middle, asleep_microamperes=asleep), on.chip
 
 
 def _session(

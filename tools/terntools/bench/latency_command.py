@@ -10,7 +10,7 @@ from ternhost.command import add_command, add_option, print_result
 from ternhost.learn.parameters import LINEAR_MODELS
 from ternhost.privacy import mechanisms
 from terntools.bench import current_model, latency, subjects
-from terntools.bench.sessions import Session
+from terntools.bench.sessions import Session, Telling
 from terntools.boards import devices
 
 
@@ -54,8 +54,8 @@ def _run(args: argparse.Namespace) -> int:
     session = Session(args.sessions)
 
     spec = devices.fleet_of(args)
-    with session.telling(latency.plan(spec, case)) as say:
-        result = latency.measure(spec, case, say)
+    with Telling(session, latency.plan(spec, case)) as progress:
+        result = latency.measure(spec, case, progress.say)
     text = summary(result)
     session.finish("latency", result, text, pictures(result))
     result["directory"] = str(session.directory)

@@ -9,6 +9,8 @@
   notes: left of the printer
   power: {hub: 1-1, port: 2}     # ours: by uhubctl; or
   power_script: ./relay.sh       # a command that gets `off` or `on`
+  meter: {meter: ppk2, meter-port: a1, volts: 3.3}   # ours: options of `tern bench energy`
+  expect: {latency-us: 4400}     # ours: figures (expectations.py), or a file of them beside the map
 """
 
 from __future__ import annotations
@@ -26,10 +28,12 @@ from ternhost.errors import DeviceError, UsageError
 from ternhost.reach.ports import names
 from ternhost.reach.ports.link import BAUD
 from terntools.emulators import catalogue
+from terntools.testing import expectations
+from terntools.testing.expectations import Expectation
 
 _KEYS = {
     "connected", "id", "platform", "serial", "baud", "fixtures", "notes", "power", "power_script",
-    "product", "runner", "available", "probe_id", "pre_script", "post_script",
+    "product", "meter", "expect", "runner", "available", "probe_id", "pre_script", "post_script",
 }  # fmt: skip
 _OFF_SECONDS = 2.0
 
@@ -44,6 +48,13 @@ class MappedBoard:
     notes: str = ""
     power: dict[str, Any] = field(default_factory=dict)
     power_script: str | None = None
+    meter: dict[str, Any] = field(default_factory=dict)
+    expect: tuple[Expectation, ...] = ()
+
+    @property
+    def fleet(self) -> str:
+        """The board as a fleet of one."""
+        return f"{self.platform}:1" if self.serial is None else f"port:{self.serial}"
 
     @property
     def has_power_control(self) -> bool:
@@ -85,15 +96,7 @@ class MappedBoard:
 
 def read_map(path: str | Path) -> list[MappedBoard]:
     """The connected boards of a map. Raises UsageError."""
-    extras.require("yaml")
-    import yaml
-
-    try:
-        entries = yaml.safe_load(Path(path).read_text())
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}", hint="see firmware/BOARDS.md") from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"cannot read {path}: {error}") from error
+    entries = _load(Path(path))
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise UsageError(f"{path} is not a hardware map", hint="see firmware/BOARDS.md for its format")
     boards = [_board(entry, path) for entry in entries if entry.get("connected")]
@@ -102,6 +105,18 @@ def read_map(path: str | Path) -> list[MappedBoard]:
     if not boards:
         raise UsageError(f"{path} has no connected board", hint="set connected: true")
     return boards
+
+
+def _load(path: Path) -> Any:
+    extras.require("yaml")
+    import yaml
+
+    try:
+        return yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", hint="see firmware/BOARDS.md") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"cannot read {path}: {error}") from error
 
 
 def _board(entry: dict[str, Any], path: str | Path) -> MappedBoard:
@@ -121,7 +136,16 @@ def _board(entry: dict[str, Any], path: str | Path) -> MappedBoard:
         raise UsageError(
             f"{path}, board {name}: power needs hub and port", hint="such as power: {hub: 1-1, port: 2}"
         )
+    expect, meter = entry.get("expect", {}), entry.get("meter") or {}
+    if isinstance(expect, str):
+        expect = _load(Path(path).parent / expect)
+    if not isinstance(meter, dict):
+        raise UsageError(
+            f"{path}, board {name}: meter has options of tern bench energy",
+            hint="such as meter: {meter: ppk2}",
+        )
     return MappedBoard(
         str(entry["id"]), platform, serial, int(entry.get("baud", BAUD)), tuple(entry.get("fixtures") or ()),
         str(entry.get("notes", "")), power, entry.get("power_script"),
+        meter, expectations.parse(expect, f"{path}, board {name}"),
     )  # fmt: skip

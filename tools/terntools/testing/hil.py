@@ -1,4 +1,4 @@
-"""Hardware in the loop: the device tests and tests/hil on every board of a map, side by side, and one report of all.
+"""Hardware in the loop: tests/hil and the device tests on every board of a map, side by side, and one report of all.
 
 Each board has its own pytest. Exit codes: 0 all passed, 1 a test failed, 2 a board is not there or timed out.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 import html
+import re
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,15 +25,18 @@ from ternhost import extras
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import TernError, UsageError
 from ternhost.reach.ports.link import open_port
-from terntools.bench.sessions import Session
+from ternhost.terminal import duration
+from terntools.bench.sessions import Session, Telling
 from terntools.emulators import catalogue
 from terntools.terminal import require_positive
-from terntools.testing import folders
+from terntools.testing import expectations, folders
 from terntools.testing.hardware import MappedBoard, read_map
 
 PASSED, FAILED, LOST = 0, 1, 2
-TESTS = (folders.DEVICE, folders.HIL)
+TESTS = (folders.HIL, folders.DEVICE)  # the first test is the trial of the compiler
 TIMEOUT = 1800.0
+_POLL = 2.0
+_COUNTS = ("tests", "failures", "errors", "skipped")  # of JUnit's suites
 
 Tell = Callable[[str], None]
 
@@ -53,7 +58,7 @@ class BoardResult:
 
     @property
     def properties(self) -> dict[str, str]:
-        return {one.get("name", ""): one.get("value", "") for one in self.suite.iter("property")}
+        return _properties(self.suite)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -61,8 +66,18 @@ class BoardResult:
         return {state: states.count(state) for state in ("passed", "failed", "skipped")}
 
     @property
+    def figures(self) -> dict[str, float]:
+        """The measured figures of the board's expectations, by name."""
+        cases = map(_properties, self.suite.iter("testcase"))
+        return {case["figure"]: float(case["value"]) for case in cases if "figure" in case}
+
+    @property
     def word(self) -> str:
         return ("passed", "FAILED", "LOST")[self.code]
+
+
+def _properties(of: Element) -> dict[str, str]:
+    return {one.get("name", ""): one.get("value", "") for one in of.iterfind("properties/property")}
 
 
 def _case(case: Element) -> tuple[str, str, str]:
@@ -71,7 +86,7 @@ def _case(case: Element) -> tuple[str, str, str]:
         if (why := case.find(tag)) is not None:
             text = why.text or "" if state == "failed" else ""
             return name, state, f"{why.get('message') or ''}\n{text}".strip()
-    return name, "passed", ""
+    return name, "passed", _properties(case).get("value", "")
 
 
 def boards_of(hardware_map: str | Path, only: Sequence[str] = ()) -> list[MappedBoard]:
@@ -98,10 +113,10 @@ def run(
     tests: Sequence[Path] = TESTS,
     timeout: float = TIMEOUT,
     only: Sequence[str] = (),
-    tell: Tell | None = None,
+    progress: Telling | None = None,
 ) -> list[BoardResult]:
     """Run the tests on a map's boards; write junit.xml and report.html into `directory`. Raises UsageError."""
-    say = tell or (lambda line: None)
+    say, step = (progress.say, progress.step) if progress else (_ignore, _ignore)
     boards = boards_of(hardware_map, only)
     require_tests(tests)
 
@@ -110,7 +125,7 @@ def run(
 
     def one(board: MappedBoard) -> BoardResult:
         say(f"{board.id}: started")
-        result = _run_board(board, Path(hardware_map), directory, tests, timeout, running)
+        result = _run_board(board, Path(hardware_map), directory, tests, timeout, running, step)
         counts = ", ".join(f"{n} {state}" for state, n in result.counts.items() if n)
         if not stopped.is_set():
             say(
@@ -131,6 +146,10 @@ def run(
     return results
 
 
+def _ignore(line: str) -> None:
+    pass
+
+
 def worst(results: Sequence[BoardResult]) -> int:
     """The exit code of all: failed before lost before passed."""
     codes = {result.code for result in results}
@@ -139,40 +158,60 @@ def worst(results: Sequence[BoardResult]) -> int:
 
 def _run_board(
     board: MappedBoard, hardware_map: Path, directory: Path, tests: Sequence[Path], timeout: float,
-    running: list[subprocess.Popen[bytes]],
+    running: list[subprocess.Popen[bytes]], step: Tell,
 ) -> BoardResult:  # fmt: skip
+    target = ["--target", catalogue.name_of(board.platform) or ""]
     if board.serial is not None:
+        target = ["--target", "board", "--port", board.serial]
         try:
             open_port(board.serial, board.baud).close()
         except TernError as error:
             return BoardResult(board, LOST, 0.0, error.message)
-    xml = directory / f"{board.id}.xml"
-    command: list[str | Path] = [
-        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--not-on-cpython", f"--junitxml={xml}",
-        "--hardware-map", hardware_map, "--hardware-id", board.id, *map(str, tests),
-    ]  # fmt: skip
-    if board.serial is None:
-        command += ["--target", catalogue.name_of(board.platform) or ""]
-    else:
-        command += ["--target", "board", "--port", board.serial]
-    command += ["--baud", str(board.baud)]
-    if all(map(folders.come_with_tern, tests)):
-        command += folders.PYTEST_OPTIONS
+    result = BoardResult(board, PASSED, 0.0)
     start = time.monotonic()
-    with open(directory / f"{board.id}.log", "w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+    parts = {"tests": tests, **({"figures": (folders.FIGURES,)} if board.expect else {})}
+    for part, paths in parts.items():  # each with the settings of pytest that are beside its files
+        log, xml = (directory / f"{board.id}-{part}.{kind}" for kind in ("log", "xml"))
+        command: list[str | Path] = [
+            sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--not-on-cpython", f"--junitxml={xml}",
+            "-o", "junit_family=xunit1",  # which has properties of tests
+            "--hardware-map", hardware_map, "--hardware-id", board.id, *map(str, paths), *target,
+            "--baud", str(board.baud),
+        ]  # fmt: skip
+        if all(map(folders.come_with_tern, paths)):
+            command += folders.PYTEST_OPTIONS
+        with open(log, "w") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         running.append(process)
-        try:
-            status = process.wait(timeout)
-            code, lost = PASSED if status == 0 else FAILED, ""
-        except subprocess.TimeoutExpired:
+        began = time.time()
+        while process.poll() is None and (seconds := time.monotonic() - start) < timeout:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(min(_POLL, timeout - seconds))
+            step(f"{board.id}: {part}{_share(log, time.time() - began)}")
+        if process.poll() is None:
             process.kill()
-            process.wait()
-            code, lost = LOST, f"timed out: not done in {timeout:g} s"
-    result = BoardResult(board, code, time.monotonic() - start, lost)
-    if xml.exists():
-        result.suite = next(parse(xml).iter("testsuite"))
+            result.code, result.lost = LOST, f"timed out: not done in {timeout:g} s"
+        elif process.returncode:
+            result.code = FAILED
+        if xml.exists():
+            suite = next(parse(xml).iter("testsuite"))
+            sums = {name: int(result.suite.get(name, 0)) + int(suite.get(name, 0)) for name in _COUNTS}
+            result.suite.attrib |= {name: str(n) for name, n in sums.items()}
+            result.suite.extend(suite)
+        if result.lost:
+            break
+    result.seconds = time.monotonic() - start
     return result
+
+
+def _share(log: Path, seconds: float) -> str:
+    """The share of the tests that are done, by pytest's log, and the time left."""
+    percents = re.findall(r"\[ *(\d+)%\]$", log.read_text(errors="replace"), re.MULTILINE)
+    if not (done := int(percents[-1]) if percents else 0):
+        return ""
+    since = time.time() - log.stat().st_mtime  # the last test
+    left = (seconds - since) * (100 - done) / done - since
+    return f", {done} %, about {duration(max(0.0, left))} left"
 
 
 def _write_junit(results: Sequence[BoardResult], path: Path) -> None:
@@ -240,7 +279,8 @@ def add_parser(subparsers: Any) -> None:
         subparsers,
         "hil",
         "run the board tests on all boards of a hardware map at once",
-        "tern hil --hardware-map boards.yaml\ntern hil --hardware-map boards.yaml --board pico-1 --json",
+        "tern hil --hardware-map boards.yaml\ntern hil --hardware-map boards.yaml --board pico-1 --json\n"
+        "tern hil --hardware-map boards.yaml --history",
         _run,
     )
     codes = "Exit code: 0 if all tests passed, 1 if one failed, 2 if a board is missing or timed out."
@@ -250,24 +290,57 @@ def add_parser(subparsers: Any) -> None:
     add_option(parser, "--tests PATH...", "tests to run (default: those of tern)", type=Path)
     add_option(parser, "--timeout S", "time limit of a board in seconds", TIMEOUT)
     add_option(parser, "--sessions DIR", "write the report to a folder in DIR", "sessions")
+    add_option(parser, "--history", "draw the measured figures across commits, and run nothing")
+    add_option(parser, "--history-file FILE", "history of the figures (default: beside the map)", type=Path)
 
 
 def _run(args: argparse.Namespace) -> int:
+    history = args.history_file or Path(args.hardware_map).with_suffix(".history.jsonl")
+    if args.history:
+        return _draw(history, args.json)
     require_positive(args, "timeout")
     tests = tuple(args.tests or TESTS)
     boards_of(args.hardware_map, args.board)  # errors are reported before a session begins
     require_tests(tests)
     session = Session(args.sessions)
 
-    with session.telling() as say:
-        results = run(args.hardware_map, session.directory, tests, args.timeout, args.board, say)
+    with Telling(session) as progress:
+        results = run(args.hardware_map, session.directory, tests, args.timeout, args.board, progress)
+    boards, lines, missed = [], [], []
+    for one in results:
+        about = {
+            "id": one.board.id,
+            "result": one.word.lower(),
+            "lost": one.lost,
+            **one.counts,
+            **one.properties,
+        }
+        figures = expectations.append(history, one.board.id, one.board.expect, one.figures)
+        boards.append({**about, "figures": figures})
+        lines += [
+            f"{one.board.id}: {one.word}",
+            *(f"  {expectations.describe(record)}" for record in figures),
+        ]
+        missed += [f"{one.board.id}: {record['figure']}" for record in figures if not record["passed"]]
+    moves = expectations.moves(expectations.read(history)) if missed else {}
+    lines += [moves[name] for name in missed]
     result = {
         "directory": str(session.directory),
-        "boards": [
-            {"id": one.board.id, "result": one.word.lower(), "lost": one.lost, **one.counts, **one.properties}
-            for one in results
-        ],
+        "boards": boards,
+        "missed": [moves[name] for name in missed],
     }
-    lines = [f"{one.board.id}: {one.word}" for one in results]
     print_result(result, "\n".join((*lines, f"report: {session.directory / 'report.html'}")), args.json)
     return worst(results)
+
+
+def _draw(history: Path, as_json: bool) -> int:
+    from ternhost.run.report.plots import save
+    from terntools.bench import plots  # loads matplotlib
+
+    series = expectations.read(history)
+    moves = list(expectations.moves(series).values())
+    picture = history.with_suffix(".png")
+    save(plots.history(series), picture)
+    result = {"history": str(history), "picture": str(picture), "moves": moves}
+    print_result(result, "\n".join((*moves, f"picture: {picture}")), as_json)
+    return PASSED

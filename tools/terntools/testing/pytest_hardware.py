@@ -1,6 +1,7 @@
 """Fixtures for tests with boards in the loop, of `--hardware-map FILE`, `--port PORT` or (emulated) `--target`.
 
-`dut` is one board after the other, `fleet` all. `@pytest.mark.hardware(fixture="ppk2")` asks for a fixture.
+`dut` is one board after the other, `fleet` all; `expectation` is each one of `mapped_board`, an entry of the map.
+`@pytest.mark.hardware(fixture="ppk2")` asks for a fixture.
 """
 
 from __future__ import annotations
@@ -70,6 +71,13 @@ def _boards(config: pytest.Config) -> list[MappedBoard]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "expectation" in metafunc.fixturenames:
+        boards = _boards(metafunc.config)
+        pairs = [(board, each) for board in boards for each in board.expect]
+        names = [f"{board.id}-{each.figure}" for board, each in pairs]
+        metafunc.parametrize(
+            ("mapped_board", "expectation"), pairs, ["mapped_board"], ids=names, scope="module"
+        )
     if "dut" not in metafunc.fixturenames:
         return
     marks = metafunc.definition.iter_markers("hardware")
@@ -99,6 +107,13 @@ def dut(request: pytest.FixtureRequest) -> Iterator[Dut]:
     """One board under test; the test runs once for each that fits."""
     with _running(request.param) as one:
         yield one
+
+
+@pytest.fixture(scope="module")
+def mapped_board(request: pytest.FixtureRequest) -> MappedBoard:
+    """The entry of the hardware map to which the expectation belongs."""
+    board: MappedBoard = request.param
+    return board
 
 
 @pytest.fixture(scope="module")
