@@ -1,7 +1,8 @@
 """Energy from markers and meters: each instrument's own bytes give known charges back. The life of a battery."""
 
+import io
 import json
-import struct
+from binascii import b2a_base64
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,9 +10,7 @@ import numpy as np
 import pytest
 from harness.port import silent
 from ppk2_api import ppk2_api
-from spec.frames import cobs
 
-from tern import frames
 from ternhost.cli import main
 from ternhost.errors import DeviceError, TernError, UsageError
 from terntools.bench import battery, current_model, energy
@@ -33,6 +32,10 @@ def known_trace(rate, windows=6, work=0.02, rest=0.03):
     return t, np.where(marker, BUSY, IDLE), marker
 
 
+def uniform(rate, amperes, volts, marker):
+    return energy.Trace(np.arange(len(amperes)) / rate, amperes, np.full(len(amperes), volts), marker)
+
+
 def check(result, work=0.02, within=0.01):
     assert result.net == pytest.approx((BUSY - IDLE) * VOLTS * work * 1e6, rel=within)
     assert result.gross == pytest.approx(BUSY * VOLTS * work * 1e6, rel=within)
@@ -43,10 +46,10 @@ def check(result, work=0.02, within=0.01):
 def test_idle_is_subtracted_and_shown():
     rate = 100_000
     _, amperes, marker = known_trace(rate)
-    result = energy.measure(energy.uniform(rate, amperes, VOLTS, marker), 1, "x")
+    result = energy.measure(uniform(rate, amperes, VOLTS, marker), 1, "x")
     check(result)
     assert result.windows == 6
-    many = energy.measure(energy.uniform(rate, amperes, VOLTS, marker), 4, "x")
+    many = energy.measure(uniform(rate, amperes, VOLTS, marker), 4, "x")
     assert many.net == pytest.approx(result.net / 4)
     shown = result.as_dict(bits=2)
     assert shown["microjoules_per_bit"] == pytest.approx(shown["microjoules_per_report"] / 2)
@@ -57,7 +60,7 @@ def test_an_active_low_marker_is_read_and_a_cut_window_is_left_out():
     rate = 100_000
     _, amperes, marker = known_trace(rate)
     cut = slice(int(0.035 * rate), None)  # begins within the first window
-    result = energy.measure(energy.uniform(rate, amperes[cut], VOLTS, ~marker[cut]), 1, "x", active_low=True)
+    result = energy.measure(uniform(rate, amperes[cut], VOLTS, ~marker[cut]), 1, "x", active_low=True)
     check(result)
     assert result.windows == 5
 
@@ -75,7 +78,7 @@ def test_a_marker_without_windows_or_idle_time_is_an_error(change, message):
     rate = 1000 if "idle" in message else 100_000
     _, amperes, marker = known_trace(rate)
     with pytest.raises(TernError, match=message):
-        energy.measure(energy.uniform(rate, amperes, VOLTS, change(marker)), 1, "x")
+        energy.measure(uniform(rate, amperes, VOLTS, change(marker)), 1, "x")
 
 
 def test_a_battery_lasts_as_long_as_its_charge():
@@ -200,7 +203,7 @@ def test_a_kit_that_reaches_full_scale_as_it_changes_its_range_once_is_accepted(
 
 def test_windows_that_the_board_did_not_make_are_refused():
     _, amperes, marker = known_trace(100_000)
-    trace = energy.uniform(100_000, amperes, VOLTS, marker)
+    trace = uniform(100_000, amperes, VOLTS, marker)
     check(energy.measure(trace, 1, "x", made=(3, 6)))
     for made in ((7, 9), (2, 5)):
         with pytest.raises(TernError, match=f"6 windows, and the board made {made[0]} to {made[1]}"):
@@ -223,7 +226,7 @@ def logger_bytes(chip, ohms, t, amperes, marker, first_tick):
         ticks = (first_tick + round(seconds * 1e6)) % (1 << 30)
         bus = round(VOLTS / chip.bus) | (1 << 30 if marked else 0)
         rows.append(ina.ROW.pack(ticks, bus, round(current * ohms / chip.shunt)))
-    return b"".join(cobs(b"".join(rows[i : i + 16])) for i in range(0, len(rows), 16))
+    return b"".join(b2a_base64(b"".join(rows[i : i + 16])) for i in range(0, len(rows), 16))
 
 
 @pytest.mark.parametrize(("name", "ohms"), [("ina226", 0.1), ("ina228", 0.015)])
@@ -231,7 +234,7 @@ def test_the_bytes_of_an_ina_logger_give_its_energy(name, ohms):
     chip = ina.CHIPS[name]
     t, amperes, marker = known_trace(2000, work=0.2, rest=0.3)
     data = logger_bytes(chip, ohms, t, amperes, marker, first_tick=(1 << 30) - 500_000)  # the clock wraps
-    check(energy.measure(ina.decode(data + b"\1\1\0", chip, ohms), 1, "x"), work=0.2)
+    check(energy.measure(ina.decode(data + b"end\n", chip, ohms), 1, "x"), work=0.2)
 
 
 def test_a_damaged_frame_of_a_logger_is_left_out():
@@ -243,8 +246,8 @@ def test_a_damaged_frame_of_a_logger_is_left_out():
     check(energy.measure(trace, 1, "x"), work=0.2)  # none of its rows is in a window
     assert len(t) - 33 < len(trace.seconds) < len(t)
     with pytest.raises(DeviceError, match="no samples"):
-        ina.decode(b"\1\1\0", chip, 0.1)
-    del data[8000:8003]  # a row in a window
+        ina.decode(b"end\n", chip, 0.1)
+    del data[12000:12003]  # a row in a window
     with pytest.raises(TernError, match="lost samples: 2 gaps"):
         energy.measure(ina.decode(bytes(data), chip, 0.1), 1, "x")
 
@@ -303,11 +306,27 @@ def test_the_logger_reads_volts_and_amperes_from_the_registers(
     assert shunt * chip.shunt / ohms == pytest.approx(amperes, rel=1e-2)
 
 
-def test_the_logger_encodes_frames_as_the_library_does(logger):
-    for data in (bytes(12), bytes(range(192)), struct.pack("<Iii", 1, -2, 3) * 16):
-        by_logger, by_library = bytearray(300), bytearray(300)
-        n = logger._cobs(data, len(data), by_logger)
-        assert by_logger[:n] == by_library[: frames.cobs_encode(data, len(data), by_library)]
+def test_the_logger_sends_rows_that_are_decoded_until_its_time_is_over(logger, monkeypatch):
+    chip, clock, sent = ina.CHIPS["ina226"], iter(range(0, 10**9, 300)), io.BytesIO()
+    bus = Bus({2: round(VOLTS / chip.bus).to_bytes(2, "big"), 1: (1000).to_bytes(2, "big")})
+    names = logger.log.__globals__
+    monkeypatch.setitem(names, "I2C", lambda *_, **__: bus)
+    pin = type("Pin", (), {"IN": 0, "PULL_DOWN": 0, "__init__": lambda *_: None, "__call__": lambda _: 1})
+    monkeypatch.setitem(names, "Pin", pin)
+    ticks = {
+        "ticks_us": lambda: next(clock),
+        "ticks_ms": lambda: next(clock) // 1000,
+        "ticks_diff": int.__sub__,
+    }
+    monkeypatch.setitem(names, "time", SimpleNamespace(**ticks))
+    monkeypatch.setitem(names, "sys", SimpleNamespace(stdout=SimpleNamespace(buffer=sent)))
+    logger.log("ina226", 0x40, 60)
+    assert sent.getvalue().endswith(b"end\n")
+    trace = ina.decode(sent.getvalue(), chip, 0.1)
+    assert len(trace.seconds) % 16 == 0 < len(trace.seconds)
+    assert np.all(trace.marker)
+    assert trace.volts == pytest.approx(VOLTS, rel=1e-3)
+    assert trace.amperes == pytest.approx(1000 * chip.shunt / 0.1)
 
 
 # Joulescope and CSV

@@ -79,11 +79,6 @@ class Window:
     joules: float
 
 
-def uniform(rate: float, amperes: Floats, volts: float, marker: Bools) -> Trace:
-    n = len(amperes)
-    return Trace(np.arange(n) / rate, amperes, np.full(n, volts), marker)
-
-
 def integrate(trace: Trace, start: float, end: float) -> float:
     """Joules between two times: the trapezoidal rule, with values between samples interpolated."""
     inside = (trace.seconds > start) & (trace.seconds < end)
@@ -94,20 +89,13 @@ def integrate(trace: Trace, start: float, end: float) -> float:
 
 def windows(trace: Trace) -> list[Window]:
     """The windows in which the marker is set, whole ones only. An edge is taken midway between two samples."""
-    marker = trace.marker
-    changes = np.flatnonzero(np.diff(marker.astype(np.int8)))
-    edges = (trace.seconds[changes] + trace.seconds[changes + 1]) / 2
-    rising = marker[changes + 1]
-    complete = []
-    start: float | None = None
-    for time, up in zip(edges, rising, strict=True):
-        if up:
-            start = float(time)
-        elif start is not None:
-            if time - start >= MIN_MARK:
-                complete.append(Window(start, float(time) - start, integrate(trace, start, float(time))))
-            start = None
-    return complete
+    changes = np.flatnonzero(np.diff(trace.marker))
+    edges = ((trace.seconds[changes] + trace.seconds[changes + 1]) / 2)[int(trace.marker[0]) :]
+    return [
+        Window(start, end - start, integrate(trace, start, end))
+        for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=False)
+        if end - start >= MIN_MARK
+    ]
 
 
 def require_samples(trace: Trace, marked: Sequence[Window]) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
-import threading
+import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -230,29 +231,16 @@ def _measure(
 def _session(
     meter: energy.Meter, bench: latency.Bench, case: latency.Case, active_low: bool
 ) -> energy.ReportEnergy:
-    # The meter records in a thread of its own, while the board works and then rests.
-    traces: list[energy.Trace] = []
-    problems: list[BaseException] = []
-
-    def record() -> None:
-        try:
-            traces.append(meter.record(_SECONDS + 2 * _REST))
-        except BaseException as error:
-            problems.append(error)
-
-    thread = threading.Thread(target=record)
-    thread.start()
-    thread.join(_REST)
-    spent, bursts = 0.0, 0
-    while spent < _SECONDS and thread.is_alive():
-        spent += bench.burst(case.card, _BURST)
-        bursts += 1
-    thread.join()
-    if problems:
-        raise problems[0]
+    with ThreadPoolExecutor(1) as pool:  # the meter records while the board works
+        recording = pool.submit(meter.record, _SECONDS + 2 * _REST)
+        time.sleep(_REST)
+        spent, bursts = 0.0, 0
+        while spent < _SECONDS and not recording.done():
+            spent += bench.burst(case.card, _BURST)
+            bursts += 1
     made = bursts * (_BURST + 1)  # each burst begins with a report that is not timed
     least = (made - _BURST - 1) // 2  # the recording may begin late, and end within a burst
-    return energy.measure(traces[0], 1, meter.source, active_low, (least, made))
+    return energy.measure(recording.result(), 1, meter.source, active_low, (least, made))
 
 
 def _meter(args: argparse.Namespace) -> energy.Meter:

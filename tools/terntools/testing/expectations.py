@@ -20,87 +20,71 @@ from typing import Any
 from ternhost.errors import UsageError
 from ternhost.files import storage_errors
 
-FIGURES = (  # as tests/hil/figures.py measures them; the unit ends the name
-    "latency-us", "latency-slowest-us", "latency-instructions", "latency-slowest-instructions", "heap-bytes",
-    "garbage-bytes", "library-bytes", "energy-uj", "asleep-ua",
-)  # fmt: skip
+# As tests/hil/figures.py measures them; the unit ends the name. Those of OF_METER need a power meter.
 OF_METER = ("energy-uj", "asleep-ua")
+FIGURES = (
+    "latency-us", "latency-slowest-us", "latency-instructions", "latency-slowest-instructions", "heap-bytes",
+    "garbage-bytes", "library-bytes", *OF_METER,
+)  # fmt: skip
 DIRECTIONS = {
-    "lower": (0, 1),
-    "higher": (1, 0),
-    "equal": (1, 1),
-}  # the better one; whether it has a least and a most
+    "lower": ("at most",),
+    "higher": ("at least",),
+    "equal": ("at least", "at most"),
+}  # which is better
 
 Record = dict[str, Any]  # a line of the history: commit, date, board, figure, value, expectation, passed
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """The expected value of a figure and its tolerance, both in the figure's unit, and which direction is better."""
+    """The expected value of a figure, a tolerance in the same unit or "10%", and the better direction."""
 
     figure: str
     value: float
-    tolerance: float = 0.0
+    tolerance: float | str = 0
     direction: str = "lower"
 
     @property
     def bounds(self) -> dict[str, float]:
-        """The least and the most that pass, as far as there are such."""
-        ends = {"at least": self.value - self.tolerance, "at most": self.value + self.tolerance}
-        return {
-            name: end
-            for (name, end), there in zip(ends.items(), DIRECTIONS[self.direction], strict=True)
-            if there
-        }
+        """What passes: "at least" and "at most", as far as there are such bounds. Raises ValueError."""
+        share = str(self.tolerance)
+        tolerance = self.value * float(share[:-1]) / 100 if share.endswith("%") else float(share)
+        if not (0 <= self.value < math.inf and 0 <= tolerance < math.inf):
+            raise ValueError
+        bounds = {"at least": self.value - tolerance, "at most": self.value + tolerance}
+        return {name: bounds[name] for name in DIRECTIONS[self.direction]}
 
     def allows(self, value: float) -> bool:
         return self.bounds.get("at least", value) <= value <= self.bounds.get("at most", value)
 
     def __str__(self) -> str:
-        return " and ".join(f"{name} {end:,.6g}" for name, end in self.bounds.items())
+        return " and ".join(f"{name} {bound:,.6g}" for name, bound in self.bounds.items())
 
 
 def parse(stated: Any, where: str) -> tuple[Expectation, ...]:
-    """The expectations of a table from YAML: by figure a value, or a table of value, tolerance and direction.
+    """The expectations of a table from YAML: figure -> value, or figure -> the fields of an Expectation.
 
-    A tolerance is in the figure's unit or in %. where: begins messages. Raises UsageError.
+    where: begins messages. Raises UsageError.
     """
-    if not isinstance(stated, Mapping):
+    if not isinstance(stated, dict):
         raise UsageError(
             f"{where}: expect must be a table of figures", hint="such as expect: {heap-bytes: 70000}"
         )
-    return tuple(_expectation(figure, terms, f"{where}, expect") for figure, terms in stated.items())
-
-
-def _expectation(figure: str, terms: Any, where: str) -> Expectation:
-    if figure not in FIGURES:
-        raise UsageError(
-            f"{where}: there is no figure {figure!r}",
-            hint=f"there are, with their units, {', '.join(FIGURES)}",
-        )
-    terms = {
-        "tolerance": 0,
-        "direction": "lower",
-        **(terms if isinstance(terms, Mapping) else {"value": terms}),
-    }
-    try:
-        value, share, direction = (
-            float(terms.pop("value")),
-            str(terms.pop("tolerance")),
-            terms.pop("direction"),
-        )
-        tolerance = value * float(share[:-1]) / 100 if share.endswith("%") else float(share)
-        if not (
-            0 <= value < math.inf and 0 <= tolerance < math.inf and direction in DIRECTIONS and not terms
-        ):
-            raise ValueError
-    except (ValueError, TypeError, KeyError) as error:
-        raise UsageError(
-            f"{where}: {figure} needs a value in {figure.rpartition('-')[2]}, and may have a tolerance (in the same "
-            f"unit or %) and a direction ({', '.join(DIRECTIONS)})",
-            hint=f"such as {figure}: {{value: 4400, tolerance: 10%, direction: lower}}",
-        ) from error
-    return Expectation(figure, value, tolerance, direction)
+    expect = []
+    for figure, terms in stated.items():
+        if figure not in FIGURES:
+            hint = f"there are, with their units, {', '.join(FIGURES)}"
+            raise UsageError(f"{where}: there is no figure {figure!r}", hint=hint)
+        try:
+            expect.append(Expectation(figure, **(terms if isinstance(terms, dict) else {"value": terms})))
+            _ = expect[-1].bounds
+        except (ValueError, TypeError, KeyError) as error:
+            raise UsageError(
+                f"{where}: {figure} needs a value in {figure.rpartition('-')[2]}, and may have a tolerance (in the "
+                f"same unit or %) and a direction ({', '.join(DIRECTIONS)})",
+                hint=f"such as {figure}: {{value: 4400, tolerance: 10%, direction: lower}}",
+            ) from error
+    return tuple(expect)
 
 
 def commit() -> str:

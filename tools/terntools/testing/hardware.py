@@ -66,32 +66,24 @@ class MappedBoard:
 
     def power_cycle(self) -> None:
         """Switch the board off and on again. Raises UsageError where the map names no way to, and DeviceError."""
-        for action in ("off", "on"):
-            self._switch(action)
-            if action == "off":
-                time.sleep(_OFF_SECONDS)
-
-    def _switch(self, action: str) -> None:
         if self.power_script:
-            command = [*shlex.split(self.power_script), action]
-        elif self.power:
-            if not shutil.which("uhubctl"):
-                raise UsageError(
-                    "uhubctl is not installed", hint="install it, or name a power_script in the map"
-                )
-            command = ["uhubctl", "-l", str(self.power["hub"]), "-p", str(self.power["port"]), "-a", action]
-        else:
+            command = shlex.split(self.power_script)
+        elif not self.power:
             raise UsageError(
                 f"the map names no way to switch {self.id}", hint="add power: or power_script: to it"
             )
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise DeviceError(f"cannot switch {self.id} {action}: {error}") from error
-        if done.returncode:
-            raise DeviceError(
-                f"cannot switch {self.id} {action}: {(done.stderr or done.stdout).strip() or done.returncode}"
-            )
+        elif shutil.which("uhubctl"):
+            command = ["uhubctl", "-l", str(self.power["hub"]), "-p", str(self.power["port"]), "-a"]
+        else:
+            raise UsageError("uhubctl is not installed", hint="install it, or name a power_script in the map")
+        for action in ("off", "on"):
+            try:
+                subprocess.run([*command, action], check=True, capture_output=True, text=True, timeout=60)
+            except (OSError, subprocess.SubprocessError) as error:
+                said = f"{getattr(error, 'stderr', None) or getattr(error, 'stdout', None) or error}".strip()
+                raise DeviceError(f"cannot switch {self.id} {action}: {said}") from error
+            if action == "off":
+                time.sleep(_OFF_SECONDS)
 
 
 def read_map(path: str | Path) -> list[MappedBoard]:

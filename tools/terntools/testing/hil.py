@@ -6,7 +6,6 @@ Each board has its own pytest. Exit codes: 0 all passed, 1 a test failed, 2 a bo
 from __future__ import annotations
 
 import argparse
-import html
 import re
 import subprocess
 import sys
@@ -15,7 +14,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,9 +34,6 @@ PASSED, FAILED, LOST = 0, 1, 2
 TESTS = (folders.HIL, folders.DEVICE)  # the first test is the trial of the compiler
 TIMEOUT = 1800.0
 _POLL = 2.0
-_COUNTS = ("tests", "failures", "errors", "skipped")  # of JUnit's suites
-
-Tell = Callable[[str], None]
 
 
 @dataclass
@@ -46,19 +41,19 @@ class BoardResult:
     """How the tests of a board went."""
 
     board: MappedBoard
-    code: int
-    seconds: float
+    code: int = PASSED
+    seconds: float = 0.0
     lost: str = ""  # why, with code LOST
-    suite: Element = field(default_factory=lambda: Element("testsuite"))  # JUnit XML
+    suites: list[Element] = field(default_factory=list)  # JUnit XML
 
     @property
     def cases(self) -> list[tuple[str, str, str]]:
-        """Name, state (passed, failed or skipped) and message of each test."""
-        return [_case(case) for case in self.suite.iter("testcase")]
+        """Name, state (passed, failed or skipped) and message of each test; the value of a figure that passed."""
+        return [_case(case) for suite in self.suites for case in suite.iter("testcase")]
 
     @property
     def properties(self) -> dict[str, str]:
-        return _properties(self.suite)
+        return {name: value for suite in self.suites for name, value in _properties(suite).items()}
 
     @property
     def counts(self) -> dict[str, int]:
@@ -68,7 +63,7 @@ class BoardResult:
     @property
     def figures(self) -> dict[str, float]:
         """The measured figures of the board's expectations, by name."""
-        cases = map(_properties, self.suite.iter("testcase"))
+        cases = [_properties(case) for suite in self.suites for case in suite.iter("testcase")]
         return {case["figure"]: float(case["value"]) for case in cases if "figure" in case}
 
     @property
@@ -120,12 +115,11 @@ def run(
     boards = boards_of(hardware_map, only)
     require_tests(tests)
 
-    running: list[subprocess.Popen[bytes]] = []
     stopped = threading.Event()
 
     def one(board: MappedBoard) -> BoardResult:
         say(f"{board.id}: started")
-        result = _run_board(board, Path(hardware_map), directory, tests, timeout, running, step)
+        result = _run_board(board, hardware_map, directory, tests, timeout, stopped, step)
         counts = ", ".join(f"{n} {state}" for state, n in result.counts.items() if n)
         if not stopped.is_set():
             say(
@@ -138,8 +132,6 @@ def run(
             results = list(pool.map(one, boards))
         except BaseException:  # Ctrl-C: no thread may wait for its board
             stopped.set()
-            for process in running:
-                process.kill()
             raise
     (directory / "report.html").write_text(page(results), encoding="utf-8")
     _write_junit(results, directory / "junit.xml")
@@ -157,8 +149,8 @@ def worst(results: Sequence[BoardResult]) -> int:
 
 
 def _run_board(
-    board: MappedBoard, hardware_map: Path, directory: Path, tests: Sequence[Path], timeout: float,
-    running: list[subprocess.Popen[bytes]], step: Tell,
+    board: MappedBoard, hardware_map: str | Path, directory: Path, tests: Sequence[Path], timeout: float,
+    stopped: threading.Event, step: Callable[[str], None],
 ) -> BoardResult:  # fmt: skip
     target = ["--target", catalogue.name_of(board.platform) or ""]
     if board.serial is not None:
@@ -166,15 +158,16 @@ def _run_board(
         try:
             open_port(board.serial, board.baud).close()
         except TernError as error:
-            return BoardResult(board, LOST, 0.0, error.message)
-    result = BoardResult(board, PASSED, 0.0)
+            return BoardResult(board, LOST, lost=error.message)
+    result = BoardResult(board)
     start = time.monotonic()
     parts = {"tests": tests, **({"figures": (folders.FIGURES,)} if board.expect else {})}
     for part, paths in parts.items():  # each with the settings of pytest that are beside its files
         log, xml = (directory / f"{board.id}-{part}.{kind}" for kind in ("log", "xml"))
         command: list[str | Path] = [
             sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--not-on-cpython", f"--junitxml={xml}",
-            "-o", "junit_family=xunit1",  # which has properties of tests
+            # xunit1 has properties of tests
+            "-o", "junit_family=xunit1", "-o", f"junit_suite_name={board.id}", f"--junit-prefix={board.id}",
             "--hardware-map", hardware_map, "--hardware-id", board.id, *map(str, paths), *target,
             "--baud", str(board.baud),
         ]  # fmt: skip
@@ -182,24 +175,19 @@ def _run_board(
             command += folders.PYTEST_OPTIONS
         with open(log, "w") as output:
             process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-        running.append(process)
         began = time.time()
-        while process.poll() is None and (seconds := time.monotonic() - start) < timeout:
+        while process.poll() is None and not stopped.is_set() and time.monotonic() - start < timeout:
             with suppress(subprocess.TimeoutExpired):
-                process.wait(min(_POLL, timeout - seconds))
+                process.wait(min(_POLL, timeout))
             step(f"{board.id}: {part}{_share(log, time.time() - began)}")
         if process.poll() is None:
             process.kill()
             result.code, result.lost = LOST, f"timed out: not done in {timeout:g} s"
-        elif process.returncode:
+            break
+        if process.returncode:
             result.code = FAILED
         if xml.exists():
-            suite = next(parse(xml).iter("testsuite"))
-            sums = {name: int(result.suite.get(name, 0)) + int(suite.get(name, 0)) for name in _COUNTS}
-            result.suite.attrib |= {name: str(n) for name, n in sums.items()}
-            result.suite.extend(suite)
-        if result.lost:
-            break
+            result.suites += parse(xml).iter("testsuite")
     result.seconds = time.monotonic() - start
     return result
 
@@ -217,61 +205,39 @@ def _share(log: Path, seconds: float) -> str:
 def _write_junit(results: Sequence[BoardResult], path: Path) -> None:
     root = Element("testsuites")
     for result in results:
-        suite, board = deepcopy(result.suite), result.board
-        for case in suite.iter("testcase"):
-            case.set("classname", f"{board.id}.{case.get('classname')}")
+        for suite in result.suites:
+            properties = suite.find("properties")
+            if properties is None:
+                properties = SubElement(suite, "properties")
+            SubElement(properties, "property", name="platform", value=result.board.platform)
+            root.append(suite)
         if result.lost:
-            case = SubElement(suite, "testcase", classname=board.id, name="is there")
+            suite = SubElement(root, "testsuite", name=result.board.id, tests="1", errors="1")
+            case = SubElement(suite, "testcase", classname=result.board.id, name="is there")
             SubElement(case, "error", message=result.lost)
-            suite.attrib.update(tests=str(len(result.cases) + 1), errors="1")
-        suite.set("name", board.id)
-        properties = suite.find("properties")
-        if properties is None:
-            properties = SubElement(suite, "properties")
-        SubElement(properties, "property", name="platform", value=board.platform)
-        root.append(suite)
     ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
 
 
 def page(results: Sequence[BoardResult]) -> str:
-    rows = "".join(_row(result) for result in results)
-    details = "".join(_details(result) for result in results)
-    return f"""<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>tern: hardware in the loop</title>
-<style>
-body {{ font: 16px/1.4 sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1.5em; color: #222 }}
-table {{ border-collapse: collapse; width: 100% }} td, th {{ text-align: left; padding: .3em .6em;
-border-bottom: 1px solid #ccc }}
-.failed {{ color: #a00; font-weight: bold }} .skipped {{ color: #666 }} pre {{ overflow-x: auto; background: #f4f4f4 }}
-</style>
-<h1>Hardware in the loop</h1>
-<p>{time.strftime("%Y-%m-%d %H:%M")}</p>
-<table><tr><th>board<th>platform<th>firmware<th>tern<th>result<th>passed<th>failed<th>skipped<th>seconds</tr>
-{rows}</table>
-{details}
-</html>
-"""
+    """The HTML of a report."""
+    from ternhost.run.report import page as report  # loads matplotlib
 
-
-def _row(result: BoardResult) -> str:
-    cells = [
-        result.board.id, result.properties.get("board", result.board.platform), result.properties.get("firmware", "?"),
-        result.properties.get("tern", "?"), result.word, *map(str, result.counts.values()), f"{result.seconds:.0f}",
-    ]  # fmt: skip
-    return "<tr>" + "".join(f"<td>{html.escape(cell)}" for cell in cells) + "</tr>\n"
-
-
-def _details(result: BoardResult) -> str:
-    rows = "".join(
-        f'<tr><td>{html.escape(name)}<td class="{state}">{state}<td>'
-        + (f"<pre>{html.escape(message)}</pre>" if state == "failed" else html.escape(message))
-        + "</tr>\n"
-        for name, state, message in result.cases
-    )
-    notes = f"<p>{html.escape(result.board.notes)}</p>" if result.board.notes else ""
-    lost = f'<p class="failed">{html.escape(result.lost)}</p>' if result.lost else ""
-    return f"<h2>{html.escape(result.board.id)}: {result.word}</h2>{notes}{lost}<table>{rows}</table>\n"
+    names = ("board", "platform", "firmware", "tern", "result", "passed", "failed", "skipped", "seconds")
+    rows, details = [], []
+    for one in results:
+        board, seen = one.board, one.properties
+        about = [seen.get(name, "?") for name in ("firmware", "tern")]
+        counts = map(str, one.counts.values())
+        rows.append(
+            (board.id, seen.get("board", board.platform), *about, one.word, *counts, f"{one.seconds:.0f}")
+        )
+        details.append(f"<h2>{report.text(f'{board.id}: {one.word}')}</h2>")
+        details += [f"<p>{report.text(note)}</p>" for note in (board.notes, one.lost) if note]
+        details.append(report.table(("test", "result", "message"), one.cases))
+    head = f"<h1>Hardware in the loop</h1><p>{time.strftime('%Y-%m-%d %H:%M')}</p>"
+    style = f"{report.STYLE}td:last-child {{ white-space: pre-wrap; overflow-wrap: anywhere; }}"
+    body = "\n".join((head, report.table(names, rows), *details))
+    return report.PAGE.format(title="tern: hardware in the loop", style=style, body=body)
 
 
 def add_parser(subparsers: Any) -> None:

@@ -51,12 +51,12 @@ def render(page: Page, pictures: Mapping[str, bytes]) -> str:
         f"<p class=lead>{text(page.lead)}</p>",
         *(_picture(name, pictures[name], caption) for name, (_, caption) in page.pictures.items()),
         "<h2>Results</h2>",
-        _table(("result", "value", "what it means"), page.results),
+        table(("result", "value", "what it means"), page.results),
         "<h2>Settings</h2>",
-        _table(("setting", "value", "what it means"), page.settings),
+        table(("setting", "value", "what it means"), page.settings),
         *page.more,
     ]
-    return _PAGE.format(title=text(page.title), style=_STYLE, body="\n".join(body))
+    return PAGE.format(title=text(page.title), style=STYLE, body="\n".join(body))
 
 
 def common_results(result: Mapping[str, Any]) -> list[Row]:
@@ -129,11 +129,9 @@ def _picture(name: str, png: bytes, caption: str) -> str:
     )
 
 
-def _table(head: Iterable[str], rows: Iterable[Row]) -> str:
+def table(head: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
     header = "".join(f"<th scope=col>{text(cell)}" for cell in head)
-    lines = "".join(
-        f"<tr><th scope=row>{text(name)}<td>{text(value)}<td>{text(meaning)}" for name, value, meaning in rows
-    )
+    lines = "".join(f"<tr><th scope=row>{'<td>'.join(map(text, row))}" for row in rows)
     return f"<div class=wide><table><thead><tr>{header}</thead><tbody>{lines}</tbody></table></div>"
 
 
@@ -147,7 +145,7 @@ def text(value: str) -> str:
     return html.escape(value, quote=True)
 
 
-_STYLE = """
+STYLE = """
 :root { color-scheme: light; }
 body { margin: 0 auto; max-width: 44rem; padding: 1.5rem 1rem 4rem; background: #fff; color: #222;
   font: 1rem/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
@@ -171,7 +169,7 @@ tbody td:nth-child(2) { font-variant-numeric: tabular-nums; white-space: nowrap;
 @media (max-width: 30rem) { table { font-size: .85rem; } }
 """
 
-_PAGE = """<!doctype html>
+PAGE = """<!doctype html>
 <html lang=en>
 <head>
 <meta charset=utf-8>
