@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -32,6 +31,9 @@ _SESSIONS = 5
 _SECONDS = 12.0
 _REST = 1.0  # of these before and after the board works, so that its idle power is seen
 _BURST = 200  # reports that a board makes in one go
+
+# The result, the microjoules of each bar's parts, and the chip.
+Measured = tuple[dict[str, Any], dict[str, dict[str, float]], str | None]
 
 
 def add_action(actions: Any) -> None:
@@ -84,15 +86,13 @@ def _run(args: argparse.Namespace) -> int:
     session = Session(args.sessions)
     symbols = cards.decode(case.card).symbols
     bits = math.ceil(case.k * math.log2(symbols))
-    pictures: dict[str, Any] = {}
     with Telling(session) as progress:
-        if args.meter == "model":
-            result, pictures, chip = _model(args, case, bits, progress.say)
-        else:
-            measured, chip = _measure(args, case, progress.say)
-            result = measured.as_dict(bits)
-            parts = {"the report's": measured.net, "idle": measured.gross - measured.net}
-            pictures = _pictures({case.label: parts}, measured.source)
+        how = _model if args.meter == "model" else _measure
+        result, rows, chip = how(args, case, bits, progress.say)
+    from terntools.bench import plots  # takes long to import
+
+    source = "modelled" if args.meter == "model" else result["source"]
+    pictures = {"page": plots.page([plots.energy(rows, source)])}
     result.update(_battery(args, result, chip))
     result["case"] = {**asdict(case), "bytes_per_report": case.report_bytes}
     text = summary(result)
@@ -137,18 +137,10 @@ def _battery(args: argparse.Namespace, result: dict[str, Any], chip: str | None)
     }
 
 
-def _pictures(rows: Mapping[str, Mapping[str, float]], source: str) -> dict[str, Any]:
-    from terntools.bench import plots  # takes long to import
-
-    return {"page": plots.page([plots.energy(rows, source)])}
-
-
 # --- Modelled -----------------------------------------------------------------------------------------------
 
 
-def _model(
-    args: argparse.Namespace, case: latency.Case, bits: int, say: Any
-) -> tuple[dict[str, Any], dict[str, Any], str | None]:
+def _model(args: argparse.Namespace, case: latency.Case, bits: int, say: latency.Tell) -> Measured:
     if not isinstance(fleet.parse(args.fleet), (OnPorts, Pico)):
         raise UsageError(
             f"--meter model needs a board's times, and {args.fleet} has none",
@@ -162,44 +154,41 @@ def _model(
             one = replace(case, k=k)
             say(f"{on.name}: timing a report, {one.label}")
             reports.append(bench.figures(one))
-    by_link = current_model.by_link(model, reports)
+    rows = current_model.by_link(model, reports)
     gross = sum(model.report_microjoules(reports[0]))
     seconds = reports[0]["median"] / 1e6
-    net = gross - model.sleep_microjoules(seconds)
-    idle = model.volts * model.sleep_ma
-    result = {
-        **energy.ReportEnergy(
-            gross,
-            net,
-            idle,
-            model.volts,
-            seconds,
-            current_model.SOURCE,
-            asleep_microamperes=1000 * model.sleep_ma,
-        ).as_dict(bits),
-        "microjoules_by_link": {name: sum(parts.values()) for name, parts in by_link.items()},
-        "modelled": True,
-        "currents": {
-            "chip": model.name,
-            "active_milliampere": model.active_ma,
-            "sleep_milliampere": model.sleep_ma,
-            "sources": model.sources,
-        },
-    }
-    return result, _pictures(by_link, "modelled"), on.chip
+    modelled = energy.ReportEnergy(
+        gross, gross - model.sleep_microjoules(seconds), model.volts * model.sleep_ma, model.volts, seconds,
+        current_model.SOURCE, asleep_microamperes=1000 * model.sleep_ma,
+    )  # fmt: skip
+    currents = {
+        "chip": model.name, "active_milliampere": model.active_ma, "sleep_milliampere": model.sleep_ma,
+        "sources": model.sources,
+    }  # fmt: skip
+    by_link = {name: sum(parts.values()) for name, parts in rows.items()}
+    more = {"microjoules_by_link": by_link, "modelled": True, "currents": currents}
+    return {**modelled.as_dict(bits), **more}, rows, on.chip
 
 
 # --- Measured -----------------------------------------------------------------------------------------------
 
 
-def _measure(
-    args: argparse.Namespace, case: latency.Case, say: Any
+def _measure(args: argparse.Namespace, case: latency.Case, bits: int, say: latency.Tell) -> Measured:
+    measured, chip = _exported(args) if args.meter == "csv" else _on_board(args, case, say)
+    parts = {"the report's": measured.net, "idle": measured.gross - measured.net}
+    return measured.as_dict(bits), {case.label: parts}, chip
+
+
+def _exported(args: argparse.Namespace) -> tuple[energy.ReportEnergy, None]:
+    if args.file is None:
+        raise UsageError("--meter csv needs a --file to read", hint="such as --file export.csv")
+    source = f"measured, from {args.file.name}"
+    return energy.measure(csv.read(args.file, args.volts), args.reports, source, args.active_low), None
+
+
+def _on_board(
+    args: argparse.Namespace, case: latency.Case, say: latency.Tell
 ) -> tuple[energy.ReportEnergy, str | None]:
-    if args.meter == "csv":
-        if args.file is None:
-            raise UsageError("--meter csv needs a --file to read", hint="such as --file export.csv")
-        source = f"measured, from {args.file.name}"
-        return energy.measure(csv.read(args.file, args.volts), args.reports, source, args.active_low), None
     meter = _meter(args)
     results = []
     with subjects.subject(args.fleet, args.marker) as on:

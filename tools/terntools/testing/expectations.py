@@ -26,11 +26,8 @@ FIGURES = (
     "latency-us", "latency-slowest-us", "latency-instructions", "latency-slowest-instructions", "heap-bytes",
     "garbage-bytes", "library-bytes", *OF_METER,
 )  # fmt: skip
-DIRECTIONS = {
-    "lower": ("at most",),
-    "higher": ("at least",),
-    "equal": ("at least", "at most"),
-}  # which is better
+# Which is better, and the bounds that it has.
+DIRECTIONS = {"lower": ["at most"], "higher": ["at least"], "equal": ["at least", "at most"]}
 
 Record = dict[str, Any]  # a line of the history: commit, date, board, figure, value, expectation, passed
 
@@ -101,21 +98,12 @@ def append(
 ) -> list[Record]:
     """Add the measured figures of a board to a history file (a JSON object a line). Raises StorageError."""
     about = {"commit": commit(), "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "board": board}
+    measured = [(one, values[one.figure]) for one in expect if one.figure in values]
     records = [
-        {
-            **about,
-            "figure": one.figure,
-            "value": value,
-            "expectation": asdict(one),
-            "passed": one.allows(value),
-        }
-        for one in expect
-        if (value := values.get(one.figure)) is not None
+        dict(about, figure=one.figure, value=value, expectation=asdict(one), passed=one.allows(value))
+        for one, value in measured
     ]
-    with (
-        storage_errors("name another place with --history-file", path),
-        open(path, "a", encoding="utf-8") as file,
-    ):
+    with storage_errors("name another place with --history-file", path), open(path, "a") as file:
         file.writelines(json.dumps(record) + "\n" for record in records)
     return records
 
@@ -124,7 +112,7 @@ def read(path: Path) -> dict[str, list[Record]]:
     """The records of a history file by board and figure, the oldest first, each with its bounds. Raises UsageError."""
     series: dict[str, list[Record]] = {}
     try:
-        for record in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+        for record in map(json.loads, path.read_text().splitlines()):
             record["bounds"] = Expectation(**record["expectation"]).bounds
             series.setdefault(f"{record['board']}: {record['figure']}", []).append(record)
     except OSError as error:

@@ -113,31 +113,24 @@ def _load(path: Path) -> Any:
 
 def _board(entry: dict[str, Any], path: str | Path) -> MappedBoard:
     name = entry.get("id") or entry.get("serial") or "?"
+    where = f"{path}, board {name}"
     if unknown := sorted(set(entry) - _KEYS):
-        raise UsageError(
-            f"{path}, board {name}: there is no {unknown[0]!r}", hint=f"there are {', '.join(sorted(_KEYS))}"
-        )
+        raise UsageError(f"{where}: there is no {unknown[0]!r}", hint=f"there are {', '.join(sorted(_KEYS))}")
     platform = entry.get("platform")
     if not isinstance(platform, str) or not entry.get("id"):
-        raise UsageError(f"{path}, board {name}: id and platform are missing")
+        raise UsageError(f"{where}: id and platform are missing")
     serial = entry.get("serial")
     if serial is None and catalogue.name_of(platform) is None:
         serial = names.resolve(f"id:{entry['id']}")
-    power = entry.get("power") or {}
+    power, meter, expect = entry.get("power") or {}, entry.get("meter") or {}, entry.get("expect", {})
     if power and not ("hub" in power and "port" in power):
-        raise UsageError(
-            f"{path}, board {name}: power needs hub and port", hint="such as power: {hub: 1-1, port: 2}"
-        )
-    expect, meter = entry.get("expect", {}), entry.get("meter") or {}
+        raise UsageError(f"{where}: power needs hub and port", hint="such as power: {hub: 1-1, port: 2}")
+    if not isinstance(meter, dict):
+        raise UsageError(f"{where}: meter has options of tern bench energy", hint="meter: {meter: ppk2}")
     if isinstance(expect, str):
         expect = _load(Path(path).parent / expect)
-    if not isinstance(meter, dict):
-        raise UsageError(
-            f"{path}, board {name}: meter has options of tern bench energy",
-            hint="such as meter: {meter: ppk2}",
-        )
     return MappedBoard(
         str(entry["id"]), platform, serial, int(entry.get("baud", BAUD)), tuple(entry.get("fixtures") or ()),
         str(entry.get("notes", "")), power, entry.get("power_script"),
-        meter, expectations.parse(expect, f"{path}, board {name}"),
+        meter, expectations.parse(expect, where),
     )  # fmt: skip

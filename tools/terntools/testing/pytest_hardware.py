@@ -110,13 +110,6 @@ def dut(request: pytest.FixtureRequest) -> Iterator[Dut]:
 
 
 @pytest.fixture(scope="module")
-def mapped_board(request: pytest.FixtureRequest) -> MappedBoard:
-    """The entry of the hardware map to which the expectation belongs."""
-    board: MappedBoard = request.param
-    return board
-
-
-@pytest.fixture(scope="module")
 def fleet(request: pytest.FixtureRequest) -> Iterator[list[Dut]]:
     """All boards under test."""
     boards = _boards(request.config)

@@ -39,25 +39,16 @@ class Joulescope:
             device.parameter_set("current_lsb", "gpi0")
             if self._scale:
                 device.parameter_set("i_range", self._scale.replace("mA", " mA").replace("2A", "2 A"))
-            data = device.read(
-                contiguous_duration=seconds,
-                out_format="samples_get",
-                fields=_FIELDS,
-            )
+            data = device.read(contiguous_duration=seconds, out_format="samples_get", fields=_FIELDS)
         return from_samples(data, RANGES.get(self._scale or "", math.inf))
 
 
 def from_samples(data: Any, most: float = math.inf) -> Trace:
     """The trace of what `read(out_format="samples_get")` returns; most: the amperes where a fixed range ends."""
-    amperes, volts, marker, ranges = (np.asarray(data["signals"][name]["value"]) for name in _FIELDS)
-    good = np.isfinite(amperes) & np.isfinite(volts)  # missing samples are NaN
+    signals = [np.asarray(data["signals"][name]["value"], np.float64) for name in _FIELDS]
+    good = np.isfinite(signals[0]) & np.isfinite(signals[1])  # missing samples are NaN
+    amperes, volts, marker, ranges = (signal[good] for signal in signals)
     rate = float(data["time"]["output_sampling_frequency"]["value"])
-    seconds = np.arange(len(amperes)) / rate
     return Trace(
-        seconds[good],
-        amperes[good].astype(np.float64),
-        volts[good].astype(np.float64),
-        marker[good].astype(np.bool_),
-        ranges[good].astype(np.int64),
-        amperes[good] >= most,
+        np.flatnonzero(good) / rate, amperes, volts, marker > 0.5, ranges.astype(np.int64), amperes >= most
     )
