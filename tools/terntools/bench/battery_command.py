@@ -57,27 +57,17 @@ def _run(args: argparse.Namespace) -> int:
     wakes = battery.load(args.chip, args.sleep, volts=args.volts, self_discharge=args.self_discharge)
     wakes = wakes.with_ms(_times(args.awake_ms))
     life = wakes.life(args.capacity_mah, args.interval_s)
-    result = {
-        "board": args.chip,
-        "sleep": args.sleep,
-        "interval_s": args.interval_s,
-        "capacity_mah": args.capacity_mah,
-        "volts": wakes.volts,
-        "awake_s": wakes.awake_s,
-        "milliampere_seconds_a_wake": wakes.charge,
-        "phases": {
-            name: {"ms": phase.ms, "ma": phase.ma, "mas": phase.charge, "source": phase.source}
-            for name, phase in wakes.phases.items()
-        },
-        "sleep_ma": wakes.sleep,
-        "sleep_source": wakes.sleep_source,
-        "longest_sleep_s": wakes.longest,
-        "self_discharge": wakes.self_discharge,
-        "milliampere": life.milliampere,
-        "milliampere_average": life.average,
-        "years": life.years,
-        "modelled": True,
+    phases = {
+        name: {"ms": phase.ms, "ma": phase.ma, "mas": phase.charge, "source": phase.source}
+        for name, phase in wakes.phases.items()
     }
+    result = {
+        "board": args.chip, "sleep": args.sleep, "interval_s": args.interval_s, "capacity_mah": args.capacity_mah,
+        "volts": wakes.volts, "awake_s": wakes.awake_s, "milliampere_seconds_a_wake": wakes.charge, "phases": phases,
+        "sleep_ma": wakes.sleep, "sleep_source": wakes.sleep_source, "longest_sleep_s": wakes.longest,
+        "self_discharge": wakes.self_discharge, "milliampere": life.milliampere, "milliampere_average": life.average,
+        "years": life.years, "modelled": True,
+    }  # fmt: skip
     if args.plot:
         from ternhost.run.report import plots as report
         from terntools.bench import plots  # loads matplotlib

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -59,15 +59,6 @@ class Trace:
     @property
     def watts(self) -> Floats:
         return self.amperes * self.volts
-
-
-class Meter(Protocol):
-    """An instrument that measures a board's supply current, ready to record."""
-
-    source: str  # origin of the figures, for people
-
-    def record(self, seconds: float) -> Trace:
-        """Record for `seconds`. Raises DeviceError and UsageError."""
 
 
 @dataclass(frozen=True)
@@ -173,18 +164,13 @@ class ReportEnergy:
 
     def as_dict(self, bits: int) -> dict[str, Any]:
         """The output of `tern bench energy --json`; bits: the information in a report."""
+        counts = {"windows": self.windows, "reports": self.reports} if self.windows else {}
         return {
-            "microjoules_per_report": self.net,
-            "microjoules_per_report_with_idle": self.gross,
-            "microjoules_per_bit": self.net / bits,
-            "bits_per_report": bits,
-            "idle_milliwatts": self.idle_milliwatts,
-            "asleep_microamperes": self.asleep_microamperes,
-            "volts": self.volts,
-            "milliseconds_per_report": 1000 * self.seconds_per_report,
-            "source": self.source,
-            **({"windows": self.windows, "reports": self.reports} if self.windows else {}),
-        }
+            "microjoules_per_report": self.net, "microjoules_per_report_with_idle": self.gross,
+            "microjoules_per_bit": self.net / bits, "bits_per_report": bits, "idle_milliwatts": self.idle_milliwatts,
+            "asleep_microamperes": self.asleep_microamperes, "volts": self.volts,
+            "milliseconds_per_report": 1000 * self.seconds_per_report, "source": self.source, **counts,
+        }  # fmt: skip
 
 
 def measure(

@@ -32,6 +32,7 @@ _SECONDS = 12.0
 _REST = 1.0  # of these before and after the board works, so that its idle power is seen
 _BURST = 200  # reports that a board makes in one go
 
+Meter = joulescope.Joulescope | ppk2.Ppk2 | ina.Ina
 # The result, the microjoules of each bar's parts, and the chip.
 Measured = tuple[dict[str, Any], dict[str, dict[str, float]], str | None]
 
@@ -129,12 +130,9 @@ def _battery(args: argparse.Namespace, result: dict[str, Any], chip: str | None)
         args.battery, result["volts"], result["microjoules_per_report_with_idle"], asleep, args.every, active
     )
     return {
-        "battery_days": days,
-        "battery_milliampere_hours": args.battery,
-        "report_every_seconds": args.every,
-        "sleep_milliwatts": asleep,
-        "sleep_source": source,
-    }
+        "battery_days": days, "battery_milliampere_hours": args.battery, "report_every_seconds": args.every,
+        "sleep_milliwatts": asleep, "sleep_source": source,
+    }  # fmt: skip
 
 
 # --- Modelled -----------------------------------------------------------------------------------------------
@@ -217,9 +215,7 @@ def _on_board(
     return replace(middle, asleep_microamperes=asleep), on.chip
 
 
-def _session(
-    meter: energy.Meter, bench: latency.Bench, case: latency.Case, active_low: bool
-) -> energy.ReportEnergy:
+def _session(meter: Meter, bench: latency.Bench, case: latency.Case, active_low: bool) -> energy.ReportEnergy:
     with ThreadPoolExecutor(1) as pool:  # the meter records while the board works
         recording = pool.submit(meter.record, _SECONDS + 2 * _REST)
         time.sleep(_REST)
@@ -232,7 +228,7 @@ def _session(
     return energy.measure(recording.result(), 1, meter.source, active_low, (least, made))
 
 
-def _meter(args: argparse.Namespace) -> energy.Meter:
+def _meter(args: argparse.Namespace) -> Meter:
     if args.meter == "joulescope":
         return joulescope.Joulescope(args.range)
     if args.meter_port is None:

@@ -72,12 +72,9 @@ def _boards(config: pytest.Config) -> list[MappedBoard]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "expectation" in metafunc.fixturenames:
-        boards = _boards(metafunc.config)
-        pairs = [(board, each) for board in boards for each in board.expect]
+        pairs = [(board, each) for board in _boards(metafunc.config) for each in board.expect]
         names = [f"{board.id}-{each.figure}" for board, each in pairs]
-        metafunc.parametrize(
-            ("mapped_board", "expectation"), pairs, ["mapped_board"], ids=names, scope="module"
-        )
+        metafunc.parametrize(("mapped_board", "expectation"), pairs, ids=names, scope="module")
     if "dut" not in metafunc.fixturenames:
         return
     marks = metafunc.definition.iter_markers("hardware")
