@@ -14,7 +14,7 @@ import numpy as np
 
 from tern import card as cards
 from ternhost import errors
-from ternhost.command import add_command, add_option, print_result
+from ternhost.command import add_command, add_option
 from ternhost.errors import TernError, UsageError
 from ternhost.reach import fleet
 from ternhost.reach.ports import names
@@ -96,10 +96,7 @@ def _run(args: argparse.Namespace) -> int:
     pictures = {"page": plots.page([plots.energy(rows, source)])}
     result.update(_battery(args, result, chip))
     result["case"] = {**asdict(case), "bytes_per_report": case.report_bytes}
-    text = summary(result)
-    session.finish("energy", result, text, pictures)
-    result["directory"] = str(session.directory)
-    print_result(result, f"{text}\nall of it is in {session.directory}", args.json)
+    session.finish("energy", result, summary(result), pictures, args.json)
     return errors.OK
 
 

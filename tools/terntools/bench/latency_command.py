@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from ternhost import errors
-from ternhost.command import add_command, add_option, print_result
+from ternhost.command import add_command, add_option
 from ternhost.learn.parameters import LINEAR_MODELS
 from ternhost.privacy import mechanisms
 from terntools.bench import current_model, latency, subjects
@@ -56,10 +56,7 @@ def _run(args: argparse.Namespace) -> int:
     spec = devices.fleet_of(args)
     with Telling(session, latency.plan(spec, case)) as progress:
         result = latency.measure(spec, case, progress.say)
-    text = summary(result)
-    session.finish("latency", result, text, pictures(result))
-    result["directory"] = str(session.directory)
-    print_result(result, f"{text}\nall of it is in {session.directory}", args.json)
+    session.finish("latency", result, summary(result), pictures(result), args.json)
     return errors.OK
 
 

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ternhost.command import print_result
 from ternhost.run.directory import new_directory
 from ternhost.terminal import Progress, duration
 
@@ -31,14 +32,18 @@ class Session:
         _log(made, about)
         return made
 
-    def finish(self, name: str, result: dict[str, Any], text: str, pictures: dict[str, Figure]) -> None:
-        """Write the figures, the text for people, and the pictures. Raises StorageError."""
+    def finish(
+        self, name: str, result: dict[str, Any], text: str, pictures: dict[str, Figure], as_json: bool
+    ) -> None:
+        """Write and print the figures and the text for people; write the pictures. Raises StorageError."""
         from ternhost.run.report import plots  # takes long to import
 
         (self.directory / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
         (self.directory / f"{name}.txt").write_text(text + "\n")
         for title, figure in pictures.items():
             plots.save(figure, self.directory / f"{title}.png")
+        result = {**result, "directory": str(self.directory)}
+        print_result(result, f"{text}\nall of it is in {self.directory}", as_json)
 
 
 class Telling(Progress):

@@ -249,8 +249,11 @@ def add_parser(subparsers: Any) -> None:
         "tern hil --hardware-map boards.yaml --history",
         _run,
     )
-    codes = "Exit code: 0 if all tests passed, 1 if one failed, 2 if a board is missing or timed out."
-    parser.description = f"{parser.description}\n{codes}"
+    figures = "Also measure the figures that the map expects."
+    codes = (
+        "Exit code: 0 if all passed, 1 if a test or a figure failed, 2 if a board is missing or timed out."
+    )
+    parser.description = f"{parser.description} {figures}\n{codes}"
     add_option(parser, "--hardware-map FILE", "a hardware map of Zephyr's twister", required=True)
     add_option(parser, "--board ID...", "run on this board only")
     add_option(parser, "--tests PATH...", "tests to run (default: those of tern)", type=Path)
