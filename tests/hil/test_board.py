@@ -24,6 +24,7 @@ def identity(hello):
     return hello.text.split("; ")[:3]
 
 
+@pytest.mark.trial
 def test_the_compiler_s_code_computes_right_on_the_board(dut):
     with dut.repl() as repl:
         self_check.require_compiler(repl, deploy.Machine.of(repl).processor)

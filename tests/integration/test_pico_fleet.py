@@ -90,6 +90,7 @@ def test_hil_tests_the_boards_of_a_map_and_reports_them(tmp_path):
         "import pytest\n"
         "def test_adds(dut):\n    with dut.repl() as repl:\n        assert repl.evaluate('2 + 2') == 4\n"
         "@pytest.mark.hardware(fixture='ppk2')\ndef test_energy(dut):\n    raise AssertionError\n"
+        "@pytest.mark.trial\n"
         "def test_name(dut, record_testsuite_property):\n"
         "    record_testsuite_property('board', dut.board.id)\n    assert dut.board.id == 'one', dut.board.id\n"
     )
@@ -99,6 +100,7 @@ def test_hil_tests_the_boards_of_a_map_and_reports_them(tmp_path):
     codes = [(result.board.id, result.code) for result in results]
     assert codes == [("one", hil.PASSED), ("two", hil.FAILED), ("three", hil.LOST)]
     assert "no-such-port" in results[2].lost
+    assert results[0].cases[0][0].endswith("test_name[one]")
     assert results[1].counts == {"passed": 1, "failed": 1, "skipped": 1}
     assert "no board has ppk2" in [message for _, _, message in results[0].cases]
     assert hil.worst(results) == hil.FAILED

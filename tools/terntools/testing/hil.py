@@ -1,4 +1,4 @@
-"""Hardware in the loop: tests/hil and the device tests on every board of a map, side by side, and one report of all.
+"""Hardware in the loop: the device tests and tests/hil on every board of a map, side by side, and one report of all.
 
 Each board has its own pytest. Exit codes: 0 all passed, 1 a test failed, 2 a board is not there or timed out.
 """
@@ -31,7 +31,7 @@ from terntools.testing import expectations, folders
 from terntools.testing.hardware import MappedBoard, read_map
 
 PASSED, FAILED, LOST = 0, 1, 2
-TESTS = (folders.HIL, folders.DEVICE)  # the first test is the trial of the compiler
+TESTS = (folders.DEVICE, folders.HIL)
 TIMEOUT = 1800.0
 _POLL = 2.0
 

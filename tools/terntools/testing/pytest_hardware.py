@@ -57,6 +57,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "hardware(fixture=None): needs a board, with that fixture if one is named"
     )
+    config.addinivalue_line("markers", "trial: on the boards of a hardware map, runs before all other tests")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("hardware_map"):
+        items.sort(key=lambda item: item.get_closest_marker("trial") is None)
 
 
 def _boards(config: pytest.Config) -> list[MappedBoard]:
