@@ -116,6 +116,16 @@ def test_the_history_names_the_commits_that_moved_a_figure(tmp_path, monkeypatch
     history.write_text(history.read_text() + "{}\n")
     assert main(words) == 2
     assert "a line that tern hil did not write" in capsys.readouterr().err
+    history.write_text("")
+    assert main(words) == 2
+    assert "has no figures yet" in capsys.readouterr().err
+    history.write_text("{}\n")
+    (tmp_path / "map.yaml").write_text(f"{BOARD}, expect: {{heap-bytes: 1}}}}")
+    words = [*words[:-1], "--sessions", str(tmp_path / "sessions")]
+    assert main(words) == 2  # before any test
+    assert main([*words, "--history-file", str(tmp_path / "none" / "file")]) == 5
+    assert "--history-file" in capsys.readouterr().err
+    assert not (tmp_path / "sessions").exists()
 
 
 def test_a_board_without_a_port_is_looked_for_by_its_id(tmp_path):

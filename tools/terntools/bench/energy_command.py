@@ -199,6 +199,7 @@ def _on_board(
         asleep = None
         if args.asleep:
             say(f"{meter.source}: the board asleep, {_SECONDS:g} s")
+            assert isinstance(on, subjects.BoardSubject)
             on.sleep(_SECONDS + 2 * _REST)
             trace = meter.record(_SECONDS)
             energy.require_samples(trace, [])

@@ -53,10 +53,6 @@ class Subject(ABC):
         """Send frames to the device's port while the program serves it. See latency_program.serve."""
         raise NotImplementedError
 
-    def sleep(self, seconds: float) -> None:
-        """Put the board into deep sleep, after which it starts anew; return a second later."""
-        raise NotImplementedError
-
     def use_native(self) -> bool:
         """Let the sampler be the one in C until the next install(); False where that is not built or cannot run."""
         return False
@@ -104,6 +100,7 @@ class BoardSubject(Subject):
         return [times[i : i + 3] for i in range(0, len(times), 3)]
 
     def sleep(self, seconds: float) -> None:
+        """Put the board into deep sleep, after which it starts anew; return a second later."""
         with contextlib.suppress(SilenceError):
             self._repl.run(f"import machine\nmachine.deepsleep({round(1000 * seconds)})", 1.0)
 

@@ -269,7 +269,11 @@ def _run(args: argparse.Namespace) -> int:
         return _draw(history, args.json)
     require_positive(args, "timeout")
     tests = tuple(args.tests or TESTS)
-    boards_of(args.hardware_map, args.board)  # errors are reported before a session begins
+    # Errors are reported before a session begins, those of the history too.
+    expecting = any(board.expect for board in boards_of(args.hardware_map, args.board))
+    if expecting:
+        expectations.append(history, "", (), {})
+        expectations.read(history)
     require_tests(tests)
     session = Session(args.sessions)
 
@@ -277,28 +281,17 @@ def _run(args: argparse.Namespace) -> int:
         results = run(args.hardware_map, session.directory, tests, args.timeout, args.board, progress)
     boards, lines, missed = [], [], []
     for one in results:
-        about = {
-            "id": one.board.id,
-            "result": one.word.lower(),
-            "lost": one.lost,
-            **one.counts,
-            **one.properties,
-        }
-        figures = expectations.append(history, one.board.id, one.board.expect, one.figures)
-        boards.append({**about, "figures": figures})
-        lines += [
-            f"{one.board.id}: {one.word}",
-            *(f"  {expectations.describe(record)}" for record in figures),
-        ]
-        missed += [f"{one.board.id}: {record['figure']}" for record in figures if not record["passed"]]
+        name = one.board.id
+        figures = expectations.append(history, name, one.board.expect, one.figures) if expecting else []
+        about = {"id": name, "result": one.word.lower(), "lost": one.lost, "figures": figures}
+        boards.append({**about, **one.counts, **one.properties})
+        lines += [f"{name}: {one.word}", *(f"  {expectations.describe(record)}" for record in figures)]
+        missed += [f"{name}: {record['figure']}" for record in figures if not record["passed"]]
     moves = expectations.moves(expectations.read(history)) if missed else {}
-    lines += [moves[name] for name in missed]
-    result = {
-        "directory": str(session.directory),
-        "boards": boards,
-        "missed": [moves[name] for name in missed],
-    }
-    print_result(result, "\n".join((*lines, f"report: {session.directory / 'report.html'}")), args.json)
+    said = [moves[name] for name in missed]
+    result = {"directory": str(session.directory), "boards": boards, "missed": said}
+    text = "\n".join((*lines, *said, f"report: {session.directory / 'report.html'}"))
+    print_result(result, text, args.json)
     return worst(results)
 
 
@@ -306,7 +299,8 @@ def _draw(history: Path, as_json: bool) -> int:
     from ternhost.run.report.plots import save
     from terntools.bench import plots  # loads matplotlib
 
-    series = expectations.read(history)
+    if not (series := expectations.read(history)):
+        raise UsageError(f"{history} has no figures yet", hint="run tern hil without --history")
     moves = list(expectations.moves(series).values())
     picture = history.with_suffix(".png")
     save(plots.history(series), picture)
