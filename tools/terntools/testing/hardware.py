@@ -1,16 +1,6 @@
 """The hardware map: which boards are on the desk, in the shape of Zephyr's twister; and their power.
 
-- connected: true
-  id: e6614103e7452d2f
-  platform: pico            # or esp32, esp32-c3, ...; pico-emulated, rv32-emulated, ... need no serial
-  serial: /dev/ttyACM0      # or a URL such as socket://127.0.0.1:7777
-  baud: 115200
-  fixtures: [ppk2, wifi]
-  notes: left of the printer
-  power: {hub: 1-1, port: 2}     # ours: by uhubctl; or
-  power_script: ./relay.sh       # a command that gets `off` or `on`
-  meter: {meter: ppk2, meter-port: a1, volts: 3.3}   # ours: options of `tern bench energy`
-  expect: {latency-us: 4400}     # ours: figures (expectations.py), or a file of them beside the map
+firmware/BOARDS.md describes it. The keys power, power_script, meter and expect are tern's own.
 """
 
 from __future__ import annotations

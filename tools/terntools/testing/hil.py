@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from ternhost import extras
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import TernError, UsageError
 from ternhost.reach.ports.link import open_port
-from ternhost.terminal import duration
+from ternhost.terminal import Progress, duration
 from terntools.bench.sessions import Session, Telling
 from terntools.emulators import catalogue
 from terntools.terminal import require_positive
@@ -87,11 +87,9 @@ def _case(case: Element) -> tuple[str, str, str]:
 def boards_of(hardware_map: str | Path, only: Sequence[str] = ()) -> list[MappedBoard]:
     """The boards of a map; only: of these ids, which must all be there. Raises UsageError."""
     boards = read_map(hardware_map)
-    if missing := sorted(set(only) - {board.id for board in boards}):
-        raise UsageError(
-            f"the map has no connected board {missing[0]}",
-            hint=f"it has {', '.join(board.id for board in boards)}",
-        )
+    ids = [board.id for board in boards]
+    if missing := sorted(set(only).difference(ids)):
+        raise UsageError(f"the map has no connected board {missing[0]}", hint=f"it has {', '.join(ids)}")
     return [board for board in boards if not only or board.id in only]
 
 
@@ -108,23 +106,22 @@ def run(
     tests: Sequence[Path] = TESTS,
     timeout: float = TIMEOUT,
     only: Sequence[str] = (),
-    progress: Telling | None = None,
+    progress: Progress | None = None,
 ) -> list[BoardResult]:
     """Run the tests on a map's boards; write junit.xml and report.html into `directory`. Raises UsageError."""
-    say, step = (progress.say, progress.step) if progress else (_ignore, _ignore)
+    progress = progress or Progress(quiet=True)
     boards = boards_of(hardware_map, only)
     require_tests(tests)
 
     stopped = threading.Event()
 
     def one(board: MappedBoard) -> BoardResult:
-        say(f"{board.id}: started")
-        result = _run_board(board, hardware_map, directory, tests, timeout, stopped, step)
+        progress.say(f"{board.id}: started")
+        result = _run_board(board, hardware_map, directory, tests, timeout, stopped, progress)
         counts = ", ".join(f"{n} {state}" for state, n in result.counts.items() if n)
+        told = result.lost or counts or "no tests"
         if not stopped.is_set():
-            say(
-                f"{board.id}: {result.word} after {result.seconds:.0f} s ({result.lost or counts or 'no tests'})"
-            )
+            progress.say(f"{board.id}: {result.word} after {result.seconds:.0f} s ({told})")
         return result
 
     with ThreadPoolExecutor(len(boards)) as pool:
@@ -138,19 +135,14 @@ def run(
     return results
 
 
-def _ignore(line: str) -> None:
-    pass
-
-
 def worst(results: Sequence[BoardResult]) -> int:
     """The exit code of all: failed before lost before passed."""
-    codes = {result.code for result in results}
-    return FAILED if FAILED in codes else LOST if LOST in codes else PASSED
+    return min((result.code for result in results if result.code), default=PASSED)
 
 
 def _run_board(
     board: MappedBoard, hardware_map: str | Path, directory: Path, tests: Sequence[Path], timeout: float,
-    stopped: threading.Event, step: Callable[[str], None],
+    stopped: threading.Event, progress: Progress,
 ) -> BoardResult:  # fmt: skip
     target = ["--target", catalogue.name_of(board.platform) or ""]
     if board.serial is not None:
@@ -179,7 +171,7 @@ def _run_board(
         while process.poll() is None and not stopped.is_set() and time.monotonic() - start < timeout:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(min(_POLL, timeout))
-            step(f"{board.id}: {part}{_share(log, time.time() - began)}")
+            progress.step(f"{board.id}: {part}{_share(log, time.time() - began)}")
         if process.poll() is None:
             process.kill()
             result.code, result.lost = LOST, f"timed out: not done in {timeout:g} s"
