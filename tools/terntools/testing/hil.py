@@ -119,9 +119,9 @@ def run(
         progress.say(f"{board.id}: started")
         result = _run_board(board, hardware_map, directory, tests, timeout, stopped, progress)
         counts = ", ".join(f"{n} {state}" for state, n in result.counts.items() if n)
-        told = result.lost or counts or "no tests"
+        outcome = result.lost or counts or "no tests"
         if not stopped.is_set():
-            progress.say(f"{board.id}: {result.word} after {result.seconds:.0f} s ({told})")
+            progress.say(f"{board.id}: {result.word} after {result.seconds:.0f} s ({outcome})")
         return result
 
     with ThreadPoolExecutor(len(boards)) as pool:
@@ -174,6 +174,7 @@ def _run_board(
             progress.step(f"{board.id}: {part}{_share(log, time.time() - began)}")
         if process.poll() is None:
             process.kill()
+            process.wait()
             result.code, result.lost = LOST, f"timed out: not done in {timeout:g} s"
             break
         if process.returncode:
@@ -218,11 +219,9 @@ def page(results: Sequence[BoardResult]) -> str:
     rows, details = [], []
     for one in results:
         board, seen = one.board, one.properties
-        about = [seen.get(name, "?") for name in ("firmware", "tern")]
+        about = [seen.get("board", board.platform), *(seen.get(name, "?") for name in ("firmware", "tern"))]
         counts = map(str, one.counts.values())
-        rows.append(
-            (board.id, seen.get("board", board.platform), *about, one.word, *counts, f"{one.seconds:.0f}")
-        )
+        rows.append((board.id, *about, one.word, *counts, f"{one.seconds:.0f}"))
         details.append(f"<h2>{report.text(f'{board.id}: {one.word}')}</h2>")
         details += [f"<p>{report.text(note)}</p>" for note in (board.notes, one.lost) if note]
         details.append(report.table(("test", "result", "message"), one.cases))
@@ -242,9 +241,7 @@ def add_parser(subparsers: Any) -> None:
         _run,
     )
     figures = "Also measure the figures that the map expects."
-    codes = (
-        "Exit code: 0 if all passed, 1 if a test or a figure failed, 2 if a board is missing or timed out."
-    )
+    codes = "Exit code: 0 if all passed, 1 if a test or figure failed, 2 if a board is missing or timed out."
     parser.description = f"{parser.description} {figures}\n{codes}"
     add_option(parser, "--hardware-map FILE", "a hardware map of Zephyr's twister", required=True)
     add_option(parser, "--board ID...", "run on this board only")
