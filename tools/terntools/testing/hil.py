@@ -6,6 +6,7 @@ Each board has its own pytest. Exit codes: 0 all passed, 1 a test failed, 2 a bo
 from __future__ import annotations
 
 import argparse
+import html
 import re
 import subprocess
 import sys
@@ -222,8 +223,8 @@ def page(results: Sequence[BoardResult]) -> str:
         about = [seen.get("board", board.platform), *(seen.get(name, "?") for name in ("firmware", "tern"))]
         counts = map(str, one.counts.values())
         rows.append((board.id, *about, one.word, *counts, f"{one.seconds:.0f}"))
-        details.append(f"<h2>{report.text(f'{board.id}: {one.word}')}</h2>")
-        details += [f"<p>{report.text(note)}</p>" for note in (board.notes, one.lost) if note]
+        details.append(f"<h2>{html.escape(f'{board.id}: {one.word}')}</h2>")
+        details += [f"<p>{html.escape(note)}</p>" for note in (board.notes, one.lost) if note]
         details.append(report.table(("test", "result", "message"), one.cases))
     head = f"<h1>Hardware in the loop</h1><p>{time.strftime('%Y-%m-%d %H:%M')}</p>"
     style = f"{report.STYLE}td:last-child {{ white-space: pre-wrap; overflow-wrap: anywhere; }}"
