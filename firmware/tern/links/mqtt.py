@@ -51,7 +51,8 @@ def open_link(board):
     clients = Clients(directory + "/" + CLIENTS)
     called = name(clients.first)
     prefix = config.get("prefix", "tern")
-    server = config.get("server", config["host"])
+    hosts = config["host"].split(",")
+    server = config.get("server", hosts[0])
     context = None
     if config.get("authority"):
         with open(directory + "/" + config["authority"], "rb") as file:
@@ -78,7 +79,7 @@ def open_link(board):
     def connect():
         if station and not station.joined(lease):
             return None
-        host = (lease and lease.broker) or config["host"]
+        host = (lease and lease.broker) or hosts[os.urandom(1)[0] % len(hosts)]  # any node of a cluster
         line = Connection(host, config["port"], context, server, query and query(host))
         if lease:
             lease.connection = line
@@ -114,8 +115,7 @@ class Mqtt:
         self._longest = longest_pause_ms
         self._lease = lease
         self._station = station
-        self._pause = self._wait = 0
-        self._failed = 0
+        self._pause = self._wait = self._failed = 0
         self.error = None  # why the last connection was lost, or could not be made
         session.subscribe((DOWN % (prefix, board)).encode())
         session.subscribe((ROUND % prefix).encode())

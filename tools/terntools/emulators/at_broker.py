@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import socket
 import time
 from collections.abc import Sequence
@@ -112,11 +113,14 @@ class AtBroker:
         return None
 
     def _connect(self) -> Lost | None:
-        try:
-            socket.create_connection(self._address, _PATIENCE).close()
-        except OSError as error:
-            return Lost(error.strerror or str(error))
-        return None
+        hosts, port = self._address
+        for host in hosts.split(","):
+            try:
+                socket.create_connection((host, port), _PATIENCE).close()
+                return None
+            except OSError as error:
+                lost = Lost(error.strerror or str(error))
+        return lost
 
     def _tell(self, problem: MqttError | Lost | None) -> None:
         where = "the broker at {} port {}".format(*self._address)
@@ -142,12 +146,12 @@ def log_in(board: Path) -> None:
     config = json.loads((board / mqtt.CONFIG).read_text())
     first, key = first_client(board)
     name = mqtt.name(first)
-    context = None
-    if config.get("authority"):
-        context = client_context((board / config["authority"]).read_bytes())
+    authority = config.get("authority")
+    context = client_context((board / authority).read_bytes()) if authority else None
     patience_ms = int(1000 * _PATIENCE)
+    host = random.choice(config["host"].split(","))
     session = Session(
-        lambda: Connection(config["host"], config["port"], context, config["host"]),
+        lambda: Connection(host, config["port"], context, host),
         name.encode(),
         name.encode(),
         mqtt.password(key).encode(),

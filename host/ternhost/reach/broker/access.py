@@ -35,13 +35,21 @@ def check_prefix(prefix: str) -> None:
 class Access:
     """How to reach a broker. In host.json, the paths are relative to it."""
 
-    host: str
+    host: str  # of a cluster: all of its nodes, divided by commas
     port: int
     user: str
     password: str
     authority: str | None  # PEM file; None for a broker without TLS
     prefix: str = "tern"
     store: str | None = None  # the file with the keys of its fleet's devices, where it is known
+
+    @property
+    def hosts(self) -> list[str]:
+        return self.host.split(",")
+
+    @property
+    def is_cluster(self) -> bool:
+        return "," in self.host
 
     @classmethod
     def load(cls, path: str | Path) -> Access:

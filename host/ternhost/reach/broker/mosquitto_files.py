@@ -84,9 +84,14 @@ def write_password_file(directory: Path, passwords: Iterable[tuple[str, str]]) -
     write_file(directory / PASSWORDS, lines.encode(), secret=True)
 
 
+def access_list(users: str, prefix: str) -> str:
+    """users: the sections of all users but boards."""
+    return users + _BOARD_ACCESS.format(prefix=prefix)
+
+
 def write_access_list(directory: Path, users: str, prefix: str) -> None:
     """users: the sections of all users but boards. Raises OSError."""
-    write_file(directory / ACCESS, (users + _BOARD_ACCESS.format(prefix=prefix)).encode())
+    write_file(directory / ACCESS, access_list(users, prefix).encode(), secret=True)
 
 
 def write_conf(
@@ -125,7 +130,7 @@ def names(directory: Path, access: Access) -> list[str]:
 
         with suppress(OSError, ValueError):
             certified = names_of(directory / CERTIFICATE)
-    return list(dict.fromkeys([access.host, *certified]))
+    return list(dict.fromkeys([*access.hosts, *certified]))
 
 
 def listening(directory: Path) -> tuple[str, int] | None:
