@@ -29,7 +29,7 @@ from terntools.boards.attach import attach
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
 
-_CALM = 3.0  # s between a node's start and the next kill
+_CALM = 10.0  # s between a node's start and the next kill
 _DOWN = 3.0  # s that a node is down
 
 

@@ -13,7 +13,7 @@ from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.provision.keys import parse_range
 from ternhost.reach.broker import cluster, configuration
-from ternhost.reach.broker.access import CONFIG, HOME_ASSISTANT, Access
+from ternhost.reach.broker.access import CONFIG, HOME_ASSISTANT, Access, host_file
 from ternhost.reach.broker.mosquitto import Mosquitto, configure_if_missing, reload
 from ternhost.reach.broker.mosquitto_files import PASSWORDS, PORT
 from ternhost.reach.broker.sites import SITES, BrokerSite, load_all
@@ -82,6 +82,13 @@ def add_parser(subparsers: Any) -> None:
 def run_config(args: argparse.Namespace) -> int:
     named = {"names": args.name or None, "address": args.address, "port": args.port, "prefix": args.prefix}
     options = {name: value for name, value in {**named, "tls": args.tls}.items() if value is not None}
+    place = host_file(args.directory)
+    cluster_there = place.exists() and Access.load(place).is_cluster
+    if (args.address or args.bridge) and (cluster_there or args.kind == "nats"):
+        raise UsageError(
+            "--address and --bridge are for Mosquitto: nodes of a cluster listen on their own address, without bridges",
+            hint="boards of a site connect to the cluster itself, and those on USB with --relay",
+        )
     site = _site_options(args)
     if site:
         check_site(Path(args.directory), site["name"])  # before anything is written

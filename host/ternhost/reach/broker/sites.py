@@ -221,11 +221,6 @@ def describe(
     central = Access.load(directory / HOST)
     path = directory / SITES / name / SITE
     site = _load(path) if path.exists() else BrokerSite(name, secrets.token_urlsafe(16))
-    if bridge and central.is_cluster:
-        raise UsageError(
-            "a cluster of NATS servers has no bridges to the brokers of sites",
-            hint="boards of the site connect to the cluster, and boards on USB with --relay " + name,
-        )
     if (names or address or port) and not (bridge or site.bridge):
         raise UsageError(f"site {name} has no broker", hint="add --bridge " + name)
     boards = boards or site.ids
