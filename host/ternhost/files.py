@@ -31,12 +31,11 @@ def close_to_others(path: str | Path, make: bool = False) -> None:
 
 def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Write or replace a file atomically; when this returns, all of it is on the disk. Raises OSError."""
-    with replacing(path) as temporary:
-        descriptor = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, mode)
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
+    flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY
+    with replacing(path) as temporary, open(os.open(temporary, flags, mode), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 @contextmanager

@@ -138,7 +138,7 @@ def test_broker_run_reads_new_passwords(tmp_path, start):
     with Store(access.store, beside=True) as store:
         new_keys = keys.add(store, [1])
     assert board_client(access, new_keys, 1).code == 5
-    configuration.write_passwords(tmp_path / "my-broker", new_keys)  # without a signal to the broker
+    configuration.configure(tmp_path / "my-broker")  # without a signal to the broker
     wait_for(lambda: board_client(access, new_keys, 1).code == 0)
 
 

@@ -32,7 +32,9 @@ KEYS = {7: bytes(range(32)), 8: bytes(32)}
 
 def passwords(directory):
     """The hash of each user's password."""
-    return dict(line.split(":", 1) for line in (directory / configuration.PASSWORDS).read_text().splitlines())
+    return dict(
+        line.split(":", 1) for line in (directory / mosquitto_files.PASSWORDS).read_text().splitlines()
+    )
 
 
 def matches(coded, password):
@@ -55,8 +57,8 @@ def test_passwords_follow_from_the_keys_and_only_their_owner_reads_secrets(tmp_p
     assert matches(hashes["tern-host"], access.password)
     for device, key in KEYS.items():
         assert matches(hashes[mqtt.name(device)], mqtt.password(key))
-        assert key.hex() not in (tmp_path / configuration.PASSWORDS).read_text()
-    for name in (configuration.PASSWORDS, mosquitto_files.ACCESS, HOST, KEY, "authority.key"):
+        assert key.hex() not in (tmp_path / mosquitto_files.PASSWORDS).read_text()
+    for name in (mosquitto_files.PASSWORDS, mosquitto_files.ACCESS, HOST, KEY, "authority.key"):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600, name
     assert not list(tmp_path.glob("*.new"))
 
@@ -150,7 +152,7 @@ def test_configuring_again_without_options_changes_only_the_passwords(tmp_path):
         keys.add(store, [9])
         assert configuration.configure(tmp_path) == first, "while a host has the store open"
     assert set(passwords(tmp_path)) == {"tern-host", "00000009"}
-    for name in before.keys() - {configuration.PASSWORDS, store_file.NAME}:
+    for name in before.keys() - {mosquitto_files.PASSWORDS, store_file.NAME}:
         assert (tmp_path / name).read_bytes() == before[name], name
     assert configuration.configure(tmp_path, port=4321).port == 4321
 
@@ -318,7 +320,7 @@ def test_a_directory_keeps_its_kind_of_broker_and_a_cluster_is_not_run_by_tern(h
         ("config one --for nats", "one has another kind of broker already"),
         ("config three --for mosquitto", "three has another kind of broker already"),
         ("config three --bridge lab", "--address and --bridge are for Mosquitto"),
-        ("run three", "three has a cluster, whose nodes run without tern"),
+        ("run three", "nodes of a cluster run without tern"),
     ):
         assert main(["broker", *words.split()]) == USAGE
         assert message in capsys.readouterr().err

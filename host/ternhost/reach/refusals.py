@@ -77,11 +77,8 @@ def explain(result: RoundResult) -> tuple[int, str, str | None]:
         return code, *later
     words = {"epsilon": one.detail / 1e6, "detail": one.detail, "number": result.number}
     what, hint = _REFUSALS.get(code, (wire.error_name(code), None))
-    return (
-        code,
-        f"{count} of {result.asked} devices refuse: {what.format(**words)}",
-        hint and hint.format(**words),
-    )
+    text = f"{count} of {result.asked} devices refuse: {what.format(**words)}"
+    return code, text, hint and hint.format(**words)
 
 
 _REFUSALS = {

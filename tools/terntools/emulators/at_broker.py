@@ -52,8 +52,8 @@ def connect(place: str, keys: Path | None, path: Path, boards: list[Path]) -> At
         reload(directory)
     attach(boards, place, path, longest_pause_ms=_LONGEST_PAUSE_MS)
     config = f"tern broker config {directory}" + ("" if keys else f" --store {path}")
-    config += "; then send SIGHUP to a Mosquitto of another user or machine"
-    watch = AtBroker(boards, directory, f"give it their keys: {config}")
+    hint = f"give it their keys: {config}; then send SIGHUP to a Mosquitto of another user or machine"
+    watch = AtBroker(boards, directory, hint)
     watch.begin()
     return watch
 
@@ -113,10 +113,9 @@ class AtBroker:
         return None
 
     def _connect(self) -> Lost | None:
-        hosts, port = self._address
-        for host in hosts.split(","):
+        for host in self._address[0].split(","):
             try:
-                socket.create_connection((host, port), _PATIENCE).close()
+                socket.create_connection((host, self._address[1]), _PATIENCE).close()
                 return None
             except OSError as error:
                 lost = Lost(error.strerror or str(error))

@@ -13,7 +13,7 @@ from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.provision.keys import parse_range
 from ternhost.reach.broker import cluster, configuration
-from ternhost.reach.broker.access import CONFIG, HOME_ASSISTANT, Access, host_file
+from ternhost.reach.broker.access import CONFIG, HOME_ASSISTANT, Access
 from ternhost.reach.broker.mosquitto import Mosquitto, configure_if_missing, reload
 from ternhost.reach.broker.mosquitto_files import PASSWORDS, PORT
 from ternhost.reach.broker.sites import SITES, BrokerSite, load_all
@@ -82,9 +82,8 @@ def add_parser(subparsers: Any) -> None:
 def run_config(args: argparse.Namespace) -> int:
     named = {"names": args.name or None, "address": args.address, "port": args.port, "prefix": args.prefix}
     options = {name: value for name, value in {**named, "tls": args.tls}.items() if value is not None}
-    place = host_file(args.directory)
-    cluster_there = place.exists() and Access.load(place).is_cluster
-    if (args.address or args.bridge) and (cluster_there or args.kind == "nats"):
+    nats = args.kind == "nats" or (Path(args.directory) / cluster.NODES).exists()
+    if nats and (args.address or args.bridge):
         raise UsageError(
             "--address and --bridge are for Mosquitto: nodes of a cluster listen on their own address, without bridges",
             hint="boards of a site connect to the cluster itself, and those on USB with --relay",
@@ -105,9 +104,7 @@ def run_config(args: argparse.Namespace) -> int:
     reloaded = reload(args.directory)
     start = f"mosquitto -c {args.directory}/{CONFIG}, or tern broker run {args.directory}"
     if access.is_cluster:
-        start = (
-            f"in each of {args.directory}/{cluster.NODES}/*, on its machine: nats-server -c {cluster.CONFIG}"
-        )
+        start = f"nats-server -c nats.conf in each of {args.directory}/{cluster.NODES}/*, on its machine"
     result = _result(args.directory, access)
     result["sites"] = [_site_result(args.directory, each) for each in load_all(Path(args.directory))]
     text = f"{args.directory}: passwords of {result['devices']} devices and the host; keys are in {access.store}\n"
@@ -161,22 +158,18 @@ def _site_text(site: dict[str, Any]) -> str:
 
 def run_run(args: argparse.Namespace) -> int:
     access = configure_if_missing(args.directory)
-    if access.is_cluster:
-        raise UsageError(
-            f"{args.directory} has a cluster, whose nodes run without tern",
-            hint=f"start each in its directory of {args.directory}/{cluster.NODES}: nats-server -c {cluster.CONFIG}",
-        )
     if not (Path(args.directory) / CONFIG).exists():
         raise UsageError(
-            f"{args.directory} has no broker",
-            hint="a site with only --relay has none: 'tern relay' connects its boards to the central one",
+            f"{args.directory} has no Mosquitto",
+            hint="a site with only --relay has none, and 'tern relay' connects its boards to the central one; "
+            f"nodes of a cluster run without tern: {cluster.CONFIG} in each directory of DIR/{cluster.NODES} says how",
         )
     passwords = Path(args.directory) / PASSWORDS
     written = passwords.stat().st_mtime_ns
     with heeding_interrupts(), Mosquitto(args.directory) as running:
         text = (
             f"the broker listens at {access.host} port {access.port}"
-            + (f"; keys are in {access.store}" if _has_store(access) else "")
+            + (f"; keys are in {access.store}" if _devices(access) is not None else "")
             + "; Ctrl-C ends it"
         )
         try:
@@ -196,13 +189,12 @@ def run_run(args: argparse.Namespace) -> int:
 
 def _result(directory: str, access: Access) -> dict[str, Any]:
     public = {name: value for name, value in asdict(access).items() if name != "password"}
-    devices = 0
-    if access.store and _has_store(access):
-        with Store(access.store, create=False, beside=True) as store:
-            devices = len(store.keys())
-    return {**public, "devices": devices, "directory": directory}
+    return {**public, "devices": _devices(access) or 0, "directory": directory}
 
 
-def _has_store(access: Access) -> bool:
-    # A site has its store elsewhere.
-    return access.store is not None and Path(access.store).exists()
+def _devices(access: Access) -> int | None:
+    # Of its store; None for a site, which has its store elsewhere.
+    if access.store is None or not Path(access.store).exists():
+        return None
+    with Store(access.store, create=False, beside=True) as store:
+        return len(store.keys())

@@ -6,24 +6,20 @@ another's session.
 from __future__ import annotations
 
 import getpass
-import json
-import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tern.links import mqtt
 from ternhost.errors import UsageError
-from ternhost.files import storage_errors, write_file
+from ternhost.files import storage_errors
 from ternhost.reach.addresses import AUTHORITY, check_reached
 from ternhost.reach.broker import cluster, home_access, sites
-from ternhost.reach.broker.access import CONFIG, HOST, Access, check_prefix
+from ternhost.reach.broker.access import CONFIG, HOST, Access, Rights, check_prefix
 from ternhost.reach.broker.mosquitto_files import (
-    PASSWORDS,
     PORT,
-    access_list,
     listening,
     names,
     update_memory,
@@ -35,20 +31,7 @@ from ternhost.reach.broker.sites import BrokerSite
 from ternhost.store import store_file
 from ternhost.store.store import Store
 
-__all__ = ["PASSWORDS", "add_site", "configure", "write_configuration", "write_passwords"]
-
 HOST_USER = "tern-host"
-
-_HOST_ACCESS = """\
-user {host}
-topic write {prefix}/round
-topic write {prefix}/model
-topic write {prefix}/down/+
-topic read {prefix}/up/+
-topic read {prefix}/hello/+
-topic read {prefix}/site/+
-
-"""
 
 
 def write_configuration(
@@ -88,11 +71,12 @@ def write_configuration(
         host = ",".join(names) if nats else names[0]
         access = Access(host, port, HOST_USER, "", AUTHORITY if tls else None, prefix)
         _write_host(directory / HOST, access, store)
-        user = getpass.getuser()
         if nats:
             cluster.write_nodes(directory, access)
         else:
-            write_conf(directory, address=address, port=port, boards=len(keys), tls=tls, user=user)
+            write_conf(
+                directory, address=address, port=port, boards=len(keys), tls=tls, user=getpass.getuser()
+            )
         _write_users(directory, keys, home_assistant, anew=True)
     return Access.load(directory / HOST)
 
@@ -104,22 +88,26 @@ def _write_users(
     for path, access in home_access.users(directory, home_assistant).items():
         _write_host(path, access, None)
     host, home = Access.load(directory / HOST), home_access.load(directory)
-    users = _HOST_ACCESS.format(host=host.user, prefix=host.prefix) + (home.access_list if home else "")
-    users += "".join(site.access_list(host.prefix, keys) for site in sites.write(directory, keys, anew))
+    rights = {host: Rights.below(host.prefix, "round model down/+", "up/+ hello/+ site/+")}
+    rights |= home.rights if home else {}
+    written = sites.write(directory, keys, anew)
+    passwords = [(access.user, access.password) for access in rights]
+    passwords += [(site.user, site.password) for site in written if site.bridge]
+    passwords += [(mqtt.name(device), mqtt.password(key)) for device, key in keys.items()]
     if host.is_cluster:
-        cluster.write_users(directory, host, access_list(users, host.prefix), _passwords(directory, keys))
-    else:
-        write_access_list(directory, users, host.prefix)
-        write_passwords(directory, keys)
+        cluster.write_users(directory, host, rights, passwords)
+        return
+    users = "".join(f"user {access.user}\n{of_user.lines()}\n" for access, of_user in rights.items())
+    users += "".join(site.access_list(host.prefix, keys) for site in written)
+    write_access_list(directory, users, host.prefix)
+    write_password_file(directory, passwords)
 
 
 def _write_host(path: Path, access: Access, store: str | Path | None) -> None:
     old = Access.load(path) if path.exists() else None
     password = old.password if old else secrets.token_urlsafe(16)
     store = store or (old.store if old else None)
-    relative = os.path.relpath(store, path.parent) if store else None
-    whole = asdict(replace(access, password=password, store=relative))
-    write_file(path, json.dumps(whole, indent=1).encode() + b"\n", secret=True)
+    replace(access, password=password, store=str(store) if store else None).save(path)
 
 
 def configure(
@@ -157,8 +145,10 @@ def configure(
             keys = existing.keys()
     if old and old.store and not options and (old.is_cluster or (directory / CONFIG).exists()):
         home_access.check(directory, home_assistant, old.prefix)
+        if nats:
+            cluster.check(old.hosts, home_assistant)
         with storage_errors():
-            _write_host(directory / HOST, replace(old, authority=old.authority and AUTHORITY), path)
+            _write_host(directory / HOST, old, path)
             _write_users(directory, keys, home_assistant)
             if not nats:
                 update_memory(directory, len(keys))
@@ -168,9 +158,8 @@ def configure(
             if listener := listening(directory):
                 before["address"] = listener[0]
             options = {**before, "tls": old.authority is not None, **options}
-        write_configuration(
-            directory, keys, store=path, home_assistant=home_assistant, nats=bool(nats), **options
-        )
+        options["nats"] = bool(nats)
+        write_configuration(directory, keys, store=path, home_assistant=home_assistant, **options)
     if not path.exists():
         Store(path, beside=True).close()
     return Access.load(directory / HOST)
@@ -183,17 +172,3 @@ def add_site(directory: str | Path, name: str, **options: Any) -> BrokerSite:
         site = sites.describe(directory, name, **options)
     configure(directory)
     return site
-
-
-def write_passwords(directory: str | Path, keys: Mapping[int, bytes]) -> None:
-    """Write all passwords; a running broker takes them on SIGHUP. keys: by first client. Raises StorageError."""
-    with storage_errors():
-        write_password_file(Path(directory), _passwords(Path(directory), keys))
-
-
-def _passwords(directory: Path, keys: Mapping[int, bytes]) -> list[tuple[str, str]]:
-    home = home_access.load(directory)
-    users = [Access.load(directory / HOST), *([home.publisher, home.home] if home else [])]
-    passwords = [(access.user, access.password) for access in users]
-    passwords += [(site.user, site.password) for site in sites.load_all(directory) if site.bridge]
-    return passwords + [(mqtt.name(device), mqtt.password(key)) for device, key in keys.items()]

@@ -24,8 +24,7 @@ class OnBroker(Fleet):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        if not self.rest:
-            raise UsageError(f"fleet {text!r} names no directory", hint="such as mqtt:my-broker")
+        self.require_directory("my-broker")
 
     @property
     def anywhere(self) -> str:

@@ -117,11 +117,9 @@ class MqttLink:
 
     def renew(self) -> None:
         """Make the client of the next attempt: gmqtt's remembers a refusal. A subclass adds a will."""
-        self._queue = PersistentStorage()
+        self._queue = queue = PersistentStorage()
         user, password = self.access.user, self.access.password
-        self._client = Client(
-            self._hosts, user, clean_session=True, persistent_storage=self._queue, logger=_log
-        )
+        self._client = Client(self._hosts, user, clean_session=True, persistent_storage=queue, logger=_log)
         retries = {"reconnect_delay": _RECONNECT_EVERY, "reconnect_retries": UNLIMITED_RECONNECTS}
         self._client.set_config(retries)
         self._client.set_auth_credentials(user, password)
@@ -177,17 +175,14 @@ class MqttLink:
             ) from error
         except MQTTConnectError as error:
             kind = _NoAnswer if "unavailable" in str(error) else DeviceError  # until a cluster has a leader
-            raise kind(
-                f"{where} refuses this host: {error}", hint="check user and password in host.json"
-            ) from error
+            text = f"{where} refuses this host: {error}"
+            raise kind(text, hint="check user and password in host.json") from error
         except (OSError, TimeoutError) as error:
-            start = "tern broker run DIR, or mosquitto -c DIR/mosquitto.conf"
-            if access.is_cluster:
-                start = "nats-server -c nats.conf in the directory of each node"
             raise _NoAnswer(
                 f"{where} does not answer"
                 + (f": {error.strerror}" if getattr(error, "strerror", "") else ""),
-                hint=f"start it ({start}), or check the address",
+                hint="start it (tern broker run DIR, or mosquitto -c DIR/mosquitto.conf; for a cluster, nats-server -c "
+                "nats.conf in the directory of each node), or check the address",
             ) from error
 
     async def _leave(self) -> None:

@@ -70,18 +70,15 @@ def reload(directory: str | Path) -> bool:
     reloaded = _hang_up(directory)
     for site in sorted((directory / SITES).glob("*")):
         _hang_up(site)
-    nodes = [
-        _hang_up(node, cluster.PID, "nats-server") for node in sorted((directory / cluster.NODES).glob("*"))
-    ]
-    return reloaded or any(nodes)
+    for node in sorted((directory / cluster.NODES).glob("*")):
+        reloaded |= _hang_up(node, cluster.PID, "nats-server")
+    return reloaded
 
 
 def _hang_up(directory: Path, pid_file: str = PID, program: str = "mosquitto") -> bool:
     try:
         pid = int((directory / pid_file).read_text())
-        if (
-            Path(f"/proc/{pid}/comm").read_text() == f"{program}\n"
-        ):  # not another process with the same number
+        if Path(f"/proc/{pid}/comm").read_text() == f"{program}\n":  # no later process has its number
             os.kill(pid, signal.SIGHUP)
             return True
     except (OSError, ValueError):

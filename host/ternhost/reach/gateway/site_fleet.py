@@ -152,9 +152,8 @@ class SiteFleet:
             return
         with storage_errors():
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_whole(
-                directory / FILE, json.dumps({**members, _RUNS: asdict(self)}, indent=1).encode() + b"\n"
-            )
+            text = json.dumps({**members, _RUNS: asdict(self)}, indent=1)
+            write_whole(directory / FILE, text.encode() + b"\n")
 
 
 _SETTLED = {"dataset", "classes", "clients", "first_id", "records", "seed", "store"}
