@@ -1,8 +1,5 @@
 """Brokers beside the installed Mosquitto, from Debian's packages in tern's cache. `python brokers.py` fetches them."""
 
-import os
-import re
-import shutil
 import subprocess
 import sys
 
@@ -18,7 +15,6 @@ PACKAGES = {
     "nats-server": {"bookworm": ["nats-server"]},
 }
 NEWER = "2.0.21"
-_SEARCH = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
 
 
 def fetch(program, progress=print):
@@ -54,15 +50,6 @@ def fetched(program):
     if "sage" not in ended.stdout:
         pytest.skip(f"{program} of Debian 12 does not run here: {ended.stderr.strip()}")
     return folder
-
-
-def installed_version():
-    """The version of the installed Mosquitto; None where there is none."""
-    if not (program := shutil.which("mosquitto", path=_SEARCH)):
-        return None
-    text = subprocess.run([program, "-h"], capture_output=True, text=True).stdout
-    match = re.search(r"version ([\d.]+)", text)
-    return match and match[1]
 
 
 if __name__ == "__main__":

@@ -1,30 +1,16 @@
-"""Kills the nodes of a cluster of NATS servers in turn during rounds, and checks the books in the end.
+"""Kills the nodes of a cluster of NATS servers in turn during rounds: python -m harness.sites KILLS --cluster."""
 
-python -m harness.cluster KILLS [--boards N --clients M]: one JSON line, and exit code 1 if the books do not balance.
-"""
-
-import argparse
-import json
 import subprocess
-import sys
-import tempfile
 import time
-from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import brokers
-import numpy as np
 
 from harness.raw_client import RawClient, wait_for
-from harness.sites import COST, D, Sites, weather
-from tern import ledger
-from ternhost.privacy.accounting import Policy
-from ternhost.provision.boards import board_directories, provision_fleet
+from harness.sites import Sites
 from ternhost.reach.broker import cluster, configuration
 from ternhost.reach.broker.mosquitto import free_port, listens
-from ternhost.store.store import Store
 from terntools.boards.attach import attach
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
@@ -80,18 +66,10 @@ class Cluster(Sites):
     """A cluster with boards that know all of its nodes. A context manager."""
 
     def __init__(self, directory, boards, clients, seed=1):
-        self.directory = Path(directory)
-        self.path = self.directory / "store.sqlite"
-        self.happened = Counter()
-        self.warnings = []
-        place = self.directory / "broker"
-        self.boards = board_directories(self.directory, boards)
-        rows = np.random.default_rng(seed).integers(-16384, 16385, (clients, D + 1), dtype=np.int16)
-        with Store(self.path) as store:
-            provision_fleet(store, self.boards, rows, Policy(COST, ledger.MAX_BUDGET))
-        self.access = configuration.configure(place, self.path, nats=True, port=free_port())
-        attach(self.boards, place, self.path, longest_pause_ms=1000)
-        self.nodes = Nodes(place, self.access)
+        self._provision(directory, boards, clients, seed)
+        self.access = configuration.configure(self._place, self.path, nats=True, port=free_port())
+        attach(self.boards, self._place, self.path, longest_pause_ms=1000)
+        self.nodes = Nodes(self._place, self.access)
 
     def __enter__(self):
         self.nodes.__enter__()
@@ -111,19 +89,3 @@ class Cluster(Sites):
             self.happened["killed"] += 1
             time.sleep(_DOWN)
             self.nodes.start(host)
-
-
-def main():
-    parser = argparse.ArgumentParser(prog="python -m harness.cluster", description=__doc__.splitlines()[0])
-    parser.add_argument("kills", type=int, metavar="KILLS")
-    parser.add_argument("--boards", type=int, default=4)
-    parser.add_argument("--clients", type=int, default=100)
-    args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="tern-cluster-") as directory:
-        summary = weather(directory, args.kills, args.boards, args.clients, kind=Cluster)
-    print(json.dumps(summary))
-    return 1 if summary["differences"] else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

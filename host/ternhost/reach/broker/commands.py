@@ -32,7 +32,7 @@ def add_parser(subparsers: Any) -> None:
     config = add_command(
         actions,
         "config",
-        "write certificates, passwords, access list and mosquitto.conf into DIR; again, without options, for new keys",
+        "write the configuration, passwords, rights and certificates into DIR; again, without options, for new keys",
         """tern broker config my-broker --name broker.local --address 0.0.0.0
         mosquitto -c my-broker/mosquitto.conf
         tern serve --fleet mqtt:my-broker
@@ -45,7 +45,7 @@ def add_parser(subparsers: Any) -> None:
     add_option(config, "--store FILE", text)
     text = "the broker: one Mosquitto, or a cluster of NATS servers, which survives the loss of one, in DIR/nodes "
     text += "(default: as before, or mosquitto)"
-    add_option(config, "--for BROKER", text, dest="kind", choices=("mosquitto", "nats"))
+    add_option(config, "--for", text, dest="kind", choices=("mosquitto", "nats"))
     text = "name or address at which boards reach the broker, for its certificate; the host uses the first; of a "
     text += "cluster, that of each node (default: localhost, 127.0.0.1; of a cluster 127.0.0.1, 127.0.0.2, 127.0.0.3)"
     add_option(config, "--name HOST...", text)
