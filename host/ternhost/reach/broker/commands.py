@@ -111,7 +111,7 @@ def run_config(args: argparse.Namespace) -> int:
     if reloaded:
         text += "  the running broker has taken the new passwords"
     else:
-        text += f"  start the broker: {start}\n  a broker that runs elsewhere takes new passwords, once copied to it, on SIGHUP"
+        text += f"  start the broker: {start}\n  a broker elsewhere takes new passwords, once copied to it, on SIGHUP"
     if (Path(args.directory) / HOME_ASSISTANT).exists():
         text += (
             f"\n  Home Assistant reaches it with user and password of {args.directory}/{HOME_ASSISTANT}"
