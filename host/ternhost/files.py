@@ -29,9 +29,10 @@ def close_to_others(path: str | Path, make: bool = False) -> None:
             os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) & 0o700)
 
 
-def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """Write or replace a file atomically; when this returns, all of it is on the disk. Raises OSError."""
-    flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY
+def write_file(path: Path, data: bytes, secret: bool = False) -> None:
+    """Write or replace a file atomically; when this returns, all of it is on the disk. Only its owner may read a
+    secret one. Raises OSError."""
+    flags, mode = os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600 if secret else 0o644
     with replacing(path) as temporary, open(os.open(temporary, flags, mode), "wb") as file:
         file.write(data)
         file.flush()
@@ -65,8 +66,3 @@ def storage_errors(hint: str | None = None, what: object = None) -> Iterator[Non
         yield
     except OSError as error:
         raise StorageError(f"{what or error.filename}: {error.strerror}", hint=hint) from error
-
-
-def write_file(path: Path, data: bytes, secret: bool = False) -> None:
-    """Write or replace a file atomically; only its owner may read a secret one. Raises OSError."""
-    write_whole(path, data, 0o600 if secret else 0o644)
