@@ -76,11 +76,6 @@ class Fleet:
         self.text = text
         self.word, _, self.rest = text.partition(":")
 
-    def require_directory(self, example: str) -> None:
-        """Raise UsageError unless the name names a directory."""
-        if not self.rest:
-            raise UsageError(f"fleet {self.text!r} names no directory", hint=f"such as {self.word}:{example}")
-
     def number(self, what: str, most: int) -> int:
         """The number in the name. Raises UsageError."""
         if not (self.rest.isascii() and self.rest.isdecimal() and 1 <= int(self.rest) <= most):

@@ -24,7 +24,8 @@ class OnBroker(Fleet):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.require_directory("my-broker")
+        if not self.rest:
+            raise UsageError(f"fleet {text!r} names no directory", hint="such as mqtt:my-broker")
 
     @property
     def anywhere(self) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ternhost.errors import UsageError
 from ternhost.learn.schedule import Terms
 from ternhost.reach.driver import Driver
 from ternhost.reach.fleet import Fleet, RunContext
@@ -27,7 +28,8 @@ class OverFlower(Fleet):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.require_directory("my-sites")
+        if not self.rest:
+            raise UsageError(f"fleet {text!r} names no directory", hint=f"such as {self.word}:my-sites")
         self.directory = Path(self.rest).expanduser()
 
     @property
