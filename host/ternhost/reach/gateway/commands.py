@@ -75,8 +75,9 @@ def run_init(args: argparse.Namespace) -> int:
 
     there = set(files.sites_of(args.directory))
     if not there and not args.site:
-        hint = f"for example: tern gateway init {args.directory} --site north --site south"
-        raise UsageError("--site must name a site: a server without sites has no devices", hint=hint)
+        raise UsageError(
+            "--site must name a site", f"such as: tern gateway init {args.directory} --site north"
+        )
     server = files.write_gateways(args.directory, args.site, args.name, args.address, args.port)
     sites = files.sites_of(args.directory)
     new = [site for site in sites if site not in there]

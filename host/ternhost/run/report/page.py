@@ -65,7 +65,7 @@ def render(page: Page) -> str:
             for name, content in sections.items()
         ),
     ]
-    return _PAGE.format(title=escape(page.title), style=_STYLE, body="\n".join(body))
+    return PAGE.format(title=escape(page.title), style=STYLE, body="\n".join(body))
 
 
 def common_results(result: Mapping[str, Any]) -> list[Row]:
@@ -135,10 +135,7 @@ def _picture(name: str, figure: Figure, caption: str) -> str:
 def table(head: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
     """The HTML of a table whose rows begin with their names."""
     header = "".join(f"<th scope=col>{escape(cell)}" for cell in head)
-    lines = "".join(
-        f"<tr><th scope=row>{escape(name)}" + "".join(f"<td>{escape(cell)}" for cell in cells)
-        for name, *cells in rows
-    )
+    lines = "".join(f"<tr><th scope=row>{'<td>'.join(map(escape, row))}" for row in rows)
     return f"<div class=wide><table><thead><tr>{header}</thead><tbody>{lines}</tbody></table></div>"
 
 
@@ -147,9 +144,9 @@ def percent(share: float) -> str:
     return f"{100 * share:.2f}\u00a0%" if share < 1 else "100\u00a0%"
 
 
-_STYLE = (files("ternhost.run.report") / "report.css").read_text()
+STYLE = (files("ternhost.run.report") / "report.css").read_text()
 
-_PAGE = """<!doctype html>
+PAGE = """<!doctype html>
 <html lang=en>
 <head>
 <meta charset=utf-8>
