@@ -96,7 +96,7 @@ def run_config(args: argparse.Namespace) -> int:
     access = configuration.configure(args.directory, args.store, **options)
     if site:
         made = configuration.add_site(args.directory, **site)
-        for warning in _warnings(args.directory, made, access):
+        for warning in _warnings(made, access):
             print(f"tern: {warning}", file=sys.stderr)
     reloaded = reload(args.directory)
     start = f"mosquitto -c {args.directory}/{CONFIG}, or tern broker run {args.directory}"
@@ -121,7 +121,7 @@ def run_config(args: argparse.Namespace) -> int:
     return OK
 
 
-def _warnings(directory: str, site: BrokerSite, central: Access) -> Iterator[str]:
+def _warnings(site: BrokerSite, central: Access) -> Iterator[str]:
     if site.bridge and not central.authority:
         yield (
             f"without TLS an eavesdropper between the broker of site {site.name} and the central one learns "

@@ -81,14 +81,8 @@ def run_init(args: argparse.Namespace) -> int:
     server = files.write_gateways(args.directory, args.site, args.name, args.address, args.port)
     sites = files.sites_of(args.directory)
     new = [site for site in sites if site not in there]
-    result = {
-        "server": str(server.directory),
-        "host": server.host,
-        "address": server.address,
-        "port": server.port,
-        "sites": sites,
-        "new": new,
-    }
+    reached = {name: getattr(server, name) for name in ("host", "address", "port")}
+    result = {"server": str(server.directory), **reached, "sites": sites, "new": new}
     text = f"{server.directory}: the server, {server.host} port {server.port}, with {counted(len(sites), 'site')}\n"
     for site in new:
         text += f"  copy {args.directory}/{site} to the site, remove it here: it has the site's private key\n"
