@@ -32,7 +32,7 @@ class Refusals:
         elif not result.reports and forged:
             raise RefusedError(
                 f"no device reported in round {result.number}: they have other keys than this store",
-                hint="use the store that these boards were provisioned with",
+                hint="use the store that these boards were provisioned with, or give them its keys: tern provision",
             )
 
     def tell_of_later_rounds(self, result: RoundResult) -> None:

@@ -158,14 +158,13 @@ def member_of(args: argparse.Namespace) -> Member:
 
 def run_provision(port: str, member: Member, store: Path) -> dict[str, Any]:
     """Provision the board on `port` and start it. Returns a summary, with the board's hello."""
-    with Repl(port) as repl:
+    with Repl(port, visits=True) as repl:
         if self_check.has_library(repl):
             self_check.require_library(repl)
         with Store(store, beside=True) as opened:
             changes = provision.plan(repl, member, opened)
         with Bar("provisioning") as bar:
             deploy.apply(repl, changes, bar.update)
-        repl.start_main()
     result = {
         "port": port,
         "device": member.device,

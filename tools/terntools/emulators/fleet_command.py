@@ -23,6 +23,7 @@ from ternhost.run import directory as run_directory
 from ternhost.store import store_file
 from ternhost.store.store import Store
 from ternhost.terminal import heeding_interrupts
+from ternhost.text import counted
 from terntools.emulators.fleets import Emulated
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
@@ -59,9 +60,7 @@ def add_parser(subparsers: Any) -> None:
     add_option(emulate, "--budget E", "lifetime epsilon of a client", "2")
     add_option(emulate, "--largest E", "largest epsilon of a report (default: the budget)")
     add_option(emulate, "--seed S", "seed that assigns records to clients", 1)
-    files = (
-        "folder of the boards; existing ones run again (default: beside the broker's store, or new in runs)"
-    )
+    files = "folder of the boards; those in it run again (default: beside the broker's store, or new in runs)"
     add_option(emulate, "--dir D", files)
     broker = "connect the boards to the broker in DIR ('tern broker config'); its store gets their keys"
     add_option(emulate, "--broker DIR", broker)
@@ -108,7 +107,8 @@ def run_emulate(args: argparse.Namespace) -> int:
         watch = at_broker.connect(args.broker, keys, store, boards) if args.broker else None
         fleet = stack.enter_context(EmulatedFleet(binary, boards, args.program))
         result = {"ports": fleet.ports, "store": str(store), "directory": str(boards[0].parent.parent)}
-        places = [f"{len(boards)} boards are on the broker of {args.broker}"] if args.broker else fleet.ports
+        count = counted(len(boards), "board")
+        places = [f"on the broker of {args.broker}: {count}"] if args.broker else fleet.ports
         text = "\n".join((*places, f"keys are in {store}; Ctrl-C ends the boards"))
         try:
             print_result(result, text, args.json)
