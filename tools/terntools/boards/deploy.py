@@ -57,9 +57,7 @@ if len(data) == 14:
 """
 
 
-UNDO = (
-    ".undo"  # ends the names of a board's old files while it gets new ones; its main.py is this program then
-)
+UNDO = ".undo"  # ends the names of a board's old files while it gets new ones; then its main.py is this:
 _UNDOER = b"""# The deployment was interrupted: the program before it comes back.
 import os
 def undo(folder):
@@ -132,10 +130,9 @@ class Changes:
 
     def text(self) -> str:
         """The changes in one line."""
-        parts = [f"write {counted(len(self.write), 'file')} ({counted(self.size, 'byte')})"] * bool(
-            self.write
-        )
-        return ", ".join(parts + [f"remove {counted(len(self.remove), 'file')}"] * bool(self.remove))
+        writes = f"write {counted(len(self.write), 'file')} ({counted(self.size, 'byte')})"
+        removes = f"remove {counted(len(self.remove), 'file')}"
+        return ", ".join([writes] * bool(self.write) + [removes] * bool(self.remove))
 
     def lines(self) -> list[str]:
         """Each file."""
