@@ -200,9 +200,10 @@ def test_an_empty_name_is_refused(words, command, here):
         (["--after-round", str(2**21)], "--after-round must be at most 1048575"),
         (["--budget", "1"], "each client would spend epsilon 2"),
         (["--fleet", "inprocess:50", "--reports", "40"], "50 boards for 40 clients"),
-        (["--fleet", "simulated:10"], "there are 10 clients"),
+        (["--fleet", "simulated:9"], "there are 9 clients to ask in a round, not 10"),
         (["--fleet", "mqtt:nowhere"], "nowhere"),
-        (["--reports", str(10**7)], "each of which reports once"),
+        (["--reports", str(10**7)], "and no budget for life is above 1000"),
+        (["--fleet", "inprocess:2", "--reports", str(10**7)], "each of which reports once"),
         (["--k", "99"], "coordinates"),
         (["--mechanism", "nothing"], "there is no mechanism 'nothing'"),
         (["--store", "/proc/no/store"], "/proc/no"),
@@ -248,9 +249,10 @@ def test_an_interrupted_run_is_resumed_to_the_same_end(named, fleet, command, cu
         assert result["weights"] == command("train", *SIMULATED)[1]["weights"]
     else:
         assert result["epsilon_spent"] == [[2.0, 40]]
-    code, stopped, _ = command("train", "--resume", named)
-    assert (code, stopped["error"]) == (errors.USAGE, "the run mine has finished")
-    assert "result.json" in stopped["hint"]
+    assert command("runs")[1]["runs"][0]["status"] == "finished"
+    code, again, err = command("train", "--resume", named, "--no-report")
+    assert (code, again["weights"], again["reports"]) == (0, result["weights"], result["reports"])
+    assert "the run mine has finished" in err
 
 
 def test_a_run_is_resumed_by_the_directory_of_its_store(command, cut):
@@ -497,8 +499,11 @@ def test_a_budget_includes_the_cost_of_earlier_runs(provisioned, command):
     assert "with the epsilon of 2 that was spent before, this would cost a client 4" in refused["error"]
     assert "--budget" in refused["hint"]
     with Store("keys.sqlite") as store:
-        assert store.run("more").status == FINISHED
+        assert store.run("more") is None
         assert store.last_round() == 4, "nothing was asked"
+    assert len(list(Path("runs").iterdir())) == 1, (
+        "a run that is refused before its first round is taken back"
+    )
     assert command("train", *fleet, "--budget", "4")[0] == 0
 
 

@@ -33,6 +33,7 @@ K_RULE_HELP = (
 _LEAST_OF_SEVERAL = 1_500_000
 
 PRIVACY = "privacy"
+EPSILON_HELP = "epsilon that a device spends in a report, whatever the algorithm; several reports add up"
 
 
 def coordinates_by_rule(
@@ -74,7 +75,12 @@ def epsilons_option(*instead_of: str) -> Any:
 class Budgeted:
     """Options of everything that devices report: the epsilon of a report, of all devices or of classes of them."""
 
-    epsilon: str = option("2", "epsilon of a report with all of its values", group=PRIVACY, metavar="E")
+    epsilon: str = option(
+        "2",
+        EPSILON_HELP,
+        group=PRIVACY,
+        metavar="E",
+    )
     epsilons: str | None = epsilons_option("epsilon")
 
     def classes(self) -> list[tuple[str, float]]:

@@ -33,7 +33,15 @@ from ternhost.learn.base import (
     report_summary,
     require_everybody,
 )
-from ternhost.learn.designs import PRIVACY, ReportDesign, by_class, epsilons_option, shares, spent
+from ternhost.learn.designs import (
+    EPSILON_HELP,
+    PRIVACY,
+    ReportDesign,
+    by_class,
+    epsilons_option,
+    shares,
+    spent,
+)
 from ternhost.learn.parameters import Floats
 from ternhost.options import option, require
 from ternhost.privacy import mechanisms
@@ -81,9 +89,10 @@ class Options:
     seed: int = option(1, "seed that assigns records to clients", group=_WHAT, metavar="S")
     epsilon: str | None = option(
         None,
-        "epsilon of a report, a label or a whole vector",
+        EPSILON_HELP,
         group=PRIVACY,
         metavar="E",
+        shown="2",
         instead_of=("laplace_eval_eps",),
     )
     epsilons: str | None = epsilons_option("epsilon", "laplace_eval_eps")

@@ -30,7 +30,8 @@ class Refusals:
         elif not result.reports and forged:
             raise RefusedError(
                 f"no device reported in round {result.number}: they have other keys than this store",
-                hint="use the store that these boards were provisioned with",
+                hint="use the store that these boards were provisioned with; if their keys were rotated, give each "
+                "its new one: tern provision BOARD --store FILE --device ID",
             )
 
     def tell_of_later_rounds(self, result: RoundResult) -> None:
@@ -84,6 +85,11 @@ def explain(result: RoundResult) -> tuple[int, str, str | None]:
     )
 
 
+NEW_BUDGET = (
+    "a device never gets more than its budget for life; erase the board (tern flash --erase) and make it a new device "
+    "(tern provision BOARD --store FILE --device NEW-ID --budget E), or make new emulated boards (tern fleet emulate N "
+    "--dir NEW-DIR)"
+)
 _REFUSALS = {
     wire.ERR_OLD_ROUND: (
         "they have seen round {detail} already",
@@ -105,7 +111,7 @@ _REFUSALS = {
     ),
     wire.ERR_BUDGET: (
         "their budget is spent; an epsilon of {epsilon:g} is left",
-        "they never report again: this is the purpose of the budget",
+        NEW_BUDGET,
     ),
     wire.ERR_LEDGER: (
         "their ledger cannot be read or written",

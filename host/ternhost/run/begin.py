@@ -5,17 +5,18 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tern import wire
+from tern import ledger, wire
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS, Devices, Learner, Population, clients_of, counted
 from ternhost.learn.schedule import Schedule
+from ternhost.privacy.base import MICRO
 from ternhost.provision.boards import provision_fleet
 from ternhost.reach import fleet
 from ternhost.reach.fleet import Fleet
@@ -53,7 +54,7 @@ def written(
         opened = None if path is None else undo.enter_context(Store(path))
         taken = [] if opened is None else [run.name for run in opened.runs()]
         directory = run_directory.new_directory(name, parent, taken)
-        undo.callback(_remove, directory)
+        undo.callback(run_directory.remove, directory)
         if opened is None:
             opened = undo.enter_context(Store(directory / store_file.NAME))
         require_no_run(opened, anew)
@@ -65,7 +66,7 @@ def written(
             **asdict(options),
             "directory": str(directory.resolve()),
             "devices": None if schedule else clients.devices,
-            "references": {**costs.references(learner), "devices": clients.devices or None},
+            "references": references(learner, clients.devices),
         }
         files = RunFiles(directory, opened.path, directory.name)
         undo.callback(opened.forget_run, files.name)
@@ -76,10 +77,9 @@ def written(
     return opened, files, learner
 
 
-def _remove(directory: Path) -> None:
-    shutil.rmtree(directory, ignore_errors=True)
-    with suppress(OSError):  # other runs are in it
-        directory.parent.rmdir()
+def references(learner: Learner, devices: int) -> dict[str, Any]:
+    """The figures to compare a run with, for JSON. devices: that there are when it begins; 0: not known."""
+    return {**costs.references(learner), "devices": devices or None}
 
 
 def population(
@@ -118,6 +118,11 @@ def make_boards(
 
 def _check(algorithm: Learner, kind: Fleet, options: RunOptions, first: int) -> None:
     costs.accounts(algorithm, options.budget_micro)
+    cost = max(costs.costs(algorithm), default=0)
+    if options.schedule is None and cost > ledger.MAX_BUDGET:
+        text = f"a client would spend epsilon {cost / MICRO:g}, and no budget for life is above "
+        hint = "ask for fewer --reports or --rounds, or a smaller --epsilon"
+        raise UsageError(f"{text}{ledger.MAX_BUDGET / MICRO:g}", hint=hint)
     if kind.provisions:
         clients = algorithm.clients if algorithm.clients is not None else made_clients(kind, algorithm)
         if kind.count > clients:
@@ -170,13 +175,12 @@ def require_no_run(store: Store, anew: bool = False) -> None:
         store.end_round(open_round.number, ABANDONED)
 
 
-def require_unfinished(run: StoredRun, files: RunFiles) -> None:
-    """Raise UsageError where a run has ended."""
-    if not run.unfinished:
-        result = files.directory / run_directory.RESULT_NAME
-        how = "has finished" if run.status == FINISHED else "was abandoned"
-        hint = f"see {result}" if result.exists() else "begin another: tern train --help"
-        raise UsageError(f"the run {run.name} {how}", hint=hint)
+def require_result_or_unfinished(run: StoredRun, files: RunFiles) -> None:
+    """Raise UsageError where a run has ended without a result."""
+    has_result = run.status == FINISHED and (files.directory / run_directory.RESULT_NAME).exists()
+    if not (run.unfinished or has_result):
+        how = "has finished, and nobody reported in it" if run.status == FINISHED else "was abandoned"
+        raise UsageError(f"the run {run.name} {how}", hint="begin another: tern train --help")
 
 
 def going_on(run: StoredRun) -> str:

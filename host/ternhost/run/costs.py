@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tern import wire
 from ternhost.count.members import Members, integers
 from ternhost.count.questions import cost_of, decode_body
 from ternhost.errors import RefusedError
@@ -16,8 +17,11 @@ from ternhost.learn.base import Devices, Learner, most_turns
 from ternhost.learn.designs import class_of
 from ternhost.privacy.accounting import Account, Policy
 from ternhost.privacy.base import MICRO
+from ternhost.reach.refusals import NEW_BUDGET
 from ternhost.run.status import Watcher
 from ternhost.store.store import Store
+
+_BEFORE_DEBIT = (wire.ERR_BUDGET, wire.ERR_POLICY)  # refusals that cost a device nothing
 
 
 def costs(learner: Learner) -> list[int]:
@@ -55,10 +59,12 @@ def references(learner: Learner) -> dict[str, Any]:
     return {**plan, "classes": classes, **learner.references()}
 
 
-def tell(watcher: Watcher, accounts: Sequence[Account], before: int, left: int | None, endless: bool) -> None:
+def tell(
+    watcher: Watcher, accounts: Sequence[Account], before: int, left: int | None, endless: bool, alone: bool
+) -> None:
     """Say, before the first question, what a run costs a device of each class. before, left: the most that a device has
-    spent, and the least that a board reports as left, micro-epsilon. endless: the accounts are of a round. Raises
-    RefusedError where a named budget does not cover the run."""
+    spent, and the least that a board reports as left, micro-epsilon. endless: the accounts are of a round. alone: there
+    is one device. Raises RefusedError where a named budget, or that of the only device, does not cover the run."""
     for account in accounts:
         words = account.words("in every round") if endless else account.words()
         if before:
@@ -75,8 +81,16 @@ def tell(watcher: Watcher, accounts: Sequence[Account], before: int, left: int |
                 f"{(before + account.user_level) / MICRO:g}, more than its budget of {account.budget / MICRO:g}",
                 hint="ask fewer rounds or values, use a smaller epsilon, or raise --budget",
             )
-    if left is not None and left < min(account.user_level for account in accounts):
-        watcher.warn(f"a board says that an epsilon of {left / MICRO:g} is left: it will refuse the rest")
+    release = min((account.releases[0] for account in accounts), key=lambda each: each.user_level)
+    if left is not None and left < release.user_level:
+        enough = left * release.times // release.user_level
+        words = f"a board says that an epsilon of {left / MICRO:g} is left"
+        if release.times > 1:
+            words += f", enough for {enough} of its {release.times} rounds"
+        if alone:
+            hint = f"ask for --rounds {enough}; or: " if enough else ""
+            raise RefusedError(words, hint=hint + NEW_BUDGET)
+        watcher.warn(f"{words}: it will refuse the rest")
 
 
 def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64], run: str) -> int:
@@ -96,11 +110,19 @@ def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64], r
 
 
 def most_asked(store: Store, run: str, rounds: int, group: int, devices: int) -> int:
-    """The largest number of rounds of a run that asked the same device: by the store, or, where the store lacks the
-    run's rounds, by the number of rounds and the size of a group."""
+    """The largest number of rounds of a run that asked the same device and that not every device refused before it
+    paid: by the store, or, where the store lacks the run's rounds, by the number of rounds and the size of a group."""
+    of_run = [each for each in store.rounds() if each.run == run]
+    if not of_run:
+        return most_turns(max(1, devices), group, rounds)
+    unpaid = {entry["round"] for entry in store.history(run) if _refused_unpaid(entry)}
     times: Counter[int] = Counter()
-    for each in store.rounds():
-        if each.run == run:
-            for cohort in each.cohorts:
-                times.update(cohort.devices)
-    return max(times.values()) if times else most_turns(max(1, devices), group, rounds)
+    for each in of_run:
+        for cohort in each.cohorts if each.number not in unpaid else ():
+            times.update(cohort.devices)
+    return max(times.values(), default=0)
+
+
+def _refused_unpaid(entry: Mapping[str, Any]) -> bool:
+    reasons = entry.get("reasons", {})
+    return bool(sum(reasons.get(wire.error_name(code), 0) for code in _BEFORE_DEBIT) >= entry["asked"])

@@ -16,7 +16,7 @@ from typing import Any
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import replacing, storage_errors, write_whole
 from ternhost.provision.boards import FLEET_NAME
-from ternhost.store.runs import StoredRun
+from ternhost.store.runs import StoredRun, status_now
 from ternhost.store.store import Store
 
 RUNS = Path("runs")
@@ -58,6 +58,13 @@ def new_directory(
         f"there is a run {stem} already",
         hint="give another --name, or go on with that one: --resume, or the same tern serve (--store ...)",
     )
+
+
+def remove(directory: Path) -> None:
+    """Remove the directory of a run, and its parent where no other run is in it."""
+    shutil.rmtree(directory, ignore_errors=True)
+    with suppress(OSError):
+        directory.parent.rmdir()
 
 
 @dataclass(frozen=True)
@@ -198,7 +205,7 @@ def _line(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
         "directory": str(directory),
         "store": str(store.path),
         "began": run.began,
-        "status": run.status,
+        "status": status_now(run.status, store.path),
         "algorithm": run.asked["algorithm"],
         "dataset": None if run.asked["learning"].get("dimension") else run.asked["learning"].get("dataset"),
         "fleet": run.asked["fleet"],

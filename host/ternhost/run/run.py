@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ternhost.count.rounds import RoundResult
-from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, UsageError
+from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, TernError, UsageError
 from ternhost.learn.base import ALGORITHMS, Devices, Learner, counted, ranges_of
 from ternhost.learn.schedule import Schedule
 from ternhost.options import flag
@@ -33,6 +33,7 @@ from ternhost.store.runs import FINISHED, PREPARING, RUNNING
 from ternhost.store.store import Store
 
 _MOST_PAUSE = 30.0  # seconds after a round of a served fleet that nobody answered
+_MOST_REFUSED = 5  # rounds in a row that all devices of a served fleet refuse: about a minute
 _DOUBLINGS = 10
 _IDLE = 0.5
 
@@ -43,7 +44,7 @@ class Run:
     def __init__(
         self, store: Store, files: RunFiles, watcher: Watcher, algorithm: Learner | None = None
     ) -> None:
-        """For a run in the store. algorithm: the learner, if it was made already as the run began. Raises TernError."""
+        """For a run in the store. algorithm: the learner, if the run begins with it now. Raises TernError."""
         stored = store.run(files.name)
         if stored is None:
             raise UsageError(f"{files.store} holds no run {files.name}", hint="'tern runs' lists them")
@@ -53,6 +54,7 @@ class Run:
         self.options = options = RunOptions.stored(stored.asked)
         self.schedule = options.schedule
         self.fleet: Fleet = fleet.parse(options.fleet)
+        self._begins = algorithm is not None
         if algorithm is None:
             clients = begin.population(self.fleet, self.schedule, store, stored.asked["devices"])
             algorithm = ALGORITHMS.named(options.algorithm)(options.learning, clients)
@@ -66,6 +68,7 @@ class Run:
         self._driver: Driver | None = None
         self._stopped = False
         self._published = self._empty = 0  # rounds, when models last went out; rounds without a report
+        self._refused = 0  # rounds in a row that every device refused
         self._round_began = 0.0  # seconds since 1970
 
     @property
@@ -112,7 +115,7 @@ class Run:
         try:
             stored = store.run(files.name)
             if stored is not None:
-                begin.require_unfinished(stored, files)
+                begin.require_result_or_unfinished(stored, files)
             skip(store, after)
             if stored is not None and fleet_now is not None:
                 moved = {"fleet": begin.moved(stored.asked["fleet"], fleet_now)}
@@ -159,7 +162,7 @@ class Run:
             return self._dealt(driver.devices) if self.fleet.provisions else driver.devices
         if not self._state["devices"]:
             self._state["devices"] = ranges_of(driver.devices)
-            self.store.save_run(self.files.name, state=self._state)
+            self._plan_for(len(driver.devices))
         spans = [np.arange(first, last + 1) for first, last in self._state["devices"]]
         dealt = self._dealt(np.concatenate(spans))
         clients = self._clients
@@ -171,6 +174,18 @@ class Run:
             )
         return dealt[:clients]
 
+    def _plan_for(self, devices: int) -> None:
+        """Plan the run for the devices that are there: a store may hold keys of more boards."""
+        stored = self.store.run(self.files.name)
+        assert stored is not None
+        asked = dict(stored.asked)
+        if devices != asked["devices"]:
+            population = begin.population(self.fleet, None, self.store, devices)
+            self.algorithm = ALGORITHMS.named(self.options.algorithm)(self.options.learning, population)
+            self.accounts = costs.accounts(self.algorithm, self.options.budget_micro)
+            asked |= {"devices": devices, "references": begin.references(self.algorithm, devices)}
+        self.store.save_run(self.files.name, asked=asked, state=self._state)
+
     # Running
 
     def stop(self) -> None:
@@ -181,7 +196,11 @@ class Run:
 
     def run(self) -> dict[str, Any]:
         """Go on until the algorithm is done or `stop` is called, and return the result, which result.json gets too
-        unless the run was stopped. Raises TernError; after Ctrl-C, InterruptedByUser."""
+        unless the run was stopped; the stored result of a run that has finished. A run that cannot have its first round
+        is taken back. Raises TernError; after Ctrl-C, InterruptedByUser."""
+        if self._status == FINISHED:
+            self._watcher.note(f"the run {self.files.name} has finished")
+            return results.load(self.directory, self.directory.parent)
         self._started = time.monotonic() - self._state["seconds"]
         try:
             self.files.make()
@@ -191,6 +210,12 @@ class Run:
             return self._conclude()
         except KeyboardInterrupt:
             raise self._interrupted() from None
+        except TernError:
+            if self._begins and not any(each.run == self.files.name for each in self.store.rounds()):
+                self.store.forget_run(self.files.name)
+                self.store.close()
+                run_directory.remove(self.directory)
+            raise
 
     @contextmanager
     def _driving(self) -> Iterator[Driver]:
@@ -226,7 +251,7 @@ class Run:
         if not self._state["rounds"]:
             self._tell_costs(driver, members, under_way)
         starts = 0.0
-        while not self.algorithm.done and not self._stopped:
+        while not self.algorithm.done and not self._stopped and not self._gives_up:
             now = time.monotonic()
             if under_way:
                 number = under_way.pop(0)
@@ -254,6 +279,11 @@ class Run:
         if self.algorithm.done or self.schedule is not None:
             self._publish(driver)
 
+    @property
+    def _gives_up(self) -> bool:
+        """Whether a served fleet has refused for so long that it will go on refusing."""
+        return self.schedule is not None and self._refused >= _MOST_REFUSED
+
     def _publish(self, driver: Driver) -> None:
         """Send the devices what was learned since the last time, for their own use."""
         anew = self._state["reports"] and self._published != self._state["rounds"]
@@ -265,13 +295,19 @@ class Run:
         made = self.fleet.simulated or self.fleet.provisions  # for this run: they have spent nothing
         before = 0 if made else costs.spent_before(self.store, members, self.files.name)
         self._state["spent_before"] = before
-        try:
-            left = None if made else driver.budget_left
-            if not under_way:  # else they were told before
-                costs.tell(self._watcher, self.accounts, before, left, endless=self.algorithm.rounds is None)
-        except RefusedError:
-            self._finish()
-            raise
+        if under_way:  # they were told before
+            return
+        times = self.algorithm.times
+        if times > 1 and self.schedule is None:
+            rounds = self.algorithm.rounds
+            which = f"each of {rounds}" if times == rounds else f"up to {times} of {rounds}"
+            self._watcher.note(
+                f"{counted(len(members), 'device')} for {self.algorithm.reports:,} reports: each reports in {which} "
+                "rounds, and pays in each (--rounds sets another number)"
+            )
+        left = None if made else driver.budget_left
+        endless, alone = self.algorithm.rounds is None, len(driver.devices) == 1
+        costs.tell(self._watcher, self.accounts, before, left, endless=endless, alone=alone)
 
     def _collect(self, driver: Driver, number: int) -> RoundResult | None:
         def tell(progress: RoundProgress) -> None:
@@ -279,10 +315,14 @@ class Run:
             self._watcher.status(self._now(event, number, progress.asked, progress.reports))
 
         try:
-            return driver.collect(number, tell)
+            result = driver.collect(number, tell)
+            self._refused = 0
+            return result
         except refusals.AllRefused as error:
+            self._refused += 1
             _, warned = self._state["refusal"] or (None, "")
-            if error.hint != warned:  # once for each remedy: the number of devices changes
+            last = self._state["rounds"] + 1 == self.algorithm.rounds  # the run ends with this error
+            if not last and error.hint != warned:  # once for each remedy: the number of devices changes
                 self._watcher.warn(
                     f"round {number}: {error.message}" + (f"; {error.hint}" if error.hint else "")
                 )
@@ -364,16 +404,17 @@ class Run:
         if self._stopped and not self.algorithm.done:
             return self._result()
         state = self._state
-        if state["rounds"] and not state["reports"]:
-            self._finish()
-            if state["refusal"] is not None:
-                message, hint = state["refusal"]
-                raise RefusedError(message, hint=hint)
+        silent = state["rounds"] and not state["reports"]
+        result = {} if silent else self._result()
+        if result:
+            run_directory.write_json(self.directory / run_directory.RESULT_NAME, result)
+        self._finish()
+        if (silent or self._gives_up) and state["refusal"] is not None:
+            message, hint = state["refusal"]
+            raise RefusedError(message, hint=hint)
+        if silent:
             hint = "check the boards ('tern device ping BOARD'), or give them longer with --deadline"
             raise DeviceError(f"no device reported in {counted(state['rounds'], 'round')}", hint=hint)
-        result = self._result()
-        run_directory.write_json(self.directory / run_directory.RESULT_NAME, result)
-        self._finish()
         return result
 
     def _finish(self) -> None:
@@ -386,14 +427,14 @@ class Run:
         if self.schedule is not None:  # devices have come and gone: its cost is known only now
             rounds, group = self._state["rounds"], self.schedule.group(self._devices)
             most = costs.most_asked(self.store, self.files.name, rounds, group, self._devices)
-            self.algorithm.times = max(1, most)
+            self.algorithm.times = most
             self.accounts = costs.accounts(self.algorithm, None)
             for account in self.accounts:
                 account.budget = self.options.budget_micro
         return results.whole(
             self.algorithm,
             self.files,
-            self.options.flat(),
+            replace(self.options, learning=self.algorithm.options).flat(),
             self._state,
             self.accounts,
             self.store.history(self.files.name),

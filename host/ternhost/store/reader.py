@@ -22,6 +22,7 @@ from ternhost.privacy.base import MICRO
 from ternhost.store import read_only
 from ternhost.store.boards import BOARDS, BoardRow
 from ternhost.store.gateways import GATEWAYS
+from ternhost.store.runs import status_now
 from ternhost.store.snapshot import (
     CATEGORY,
     HASH,
@@ -33,6 +34,7 @@ from ternhost.store.snapshot import (
     Snapshot,
     TallyView,
 )
+from ternhost.store.store_file import in_use
 from ternhost.store.tallies import unpack_counts
 
 _STATE = ("rounds", "reports", "asked", "refusals", "seconds", "spent_before")
@@ -91,7 +93,9 @@ class Reader:
         self._db: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
         self._rested: int | None = None  # since when, of a store at rest (nanoseconds since 1970)
-        self._version: int | None = None
+        self._version: tuple[int, bool] | None = (
+            None  # data_version, and whether a process has the store open
+        )
         self._known = _Known()
         self._last = Snapshot(str(path))
 
@@ -114,7 +118,8 @@ class Reader:
         try:
             self._open()
             assert self._db is not None
-            version = self._db.execute("PRAGMA data_version").fetchone()[0]
+            # A process that ends, however it does, changes only the lock.
+            version = self._db.execute("PRAGMA data_version").fetchone()[0], in_use(self.path)
             if version != self._version:
                 self._last = self._read(self._db)
                 self._version = version
@@ -197,7 +202,7 @@ class Reader:
             known = self._known.runs.get(name)
             # A served run goes on after it has finished, and may have finished again by now.
             if known is None or known.unfinished or [known.status, known.began, known.rounds] != now:
-                known = _run(name, database.execute(_RUN, (name,)).fetchone())
+                known = _run(name, database.execute(_RUN, (name,)).fetchone(), self.path)
             runs.append(known)
         self._known.runs = {run.name: run for run in runs}
         return tuple(runs)
@@ -318,14 +323,14 @@ def _newest(runs: tuple[RunView, ...]) -> RunView | None:
     return next((run for run in reversed(runs) if run.unfinished), runs[-1] if runs else None)
 
 
-def _run(name: str, row: tuple[Any, ...]) -> RunView:
+def _run(name: str, row: tuple[Any, ...], store: Path) -> RunView:
     began, status, text, *state = row
     options = json.loads(text)
     now = dict(zip(_STATE, state, strict=True))
     return RunView(
         name=name,
         began=began,
-        status=status,
+        status=status_now(status, store),
         algorithm=options["algorithm"],
         fleet=options["fleet"],
         options={**options["learning"], "budget": options.get("budget")},
