@@ -88,7 +88,6 @@ class LearningOptions(Budgeted):
 class Learning(Learner):
     """The base of algorithms that learn a linear model by rounds: `_trainer` has it."""
 
-    command = "train"
     _trainer: Trainer
 
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:

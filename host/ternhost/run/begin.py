@@ -20,7 +20,7 @@ from ternhost.privacy.base import MICRO
 from ternhost.provision.boards import provision_fleet
 from ternhost.reach import fleet
 from ternhost.reach.fleet import Fleet
-from ternhost.run import costs, plugins
+from ternhost.run import costs
 from ternhost.run import directory as run_directory
 from ternhost.run.directory import RunFiles
 from ternhost.run.options import RunOptions
@@ -168,7 +168,7 @@ def require_no_run(store: Store, anew: bool = False) -> None:
         if not anew and not idle:
             raise UsageError(
                 f"{store.path} holds the run {run.name}, which has not finished",
-                hint=f"resume it: {going_on(run)}; or abandon it with --anew",
+                hint=f"resume it: {run_directory.going_on(run)}; or abandon it with --anew",
             )
         store.save_run(run.name, status=ABANDONED)
     for open_round in store.open_rounds():
@@ -181,14 +181,6 @@ def require_result_or_unfinished(run: StoredRun, files: RunFiles) -> None:
     if not (run.unfinished or has_result):
         how = "has finished, and nobody reported in it" if run.status == FINISHED else "was abandoned"
         raise UsageError(f"the run {run.name} {how}", hint="begin another: tern train --help")
-
-
-def going_on(run: StoredRun) -> str:
-    """The command that goes on with a run."""
-    if run.asked["schedule"] is not None:
-        return f"tern serve --fleet {run.asked['fleet']}"
-    plugins.require_all(run.name, run.asked)
-    return f"tern {ALGORITHMS[run.asked['algorithm']].command} --resume {run.name}"
 
 
 def moved(saved: str, named: str) -> str:

@@ -15,8 +15,9 @@ from typing import Any
 
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import replacing, storage_errors, write_whole
+from ternhost.learn.base import ALGORITHMS, Learner
 from ternhost.provision.boards import FLEET_NAME
-from ternhost.store.runs import StoredRun, status_now
+from ternhost.store.runs import STOPPED, StoredRun, status_now
 from ternhost.store.store import Store
 
 RUNS = Path("runs")
@@ -199,13 +200,23 @@ def _of_store(path: Path) -> list[dict[str, Any]]:
         return [_line(store, run, directory_of(run, path)) for run in store.runs()]
 
 
+def going_on(run: StoredRun) -> str:
+    """The command that goes on with a run."""
+    if run.asked["schedule"] is not None:
+        return f"tern serve --fleet {run.asked['fleet']}"
+    learner = ALGORITHMS[name] if (name := run.asked["algorithm"]) in ALGORITHMS else Learner
+    return f"tern {learner.command} --resume {run.name}"
+
+
 def _line(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
+    status = status_now(run.status, store.path)
     return {
         "run": run.name,
         "directory": str(directory),
         "store": str(store.path),
         "began": run.began,
-        "status": status_now(run.status, store.path),
+        "status": status,
+        "resume": going_on(run) if status == STOPPED else None,
         "algorithm": run.asked["algorithm"],
         "dataset": None if run.asked["learning"].get("dimension") else run.asked["learning"].get("dataset"),
         "fleet": run.asked["fleet"],

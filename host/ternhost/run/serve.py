@@ -10,8 +10,8 @@ from ternhost.errors import UsageError
 from ternhost.learn.schedule import Terms
 from ternhost.options import flag, values_of
 from ternhost.reach import fleet
-from ternhost.run.begin import going_on, moved, store_path
-from ternhost.run.directory import RunFiles, directory_of
+from ternhost.run.begin import moved, store_path
+from ternhost.run.directory import RunFiles, directory_of, going_on
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.run.status import Watcher
