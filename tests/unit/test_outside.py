@@ -276,7 +276,7 @@ def test_infer_and_collect_run_an_algorithm_from_outside(outside, tern, undrawn,
     assert result["algorithm"] == "again"
     assert Path(result["report"]).exists()
     assert outcome(tern(*argv, "--no-report")) == outcome(result) | {"algorithm": name}
-    assert main([name, "--resume", "mine"]) == 2
+    assert main([name, "--resume", "mine"]) == 0
     assert "has finished" in capsys.readouterr().err
 
 

@@ -29,7 +29,7 @@ from ternhost.run.directory import RunFiles
 from ternhost.run.options import RunOptions
 from ternhost.run.status import END, PROGRESS, ROUND, Status, Watcher
 from ternhost.store.round_numbers import skip
-from ternhost.store.runs import FINISHED, PREPARING, RUNNING
+from ternhost.store.runs import ABANDONED, FINISHED, PREPARING, RUNNING
 from ternhost.store.store import Store
 
 _MOST_PAUSE = 30.0  # seconds after a round of a served fleet that nobody answered
@@ -196,7 +196,7 @@ class Run:
 
     def run(self) -> dict[str, Any]:
         """Go on until the algorithm is done or `stop` is called, and return the result, which result.json gets too
-        unless the run was stopped; the stored result of a run that has finished. A run that cannot have its first round
+        unless the run was stopped; the stored result of a run that has finished. A run refused before any report
         is taken back. Raises TernError; after Ctrl-C, InterruptedByUser."""
         if self._status == FINISHED:
             self._watcher.note(f"the run {self.files.name} has finished")
@@ -210,12 +210,20 @@ class Run:
             return self._conclude()
         except KeyboardInterrupt:
             raise self._interrupted() from None
-        except TernError:
-            if self._begins and not any(each.run == self.files.name for each in self.store.rounds()):
-                self.store.forget_run(self.files.name)
-                self.store.close()
-                run_directory.remove(self.directory)
+        except (DeviceError, RefusedError, UsageError) as error:
+            self._take_back(error)
             raise
+
+    def _take_back(self, error: TernError) -> None:
+        """Forget a new run that no device has taken part in; a board that fails in a round may come back to it."""
+        opened = [each.number for each in self.store.open_rounds() if each.run == self.files.name]
+        goes_on = opened and (isinstance(error, DeviceError) or any(map(self.store.report_count, opened)))
+        if self._begins and not self._state["rounds"] and not goes_on:
+            for number in opened:
+                self.store.end_round(number, ABANDONED)
+            self.store.forget_run(self.files.name)
+            self.store.close()
+            run_directory.remove(self.directory)
 
     @contextmanager
     def _driving(self) -> Iterator[Driver]:
