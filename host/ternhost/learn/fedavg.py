@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ CLIENTS = "clients"  # every client counts the same, as in FedAvg
 VARIANCE = "variance"  # inverse variance: where the clients are of one population, the least noise
 WEIGHTS = (CLIENTS, VARIANCE)
 
-_AVERAGE = "fedavg"  # heading of its options
+_average = partial(option, group="fedavg")
 
 
 @dataclass(frozen=True)
@@ -61,30 +62,26 @@ MODES: dict[str, tuple[Choice, ...]] = {
 
 @dataclass(frozen=True)
 class Options(Mechanised, LearningOptions):
-    clients: int = option(
-        0, "number of clients", group=_AVERAGE, metavar="N", shown="all, but at most 1000 on boards"
-    )
-    records: int = option(8, "records per client", group=_AVERAGE, metavar="N")
-    rounds: int = option(20, "number of rounds", group=_AVERAGE, metavar="N")
-    share: float | None = option(
+    clients: int = _average(0, "number of clients", metavar="N", shown="all, but at most 1000 on boards")
+    records: int = _average(8, "records per client", metavar="N")
+    rounds: int = _average(20, "number of rounds", metavar="N")
+    share: float | None = _average(
         None,
         "share of the clients that report in a round",
-        group=_AVERAGE,
         metavar="GAMMA",
         shown="1 / rounds: each client reports once, as nearly as it goes",
     )
-    local_epochs: int = option(2, "epochs that a client trains in a round", group=_AVERAGE, metavar="E")
-    local_rate: int = option(0, "the learning rate on a client is 2**-N", group=_AVERAGE, metavar="N")
-    tau: float = option(0.25, "clip a weight's change in a round to +-TAU", group=_AVERAGE, metavar="TAU")
-    choices: str | None = option(
+    local_epochs: int = _average(2, "epochs that a client trains in a round", metavar="E")
+    local_rate: int = _average(0, "the learning rate on a client is 2**-N", metavar="N")
+    tau: float = _average(0.25, "clip a weight's change in a round to +-TAU", metavar="TAU")
+    choices: str | None = _average(
         None,
         f"tau, epsilon and share of each class of clients, or a mode of the paper: {', '.join(MODES)}",
-        group=_AVERAGE,
         metavar="TAU:E:SHARE,...",
         instead_of=("epsilon", "epsilons", "tau"),
     )
-    weights: str = option(
-        CLIENTS, "weight of a class: its clients or its inverse variance", group=_AVERAGE, choices=WEIGHTS
+    weights: str = _average(
+        CLIENTS, "weight of a class: its clients or its inverse variance", choices=WEIGHTS
     )
 
     def __post_init__(self) -> None:

@@ -17,12 +17,12 @@ from ternhost.datasets import Dataset, Holdings
 from ternhost.learn import ranges, training
 from ternhost.learn.base import Cohort, Devices, Population, most_turns, take
 from ternhost.learn.designs import Mechanised, ReportDesign, by_class
-from ternhost.learn.learning import WHAT, Learning, LearningOptions
+from ternhost.learn.learning import Learning, LearningOptions, to_learn
 from ternhost.learn.optimisers import OPTIMISERS
 from ternhost.learn.parameters import MODELS, Floats, reading_state
 from ternhost.learn.ranges import Ranges
 from ternhost.learn.training import Trainer
-from ternhost.options import option, require
+from ternhost.options import require
 from ternhost.privacy import mechanisms
 from ternhost.text import clipped
 
@@ -35,37 +35,33 @@ _ROUNDS = 100  # of a run with more reports than that many groups
 class GroupOptions(LearningOptions):
     """Options of algorithms that ask one group of devices after the other for a gradient."""
 
-    reports: int | None = option(
+    reports: int | None = to_learn(
         None,
         "number of reports; with fewer devices than that, each reports in several rounds, and spends as much in each",
-        group=WHAT,
         metavar="R",
         shown=f"one per device, at most {_REPORTS}",
     )
-    group: int = option(
+    group: int = to_learn(
         0,
         "number of devices asked in each round",
-        group=WHAT,
         metavar="G",
         shown=f"{_GROUP}, or a hundredth of the reports if that is more, but never more than there are",
     )
-    rounds: int | None = option(
+    rounds: int | None = to_learn(
         None,
         "number of rounds; without --reports, each of them asks all devices of the fleet",
-        group=WHAT,
         metavar="N",
         shown="the reports over the group; fedavg: 20",
         instead_of=("group",),
     )
-    learning_rate: float | None = option(
-        None, "learning rate of the optimiser", group=WHAT, metavar="X", shown="follows from the noise"
+    learning_rate: float | None = to_learn(
+        None, "learning rate of the optimiser", metavar="X", shown="follows from the noise"
     )
-    regularisation: float = option(1e-4, "add X times the weights to the gradient", group=WHAT, metavar="X")
-    optimiser: str = option("averaging", "what updates the model", group=WHAT, choices=lambda: OPTIMISERS)
-    range: str = option(
+    regularisation: float = to_learn(1e-4, "add X times the weights to the gradient", metavar="X")
+    optimiser: str = to_learn("averaging", "what updates the model", choices=lambda: OPTIMISERS)
+    range: str = to_learn(
         "auto",
         f"clip values to +-2**-R, R from 0 to {MAX_RANGE}; auto chooses R for each round from earlier reports",
-        group=WHAT,
         metavar="auto|R",
     )
 

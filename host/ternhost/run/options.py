@@ -9,9 +9,9 @@ from typing import Any, Self
 from tern import ledger, wire
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS, Learner
-from ternhost.learn.designs import PRIVACY
-from ternhost.learn.schedule import HOW, Schedule, Terms
-from ternhost.options import check_named, flag, names_of, option, require, values_of
+from ternhost.learn.designs import in_privacy
+from ternhost.learn.schedule import Schedule, Terms, how
+from ternhost.options import check_named, flag, names_of, require, values_of
 from ternhost.privacy.base import parse_epsilon
 from ternhost.reach import fleet
 
@@ -23,19 +23,17 @@ class RunOptions:
 
     algorithm: str
     learning: Any
-    fleet: str = option("emulated:2", "the devices: see 'tern fleet kinds'", group=HOW, metavar="KIND:...")
+    fleet: str = how("emulated:2", "the devices: see 'tern fleet kinds'", metavar="KIND:...")
     terms: Terms = field(default_factory=Terms)
     schedule: Schedule | None = None
-    after_round: int | None = option(
+    after_round: int | None = how(
         None,
         "continue after round N, for a store restored from a backup, whose boards have already seen later rounds",
-        group=HOW,
         metavar="N",
     )
-    budget: str | None = option(
+    budget: str | None = in_privacy(
         None,
         "lifetime epsilon of a device, which its runs together must not exceed",
-        group=PRIVACY,
         metavar="E",
         shown="the cost of the run",
     )
