@@ -90,6 +90,7 @@ def test_a_run_that_stopped_is_resumed(tmp_path):
         pass
 
     def stop(status):
+        assert ternhost.list_runs()[0]["status"] == "running"
         if status.event == END and status.round == 2:
             raise Stopped
 

@@ -164,6 +164,10 @@ def test_the_state_of_another_model_is_refused(case):
     on_wine = begin(name, 600, **options | few | {"dataset": "wine"})
     with pytest.raises(UsageError, match="another dimension"):
         on_wine.restore(state)
+    if "range" in state:
+        del state["range"]["tau"]
+        with pytest.raises(UsageError, match="the stored state of the range cannot be read: 'tau'"):
+            begin(name, 600, **options | few).restore(state)
 
 
 def test_a_state_does_not_grow_with_the_rounds():

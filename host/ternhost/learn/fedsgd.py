@@ -223,7 +223,7 @@ class FedSGD(Learning):
     def restore(self, state: Mapping[str, Any]) -> None:
         super().restore(state)
         self._ranges.restore(state["range"])
-        with reading_state("range"):
+        with reading_state("the range"):
             self._tau = float(state["range"]["tau"])
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:

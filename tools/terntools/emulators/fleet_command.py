@@ -16,7 +16,7 @@ from tern import ledger
 from ternhost import datasets
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
-from ternhost.options import flag
+from ternhost.options import flag, require
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import parse_epsilon
 from ternhost.provision.boards import FLEET_NAME, board_directories, provision_fleet, provision_from
@@ -60,22 +60,18 @@ def add_parser(subparsers: Any) -> None:
     add_option(emulate, "--dataset", text, choices=datasets.HELD)
     add_option(emulate, "--classes", "labels are class numbers from 0, for softmax regression")
     add_option(emulate, "--clients M", "number of clients on all boards together (default: 1000)", type=int)
-    program = "MicroPython program with tern.app, which collects its own records, instead of tern's main.py"
-    add_option(emulate, "--program FILE", program)
-    ample = (
-        f"lifetime epsilon of a client (default: {_AMPLE}, ample for trials; it would protect nobody's data)"
-    )
-    add_option(emulate, "--budget E", ample)
+    text = "MicroPython program with tern.app, which collects its own records, instead of tern's main.py"
+    add_option(emulate, "--program FILE", text)
+    text = f"lifetime epsilon of a client (default: {_AMPLE}: ample for trials, it would protect nobody)"
+    add_option(emulate, "--budget E", text)
     add_option(emulate, "--largest E", "largest epsilon of a report (default: the budget)")
     add_option(emulate, "--seed S", "seed that assigns records to clients (default: 1)", type=int)
-    files = (
-        "folder of the boards; existing boards run again (default: beside the broker's store, or new in runs)"
+    text = (
+        "folder of the boards; existing ones run again (default: beside the broker's store, or new in runs)"
     )
-    add_option(emulate, "--dir D", files)
-    broker = (
-        "connect the boards to the broker in this folder ('tern broker config'); its store gets their keys"
-    )
-    add_option(emulate, "--broker DIR", broker)
+    add_option(emulate, "--dir D", text)
+    text = "connect to the broker in this folder ('tern broker config'); its store gets the boards' keys"
+    add_option(emulate, "--broker DIR", text)
     start = "run Mosquitto for that folder unless it runs already, and make a missing folder"
     add_option(emulate, "--start-broker", start)
 
@@ -98,10 +94,9 @@ def run_emulate(args: argparse.Namespace) -> int:
             )
         if not Path(args.program).is_file():
             raise UsageError(f"there is no program {args.program}", hint="name a file of MicroPython")
-    if args.clients is not None and args.clients < args.boards:
-        raise UsageError(f"--clients must be {args.boards} or more, one a board, not {args.clients}")
-    if args.seed is not None and args.seed < 0:
-        raise UsageError(f"--seed must be 0 or more, not {args.seed}")
+    enough = args.clients is None or args.clients >= args.boards
+    require(enough, "clients", f"{args.boards} or more, one a board", args.clients)
+    require((args.seed or 0) >= 0, "seed", "0 or more", args.seed)
     if args.start_broker and not args.broker:
         raise UsageError("--start-broker needs --broker, which names its directory")
     binary = find_micropython()
@@ -151,10 +146,10 @@ def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Pat
     budget = parse_epsilon(args.budget, ledger.MAX_BUDGET, "--budget")
     policy = Policy(parse_epsilon(args.largest, option="--largest") if args.largest else budget, budget)
     dataset = None if args.program else datasets.held(args.dataset, classes=args.classes)
-    if dataset and args.clients > (most := len(dataset.training)):
-        raise UsageError(
-            f"--clients must be at most {most}, the records of {args.dataset}, not {args.clients}"
-        )
+    if dataset:
+        most = len(dataset.training)
+        must = f"at most {most}, the records of {args.dataset}"
+        require(args.clients <= most, "clients", must, args.clients)
     directory = directory or run_directory.new_directory()
     boards = board_directories(directory, args.boards)
     store = keys or directory / store_file.NAME
@@ -172,15 +167,10 @@ def _require_the_same(args: argparse.Namespace, directory: Path) -> None:
     """Raise UsageError for an option that boards which were made before do not have."""
     path = directory / FLEET_NAME / _MADE_NAME
     made = json.loads(path.read_text()) if path.exists() else {}
-    named = {name: value for name in _MADE if (value := getattr(args, name)) not in (None, False)}
-    other = [name for name, value in named.items() if made.get(name) != value]
-    if other:
-        words = [
-            f"{flag(name)}" + (f" {value}" if value is not True else "") for name, value in named.items()
-        ]
-        words += ["--broker", args.broker] if args.broker else []
-        raise UsageError(
-            f"{flag(other[0])} changes nothing about the boards that {directory} holds already",
-            hint="leave it out to run those again, or make new ones: "
-            f"tern fleet emulate {args.boards} {' '.join(words)} --dir NEW-DIR",
-        )
+    for name in _MADE:
+        if (value := getattr(args, name)) not in (None, False, made.get(name)):
+            raise UsageError(
+                f"{flag(name)} {value} changes nothing about the boards that {directory} holds already",
+                hint="leave it out to run those again, or make new ones: "
+                f"tern fleet emulate {args.boards} {flag(name)} {value} --dir NEW-DIR",
+            )
