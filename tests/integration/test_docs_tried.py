@@ -67,7 +67,7 @@ INSTEAD = (
 # Commands that go on until Ctrl-C, and what they say once the next line may follow. After None they end in a while.
 UNTIL_CTRL_C = {
     "tern emulator run": "socket:",
-    "tern broker run": "Ctrl-C ends the broker",
+    "tern broker run": "the broker listens",
     "tern fleet emulate": "are on the broker",
     "tern gateway superlink": "Ctrl-C",
     "cd my-sites": "connected",

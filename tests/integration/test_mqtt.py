@@ -19,6 +19,7 @@ from spec.answers import error, question
 from tern import frames, host_frames, ledger, storage, wire
 from tern.links import mqtt
 from ternhost.errors import REFUSED
+from ternhost.reach.refusals import NEW_BUDGET
 
 PATIENCE = 60.0  # seconds to wait for a message that must come
 
