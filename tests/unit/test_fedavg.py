@@ -195,9 +195,9 @@ def test_a_run_beyond_the_budget_does_not_start():
 def test_a_run_states_its_cost_before_and_after():
     notes = []
     result = run("fedavg", "simulated:200", Watcher(note=notes.append), **FEDAVG)
-    assert "each reports in up to 2 of 5 rounds, and pays in each (--rounds" in notes[0]
-    assert [note.split(": ")[1] for note in notes[1:]] == [
-        f"2 reports of {result['k']} weights (tau 0.25), each weight at epsilon {8 / result['k']:g}"
+    assert [note.split(": ", 1)[1] for note in notes] == [
+        f"2 reports of {result['k']} weights (tau 0.25), each weight at epsilon {8 / result['k']:g} "
+        "(one a round: --rounds sets how many)"
     ]
     assert (result["rounds"], result["reports"]) == (5, 300)
     (account,) = result["accounting"]

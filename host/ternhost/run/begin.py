@@ -66,7 +66,7 @@ def written(
             **asdict(options),
             "directory": str(directory.resolve()),
             "devices": None if schedule else clients.devices,
-            "references": references(learner, clients.devices),
+            "references": costs.references(learner, clients.devices),
         }
         files = RunFiles(directory, opened.path, directory.name)
         undo.callback(opened.forget_run, files.name)
@@ -75,11 +75,6 @@ def written(
         files.write()
         undo.pop_all()
     return opened, files, learner
-
-
-def references(learner: Learner, devices: int) -> dict[str, Any]:
-    """The figures to compare a run with, for JSON. devices: that there are when it begins; 0: not known."""
-    return {**costs.references(learner), "devices": devices or None}
 
 
 def population(
@@ -120,9 +115,8 @@ def _check(algorithm: Learner, kind: Fleet, options: RunOptions, first: int) -> 
     costs.accounts(algorithm, options.budget_micro)
     cost = max(costs.costs(algorithm), default=0)
     if options.schedule is None and cost > ledger.MAX_BUDGET:
-        text = f"a client would spend epsilon {cost / MICRO:g}, and no budget for life is above "
-        hint = "ask for fewer --reports or --rounds, or a smaller --epsilon"
-        raise UsageError(f"{text}{ledger.MAX_BUDGET / MICRO:g}", hint=hint)
+        text = f"a client would spend epsilon {cost / MICRO:g}, and no budget for life is above 1000"
+        raise UsageError(text, hint="ask for fewer --reports or --rounds, or a smaller --epsilon")
     if kind.provisions:
         clients = algorithm.clients if algorithm.clients is not None else made_clients(kind, algorithm)
         if kind.count > clients:

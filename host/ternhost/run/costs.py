@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from ternhost.reach.refusals import NEW_BUDGET
 from ternhost.run.status import Watcher
 from ternhost.store.store import Store
 
-_BEFORE_DEBIT = (wire.ERR_BUDGET, wire.ERR_POLICY)  # refusals that cost a device nothing
+_SPENT = wire.error_name(wire.ERR_BUDGET)
 
 
 def costs(learner: Learner) -> list[int]:
@@ -49,14 +49,15 @@ def policies(learner: Learner, devices: Devices, budget: int | None) -> list[Pol
     return [of_classes[i] for i in classes]
 
 
-def references(learner: Learner) -> dict[str, Any]:
-    """The figures to compare a run with while it goes on, for JSON: its plan, and the learner's references."""
+def references(learner: Learner, devices: int = 0) -> dict[str, Any]:
+    """The figures to compare a run with while it goes on, for JSON: its plan, and the learner's references. devices:
+    that there are when it begins; 0: not known."""
     classes = [
         {"mechanism": design.mechanism, **design.summary(learner.times), "epsilon_run": cost / MICRO}
         for design, cost in zip(learner.designs, costs(learner), strict=True)
     ]
     plan = {"clients": learner.clients, "rounds": learner.rounds, "reports": learner.reports}
-    return {**plan, "classes": classes, **learner.references()}
+    return {**plan, "classes": classes, **learner.references(), "devices": devices or None}
 
 
 def tell(
@@ -67,6 +68,7 @@ def tell(
     is one device. Raises RefusedError where a named budget, or that of the only device, does not cover the run."""
     for account in accounts:
         words = account.words("in every round") if endless else account.words()
+        words += " (one a round: --rounds sets how many)" * (account.releases[0].times > 1)
         if before:
             total = f", {(before + account.user_level) / MICRO:g} together"
             words += f"; earlier runs cost up to {before / MICRO:g}" + ("" if endless else total)
@@ -110,19 +112,15 @@ def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64], r
 
 
 def most_asked(store: Store, run: str, rounds: int, group: int, devices: int) -> int:
-    """The largest number of rounds of a run that asked the same device and that not every device refused before it
-    paid: by the store, or, where the store lacks the run's rounds, by the number of rounds and the size of a group."""
+    """The largest number of rounds of a run that asked the same device, without those that nobody paid for since every
+    budget was spent: by the store, or, where it lacks the run's rounds, by their number and the size of a group."""
     of_run = [each for each in store.rounds() if each.run == run]
     if not of_run:
         return most_turns(max(1, devices), group, rounds)
-    unpaid = {entry["round"] for entry in store.history(run) if _refused_unpaid(entry)}
+    refusals = {entry["round"]: entry.get("reasons", {}).get(_SPENT, 0) for entry in store.history(run)}
     times: Counter[int] = Counter()
     for each in of_run:
-        for cohort in each.cohorts if each.number not in unpaid else ():
-            times.update(cohort.devices)
+        if refusals.get(each.number, 0) < sum(len(cohort.devices) for cohort in each.cohorts):
+            for cohort in each.cohorts:
+                times.update(cohort.devices)
     return max(times.values(), default=0)
-
-
-def _refused_unpaid(entry: Mapping[str, Any]) -> bool:
-    reasons = entry.get("reasons", {})
-    return bool(sum(reasons.get(wire.error_name(code), 0) for code in _BEFORE_DEBIT) >= entry["asked"])

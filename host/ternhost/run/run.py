@@ -4,6 +4,7 @@ Its store holds all that it needs to go on after a crash at any line; emulated b
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -183,7 +184,7 @@ class Run:
             population = begin.population(self.fleet, None, self.store, devices)
             self.algorithm = ALGORITHMS.named(self.options.algorithm)(self.options.learning, population)
             self.accounts = costs.accounts(self.algorithm, self.options.budget_micro)
-            asked |= {"devices": devices, "references": begin.references(self.algorithm, devices)}
+            asked |= {"devices": devices, "references": costs.references(self.algorithm, devices)}
         self.store.save_run(self.files.name, asked=asked, state=self._state)
 
     # Running
@@ -259,7 +260,8 @@ class Run:
         if not self._state["rounds"]:
             self._tell_costs(driver, members, under_way)
         starts = 0.0
-        while not self.algorithm.done and not self._stopped and not self._gives_up:
+        most_refused = math.inf if self.schedule is None else _MOST_REFUSED
+        while not (self.algorithm.done or self._stopped or self._refused >= most_refused):
             now = time.monotonic()
             if under_way:
                 number = under_way.pop(0)
@@ -287,11 +289,6 @@ class Run:
         if self.algorithm.done or self.schedule is not None:
             self._publish(driver)
 
-    @property
-    def _gives_up(self) -> bool:
-        """Whether a served fleet has refused for so long that it will go on refusing."""
-        return self.schedule is not None and self._refused >= _MOST_REFUSED
-
     def _publish(self, driver: Driver) -> None:
         """Send the devices what was learned since the last time, for their own use."""
         anew = self._state["reports"] and self._published != self._state["rounds"]
@@ -305,14 +302,6 @@ class Run:
         self._state["spent_before"] = before
         if under_way:  # they were told before
             return
-        times = self.algorithm.times
-        if times > 1 and self.schedule is None:
-            rounds = self.algorithm.rounds
-            which = f"each of {rounds}" if times == rounds else f"up to {times} of {rounds}"
-            self._watcher.note(
-                f"{counted(len(members), 'device')} for {self.algorithm.reports:,} reports: each reports in {which} "
-                "rounds, and pays in each (--rounds sets another number)"
-            )
         left = None if made else driver.budget_left
         endless, alone = self.algorithm.rounds is None, len(driver.devices) == 1
         costs.tell(self._watcher, self.accounts, before, left, endless=endless, alone=alone)
@@ -323,11 +312,8 @@ class Run:
             self._watcher.status(self._now(event, number, progress.asked, progress.reports))
 
         try:
-            result = driver.collect(number, tell)
-            self._refused = 0
-            return result
+            return driver.collect(number, tell)
         except refusals.AllRefused as error:
-            self._refused += 1
             _, warned = self._state["refusal"] or (None, "")
             last = self._state["rounds"] + 1 == self.algorithm.rounds  # the run ends with this error
             if not last and error.hint != warned:  # once for each remedy: the number of devices changes
@@ -340,6 +326,7 @@ class Run:
     def _learn(self, result: RoundResult, members: Sequence[int] | Devices) -> None:
         self.algorithm.learn(result, members)
         self._empty = 0 if result.reports else self._empty + 1
+        self._refused = self._refused + 1 if result.refusals and not result.reports else 0
         state = self._state
         wanted = self.options.terms.reports(result.asked)
         state["rounds"] += 1
@@ -412,15 +399,13 @@ class Run:
         if self._stopped and not self.algorithm.done:
             return self._result()
         state = self._state
-        silent = state["rounds"] and not state["reports"]
-        result = {} if silent else self._result()
+        result = self._result() if state["reports"] or not state["rounds"] else {}
         if result:
             run_directory.write_json(self.directory / run_directory.RESULT_NAME, result)
         self._finish()
-        if (silent or self._gives_up) and state["refusal"] is not None:
-            message, hint = state["refusal"]
-            raise RefusedError(message, hint=hint)
-        if silent:
+        if state["refusal"] is not None and not (result and self.algorithm.done):
+            raise RefusedError(*state["refusal"])
+        if not result:
             hint = "check the boards ('tern device ping BOARD'), or give them longer with --deadline"
             raise DeviceError(f"no device reported in {counted(state['rounds'], 'round')}", hint=hint)
         return result
