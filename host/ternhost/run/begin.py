@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tern import ledger, wire
-from ternhost.errors import UsageError
+from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.learn.base import ALGORITHMS, Devices, Learner, Population, clients_of, counted
 from ternhost.learn.schedule import Schedule
 from ternhost.privacy.base import MICRO
@@ -167,6 +167,17 @@ def require_no_run(store: Store, anew: bool = False) -> None:
         store.save_run(run.name, status=ABANDONED)
     for open_round in store.open_rounds():
         store.end_round(open_round.number, ABANDONED)
+
+
+def take_back(store: Store, files: RunFiles, error: TernError) -> None:
+    """Close the store, and forget a new run that no device took part in. A board that failed may come back to it."""
+    opened = [each.number for each in store.open_rounds() if each.run == files.name]
+    if not opened or not (isinstance(error, DeviceError) or any(map(store.report_count, opened))):
+        for number in opened:
+            store.end_round(number, ABANDONED)
+        store.forget_run(files.name)
+        store.close()
+        run_directory.remove(files.directory)
 
 
 def require_result_or_unfinished(run: StoredRun, files: RunFiles) -> None:

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ternhost.errors import OK, REFUSED, SHORT, InterruptedByUser, StorageError, UsageError
 from ternhost.files import storage_errors
-from ternhost.learn.base import Learner
-from ternhost.privacy.accounting import Account
 from ternhost.privacy.base import MICRO
 from ternhost.provision.boards import epsilon_spent
 from ternhost.run import costs
 from ternhost.run import directory as run_directory
-from ternhost.run.directory import RunFiles
+
+if TYPE_CHECKING:
+    from ternhost.run.run import Run
 
 
-def whole(
-    algorithm: Learner,
-    files: RunFiles,
-    options: Mapping[str, Any],
-    state: Mapping[str, Any],
-    accounts: Sequence[Account],
-    history: list[dict[str, Any]],
-    boards: Sequence[Path],
-) -> dict[str, Any]:
-    """The result of a run, for JSON."""
+def whole(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
+    """The result of a run, for JSON. boards: those that tern made for it."""
+    algorithm, files, state = run.algorithm, run.files, run.state
+    history = run.store.history(files.name)
     return {
         "run": files.name,
         "algorithm": algorithm.name,
@@ -42,8 +37,8 @@ def whole(
         "reports_per_second": round(state["reports"] / max(state["seconds"], 1e-9), 1),
         "epsilon_spent": epsilon_spent(boards) if boards else [],
         "epsilon_before": state["spent_before"] / MICRO,
-        "accounting": [account.summary() for account in accounts],
-        "options": dict(options),
+        "accounting": [account.summary() for account in run.accounts],
+        "options": replace(run.options, learning=algorithm.options).flat(),
         "directory": str(files.directory),
         "store": str(files.store),
         "history": history,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ternhost.count.rounds import RoundResult
-from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, TernError, UsageError
+from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, UsageError
 from ternhost.learn.base import ALGORITHMS, Devices, Learner, counted, ranges_of
 from ternhost.learn.schedule import Schedule
 from ternhost.options import flag
@@ -30,7 +30,7 @@ from ternhost.run.directory import RunFiles
 from ternhost.run.options import RunOptions
 from ternhost.run.status import END, PROGRESS, ROUND, Status, Watcher
 from ternhost.store.round_numbers import skip
-from ternhost.store.runs import ABANDONED, FINISHED, PREPARING, RUNNING
+from ternhost.store.runs import FINISHED, PREPARING, RUNNING
 from ternhost.store.store import Store
 
 _MOST_PAUSE = 30.0  # seconds after a round of a served fleet that nobody answered
@@ -62,9 +62,9 @@ class Run:
         self.algorithm: Learner = algorithm
         self.accounts = costs.accounts(algorithm, options.budget_micro)
         self._status = stored.status
-        self._state: dict[str, Any] = dict(stored.state)
-        if self._state["algorithm"] is not None:
-            self.algorithm.restore(self._state["algorithm"])
+        self.state: dict[str, Any] = dict(stored.state)
+        if self.state["algorithm"] is not None:
+            self.algorithm.restore(self.state["algorithm"])
         self._watcher = watcher
         self._driver: Driver | None = None
         self._stopped = False
@@ -161,10 +161,10 @@ class Run:
         """The device that each client of the run is: those that were there when it began, or all that are served."""
         if self.schedule is not None or self.fleet.simulated:
             return self._dealt(driver.devices) if self.fleet.provisions else driver.devices
-        if not self._state["devices"]:
-            self._state["devices"] = ranges_of(driver.devices)
+        if not self.state["devices"]:
+            self.state["devices"] = ranges_of(driver.devices)
             self._plan_for(len(driver.devices))
-        spans = [np.arange(first, last + 1) for first, last in self._state["devices"]]
+        spans = [np.arange(first, last + 1) for first, last in self.state["devices"]]
         dealt = self._dealt(np.concatenate(spans))
         clients = self._clients
         if clients is not None and len(dealt) < clients:
@@ -180,12 +180,12 @@ class Run:
         stored = self.store.run(self.files.name)
         assert stored is not None
         asked = dict(stored.asked)
-        if devices != asked["devices"]:
+        if devices != asked["devices"] and not self.fleet.provisions:
             population = begin.population(self.fleet, None, self.store, devices)
             self.algorithm = ALGORITHMS.named(self.options.algorithm)(self.options.learning, population)
             self.accounts = costs.accounts(self.algorithm, self.options.budget_micro)
             asked |= {"devices": devices, "references": costs.references(self.algorithm, devices)}
-        self.store.save_run(self.files.name, asked=asked, state=self._state)
+        self.store.save_run(self.files.name, asked=asked, state=self.state)
 
     # Running
 
@@ -202,7 +202,7 @@ class Run:
         if self._status == FINISHED:
             self._watcher.note(f"the run {self.files.name} has finished")
             return results.load(self.directory, self.directory.parent)
-        self._started = time.monotonic() - self._state["seconds"]
+        self._started = time.monotonic() - self.state["seconds"]
         try:
             self.files.make()
             self._prepare()
@@ -212,19 +212,9 @@ class Run:
         except KeyboardInterrupt:
             raise self._interrupted() from None
         except (DeviceError, RefusedError, UsageError) as error:
-            self._take_back(error)
+            if self._begins and not self.state["rounds"]:
+                begin.take_back(self.store, self.files, error)
             raise
-
-    def _take_back(self, error: TernError) -> None:
-        """Forget a new run that no device has taken part in; a board that fails in a round may come back to it."""
-        opened = [each.number for each in self.store.open_rounds() if each.run == self.files.name]
-        goes_on = opened and (isinstance(error, DeviceError) or any(map(self.store.report_count, opened)))
-        if self._begins and not self._state["rounds"] and not goes_on:
-            for number in opened:
-                self.store.end_round(number, ABANDONED)
-            self.store.forget_run(self.files.name)
-            self.store.close()
-            run_directory.remove(self.directory)
 
     @contextmanager
     def _driving(self) -> Iterator[Driver]:
@@ -257,7 +247,7 @@ class Run:
             where = f"{counted(self.fleet.count, 'board')} with " if self.fleet.count else ""
             self._watcher.note(f"found {where}{counted(len(driver.devices), 'client')}")
         under_way = driver.resume()
-        if not self._state["rounds"]:
+        if not self.state["rounds"]:
             self._tell_costs(driver, members, under_way)
         starts = 0.0
         most_refused = math.inf if self.schedule is None else _MOST_REFUSED
@@ -274,14 +264,14 @@ class Run:
                     if not len(members):
                         driver.wait(_IDLE)
                         continue
-                number = driver.next_round(self._state["first_round"] + self._state["rounds"])
+                number = driver.next_round(self.state["first_round"] + self.state["rounds"])
                 driver.open(number, self.algorithm.cohorts(members))
                 starts = now + (self.schedule.interval if self.schedule else 0.0)
             self._round_began = time.time()
             if (result := self._collect(driver, number)) is None:
                 break
             self._learn(result, members)
-            if self.schedule is not None and self._state["rounds"] % self.schedule.model_every == 0:
+            if self.schedule is not None and self.state["rounds"] % self.schedule.model_every == 0:
                 self._publish(driver)
             if self.schedule is not None and self._empty:  # nothing is gained by asking at once
                 pause = min(_MOST_PAUSE, self.schedule.patience * 2 ** min(self._empty, _DOUBLINGS))
@@ -291,15 +281,15 @@ class Run:
 
     def _publish(self, driver: Driver) -> None:
         """Send the devices what was learned since the last time, for their own use."""
-        anew = self._state["reports"] and self._published != self._state["rounds"]
+        anew = self.state["reports"] and self._published != self.state["rounds"]
         if anew and (averaged := self.algorithm.averaged):
-            self._published = self._state["rounds"]
+            self._published = self.state["rounds"]
             driver.publish(averaged)
 
     def _tell_costs(self, driver: Driver, members: Sequence[int] | Devices, under_way: list[int]) -> None:
         made = self.fleet.simulated or self.fleet.provisions  # for this run: they have spent nothing
         before = 0 if made else costs.spent_before(self.store, members, self.files.name)
-        self._state["spent_before"] = before
+        self.state["spent_before"] = before
         if under_way:  # they were told before
             return
         left = None if made else driver.budget_left
@@ -314,20 +304,20 @@ class Run:
         try:
             return driver.collect(number, tell)
         except refusals.AllRefused as error:
-            _, warned = self._state["refusal"] or (None, "")
-            last = self._state["rounds"] + 1 == self.algorithm.rounds  # the run ends with this error
+            _, warned = self.state["refusal"] or (None, "")
+            last = self.state["rounds"] + 1 == self.algorithm.rounds  # the run ends with this error
             if not last and error.hint != warned:  # once for each remedy: the number of devices changes
                 self._watcher.warn(
                     f"round {number}: {error.message}" + (f"; {error.hint}" if error.hint else "")
                 )
-            self._state["refusal"] = [error.message, error.hint]
+            self.state["refusal"] = [error.message, error.hint]
             return error.result
 
     def _learn(self, result: RoundResult, members: Sequence[int] | Devices) -> None:
         self.algorithm.learn(result, members)
         self._empty = 0 if result.reports else self._empty + 1
         self._refused = self._refused + 1 if result.refusals and not result.reports else 0
-        state = self._state
+        state = self.state
         wanted = self.options.terms.reports(result.asked)
         state["rounds"] += 1
         state["reports"] += result.reports
@@ -364,12 +354,12 @@ class Run:
         assert self._driver is not None
         return Status(
             event=event,
-            round=self._state["rounds"] + 1,
+            round=self.state["rounds"] + 1,
             rounds=self.algorithm.rounds,
             number=number,
             asked=asked,
             reports=reports,
-            total_reports=self._state["reports"] + reports,
+            total_reports=self.state["reports"] + reports,
             wanted_reports=self.algorithm.reports,
             seconds=time.monotonic() - self._started,
             **vars(self._driver.status),
@@ -383,11 +373,11 @@ class Run:
             )
         under_way = sum(self.store.report_count(each.number) for each in self.store.open_rounds())
         rounds = self.algorithm.rounds
-        where = f"in round {self._state['rounds'] + 1}" + (f" of {rounds}" if rounds else "")
+        where = f"in round {self.state['rounds'] + 1}" + (f" of {rounds}" if rounds else "")
         if self.algorithm.done:
             where = "after the last round, before there was a result"
         return InterruptedByUser(
-            f"interrupted {where}; the {self._state['reports'] + under_way:,} reports so far are safe",
+            f"interrupted {where}; the {self.state['reports'] + under_way:,} reports so far are safe",
             hint=f"go on with: tern {self.algorithm.command} --resume {self.files.name}"
             if self.schedule is None
             else "go on with the same tern serve",
@@ -398,7 +388,7 @@ class Run:
     def _conclude(self) -> dict[str, Any]:
         if self._stopped and not self.algorithm.done:
             return self._result()
-        state = self._state
+        state = self.state
         result = self._result() if state["reports"] or not state["rounds"] else {}
         if result:
             run_directory.write_json(self.directory / run_directory.RESULT_NAME, result)
@@ -418,18 +408,10 @@ class Run:
 
     def _result(self) -> dict[str, Any]:
         if self.schedule is not None:  # devices have come and gone: its cost is known only now
-            rounds, group = self._state["rounds"], self.schedule.group(self._devices)
+            rounds, group = self.state["rounds"], self.schedule.group(self._devices)
             most = costs.most_asked(self.store, self.files.name, rounds, group, self._devices)
             self.algorithm.times = most
             self.accounts = costs.accounts(self.algorithm, None)
             for account in self.accounts:
                 account.budget = self.options.budget_micro
-        return results.whole(
-            self.algorithm,
-            self.files,
-            replace(self.options, learning=self.algorithm.options).flat(),
-            self._state,
-            self.accounts,
-            self.store.history(self.files.name),
-            self._boards if self.fleet.provisions else [],
-        )
+        return results.whole(self, self._boards if self.fleet.provisions else [])
