@@ -30,8 +30,8 @@ class Refusals:
         elif not result.reports and forged:
             raise RefusedError(
                 f"no device reported in round {result.number}: they have other keys than this store",
-                hint="use the store that these boards were provisioned with; if their keys were rotated, give each "
-                "its new one: tern provision BOARD --store FILE --device ID",
+                hint="use the store that they were provisioned with; or give each board the key that this store has: "
+                "tern provision BOARD --store FILE --device ID",
             )
 
     def tell_of_later_rounds(self, result: RoundResult) -> None:
@@ -86,9 +86,8 @@ def explain(result: RoundResult) -> tuple[int, str, str | None]:
 
 
 NEW_BUDGET = (
-    "a device never gets more than its budget for life; erase the board (tern flash --erase) and make it a new device "
-    "(tern provision BOARD --store FILE --device NEW-ID --budget E), or make new emulated boards (tern fleet emulate N "
-    "--dir NEW-DIR)"
+    "a budget is for life: erase the board (tern flash --erase), then tern provision BOARD --store FILE --device NEW-ID "
+    "--budget E; or make new emulated boards: tern fleet emulate N --dir NEW-DIR"
 )
 _REFUSALS = {
     wire.ERR_OLD_ROUND: (

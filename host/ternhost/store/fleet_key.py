@@ -53,7 +53,4 @@ def rotate_fleet(store: Store) -> FleetKey:
 
 def _read(store: Store) -> FleetKey | None:
     state = store.state(_STATE)
-    if state is None:
-        return None
-    digits, epoch = state
-    return FleetKey(bytes.fromhex(digits), epoch)
+    return None if state is None else FleetKey(bytes.fromhex(state[0]), state[1])

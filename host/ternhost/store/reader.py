@@ -93,9 +93,7 @@ class Reader:
         self._db: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
         self._rested: int | None = None  # since when, of a store at rest (nanoseconds since 1970)
-        self._version: tuple[int, bool] | None = (
-            None  # data_version, and whether a process has the store open
-        )
+        self._version: tuple[int, bool] | None = None  # and whether a process has the store open
         self._known = _Known()
         self._last = Snapshot(str(path))
 

@@ -74,12 +74,9 @@ class RunTable(Database):
         asked: Mapping[str, Any] | None = None,
         state: Mapping[str, Any] | None = None,
     ) -> None:
+        texts = {"status": status, "asked": asked and json.dumps(asked), "state": state and json.dumps(state)}
         with self.transaction():
-            for column, value in (
-                ("status", status),
-                ("asked", asked and json.dumps(asked)),
-                ("state", state and json.dumps(state)),
-            ):
+            for column, value in texts.items():
                 if value is not None:
                     self._db.execute(f"UPDATE run SET {column} = ? WHERE name = ?", (value, name))
 

@@ -6,13 +6,11 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from urllib.parse import quote
 
 from ternhost.errors import StorageError
 from ternhost.files import close_to_others, storage_errors
 
 NAME = "store.sqlite"  # the default
-_PROBED = 0.1  # seconds: `in_use` may hold a lock for a moment
 _SQLITE = b"SQLite format 3\0"  # how every file of SQLite begins
 
 
@@ -47,7 +45,7 @@ def take_lock(path: Path) -> sqlite3.Connection:
         return sqlite3.connect(":memory:")
     beside = f"{path}-lock"
     close_to_others(beside, make=True)  # whoever can read a lock can hold it, and keep tern from its store
-    lock = sqlite3.connect(beside, isolation_level=None, timeout=_PROBED)
+    lock = sqlite3.connect(beside, isolation_level=None, timeout=0.1)  # `in_use` may have it for a moment
     try:
         lock.execute("PRAGMA journal_mode = OFF")
         lock.execute("BEGIN EXCLUSIVE")
@@ -59,10 +57,11 @@ def take_lock(path: Path) -> sqlite3.Connection:
 
 def in_use(path: Path) -> bool:
     """Whether a process holds the lock of `take_lock`: its run is under way."""
-    beside = f"file:{quote(f'{path.absolute()}-lock')}?mode=ro"
     try:
-        with closing(sqlite3.connect(beside, uri=True, timeout=0)) as lock:
+        with closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}-lock?mode=ro", uri=True, timeout=0)
+        ) as lock:
             lock.execute("SELECT count(*) FROM sqlite_schema")
     except sqlite3.Error as error:
-        return str(getattr(error, "sqlite_errorname", "")).startswith("SQLITE_BUSY")
+        return getattr(error, "sqlite_errorname", "") == "SQLITE_BUSY"
     return False
