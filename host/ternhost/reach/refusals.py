@@ -86,8 +86,8 @@ def explain(result: RoundResult) -> tuple[int, str, str | None]:
 
 
 NEW_BUDGET = (
-    "a budget is for life: erase the board (tern flash --erase), then tern provision BOARD --store FILE --device NEW-ID "
-    "--budget E; or make new emulated boards: tern fleet emulate N --dir NEW-DIR"
+    "a budget is for life: erase the board (tern flash --erase), then tern provision BOARD --store FILE --device ID "
+    "--budget E with a new ID; or make new emulated boards: tern fleet emulate N --dir NEW-DIR"
 )
 _REFUSALS = {
     wire.ERR_OLD_ROUND: (
