@@ -7,9 +7,15 @@ begins with the board's hello.
 import json
 import os
 
-from tern import frames, wire
+try:
+    import network
+except ImportError:
+    network = None
+
+from tern import absence, frames, wire
 from tern.compat import const, ticks_diff, ticks_ms
-from tern.mqtt import MqttError, Session
+from tern.links.serial import open_link as open_port
+from tern.mqtt import Session
 from tern.storage import CLIENTS, Clients, StorageError
 from tern.tcp import Connection, client_context
 
@@ -25,8 +31,11 @@ _PASSWORD_LABEL = b"tern mqtt "
 _PATIENCE_MS = const(10000)  # how long a broker may take to answer
 _MAX_WINDOW = const(29)
 _FIRST_PAUSE_MS = const(500)
-_SLICE_MS = const(1000)  # of a wait
-_BROKEN = (OSError, MqttError, MemoryError)  # a TLS handshake wants much memory: later there may be enough
+_SLICE_MS = const(1000)  # of a wait,
+_SHORT_MS = const(50)  # and of one during an absence, or while the port takes an answer
+_PARTS = const(4)  # of the bytes that have come in at the port
+_HELLO_BYTES = const(512)  # at most
+_BROKEN = (OSError, MemoryError)  # a TLS handshake wants much memory: later there may be enough
 
 
 def name(device):
@@ -58,10 +67,10 @@ def open_link(board):
             context = client_context(file.read())
 
     station = lease = None
-    if "ssid" in config:
+    if network or "ssid" in config:
         from tern.wifi import Station  # now, while there is memory for it
 
-        station = Station(config["ssid"], config.get("wifi_password"))
+        station = Station(config.get("ssid"), config.get("wifi_password"))
     if "wake_s" in config:
         try:
             from tern.lease import Lease
@@ -75,8 +84,11 @@ def open_link(board):
     except ImportError:  # without it a name's address is waited for
         query = None
 
+    absent = board.absence = absence.Absence(board)
+
     def connect():
         if station and not station.joined(lease):
+            absent.reason = station.reason or absent.reason
             return None
         host = (lease and lease.broker) or config["host"]
         line = Connection(host, config["port"], context, server, query and query(host))
@@ -96,15 +108,21 @@ def open_link(board):
         window=min(clients.count, _MAX_WINDOW) + 3,
         slot=384 if clients.count == 1 else 704,
     )
-    return Mqtt(session, prefix, called, config.get("longest_pause_ms", 60000), lease, station)
+    port = open_port(board, _HELLO_BYTES)
+    return Mqtt(session, prefix, called, config.get("longest_pause_ms", 60000), lease, station, absent, port)
 
 
 class Mqtt:
-    """Frames over a broker. Like links.serial.Serial, but the link never ends."""
+    """Frames over a broker. Like links.serial.Serial, but the link never ends.
+
+    absent: the board's Absence; with it a Serial, `port`, on which HELLO_REQUESTs are answered.
+    """
 
     console = False
 
-    def __init__(self, session, prefix, board, longest_pause_ms=60000, lease=None, station=None):
+    def __init__(
+        self, session, prefix, board, longest_pause_ms=60000, lease=None, station=None, absent=None, port=None
+    ):
         self._session = session
         self._prefix = prefix
         self._up = (UP % (prefix, board)).encode()
@@ -114,12 +132,15 @@ class Mqtt:
         self._longest = longest_pause_ms
         self._lease = lease
         self._station = station
+        self._absence = absent
+        self._port = port
+        self._at_port = False  # whether the next HELLO goes there
+        self._accepted = False  # whether a broker has, so far
         self._pause = self._wait = 0
         self._failed = 0
         self.error = None  # why the last connection was lost, or could not be made
         session.subscribe((DOWN % (prefix, board)).encode())
         session.subscribe((ROUND % prefix).encode())
-        self.waiting = session.waiting
         self.close = session.close
 
     def admit(self, kind):
@@ -132,7 +153,7 @@ class Mqtt:
         """Take leave of the broker, whose will is not published, and switch the radio off."""
         self._session.disconnect()
         if self._station:
-            self._station.radio.active(False)
+            self._station.leave()
 
     def receive(self, timeout_ms=-1):
         """Return the next frame, a memoryview until the next call; None after `timeout_ms`.
@@ -140,14 +161,17 @@ class Mqtt:
         With 0 it takes one step and never waits: None also if it dropped an unwanted frame.
         """
         start = ticks_ms()
+        self._at_port = False
         session = self._session
         while True:
             try:
                 if not session.connected:
-                    if (
-                        not self._wait or ticks_diff(ticks_ms(), self._failed) >= self._wait
-                    ) and session.open():
+                    due = not self._wait or ticks_diff(ticks_ms(), self._failed) >= self._wait
+                    if due and session.open():
                         self._pause = self._wait = 0
+                        self._accepted = True
+                        if self._port:
+                            self._absence.ended()
                         if self._lease:
                             self._lease.keep()
                         return self._frame[: frames.encode_hello_request(self._frame, 0)]
@@ -158,15 +182,43 @@ class Mqtt:
             except _BROKEN as error:
                 self._lose(error)
             left = _SLICE_MS
+            if self._port:
+                self._absence.show()
+                frame = self._listen()
+                if frame:
+                    return frame
+                if self._port.waiting() or not session.connected:
+                    left = _SHORT_MS
             if timeout_ms >= 0:
-                left = timeout_ms - ticks_diff(ticks_ms(), start)
+                left = min(left, timeout_ms - ticks_diff(ticks_ms(), start))
                 if left <= 0:
                     return None
-            session.wait(min(left, _SLICE_MS))
+            session.wait(left)
+
+    def _listen(self):
+        # Returns a HELLO_REQUEST that has come in at the port; nothing else is answered there.
+        try:
+            for _ in range(_PARTS):
+                if not (self._port.waiting() or self._port._ready(0)):
+                    break
+                frame = self._port.receive(0)
+                if frame and frame[0] == wire.HELLO_REQUEST:
+                    frames.decode_hello_request(frame)
+                    self._at_port = True
+                    return frame
+        except (frames.FrameError, EOFError):  # EOFError: nobody is there
+            pass
+        return None
+
+    def waiting(self):
+        return self._session.waiting() or not self._accepted
 
     def send(self, frame, n):
         """Publish frame[:n], without waiting. Return whether there is a connection; if not, the next one sends it."""
         hello = frame[0] == wire.HELLO
+        if hello and self._at_port:
+            self._at_port = False
+            return self._port.send(frame, n)
         try:
             self._session.publish(self._hello if hello else self._up, frame, n, hello)
         except _BROKEN as error:
@@ -175,6 +227,13 @@ class Mqtt:
 
     def _lose(self, error):
         self.error = error
+        if self._port:
+            reason = getattr(error, "reason", absence.FAULT)
+            if self._session.connected and reason < absence.DECLINED:
+                reason = absence.LOST
+            if self._station and reason < absence.CLOSED:
+                reason = self._station.reason or reason
+            self._absence.failed(reason)
         if self._lease and not self._session.connected:
             self._lease.forget()
         self._session.close()

@@ -53,4 +53,4 @@ def rotate_fleet(store: Store) -> FleetKey:
 
 def _read(store: Store) -> FleetKey | None:
     state = store.state(_STATE)
-    return None if state is None else FleetKey(bytes.fromhex(state[0]), state[1])
+    return FleetKey(bytes.fromhex(state[0]), state[1]) if state else None

@@ -1,0 +1,41 @@
+"""Why a board is, or was, not on its broker, in words: the reasons of shared_specs/mqtt.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tern import absence
+from tern.host_frames import Hello
+from ternhost.errors import RefusedError
+from ternhost.store.boards import hello_fields
+from ternhost.terminal import duration
+
+_TEXTS = json.loads(Path(__file__).with_suffix(".json").read_text())  # by the names of tern.absence
+# Reason -> (what happened, its remedy)
+REASONS: Mapping[int, tuple[str, str]] = {getattr(absence, name): (*texts,) for name, texts in _TEXTS.items()}
+
+
+def describe(fields: Mapping[str, Any]) -> str:
+    """The absence in the fields of a HELLO, such as "was away 3 min 2 s: connection lost"; empty if nothing failed."""
+    reason, seconds = fields.get("absent"), fields.get("absent_seconds", 0)
+    if not reason:
+        return f"connecting to its broker for {duration(seconds)}" if fields.get("absent_now") else ""
+    words, remedy = REASONS.get(reason, (f"reason {reason}, unknown here", "update this host's tern"))
+    if fields["absent_now"]:
+        return f"not on its broker for {duration(seconds)}: {words}; {remedy}"
+    return f"was away{f' {duration(seconds)}' * bool(seconds)}: {words}"
+
+
+def require_at_port(name: str, hello: Hello) -> Hello:
+    """The HELLO of the board on a port. Raises RefusedError for one that answers only its broker, except by HELLO."""
+    fields = hello_fields(hello)
+    if "absent" in fields:
+        why = f"; {describe(fields)}".rstrip("; ")
+        raise RefusedError(
+            f"the board on {name} answers its broker, and at its port only HELLO{why}",
+            hint="reach it through the broker: --fleet mqtt:DIR; or provision it without --broker",
+        )
+    return hello
