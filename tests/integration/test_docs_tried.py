@@ -130,7 +130,7 @@ def test_readme_works_from_top_to_bottom_in_one_shell(tmp_path, micropython):
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1200,
         check=False,
         start_new_session=True,  # its end ends all that it began
     )
