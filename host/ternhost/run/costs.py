@@ -83,8 +83,10 @@ def tell(
                 f"{(before + account.user_level) / MICRO:g}, more than its budget of {account.budget / MICRO:g}",
                 hint="ask fewer rounds or values, use a smaller epsilon, or raise --budget",
             )
+    if left is None or not accounts:
+        return
     release = min((account.releases[0] for account in accounts), key=lambda each: each.user_level)
-    if left is not None and left < release.user_level:
+    if left < release.user_level:
         enough = left * release.times // release.user_level
         words = f"a board says that an epsilon of {left / MICRO:g} is left"
         if release.times > 1:
