@@ -132,13 +132,9 @@ def _begun(first: int) -> dict[str, Any]:
     return {
         "first_round": first,
         "devices": [],  # first and last id of those that were there when it began
-        "rounds": 0,
-        "reports": 0,
-        "asked": 0,
-        "refusals": 0,
-        "missing": 0,  # reports that did not come
+        # missing: reports that did not come
+        **dict.fromkeys(("rounds", "reports", "asked", "refusals", "missing", "spent_before"), 0),
         "seconds": 0.0,
-        "spent_before": 0,
         "refusal": None,  # message and hint of a round in which every device refused
         "algorithm": None,
     }
@@ -155,9 +151,7 @@ def store_path(text: str | Path) -> Path:
 def require_no_run(store: Store, anew: bool = False) -> None:
     """Make sure that no other run is under way in a store; one that has asked nobody is forgotten. anew: end what is
     under way, and lose its open rounds. Raises UsageError."""
-    for run in store.runs():
-        if not run.unfinished:
-            continue
+    for run in [run for run in store.runs() if run.unfinished]:
         idle = run.status == PREPARING or (not run.state["rounds"] and not store.open_rounds())
         if not anew and not idle:
             raise UsageError(

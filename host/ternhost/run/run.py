@@ -307,31 +307,26 @@ class Run:
             _, warned = self.state["refusal"] or (None, "")
             last = self.state["rounds"] + 1 == self.algorithm.rounds  # the run ends with this error
             if not last and error.hint != warned:  # once for each remedy: the number of devices changes
-                self._watcher.warn(
-                    f"round {number}: {error.message}" + (f"; {error.hint}" if error.hint else "")
-                )
+                remedy = f"; {error.hint}" if error.hint else ""
+                self._watcher.warn(f"round {number}: {error.message}{remedy}")
             self.state["refusal"] = [error.message, error.hint]
             return error.result
 
     def _learn(self, result: RoundResult, members: Sequence[int] | Devices) -> None:
         self.algorithm.learn(result, members)
         self._empty = 0 if result.reports else self._empty + 1
-        self._refused = self._refused + 1 if result.refusals and not result.reports else 0
-        state = self.state
+        self._refused = self._refused + 1 if result.refusals and self._empty else 0
+        state, refusals = self.state, len(result.refusals)
         wanted = self.options.terms.reports(result.asked)
         state["rounds"] += 1
         state["reports"] += result.reports
         state["asked"] += result.asked
-        state["refusals"] += len(result.refusals)
+        state["refusals"] += refusals
         state["missing"] += max(0, wanted - result.reports)
         state["seconds"] = time.monotonic() - self._started
         state["algorithm"] = self.algorithm.state()
         figures, chosen = self.algorithm.figures(), self.algorithm.chosen()
-        end: dict[str, Any] = {
-            "ended": result.ended,
-            "reports": result.reports,
-            "refusals": len(result.refusals),
-        }
+        end: dict[str, Any] = {"ended": result.ended, "reports": result.reports, "refusals": refusals}
         entry = {"round": result.number, "asked": result.asked, **end, **figures, **chosen}
         if result.refusals:
             entry["reasons"] = result.reasons

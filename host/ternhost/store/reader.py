@@ -232,9 +232,8 @@ class Reader:
     def _rounds(self, database: sqlite3.Connection, run: RunView | None) -> tuple[OpenRound, ...]:
         known = self._known
         open_rounds: list[OpenRound] = []
-        for number, wanted, deadline, ended, of_run, began in database.execute(
-            _ROUNDS, (known.ended_to,)
-        ).fetchall():
+        rows = database.execute(_ROUNDS, (known.ended_to,)).fetchall()
+        for number, wanted, deadline, ended, of_run, began in rows:
             if ended is not None:
                 if not open_rounds:
                     known.ended_to = number
@@ -290,30 +289,24 @@ class Reader:
             stored = database.execute(_ANSWERS, (opened[-1].number,))
             answers = {name: (True, reports, bool(answered)) for name, reports, answered in stored}
         return tuple(
-            GatewayView(
-                name, len(unpack_ids(ids)), bool(online), heard, json.loads(text), *answers.get(name, ())
-            )
-            for name, ids, online, heard, text in rows
+            GatewayView(name, len(unpack_ids(ids)), bool(on), heard, json.loads(text), *answers.get(name, ()))
+            for name, ids, on, heard, text in rows
         )
 
     def _tallies(self, database: sqlite3.Connection) -> tuple[TallyView, ...]:
         known = self._known
         number = known.history[-1]["round"] if known.history else None
         if number is not None and number != known.tallied:
-            known.tallies = tuple(
-                _tally(body, packed) for body, packed in database.execute(_TALLIES, (number,)).fetchall()
-            )
+            known.tallies = tuple(_tally(*row) for row in database.execute(_TALLIES, (number,)).fetchall())
             known.tallied = number
         return known.tallies
 
 
 def _tally(body: bytes, packed: bytes) -> TallyView:
     request = decode_body(body)
-    what = VALUE
+    what = LABEL if request.model == wire.SOFTMAX and request.k == 1 else VALUE
     if request.model == wire.CATEGORIES:
         what = HASH if request.range else CATEGORY
-    elif request.model == wire.SOFTMAX and request.k == 1:
-        what = LABEL
     return TallyView(request.card.hex(), tuple(unpack_counts(packed, body).sum(axis=0).tolist()), what)
 
 
