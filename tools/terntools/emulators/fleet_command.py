@@ -134,9 +134,8 @@ def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Pat
     if directory and (directory / FLEET_NAME).exists():
         boards = board_directories(directory, args.boards)
         if missing := [board for board in boards if not board.is_dir()]:
-            raise UsageError(
-                f"{directory} holds fewer boards: there is no {missing[0]}", hint="ask for fewer"
-            )
+            text = f"{directory} holds fewer boards: there is no {missing[0]}"
+            raise UsageError(text, hint="ask for fewer")
         _require_the_same(args, directory)
         return keys or directory / store_file.NAME, boards
     clients = args.boards if args.program else 1000
@@ -169,8 +168,6 @@ def _require_the_same(args: argparse.Namespace, directory: Path) -> None:
     made = json.loads(path.read_text()) if path.exists() else {}
     for name in _MADE:
         if (value := getattr(args, name)) not in (None, False, made.get(name)):
-            raise UsageError(
-                f"{flag(name)} {value} changes nothing about the boards that {directory} holds already",
-                hint="leave it out to run those again, or make new ones: "
-                f"tern fleet emulate {args.boards} {flag(name)} {value} --dir NEW-DIR",
-            )
+            text = f"{flag(name)} {value} changes nothing about the boards that {directory} holds already"
+            new = f"tern fleet emulate {args.boards} {flag(name)} {value} --dir NEW-DIR"
+            raise UsageError(text, hint=f"leave it out to run those again, or make new ones: {new}")

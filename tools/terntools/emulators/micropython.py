@@ -109,9 +109,8 @@ def probe(path: Path, origin: str) -> Interpreter:
         return Interpreter(path, origin, "", (f"does not run: {error}",))
     first, *faults = answer.stdout.splitlines() or [""]
     if not first.startswith("tern-probe "):
-        faults = [
-            f"is not a MicroPython that works: {(answer.stderr.strip() or 'no output').splitlines()[-1]}"
-        ]
+        last_line = (answer.stderr.strip() or "no output").splitlines()[-1]
+        faults = [f"is not a MicroPython that works: {last_line}"]
     return Interpreter(path, origin, first.removeprefix("tern-probe "), tuple(faults))
 
 

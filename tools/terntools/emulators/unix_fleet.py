@@ -89,9 +89,8 @@ class EmulatedBoard:
         if lock_within(lock, _LOCK_TIMEOUT):
             return lock
         os.close(lock)
-        raise DeviceError(
-            f"another process runs the emulated board in {self.directory}", hint="end that one first"
-        )
+        text = f"another process runs the emulated board in {self.directory}"
+        raise DeviceError(text, hint="end that one first")
 
     def kill(self) -> None:
         """End the process at once, as a power cut ends a board."""
