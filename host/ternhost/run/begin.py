@@ -154,10 +154,8 @@ def require_no_run(store: Store, anew: bool = False) -> None:
     for run in [run for run in store.runs() if run.unfinished]:
         idle = run.status == PREPARING or (not run.state["rounds"] and not store.open_rounds())
         if not anew and not idle:
-            raise UsageError(
-                f"{store.path} holds the run {run.name}, which has not finished",
-                hint=f"resume it: {run_directory.going_on(run)}; or abandon it with --anew",
-            )
+            hint = f"resume it: {run_directory.going_on(run)}; or abandon it with --anew"
+            raise UsageError(f"{store.path} holds the run {run.name}, which has not finished", hint=hint)
         store.save_run(run.name, status=ABANDONED)
     for open_round in store.open_rounds():
         store.end_round(open_round.number, ABANDONED)

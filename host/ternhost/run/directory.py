@@ -55,10 +55,8 @@ def new_directory(
                 with suppress(FileExistsError):
                     directory.mkdir()
                     return directory
-    raise UsageError(
-        f"there is a run {stem} already",
-        hint="give another --name, or go on with that one: --resume, or the same tern serve (--store ...)",
-    )
+    hint = "give another --name, or go on with that one: --resume, or the same tern serve (--store ...)"
+    raise UsageError(f"there is a run {stem} already", hint=hint)
 
 
 def remove(directory: Path) -> None:

@@ -80,10 +80,8 @@ class RunOptions:
         terms, rest = Terms(**take(Terms)), {"fleet": default_fleet(learner.command), **take(cls)}
         for name in learning.keys() - {each.name for each in fields(learner.Options)}:
             others = [other for other, its in algorithms.items() if name in names_of(its.Options)]
-            raise UsageError(
-                f"{flag(name)} belongs to {' and '.join(others)}, and this run is {learner.name}",
-                hint=f"leave it out, or choose the algorithm {others[0]}",
-            )
+            text = f"{flag(name)} belongs to {' and '.join(others)}, and this run is {learner.name}"
+            raise UsageError(text, hint=f"leave it out, or choose the algorithm {others[0]}")
         check_named(learner.Options, {name: value for name, value in learning.items() if value is not None})
         return cls(algorithm, learner.Options(**learning), terms=terms, schedule=schedule, **rest)
 

@@ -169,10 +169,8 @@ class Run:
         clients = self._clients
         if clients is not None and len(dealt) < clients:
             names = [flag(name) for name, value in vars(self.options.learning).items() if value == clients]
-            raise UsageError(
-                f"the fleet has {len(dealt)} devices, and the run needs {clients}",
-                hint=f"ask for {names[-1]} {len(dealt)}" if names else "ask fewer devices",
-            )
+            text = f"the fleet has {len(dealt)} devices, and the run needs {clients}"
+            raise UsageError(text, hint=f"ask for {names[-1]} {len(dealt)}" if names else "ask fewer devices")
         return dealt[:clients]
 
     def _plan_for(self, devices: int) -> None:

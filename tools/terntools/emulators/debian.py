@@ -148,10 +148,8 @@ def only(folder: Path, pattern: str) -> Path:
     """The one file of `folder` that fits `pattern`. Raises BuildError."""
     files = list(folder.glob(pattern))
     if len(files) != 1:
-        raise BuildError(
-            f"Debian's packages are not made as they were: {len(files)} files are called {pattern}",
-            hint="report it: what terntools takes out of them needs an update",
-        )
+        text = f"Debian's packages are not made as they were: {len(files)} files are called {pattern}"
+        raise BuildError(text, hint="report it: what terntools takes out of them needs an update")
     return files[0]
 
 
@@ -160,10 +158,8 @@ def require_checksums(folder: Path, wanted: Mapping[str, str]) -> None:
     for name, checksum in wanted.items():
         path = folder / name
         if not path.exists() or sha256_of(path) != checksum:
-            raise BuildError(
-                f"Debian's {name} is not the one that tern was made for",
-                hint="report it: the checksums in terntools need an update",
-            )
+            text = f"Debian's {name} is not the one that tern was made for"
+            raise BuildError(text, hint="report it: the checksums in terntools need an update")
 
 
 def _mirror() -> str:
@@ -177,7 +173,5 @@ def _mirror() -> str:
     labelled = [uri for uri, _, label in rows if label == "Debian"]
     if mirrors := labelled or [uri for uri, _, _ in rows if uri.rstrip("/").endswith("/debian")]:
         return mirrors[0]
-    raise UsageError(
-        "apt knows no Debian mirror on this machine",
-        hint="set TERN_DEBIAN_MIRROR to one, or TERN_MICROPYTHON to a suitable interpreter",
-    )
+    hint = "set TERN_DEBIAN_MIRROR to one, or TERN_MICROPYTHON to a suitable interpreter"
+    raise UsageError("apt knows no Debian mirror on this machine", hint=hint)

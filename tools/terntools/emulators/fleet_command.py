@@ -88,10 +88,8 @@ def run_emulate(args: argparse.Namespace) -> int:
         raise UsageError(f"N must be 1 to {Emulated.MOST} boards, not {args.boards}")
     if args.program:
         if args.clients is not None or args.classes:
-            raise UsageError(
-                "boards with a --program have one client each, and collect their own records",
-                hint="leave --clients and --classes out",
-            )
+            text = "boards with a --program have one client each, and collect their own records"
+            raise UsageError(text, hint="leave --clients and --classes out")
         if not Path(args.program).is_file():
             raise UsageError(f"there is no program {args.program}", hint="name a file of MicroPython")
     enough = args.clients is None or args.clients >= args.boards

@@ -133,10 +133,8 @@ def find_micropython() -> Path:
         if not interpreter.faults:
             return interpreter.path
         if interpreter.origin == "TERN_MICROPYTHON":
-            raise UsageError(
-                f"TERN_MICROPYTHON={interpreter.path} cannot be used: {'; '.join(interpreter.faults)}",
-                hint="unset it, or name a 32-bit MicroPython with single-precision floats",
-            )
+            text = f"TERN_MICROPYTHON={interpreter.path} cannot be used: {'; '.join(interpreter.faults)}"
+            raise UsageError(text, hint="unset it, or name a 32-bit MicroPython with single-precision floats")
     unfit = "".join(f"; {one.path}: {', '.join(one.faults)}" for one in interpreters)
     raise DeviceError(
         f"there is no interpreter for an emulated device yet{unfit}", hint="make it: tern emulator build"

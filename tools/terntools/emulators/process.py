@@ -97,8 +97,6 @@ def locked(flash: Path | None, size: int) -> Iterator[tuple[int, ...]]:
         if flash.exists():
             close_to_others(flash)  # it holds keys
         if flash.exists() and flash.stat().st_size not in (0, size):
-            raise UsageError(
-                f"{flash} does not have the size of this board's flash: is it another board's?",
-                hint="name another file",
-            )
+            text = f"{flash} does not have the size of this board's flash: is it another board's?"
+            raise UsageError(text, hint="name another file")
         yield (lock,)
