@@ -91,6 +91,8 @@ def tell(
         words = f"a board says that an epsilon of {left / MICRO:g} is left"
         if release.times > 1:
             words += f", enough for {enough} of its {release.times} rounds"
+        elif alone:
+            words += f", and a report costs {release.user_level / MICRO:g}"
         if alone:
             hint = f"ask for --rounds {enough}; or: " if enough else ""
             raise RefusedError(words, hint=hint + NEW_BUDGET)
@@ -102,9 +104,7 @@ def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64], r
     lost reports may have cost more. In rounds by gateways every device counts as having answered."""
     wanted = Members(np.unique(np.asarray(devices, np.int64)))
     spent = np.zeros(len(wanted), np.int64)
-    for other in store.rounds():
-        if other.run == run:
-            continue
+    for other in [each for each in store.rounds() if each.run != run]:
         reporters = None if store.by_gateways(other.number) else store.reporters(other.number)
         for cohort in other.cohorts:
             ids = integers(cohort.devices)

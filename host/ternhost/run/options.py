@@ -52,13 +52,8 @@ class RunOptions:
 
     def flat(self) -> dict[str, Any]:
         """By name, those of all its parts, for a result."""
-        return {
-            **values_of(self.learning),
-            "fleet": self.fleet,
-            **asdict(self.terms),
-            "after_round": self.after_round,
-            "budget": self.budget,
-        }
+        values = {name: getattr(self, name) for name in names_of(self)}
+        return {**values_of(self.learning), **asdict(self.terms), **values}
 
     @classmethod
     def parse(
@@ -89,14 +84,10 @@ class RunOptions:
     def stored(cls, asked: Mapping[str, Any]) -> Self:
         """From what a store has of them: `asdict`, with more beside it."""
         values = {each.name: asked[each.name] for each in fields(cls)}
-        return cls(
-            **values
-            | {
-                "learning": ALGORITHMS.named(asked["algorithm"]).Options(**asked["learning"]),
-                "terms": Terms(**asked["terms"]),
-                "schedule": None if asked["schedule"] is None else Schedule(**asked["schedule"]),
-            }
-        )
+        values["learning"] = ALGORITHMS.named(asked["algorithm"]).Options(**asked["learning"])
+        values["terms"] = Terms(**asked["terms"])
+        values["schedule"] = None if asked["schedule"] is None else Schedule(**asked["schedule"])
+        return cls(**values)
 
 
 def default_fleet(command: str) -> str:

@@ -28,11 +28,7 @@ def whole(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
         "algorithm": algorithm.name,
         **algorithm.result(history),
         **({"epsilon_per_client": max(costs.costs(algorithm)) / MICRO} if algorithm.designs else {}),
-        "reports": state["reports"],
-        "asked": state["asked"],
-        "refusals": state["refusals"],
-        "missing": state["missing"],
-        "rounds": state["rounds"],
+        **{name: state[name] for name in ("reports", "asked", "refusals", "missing", "rounds")},
         "seconds": round(state["seconds"], 3),
         "reports_per_second": round(state["reports"] / max(state["seconds"], 1e-9), 1),
         "epsilon_spent": epsilon_spent(boards) if boards else [],
@@ -104,7 +100,5 @@ def missing_words(result: Mapping[str, Any]) -> str | None:
     refused = min(result["refusals"], result["missing"])
     silent = result["missing"] - refused
     why = [f"{refused:,} were refused"] * bool(refused) + [f"{silent:,} did not come"] * bool(silent)
-    return (
-        f"{result['missing']:,} of {result['asked']:,} reports that were asked for are missing: "
-        + ", ".join(why)
-    )
+    missing = f"{result['missing']:,} of {result['asked']:,} reports that were asked for are missing"
+    return f"{missing}: {', '.join(why)}"

@@ -360,21 +360,16 @@ class Run:
 
     def _interrupted(self) -> InterruptedByUser:
         if self._status == FINISHED:
-            return InterruptedByUser(
-                f"interrupted; the run has finished: see {self.directory / run_directory.RESULT_NAME}",
-                hint=f"'tern runs --draw {self.directory}' makes its report",
-            )
+            text = f"interrupted; the run has finished: see {self.directory / run_directory.RESULT_NAME}"
+            return InterruptedByUser(text, hint=f"'tern runs --draw {self.directory}' makes its report")
         under_way = sum(self.store.report_count(each.number) for each in self.store.open_rounds())
         rounds = self.algorithm.rounds
         where = f"in round {self.state['rounds'] + 1}" + (f" of {rounds}" if rounds else "")
         if self.algorithm.done:
             where = "after the last round, before there was a result"
-        return InterruptedByUser(
-            f"interrupted {where}; the {self.state['reports'] + under_way:,} reports so far are safe",
-            hint=f"go on with: tern {self.algorithm.command} --resume {self.files.name}"
-            if self.schedule is None
-            else "go on with the same tern serve",
-        )
+        text = f"interrupted {where}; the {self.state['reports'] + under_way:,} reports so far are safe"
+        again = f"go on with: tern {self.algorithm.command} --resume {self.files.name}"
+        return InterruptedByUser(text, hint="go on with the same tern serve" if self.schedule else again)
 
     # The end
 
@@ -385,19 +380,16 @@ class Run:
         result = self._result() if state["reports"] or not state["rounds"] else {}
         if result:
             run_directory.write_json(self.directory / run_directory.RESULT_NAME, result)
-        self._finish()
+        self._status = FINISHED
+        self.store.save_run(self.files.name, status=FINISHED)
+        if self.fleet.provisions and self.schedule is None:  # a served fleet may go on
+            run_directory.pack_boards(self.directory, self._watcher.warn)
         if state["refusal"] is not None and not (result and self.algorithm.done):
             raise RefusedError(*state["refusal"])
         if not result:
             hint = "check the boards ('tern device ping BOARD'), or give them longer with --deadline"
             raise DeviceError(f"no device reported in {counted(state['rounds'], 'round')}", hint=hint)
         return result
-
-    def _finish(self) -> None:
-        self._status = FINISHED
-        self.store.save_run(self.files.name, status=FINISHED)
-        if self.fleet.provisions and self.schedule is None:  # a served fleet may go on
-            run_directory.pack_boards(self.directory, self._watcher.warn)
 
     def _result(self) -> dict[str, Any]:
         if self.schedule is not None:  # devices have come and gone: its cost is known only now
