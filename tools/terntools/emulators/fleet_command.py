@@ -66,11 +66,9 @@ def add_parser(subparsers: Any) -> None:
     add_option(emulate, "--budget E", text)
     add_option(emulate, "--largest E", "largest epsilon of a report (default: the budget)")
     add_option(emulate, "--seed S", "seed that assigns records to clients (default: 1)", type=int)
-    text = (
-        "folder of the boards; existing ones run again (default: beside the broker's store, or new in runs)"
-    )
+    text = "folder of the boards; existing ones run again (default: beside the broker's store or new in runs)"
     add_option(emulate, "--dir D", text)
-    text = "connect to the broker in this folder ('tern broker config'); its store gets the boards' keys"
+    text = "connect the boards to the broker in DIR ('tern broker config'); its store gets their keys"
     add_option(emulate, "--broker DIR", text)
     start = "run Mosquitto for that folder unless it runs already, and make a missing folder"
     add_option(emulate, "--start-broker", start)
@@ -132,8 +130,7 @@ def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Pat
     if directory and (directory / FLEET_NAME).exists():
         boards = board_directories(directory, args.boards)
         if missing := [board for board in boards if not board.is_dir()]:
-            text = f"{directory} holds fewer boards: there is no {missing[0]}"
-            raise UsageError(text, hint="ask for fewer")
+            raise UsageError(f"{directory} has fewer boards: there is no {missing[0]}", hint="ask for fewer")
         _require_the_same(args, directory)
         return keys or directory / store_file.NAME, boards
     clients = args.boards if args.program else 1000

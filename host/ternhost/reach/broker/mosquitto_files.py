@@ -12,62 +12,18 @@ from pathlib import Path
 
 from tern import wire
 from ternhost.files import write_file
-from ternhost.reach.broker.access import CERTIFICATE, CONFIG, KEY, Access
+from ternhost.reach.broker.access import CERTIFICATE, CONFIG, Access, Rights, template
 
 PASSWORDS = "passwords"
 ACCESS = "access"
 PID = "mosquitto.pid"
 PORT = 8883
 
-_QUEUED = 100_000  # messages that may wait for one client
-_QUEUED_BYTES = 320 * _QUEUED  # at 320 bytes on average
 _MEMORY, _MEMORY_EACH = 128 << 20, 32 << 10  # bytes of the broker at least, and for each board
 _LISTENER = re.compile(r"^listener (\d+) (\S+)$", re.MULTILINE)
+_TLS = re.compile(r"^(certfile|keyfile|tls_version) .*\n", re.MULTILINE)
 _MEMORY_LINE = re.compile(r"^memory_limit [1-9]\d*$", re.MULTILINE)
 _ITERATIONS = 101  # Mosquitto's default; the passwords are random and have 128 bits
-
-# The rights of a board; %u is the user name. The board's will, an empty message, removes tern/hello/<board>.
-_BOARD_ACCESS = """\
-pattern write {prefix}/up/%u
-pattern write {prefix}/hello/%u
-pattern read {prefix}/down/%u
-pattern read {prefix}/round
-pattern read {prefix}/model
-"""
-
-_MOSQUITTO_CONF = """\
-# Written by tern. Start with: {start}
-pid_file {directory}{pid}
-per_listener_settings false
-# A question to a board does not wait for its acknowledgement of a packet before (Nagle's algorithm).
-set_tcp_nodelay true
-{user}listener {port} {address}
-{tls}
-allow_anonymous false
-password_file {directory}{passwords}
-acl_file {directory}{access}
-use_username_as_clientid true
-
-# Limits: tern's longest packet; messages that wait for a client that does not read, at QoS 0 as well; all memory, since
-# an access list does not refuse subscriptions, however many and to whatever topics.
-max_packet_size {largest_packet}
-max_inflight_messages 1000
-max_queued_messages {queued}
-max_queued_bytes {queued_bytes}
-upgrade_outgoing_qos true
-max_qos 1
-memory_limit {memory}
-persistent_client_expiration 1h
-max_keepalive 3600
-
-# Keeps the announced round, and reports that the host has not taken yet, over a restart.
-persistence true
-persistence_location {location}/
-autosave_interval 60
-log_dest stderr
-log_type error
-log_type warning
-"""
 
 
 def password_line(user: str, password: str) -> str:
@@ -84,9 +40,14 @@ def write_password_file(directory: Path, passwords: Iterable[tuple[str, str]]) -
     write_file(directory / PASSWORDS, lines.encode(), secret=True)
 
 
+def board_rights(prefix: str) -> Rights:
+    """The rights of a board. Its will, an empty message, removes its hello."""
+    return Rights.below(prefix, "up/%u hello/%u", "down/%u round model")
+
+
 def write_access_list(directory: Path, users: str, prefix: str) -> None:
     """users: the sections of all users but boards. Raises OSError."""
-    write_file(directory / ACCESS, (users + _BOARD_ACCESS.format(prefix=prefix)).encode())
+    write_file(directory / ACCESS, (users + board_rights(prefix).lines("pattern")).encode(), secret=True)
 
 
 def write_conf(
@@ -95,25 +56,18 @@ def write_conf(
     """Write mosquitto.conf. user: the one who runs it there; None: it can be moved, and is run from its directory.
     boards: their number, for its memory. bridge: the section of a site's broker. Raises OSError.
     """
-    inside = "" if user is None else f"{directory}/"
-    text = _MOSQUITTO_CONF.format(
+    inside = "./" if user is None else f"{directory}/"
+    text = template(CONFIG).format(
         start=f"mosquitto -c {inside}{CONFIG}" + (", in this directory" if user is None else ""),
         directory=inside,
-        location=inside.rstrip("/") or ".",
-        pid=PID,
         user=f"user {user or 'root'}\n",  # root: Mosquitto keeps the user that starts it
         port=port,
         address=address,
-        tls=f"certfile {inside}{CERTIFICATE}\nkeyfile {inside}{KEY}\ntls_version tlsv1.2"
-        if tls
-        else "# without TLS",
-        passwords=PASSWORDS,
-        access=ACCESS,
         largest_packet=wire.MAX_FRAME + 128,
-        queued=_QUEUED,
-        queued_bytes=_QUEUED_BYTES,
         memory=_memory(boards),
     )
+    if not tls:
+        text = _TLS.sub("", text)
     write_file(directory / CONFIG, (text + bridge).encode(), secret=bool(bridge))
 
 
@@ -125,7 +79,7 @@ def names(directory: Path, access: Access) -> list[str]:
 
         with suppress(OSError, ValueError):
             certified = names_of(directory / CERTIFICATE)
-    return list(dict.fromkeys([access.host, *certified]))
+    return list(dict.fromkeys([*access.hosts, *certified]))
 
 
 def listening(directory: Path) -> tuple[str, int] | None:
