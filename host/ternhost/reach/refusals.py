@@ -30,11 +30,9 @@ class Refusals:
                 self._warned.add(code)
                 self._warn(f"round {result.number}: {words}")
         elif not result.reports and forged:
-            raise RefusedError(
-                f"no device reported in round {result.number}: they have other keys than this store",
-                hint="use the store that they were provisioned with; or give each board the key that this store has: "
-                "tern provision BOARD --store FILE --device ID",
-            )
+            text = f"no device reported in round {result.number}: they have other keys than this store"
+            hint = "use their store, or give each its key in this one: tern provision BOARD --store FILE --device ID"
+            raise RefusedError(text, hint=hint)
 
     def tell_of_later_rounds(self, result: RoundResult) -> None:
         """Warn once of devices that claim to have seen rounds which this store has not asked."""
