@@ -303,7 +303,8 @@ class Run:
             return driver.collect(number, tell)
         except refusals.AllRefused as error:
             _, warned = self.state["refusal"] or (None, "")
-            last = self.state["rounds"] + 1 == self.algorithm.rounds  # the run ends with this error
+            # A run that ends without any report says it at its end.
+            last = self.state["rounds"] + 1 == self.algorithm.rounds and not self.state["reports"]
             if not last and error.hint != warned:  # once for each remedy: the number of devices changes
                 remedy = f"; {error.hint}" if error.hint else ""
                 self._watcher.warn(f"round {number}: {error.message}{remedy}")
