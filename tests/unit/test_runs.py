@@ -129,7 +129,7 @@ def test_runs_are_listed(command, capsys):
     Path("runs/first/run.json").write_text("{")
     _, listed, _ = command("runs")
     assert {run["run"] for run in listed["runs"]} == {"first", "second"}, "one that is broken hides no other"
-    assert "does not name a run" in next(run["status"] for run in listed["runs"] if run["run"] == "first")
+    assert "run.json is not JSON" in next(run["status"] for run in listed["runs"] if run["run"] == "first")
 
 
 def test_a_report_that_cannot_be_written_is_drawn_later(command, undrawn):

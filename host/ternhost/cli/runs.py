@@ -8,10 +8,10 @@ from typing import Any
 
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
-from ternhost.learn.base import counted
 from ternhost.learn.judging import WORDS
 from ternhost.run import directory
 from ternhost.run import result as results
+from ternhost.text import counted
 
 
 def add_parser(subparsers: Any) -> None:

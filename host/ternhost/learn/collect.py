@@ -30,6 +30,7 @@ from ternhost.learn.hiera import LevelOptions
 from ternhost.options import option, require
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.privacy.mechanisms import lhp
+from ternhost.text import counted
 
 ALGORITHM6 = "algorithm6"
 HIERA = "hiera"
@@ -306,7 +307,7 @@ class Collect(Learner):
         lines += [_line(entry) for entry in result["attributes"][:_SHOWN]]
         if (more := len(result["attributes"]) - _SHOWN) > 0:
             lines.append(f"and {more} more")
-        asked = f"{result['reports']:,} reports of {result['clients']:,} clients"
+        asked = f"{counted(result['reports'], 'report')} of {counted(result['clients'], 'client')}"
         lines.append(f"{asked} in {result['seconds']:.1f} s; {spent(result)}")
         for name, what in (("mean_squared_error", "means"), ("frequency_squared_error", "frequencies")):
             if result.get(name) is not None:

@@ -18,7 +18,7 @@ from ternhost.options import option, require
 from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.accounting import Release
 from ternhost.privacy.base import MICRO, parse_epsilon, single_valued
-from ternhost.privacy.cards import load
+from ternhost.privacy.cards import decode, load
 
 # How many of d coordinates a device reports, each at epsilon / k. "variance" takes values that are spread evenly over
 # [-1, 1], as gradients are once they are scaled to their range. `tern experiment coordinates` measures the rules.
@@ -169,11 +169,7 @@ def _designed_card(
 
 
 def _given_card(text: str, k: int, epsilon: int) -> cards.Card:
-    try:
-        card: cards.Card = cards.decode(bytes.fromhex(text))
-    except ValueError as error:
-        raise UsageError(f"this is not a card: {error}", hint="make one with 'tern card design'") from error
-    single_valued(card, "this card")
+    card = single_valued(decode(bytes.fromhex(text), "this"), "this card")
     if k * card.epsilon > epsilon:
         raise UsageError(
             f"{k} coordinates of this card cost an epsilon of {k * card.epsilon / MICRO:g}, "
@@ -194,9 +190,11 @@ def shares(text: str) -> list[tuple[str, float]]:
             colon = ""
         if not colon or not what or not classes[-1][1] > 0:
             raise UsageError(f"{part.strip()!r} is not a class of devices", hint="such as 1:0.5,2:0.3,4:0.2")
+        if what in dict(classes[:-1]):
+            raise UsageError(f"{what} names a class of devices twice", hint="add up its shares: name it once")
     total = sum(share for _, share in classes)
     if abs(total - 1) > 1e-6:
-        raise UsageError(f"the shares of the devices must add up to 1, not {total:g}")
+        raise UsageError(f"the shares of the devices must add up to 1, not {total:g}", hint="change a share")
     return [(what, share / total) for what, share in classes]
 
 

@@ -39,6 +39,7 @@ from ternhost.learn.parameters import Floats
 from ternhost.options import option, require
 from ternhost.privacy import mechanisms
 from ternhost.privacy.base import MICRO, parse_epsilon
+from ternhost.text import counted
 from ternhost.vectorised import probabilities
 
 LABEL = "label"
@@ -289,11 +290,9 @@ class Infer(Learner):
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
         lines = [_score(result)]
         if result.get("epsilon_true") is not None:
-            lines.append(
-                f"{result['reports']:,} reports of {result['bytes_per_report']} bytes in {result['seconds']:.1f} s; "
-                + spent(result)
-                + ("" if _labels(result) else f" (--laplace-eval-eps {result['laplace_eval_eps']:g})")
-            )
+            reports = f"{counted(result['reports'], 'report')} of {result['bytes_per_report']} bytes"
+            option = "" if _labels(result) else f" (--laplace-eval-eps {result['laplace_eval_eps']:g})"
+            lines.append(f"{reports} in {result['seconds']:.1f} s; {spent(result)}{option}")
         sizes = ", ".join(f"{label}: {size}" for label, size in result["clusters"].items())
         group, value = ("label", "share") if _labels(result) else ("cluster", "mean probability")
         shares = ", ".join(f"{i}: {_interval(share)}" for i, share in result.get("shares", {}).items())

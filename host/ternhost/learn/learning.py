@@ -15,12 +15,13 @@ from ternhost.count.questions import Averaged, Question, report_bytes
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, Holdings, Indices
 from ternhost.errors import UsageError
 from ternhost.learn import judging
-from ternhost.learn.base import Learner, Population, Turns, counted, report_summary
+from ternhost.learn.base import Learner, Population, Turns, report_summary
 from ternhost.learn.designs import Budgeted, ReportDesign, spent
 from ternhost.learn.optimum import optimum
 from ternhost.learn.parameters import MODELS, SUITED, Floats, quantise
 from ternhost.learn.training import Trainer, TrainingPlan
 from ternhost.options import option, require
+from ternhost.text import counted
 
 to_learn = partial(option, group="what to learn")
 

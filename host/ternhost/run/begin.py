@@ -14,7 +14,7 @@ import numpy as np
 
 from tern import ledger, wire
 from ternhost.errors import DeviceError, TernError, UsageError
-from ternhost.learn.base import ALGORITHMS, Devices, Learner, Population, clients_of, counted
+from ternhost.learn.base import ALGORITHMS, Devices, Learner, Population, clients_of
 from ternhost.learn.schedule import Schedule
 from ternhost.privacy.base import MICRO
 from ternhost.provision.boards import provision_fleet
@@ -28,6 +28,7 @@ from ternhost.store import store_file
 from ternhost.store.round_numbers import check_skip, skip
 from ternhost.store.runs import ABANDONED, FINISHED, PREPARING, StoredRun
 from ternhost.store.store import Store
+from ternhost.text import counted
 
 
 def written(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.errors import StorageError, UsageError
-from ternhost.files import replacing, storage_errors, write_file
+from ternhost.files import read_object, replacing, storage_errors, write_file
 from ternhost.learn.base import ALGORITHMS, Learner
 from ternhost.provision.boards import FLEET_NAME
 from ternhost.store.runs import STOPPED, StoredRun, status_now
@@ -90,11 +90,10 @@ class RunFiles:
         """From a directory with run.json. Raises UsageError, StorageError."""
         path = directory / RUN_NAME
         try:
-            with storage_errors(what=path):
-                kept = json.loads(path.read_text())
+            kept = read_object(path)
             near = Path(os.path.normpath(directory / kept["store"]))
             return cls(directory, near if near.is_file() else Path(kept["store_was"]), kept["name"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (KeyError, TypeError) as error:
             raise UsageError(f"{path} does not name a run: {error}") from error
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ternhost.errors import OK, REFUSED, SHORT, InterruptedByUser, StorageError, UsageError
-from ternhost.files import storage_errors
+from ternhost.files import read_object
 from ternhost.privacy.base import MICRO
 from ternhost.provision.boards import epsilon_spent
 from ternhost.run import costs
@@ -47,15 +46,11 @@ def load(run: str | Path, parent: Path) -> dict[str, Any]:
     for place in _places(str(run), parent):
         path = place if place.suffix == ".json" else place / run_directory.RESULT_NAME
         if path.is_file():
-            try:
-                with storage_errors(what=f"{path} cannot be read"):
-                    result = json.loads(path.read_text())
-                if not isinstance(result, dict) or "algorithm" not in result:
-                    raise ValueError("it names no algorithm")
-                if result.get("measure") and "measures" not in result:
-                    raise ValueError("an earlier version of tern made it; run it again")
-            except ValueError as error:
-                raise UsageError(f"{path} is not the result of a run: {error}") from error
+            result = read_object(path, "name the run: 'tern runs' lists the runs")
+            if "algorithm" not in result:
+                raise UsageError(f"{path} is not the result of a run: it names no algorithm")
+            if result.get("measure") and "measures" not in result:
+                raise UsageError(f"{path} was made by an earlier version of tern", hint="run it again")
             return {**result, "directory": str(path.parent)}
     raise UsageError(f"there is no result of a run {str(run)!r}", hint="'tern runs' lists the runs")
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, UsageError
-from ternhost.learn.base import ALGORITHMS, Devices, Learner, counted, ranges_of
+from ternhost.learn.base import ALGORITHMS, Devices, Learner, ranges_of
 from ternhost.learn.schedule import Schedule
 from ternhost.options import flag
 from ternhost.provision.boards import board_directories
@@ -32,6 +32,7 @@ from ternhost.run.status import END, PROGRESS, ROUND, Status, Watcher
 from ternhost.store.round_numbers import skip
 from ternhost.store.runs import FINISHED, PREPARING, RUNNING
 from ternhost.store.store import Store
+from ternhost.text import counted
 
 _MOST_PAUSE = 30.0  # seconds after a round of a served fleet that nobody answered
 _MOST_REFUSED = 5  # rounds in a row that all devices of a served fleet refuse: about a minute
@@ -57,6 +58,8 @@ class Run:
         self.fleet: Fleet = fleet.parse(options.fleet)
         self._begins = algorithm is not None
         if algorithm is None:
+            if self.fleet.opening:
+                watcher.note(self.fleet.opening)
             clients = begin.population(self.fleet, self.schedule, store, stored.asked["devices"])
             algorithm = ALGORITHMS.named(options.algorithm)(options.learning, clients)
         self.algorithm: Learner = algorithm
@@ -97,8 +100,11 @@ class Run:
     ) -> Run:
         """Begin a run in a directory of its own, in `parent`. store: default the fleet's own, or one in the run's
         directory. anew: give up a run of that store that has not finished. Raises TernError."""
+        watcher = watcher or Watcher()
+        if opening := fleet.parse(options.fleet).opening:
+            watcher.note(opening)
         opened, files, learner = begin.written(options, store, name, anew, parent)
-        return cls(opened, files, watcher or Watcher(), learner)
+        return cls(opened, files, watcher, learner)
 
     @classmethod
     def resume(

@@ -19,6 +19,7 @@ from ternhost.store import sleepers
 from ternhost.store.round_numbers import skip
 from ternhost.store.runs import ABANDONED, FINISHED, RUNNING, StoredRun
 from ternhost.store.store import Store
+from ternhost.text import counted
 
 
 def serve(
@@ -61,7 +62,7 @@ def _long_enough(options: RunOptions, store: Store, watcher: Watcher) -> RunOpti
         return options
     assert options.schedule is not None
     longest = max(wakes[device] for device in asleep)
-    many = f"{len(asleep)} devices sleep, up to {longest} s at a time"
+    many = f"{counted(len(asleep), 'sleeping device')}, up to {longest} s at a time"
     if deadline < least and deadline != Terms.deadline:
         text = f"{many}: a round of {deadline:g} s would end before they wake and answer"
         raise UsageError(text, hint=f"give --deadline {least} or more, or leave it out")

@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from ternhost.errors import StorageError
+from ternhost.errors import StorageError, UsageError
 from ternhost.files import close_to_others, storage_errors
 
 NAME = "store.sqlite"  # the default
@@ -15,13 +15,13 @@ _SQLITE = b"SQLite format 3\0"  # how every file of SQLite begins
 
 
 def make(path: Path, create: bool) -> None:
-    """Make sure that the file is there (mode 0600; made if `create`) and only its owner's. Raises StorageError."""
+    """Make sure that the file is there (mode 0600; made if `create`) and only its owner's. Raises TernError."""
     with storage_errors("check the path and its owner", path):
         if create:
             path.parent.mkdir(parents=True, exist_ok=True)
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         elif not path.exists():
-            raise StorageError(f"there is no store at {path}", hint="check the path")
+            raise UsageError(f"there is no store at {path}", "check the path; 'tern provision' makes one")
         mode = path.stat().st_mode
     if os.name == "posix" and mode & 0o077 and _may_be_a_store(path):
         raise StorageError(

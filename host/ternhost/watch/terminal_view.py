@@ -11,10 +11,10 @@ from rich.text import Text
 
 from ternhost.store.boards import BoardRow
 from ternhost.store.runs import FINISHED, RUNNING
-from ternhost.text import visible
+from ternhost.text import counted, visible
 from ternhost.watch.curves import Curve, word
 from ternhost.watch.fleet_view import budget, failed
-from ternhost.watch.summary import Summary, counted
+from ternhost.watch.summary import Summary, breakdown
 from ternhost.watch.words import ago, duration, time_of
 
 _WIDE = 70  # columns of a terminal for all columns of the boards
@@ -78,8 +78,9 @@ def _round(summary: Summary) -> Iterable[RenderableType]:
     run, under_way, last = summary.run, summary.round, summary.last
     assert run is not None
     yield Text()
-    done = f"{run.rounds:,}" + (f" of {summary.rounds:,}" if summary.rounds else "")
-    yield _line(("Rounds ", "bold"), f"{done}, {run.reports:,} reports, {run.refusals:,} refusals")
+    planned = f" of {summary.rounds:,}" if summary.rounds else ""
+    answers = f"{counted(run.reports, 'report')}, {counted(run.refusals, 'refusal')}"
+    yield _line(("Rounds ", "bold"), f"{run.rounds:,}{planned}, {answers}")
     if under_way is not None:
         bar = Table.grid(expand=True)
         bar.add_column(no_wrap=True)
@@ -87,7 +88,7 @@ def _round(summary: Summary) -> Iterable[RenderableType]:
         bar.add_column(no_wrap=True)
         wanted = max(under_way.wanted, 1)
         bar.add_row(
-            f"{under_way.number} ",
+            f"round {run.rounds + 1:,}{planned} ",
             ProgressBar(total=wanted, completed=min(under_way.reports, wanted)),
             f" {under_way.reports:,}/{under_way.wanted:,}",
         )
@@ -95,7 +96,7 @@ def _round(summary: Summary) -> Iterable[RenderableType]:
         if since := time_of(under_way, summary.at):
             yield _line((since, "dim"))
     elif last:
-        yield _line(f"round {last['round']}: {last.get('ended', '')}, {ago(last.get('finished'))}")
+        yield _line(f"round {run.rounds:,}{planned}: {last.get('ended', '')}, {ago(last.get('finished'))}")
 
 
 def _learning(summary: Summary, options: ConsoleOptions) -> Iterable[RenderableType]:
@@ -130,13 +131,13 @@ def _curve(curve: Curve, width: int) -> RenderableType:
 def _refusals(summary: Summary) -> Iterable[RenderableType]:
     if summary.reasons:
         yield Text()
-        yield _line(("Refusals ", "bold"), (counted(summary.reasons), "yellow"))
+        yield _line(("Refusals ", "bold"), (breakdown(summary.reasons), "yellow"))
 
 
 def _fleet(summary: Summary) -> Iterable[RenderableType]:
     if summary.gateways:
         yield Text()
-        yield _line(("Gateways ", "bold"), counted(summary.gateways))
+        yield _line(("Gateways ", "bold"), breakdown(summary.gateways))
         for what, names in (("waits for ", summary.waiting), ("offline ", summary.offline)):
             if names:
                 yield _line(what, (_listed(names), "yellow"))
@@ -144,14 +145,14 @@ def _fleet(summary: Summary) -> Iterable[RenderableType]:
     if fleet is None:
         return
     yield Text()
-    yield _line(("Boards ", "bold"), f"{fleet.boards:,}: {counted(fleet.states)}")
-    yield _line("heard within ", counted(fleet.ages))
+    yield _line(("Boards ", "bold"), f"{fleet.boards:,}: {breakdown(fleet.states)}")
+    yield _line("heard within ", breakdown(fleet.ages))
     if fleet.releases:
-        yield _line("release ", counted(fleet.releases))
+        yield _line("release ", breakdown(fleet.releases))
     if count := fleet.generators.get("failed"):
         yield _line((f"entropy failed on {count:,}", "bold red"))
     if fleet.errors:
-        yield _line("last error ", (counted(fleet.errors), "yellow"))
+        yield _line("last error ", (breakdown(fleet.errors), "yellow"))
 
 
 def _listed(names: Sequence[str]) -> str:

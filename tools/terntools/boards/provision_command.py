@@ -15,6 +15,7 @@ from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import UsageError
 from ternhost.reach.ports import names
 from ternhost.store.store import Store
+from ternhost.terminal import confirm
 from terntools.boards import deploy, devices, provision, records, self_check
 from terntools.boards.provision import Broker, Member
 from terntools.boards.repl import Repl
@@ -180,18 +181,6 @@ def run_provision(port: str, member: Member, store: Path) -> dict[str, Any]:
         return result  # its port is silent from now on
     hello = deploy.wait_for_hello(port)
     return {**result, "hello": hello.text, "epsilon_left": (hello.budget or 0) / 1_000_000}
-
-
-def confirm() -> None:
-    """Ask at the terminal whether to continue. Raises UsageError unless the answer is yes."""
-    if not sys.stdin.isatty():
-        raise UsageError(
-            "standard input is not a terminal, so nobody can confirm",
-            hint="add --yes to carry out the plan above",
-        )
-    print("go on? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise UsageError("nothing was changed", hint="answer y, or add --yes")
 
 
 def _run(args: argparse.Namespace) -> int:

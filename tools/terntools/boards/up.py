@@ -13,6 +13,7 @@ from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError, UsageError
 from ternhost.reach.ports import names
 from ternhost.store.store import Store
+from ternhost.terminal import confirm
 from ternhost.text import visible
 from terntools.boards import deploy, devices, flash, provision, provision_command
 from terntools.boards.deploy import Changes
@@ -105,7 +106,7 @@ def _run(args: argparse.Namespace) -> int:
         )
     print("\n".join(f"  {visible(line)}" for line in plan.lines()), file=sys.stderr)
     if plan and not args.yes:
-        provision_command.confirm()
+        confirm()
     if plan.flash:
         flash.run_flash(port, args)
     with Bar("writing") as bar, Repl(port) as repl:
