@@ -127,7 +127,7 @@ class Learner:
     `seed`. Its `__init__` sets the attributes below; the run makes costs, policies and boards from `designs`."""
 
     name: ClassVar[str]
-    command: ClassVar[str]
+    command: ClassVar[str] = "train"
     Options: ClassVar[Any]
 
     options: Any

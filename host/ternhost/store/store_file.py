@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from ternhost.errors import StorageError, UsageError
@@ -43,7 +44,7 @@ def take_lock(path: Path) -> sqlite3.Connection:
         return sqlite3.connect(":memory:")
     beside = f"{path}-lock"
     close_to_others(beside, make=True)  # whoever can read a lock can hold it, and keep tern from its store
-    lock = sqlite3.connect(beside, isolation_level=None, timeout=0)
+    lock = sqlite3.connect(beside, isolation_level=None, timeout=0.1)  # `in_use` may have it for a moment
     try:
         lock.execute("PRAGMA journal_mode = OFF")
         lock.execute("BEGIN EXCLUSIVE")
@@ -51,3 +52,15 @@ def take_lock(path: Path) -> sqlite3.Connection:
         lock.close()
         raise
     return lock
+
+
+def in_use(path: Path) -> bool:
+    """Whether a process holds the lock of `take_lock`: its run is under way."""
+    try:
+        with closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}-lock?mode=ro", uri=True, timeout=0)
+        ) as lock:
+            lock.execute("SELECT count(*) FROM sqlite_schema")
+    except sqlite3.Error as error:
+        return getattr(error, "sqlite_errorname", "") == "SQLITE_BUSY"
+    return False
