@@ -94,4 +94,5 @@ def test_malformed_frames_are_described(frame):
 def test_impossible_times_are_refused(option, value, board, capsys):
     # With --seconds 0.01 first, the test also ends if the value is accepted.
     assert main(["monitor", board.port, "--seconds", "0.01", option, value]) == 2
-    assert capsys.readouterr().err == f"tern: {option} must be a number above 0, not {value}\n"
+    message = f"tern: {option} must be a number above 0, not {value}\n  see 'tern monitor --help'\n"
+    assert capsys.readouterr().err == message

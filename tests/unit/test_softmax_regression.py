@@ -40,8 +40,7 @@ def test_a_result_names_its_classes(algorithm):
     assert ternhost.Result(result).weights.shape == (3, d)
     assert {"accuracy", "log_loss"} <= result["history"][-1].keys()
     assert result["log_loss_optimum"] < result["log_loss"] < result["log_loss_baseline"]
-    page = training.page(result)
-    text = report.render(page, dict.fromkeys(page.pictures, b""))
+    text = report.render(training.page(result))
     for words in ("softmax regression", "the class with the largest sum", "<th>class_2"):
         assert words in text
 

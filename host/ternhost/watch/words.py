@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 
 from tern import wire
-from ternhost.store.runs import FINISHED, PREPARING, RUNNING
+from ternhost.store.runs import FINISHED, PREPARING, RUNNING, STOPPED
 from ternhost.store.snapshot import OpenRound, RunView, Snapshot
 from ternhost.watch import curves
 from ternhost.watch.fleet_view import states
 
 Tile = tuple[str, str, str]  # name, value, explanation
 REFUSALS = "refusals"
-_STOPPED = "stopped"  # the status of an unfinished run without a process
 _QUIET = "nothing written for {}: the run may have been killed; the figures are from before"
 _SPENT = (
     "A budget is for life: these devices never report again. Give new devices a larger --budget ('tern provision', "
@@ -120,7 +119,7 @@ def refusing(now: Snapshot) -> str | None:
 def old(now: Snapshot) -> str | None:
     """The note for a snapshot that is out of date, a run that is silent or has no process, or a fleet that refuses."""
     if now.note is None:
-        if now.run is not None and now.run.status == _STOPPED:
+        if now.run is not None and now.run.status == STOPPED:
             return "the process of this run is gone: 'tern runs' shows the command that goes on with it"
         silent = now.silent(time.time())
         return refusing(now) if silent is None else _QUIET.format(duration(silent))

@@ -121,9 +121,12 @@ def spent(result: Mapping[str, Any]) -> dict[float, int]:
     """The number of clients by the epsilon that they spent in the run, from their ledgers or their reports."""
     if ledgers := result["epsilon_spent"]:
         return {float(epsilon): int(clients) for epsilon, clients in ledgers}
-    times = [each["times"] for account in result.get("accounting", ()) for each in account["releases"]]
-    clients = {float(result["epsilon_per_client"]): -(-int(result["reports"]) // max([1, *times]))}
-    if silent := result["asked"] - result["reports"]:
+    times = max(
+        [1, *(each["times"] for account in result.get("accounting", ()) for each in account["releases"])]
+    )
+    reporting, asked = (-(-int(result[count]) // times) for count in ("reports", "asked"))
+    clients = {float(result["epsilon_per_client"]): reporting}
+    if silent := asked - reporting:
         clients[0.0] = silent
     return clients
 

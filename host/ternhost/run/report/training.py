@@ -79,7 +79,7 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
             f"{result['mechanism']}, epsilon {result['epsilon_per_client']:.6g}",
             "Read from the clients' own ledgers after the run."
             if result["epsilon_spent"]
-            else "One report a client, each at the certified epsilon of its card.",
+            else "By the accepted reports, as if all clients had reported equally often.",
         ),
     }
 
