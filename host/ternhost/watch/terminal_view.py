@@ -144,14 +144,15 @@ def _fleet(summary: Summary) -> Iterable[RenderableType]:
     if fleet is None:
         return
     yield Text()
-    yield _line(("Boards ", "bold"), f"{fleet.boards:,}: {counted(fleet.states)}")
+    ended = summary.run is not None and summary.run.status == FINISHED
+    beside = "; no host listens to them since the run ended" if ended else ""
+    yield _line(("Boards ", "bold"), f"{fleet.boards:,}: {counted(fleet.states)}", (beside, "dim"))
     yield _line("heard within ", counted(fleet.ages))
-    if fleet.releases:
-        yield _line("release ", counted(fleet.releases))
+    for what, counts, style in (("release ", fleet.releases, ""), ("last error ", fleet.errors, "yellow")):
+        if counts:
+            yield _line(what, (counted(counts), style))
     if count := fleet.generators.get("failed"):
         yield _line((f"entropy failed on {count:,}", "bold red"))
-    if fleet.errors:
-        yield _line("last error ", (counted(fleet.errors), "yellow"))
 
 
 def _listed(names: Sequence[str]) -> str:

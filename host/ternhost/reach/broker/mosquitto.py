@@ -20,10 +20,9 @@ from typing import Self
 from ternhost.errors import DeviceError, UsageError
 from ternhost.reach.broker.access import CONFIG, HOST, Access
 from ternhost.reach.broker.configuration import configure
-from ternhost.reach.broker.mosquitto_files import PID, PORT, listening
+from ternhost.reach.broker.mosquitto_files import LOG, PID, PORT, listening
 from ternhost.reach.broker.sites import SITES, is_site
 
-_LOG = "mosquitto.log"
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # a server on all addresses is reached here
 _START_TIMEOUT = 30.0
 _STOP_TIMEOUT = 5.0
@@ -123,7 +122,7 @@ class Mosquitto:
                 f"another program listens on port {port} already",
                 hint="end it, or name another port: tern broker config DIR --port",
             )
-        with open(self.directory / _LOG, "ab") as out:
+        with open(self.directory / LOG, "ab") as out:
             self._logged = out.seek(0, os.SEEK_END)
             self._process = subprocess.Popen(
                 [binary, "-c", CONFIG],
@@ -145,7 +144,7 @@ class Mosquitto:
 
     def _ended(self, message: str) -> DeviceError:
         # Only the errors in its log: other lines do not say why.
-        log = self.directory / _LOG
+        log = self.directory / LOG
         with open(log, "rb") as file:
             file.seek(self._logged)
             lines = file.read().decode(errors="replace").splitlines()

@@ -17,6 +17,7 @@ from ternhost.reach.broker.access import CERTIFICATE, CONFIG, KEY, Access
 PASSWORDS = "passwords"
 ACCESS = "access"
 PID = "mosquitto.pid"
+LOG = "mosquitto.log"
 PORT = 8883
 
 _QUEUED = 100_000  # messages that may wait for one client
@@ -67,15 +68,33 @@ autosave_interval 60
 log_dest stderr
 log_type error
 log_type warning
+log_type notice
 """
 
 
 def password_line(user: str, password: str) -> str:
     """A line of Mosquitto's password file: PBKDF2 with SHA-512."""
     salt = secrets.token_bytes(12)
-    digest = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, _ITERATIONS)
-    encoded = (base64.b64encode(part).decode() for part in (salt, digest))
+    encoded = (base64.b64encode(part).decode() for part in (salt, _digest(password, salt, _ITERATIONS)))
     return f"{user}:$7${_ITERATIONS}${'$'.join(encoded)}"
+
+
+def _digest(password: str, salt: bytes, iterations: int) -> bytes:
+    return hashlib.pbkdf2_hmac("sha512", password.encode(), salt, iterations)
+
+
+def password_hashes(directory: Path) -> dict[str, str]:
+    """By user, the line of the password file without the name; empty where the file cannot be read."""
+    with suppress(OSError):
+        lines = (directory / PASSWORDS).read_text().splitlines()
+        return {user: rest for line in lines for user, _, rest in (line.partition(":"),)}
+    return {}
+
+
+def is_password(line: str, password: str) -> bool:
+    """Whether a line of `password_hashes` is of this password."""
+    _, _, iterations, salt, digest = line.split("$")
+    return _digest(password, base64.b64decode(salt), int(iterations)) == base64.b64decode(digest)
 
 
 def write_password_file(directory: Path, passwords: Iterable[tuple[str, str]]) -> None:

@@ -1,0 +1,153 @@
+"""What Mosquitto's log says about clients that it refuses or loses. The lines are those of Mosquitto 2.0.11, and of
+later releases, which add an address or the id of a refused client.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections import Counter
+from pathlib import Path
+
+from ternhost.reach.broker.mosquitto_files import LOG, PID
+
+_PAST = 1 << 16  # bytes of the log that are read to begin with
+_MOST = 1 << 20  # bytes that are read at once
+_MOST_CLIENTS = 10_000
+_TAKEOVERS = 3  # of one name, within so many
+_SECONDS = 60.0  # make two boards of one name; a board that comes back takes over once
+
+_LINE = re.compile(r"(\d+): (.*)")
+_BEGAN = re.compile(r"New connection from (.+):(\d+) on port")
+_JOINED = re.compile(r"New client connected from (.+):(\d+) as (\S+) ")
+_TAKEN_OVER = re.compile(r"Client (\S+) already connected")
+_FAILED = re.compile(r"Client connection from (\S+) (?:denied|failed): (.*)")
+_ENDED = re.compile(r"Client (\S+)(?: [(\[]([^)\]]*)[)\]])? (.*)")
+_TLS = re.compile(r"OpenSSL Error\[\d+\]: (.*)")
+
+# What a refused client did, by a part of the log's line, and the remedy. {dir} is the broker's directory.
+_AUTHORITY = "give it the certificate of this broker: tern provision BOARD --authority {dir}/authority.der"
+_REFUSALS = {
+    "not authorised": (
+        "has a user name or password that the broker does not know",
+        "for a board of this fleet: tern broker config {dir}, then tern provision with the broker's store",
+    ),
+    "alert unknown ca": (
+        "does not trust the broker's certificate: it has that of another authority",
+        _AUTHORITY,
+    ),
+    "alert bad certificate": (
+        "calls the broker by a name that is not in its certificate",
+        "name the broker as boards do: tern broker config {dir} --name HOST..., or tern provision BOARD --broker HOST",
+    ),
+    "alert certificate expired": (
+        "finds that the broker's certificate has expired",
+        "make a new one: tern broker config {dir} --name HOST...; or the board's clock is wrong",
+    ),
+    "alert certificate unknown": (
+        "finds that the broker's certificate is not valid yet, or not for a broker",
+        "make a new one: tern broker config {dir} --name HOST...; or the board's clock is wrong",
+    ),
+    "wrong version number": ("speaks without TLS to a port with TLS", _AUTHORITY),
+    "http request": ("speaks HTTP, not MQTT", "see which program it is"),
+    "protocol error": (
+        "does not speak MQTT: perhaps it uses TLS, and this port has none",
+        "tern provision BOARD without --authority, or tern broker config {dir} --tls",
+    ),
+    "max_connections": ("is one too many for the broker", "raise max_connections in {dir}/mosquitto.conf"),
+}
+_CLOSED = "closed from its side (its network was lost, or it started again)"
+# How a connection ended otherwise, by a part of the log's line.
+_ENDINGS = {
+    "exceeded timeout": "silence (no power, no network, or its program hangs)",
+    "disconnected.": "it signed off",
+}
+
+
+class BrokerLog:
+    """Reads the log of a directory's Mosquitto, as far as it is on this machine."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.connected: dict[str, float] = {}  # clients by name, and since when (seconds since 1970)
+        self.ended: dict[str, tuple[float, str]] = {}  # when and how their last connection ended
+        self.refused: dict[tuple[str, str], float] = {}  # by address ("": unknown) and reason: when last
+        self.shared: dict[str, float] = {}  # names under which several boards take turns: when last
+        self._open: Counter[str] = Counter()  # unnamed connections by address
+        self._tls = ""  # the last error of TLS, which the next line gives a client
+        self._takeovers: dict[str, list[float]] = {}
+        self._file = (0, 0)  # inode, and bytes that were read
+
+    def read(self) -> bool:
+        """Read new lines; return whether there is a log to read."""
+        try:
+            with open(self._path(), "rb") as log:
+                status = os.fstat(log.fileno())
+                inode, at = self._file
+                if not stat.S_ISREG(status.st_mode):
+                    return False
+                if inode != status.st_ino or at > status.st_size:
+                    at = max(0, status.st_size - _PAST)
+                log.seek(at)
+                lines = log.read(_MOST).rpartition(b"\n")[0]
+        except OSError:
+            return False
+        self._file = (status.st_ino, at + len(lines) + bool(lines))
+        for line in lines.decode(errors="replace").splitlines():
+            if match := _LINE.fullmatch(line):
+                self._take(float(match[1]), match[2])
+        return True
+
+    def _path(self) -> Path:
+        # The standard error of the running process, wherever its user has it; else the file of `tern broker run`.
+        try:
+            error = Path(f"/proc/{int((self.directory / PID).read_text())}/fd/2")
+            if Path(error.parent.parent, "comm").read_text() == "mosquitto\n":
+                return error
+        except (OSError, ValueError):
+            pass
+        return self.directory / LOG
+
+    def _take(self, at: float, text: str) -> None:
+        tls, self._tls = self._tls, ""
+        if match := _TLS.match(text):
+            self._tls = match[1]
+        elif match := _BEGAN.match(text):
+            self._open[match[1]] += 1
+        elif match := _JOINED.match(text):
+            self._open[match[1]] -= 1
+            if len(self.connected) < _MOST_CLIENTS:
+                self.connected[match[3]] = at
+        elif match := _TAKEN_OVER.match(text):
+            times = [then for then in self._takeovers.get(match[1], ()) if at - then < _SECONDS]
+            self._takeovers[match[1]] = [*times, at][-_TAKEOVERS:]
+            if len(times) + 1 >= _TAKEOVERS:
+                self.shared[match[1]] = at
+        elif match := _FAILED.match(text):
+            self._refuse(at, match[1], match[2])
+        elif match := _ENDED.match(text):
+            self._end(at, match[1], (match[2] or "").rpartition(":")[0], tls, match[3])
+
+    def _end(self, at: float, name: str, address: str, tls: str, how: str) -> None:
+        if name in self.connected:
+            del self.connected[name]
+            self.ended[name] = at, next((words for part, words in _ENDINGS.items() if part in how), _CLOSED)
+            return
+        likely = [each for each, count in self._open.items() if count > 0]
+        address = address or (likely[0] if len(likely) == 1 else "")
+        self._open[address] -= 1
+        self._open = +self._open
+        if not name.startswith("auto-"):  # a client without a name is no board
+            self._refuse(at, address, tls or how)
+
+    def _refuse(self, at: float, address: str, how: str) -> None:
+        for part in _REFUSALS:
+            if part in how and len(self.refused) < _MOST_CLIENTS:
+                self.refused[address, part] = at
+
+    def words(self, refusal: tuple[str, str]) -> tuple[str, str]:
+        """A refusal in words, and its remedy."""
+        address, part = refusal
+        what, remedy = _REFUSALS[part]
+        return f"a client{address and f' at {address}'} {what}", remedy.format(dir=self.directory)
