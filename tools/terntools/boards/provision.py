@@ -30,7 +30,7 @@ from ternhost.store import sleepers
 from ternhost.store.fleet_key import OWN_KEY_ONLY, FleetKey
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
-from terntools.boards import deploy, lock
+from terntools.boards import deploy, lock, mpy
 from terntools.boards.program import read_file
 from terntools.boards.repl import Repl
 
@@ -44,6 +44,19 @@ _LINK_FILE = re.compile(r"[A-Za-z0-9_-]{1,32}\.(json|der|pem|key)")
 _MAX_RECORDS = 0xFFFF
 _LEAST_BOUND = 64
 _LOCKED = "a locked board runs tern's own main.py"
+# "wifi": the board needs the name of a network, unless it has joined one or its own program will.
+_NETWORK = """
+try:
+    from network import WLAN
+    import network
+    print("other" if hasattr(network, "LAN") or WLAN(network.STA_IF).isconnected() else "wifi")
+except ImportError:
+    try:
+        import socket
+        print("other")
+    except ImportError:
+        print("none")
+"""
 _LINK = "link of device %d"  # in a store: the files that links of one's own have put on its board
 
 
@@ -241,6 +254,8 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
     """
     if member.lock:
         lock.check(repl, network=member.broker is not None)
+    if member.broker and member.broker.ssid is None:
+        _check_network(repl)
     there = _device(repl)
     if there is not None and there != member.device:
         raise RefusedError(
@@ -290,6 +305,20 @@ def _files(member: Member, key: bytes, fleet: FleetKey, last: int) -> dict[str, 
     if member.lock:
         files.update(lock.files(network=member.broker is not None))
     return files
+
+
+def _check_network(repl: Repl) -> None:
+    """Raise UsageError where the board has no way to a broker unless --ssid names it."""
+    network = repl.run(_NETWORK).strip()
+    own = deploy.digest(mpy.MAIN.read_bytes()) not in repl.hashes([deploy.MAIN, deploy.PROGRAM]).values()
+    if network == "none":
+        hint = "connect it over USB: leave out --broker, and see tern relay"
+        raise UsageError(f"the board on {repl.name} has no network, and cannot reach a broker", hint=hint)
+    if network == "wifi" and not own:
+        raise UsageError(
+            f"the board on {repl.name} reaches a broker over Wi-Fi, and no network is named",
+            hint="add --ssid NAME, and --wifi-password-file FILE if the network has a password",
+        )
 
 
 def _device(repl: Repl) -> int | None:

@@ -99,6 +99,8 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
     add_option(network, "--prefix NAME", "prefix of the fleet's topics (default: tern)")
     add_option(network, "--ssid NAME", "Wi-Fi network to join")
     add_option(network, "--wifi-password-file FILE", "file with its password, never printed", type=Path)
+    wait = "seconds to wait until the broker hears the board; 0 does not wait"
+    add_option(network, "--wait S", wait, 60.0)
 
 
 def member_of(args: argparse.Namespace) -> Member:
@@ -155,8 +157,11 @@ def member_of(args: argparse.Namespace) -> Member:
     )
 
 
-def run_provision(port: str, member: Member, store: Path) -> dict[str, Any]:
-    """Provision the board on `port` and start it. Returns a summary, with the board's hello."""
+def run_provision(
+    port: str, member: Member, store: Path, authority: Path | None = None, wait: float = 0.0
+) -> dict[str, Any]:
+    """Provision the board on `port` and start it. Returns a summary, with the board's hello. authority, wait: as of
+    `start_on_broker`."""
     with Repl(port) as repl:
         if self_check.has_library(repl):
             self_check.require_library(repl)
@@ -164,7 +169,7 @@ def run_provision(port: str, member: Member, store: Path) -> dict[str, Any]:
             changes = provision.plan(repl, member, opened)
         with Bar("provisioning") as bar:
             deploy.apply(repl, changes, bar.update)
-        repl.start_main()
+        heard = start(repl, member, store, authority, wait)
     result = {
         "port": port,
         "device": member.device,
@@ -177,9 +182,27 @@ def run_provision(port: str, member: Member, store: Path) -> dict[str, Any]:
         "wake_s": member.wake,
     }
     if member.link_name != "serial":
-        return result  # its port is silent from now on
+        return {**result, "heard": heard}  # its port is silent from now on
     hello = deploy.wait_for_hello(port)
     return {**result, "hello": hello.text, "epsilon_left": (hello.budget or 0) / 1_000_000}
+
+
+def start(repl: Repl, member: Member, store: Path, authority: Path | None, wait: float) -> str | None:
+    """Start the program of a board, and wait until its broker, if it has one, hears it: a sentence about that.
+
+    authority: the file of the broker's certificate; the broker's directory is there, or where the store is. Raises
+    DeviceError after `wait` seconds, and UsageError.
+    """
+    if member.broker is None:
+        repl.start_main()
+        return None
+    from terntools.boards.hearing import Hearing
+
+    places = [path.parent for path in (authority, store) if path is not None]
+    with Hearing(places, store, member.device, member.broker.prefix) as hearing:
+        repl.start_main()
+        repl.close()
+        return hearing.wait(wait)
 
 
 def confirm() -> None:
@@ -200,13 +223,13 @@ def _run(args: argparse.Namespace) -> int:
         print(_LOCKS, file=sys.stderr)
         if not args.yes:
             confirm()
-    result = run_provision(names.resolve(args.board), member, Path(args.store))
+    result = run_provision(names.resolve(args.board), member, Path(args.store), args.authority, args.wait)
     if args.own_records:
         result["records"] = result["features"] = None
     text = f"device {result['device']} on {result['port']}, files written: {len(result['written'])}" + (
         f"; epsilon left {result['epsilon_left']:g}"
         if "epsilon_left" in result
-        else f"; its link is {result['link']} now"
+        else f"; its link is {result['link']} now" + (f", and {result['heard']}" if result["heard"] else "")
     )
     if result["wake_s"]:
         text += f", and may sleep {result['wake_s']} s at a time"

@@ -113,7 +113,7 @@ def _run(args: argparse.Namespace) -> int:
         assert left.machine is not None
         deploy.install(repl, left.machine, left.library, bar.update)
         deploy.apply(repl, left.membership, bar.update)
-        repl.start_main()
+        heard = provision_command.start(repl, member, store, args.authority, args.wait)
     result: dict[str, Any] = {
         "port": port,
         "device": member.device,
@@ -128,5 +128,8 @@ def _run(args: argparse.Namespace) -> int:
         budget = (hello.budget or 0) / 1_000_000
         result.update(hello=hello.text, clients=hello.clients, epsilon_left=budget, heap_free=hello.heap)
         text += f": {hello.text}; epsilon left {budget:g}; heap free {hello.heap:,} bytes"
+    elif heard:
+        result["heard"] = heard
+        text += f", and {heard}"
     print_result(result, text, args.json)
     return errors.OK
