@@ -8,6 +8,7 @@ try:
 except ImportError:
     network = None
 
+from tern import absence
 from tern.compat import const, ticks_diff, ticks_ms
 from tern.tcp import Lost
 
@@ -35,7 +36,7 @@ class Query:
         packet = os.urandom(2) + b"\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
         for label in name.encode().rstrip(b".").split(b"."):
             if not 0 < len(label) < 64:
-                raise Lost("no host name: " + name)
+                raise Lost("no host name: " + name, absence.NO_NAME)
             packet += bytes((len(label),)) + label
         self._packet = packet + b"\x00\x00\x01\x00\x01"
         if not self._alone:
@@ -55,7 +56,7 @@ class Query:
         try:
             if ticks_diff(now, self._since) >= _TRY_MS:
                 if not self._left:
-                    raise Lost("nobody tells the address of " + self._name)
+                    raise Lost("nobody tells the address of " + self._name, absence.NAME_SILENT)
                 self._left -= 1
                 self._since = now
                 self._socket.sendto(packet, self._server)
@@ -73,7 +74,7 @@ class Query:
             return None
         address = _address(answer, end)
         if not address:
-            raise Lost("no address of " + self._name)
+            raise Lost("no address of " + self._name, absence.NO_NAME)
         return address
 
 

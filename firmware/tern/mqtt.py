@@ -7,6 +7,7 @@ message. Here only wait() waits, a message costs at most 1 KiB of garbage, and a
 import struct
 from array import array
 
+from tern import absence
 from tern.compat import const, sleep_ms, ticks_diff, ticks_ms
 from tern.tcp import Lost
 
@@ -30,12 +31,12 @@ _PAUSE_MS = const(100)  # and without a connection
 _IDS = const(65000)  # of publications; above them, those of subscriptions
 
 
-class MqttError(Exception):
+class MqttError(Lost):
     """The broker refused, or broke the protocol."""
 
 
 class Session:
-    """A session with a broker, connected from `open` until Lost or MqttError.
+    """A session with a broker, connected from `open` until Lost.
 
     connect(): a fresh tcp.Connection, or None while there is none. largest: bytes of a packet; longer ones are
     acknowledged and dropped. window: publications of at most `slot` bytes kept until acknowledged; of more, the oldest
@@ -75,7 +76,7 @@ class Session:
         self.connected = False  # whether a broker has accepted, and has not been lost
 
     def open(self):
-        """Go on to connect, without waiting; return whether the broker has accepted. Raises Lost and MqttError.
+        """Go on to connect, without waiting; return whether the broker has accepted. Raises Lost.
 
         An accepted connection sends unacknowledged messages again.
         """
@@ -93,12 +94,13 @@ class Session:
         self._pump()
         if not self._packet():
             if ticks_diff(now, self._sent) >= self._patience_ms:
-                raise Lost("the broker does not answer")
+                raise Lost("the broker does not answer", absence.SILENT)
             return False
         if self._in[0] != _CONNACK or self._need != 4:
-            raise MqttError("not an MQTT 3.1.1 broker")
+            raise MqttError("not an MQTT 3.1.1 broker", absence.NO_BROKER)
         if self._in[3]:
-            raise MqttError("refused by the broker: code %d" % self._in[3])
+            reason = absence.CREDENTIALS if self._in[3] in (4, 5) else absence.DECLINED
+            raise MqttError("refused by the broker: code %d" % self._in[3], reason)
         self._have = 0
         self.connected = True
         self._began = now
@@ -226,7 +228,7 @@ class Session:
         """Read and write without waiting. Return whether there is a message: `topic` and `payload`, memoryviews.
 
         They stay until take() or the next call, which alone acknowledges the message. This also keeps the session
-        alive: call it at least twice in `keep_alive` seconds. Raises Lost and MqttError.
+        alive: call it at least twice in `keep_alive` seconds. Raises Lost.
         """
         self._release()
         if self._owed:
@@ -280,7 +282,7 @@ class Session:
             elif self._need < 5:
                 self._need += 1
             else:
-                raise MqttError("length of a packet malformed")
+                raise MqttError("length of a packet malformed", absence.NO_BROKER)
         if self._skip:  # a piece of it in one step
             n = self._connection.read_into(self._in[len(self._in) - min(self._skip, _TAIL) :])
             if n:
@@ -314,7 +316,7 @@ class Session:
         elif kind == _SUBACK and length == 3 and self._subscriptions:
             self._subscriptions -= 1
             if self._in[4] > 2:
-                raise MqttError("subscription refused by the broker")
+                raise MqttError("subscription refused by the broker", absence.DECLINED)
         elif kind == _PINGRESP and not length:
             self._ping = False
         else:

@@ -23,7 +23,8 @@ def run(board):
     pause = 1
     try:
         while True:
-            board.keep(board.exceptions << 16 | min(board.restarts + 1, _MOST))
+            restarts = min(board.restarts + 1, _MOST)
+            board.keep(board.exceptions << 16 | restarts)
             start = ticks_ms()
             try:
                 serve(board)
@@ -39,7 +40,7 @@ def run(board):
             if pause >= _LONGEST == board.longest_pause:
                 board.reset()
             pause = min(2 * pause, _LONGEST)
-            board.restarts = min(board.restarts + 1, _MOST)
+            board.restarts = restarts
     finally:
         board.unwatch()
         if not board.locked:
@@ -57,7 +58,6 @@ def serve(board):
         board.begin()
     else:
         wait = _STEP_MS
-        board.longest_pause = _LONGEST
         board.watch()
     try:
         client = Client(board)

@@ -3,10 +3,11 @@
 It uses MicroPython's C module `tls`, which is there even where its wrapper `ssl` is not.
 """
 
+import errno
 import select
 import socket
 
-from tern import compat
+from tern import absence, compat
 from tern.compat import MICROPYTHON, const, sleep_ms
 
 try:
@@ -19,6 +20,7 @@ except ImportError:
 
 _SLICE_MS = const(2000)  # of a wait, for the watchdog
 _STEP_MS = const(10)  # between two steps of connecting
+_TLS = -1000  # above the errors of Mbed TLS
 _BROKEN = select.POLLERR | select.POLLHUP
 _WAIT = ()  # how CPython says that it would have to wait; MicroPython returns None
 if not MICROPYTHON:
@@ -26,13 +28,17 @@ if not MICROPYTHON:
 
 
 class Lost(OSError):
-    """The connection could not be made, was closed or reset, or took too long."""
+    """The connection could not be made, was closed or reset, or took too long. reason: one of tern.absence."""
+
+    def __init__(self, text, reason=absence.LOST):
+        super().__init__(text)
+        self.reason = reason
 
 
 def client_context(authority):
     """Return a TLS context that trusts only the certificate `authority` (bytes, DER) and checks the server's name."""
     if tls is None:
-        raise Lost("this interpreter has no TLS")
+        raise Lost("this interpreter has no TLS", absence.FAULT)
     context = tls.SSLContext(tls.PROTOCOL_TLS_CLIENT)
     context.verify_mode = tls.CERT_REQUIRED  # type: ignore[attr-defined]
     if MICROPYTHON:
@@ -53,6 +59,7 @@ class Connection:
         self._name = name
         self._query = query
         self._addresses = self._socket = self._read = None
+        self._reason = absence.SILENT  # why the last address did not serve
 
     def _step(self):
         # Goes on to connect; returns whether it is done.
@@ -68,9 +75,9 @@ class Connection:
                 if self._addresses is None:
                     self._addresses = socket.getaddrinfo(self.host, self._port, 0, socket.SOCK_STREAM)
             except OSError as error:
-                raise Lost("no address of %s: %s" % (self.host, error))
+                raise Lost("no address of %s: %s" % (self.host, error), absence.NO_NAME)
             if not self._addresses:
-                raise Lost("cannot connect to %s port %d" % (self.host, self._port))
+                raise Lost("cannot connect to %s port %d" % (self.host, self._port), self._reason)
             family, kind, protocol, _, address = self._addresses.pop(0)
             self._socket = socket.socket(family, kind, protocol)
             self._socket.setblocking(False)
@@ -84,6 +91,11 @@ class Connection:
             if event & select.POLLOUT and not event & _BROKEN:
                 self._begin(self._socket)
                 return True
+            try:
+                self._socket.recv(1)
+            except OSError as error:
+                if error.errno in (errno.ECONNREFUSED, errno.ECONNRESET):
+                    self._reason = absence.REFUSED
             self._socket.close()
             self._socket = None
         return False
@@ -95,7 +107,7 @@ class Connection:
                     line, server_hostname=self._name, do_handshake_on_connect=False
                 )
             except (OSError, ValueError) as error:
-                raise Lost("no TLS: %s" % error)
+                raise Lost("no TLS: %s" % error, absence.FAULT)
         self._socket = line
         self._poll = select.poll()
         self._poll.register(line, select.POLLIN)
@@ -108,7 +120,7 @@ class Connection:
             return 0
         n = self._try(self._read, view)
         if n == 0:
-            raise Lost("connection closed")
+            raise Lost("connection closed", absence.CLOSED)
         return n or 0
 
     def write(self, view):
@@ -123,7 +135,8 @@ class Connection:
         except _WAIT:
             return None
         except (OSError, ValueError) as error:  # ValueError: a certificate that MicroPython does not accept
-            raise Lost("connection lost: %s" % str(error).strip())
+            text = str(error).strip()
+            raise Lost("connection lost: " + text, _why(text, getattr(error, "errno", None) or 0))
 
     def wait(self, timeout_ms):
         """Wait until there is something to read, or the end of it, or `timeout_ms`, or 2 seconds, have passed."""
@@ -140,3 +153,13 @@ class Connection:
                     part.close()
                 except OSError:
                     pass
+
+
+def _why(text, number):
+    # Why the other end, or Mbed TLS, ended a connection that no broker had accepted yet.
+    if "ertificate" in text:
+        dates = "validity" in text and "trusted" not in text and "Name" not in text
+        return absence.DATES if dates else absence.CERTIFICATE
+    if "ALLOC" in text or number == errno.ENOMEM:
+        return absence.FAULT
+    return absence.NO_BROKER if number < _TLS and "EOF" not in text else absence.CLOSED

@@ -2,36 +2,72 @@
 
 import network
 
+from tern import absence
 from tern.compat import const, ticks_diff, ticks_ms
 from tern.tcp import Lost
 
 _JOIN_MS = const(20000)
+_LEASE_MS = const(8000)  # after which a lease is missed
 
 
 class Station:
-    """The board in the network `ssid`."""
+    """The board in the network `ssid`; None: in the one that it is in."""
 
     def __init__(self, ssid, secret=None):
         self.radio = network.WLAN(network.STA_IF)
         self._ssid = ssid
         self._secret = secret
         self._since = None  # when it began to join
+        self.reason = 0  # why it has not joined, as far as that is known
 
     def joined(self, lease=None):
-        """Go on to join, without waiting; return whether it has. lease: a lease.Lease. Raises Lost after 20 seconds."""
+        """Go on to join, without waiting; return whether it has. lease: a lease.Lease.
+
+        Raises Lost after 20 seconds, or once the radio has given up. Without an ssid it takes the network as it is.
+        """
         radio = self.radio
+        self.reason = 0
         if radio.isconnected():
             self._since = None
+            return True
+        if self._ssid is None:
+            self.reason = absence.NO_SETTINGS
             return True
         now = ticks_ms()
         if self._since is None:
             self._since = now
             radio.active(True)
+            try:
+                radio.config(reconnects=2)  # an ESP32 that tries for ever does not tell why it fails
+            except (TypeError, ValueError):  # other radios do not try again
+                pass
             if lease:
                 lease.take()
             radio.connect(self._ssid, self._secret)
-        elif ticks_diff(now, self._since) > _JOIN_MS:
+            return False
+        ms = ticks_diff(now, self._since)
+        reason = _why(radio)
+        if ms > _JOIN_MS or reason not in (0, absence.NO_LEASE):
             self._since = None
             radio.disconnect()  # an ESP32 would go on by itself
-            raise Lost("cannot join the Wi-Fi network " + self._ssid)
+            raise Lost("cannot join the Wi-Fi network " + self._ssid, reason or absence.NOT_JOINED)
+        if ms > _LEASE_MS:
+            self.reason = reason
         return False
+
+
+def _why(radio):
+    # Why it has not joined, 0 while it tries: the CYW43 has codes below 4, the ESP32 those of ESP-IDF and from 1000 on.
+    status = radio.status()
+    if status in (-3, 15, 202, 204):
+        return absence.WIFI_KEY
+    if status in (-2, 201):
+        return absence.NO_NETWORK
+    if status < 0 or (status < 1000 and network.STAT_GOT_IP > 3):
+        return absence.NOT_JOINED
+    try:
+        if status == 2 or (status > 1000 and radio.status("rssi")):
+            return absence.NO_LEASE
+    except OSError:  # not even associated
+        pass
+    return 0

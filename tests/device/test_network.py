@@ -9,6 +9,7 @@ from checks import raises, replaced
 from scratch import read, write
 
 import tern
+from tern import absence
 from tern.tcp import Lost
 
 NEEDS = "sockets"
@@ -20,11 +21,18 @@ SIX = b"\xc0\x0c\x00\x1c\x00\x01\x00\x00\x0e\x10\x00\x10" + bytes(16)  # AAAA
 
 
 class Radio:
-    """Stands in for MicroPython's `network`, with one station. It has joined after `after` calls of isconnected()."""
+    """Stands in for MicroPython's `network`, with one station. It has joined after `after` calls of isconnected().
+
+    chip: "ESP32" or "CYW43"; state: its status, None while it tries; associated: whether an access point let it in.
+    """
 
     STA_IF = 0
+    state = None
+    associated = False
 
-    def __init__(self, after=3):
+    def __init__(self, after=3, chip="ESP32"):
+        self.esp32 = chip == "ESP32"
+        self.STAT_GOT_IP = 1010 if self.esp32 else 3
         self.after = after
         self.calls = []
         self.up = False
@@ -35,6 +43,20 @@ class Radio:
 
     def active(self, on):
         self.calls.append("active")
+
+    def config(self, **how):
+        if not self.esp32:
+            raise ValueError("unknown config param")
+        self.reconnects = how["reconnects"]
+
+    def status(self, what=None):
+        if what:
+            if not self.associated:
+                raise OSError("Wifi Not Connected")
+            return -50
+        if self.state is None:
+            return 1001 if self.esp32 else 1 + self.associated
+        return self.state
 
     def connect(self, ssid, secret):
         self.calls.append((ssid, secret))
@@ -209,7 +231,8 @@ def test_an_answer_without_an_address_ends_the_query(bench):
     ):
         query, number = bench.query()
         bench.answer(reply(number, records, count, b"\x81\x80" if records else b"\x81\x83"))
-        assert NAME in str(raises(Lost, query.step))
+        error = raises(Lost, query.step)
+        assert NAME in str(error) and error.reason == absence.NO_NAME
     for i in range(500):
         query, number = bench.query()
         bench.answer(reply(number, os.urandom(i % 97), 1 + i))
@@ -231,7 +254,8 @@ def test_a_query_without_an_answer_is_repeated_and_then_given_up(bench):
         bench.ms += ms
         assert query.step() is None
     bench.ms += 1
-    assert "nobody" in str(raises(Lost, query.step))
+    error = raises(Lost, query.step)
+    assert "nobody" in str(error) and error.reason == absence.NAME_SILENT
     assert 2 <= len(bench.air.sent) <= 4 and len(set(bench.air.sent)) == 1
 
 
@@ -276,8 +300,55 @@ def test_a_station_gives_up_a_radio_that_does_not_join(bench):
         bench.ms += 20000
         assert not station.joined()
         bench.ms += 1
-        assert "lab" in str(raises(Lost, station.joined))
+        error = raises(Lost, station.joined)
+        assert "lab" in str(error) and error.reason == absence.NOT_JOINED
     assert bench.radio.calls == 2 * ["active", ("lab", None), "disconnect"]
+    assert 0 < bench.radio.reconnects < 5, "an ESP32 that never gives up does not say why"
+
+
+# The states of radios that have given up: those of ESP-IDF, and of the CYW43's driver.
+STATES = (
+    ("ESP32", 202, absence.WIFI_KEY), ("ESP32", 15, absence.WIFI_KEY), ("ESP32", 204, absence.WIFI_KEY),
+    ("ESP32", 201, absence.NO_NETWORK), ("ESP32", 2, absence.NOT_JOINED), ("ESP32", 203, absence.NOT_JOINED),
+    ("ESP32", 211, absence.NOT_JOINED), ("CYW43", -3, absence.WIFI_KEY), ("CYW43", -2, absence.NO_NETWORK),
+    ("CYW43", -1, absence.NOT_JOINED),
+)  # fmt: skip
+
+
+@on_the_bench
+def test_a_station_says_at_once_why_the_radio_has_given_up(bench):
+    for chip, state, reason in STATES:
+        bench.wifi.network = bench.radio = Radio(1000000, chip)
+        station = bench.wifi.Station("lab", "secret")
+        assert not station.joined() and not station.joined()
+        bench.radio.state = state
+        assert raises(Lost, station.joined).reason == reason, (chip, state)
+        assert bench.radio.calls[-1] == "disconnect"
+        bench.radio.state = None
+        assert not station.joined() and not station.reason, "it tries again"
+
+
+@on_the_bench
+def test_a_station_without_a_lease_says_so_before_it_gives_up(bench):
+    for chip in ("ESP32", "CYW43"):
+        bench.wifi.network = bench.radio = Radio(1000000, chip)
+        station = bench.wifi.Station("lab", "secret")
+        assert not station.joined()
+        bench.radio.associated = True
+        for ms, reason in ((8000, 0), (1, absence.NO_LEASE), (11999, absence.NO_LEASE)):
+            bench.ms += ms
+            assert not station.joined() and station.reason == reason
+        bench.ms += 1
+        assert raises(Lost, station.joined).reason == absence.NO_LEASE
+
+
+@on_the_bench
+def test_a_station_without_settings_takes_the_network_as_it_is(bench):
+    station = bench.wifi.Station(None)
+    assert station.joined() and station.reason == absence.NO_SETTINGS
+    bench.radio.up = True
+    assert station.joined() and not station.reason
+    assert bench.radio.calls == [], "the radio is the user's"
 
 
 class Connection:

@@ -23,6 +23,7 @@ class Base:
     directory = ""  # of clients.bin, records.bin and ledger/, without a slash at the end
     exceptions = restarts = 0  # since power on, and the class of the last exception: see tern.supervisor
     last_error = ""
+    absence = None  # of a board with a broker: a tern.absence.Absence
     longest_pause = 300  # s, after an exception
     locked = False  # whether nobody gets the console
     assessed = MIXED  # what the health tests of its entropy see
@@ -31,11 +32,12 @@ class Base:
     ticks_diff: "Callable[[int, int], int]" = staticmethod(getattr(time, "ticks_diff", None))
 
     def text(self) -> str:
-        """`board; interpreter; tern version`, followed by `; last_error` and `; temperature` where known."""
-        names = (self.name, sys.implementation.name) + sys.implementation.version[:3] + (__version__,)
-        text = "%s; %s %d.%d.%d; tern %s" % names
-        if self.last_error:
-            text += "; " + self.last_error
+        """`board; interpreter; tern version`, then `; last_error`, `; absence` and `; temperature` where known."""
+        of = sys.implementation
+        text = "%s; %s %d.%d.%d; tern %s" % ((self.name, of.name) + of.version[:3] + (__version__,))
+        for part in (self.last_error, self.absence):
+            if part:
+                text += "; %s" % part
         warmth = self.temperature()
         return text if warmth is None else text + "; %d C" % ((warmth + 500) // 1000)
 

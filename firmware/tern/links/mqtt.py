@@ -7,9 +7,15 @@ begins with the board's hello.
 import json
 import os
 
-from tern import frames, wire
+try:
+    import network
+except ImportError:
+    network = None
+
+from tern import absence, frames, wire
 from tern.compat import const, ticks_diff, ticks_ms
-from tern.mqtt import MqttError, Session
+from tern.links.serial import open_link as open_port
+from tern.mqtt import Session
 from tern.storage import CLIENTS, Clients, StorageError
 from tern.tcp import Connection, client_context
 
@@ -25,8 +31,9 @@ _PASSWORD_LABEL = b"tern mqtt "
 _PATIENCE_MS = const(10000)  # how long a broker may take to answer
 _MAX_WINDOW = const(29)
 _FIRST_PAUSE_MS = const(500)
-_SLICE_MS = const(1000)  # of a wait
-_BROKEN = (OSError, MqttError, MemoryError)  # a TLS handshake wants much memory: later there may be enough
+_SLICE_MS = const(100)  # of a wait: then it looks at its port, and at its LED
+_HELLO_BYTES = const(512)  # at most
+_BROKEN = (OSError, MemoryError)  # a TLS handshake wants much memory: later there may be enough
 
 
 def name(device):
@@ -58,10 +65,10 @@ def open_link(board):
             context = client_context(file.read())
 
     station = lease = None
-    if "ssid" in config:
+    if network or "ssid" in config:
         from tern.wifi import Station  # now, while there is memory for it
 
-        station = Station(config["ssid"], config.get("wifi_password"))
+        station = Station(config.get("ssid"), config.get("wifi_password"))
     if "wake_s" in config:
         try:
             from tern.lease import Lease
@@ -75,8 +82,11 @@ def open_link(board):
     except ImportError:  # without it a name's address is waited for
         query = None
 
+    absent = board.absence = absence.Absence(board)
+
     def connect():
         if station and not station.joined(lease):
+            absent.reason = station.reason or absent.reason
             return None
         host = (lease and lease.broker) or config["host"]
         line = Connection(host, config["port"], context, server, query and query(host))
@@ -96,15 +106,21 @@ def open_link(board):
         window=min(clients.count, _MAX_WINDOW) + 3,
         slot=384 if clients.count == 1 else 704,
     )
-    return Mqtt(session, prefix, called, config.get("longest_pause_ms", 60000), lease, station)
+    port = open_port(board, _HELLO_BYTES)
+    return Mqtt(session, prefix, called, config.get("longest_pause_ms", 60000), lease, station, absent, port)
 
 
 class Mqtt:
-    """Frames over a broker. Like links.serial.Serial, but the link never ends."""
+    """Frames over a broker. Like links.serial.Serial, but the link never ends.
+
+    absent, port: the board's Absence, and a Serial on which it answers HELLO_REQUESTs; both or neither.
+    """
 
     console = False
 
-    def __init__(self, session, prefix, board, longest_pause_ms=60000, lease=None, station=None):
+    def __init__(
+        self, session, prefix, board, longest_pause_ms=60000, lease=None, station=None, absent=None, port=None
+    ):
         self._session = session
         self._prefix = prefix
         self._up = (UP % (prefix, board)).encode()
@@ -114,12 +130,15 @@ class Mqtt:
         self._longest = longest_pause_ms
         self._lease = lease
         self._station = station
+        self._absence = absent
+        self._port = port
+        self._at_port = False  # whether the next HELLO goes there
+        self._accepted = False  # whether a broker has, so far
         self._pause = self._wait = 0
         self._failed = 0
         self.error = None  # why the last connection was lost, or could not be made
         session.subscribe((DOWN % (prefix, board)).encode())
         session.subscribe((ROUND % prefix).encode())
-        self.waiting = session.waiting
         self.close = session.close
 
     def admit(self, kind):
@@ -148,6 +167,9 @@ class Mqtt:
                         not self._wait or ticks_diff(ticks_ms(), self._failed) >= self._wait
                     ) and session.open():
                         self._pause = self._wait = 0
+                        self._accepted = True
+                        if self._port:
+                            self._absence.ended()
                         if self._lease:
                             self._lease.keep()
                         return self._frame[: frames.encode_hello_request(self._frame, 0)]
@@ -157,6 +179,11 @@ class Mqtt:
                         return self._frame[:n]
             except _BROKEN as error:
                 self._lose(error)
+            if self._port:
+                self._absence.show()
+                frame = self._listen()
+                if frame:
+                    return frame
             left = _SLICE_MS
             if timeout_ms >= 0:
                 left = timeout_ms - ticks_diff(ticks_ms(), start)
@@ -164,9 +191,27 @@ class Mqtt:
                     return None
             session.wait(min(left, _SLICE_MS))
 
+    def _listen(self):
+        # Returns a HELLO_REQUEST that has come in at the port; nothing else is answered there.
+        try:
+            frame = self._port.receive(0)
+            if frame and frame[0] == wire.HELLO_REQUEST:
+                frames.decode_hello_request(frame)
+                self._at_port = True
+                return frame
+        except (frames.FrameError, EOFError):  # EOFError: nobody is there
+            pass
+        return None
+
+    def waiting(self):
+        return self._session.waiting() or not self._accepted
+
     def send(self, frame, n):
         """Publish frame[:n], without waiting. Return whether there is a connection; if not, the next one sends it."""
         hello = frame[0] == wire.HELLO
+        if hello and self._at_port:
+            self._at_port = False
+            return self._port.send(frame, n)
         try:
             self._session.publish(self._hello if hello else self._up, frame, n, hello)
         except _BROKEN as error:
@@ -175,6 +220,11 @@ class Mqtt:
 
     def _lose(self, error):
         self.error = error
+        if self._port:
+            reason = getattr(error, "reason", absence.FAULT)
+            if self._session.connected and reason < absence.DECLINED:
+                reason = absence.LOST
+            self._absence.failed((self._station and self._station.reason) or reason)
         if self._lease and not self._session.connected:
             self._lease.forget()
         self._session.close()

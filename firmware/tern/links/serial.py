@@ -18,8 +18,8 @@ _TASK_MS = const(3)  # to write in a task
 _AT_ONCE = const(64)  # bytes read by one receive(0); a power of two that divides CREDIT
 
 
-def open_link(board):
-    return Serial(sys.stdin.buffer, sys.stdout.buffer, sys.stdin, sys.stdout, board.locked)
+def open_link(board, largest=wire.MAX_FRAME):
+    return Serial(sys.stdin.buffer, sys.stdout.buffer, sys.stdin, sys.stdout, board.locked, largest)
 
 
 class Serial:
@@ -27,8 +27,11 @@ class Serial:
 
     console = True  # its port is the board's console
 
-    def __init__(self, source, sink, poll_source, poll_sink, locked):
-        """poll_source, poll_sink: what to poll for them (sys.stdin for sys.stdin.buffer). locked: nobody interrupts."""
+    def __init__(self, source, sink, poll_source, poll_sink, locked, largest=wire.MAX_FRAME):
+        """poll_source, poll_sink: what to poll for them (sys.stdin for sys.stdin.buffer). locked: nobody interrupts.
+
+        largest: bytes of a frame.
+        """
         self._locked = locked
         self._source = source
         self._sink = sink
@@ -36,11 +39,11 @@ class Serial:
         self._poll.register(poll_source, select.POLLIN)
         self._room = select.poll()
         self._room.register(poll_sink, select.POLLOUT)
-        self._state = frames.receiver_state(wire.MAX_FRAME)
-        self._frame = memoryview(bytearray(wire.MAX_FRAME))
+        self._state = frames.receiver_state(largest)
+        self._frame = memoryview(bytearray(largest))
         self._last = self._frame[:0]  # the last frame: the next one may be as long
         self._chunk = bytearray(wire.AT_ONCE)
-        self._coded = bytearray(frames.cobs_size(wire.MAX_FRAME))
+        self._coded = bytearray(frames.cobs_size(largest))
         self._at = self._end = 1  # what is left to write of _coded, which ends with a zero
         self._taken = 0
         self._frames = 0  # sent since garbage was collected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,11 +57,17 @@ class BoardTable(Database):
 
 
 _FIELDS = ("budget", "epoch", "heap", "records", "exceptions", "restarts", "entropy", "assessed", "text")
+_ABSENCE = re.compile(r"; (was )?absent ([0-9]{1,3}) ([0-9]{1,9}) s(?:;|$)")
 
 
 def hello_fields(hello: Any) -> dict[str, Any]:
-    """The fields of a HELLO (tern.host_frames.Hello) for `BoardRow.hello`; none for another schema."""
+    """The fields of a HELLO (tern.host_frames.Hello) for `BoardRow.hello`; none for another schema.
+
+    After an absence from the broker also `absent` (its reason), `absent_seconds`, and `absent_now`: whether it goes on.
+    """
     if hello.first is None:
         return {}
-    release = ".".join(str(part) for part in hello.release)
-    return {**{name: getattr(hello, name) for name in _FIELDS}, "release": release}
+    fields = {name: getattr(hello, name) for name in _FIELDS}
+    if absence := _ABSENCE.search(hello.text):
+        fields |= {"absent": int(absence[2]), "absent_seconds": int(absence[3]), "absent_now": not absence[1]}
+    return {**fields, "release": ".".join(str(part) for part in hello.release)}

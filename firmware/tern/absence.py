@@ -1,0 +1,93 @@
+"""Why a board is not on its broker: the reasons of a Lost (shared_specs/mqtt.md), and the board's last absence.
+
+A reason depends on the network alone, never on records.
+"""
+
+from tern.compat import const, ticks_diff, ticks_ms
+
+ABSENT = "absent.bin"  # among the files of a board: the reason, a byte; 0 while it is not absent
+
+NO_SETTINGS = const(1)
+NO_NETWORK = const(2)
+WIFI_KEY = const(3)
+NOT_JOINED = const(4)
+NO_LEASE = const(5)
+NO_NAME = const(6)
+NAME_SILENT = const(7)
+REFUSED = const(8)
+SILENT = const(9)
+CLOSED = const(10)
+NO_BROKER = const(11)
+CERTIFICATE = const(12)
+DATES = const(13)
+CREDENTIALS = const(14)
+DECLINED = const(15)
+LOST = const(16)
+FAULT = const(17)
+
+_BLINK_MS = const(256)
+_REST = const(6)  # such times of darkness after the last blink
+
+
+class Absence:
+    """The absence of `board` that began with this object, or the last one; it goes on until ended().
+
+    str(): as in a HELLO.
+    """
+
+    def __init__(self, board):
+        self._led = board.led
+        self._path = board.directory + "/" + ABSENT
+        self.reason = 0  # the last one since the absence began; 0: nothing has failed
+        self._ms = self._kept = 0
+        self._since = ticks_ms()
+        self._ended = self._lit = False
+        try:
+            with open(self._path, "rb") as file:
+                self._kept = file.read()[0]
+        except (OSError, IndexError):
+            pass
+
+    def __str__(self):
+        self._count()
+        return "%sabsent %d %d s" % ("was " * self._ended, self.reason, self._ms // 1000)
+
+    def _count(self):
+        now = ticks_ms()  # it wraps around, but not between two attempts
+        if not self._ended:
+            self._ms += ticks_diff(now, self._since)
+        self._since = now
+
+    def failed(self, reason):
+        """Note why the connection was lost, or why an attempt to connect has failed: only this goes to the file."""
+        self._count()
+        if self._ended:
+            self._ended = False
+            self._ms = 0
+        else:
+            self._keep(reason)
+        self.reason = reason
+
+    def ended(self):
+        self._count()
+        self._ended = True
+        self.reason = self.reason or self._kept
+        self._keep(0)
+        self.show()
+
+    def _keep(self, reason):
+        if reason != self._kept:
+            self._kept = reason
+            try:
+                with open(self._path, "wb") as file:
+                    file.write(bytes((reason,)))
+            except OSError:  # then it is unknown after a restart
+                pass
+
+    def show(self):
+        """Blink as often as the reason says; to be called again and again."""
+        phase = ticks_ms() // _BLINK_MS % (2 * self.reason + _REST)
+        lit = not (self._ended or phase & 1) and phase < 2 * self.reason
+        if lit != self._lit:
+            self._lit = lit
+            self._led(lit)
