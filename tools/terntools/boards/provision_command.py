@@ -199,7 +199,7 @@ def start(repl: Repl, member: Member, store: Path, authority: Path | None, wait:
     from terntools.boards.hearing import Hearing
 
     places = [path.parent for path in (authority, store) if path is not None]
-    with Hearing(places, store, member.device, member.broker.prefix) as hearing:
+    with Hearing(repl.name, places, store, member.device, member.broker.prefix) as hearing:
         repl.start_main()
         repl.close()
         return hearing.wait(wait)

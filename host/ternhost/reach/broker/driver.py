@@ -18,6 +18,7 @@ from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError
 from ternhost.learn.schedule import Terms
+from ternhost.reach import absence
 from ternhost.reach.broker.absent import AbsentBoards
 from ternhost.reach.broker.asking import Asking
 from ternhost.reach.broker.link import MqttLink
@@ -58,7 +59,7 @@ class BrokerDriver(ReportsDriver):
         self._changes = store.changes()
         self._asking: Asking | None = None
         self._roster = BoardRoster(self.aggregator.devices, sleepers.wakes(store))
-        self._absent = AbsentBoards(store, directory, self._warn, self.aggregator.key)
+        self._absent = AbsentBoards(store, directory, self.aggregator.key, self._warn)
         self._heard: dict[int, float] = {}  # devices that sleep, since the last write
         self._devices: list[int] = []
         self._was_connected = True
@@ -94,7 +95,7 @@ class BrokerDriver(ReportsDriver):
         if not self._devices and not self._standing:
             raise DeviceError(
                 f"no board of this store's devices is connected to the broker at {self._where}\n  "
-                + "\n  ".join(self._absent.lines(self.link, self._roster, time.monotonic())[0]),
+                + "\n  ".join(self._absent.describe(self.link, self._roster, time.monotonic())[1]),
                 hint="start the boards, or wait for them with tern serve",
             )
         self._absent.look(self.link, self._roster, time.monotonic())
@@ -314,7 +315,10 @@ class BrokerDriver(ReportsDriver):
         new, again, gone = self._roster.look(self.link, now)
         for board in (*new, *again, *gone):
             claimed = self.link.boards.get(board.name)
-            self._saw(board, hello_fields(claimed.hello) if claimed else {})
+            fields = hello_fields(claimed.hello) if claimed else {}
+            self._saw(board, fields)
+            if board.greeted == now and fields.get("absent"):
+                self._warn(f"board {board.name} {absence.describe(fields)}")
         if new or again or gone:
             self._sightings.write()
         self._hear([board.clients.start for board in new + again if board.greeted == now])

@@ -28,6 +28,7 @@ _START_TIMEOUT = 30.0
 _STOP_TIMEOUT = 5.0
 _LOOK_EVERY = 0.5  # seconds between two looks whether it still runs
 _ASK_EVERY = 30.0  # and whether it still answers: Mosquitto 2.0.11 sometimes hangs after a bridge was cut
+_LARGEST_LOG = 16 << 20  # bytes of its log, which is emptied then
 _HUNG = 15.0  # seconds that an answer may take
 _CONNECT = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00"  # anonymous
 _PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds before a restart
@@ -145,7 +146,8 @@ class Mosquitto:
     def _ended(self, message: str) -> DeviceError:
         # Only the errors in its log: other lines do not say why.
         log = self.directory / LOG
-        with open(log, "rb") as file:
+        lines: list[str] = []
+        with suppress(OSError), open(log, "rb") as file:
             file.seek(self._logged)
             lines = file.read().decode(errors="replace").splitlines()
         errors = [error for line in lines if (error := _STAMP.sub("", line)).startswith("Error")]
@@ -190,12 +192,16 @@ class Mosquitto:
         self._keeper = keeper  # only now that it can be joined: Ctrl-C may come at any time
 
     def _keep(self, tell: Callable[[str], None]) -> None:
-        pause = _PAUSE
+        pause, problem = _PAUSE, ""
         checked = started = time.monotonic()
         while not self._stopping.wait(_LOOK_EVERY):
             if self._process and self._process.poll() is None:
+                problem = ""
                 if time.monotonic() - checked < _ASK_EVERY:
                     continue
+                with suppress(OSError):
+                    if (self.directory / LOG).stat().st_size > _LARGEST_LOG:
+                        os.truncate(self.directory / LOG, 0)
                 answers = self.answers(_HUNG)
                 checked = time.monotonic()
                 if answers or self._stopping.is_set():
@@ -203,15 +209,18 @@ class Mosquitto:
                 self.kill()
                 failure = "mosquitto hangs"
             else:
-                failure = self._ended("mosquitto has ended").message
+                failure = problem or self._ended("mosquitto has ended").message
             if time.monotonic() - started > _HEALTHY:
                 pause = _PAUSE
-            tell(f"{failure}; it is restarted in {pause:g} s")
+            with suppress(OSError):  # where a disk is full, the keeper goes on
+                tell(f"{failure}; it is restarted in {pause:g} s")
             if self._stopping.wait(pause):
                 return
             pause = min(2 * pause, _LONGEST_PAUSE)
-            with suppress(DeviceError):
+            try:
                 self.start()
+            except (DeviceError, OSError) as error:
+                problem = str(error)
             started = time.monotonic()
 
     def reload(self) -> None:

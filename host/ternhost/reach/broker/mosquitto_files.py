@@ -83,17 +83,15 @@ def _digest(password: str, salt: bytes, iterations: int) -> bytes:
     return hashlib.pbkdf2_hmac("sha512", password.encode(), salt, iterations)
 
 
-def password_hashes(directory: Path) -> dict[str, str]:
-    """By user, the line of the password file without the name; empty where the file cannot be read."""
-    with suppress(OSError):
-        lines = (directory / PASSWORDS).read_text().splitlines()
-        return {user: rest for line in lines for user, _, rest in (line.partition(":"),)}
-    return {}
-
-
-def is_password(line: str, password: str) -> bool:
-    """Whether a line of `password_hashes` is of this password."""
-    _, _, iterations, salt, digest = line.split("$")
+def has_password(directory: Path, user: str, password: str) -> bool:
+    """Whether this is the user's password in the password file; true where that cannot be read."""
+    try:
+        text = (directory / PASSWORDS).read_text()
+        _, _, iterations, salt, digest = f"\n{text}".partition(f"\n{user}:")[2].partition("\n")[0].split("$")
+    except OSError:
+        return True
+    except ValueError:
+        return False
     return _digest(password, base64.b64decode(salt), int(iterations)) == base64.b64decode(digest)
 
 
