@@ -71,7 +71,9 @@ class Absence:
     def ended(self):
         self._count()
         self._ended = True
-        self.reason = self.reason or self._kept
+        if not self.reason:  # that of the last start, if any
+            self.reason = self._kept
+            self._ms = 0
         self._keep(0)
         self.show()
 

@@ -427,3 +427,87 @@ def test_an_invalid_lease_counts_as_none():
     ):
         write(folder + "/" + lease.LEASE, data)
         assert lease.Lease(folder).broker is None
+
+
+class Lamp:
+    """A board with an LED and a directory, and the clock of the test."""
+
+    def __init__(self):
+        self.directory = scratch.folder()
+        self.lit = []
+        self.ms = 0
+        self.clock = replaced(
+            absence, ticks_ms=lambda: self.ms, ticks_diff=lambda later, earlier: later - earlier
+        )
+
+    def led(self, on):
+        self.lit.append((self.ms, on))
+
+    def kept(self):
+        try:
+            return list(read(self.directory + "/" + absence.ABSENT))
+        except OSError:
+            return None
+
+
+def test_an_absence_is_told_and_kept_while_it_goes_on():
+    board = Lamp()
+    with board.clock:
+        away = absence.Absence(board)
+        board.ms = 1500
+        assert str(away) == "absent 0 1 s", "nothing has failed"
+        away.failed(absence.REFUSED)
+        board.ms += 700_000
+        assert str(away) == "absent 8 701 s" and board.kept() == [8]
+        write(board.directory + "/" + absence.ABSENT, b"\x08+")
+        away.failed(absence.REFUSED)
+        assert board.kept() == [8, 43], "written only when the reason changes"
+        away.failed(absence.SILENT)
+        assert board.kept() == [9]
+        away.ended()
+        board.ms += 5000
+        assert str(away) == "was absent 9 701 s" and board.kept() == [0]
+        away.failed(absence.LOST)
+        board.ms += 2000
+        assert str(away) == "absent 16 2 s" and board.kept() == [0], "not yet: the next attempt may succeed"
+        away.failed(absence.NO_LEASE)
+        assert board.kept() == [5]
+
+        away = absence.Absence(board)  # after a restart
+        assert str(away) == "absent 0 0 s"
+        board.ms += 3000
+        away.ended()
+        assert str(away) == "was absent 5 0 s" and board.kept() == [0]
+        for kept in (b"\x00", b"", None):
+            if kept is None:
+                board.directory += "/gone"  # and a disk that takes no file
+            else:
+                write(board.directory + "/" + absence.ABSENT, kept)
+            away = absence.Absence(board)
+            away.failed(absence.REFUSED)
+            away.ended()
+            assert str(away) == "was absent 8 0 s"
+
+
+def test_the_led_blinks_the_reason_until_the_absence_ends():
+    board = Lamp()
+    with board.clock:
+        away = absence.Absence(board)
+
+        def watch(ms):
+            board.lit = []
+            for _ in range(ms // 50):
+                board.ms += 50
+                away.show()
+            return len([ms for ms, on in board.lit if on])
+
+        assert watch(3000) == 0, "nothing has failed"
+        for reason in (1, 3, 17):
+            away.failed(reason)
+            assert watch((2 * reason + 6) * 256) == reason
+            dark = [later[0] - ms for (ms, on), later in zip(board.lit, board.lit[1:]) if not on]
+            assert not dark or max(dark) - min(dark) < 2 * 256 or max(dark) >= 1500
+        while not away._lit:
+            watch(50)
+        away.ended()
+        assert board.lit[-1][1] is False and watch(10000) == 0

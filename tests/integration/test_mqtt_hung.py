@@ -8,9 +8,12 @@ import ssl
 import subprocess
 import threading
 import time
+from datetime import UTC, datetime
 
 import pytest
 
+from tern import absence
+from ternhost.reach import certificates
 from ternhost.reach.addresses import DEVICE_AUTHORITY
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import CERTIFICATE, KEY
@@ -131,7 +134,7 @@ session = mqtt.Session(
 link = links.Mqtt(session, "tern", "00000007", 300)
 start = ticks_ms()
 hellos = 0
-error = ms = None
+error = ms = reason = None
 steps = 60  # after the awaited event
 report = bytearray(b"\\x82" + bytes(250))
 while steps:
@@ -144,10 +147,11 @@ while steps:
         link.send(report, 250)
     if error is None and link.error:
         error, ms = str(link.error), ticks_diff(ticks_ms(), start)
+        reason = link.error.reason
     if hellos if until else error:
         steps -= 1
     time.sleep_ms(5)
-print(json.dumps({"waits": list(waits), "hellos": hellos, "error": error, "ms": ms}))
+print(json.dumps({"waits": list(waits), "hellos": hellos, "error": error, "ms": ms, "reason": reason}))
 """
 
 
@@ -211,7 +215,8 @@ def broker(tmp_path_factory):
 
 
 def assert_no_waits(micropython, directory, behave, served, **options):
-    """Assert that receive(0) and send() poll without waiting and do not sleep, and soon have an error; return it.
+    """Assert that receive(0) and send() poll without waiting and do not sleep, and soon have an error; return both the
+    error and its reason.
 
     served: `behave` itself, or behind TLS.
     """
@@ -226,13 +231,15 @@ def assert_no_waits(micropython, directory, behave, served, **options):
     if behave is not floods:
         assert result["ms"] < PATIENCE + BUSY, result
         assert result["ms"] > 0.9 * PATIENCE or behave in (garbage, hangs_up), result
-    return result["error"]
+    return result["error"], result["reason"]
 
 
 @pytest.mark.parametrize("behave", BEFORE + WITHIN)
 def test_a_step_never_waits(micropython, tmp_path, behave):
-    error = assert_no_waits(micropython, tmp_path, behave, behave)
+    error, reason = assert_no_waits(micropython, tmp_path, behave, behave)
     assert behave in (garbage, hangs_up, floods) or error == "the broker does not answer"
+    if behave in BEFORE and behave is not garbage:
+        assert reason == (absence.CLOSED if behave is hangs_up else absence.SILENT)
 
 
 @pytest.mark.parametrize(
@@ -247,25 +254,58 @@ def test_a_step_never_waits_with_tls(micropython, tmp_path, broker, behave):
 
 @pytest.mark.parametrize("behave", [silent, garbage, hangs_up])
 def test_a_step_never_waits_for_a_handshake(micropython, tmp_path, broker, behave):
-    assert_no_waits(micropython, tmp_path, behave, behave, authority=broker / DEVICE_AUTHORITY)
+    _, reason = assert_no_waits(micropython, tmp_path, behave, behave, authority=broker / DEVICE_AUTHORITY)
+    assert reason == {silent: absence.SILENT, garbage: absence.NO_BROKER, hangs_up: absence.CLOSED}[behave]
 
 
 def test_a_broker_needs_a_certificate_with_its_name_from_the_right_authority(micropython, tmp_path, broker):
     configuration.write_configuration(tmp_path / "other", {})
     other = tmp_path / "other" / DEVICE_AUTHORITY
-    for name, authority, error in (
-        ("localhost", broker / DEVICE_AUTHORITY, None),
-        ("127.0.0.1", broker / DEVICE_AUTHORITY, None),
-        ("example.org", broker / DEVICE_AUTHORITY, "Common Name"),
-        ("localhost", other, "not correctly signed"),
+    for name, authority, error, reason in (
+        ("localhost", broker / DEVICE_AUTHORITY, None, None),
+        ("127.0.0.1", broker / DEVICE_AUTHORITY, None, None),
+        ("example.org", broker / DEVICE_AUTHORITY, "Common Name", absence.CERTIFICATE),
+        ("localhost", other, "not correctly signed", absence.CERTIFICATE),
     ):
         with Server(secured(broker, no_ping)) as server:
             until = ERROR if error else HELLO
             result = steps(micropython, tmp_path, server.port, authority, name, until=until)
         assert result["hellos"] == (not error), result
         assert not error or error in result["error"], result
+        assert result["reason"] == reason
+
+
+@pytest.mark.parametrize(("limit", "year"), [("_NOT_AFTER", 2000), ("_NOT_BEFORE", 2040)])
+def test_a_certificate_out_of_its_dates_is_a_reason_of_its_own(
+    micropython, tmp_path, broker, monkeypatch, limit, year
+):
+    monkeypatch.setattr(certificates, limit, datetime(year, 1, 1, tzinfo=UTC))
+    configuration.write_configuration(tmp_path, {})
+    for authority, reason in ((tmp_path, absence.DATES), (broker, absence.CERTIFICATE)):
+        with Server(secured(tmp_path, no_ping)) as server:
+            result = steps(micropython, tmp_path, server.port, authority / DEVICE_AUTHORITY)
+        assert result["reason"] == reason, result
+
+
+def test_a_refusal_of_the_broker_says_of_what(micropython, tmp_path):
+    for answer, reason in (
+        (b"\x20\x02\x00\x05", absence.CREDENTIALS),
+        (b"\x20\x02\x00\x04", absence.CREDENTIALS),
+        (b"\x20\x02\x00\x03", absence.DECLINED),
+        (b"\x15\x03\x03\x00\x02\x02\x46", absence.NO_BROKER),  # an alert of TLS
+        (b"\x20\x02\x00\x00" + b"\x90\x03\xff\xff\x80", absence.DECLINED),  # it may not subscribe
+    ):
+
+        def refuse(connection, answer=answer):
+            connection.recv(100)
+            connection.sendall(answer)
+            silent(connection)
+
+        with Server(refuse) as server:
+            assert steps(micropython, tmp_path, server.port)["reason"] == reason
 
 
 def test_a_port_without_a_broker_is_an_error(micropython, tmp_path):
     result = steps(micropython, tmp_path, port := free_port())
     assert result["error"] == f"cannot connect to 127.0.0.1 port {port}"
+    assert result["reason"] == absence.REFUSED

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tern import absence
+from ternhost.errors import RefusedError
+from ternhost.store.boards import hello_fields
 from ternhost.terminal import duration
 
 _WIFI = "tern provision BOARD ... --broker HOST --ssid NAME --wifi-password-file FILE"
@@ -42,15 +44,25 @@ REASONS: Mapping[int, tuple[str, str]] = {
 
 
 def describe(fields: Mapping[str, Any]) -> str:
-    """The absence that a HELLO tells (fields of `store.boards.hello_fields`): "was away 3 min: connection lost"."""
-    if (reason := fields.get("absent")) is None:
-        return ""
-    span = duration(fields["absent_seconds"])
+    """The absence that a HELLO tells (fields of `store.boards.hello_fields`): "was away 3 min 2 s: connection lost".
+
+    Empty where nothing has failed: on a board that is on its broker, or whose link is its port.
+    """
+    reason, seconds = fields.get("absent"), fields.get("absent_seconds", 0)
+    if not reason:
+        return f"connecting to its broker for {duration(seconds)}" if fields.get("absent_now") else ""
     words, remedy = REASONS.get(reason, (f"reason {reason}, unknown here", "update this host's tern"))
-    if not fields["absent_now"]:
-        return f"was away {span}: {words}"
-    return (
-        f"not on its broker for {span}: {words}; {remedy}"
-        if reason
-        else f"connecting to its broker for {span}"
-    )
+    if fields["absent_now"]:
+        return f"not on its broker for {duration(seconds)}: {words}; {remedy}"
+    return f"was away{f' {duration(seconds)}' * bool(seconds)}: {words}"
+
+
+def require_at_port(name: str, hello: Any) -> None:
+    """Raise RefusedError for a board on the port `name` that answers nobody but its broker, except by this HELLO."""
+    fields = hello_fields(hello)
+    if "absent" in fields:
+        why = describe(fields)
+        raise RefusedError(
+            f"the board on {name} answers its broker, and at its port only HELLO{why and f'; {why}'}",
+            hint="reach it through the broker: --fleet mqtt:DIR; or provision it without --broker",
+        )

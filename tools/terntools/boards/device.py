@@ -21,7 +21,9 @@ from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import MICRO
 from ternhost.provision.boards import board_directories, new_keys, provision_board
 from ternhost.reach import fleet
+from ternhost.reach.absence import describe
 from ternhost.reach.links import open_link
+from ternhost.store.boards import hello_fields
 from terntools.boards import device_keys, device_records, devices
 
 _ENTROPY = {wire.FAILED: "failed", wire.CTR_DRBG: "CTR_DRBG AES-256", wire.HASH_DRBG: "Hash_DRBG SHA-256"}
@@ -44,6 +46,7 @@ def info(port: str, timeout: float = 5.0) -> dict[str, Any]:
     """The board's own description at `port`. Raises DeviceError, and RefusedError for another schema."""
     with closing(open_link(port, SimpleQueue())) as link:
         hello = link.hello(timeout)
+    fields = hello_fields(hello)
     board, interpreter, version = [*(hello.text or "").split("; "), "", "", ""][:3]
     return {
         "port": port,
@@ -63,6 +66,8 @@ def info(port: str, timeout: float = 5.0) -> dict[str, Any]:
         "heap_free_bytes": hello.heap,
         "exceptions": hello.exceptions,
         "restarts": hello.restarts,
+        "absent": fields.get("absent"),
+        "absence": describe(fields),
         "entropy": _ENTROPY.get(hello.entropy or 0, "unknown"),
         "entropy_assessed": "raw noise" if hello.assessed == wire.RAW else "mixed output",
     }
@@ -125,6 +130,8 @@ def run_info(args: argparse.Namespace) -> int:
         ]
         if counts:
             lines.append(f"  since power on {' and '.join(counts)}")
+        if board["absence"]:
+            lines.append(f"  {board['absence']}")
     print_result({"boards": boards_info}, "\n".join(lines), args.json)
     return OK
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import secrets
 import select
 import sys
 import time
@@ -25,9 +24,11 @@ from ternhost import errors
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError
 from ternhost.privacy.base import MICRO
-from ternhost.reach.links import read_hello
+from ternhost.reach.absence import describe as describe_absence
+from ternhost.reach.links import hello_request, read_hello
 from ternhost.reach.ports import names
 from ternhost.reach.ports.link import BAUD, open_port
+from ternhost.store.boards import hello_fields
 from ternhost.text import visible
 from terntools.boards import devices
 from terntools.terminal import require_positive
@@ -46,6 +47,7 @@ class State:
 
     port: str
     board: str = ""  # the text of its hello
+    absence: str = ""  # why it is not, or was not, on its broker
     clients: int = 0
     epsilon_left: float | None = None
     heap_free_bytes: int | None = None
@@ -72,7 +74,8 @@ def describe(frame: bytes) -> str:
     try:
         if kind == wire.HELLO:
             hello = read_hello(frame)
-            return f"{name} {hello.text or 'of another schema'}"
+            words = describe_absence(hello_fields(hello))
+            return f"{name} {hello.text or 'of another schema'}{words and f': {words}'}"
         if kind == wire.ERROR:
             device, number, code, detail = error_fields(frame)
             return f"{name} device {device} round {number}: {wire.error_name(code)} ({detail})"
@@ -150,12 +153,10 @@ class Monitor:
         return DeviceError(f"the board on {self.state.port} is gone", hint="check its cable")
 
     def ask_hello(self) -> None:
-        request = bytearray(wire.MAX_FRAME)
-        n = frames.encode_hello_request(request, secrets.randbits(32))
-        out = bytearray(1 + frames.cobs_size(n))
-        n = 1 + frames.cobs_encode(request, n, memoryview(out)[1:])
-        if b"\x03" not in out[:n]:  # it would end the program of a board that is just starting
-            self._board.write(bytes(out[:n]))
+        _, request = hello_request()
+        out = bytearray(1 + frames.cobs_size(len(request)))
+        frames.cobs_encode(request, len(request), memoryview(out)[1:])
+        self._board.write(bytes(out))
 
     def _decode(self, receiver: frames.Receiver, data: bytes, arrow: str) -> None:
         now = time.monotonic()
@@ -182,6 +183,7 @@ class Monitor:
                 hello = read_hello(frame)
                 if hello.text is not None:
                     state.board = hello.text
+                    state.absence = describe_absence(hello_fields(hello))
                     state.clients = hello.clients or 0
                     state.heap_free_bytes = hello.heap
                     state.epsilon_left = (hello.budget or 0) / MICRO
@@ -246,6 +248,7 @@ def _run(args: argparse.Namespace) -> int:
         f"{state.board or 'no tern heard'}: {sum(state.frames.values())} frames, {frames_rate:.1f} and "
         f"{bytes_rate:.0f} bytes a second; {sum(state.errors.values())} errors, {state.damaged} damaged; "
         f"epsilon left {left}; heap free {state.heap_free_bytes or 0:,} bytes{warmth}"
+        f"{state.absence and f'; {state.absence}'}"
     )
     print_result(result, text, args.json)
     return errors.OK if state.board else errors.NO_DEVICE

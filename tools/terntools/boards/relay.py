@@ -24,6 +24,7 @@ from tern.links import mqtt
 from tern.mqtt import MqttError, Session
 from tern.tcp import Connection, client_context
 from ternhost.errors import DeviceError, StorageError, TernError, UsageError
+from ternhost.reach.absence import require_at_port
 from ternhost.reach.links import Received, hello_request
 from ternhost.reach.ports import names
 from ternhost.reach.ports.link import SerialLink
@@ -179,6 +180,7 @@ class Relay:
             link = _Port(names.resolve(self.port), inbox)
             try:
                 hello = link.hello()
+                require_at_port(self.port, hello)
                 inbox.take()
                 first = hello.first or 0
                 password = self._passwords(first) if first else None

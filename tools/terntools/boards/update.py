@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Self
 from tern import frames, host_frames, wire
 from tern.links.mqtt import name as board_name
 from ternhost.errors import DeviceError, RefusedError
+from ternhost.reach.absence import require_at_port
 from ternhost.reach.links import Received, open_link
 
 if TYPE_CHECKING:
@@ -134,7 +135,9 @@ class PortPost:
         self._events: SimpleQueue[Received] = SimpleQueue()
         self._heard: deque[bytes] = deque()
         self._link = open_link(port, self._events)
-        self._first = self._link.hello().first or 0
+        hello = self._link.hello()
+        require_at_port(port, hello)
+        self._first = hello.first or 0
 
     async def __aenter__(self) -> Self:
         return self

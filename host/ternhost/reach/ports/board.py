@@ -11,6 +11,7 @@ from typing import Any
 
 from tern import frames, host_frames, wire
 from ternhost.errors import DeviceError, TernError
+from ternhost.reach.absence import require_at_port
 from ternhost.reach.links import Events, Link, open_link
 from ternhost.store.boards import hello_fields
 
@@ -57,6 +58,7 @@ class BoardOnPort:
         link = open_link(self.port, events)
         try:
             hello: host_frames.Hello = link.hello(timeout)
+            require_at_port(self.port, hello)
             clients = range(hello.first or 0, (hello.first or 0) + (hello.clients or 0))
             if len(clients) > _MOST_CLIENTS or clients.stop > wire.FLEET:
                 raise DeviceError(
