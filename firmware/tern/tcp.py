@@ -21,6 +21,7 @@ except ImportError:
 _SLICE_MS = const(2000)  # of a wait, for the watchdog
 _STEP_MS = const(10)  # between two steps of connecting
 _TLS = -1000  # above the errors of Mbed TLS
+_EOF = -29312  # MBEDTLS_ERR_SSL_CONN_EOF, which not every build names
 _BROKEN = select.POLLERR | select.POLLHUP
 _WAIT = ()  # how CPython says that it would have to wait; MicroPython returns None
 if not MICROPYTHON:
@@ -162,4 +163,4 @@ def _why(text, number):
         return absence.DATES if dates else absence.CERTIFICATE
     if "ALLOC" in text or number == errno.ENOMEM:
         return absence.FAULT
-    return absence.NO_BROKER if number < _TLS and "EOF" not in text else absence.CLOSED
+    return absence.NO_BROKER if number < _TLS and number != _EOF else absence.CLOSED

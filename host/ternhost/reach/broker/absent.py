@@ -101,7 +101,8 @@ class AbsentBoards:
         return facts, lines[:_MOST_LINES] + ["and more"] * (len(lines) > _MOST_LINES)
 
     def _absent(self, roster: BoardRoster) -> Iterator[int]:
-        if sum(len(board.clients) for board in roster.boards.values() if board.there) < len(roster.devices):
+        there = sum(len(roster.known(board.clients)) for board in roster.boards.values() if board.there)
+        if there < len(roster.devices):
             for device in roster.devices:
                 if not any(board.there for board in roster.of(device)):
                     yield device

@@ -131,15 +131,16 @@ class BoardRoster:
         return new, again, gone
 
     def _claim(self, board: BoardOnBroker, clients: range) -> None:
-        for device in self._known(board.clients):
+        for device in self.known(board.clients):
             if board in self._claims.get(device, ()):
                 self._claims[device].remove(board)
         board.clients = clients
         # By the first: a real board has one client.
         board.wake = self.wakes.get(clients.start, 0)
-        for device in self._known(clients):
+        for device in self.known(clients):
             self._claims.setdefault(device, []).append(board)
 
-    def _known(self, clients: range) -> list[int]:
+    def known(self, clients: range) -> list[int]:
+        """The devices of the store among these."""
         start, stop = (bisect_left(self.devices, end) for end in (clients.start, clients.stop))
         return self.devices[start:stop]
