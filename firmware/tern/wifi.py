@@ -55,6 +55,11 @@ class Station:
             self.reason = reason
         return False
 
+    def leave(self):
+        """Switch the radio off, unless it has joined by other means."""
+        if self._ssid is not None:
+            self.radio.active(False)
+
 
 def _why(radio):
     # Why it has not joined, 0 while it tries: the CYW43 has codes below 4, the ESP32 those of ESP-IDF and from 1000 on.

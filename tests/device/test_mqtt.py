@@ -4,9 +4,9 @@ import gc
 
 from checks import no_memory, raises
 
-from tern import wire
+from tern import absence, wire
 from tern.compat import MICROPYTHON
-from tern.frames import encode_report
+from tern.frames import encode_hello_request, encode_report
 from tern.links.mqtt import Mqtt, name, password
 from tern.mqtt import MqttError, Session
 from tern.tcp import Lost
@@ -488,6 +488,76 @@ def test_a_link_reconnects_after_memory_ran_out():
     assert link.receive(0) is None and not lines
 
 
+class Port:
+    """The board's port: `given` comes in, `sent` goes out. And its Absence, which notes reasons."""
+
+    def __init__(self, *given):
+        self.given = list(given)
+        self.sent = []
+        self.reasons = []
+        self.show = lambda: None
+        self.failed = self.reasons.append
+        self.ended = lambda: self.reasons.append(0)
+
+    def receive(self, timeout_ms):
+        assert timeout_ms == 0, "it never waits for the port"
+        frame = self.given.pop(0) if self.given else None
+        if frame == b"end":
+            raise EOFError
+        return frame
+
+    def send(self, frame, n):
+        self.sent.append(bytes(frame[:n]))
+
+    def waiting(self):
+        return 0
+
+
+def test_a_hello_request_at_the_port_is_answered_there_whether_or_not_there_is_a_broker():
+    asks = bytearray(13)
+    encode_hello_request(asks, 5)
+    damaged = asks[:-1] + b"x"
+    hello = bytes((wire.HELLO,)) + bytes(30)
+    broker = Broker()
+    broker.up = False
+    port = Port(b"", damaged, bytes((wire.ROUND,)) + bytes(40), asks, b"end", asks)
+    link = Mqtt(Session(broker.connect, b"00000007"), "fleet", name(7), absent=port, port=port)
+    assert link.receive(0) is None, "damaged"
+    assert link.receive(0) == asks
+    link.send(hello, 31)
+    assert port.sent == [hello] and port.reasons == [absence.LOST]
+    assert link.waiting(), "no broker has heard it"
+    assert link.receive(0) is None, "the port's other end has gone"
+    broker.up = True
+    link._wait = 0
+    assert link.receive(0)[0] == wire.HELLO_REQUEST and port.reasons[-1] == 0
+    link.send(hello, 31)
+    assert port.sent == [hello] and b"fleet/hello/00000007" in broker.lines[0].taken
+    assert link.receive(0) == asks  # an answer that is never made
+    port.given.append(None)
+    broker.lines[0].given += b"\x40\x02\x00\x01"
+    assert link.receive(0) is None and not link.waiting()
+    link.send(hello, 31)
+    assert port.sent == [hello], "the next HELLO goes to the broker again"
+
+
+def test_a_link_notes_why_it_has_no_broker():
+    for error, connected, reason in (
+        (Lost("no", absence.REFUSED), False, absence.REFUSED),
+        (Lost("no", absence.CLOSED), True, absence.LOST),
+        (MqttError("no", absence.CREDENTIALS), False, absence.CREDENTIALS),
+        (MqttError("no", absence.DECLINED), True, absence.DECLINED),
+        (MemoryError(), False, absence.FAULT),
+        (OSError(5), True, absence.FAULT),
+    ):
+        port = Port()
+        link = Mqtt(Session(Broker().connect, b"00000007"), "fleet", name(7), absent=port, port=port)
+        if connected:
+            link.receive(0)
+        link._lose(error)
+        assert port.reasons == [0] * connected + [reason]
+
+
 def test_passwords_follow_from_keys_and_names_from_ids():
     assert password(bytes(32)) == password(bytes(32)) != password(bytes(31) + b"\x01")
     assert len(password(bytes(32))) == 32
@@ -499,8 +569,9 @@ def test_the_radio_is_off_after_a_link_has_disconnected():
     switched = []
 
     class Station:
-        class radio:
-            active = switched.append
+        @staticmethod
+        def leave():
+            switched.append(False)
 
     link = Mqtt(Session(broker.connect, b"00000007"), "tern", name(7), station=Station)
     link.disconnect()

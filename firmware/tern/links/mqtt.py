@@ -31,7 +31,9 @@ _PASSWORD_LABEL = b"tern mqtt "
 _PATIENCE_MS = const(10000)  # how long a broker may take to answer
 _MAX_WINDOW = const(29)
 _FIRST_PAUSE_MS = const(500)
-_SLICE_MS = const(100)  # of a wait: then it looks at its port, and at its LED
+_SLICE_MS = const(1000)  # of a wait,
+_SHORT_MS = const(50)  # and of one during an absence, or while the port takes an answer
+_PARTS = const(4)  # of the bytes that have come in at the port
 _HELLO_BYTES = const(512)  # at most
 _BROKEN = (OSError, MemoryError)  # a TLS handshake wants much memory: later there may be enough
 
@@ -151,7 +153,7 @@ class Mqtt:
         """Take leave of the broker, whose will is not published, and switch the radio off."""
         self._session.disconnect()
         if self._station:
-            self._station.radio.active(False)
+            self._station.leave()
 
     def receive(self, timeout_ms=-1):
         """Return the next frame, a memoryview until the next call; None after `timeout_ms`.
@@ -159,6 +161,7 @@ class Mqtt:
         With 0 it takes one step and never waits: None also if it dropped an unwanted frame.
         """
         start = ticks_ms()
+        self._at_port = False
         session = self._session
         while True:
             try:
@@ -179,26 +182,29 @@ class Mqtt:
                         return self._frame[:n]
             except _BROKEN as error:
                 self._lose(error)
+            left = _SLICE_MS
             if self._port:
                 self._absence.show()
                 frame = self._listen()
                 if frame:
                     return frame
-            left = _SLICE_MS
+                if self._port.waiting() or not session.connected:
+                    left = _SHORT_MS
             if timeout_ms >= 0:
-                left = timeout_ms - ticks_diff(ticks_ms(), start)
+                left = min(left, timeout_ms - ticks_diff(ticks_ms(), start))
                 if left <= 0:
                     return None
-            session.wait(min(left, _SLICE_MS))
+            session.wait(left)
 
     def _listen(self):
         # Returns a HELLO_REQUEST that has come in at the port; nothing else is answered there.
         try:
-            frame = self._port.receive(0)
-            if frame and frame[0] == wire.HELLO_REQUEST:
-                frames.decode_hello_request(frame)
-                self._at_port = True
-                return frame
+            for _ in range(_PARTS):
+                frame = self._port.receive(0)
+                if frame and frame[0] == wire.HELLO_REQUEST:
+                    frames.decode_hello_request(frame)
+                    self._at_port = True
+                    return frame
         except (frames.FrameError, EOFError):  # EOFError: nobody is there
             pass
         return None
@@ -224,7 +230,9 @@ class Mqtt:
             reason = getattr(error, "reason", absence.FAULT)
             if self._session.connected and reason < absence.DECLINED:
                 reason = absence.LOST
-            self._absence.failed((self._station and self._station.reason) or reason)
+            if self._station and reason < absence.CLOSED:
+                reason = self._station.reason or reason
+            self._absence.failed(reason)
         if self._lease and not self._session.connected:
             self._lease.forget()
         self._session.close()

@@ -50,12 +50,10 @@ def open_link(port: str, events: Events) -> Link:
 
 
 def hello_request() -> tuple[int, bytes]:
-    """A HELLO_REQUEST: its nonce, and the frame, which has no Ctrl-C: it interrupts a board that uses a broker."""
+    """A HELLO_REQUEST: its nonce, and the frame."""
+    nonce = secrets.randbits(32)
     frame = bytearray(wire.MAX_FRAME)
-    n = 0
-    while not n or {0, 3} & set(frame[:n]):
-        nonce = secrets.randbits(32)
-        n = frames.encode_hello_request(frame, nonce)
+    n = frames.encode_hello_request(frame, nonce)
     return nonce, bytes(frame[:n])
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from pathlib import Path
 
 from tern import wire
 from ternhost.count.rounds import RoundResult
@@ -77,55 +79,9 @@ def explain(result: RoundResult) -> tuple[int, str, str | None]:
         return code, *later
     words = {"epsilon": one.detail / 1e6, "detail": one.detail, "number": result.number}
     what, hint = _REFUSALS.get(code, (wire.error_name(code), None))
-    return (
-        code,
-        f"{count} of {result.asked} devices refuse: {what.format(**words)}",
-        hint and hint.format(**words),
-    )
+    told = f"{count} of {result.asked} devices refuse: {what.format(**words)}"
+    return code, told, hint and hint.format(**words)
 
 
-_REFUSALS = {
-    wire.ERR_OLD_ROUND: (
-        "they have seen round {detail} already",
-        "a round with a number of its own is asked next",
-    ),
-    wire.ERR_CHANGED_ROUND: (
-        "they were asked something else in round {number} before, or failed when they drew their report",
-        "ask the next round; if the store was restored from a copy, go on with --after-round {number}",
-    ),
-    wire.ERR_CARD: ("they cannot read the card", "check it with 'tern card show'"),
-    wire.ERR_NOT_CERTIFIED: (
-        "the card does not keep the epsilon of {epsilon:g} that it claims",
-        "check it with 'tern card certify'",
-    ),
-    wire.ERR_POLICY: (
-        "a report would cost more than the epsilon of {epsilon:g} that they allow for one, or needs a mechanism that "
-        "they do not allow",
-        "use a card of a smaller epsilon, fewer coordinates, or a mechanism that they allow (--mechanisms)",
-    ),
-    wire.ERR_BUDGET: (
-        "their budget is spent; an epsilon of {epsilon:g} is left",
-        "they never report again: this is the purpose of the budget",
-    ),
-    wire.ERR_LEDGER: (
-        "their ledger cannot be read or written",
-        "check the board's disk; a damaged ledger is never replaced: erase the board, and give it a new id",
-    ),
-    wire.ERR_ENTROPY: (
-        "their entropy source failed its health test",
-        "restart the boards; if it fails again, do not use them",
-    ),
-    wire.ERR_DATA: (
-        "their records are missing or have another dimension ({detail})",
-        "name the data set that they were provisioned with",
-    ),
-    wire.ERR_MODEL: (
-        "their boards lack the module for this kind of round",
-        "put it there: tern deploy --with inference, local, collect or softmax; or --whole",
-    ),
-    wire.ERR_SLOT: (
-        "the work of a report might not fit their slot",
-        "ask for less (--batch, --local-epochs, --k), or provision them with a longer --slot-ms or a lower "
-        "--most-records",
-    ),
-}
+_TEXTS = json.loads(Path(__file__).with_suffix(".json").read_text())  # by names of tern.wire: (words, remedy)
+_REFUSALS: dict[int, tuple[str, str]] = {getattr(wire, name): (*texts,) for name, texts in _TEXTS.items()}

@@ -42,8 +42,7 @@ class BoardTable(Database):
 
     def boards_seen(self, boards: Iterable[BoardRow]) -> None:
         """Update boards: `errors` and `spent` are added; an empty `hello` keeps the last, a new one resets `spent`."""
-        rows = ({**vars(board), "hello": json.dumps(dict(board.hello))} for board in boards)
-        self._write_rows(_SEEN, rows)
+        self._write_rows(_SEEN, ({**vars(board), "hello": json.dumps({**board.hello})} for board in boards))
 
     def boards_offline(self) -> None:
         self._write("UPDATE board SET online = 0")
@@ -61,9 +60,8 @@ _ABSENCE = re.compile(r"; (was )?absent ([0-9]{1,3}) ([0-9]{1,9}) s(?:;|$)")
 
 
 def hello_fields(hello: Any) -> dict[str, Any]:
-    """The fields of a HELLO (tern.host_frames.Hello) for `BoardRow.hello`; none for another schema.
-
-    After an absence from the broker also `absent` (its reason), `absent_seconds`, and `absent_now`: whether it goes on.
+    """The fields of a HELLO (tern.host_frames.Hello) for `BoardRow.hello`; none for another schema. On a board with a
+    broker also its last absence: `absent`, the reason, `absent_seconds`, and `absent_now`, whether it goes on.
     """
     if hello.first is None:
         return {}

@@ -53,7 +53,4 @@ def rotate_fleet(store: Store) -> FleetKey:
 
 def _read(store: Store) -> FleetKey | None:
     state = store.state(_STATE)
-    if state is None:
-        return None
-    digits, epoch = state
-    return FleetKey(bytes.fromhex(digits), epoch)
+    return FleetKey(bytes.fromhex(state[0]), state[1]) if state else None

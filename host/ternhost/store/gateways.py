@@ -55,8 +55,7 @@ class GatewayTables(Database):
 
     def save_progress(self, number: int, gateway: str, reports: int) -> None:
         """Store how many reports a gateway says it has so far, for observers."""
-        update = "UPDATE answer SET reports = ? WHERE round = ? AND gateway = ?"
-        self._write(update, reports, number, gateway)
+        self._write("UPDATE answer SET reports = ? WHERE round = ? AND gateway = ?", reports, number, gateway)
 
     def gateways_offline(self) -> None:
         self._write("UPDATE gateway SET online = 0")

@@ -29,8 +29,7 @@ def make(path: Path, create: bool) -> None:
 
 
 def _may_be_a_store(path: Path) -> bool:
-    # Other files are refused as not a store, without a hint to hide them. (The application id may still be in the
-    # log.)
+    # Others are refused without a hint to hide them from others. (The application id may still be in the log.)
     with open(path, "rb") as file:
         start = file.read(len(_SQLITE))
     return not start or start == _SQLITE

@@ -128,10 +128,8 @@ def run_info(args: argparse.Namespace) -> int:
         counts = [
             f"{board[n]:,} {n if board[n] > 1 else n[:-1]}" for n in ("exceptions", "restarts") if board[n]
         ]
-        if counts:
-            lines.append(f"  since power on {' and '.join(counts)}")
-        if board["absence"]:
-            lines.append(f"  {board['absence']}")
+        since = f"since power on {' and '.join(counts)}" if counts else ""
+        lines += [f"  {note}" for note in (since, board["absence"]) if note]
     print_result({"boards": boards_info}, "\n".join(lines), args.json)
     return OK
 

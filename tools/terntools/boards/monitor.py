@@ -156,7 +156,8 @@ class Monitor:
         _, request = hello_request()
         out = bytearray(1 + frames.cobs_size(len(request)))
         frames.cobs_encode(request, len(request), memoryview(out)[1:])
-        self._board.write(bytes(out))
+        if b"\x03" not in out:  # it would end the program of a board that is just starting, or uses a broker
+            self._board.write(bytes(out))
 
     def _decode(self, receiver: frames.Receiver, data: bytes, arrow: str) -> None:
         now = time.monotonic()
@@ -219,11 +220,8 @@ def _run(args: argparse.Namespace) -> int:
 
     def tell(line: str) -> None:
         if not args.quiet:
-            print(
-                f"{time.monotonic() - start:9.3f} {visible(line)}",
-                file=sys.stderr if args.json else sys.stdout,
-                flush=True,
-            )
+            out = sys.stderr if args.json else sys.stdout
+            print(f"{time.monotonic() - start:9.3f} {visible(line)}", file=out, flush=True)
 
     monitor = Monitor(names.resolve(args.board), tell, args.every)
     print(f"talk to the board through {monitor.tap}", file=sys.stderr, flush=True)

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from select import select
@@ -175,25 +175,16 @@ class Relay:
             self.end.wait(_RETRY)
 
     def _relay(self) -> None:
-        inbox = _Inbox()
-        try:
-            link = _Port(names.resolve(self.port), inbox)
-            try:
-                hello = link.hello()
-                require_at_port(self.port, hello)
-                inbox.take()
-                first = hello.first or 0
-                password = self._passwords(first) if first else None
-                if password is None:
-                    raise DeviceError(
-                        f"board {mqtt.name(first)} has no password here" if first else "the board has no key",
-                        hint="make it a member: tern up; then run 'tern broker config' again",
-                    )
-                _Passage(self, link, inbox, first, password).run()
-            finally:
-                link.close()
-        finally:
-            inbox.close()
+        with closing(_Inbox()) as inbox, closing(_Port(names.resolve(self.port), inbox)) as link:
+            first = require_at_port(self.port, link.hello()).first or 0
+            inbox.take()
+            password = self._passwords(first) if first else None
+            if password is None:
+                raise DeviceError(
+                    f"board {mqtt.name(first)} has no password here" if first else "the board has no key",
+                    hint="make it a member: tern up; then run 'tern broker config' again",
+                )
+            _Passage(self, link, inbox, first, password).run()
 
 
 class _Passage:

@@ -135,9 +135,7 @@ class PortPost:
         self._events: SimpleQueue[Received] = SimpleQueue()
         self._heard: deque[bytes] = deque()
         self._link = open_link(port, self._events)
-        hello = self._link.hello()
-        require_at_port(port, hello)
-        self._first = hello.first or 0
+        self._first = require_at_port(port, self._link.hello()).first or 0
 
     async def __aenter__(self) -> Self:
         return self
