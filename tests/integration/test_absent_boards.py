@@ -24,8 +24,9 @@ from ternhost.errors import TernError
 from ternhost.provision import keys
 from ternhost.reach import certificates
 from ternhost.reach.absence import REASONS
-from ternhost.reach.broker import broker_log, configuration
+from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import CONFIG, HOST, Access
+from ternhost.reach.broker.broker_log import TEXTS
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port, listener, listens
 from ternhost.store.store import Store
 from terntools.boards import deploy
@@ -36,7 +37,7 @@ SOON = 15.0  # seconds
 _AIR_NETWORK = Path(__file__).with_name("air_network.py")
 
 # What the host may say of a board, by a short name.
-SAYS = {part: words for part, (words, _) in broker_log._REFUSALS.items()} | {
+SAYS = {part: words.partition("{at} ")[2] for part, (words, _) in TEXTS["refused"].items()} | {
     "no password": "the broker does not have the password of its key",
     "no login": "no login at this broker",
     "ended": "its connection ended",
@@ -54,7 +55,6 @@ SAYS = {part: words for part, (words, _) in broker_log._REFUSALS.items()} | {
     "no configuration": "make it: tern broker config",
     "budget": "their budget is spent",
 }
-BEYOND = ("no login", "ended")  # beside the reason that the board knows, the host says this of it
 
 
 class Place:

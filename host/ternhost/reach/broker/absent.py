@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tern.links import mqtt
 from ternhost.learn.base import ranges_of
-from ternhost.reach.broker.broker_log import BrokerLog
+from ternhost.reach.broker.broker_log import TEXTS, BrokerLog
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.mosquitto_files import has_password
 from ternhost.reach.broker.roster import BoardRoster
@@ -22,12 +22,6 @@ from ternhost.terminal import duration
 _EVERY = 3.0  # seconds between two looks
 _GRACE = 3.0  # seconds in which a board connects again, or a connected one says hello
 _MOST, _MOST_LINES = 1000, 10  # absent devices that it looks at; lines
-
-_GUIDE = "see its LED, or 'tern device info PORT'; docs/guides/absent.md lists what to check"
-_NO_LOG = (
-    "the log of this broker is not on this machine: see Mosquitto's own (journalctl -u mosquitto), or run it with "
-    "'tern broker run'"
-)
 
 Facts = set[tuple[object, ...]]
 
@@ -73,7 +67,7 @@ class AbsentBoards:
         log = self._log if self._log and self._log.read() else None
         self._boards = self._stored | {b.clients.start: b.clients for b in roster.boards.values()}
         facts: Facts = set()
-        reasons: dict[tuple[str, str], list[int]] = {}
+        reasons: dict[str, list[int]] = {}
         missed = now if self._due else now - _GRACE
         absent: dict[int, list[int]] = {}  # by the first device of their board
         for device in islice(self._absent(roster), _MOST):
@@ -87,17 +81,17 @@ class AbsentBoards:
                 reasons.setdefault(reason, []).extend(devices)
                 facts.add((first, reason))
         lines = []
-        for (why, remedy), devices in reasons.items():
+        for reason, devices in reasons.items():
             silence = min(self._silence(self._first(device), roster, now) for device in devices)
             heard = "never heard" if silence == float("inf") else f"last heard {duration(silence)} ago"
-            lines.append(f"{_listed(devices)}: {heard}; {why}\n    {remedy}")
-        for fact, line in self._others(link, roster, log):
-            facts.add(fact)
-            lines.append(line)
+            lines.append(f"{_listed(devices)}: {heard}; {reason}")
+        others = list(self._others(link, roster, log))
+        facts |= {(line,) for line in others}
+        lines += others
         if reasons:
             count = sum(map(len, reasons.values()))
             lines.insert(0, f"{count} of {len(roster.devices)} devices are on no board that the broker hears")
-            lines += [] if log else [_NO_LOG]
+            lines += [] if log else [self._text("other", "log")]
         return facts, lines[:_MOST_LINES] + ["and more"] * (len(lines) > _MOST_LINES)
 
     def _absent(self, roster: BoardRoster) -> Iterator[int]:
@@ -118,55 +112,40 @@ class AbsentBoards:
         board = roster.boards.get(mqtt.name(first))
         return now - board.heard if board else time.time() - self._heard.get(first, float("-inf"))
 
-    def _reason(self, first: int, link: MqttLink, log: BrokerLog | None) -> tuple[str, str]:
+    def _reason(self, first: int, link: MqttLink, log: BrokerLog | None) -> str:
         name, key = mqtt.name(first), self._key(first)
+        site = next(
+            (site for site, there in link.sites.items() if not there and link.is_of(site, first)), None
+        )
         if name in link.strangers:
-            return "its library is of another version than this host", "update it: tern deploy BOARD"
-        if self._directory and key and not has_password(self._directory, name, mqtt.password(key)):
-            return "the broker does not have the password of its key", f"tern broker config {self._directory}"
-        for site, there in link.sites.items():
-            if not there and link.is_of(site, first):
-                return f"the broker of site {site} is not connected", "see that broker, and the network there"
-        if log and name in log.connected:
-            if time.time() - log.connected[name] < _GRACE:
-                return "it has just connected", "wait for its hello"
-            prefix = link.access.prefix
-            return (
-                f"connected, but its hello does not arrive: its topics do not begin with {prefix!r}, or the access "
-                "list refuses them",
-                f"tern provision BOARD --prefix {prefix}, or tern broker config {self._directory}",
-            )
-        if log and name in log.ended:
-            return f"its connection ended: {log.ended[name]}", _GUIDE
-        return f"no {'login' if log else 'hello'} at this broker", _GUIDE
+            reason = "version"
+        elif self._directory and key and not has_password(self._directory, name, mqtt.password(key)):
+            reason = "password"
+        elif site:
+            reason = "site"
+        elif log and name in log.connected:
+            reason = "hello" if time.time() - log.connected[name] > _GRACE else "joined"
+        elif log:
+            reason = "ended" if name in log.ended else "login"
+        else:
+            reason = "silent"
+        how = log and log.ended.get(name)
+        return self._text("absent", reason, site=site, how=how, prefix=link.access.prefix)
 
-    def _others(
-        self, link: MqttLink, roster: BoardRoster, log: BrokerLog | None
-    ) -> Iterator[tuple[tuple[object, ...], str]]:
-        # Refused clients, boards that share a name, and boards without a key.
+    def _text(self, kind: str, reason: str, **fields: object) -> str:
+        return "\n    ".join(TEXTS[kind][reason]).format(dir=self._directory, **fields)
+
+    def _others(self, link: MqttLink, roster: BoardRoster, log: BrokerLog | None) -> Iterator[str]:
+        # Boards without a key, refused clients, and boards that share a name.
         if not roster.devices:
-            path = self._store.path
-            yield (
-                ("store",),
-                f"{path} has no device yet\n    make a board one: tern provision BOARD --store {path}",
-            )
+            yield self._text("other", "store", store=self._store.path)
         for name, said in islice(link.boards.items(), _MOST):
             if self._key(said.clients.start) is None:
-                yield (
-                    (name,),
-                    f"board {name} is connected, but this store has no key for device {said.clients.start}: it is of "
-                    "another store, or was revoked\n    see 'tern device list'; 'tern provision' makes it a member",
-                )
-        if not log:
-            return
-        for refusal in log.refused:
-            yield refusal, log.words(refusal)
-        for name in log.shared:
-            yield (
-                (name, "shared"),
-                f"several boards log in as {name}, and push each other out: they have one key\n"
-                "    give each its own id: tern provision BOARD --device ID",
-            )
+                yield self._text("other", "key", name=name, device=said.clients.start)
+        for address, reason in log.refused if log else ():
+            yield self._text("refused", reason, at=address and f" at {address}")
+        for name in log.shared if log else ():
+            yield self._text("other", "shared", name=name)
 
 
 def _listed(devices: list[int]) -> str:

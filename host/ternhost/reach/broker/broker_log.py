@@ -4,6 +4,7 @@ later releases, which add an address or the id of a refused client.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -11,9 +12,13 @@ import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from ternhost.reach.broker.access import CONFIG
 from ternhost.reach.broker.mosquitto_files import LOG, PID
+
+# Reasons and remedies. Those of refusals and endings are by a part of the log's line.
+TEXTS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("absent.json").read_text())
 
 _PAST = 1 << 16  # bytes of the log that are read to begin with
 _MOST = 1 << 20  # bytes that are read at once
@@ -30,44 +35,6 @@ _FAILED = re.compile(r"Client connection from (\S+) (?:denied|failed): (.*)")
 _ENDED = re.compile(r"Client (\S+)(?: [(\[]([^)\]]*)[)\]])? (.*)")
 _BOARD = re.compile(r"[0-9a-f]{8}")
 _TLS = re.compile(r"OpenSSL Error\[\d+\]: (.*)")
-
-# What a refused client did, by a part of the log's line, and the remedy. {dir} is the broker's directory.
-_AUTHORITY = "give it the certificate of this broker: tern provision BOARD --authority {dir}/authority.der"
-_REFUSALS = {
-    "not authorised": (
-        "has a user name or password that the broker does not know",
-        "for a board of this fleet: tern broker config {dir}, then tern provision with the broker's store",
-    ),
-    "alert unknown ca": (
-        "does not trust the broker's certificate: it has that of another authority",
-        _AUTHORITY,
-    ),
-    "alert bad certificate": (
-        "calls the broker by a name that is not in its certificate",
-        "name the broker as boards do: tern broker config {dir} --name HOST..., or tern provision BOARD --broker HOST",
-    ),
-    "alert certificate expired": (
-        "finds that the broker's certificate has expired",
-        "make a new one: tern broker config {dir} --name HOST...; or the board's clock is wrong",
-    ),
-    "alert certificate unknown": (
-        "finds that the broker's certificate is not valid yet, or not for a broker",
-        "make a new one: tern broker config {dir} --name HOST...; or the board's clock is wrong",
-    ),
-    "wrong version number": ("speaks without TLS to a port with TLS", _AUTHORITY),
-    "http request": ("speaks HTTP, not MQTT", "see which program it is"),
-    "protocol error": (
-        "does not speak MQTT: perhaps it uses TLS, and this port has none",
-        "tern provision BOARD without --authority, or tern broker config {dir} --tls",
-    ),
-    "max_connections": ("is one too many for the broker", "raise max_connections in {dir}/mosquitto.conf"),
-}
-_CLOSED = "closed from its side (its network was lost, or it started again)"
-# How a connection ended otherwise, by a part of the log's line.
-_ENDINGS = {
-    "exceeded timeout": "silence (no power, no network, or its program hangs)",
-    "disconnected.": "it signed off",
-}
 
 
 class BrokerLog:
@@ -146,9 +113,7 @@ class BrokerLog:
             name, how = match[1], match[3]
             if self.connected.pop(name, None) is not None:
                 if recent:
-                    self.ended[name] = next(
-                        (words for part, words in _ENDINGS.items() if part in how), _CLOSED
-                    )
+                    self.ended[name] = next(words for part, words in TEXTS["ended"].items() if part in how)
                 return
             likely = [address for address, count in self._open.items() if count > 0]
             address = (match[2] or "").rpartition(":")[0] or (likely[0] if len(likely) == 1 else "")
@@ -157,13 +122,6 @@ class BrokerLog:
                 self._refuse(address, tls or how)
 
     def _refuse(self, address: str, how: str) -> None:
-        for part in _REFUSALS:
-            if part in how and len(self.refused) < _MOST_CLIENTS:
-                self.refused.add((address, part))
-
-    def words(self, refusal: tuple[str, str]) -> str:
-        """A refusal in words, with its remedy."""
-        address, part = refusal
-        what, remedy = _REFUSALS[part]
-        where = address and f" at {address}"
-        return f"a client{where} {what}\n    {remedy.format(dir=self.directory)}"
+        reason = next((part for part in TEXTS["refused"] if part in how), None)
+        if reason and len(self.refused) < _MOST_CLIENTS:
+            self.refused.add((address, reason))

@@ -24,6 +24,7 @@ from ternhost.reach.broker.mosquitto_files import (
     PORT,
     listening,
     names,
+    template,
     update_memory,
     write_access_list,
     write_conf,
@@ -36,17 +37,6 @@ from ternhost.store.store import Store
 __all__ = ["PASSWORDS", "add_site", "configure", "write_configuration", "write_passwords"]
 
 HOST_USER = "tern-host"
-
-_HOST_ACCESS = """\
-user {host}
-topic write {prefix}/round
-topic write {prefix}/model
-topic write {prefix}/down/+
-topic read {prefix}/up/+
-topic read {prefix}/hello/+
-topic read {prefix}/site/+
-
-"""
 
 
 def write_configuration(
@@ -93,7 +83,9 @@ def _write_users(
     for path, access in home_access.users(directory, home_assistant).items():
         _write_host(path, access, None)
     host, home = Access.load(directory / HOST), home_access.load(directory)
-    users = _HOST_ACCESS.format(host=host.user, prefix=host.prefix) + (home.access_list if home else "")
+    users = template("host.access").format(host=host.user, prefix=host.prefix) + (
+        home.access_list if home else ""
+    )
     users += "".join(site.access_list(host.prefix, keys) for site in sites.write(directory, keys, anew))
     write_access_list(directory, users, host.prefix)
     write_passwords(directory, keys)

@@ -10,27 +10,12 @@ from typing import TYPE_CHECKING
 
 from ternhost.errors import UsageError
 from ternhost.reach.broker.access import HOME_ASSISTANT, HOST, PUBLISHER, Access, check_prefix
+from ternhost.reach.broker.mosquitto_files import template
 
 if TYPE_CHECKING:
     from ternhost.reach.broker.notices import Notices
 
 PUBLISHER_USER, HOME_USER = "tern-publisher", "home-assistant"
-
-# One user publishes the fleet, and one is Home Assistant. They are denied the rights that the patterns give to boards.
-_HOME_ACCESS = """\
-user {publisher}
-topic write {discovery}
-topic write {prefix}/fleet/+
-{denied}
-user {home}
-topic read {home_prefix}/#
-topic read {prefix}/fleet/+
-topic write {home_prefix}/status
-{denied}
-"""
-_DENIED = "".join(
-    f"topic deny {{prefix}}/{name}\n" for name in ("round", "model", "down/+", "up/+", "hello/+", "site/+")
-)
 
 
 @dataclass(frozen=True)
@@ -53,11 +38,10 @@ class HomeAccess:
     @property
     def access_list(self) -> str:
         """The sections of the two users in the access list."""
-        return _HOME_ACCESS.format(
+        return template("home.access").format(
             publisher=self.publisher.user,
             discovery=self.discovery,
             prefix=self.prefix,
-            denied=_DENIED.format(prefix=self.prefix),
             home=self.home.user,
             home_prefix=self.home.prefix,
         )

@@ -27,49 +27,10 @@ _LISTENER = re.compile(r"^listener (\d+) (\S+)$", re.MULTILINE)
 _MEMORY_LINE = re.compile(r"^memory_limit [1-9]\d*$", re.MULTILINE)
 _ITERATIONS = 101  # Mosquitto's default; the passwords are random and have 128 bits
 
-# The rights of a board; %u is the user name. The board's will, an empty message, removes tern/hello/<board>.
-_BOARD_ACCESS = """\
-pattern write {prefix}/up/%u
-pattern write {prefix}/hello/%u
-pattern read {prefix}/down/%u
-pattern read {prefix}/round
-pattern read {prefix}/model
-"""
 
-_MOSQUITTO_CONF = """\
-# Written by tern. Start with: {start}
-pid_file {directory}{pid}
-per_listener_settings false
-# A question to a board does not wait for its acknowledgement of a packet before (Nagle's algorithm).
-set_tcp_nodelay true
-{user}listener {port} {address}
-{tls}
-allow_anonymous false
-password_file {directory}{passwords}
-acl_file {directory}{access}
-use_username_as_clientid true
-
-# Limits: tern's longest packet; messages that wait for a client that does not read, at QoS 0 as well; all memory, since
-# an access list does not refuse subscriptions, however many and to whatever topics.
-max_packet_size {largest_packet}
-max_inflight_messages 1000
-max_queued_messages {queued}
-max_queued_bytes {queued_bytes}
-upgrade_outgoing_qos true
-max_qos 1
-memory_limit {memory}
-persistent_client_expiration 1h
-max_keepalive 3600
-
-# Keeps the announced round, and reports that the host has not taken yet, over a restart.
-persistence true
-persistence_location {location}/
-autosave_interval 60
-log_dest stderr
-log_type error
-log_type warning
-log_type notice
-"""
+def template(name: str) -> str:
+    """A file of the folder templates, with fields in braces."""
+    return (Path(__file__).parent / "templates" / name).read_text()
 
 
 def password_line(user: str, password: str) -> str:
@@ -103,7 +64,7 @@ def write_password_file(directory: Path, passwords: Iterable[tuple[str, str]]) -
 
 def write_access_list(directory: Path, users: str, prefix: str) -> None:
     """users: the sections of all users but boards. Raises OSError."""
-    write_file(directory / ACCESS, (users + _BOARD_ACCESS.format(prefix=prefix)).encode())
+    write_file(directory / ACCESS, (users + template("boards.access").format(prefix=prefix)).encode())
 
 
 def write_conf(
@@ -113,7 +74,7 @@ def write_conf(
     boards: their number, for its memory. bridge: the section of a site's broker. Raises OSError.
     """
     inside = "" if user is None else f"{directory}/"
-    text = _MOSQUITTO_CONF.format(
+    text = template("mosquitto.conf").format(
         start=f"mosquitto -c {inside}{CONFIG}" + (", in this directory" if user is None else ""),
         directory=inside,
         location=inside.rstrip("/") or ".",

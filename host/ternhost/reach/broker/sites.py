@@ -32,37 +32,8 @@ _AGAIN = 60.0  # least seconds between two returns of a site that count
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 _HERE = {"localhost", "127.0.0.1", "::1"}
 
-_FOR_ALL = """\
-topic write {prefix}/site/{name}
-topic read {prefix}/round
-topic read {prefix}/model
-"""
 # Mosquitto searches a list from its beginning: the most frequent topics are first.
-_OF_BOARDS = ("topic write {prefix}/up/", "topic read {prefix}/down/", "topic write {prefix}/hello/")
-
-# cleansession true: the central broker keeps nothing for a disconnected site, since boards would answer, and pay for,
-# rounds that have ended meanwhile. local_cleansession false: messages of boards wait for the link.
-_BRIDGE = """\
-
-connection {name}
-address {host}:{port}
-{tls}remote_username {user}
-remote_password {password}
-remote_clientid {user}
-bridge_protocol_version mqttv311
-bridge_attempt_unsubscribe false
-cleansession true
-local_cleansession false
-keepalive_interval 15
-restart_timeout 1 30
-notifications true
-notification_topic {prefix}/site/{name}
-topic {prefix}/up/+ out 1
-topic {prefix}/hello/+ out 1
-topic {prefix}/down/+ in 1
-topic {prefix}/round in 1
-topic {prefix}/model in 1
-"""
+_OF_BOARDS = ("topic write {}/up/", "topic read {}/down/", "topic write {}/hello/")
 
 
 @dataclass(frozen=True)
@@ -101,8 +72,9 @@ class BrokerSite:
         if not self.bridge:
             return ""
         boards = [mqtt.name(device) for device in sorted(self.keys(keys))] if self.has_ids else ["+"]
-        lines = [f"{topic}{board}\n" for topic in _OF_BOARDS for board in boards]
-        return f"user {self.user}\n{''.join([_FOR_ALL, *lines]).format(prefix=prefix, name=self.name)}\n"
+        lines = "".join(f"{topic.format(prefix)}{board}\n" for topic in _OF_BOARDS for board in boards)
+        listed = mosquitto_files.template("site.access")
+        return listed.format(user=self.user, prefix=prefix, name=self.name, boards=lines)
 
 
 def is_site(directory: Path) -> bool:
@@ -276,7 +248,7 @@ def _write(site: BrokerSite, central: Path, keys: Mapping[int, bytes]) -> None:
     if (directory / CONFIG).exists():
         mosquitto_files.update_memory(directory, len(keys))
         return
-    bridge = _BRIDGE.format(
+    bridge = mosquitto_files.template("bridge.conf").format(
         name=site.name,
         host=access.host,
         port=access.port,
