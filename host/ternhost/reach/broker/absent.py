@@ -21,7 +21,7 @@ from ternhost.terminal import duration
 
 _EVERY = 3.0  # seconds between two looks
 _GRACE = 3.0  # seconds in which a board connects again, or a connected one says hello
-_MOST, _MOST_LINES = 1000, 10  # absent devices that it looks at; lines
+_MOST, _MOST_LINES = 200, 10  # absent devices that it looks at; lines
 
 Facts = set[tuple[object, ...]]
 
@@ -66,6 +66,7 @@ class AbsentBoards:
         """What there is to tell: the facts, and lines about them."""
         log = self._log if self._log and self._log.read() else None
         self._boards = self._stored | {b.clients.start: b.clients for b in roster.boards.values()}
+        self._firsts = sorted(self._boards)
         facts: Facts = set()
         reasons: dict[str, list[int]] = {}
         missed = now if self._due else now - _GRACE
@@ -103,9 +104,8 @@ class AbsentBoards:
 
     def _first(self, device: int) -> int:
         # Of its board; a device whose board was never heard may be on a board of its own.
-        firsts = sorted(self._boards)
-        at = bisect_right(firsts, device) - 1
-        return firsts[at] if at >= 0 and device in self._boards[firsts[at]] else device
+        at = bisect_right(self._firsts, device) - 1
+        return self._firsts[at] if at >= 0 and device in self._boards[self._firsts[at]] else device
 
     def _silence(self, first: int, roster: BoardRoster, now: float) -> float:
         # Seconds since a board was heard.

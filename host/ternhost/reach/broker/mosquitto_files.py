@@ -8,6 +8,7 @@ import re
 import secrets
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from tern import wire
@@ -44,15 +45,19 @@ def _digest(password: str, salt: bytes, iterations: int) -> bytes:
     return hashlib.pbkdf2_hmac("sha512", password.encode(), salt, iterations)
 
 
+@lru_cache(maxsize=1)
+def _coded_passwords(path: Path, changed: int) -> dict[str, str]:
+    return dict(line.split(":", 1) for line in path.read_text().splitlines())
+
+
 def has_password(directory: Path, user: str, password: str) -> bool:
     """Whether this is the user's password in the password file; true where that cannot be read."""
+    path = directory / PASSWORDS
     try:
-        text = (directory / PASSWORDS).read_text()
-        _, _, iterations, salt, digest = f"\n{text}".partition(f"\n{user}:")[2].partition("\n")[0].split("$")
-    except OSError:
+        coded = _coded_passwords(path, path.stat().st_mtime_ns).get(user)
+    except (OSError, ValueError):
         return True
-    except ValueError:
-        return False
+    _, _, iterations, salt, digest = coded.split("$") if coded else ("", "", "1", "", "")
     return _digest(password, base64.b64decode(salt), int(iterations)) == base64.b64decode(digest)
 
 
