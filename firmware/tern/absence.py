@@ -30,10 +30,7 @@ _REST = const(6)  # such times of darkness after the last blink
 
 
 class Absence:
-    """The absence of `board` that began with this object, or the last one; it goes on until ended().
-
-    str(): as in a HELLO.
-    """
+    """The absence of `board` that began with this object, or its last one. str(): as in a HELLO."""
 
     def __init__(self, board):
         self._led = board.led
@@ -88,8 +85,9 @@ class Absence:
 
     def show(self):
         """Blink as often as the reason says; to be called again and again."""
-        phase = ticks_ms() // _BLINK_MS % (2 * self.reason + _REST)
-        lit = not (self._ended or phase & 1) and phase < 2 * self.reason
+        n = 2 * self.reason
+        phase = ticks_ms() // _BLINK_MS % (n + _REST)
+        lit = phase < n and not (self._ended or phase & 1)
         if lit != self._lit:
             self._lit = lit
             self._led(lit)

@@ -115,7 +115,7 @@ def open_link(board):
 class Mqtt:
     """Frames over a broker. Like links.serial.Serial, but the link never ends.
 
-    absent, port: the board's Absence, and a Serial on which it answers HELLO_REQUESTs; both or neither.
+    absent: the board's Absence; with it a Serial, `port`, on which HELLO_REQUESTs are answered.
     """
 
     console = False
@@ -166,9 +166,8 @@ class Mqtt:
         while True:
             try:
                 if not session.connected:
-                    if (
-                        not self._wait or ticks_diff(ticks_ms(), self._failed) >= self._wait
-                    ) and session.open():
+                    due = not self._wait or ticks_diff(ticks_ms(), self._failed) >= self._wait
+                    if due and session.open():
                         self._pause = self._wait = 0
                         self._accepted = True
                         if self._port:
@@ -200,6 +199,8 @@ class Mqtt:
         # Returns a HELLO_REQUEST that has come in at the port; nothing else is answered there.
         try:
             for _ in range(_PARTS):
+                if not (self._port.waiting() or self._port._ready(0)):
+                    break
                 frame = self._port.receive(0)
                 if frame and frame[0] == wire.HELLO_REQUEST:
                     frames.decode_hello_request(frame)
