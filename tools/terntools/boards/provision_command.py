@@ -22,12 +22,6 @@ from terntools.terminal import Bar
 
 _SLOT_MS = 500  # on a Pico a report takes 10 ms, at most 26 (tern bench latency), and erasing flash more
 _OF_A_RECORDER = 256  # records that count: the capacity that it has by itself
-_LOCKS = """\
-  The board will refuse its console: no key, record or ledger can be read or written there, and no library
-  updated. It answers its host as before. Errors in its Wi-Fi or broker settings cannot be corrected any more.
-  A lock does not protect the flash itself: BOOTSEL or a debugger on a Pico, or the boot loader of an ESP32 without
-  flash encryption and secure boot, can read and write it.
-  Undo: erase the whole flash, and with it the device and its ledger (firmware/BOARDS.md, "Locked boards")."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -220,7 +214,7 @@ def confirm() -> None:
 def _run(args: argparse.Namespace) -> int:
     member = dataclasses.replace(member_of(args), lock=args.lock)
     if args.lock:
-        print(_LOCKS, file=sys.stderr)
+        print(Path(__file__).with_name("lock.txt").read_text(), end="", file=sys.stderr)
         if not args.yes:
             confirm()
     result = run_provision(names.resolve(args.board), member, Path(args.store), args.authority, args.wait)

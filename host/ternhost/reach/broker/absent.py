@@ -39,9 +39,7 @@ class AbsentBoards:
     ) -> None:
         """directory: of the broker, where it is known. key: the present key of a device. past: as of BrokerLog."""
         self._store = store
-        self._heard = {row.first: row.heard for row in store.boards()}
-        self._stored = {row.first: range(row.first, row.first + row.clients) for row in store.boards()}
-        self._boards: dict[int, range] = {}  # the devices of every known board, by the first
+        self._stored = {row.first: row for row in store.boards()}
         self._directory = directory
         self._log = BrokerLog(directory, past) if directory else None
         self._key = key
@@ -65,8 +63,9 @@ class AbsentBoards:
     def describe(self, link: MqttLink, roster: BoardRoster, now: float) -> tuple[Facts, list[str]]:
         """What there is to tell: the facts, and lines about them."""
         log = self._log if self._log and self._log.read() else None
-        self._boards = self._stored | {b.clients.start: b.clients for b in roster.boards.values()}
-        self._firsts = sorted(self._boards)
+        self._ends = {row.first: row.first + row.clients for row in self._stored.values()}
+        self._ends |= {board.clients.start: board.clients.stop for board in roster.boards.values()}
+        self._firsts = sorted(self._ends)
         facts: Facts = set()
         reasons: dict[str, list[int]] = {}
         missed = now if self._due else now - _GRACE
@@ -105,12 +104,14 @@ class AbsentBoards:
     def _first(self, device: int) -> int:
         # Of its board; a device whose board was never heard may be on a board of its own.
         at = bisect_right(self._firsts, device) - 1
-        return self._firsts[at] if at >= 0 and device in self._boards[self._firsts[at]] else device
+        return self._firsts[at] if at >= 0 and device < self._ends[self._firsts[at]] else device
 
     def _silence(self, first: int, roster: BoardRoster, now: float) -> float:
         # Seconds since a board was heard.
         board = roster.boards.get(mqtt.name(first))
-        return now - board.heard if board else time.time() - self._heard.get(first, float("-inf"))
+        if board:
+            return now - board.heard
+        return time.time() - self._stored[first].heard if first in self._stored else float("inf")
 
     def _reason(self, first: int, link: MqttLink, log: BrokerLog | None) -> str:
         name, key = mqtt.name(first), self._key(first)
