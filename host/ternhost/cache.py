@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -127,6 +126,8 @@ def build_entry(recipe: Recipe, make: Callable[[Path, Path], Mapping[str, str]],
 
 @contextmanager
 def _lock(path: Path, progress: Progress) -> Iterator[None]:
+    import fcntl  # absent on Windows, where nothing is built
+
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

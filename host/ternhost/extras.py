@@ -22,6 +22,7 @@ EXTRAS = {
     },
     "energy": {"joulescope": "joulescope", "ppk2_api": "ppk2-api"},
 }
+_UNIX = {"fcntl", "grp", "pwd", "termios", "tty"}  # modules of Python that Windows lacks
 
 
 def require(*modules: str) -> None:
@@ -32,11 +33,16 @@ def require(*modules: str) -> None:
 
 
 def explained(error: ImportError) -> UsageError | None:
-    """The error that names the extra to install, or the missing way of reaching devices, after a failed import. None
-    for any other import."""
+    """The error that names the extra to install, the missing way of reaching devices, or the missing system, after
+    a failed import. None for any other import."""
     if isinstance(error, ModuleNotFoundError) and (error.name or "").rpartition(".")[0] == "ternhost.reach":
         return UsageError(f"this tern lacks {error.name}", hint="install tern again, with all of its folders")
     module = (error.name or "").partition(".")[0]
+    if module in _UNIX:
+        hint = "use boards on ports or --fleet simulated:N, or run tern in WSL (docs/guides/platforms.md)"
+        return UsageError(
+            f"this command needs Linux or macOS: Python's {module} is not on this system", hint=hint
+        )
     return _lack(module) if any(module in modules for modules in EXTRAS.values()) else None
 
 

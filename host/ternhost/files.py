@@ -29,10 +29,11 @@ def close_to_others(path: str | Path, make: bool = False) -> None:
             os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) & 0o700)
 
 
-def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """Write or replace a file atomically; when this returns, all of it is on the disk. Raises OSError."""
+def write_file(path: Path, data: bytes, secret: bool = False) -> None:
+    """Write or replace a file atomically; when this returns, all of it is on the disk. Only its owner may read a
+    secret one. Raises OSError."""
     with replacing(path) as temporary:
-        descriptor = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, mode)
+        descriptor = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600 if secret else 0o644)
         with open(descriptor, "wb") as file:
             file.write(data)
             file.flush()
@@ -66,8 +67,3 @@ def storage_errors(hint: str | None = None, what: object = None) -> Iterator[Non
         yield
     except OSError as error:
         raise StorageError(f"{what or error.filename}: {error.strerror}", hint=hint) from error
-
-
-def write_file(path: Path, data: bytes, secret: bool = False) -> None:
-    """Write or replace a file atomically; only its owner may read a secret one. Raises OSError."""
-    write_whole(path, data, 0o600 if secret else 0o644)

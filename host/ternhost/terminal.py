@@ -25,6 +25,8 @@ def can_redraw(stream: TextIO) -> bool:
 
 def sleep_while_read(seconds: float, stream: TextIO) -> None:
     """Sleep, for a command that seldom writes. Raises BrokenPipeError as soon as the reader of `stream` is gone."""
+    if not hasattr(select, "poll"):  # Windows
+        return time.sleep(seconds)
     poll = select.poll()
     poll.register(stream, 0)  # a hang-up is always reported
     if poll.poll(seconds * 1000):

@@ -17,7 +17,7 @@ from ternhost import vectorised
 from ternhost.count.questions import Averaged
 from ternhost.datasets.base import to_fixed
 from ternhost.errors import UsageError
-from ternhost.files import storage_errors, write_whole
+from ternhost.files import storage_errors, write_file
 from ternhost.learn.parameters import MODELS, quantise
 from ternhost.run import directory as run_directory
 from ternhost.run import result as results
@@ -178,7 +178,7 @@ class DeviceModel:
     def save(self, path: str | Path) -> None:
         """Write `file()` to a path. Raises StorageError."""
         with storage_errors("name a place that you may write to", path):
-            write_whole(Path(path), self.file())
+            write_file(Path(path), self.file())
 
     def __str__(self) -> str:
         several = f" and {self.classes} classes" if self.classes > 1 else ""

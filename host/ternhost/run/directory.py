@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.errors import StorageError, UsageError
-from ternhost.files import replacing, storage_errors, write_whole
+from ternhost.files import replacing, storage_errors, write_file
 from ternhost.provision.boards import FLEET_NAME
 from ternhost.store.runs import StoredRun
 from ternhost.store.store import Store
@@ -133,7 +133,7 @@ def directory_of(run: StoredRun, store: Path) -> Path:
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON file, whole or not at all. Raises StorageError."""
     with storage_errors("make room, then go on with --resume", path):
-        write_whole(path, json.dumps(content, indent=1).encode() + b"\n")
+        write_file(path, json.dumps(content, indent=1).encode() + b"\n")
 
 
 def pack_boards(directory: Path, warn: Callable[[str], None]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, StorageError, UsageError
-from ternhost.files import write_whole
+from ternhost.files import write_file
 from ternhost.run.directory import RUNS
 from ternhost.store.reader import Reader
 from ternhost.store.snapshot import Snapshot
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if written := {name: path for name in _FILES if (path := getattr(args, name))}:
         for name, path in written.items():
             try:
-                write_whole(Path(path), (files("ternhost.watch") / _FILES[name]).read_bytes())
+                write_file(Path(path), (files("ternhost.watch") / _FILES[name]).read_bytes())
             except OSError as error:
                 raise StorageError(f"{path}: {error.strerror}", hint="name another file") from error
         print_result(written, "\n".join(f"{name}: {path}" for name, path in written.items()), args.json)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Self
 
 from ternhost.errors import UsageError
 from ternhost.files import close_to_others
@@ -17,7 +15,7 @@ from ternhost.files import close_to_others
 _LOCK_SECONDS = 3.0  # the board of a host that was killed ends a little after it
 
 
-class EmulatedMachine:
+class EmulatedMachine(contextlib.AbstractContextManager["EmulatedMachine"]):
     """A running emulated board; a context manager. Its console is at `url`, for serial_for_url."""
 
     def __init__(
@@ -45,9 +43,6 @@ class EmulatedMachine:
         self._process.wait()
         self._clean()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -55,6 +50,8 @@ class EmulatedMachine:
 @contextlib.contextmanager
 def beyond_9(descriptor: int) -> Iterator[int]:
     """A duplicate of a descriptor that a shell between does not use: those up to 9 are its own."""
+    import fcntl  # absent on Windows, where other tools import this module
+
     duplicate = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10)
     try:
         yield duplicate
@@ -64,6 +61,8 @@ def beyond_9(descriptor: int) -> Iterator[int]:
 
 def lock_within(lock: int, seconds: float) -> bool:
     """Whether an open file could be locked in this time; the processes that inherit it hold the lock until they end."""
+    import fcntl
+
     end = time.monotonic() + seconds
     while True:
         try:

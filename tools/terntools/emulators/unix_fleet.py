@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import tty
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
@@ -40,6 +39,8 @@ class EmulatedBoard:
         self.program = ("-m", "tern.boards.emulated") if program is None else (Path(program).resolve(),)
         self.directory = Path(directory).resolve()
         self.firmware = firmware
+        import tty  # absent on Windows
+
         self._far, self._near = os.openpty()
         tty.setraw(self._near)
         self.port = os.ttyname(self._near)

@@ -17,7 +17,7 @@ from tern import ledger, wire
 from ternhost import datasets
 from ternhost.datasets import Holdings
 from ternhost.errors import StorageError, UsageError
-from ternhost.files import storage_errors, write_whole
+from ternhost.files import storage_errors, write_file
 from ternhost.learn.schedule import Terms
 from ternhost.options import names_of, option, require
 from ternhost.privacy.accounting import Policy
@@ -152,9 +152,8 @@ class SiteFleet:
             return
         with storage_errors():
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_whole(
-                directory / FILE, json.dumps({**members, _RUNS: asdict(self)}, indent=1).encode() + b"\n"
-            )
+            content = json.dumps({**members, _RUNS: asdict(self)}, indent=1)
+            write_file(directory / FILE, f"{content}\n".encode())
 
 
 _SETTLED = {"dataset", "classes", "clients", "first_id", "records", "seed", "store"}

@@ -223,16 +223,16 @@ def open_port(port: str, baud: int = BAUD) -> serial.Serial:
 
 
 def _open_error(port: str, error: serial.SerialException) -> DeviceError:
-    code = error.errno
-    if code == errno.ENOENT:
+    code, text = error.errno, str(error)  # Windows names its error in the text alone
+    if code == errno.ENOENT or "FileNotFoundError" in text:
         return no_port(port)
-    if code in (errno.EAGAIN, errno.EBUSY):
+    if code in (errno.EAGAIN, errno.EBUSY) or "PermissionError" in text:
         return DeviceError(f"{port} is busy: another program has it open", hint="end that program first")
     if code in (errno.EACCES, errno.EPERM):
         return DeviceError(f"you may not open {port}", hint=_permission_hint(port))
     if port.startswith("socket://"):
         return DeviceError(f"nothing listens at {port}", hint="start the board, or check the address")
-    if "ioctl" in str(error):
+    if "ioctl" in text:
         return DeviceError(f"{port} is not a serial port", hint="name a device such as /dev/ttyACM0")
     return DeviceError(f"cannot open {port}: {error}")
 

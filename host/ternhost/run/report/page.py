@@ -11,7 +11,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from ternhost.files import storage_errors, write_whole
+from ternhost.files import storage_errors, write_file
 from ternhost.privacy.cards import decode
 from ternhost.run.report import plots
 
@@ -40,7 +40,7 @@ def write(page: Page, directory: str | Path) -> Path:
     files[NAME] = render(page, pictures).encode()
     for name, data in files.items():
         with storage_errors("make room, or choose another folder", f"{directory / name} cannot be written"):
-            write_whole(directory / name, data)
+            write_file(directory / name, data)
     return directory / NAME
 
 

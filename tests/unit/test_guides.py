@@ -1,0 +1,100 @@
+"""The pictures of the guides are up to date, and the snippets for sensors read them."""
+
+import re
+import sys
+import types
+from pathlib import Path
+from struct import pack
+
+import guide_pictures
+import pytest
+
+from tern.features import Window
+
+SENSORS = (Path(__file__).parents[2] / "docs/guides/sensors.md").read_text()
+SNIPPETS = re.findall(r"^## (\S+?):? .*?```python\n(.*?)```", SENSORS, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("name", guide_pictures.PICTURES)
+def test_a_picture_is_up_to_date(name):
+    drawn = guide_pictures.PICTURES[name]()
+    assert (guide_pictures.FOLDER / name).read_text() == drawn, "python tests/guide_pictures.py"
+
+
+class I2C:
+    """An MPU-6050 (0x68, registers by RM-MPU-6000A) and an SHT31 (0x44, frames by SHT3x-DIS 4.3) on one bus."""
+
+    def __init__(self, bus, sda, scl, freq):
+        self._registers = {0x6B: 0x40}  # asleep after power-on
+        self._measured = False
+
+    def writeto_mem(self, address, register, data):
+        assert address == 0x68
+        self._registers[register] = data[0]
+
+    def readfrom_mem(self, address, register, n):
+        assert (address, register, n) == (0x68, 0x3B, 6)
+        assert self._registers[0x6B] & 0x40 == 0, "asleep"
+        one_g = 16384 >> (self._registers.get(0x1C, 0) >> 3 & 3)
+        return pack(">hhh", 0, -1, one_g)
+
+    def writeto(self, address, data):
+        assert (address, data) == (0x44, bytes([0x24, 0]))
+        self._measured = True
+
+    def readfrom(self, address, n):
+        assert (address, n, self._measured) == (0x44, 6, True)
+        return pack(">HBHB", 24966, 0, 32768, 0)  # 21.7 degrees, 50 %
+
+
+class ADC:
+    def __init__(self, pin):
+        self.pin = pin
+
+    def read_u16(self):
+        return 65535
+
+
+class Pin:
+    IN = 0
+
+    def __init__(self, number, mode=None):
+        self.number = number
+
+    def value(self):
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("sensor", "expected"),
+    [("MPU-6050", (0, -1, 8192)), ("SHT31", (-7802, 0)), ("A", (32767,)), ("HC-SR501", (8192,))],
+)
+def test_a_snippet_reads_its_sensor_and_makes_records(monkeypatch, tmp_path, sensor, expected):
+    monkeypatch.setitem(sys.modules, "machine", types.SimpleNamespace(I2C=I2C, ADC=ADC, Pin=Pin))
+    monkeypatch.setitem(sys.modules, "time", types.SimpleNamespace(sleep_ms=lambda ms: None))
+    snippets = dict(SNIPPETS)
+    names = {}
+    exec(snippets[sensor] + snippets["From"], names)
+    assert names["sample"]() == expected
+    window = names["window"]
+    assert isinstance(window, Window)
+    recorder = names["recorder"]
+    recorder.open(str(tmp_path))
+    for _ in range(window.n):
+        names["step"](16384)
+    recorder.flush()
+    assert recorder.count == 1
+    assert names["row"][-1] == 16384
+
+
+def test_a_temperature_in_the_middle_of_the_bounds_is_near_zero(monkeypatch):
+    monkeypatch.setitem(sys.modules, "machine", types.SimpleNamespace(I2C=I2C, ADC=ADC, Pin=Pin))
+    monkeypatch.setitem(sys.modules, "time", types.SimpleNamespace(sleep_ms=lambda ms: None))
+    names = {}
+    exec(dict(SNIPPETS)["SHT31"], names)
+    window, row = names["window"], [0] * 9
+    while not window.push(*names["sample"]()):
+        pass
+    window.features(row)
+    assert -2000 < row[0] < 0  # 21.7 of 15 to 30 degrees
+    assert row[4] == 0  # 50 of 20 to 80 %

@@ -1,0 +1,121 @@
+"""Commands on a system without Unix's modules, and the names and errors of ports on Windows and macOS.
+
+No test here runs on Windows: a process hides what Windows' Python lacks before it imports any module of tern.
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import serial
+
+from ternhost.errors import DeviceError
+from ternhost.reach.ports import link, names
+
+WITHOUT_UNIX = """
+import asyncio, concurrent.futures.process, contextlib, io, json, multiprocessing, os, select, shutil, signal, socket
+import ssl, subprocess, sys, tempfile
+import numpy, scipy.optimize, serial, serial.tools.list_ports
+
+HIDDEN = {"fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty"}
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name in HIDDEN:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+for name in HIDDEN:
+    sys.modules.pop(name, None)
+sys.meta_path.insert(0, Hidden())
+ABSENT = {
+    os: "fork forkpty openpty ttyname killpg setsid mkfifo getuid geteuid getgid getpgid fchmod sched_getaffinity",
+    signal: "SIGHUP SIGKILL SIGUSR1 SIGUSR2 SIGALRM SIGCHLD SIGPIPE",
+    socket: "AF_UNIX",
+    select: "poll epoll",
+}
+for module, attributes in ABSENT.items():
+    for attribute in attributes.split():
+        delattr(module, attribute)
+
+from ternhost.cli import main
+
+for command in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        code = main(command.split("|"))
+    print(json.dumps([code, out.getvalue(), err.getvalue()]))
+"""
+
+
+@pytest.fixture
+def without_unix(tmp_path):
+    """Runs commands, whose words are separated by |, in one process without Unix's modules, in a folder with a space
+    and an umlaut. Returns (exit code, standard output, standard error) of each."""
+    folder = tmp_path / "Eigene Geräte"
+    folder.mkdir()
+
+    def run(*commands):
+        words = [sys.executable, "-c", WITHOUT_UNIX, json.dumps(commands)]
+        ended = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+        assert ended.returncode == 0, ended.stderr
+        return [json.loads(line) for line in ended.stdout.splitlines()]
+
+    return run
+
+
+def test_cards_simulated_fleets_and_stores_need_no_module_of_unix(without_unix):
+    results = without_unix(
+        "card|design|duchi|--epsilon|1|-o|mein é.card",
+        "card|show|mein é.card",
+        "fleet|kinds",
+        "train|--fleet|simulated:200|--reports|200|--group|100|--dataset|synthetic-logistic|--name|first",
+        "runs",
+        "watch|--once|runs/first",
+        "device|add|1-3|--store|keys.sqlite",
+        "device|list|--store|keys.sqlite",
+        "devices",
+        "up|--help",
+    )
+    assert [code for code, _, _ in results] == [0] * len(results), results
+    assert "emulated:N" in results[2][1]
+    assert "first" in results[4][1]
+
+
+def test_a_missing_com_port_is_told_without_unix(without_unix):
+    for code, _, err in without_unix(
+        "up|COM3|--store|f.sqlite|--device|7|--dataset|iris|--yes", "deploy|COM3"
+    ):
+        assert code == 3
+        assert "there is no port COM3" in err
+
+
+@pytest.mark.parametrize("command", ["train|--fleet|emulated:2|--reports|10", "monitor|COM3"])
+def test_a_command_that_needs_unix_says_so(without_unix, command):
+    ((code, _, err),) = without_unix(command)
+    assert code == 2
+    assert "needs Linux or macOS" in err
+    assert "WSL" in err
+
+
+@pytest.mark.parametrize("port", ["COM3", "COM12", "/dev/cu.usbmodem14101", "/dev/cu.usbserial-0001"])
+def test_ports_of_windows_and_macos_are_boards(port):
+    assert names.split(port) == (port,)
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        (
+            "FileNotFoundError(2, 'The system cannot find the file specified.', None, 2)",
+            "there is no port COM3",
+        ),
+        ("PermissionError(13, 'Access is denied.', None, 5)", "COM3 is busy: another program has it open"),
+    ],
+)
+def test_an_error_of_windows_is_explained(monkeypatch, reason, message):
+    def refuse(*_, **__):
+        raise serial.SerialException(f"could not open port 'COM3': {reason}")  # as serialwin32 writes it
+
+    monkeypatch.setattr(serial, "serial_for_url", refuse)
+    with pytest.raises(DeviceError, match=message):
+        link.open_port("COM3")
