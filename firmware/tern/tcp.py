@@ -20,8 +20,7 @@ except ImportError:
 
 _SLICE_MS = const(2000)  # of a wait, for the watchdog
 _STEP_MS = const(10)  # between two steps of connecting
-_TLS = -1000  # above the errors of Mbed TLS
-_EOF = -29312  # MBEDTLS_ERR_SSL_CONN_EOF, which not every build names
+_TLS, _EOF = -1000, -29312  # above the errors of Mbed TLS, and its CONN_EOF, which not every build names
 _BROKEN = select.POLLERR | select.POLLHUP
 _WAIT = ()  # how CPython says that it would have to wait; MicroPython returns None
 if not MICROPYTHON:

@@ -141,11 +141,10 @@ def _fleet(summary: Summary) -> Iterable[RenderableType]:
             if names:
                 yield _line(what, (_listed(names), "yellow"))
     fleet = summary.fleet
-    if fleet is None:
+    if fleet is None or summary.run is None:
         return
     yield Text()
-    ended = summary.run is not None and summary.run.status == FINISHED
-    beside = "; no host listens to them since the run ended" if ended else ""
+    beside = "; no host listens to them since the run ended" * (summary.run.status == FINISHED)
     yield _line(("Boards ", "bold"), f"{fleet.boards:,}: {counted(fleet.states)}", (beside, "dim"))
     yield _line("heard within ", counted(fleet.ages))
     for what, counts, style in (("release ", fleet.releases, ""), ("last error ", fleet.errors, "yellow")):

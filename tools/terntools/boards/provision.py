@@ -44,19 +44,14 @@ _LINK_FILE = re.compile(r"[A-Za-z0-9_-]{1,32}\.(json|der|pem|key)")
 _MAX_RECORDS = 0xFFFF
 _LEAST_BOUND = 64
 _LOCKED = "a locked board runs tern's own main.py"
-# "wifi": the board needs the name of a network, unless it has joined one or its own program will.
 _NETWORK = """
 try:
-    from network import WLAN
     import network
-    print("other" if hasattr(network, "LAN") or WLAN(network.STA_IF).isconnected() else "wifi")
+    print(not hasattr(network, "LAN") and not network.WLAN(network.STA_IF).isconnected())
 except ImportError:
-    try:
-        import socket
-        print("other")
-    except ImportError:
-        print("none")
-"""
+    import socket
+    print(False)
+"""  # whether the board needs Wi-Fi, and has not joined any
 _LINK = "link of device %d"  # in a store: the files that links of one's own have put on its board
 
 
@@ -309,12 +304,12 @@ def _files(member: Member, key: bytes, fleet: FleetKey, last: int) -> dict[str, 
 
 def _check_network(repl: Repl) -> None:
     """Raise UsageError where the board has no way to a broker unless --ssid names it."""
-    network = repl.run(_NETWORK).strip()
-    own = deploy.digest(mpy.MAIN.read_bytes()) not in repl.hashes([deploy.MAIN, deploy.PROGRAM]).values()
-    if network == "none":
+    needs_wifi, problem = repl.execute(_NETWORK)
+    if problem:
         hint = "connect it over USB: leave out --broker, and see tern relay"
         raise UsageError(f"the board on {repl.name} has no network, and cannot reach a broker", hint=hint)
-    if network == "wifi" and not own:
+    stock = deploy.digest(mpy.MAIN.read_bytes()) in repl.hashes([deploy.MAIN, deploy.PROGRAM]).values()
+    if stock and needs_wifi.strip() == "True":  # a program of one's own may join a network by itself
         raise UsageError(
             f"the board on {repl.name} reaches a broker over Wi-Fi, and no network is named",
             hint="add --ssid NAME, and --wifi-password-file FILE if the network has a password",

@@ -93,8 +93,7 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
     add_option(network, "--prefix NAME", "prefix of the fleet's topics (default: tern)")
     add_option(network, "--ssid NAME", "Wi-Fi network to join")
     add_option(network, "--wifi-password-file FILE", "file with its password, never printed", type=Path)
-    wait = "seconds to wait until the broker hears the board; 0 does not wait"
-    add_option(network, "--wait S", wait, 60.0)
+    add_option(network, "--wait S", "seconds to wait until the broker hears the board; 0: none", 60.0)
 
 
 def member_of(args: argparse.Namespace) -> Member:
@@ -154,8 +153,7 @@ def member_of(args: argparse.Namespace) -> Member:
 def run_provision(
     port: str, member: Member, store: Path, authority: Path | None = None, wait: float = 0.0
 ) -> dict[str, Any]:
-    """Provision the board on `port` and start it. Returns a summary, with the board's hello. authority, wait: as of
-    `start_on_broker`."""
+    """Provision the board on `port` and start it, as `start` does. Returns a summary, with the board's hello."""
     with Repl(port) as repl:
         if self_check.has_library(repl):
             self_check.require_library(repl)
@@ -182,21 +180,13 @@ def run_provision(
 
 
 def start(repl: Repl, member: Member, store: Path, authority: Path | None, wait: float) -> str | None:
-    """Start the program of a board, and wait until its broker, if it has one, hears it: a sentence about that.
+    """Start a board's program; with a broker, as `hearing.start` does, which waits for `wait` seconds."""
+    if member.broker:
+        from terntools.boards import hearing
 
-    authority: the file of the broker's certificate; the broker's directory is there, or where the store is. Raises
-    DeviceError after `wait` seconds, and UsageError.
-    """
-    if member.broker is None:
-        repl.start_main()
-        return None
-    from terntools.boards.hearing import Hearing
-
-    places = [path.parent for path in (authority, store) if path is not None]
-    with Hearing(repl.name, places, store, member.device, member.broker.prefix) as hearing:
-        repl.start_main()
-        repl.close()
-        return hearing.wait(wait)
+        return hearing.start(repl, member, store, authority, wait)
+    repl.start_main()
+    return None
 
 
 def confirm() -> None:
