@@ -3,6 +3,7 @@ board, and no other reason is told. Real Mosquitto, emulated boards, and the rea
 """
 
 import json
+import re
 import shutil
 import signal
 import socket
@@ -336,6 +337,25 @@ def test_a_missing_board_is_told_with_its_reason(tmp_path, micropython, way):
         place.start()
         place.serve()
         require_told(place, way, host, board)
+
+
+@pytest.mark.slow
+def test_a_board_that_is_back_says_why_it_was_away(tmp_path, micropython):
+    with ExitStack() as stack:
+        place = Place(tmp_path, stack, micropython)
+        good = change(place.board, port=1)
+        place.broker()
+        place.start()
+        place.serve()
+        wait_for(lambda: place.lines and absent(place.port) == (A.REFUSED, True), 60)
+        (place.board / "mqtt.json").write_text(good)
+        place.emulated.restart()
+        wait_for(
+            lambda: any("board 00000001 was away: connection refused" in line for line in list(place.lines)),
+            60,
+        )
+        shown = rig.tern("watch", "--once", place.path, code=0).out
+        assert re.search(r"00000001 +online.*was away", shown), shown
 
 
 @pytest.mark.slow

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ternhost.reach import absence
 from ternhost.store.boards import BoardRow
 from ternhost.store.runs import FINISHED, RUNNING
 from ternhost.text import visible
@@ -189,10 +191,8 @@ def _worst(summary: Summary, most: int, width: int) -> Iterable[RenderableType]:
     for name, whole in zip(columns, wholes, strict=True):
         # A number is never cut: it would become another one.
         size = min(whole, most_of_long) if name in _LONG else whole
-        right = name in ("heard", "left", "errors")
-        table.add_column(
-            name, justify="right" if right else "left", no_wrap=True, width=size, overflow="ellipsis"
-        )
+        side: Literal["right", "left"] = "right" if name in ("heard", "left", "errors") else "left"
+        table.add_column(name, justify=side, no_wrap=True, width=size, overflow="ellipsis")
     for row in rows:
         table.add_row(*row)
     yield Text()
@@ -213,7 +213,7 @@ def _cells(board: BoardRow, now: float) -> list[str | Text]:
         "" if left is None else f"{left:g}",
         f"{board.errors:,}" if board.errors else "",
         visible(str(board.hello.get("release") or "")),
-        visible(board.error or ""),
+        visible(board.error or absence.describe(board.hello)),
     ]
 
 

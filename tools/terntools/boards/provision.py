@@ -49,7 +49,6 @@ try:
     import network
     print(not hasattr(network, "LAN") and not network.WLAN(network.STA_IF).isconnected())
 except ImportError:
-    import socket
     print(False)
 """  # whether the board needs Wi-Fi, and has not joined any
 _LINK = "link of device %d"  # in a store: the files that links of one's own have put on its board
@@ -304,12 +303,9 @@ def _files(member: Member, key: bytes, fleet: FleetKey, last: int) -> dict[str, 
 
 def _check_network(repl: Repl) -> None:
     """Raise UsageError where the board has no way to a broker unless --ssid names it."""
-    needs_wifi, problem = repl.execute(_NETWORK)
-    if problem:
-        hint = "connect it over USB: leave out --broker, and see tern relay"
-        raise UsageError(f"the board on {repl.name} has no network, and cannot reach a broker", hint=hint)
+    needs_wifi = repl.run(_NETWORK).strip() == "True"
     stock = deploy.digest(mpy.MAIN.read_bytes()) in repl.hashes([deploy.MAIN, deploy.PROGRAM]).values()
-    if stock and needs_wifi.strip() == "True":  # a program of one's own may join a network by itself
+    if stock and needs_wifi:  # a program of one's own may join a network by itself
         raise UsageError(
             f"the board on {repl.name} reaches a broker over Wi-Fi, and no network is named",
             hint="add --ssid NAME, and --wifi-password-file FILE if the network has a password",

@@ -49,8 +49,8 @@ class AbsentBoards:
         self._due = 0.0
 
     def look(self, link: MqttLink, roster: BoardRoster, now: float) -> None:
-        """Warn of absent boards and refused clients, once for each reason."""
-        if now < self._due or not link.connected:
+        """Warn of absent boards and refused clients of a broker in a known directory, once for each reason."""
+        if now < self._due or not link.connected or not self._directory:
             return
         facts, lines = self.describe(link, roster, now)
         self._due = now + _EVERY

@@ -317,7 +317,8 @@ class BrokerDriver(ReportsDriver):
             claimed = self.link.boards.get(board.name)
             fields = hello_fields(claimed.hello) if claimed else {}
             self._saw(board, fields)
-            if board.greeted == now and fields.get("absent"):
+            host_was_there = fields.get("absent_seconds", 0) < now - self._roster.connected_at
+            if board.greeted == now and fields.get("absent") and host_was_there:
                 self._warn(f"board {board.name} {absence.describe(fields)}")
         if new or again or gone:
             self._sightings.write()
