@@ -17,19 +17,9 @@ from tern.links import mqtt
 from ternhost.errors import UsageError
 from ternhost.files import storage_errors, write_file
 from ternhost.reach.addresses import AUTHORITY, check_reached
-from ternhost.reach.broker import home_access, sites
+from ternhost.reach.broker import home_access, mosquitto_files, sites
 from ternhost.reach.broker.access import CONFIG, HOST, Access, check_prefix
-from ternhost.reach.broker.mosquitto_files import (
-    PASSWORDS,
-    PORT,
-    listening,
-    names,
-    template,
-    update_memory,
-    write_access_list,
-    write_conf,
-    write_password_file,
-)
+from ternhost.reach.broker.mosquitto_files import PASSWORDS, PORT
 from ternhost.reach.broker.sites import BrokerSite
 from ternhost.store import store_file
 from ternhost.store.store import Store
@@ -71,7 +61,9 @@ def write_configuration(
         access = Access(names[0], port, HOST_USER, "", AUTHORITY if tls else None, prefix)
         _write_host(directory / HOST, access, store)
         user = getpass.getuser()
-        write_conf(directory, address=address, port=port, boards=len(keys), tls=tls, user=user)
+        mosquitto_files.write_conf(
+            directory, address=address, port=port, boards=len(keys), tls=tls, user=user
+        )
         _write_users(directory, keys, home_assistant, anew=True)
     return Access.load(directory / HOST)
 
@@ -83,11 +75,11 @@ def _write_users(
     for path, access in home_access.users(directory, home_assistant).items():
         _write_host(path, access, None)
     host, home = Access.load(directory / HOST), home_access.load(directory)
-    users = template("host.access").format(host=host.user, prefix=host.prefix) + (
+    users = mosquitto_files.template("host.access").format(host=host.user, prefix=host.prefix) + (
         home.access_list if home else ""
     )
     users += "".join(site.access_list(host.prefix, keys) for site in sites.write(directory, keys, anew))
-    write_access_list(directory, users, host.prefix)
+    mosquitto_files.write_access_list(directory, users, host.prefix)
     write_passwords(directory, keys)
 
 
@@ -131,11 +123,11 @@ def configure(
         with storage_errors():
             _write_host(directory / HOST, replace(old, authority=old.authority and AUTHORITY), path)
             _write_users(directory, keys, home_assistant)
-            update_memory(directory, len(keys))
+            mosquitto_files.update_memory(directory, len(keys))
     else:
         if old:
-            before = {"names": names(directory, old), "port": old.port, "prefix": old.prefix}
-            if listener := listening(directory):
+            before = {"names": mosquitto_files.names(directory, old), "port": old.port, "prefix": old.prefix}
+            if listener := mosquitto_files.listening(directory):
                 before["address"] = listener[0]
             options = {**before, "tls": old.authority is not None, **options}
         write_configuration(directory, keys, store=path, home_assistant=home_assistant, **options)
@@ -162,4 +154,4 @@ def write_passwords(directory: str | Path, keys: Mapping[int, bytes]) -> None:
     passwords += [(site.user, site.password) for site in sites.load_all(directory) if site.bridge]
     passwords += [(mqtt.name(device), mqtt.password(key)) for device, key in keys.items()]
     with storage_errors():
-        write_password_file(directory, passwords)
+        mosquitto_files.write_password_file(directory, passwords)

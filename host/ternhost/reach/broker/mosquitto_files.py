@@ -21,8 +21,6 @@ PID = "mosquitto.pid"
 LOG = "mosquitto.log"
 PORT = 8883
 
-_QUEUED = 100_000  # messages that may wait for one client
-_QUEUED_BYTES = 320 * _QUEUED  # at 320 bytes on average
 _MEMORY, _MEMORY_EACH = 128 << 20, 32 << 10  # bytes of the broker at least, and for each board
 _LISTENER = re.compile(r"^listener (\d+) (\S+)$", re.MULTILINE)
 _MEMORY_LINE = re.compile(r"^memory_limit [1-9]\d*$", re.MULTILINE)
@@ -93,8 +91,6 @@ def write_conf(
         passwords=PASSWORDS,
         access=ACCESS,
         largest_packet=wire.MAX_FRAME + 128,
-        queued=_QUEUED,
-        queued_bytes=_QUEUED_BYTES,
         memory=_memory(boards),
     )
     write_file(directory / CONFIG, (text + bridge).encode(), secret=bool(bridge))
