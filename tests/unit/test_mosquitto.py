@@ -1,6 +1,7 @@
 """Mosquitto is reloaded, its failures are explained, and it is restarted; other programs stand in for it."""
 
 import errno
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from ternhost.errors import DeviceError
 from ternhost.reach.broker import configuration, mosquitto
 from ternhost.reach.broker.access import CONFIG
-from ternhost.reach.broker.broker_log import BrokerLog
+from ternhost.reach.broker.broker_log import TEXTS, BrokerLog
 from ternhost.reach.broker.mosquitto_files import LOG, PID
 
 
@@ -151,3 +152,11 @@ def test_the_log_says_who_is_refused_and_from_where_only_where_that_is_sure(
     assert (log.refused, set(log.connected), set(log.ended)) == (refused, connected, ended)
     (tmp_path / CONFIG).write_text((tmp_path / CONFIG).read_text().replace("log_type notice\n", ""))
     assert not log.read(), "a Mosquitto that does not log connections"
+
+
+def test_the_guide_lists_all_that_a_host_says_of_absent_boards():
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "absent.md").read_text()
+    for kind in ("refused", "absent", "other"):
+        for words, _ in TEXTS[kind].values():
+            said = max(re.split(r"\{\w+\}|:", words), key=len).strip()
+            assert said in guide, said
