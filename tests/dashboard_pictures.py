@@ -12,6 +12,9 @@ import sample_store
 from playwright.sync_api import sync_playwright
 from warm import TERN
 
+from ternhost.store import store_file
+from ternhost.store.store import Store
+
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "pictures"
 BOARDS, ROUNDS, PLANNED = 8_000, 28, 40
@@ -25,12 +28,13 @@ def main():
         options = {"dataset": "flights-planned", "epsilon": "4"}
         run = sample_store.make(runs, BOARDS, rounds=ROUNDS, planned=PLANNED, **options)
         command = [*TERN, "dashboard", str(run), "--port", "0", "--json"]
-        dashboard = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        try:
-            draw(json.loads(dashboard.stdout.readline())["url"])
-        finally:
-            dashboard.terminate()
-            dashboard.wait()
+        with Store(run / store_file.NAME):  # open, as that of a run under way
+            dashboard = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            try:
+                draw(json.loads(dashboard.stdout.readline())["url"])
+            finally:
+                dashboard.terminate()
+                dashboard.wait()
 
 
 def draw(url):

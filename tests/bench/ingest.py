@@ -24,6 +24,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -230,7 +231,7 @@ async def _in_time(subscribed: asyncio.Event) -> None:
 
 async def _count(access: Access, load: Load, loader: _Loader) -> float:
     """The number of messages that the client library counts in a second."""
-    client = Client("counter")
+    client = Client(deque(access.hosts), "counter")
     client.set_auth_credentials(access.user, access.password)
     counted = 0
     first = last = 0.0

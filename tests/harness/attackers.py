@@ -14,7 +14,7 @@ from harness.raw_client import RawClient, board_client
 from tern import card as cards
 from tern import host_frames, wire
 from tern.links import mqtt
-from ternhost.reach.broker import configuration, mosquitto_files
+from ternhost.reach.broker import mosquitto_files
 from ternhost.reach.broker.mosquitto_files import password_line
 
 _FAR = 100_000  # rounds ahead, beyond those of the true host
@@ -28,7 +28,7 @@ def attackers(access, directory, *users):
     The host itself stays connected beside them, since a second client of its name would end its session.
     """
     with (
-        open(directory / configuration.PASSWORDS, "a") as passwords,
+        open(directory / mosquitto_files.PASSWORDS, "a") as passwords,
         open(directory / mosquitto_files.ACCESS, "a") as rights,
     ):
         for user in users:

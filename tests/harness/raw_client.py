@@ -11,8 +11,8 @@ from tern.links import mqtt
 class RawClient:
     """A client of the broker of `access`, under any name and password."""
 
-    def __init__(self, access, user, password, client_id=None, timeout=60.0, will=None):
-        """will: (topic, payload), retained, which the broker publishes once this client is gone."""
+    def __init__(self, access, user, password, client_id=None, timeout=60.0, will=None, clean=True):
+        """will: (topic, payload), retained, which the broker publishes once this client is gone. clean: its session."""
         self.flooded = 0
         self._timeout = timeout
         self._early = []  # messages that came before the answer to a request
@@ -24,7 +24,7 @@ class RawClient:
         except BaseException:
             plain.close()
             raise
-        flags = 0xC2 | (0x2C if will else 0)
+        flags = 0xC0 | 2 * clean | (0x2C if will else 0)
         body = field(b"MQTT") + struct.pack(">BBH", 4, flags, 600)  # keep-alive in seconds
         body += field((client_id or user).encode())
         body += field(will[0].encode()) + field(will[1]) if will else b""

@@ -130,17 +130,8 @@ class Sites:
 
     def __init__(self, directory, boards, clients, seed=1):
         """boards, clients: of each site."""
-        self.directory = Path(directory)
-        self.path = self.directory / "store.sqlite"
-        self.happened = Counter()
-        self.warnings = []
         self._random = random.Random(seed)
-        self._place = self.directory / "broker"
-        self.boards = board_directories(self.directory, boards * len(SITES))
-        shape = clients * len(SITES), D + 1
-        rows = np.random.default_rng(seed).integers(-16384, 16385, shape, dtype=np.int16)
-        with Store(self.path) as store:
-            provision_fleet(store, self.boards, rows, Policy(COST, ledger.MAX_BUDGET))
+        self._provision(directory, boards * len(SITES), clients * len(SITES), seed)
         self.access = configuration.configure(self._place, self.path, port=free_port())
         self.cables = [Cable(self.access.port) for _ in SITES]
         for i, (name, cable) in enumerate(zip(SITES, self.cables, strict=True)):
@@ -150,6 +141,17 @@ class Sites:
             conf.write_text(conf.read_text().replace(f":{self.access.port}\n", f":{cable.port}\n"))
             site_boards = self.boards[i * boards : (i + 1) * boards]
             attach(site_boards, self.site(name), self.path, longest_pause_ms=1000)
+
+    def _provision(self, directory, boards, clients, seed):
+        self.directory = Path(directory)
+        self.path = self.directory / "store.sqlite"
+        self.happened = Counter()
+        self.warnings = []
+        self._place = self.directory / "broker"
+        self.boards = board_directories(self.directory, boards)
+        rows = np.random.default_rng(seed).integers(-16384, 16385, (clients, D + 1), dtype=np.int16)
+        with Store(self.path) as store:
+            provision_fleet(store, self.boards, rows, Policy(COST, ledger.MAX_BUDGET))
 
     def site(self, name):
         return self._place / "sites" / name
@@ -265,9 +267,9 @@ class Sites:
                 yield f"device {device}: the report counted is not the one recorded"
 
 
-def weather(directory, cuts, boards, clients, seed=1):
+def weather(directory, cuts, boards, clients, seed=1, kind=Sites):
     """Run rounds during the cuts; return counts of what happened, and the differences, as a dictionary."""
-    with Sites(directory, boards, clients, seed) as sites:
+    with kind(directory, boards, clients, seed) as sites:
         problems = []
         started = time.monotonic()
 
@@ -286,9 +288,8 @@ def weather(directory, cuts, boards, clients, seed=1):
         raise problems[0]
     accepted = sites.frames["accepted"]
     return {
-        "sites": len(SITES),
         "boards": len(sites.boards),
-        "devices": clients * len(SITES),
+        "devices": sum(result.reports for result in results[-1:]),
         "seconds": round(seconds, 1),
         **sites.happened,
         "rounds": len(results),
@@ -306,9 +307,13 @@ def main():
     parser.add_argument("--boards", type=int, default=2, help="of each site (default 2)")
     parser.add_argument("--clients", type=int, default=150, help="of each site (default 150)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--cluster", action="store_true", help="kill the nodes of a cluster instead")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tern-sites-") as directory:
-        summary = weather(directory, args.cuts, args.boards, args.clients, args.seed)
+        kind = Sites
+        if args.cluster:
+            from harness.cluster import Cluster as kind
+        summary = weather(directory, args.cuts, args.boards, args.clients, args.seed, kind)
     print(json.dumps(summary))
     return 1 if summary["differences"] else 0
 

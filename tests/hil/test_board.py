@@ -1,4 +1,4 @@
-"""A board in the loop: deployment, hello, reset, power cut, and the epsilon of its sampler."""
+"""A board in the loop: the trial of the compiler, deployment, hello, reset, power cut, the epsilon of its sampler."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from ternhost.privacy import mechanisms
 from terntests.hil import audit as auditing
 from terntests.hil.audit import audit
 from terntools.bench.subjects import BoardSubject
-from terntools.boards import deploy
+from terntools.boards import deploy, self_check
 
 AUDIT_PROGRAM = Path(auditing.__file__).with_name("audit_program.py")
 CONFIDENCE = 0.9999  # a correct sampler fails once in ten million runs
@@ -22,6 +22,12 @@ _AT_ONCE = 100_000  # draws a call, so that the board answers in time
 def identity(hello):
     """Board, interpreter and tern's version, without the temperature."""
     return hello.text.split("; ")[:3]
+
+
+@pytest.mark.trial
+def test_the_compiler_s_code_computes_right_on_the_board(dut):
+    with dut.repl() as repl:
+        self_check.require_compiler(repl, deploy.Machine.of(repl).processor)
 
 
 @pytest.fixture(scope="module")

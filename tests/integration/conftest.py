@@ -1,3 +1,6 @@
+import os
+
+import brokers
 import pytest
 import rig
 
@@ -32,6 +35,13 @@ def site(tmp_path, micropython):
     yield make
     for made in sites:
         made.store.close()
+
+
+@pytest.fixture(params=["installed", brokers.NEWER])
+def mosquitto(request, monkeypatch):
+    """The test runs with the installed Mosquitto, and with the one of Debian 12's backports."""
+    if request.param == brokers.NEWER:
+        monkeypatch.setenv("PATH", f"{brokers.fetched('mosquitto')}:{os.environ['PATH']}")
 
 
 @pytest.fixture

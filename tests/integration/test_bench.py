@@ -11,7 +11,7 @@ from terntools.emulators import catalogue
 def test_a_bench_gives_figures_a_summary_and_a_page():
     progress = []
     result = latency.measure("emulated:1", latency.Case(d=4), progress.append, names=("duchi",))
-    assert progress
+    assert len(progress) == len(latency.plan("emulated:1", latency.Case(d=4), ("duchi",)))
     report = result["us_per_report"]
     assert 0 < report["median"] <= report["slowest"]
     assert set(report["breakdown"]) == {*latency.PARTS, "steps"}

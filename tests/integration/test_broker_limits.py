@@ -10,6 +10,8 @@ from harness.raw_client import RawClient, board_client, field, length
 
 from tern.links import mqtt
 
+pytestmark = pytest.mark.usefixtures("mosquitto")
+
 KEYS = {device: bytes([device]) * 32 for device in range(1, 4)}
 ATTACK = 100 << 20  # bytes at least
 SECONDS = 4.0  # at least, and
@@ -69,7 +71,7 @@ def peak(running, thief, make):
     return most, sent
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("make", [reports_at(1), reports_at(0)], ids=["qos1", "qos0"])
 def test_the_queue_for_a_host_that_does_not_read_is_limited(running, make):
     host = RawClient(running.access, running.access.user, running.access.password)
@@ -84,7 +86,7 @@ def test_the_queue_for_a_host_that_does_not_read_is_limited(running, make):
         client.close()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("make", [deep, wide])
 def test_the_memory_for_subscriptions_is_limited(running, make):
     """The access list admits them; out of memory, Mosquitto ends instead of growing."""

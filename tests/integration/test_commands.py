@@ -87,4 +87,5 @@ def test_a_small_demo_learns_and_writes_a_page_and_pictures(here, micropython):
     }
     page = (directory / "report.html").read_text()
     assert 'src="http' not in page
-    assert "data:image" in page
+    assert page.count("<svg") == 5
+    assert "<img" not in page

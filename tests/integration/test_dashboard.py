@@ -280,6 +280,56 @@ def test_the_page_needs_no_other_server_fits_a_phone_and_serves_no_key(small, vi
         assert password.encode() not in served, name
 
 
+# By section, the sizes (pixels) and the families of all visible texts.
+FONTS = """() => [...document.querySelectorAll("main.tern :not(.q-icon)")].filter(e => e.checkVisibility() &&
+    [...e.childNodes].some(node => node.nodeType == 3 && node.textContent.trim())).map(e => getComputedStyle(e))
+    .map(style => [style.fontSize, style.fontFamily.split(",")[0]])"""
+
+
+@needs_browser
+def test_few_boards_have_a_small_table_and_all_texts_one_font(tmp_path, visit):
+    with dashboard(sample_store.make(tmp_path / "runs", 3, rounds=1, planned=3)) as url:
+        opened = visit(url)
+        page = opened.open("fleet")
+        page.wait_for_selector(".ag-row[row-index='2'] >> text=greenhouse-00003")
+        table = page.locator(".board-grid").bounding_box()["height"]
+        rows = page.locator(".ag-center-cols-container").bounding_box()["height"]
+        heads = page.locator(".ag-header").bounding_box()["height"]
+        assert 0 <= table - rows - heads < 30, "there is no empty space below the last board"
+        for section in SECTIONS:
+            page.get_by_role("tab", name=section).click()
+            page.wait_for_selector(".q-tab-panel .card")
+            page.wait_for_timeout(300)
+            assert not page.get_by_role("heading", name="Gateways").is_visible(), "there are none"
+            sizes, families = map(set, zip(*page.evaluate(FONTS), strict=True))
+            assert sizes <= {"14px", "16px", "22px"}
+            assert families <= {"system-ui", "monospace"}
+    assert not opened.complaints
+
+
+@needs_browser
+def test_a_report_fits_a_phone_in_light_and_dark_colours_and_can_be_read(tmp_path, visit):
+    words = ["train", "--fleet", "simulated:1000", "--reports", "1000", "--quiet", "--name", "r"]
+    warm.run([*TERN, *words], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    for scheme, background in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(18, 22, 28)")):
+        opened = visit("", viewport={"width": 400, "height": 800}, color_scheme=scheme)
+        page = opened.page
+        page.goto((tmp_path / "runs" / "r" / "report.html").as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+        assert page.evaluate("document.documentElement.scrollHeight") < 3000
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == background
+        heights = page.evaluate(
+            "[...document.querySelectorAll('svg text')].map(e => e.getScreenCTM().a *"
+            " parseFloat(getComputedStyle(e).fontSize) || 99)"
+        )
+        assert min(heights) > 10, "pixels on the screen"
+        inks = set(
+            page.evaluate("[...document.querySelectorAll('svg text')].map(e => getComputedStyle(e).fill)")
+        )
+        assert len(inks) == 1
+        assert not opened.complaints
+
+
 def ask(url, path="/", **headers):
     address = url.removeprefix("http://").rstrip("/")
     connection = http.client.HTTPConnection(address, timeout=10)

@@ -78,6 +78,7 @@ def ask(host, topic, frame, count):
 # A round of each kind
 
 
+@pytest.mark.usefixtures("mosquitto")
 def test_a_request_for_one_device_is_the_question_of_the_round_for_all(arena, host):
     hello = host_frames.Hello(wait_for_hello(host))
     assert (hello.first, hello.clients, hello.schema) == (1, 3, wire.SCHEMA)
@@ -101,6 +102,7 @@ def test_a_request_for_one_device_is_the_question_of_the_round_for_all(arena, ho
     assert sorted(frame for topic, frame in received if topic.startswith("tern/up")) == sorted(reports)
 
 
+@pytest.mark.usefixtures("mosquitto")
 def test_a_kept_session_delivers_requests_that_came_while_the_board_was_away(arena, host):
     """A clean session does not."""
     board = arena.fleet.boards[0]
@@ -120,6 +122,7 @@ def test_a_kept_session_delivers_requests_that_came_while_the_board_was_away(are
 # Attacks
 
 
+@pytest.mark.usefixtures("mosquitto")
 def test_the_access_list_keeps_a_board_to_its_own_topics(arena, host):
     wait_for_hello(host)
     thief = board_client(arena.access, arena.keys, 2)
@@ -143,6 +146,7 @@ def test_the_access_list_keeps_a_board_to_its_own_topics(arena, host):
     assert host.messages(PATIENCE, 1)[0][0] == "tern/up/00000002"
 
 
+@pytest.mark.usefixtures("mosquitto")
 def test_a_client_needs_its_password_and_cannot_take_over_another_session(arena, host):
     wait_for_hello(host)
     for password in ("", "wrong", mqtt.password(bytes(32))):

@@ -12,7 +12,8 @@ from tern import frames, wire
 from ternhost.errors import DeviceError
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.link import MqttLink
-from ternhost.reach.broker.mosquitto import free_port
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from terntools.emulators.unix_fleet import EmulatedFleet
 
 KEYS = {1: bytes(32), 2: bytes(range(32))}
 
@@ -140,6 +141,20 @@ def test_a_link_waits_for_a_broker_that_is_not_there(running):
     assert len(messages) == 2, "once each time"
     assert "does not answer" in messages[0]
     assert messages[0].endswith("; waiting for it")
+
+
+def test_host_and_boards_try_the_other_nodes_of_a_cluster(tmp_path, micropython):
+    nodes = "127.0.0.2,127.0.0.1"  # nothing listens at the first
+    _, boards = rig.on_broker(tmp_path, 3, host=nodes, server="localhost", longest_pause_ms=500)
+
+    async def run():
+        link = MqttLink(dataclasses.replace(broker.access, host=nodes))
+        await connect(link)
+        await until(lambda: len(link.boards) == 3)
+        await link.close()
+
+    with Mosquitto(tmp_path / "broker") as broker, EmulatedFleet(micropython, boards):
+        asyncio.run(run())
 
 
 def test_a_link_stops_waiting_when_it_is_closed_or_its_task_cancelled(running):

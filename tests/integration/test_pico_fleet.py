@@ -1,14 +1,20 @@
 """Emulated boards as a fleet: they train, keep their ledgers, are measured, watched and tested."""
 
 import json
+import os
+import shutil
 import subprocess
+import sys
 import time
+from pathlib import Path
+from xml.etree import ElementTree
 
 import figures
 import pytest
 import rig
 import warm
 
+import tern
 from terntools.bench import latency
 from terntools.boards import device
 from terntools.boards.monitor import Monitor
@@ -84,6 +90,7 @@ def test_hil_tests_the_boards_of_a_map_and_reports_them(tmp_path):
         "import pytest\n"
         "def test_adds(dut):\n    with dut.repl() as repl:\n        assert repl.evaluate('2 + 2') == 4\n"
         "@pytest.mark.hardware(fixture='ppk2')\ndef test_energy(dut):\n    raise AssertionError\n"
+        "@pytest.mark.trial\n"
         "def test_name(dut, record_testsuite_property):\n"
         "    record_testsuite_property('board', dut.board.id)\n    assert dut.board.id == 'one', dut.board.id\n"
     )
@@ -93,6 +100,7 @@ def test_hil_tests_the_boards_of_a_map_and_reports_them(tmp_path):
     codes = [(result.board.id, result.code) for result in results]
     assert codes == [("one", hil.PASSED), ("two", hil.FAILED), ("three", hil.LOST)]
     assert "no-such-port" in results[2].lost
+    assert results[0].cases[0][0].endswith("test_name[one]")
     assert results[1].counts == {"passed": 1, "failed": 1, "skipped": 1}
     assert "no board has ppk2" in [message for _, _, message in results[0].cases]
     assert hil.worst(results) == hil.FAILED
@@ -113,3 +121,58 @@ def test_hil_gives_up_a_board_after_its_timeout(tmp_path):
     assert result.code == hil.LOST
     assert "timed out" in result.lost
     assert hil.worst([result]) == 2
+
+
+@pytest.mark.slow
+def test_hil_names_the_commit_that_moved_a_figure(here):
+    """Two commits of the device library, measured on an emulated Pico; the second takes 2 kB of heap more."""
+    shutil.copytree(Path(tern.__file__).parent, here / "tern", ignore=shutil.ignore_patterns("__pycache__"))
+    (here / ".gitignore").write_text("boards.history.*\nsessions\n")
+    (here / "test_it.py").write_text("def test_it():\n    pass\n")
+    (here / "figures.yaml").write_text("heap-bytes: {value: 66626, tolerance: 1%}\nenergy-uj: 400\n")
+    (here / "boards.yaml").write_text(
+        "- {connected: true, id: desk, platform: pico-emulated, expect: figures.yaml}\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(here), "PYTHONDONTWRITEBYTECODE": "1"}
+    hil_command = [Path(sys.executable).with_name("tern"), "hil", "--hardware-map", "boards.yaml"]
+
+    def git(*words):
+        names = ("-c", "user.name=a", "-c", "user.email=a@b")
+        return subprocess.run(
+            ["git", *names, *words], check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    def run(*words):
+        return subprocess.run([*hil_command, *words], env=environment, capture_output=True, text=True)
+
+    git("init", "--quiet")
+    commits = []
+    client = here / "tern/client.py"
+    for code, text in enumerate(
+        (client.read_text(), client.read_text().replace("(wire.MAX_FRAME)", "(wire.MAX_FRAME + 2000)"))
+    ):
+        client.write_text(text)
+        git("add", ".")
+        git("commit", "--quiet", "-m", "x")
+        commits.append(git("rev-parse", "--short=12", "HEAD"))
+        done = run("--tests", "test_it.py", *(["--json"] if code == 0 else []))
+        assert done.returncode == code, done.stderr
+        if code == 0:
+            (board,) = json.loads(done.stdout)["boards"]
+            (figure,) = board["figures"]
+            assert (figure["commit"], figure["figure"], figure["passed"]) == (commits[0], "heap-bytes", True)
+            assert board["skipped"] == 1  # the energy: no meter
+    (moved,) = [line for line in done.stdout.splitlines() if line.startswith("desk: heap-bytes")]
+    assert "expected at most 67,292.3" in moved
+    assert f"since commit {commits[1]}; it was {figure['value']:,.6g} at {commits[0]}" in moved
+    (session,) = sorted(here.glob("sessions/*"))[-1:]
+    cases = {case.get("name"): case for case in ElementTree.parse(session / "junit.xml").iter("testcase")}
+    case = cases["test_figure[desk-heap-bytes]"]
+    assert "heap-bytes is" in case.find("failure").get("message")
+    properties = {each.get("name"): each.get("value") for each in case.iter("property")}
+    assert float(properties["value"]) > 68_000
+    assert "add meter:" in cases["test_figure[desk-energy-uj]"].find("skipped").get("message")
+    shown = run("--history")
+    assert shown.returncode == 0
+    assert moved in shown.stdout
+    assert (here / "boards.history.png").read_bytes().startswith(b"\x89PNG")

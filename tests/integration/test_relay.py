@@ -14,7 +14,7 @@ from tern import wire
 from ternhost.count.questions import Question
 from ternhost.count.rounds import COMPLETE
 from ternhost.learn.schedule import Terms
-from ternhost.reach.broker import configuration
+from ternhost.reach.broker import configuration, mosquitto_files
 from ternhost.reach.broker.driver import BrokerDriver
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
@@ -171,7 +171,7 @@ def test_devices_report_and_pay_once_a_round_though_cables_are_pulled(desk):
 
 
 def test_a_relay_connects_once_the_broker_knows_its_boards(desk):
-    configuration.write_passwords(desk.broker_directory, {})
+    mosquitto_files.write_password_file(desk.broker_directory, [])
     desk.broker.reload()
     desk.start_relay(desk.broker_directory)
     desk.wait_for_log("does not let board 00000001 in: refused by the broker: code 5")

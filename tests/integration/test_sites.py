@@ -20,6 +20,8 @@ from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.store.store import Store
 
+pytestmark = pytest.mark.usefixtures("mosquitto")
+
 SOON = 60.0  # seconds within which a bridge connects and passes a message
 
 

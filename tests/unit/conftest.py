@@ -42,6 +42,7 @@ def store(tmp_path):
 def undrawn(monkeypatch):
     """Pictures of reports are empty files: drawing one takes half a second."""
     monkeypatch.setattr("ternhost.run.report.plots.png", lambda figure: b"")
+    monkeypatch.setattr("ternhost.run.report.plots.svg", lambda figure, name: "<svg></svg>")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import math
+import re
 import time
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from ternhost.cli import main as tern
 from ternhost.errors import StorageError, UsageError
 from terntools.bench import current_model, latency, latency_command
 from terntools.bench import plots as bench_plots
-from terntools.bench.sessions import Session
+from terntools.bench.sessions import Session, Telling
 
 
 def report(case, **more):
@@ -91,6 +92,21 @@ def test_sessions_that_begin_in_the_same_second_have_folders_of_their_own(tmp_pa
     folders = [Session(tmp_path / "sessions").directory for _ in range(3)]
     assert [folder.name for folder in folders] == [f"20261124-120000{suffix}" for suffix in ("", "-2", "-3")]
     assert all((folder / "log.txt").is_file() for folder in folders)
+
+
+def test_a_session_tells_how_much_time_is_left(tmp_path, capsys):
+    with Telling(Session(tmp_path), [1, 3, 16]) as progress:
+        progress.say("one")
+        for line in ("two", "three"):
+            time.sleep(0.5)
+            progress.say(line)
+        progress.say("more than planned")
+    one, two, three, more = (line.strip() for line in capsys.readouterr().err.splitlines())
+    assert one == "one"
+    first, second, last = (int(re.search(r"about (\d+) s left", line)[1]) for line in (two, three, more))
+    assert 9 <= first <= 30  # 19 times 0.5 s
+    assert 3 <= second < first
+    assert last == 0
 
 
 def test_a_folder_of_sessions_that_cannot_be_made_is_a_clear_error(tmp_path):

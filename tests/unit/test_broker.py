@@ -9,12 +9,14 @@ import ssl
 import stat
 import struct
 
+import bcrypt
 import pytest
 from cryptography import x509
 
 from tern import storage
 from tern.links import mqtt
-from ternhost.errors import StorageError, UsageError
+from ternhost.cli import main
+from ternhost.errors import OK, USAGE, StorageError, UsageError
 from ternhost.provision import keys
 from ternhost.provision.boards import fleet_file
 from ternhost.reach.addresses import AUTHORITY
@@ -30,7 +32,9 @@ KEYS = {7: bytes(range(32)), 8: bytes(32)}
 
 def passwords(directory):
     """The hash of each user's password."""
-    return dict(line.split(":", 1) for line in (directory / configuration.PASSWORDS).read_text().splitlines())
+    return dict(
+        line.split(":", 1) for line in (directory / mosquitto_files.PASSWORDS).read_text().splitlines()
+    )
 
 
 def matches(coded, password):
@@ -53,8 +57,8 @@ def test_passwords_follow_from_the_keys_and_only_their_owner_reads_secrets(tmp_p
     assert matches(hashes["tern-host"], access.password)
     for device, key in KEYS.items():
         assert matches(hashes[mqtt.name(device)], mqtt.password(key))
-        assert key.hex() not in (tmp_path / configuration.PASSWORDS).read_text()
-    for name in (configuration.PASSWORDS, HOST, KEY, "authority.key"):
+        assert key.hex() not in (tmp_path / mosquitto_files.PASSWORDS).read_text()
+    for name in (mosquitto_files.PASSWORDS, mosquitto_files.ACCESS, HOST, KEY, "authority.key"):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600, name
     assert not list(tmp_path.glob("*.new"))
 
@@ -148,7 +152,7 @@ def test_configuring_again_without_options_changes_only_the_passwords(tmp_path):
         keys.add(store, [9])
         assert configuration.configure(tmp_path) == first, "while a host has the store open"
     assert set(passwords(tmp_path)) == {"tern-host", "00000009"}
-    for name in before.keys() - {configuration.PASSWORDS, store_file.NAME}:
+    for name in before.keys() - {mosquitto_files.PASSWORDS, store_file.NAME}:
         assert (tmp_path / name).read_bytes() == before[name], name
     assert configuration.configure(tmp_path, port=4321).port == 4321
 
@@ -237,3 +241,84 @@ def test_a_policy_out_of_range_is_refused(name, least, most, message):
         with pytest.raises(UsageError) as caught:
             fleet_file(bytes(32), **{name: value})
         assert str(caught.value) == message.format(value)
+
+
+NODES = ("n1.local", "n2.local", "n3.local")
+
+
+def users(directory):
+    """The users of a cluster, by name, the same at every node."""
+    texts = {(directory / "nodes" / node / "users.conf").read_text() for node in NODES}
+    (text,) = texts
+    return {user["user"]: user for user in map(json.loads, text.splitlines()[1:-1])}
+
+
+def test_a_cluster_has_a_directory_for_each_node_and_the_rights_of_mosquitto(tmp_path):
+    access = configuration.write_configuration(tmp_path, KEYS, names=NODES, nats=True, prefix="farm/a")
+    assert access.hosts == [*NODES]
+    for node in NODES:
+        files = {path.name: path for path in (tmp_path / "nodes" / node).iterdir()}
+        assert files.keys() == {"nats.conf", "users.conf", AUTHORITY, CERTIFICATE, KEY}
+        assert {stat.S_IMODE(path.stat().st_mode) for path in files.values()} == {0o600}
+        conf = files["nats.conf"].read_text()
+        assert f'server_name: "{node}"' in conf
+        assert all(f"@{other}:8884" in conf for other in NODES)
+    assert [name for _, name in subjects(tmp_path)] == [*NODES]
+    rights = {name: user["permissions"] for name, user in users(tmp_path).items()}
+    assert rights.keys() == {"tern-host", "00000007", "00000008"}
+    assert rights["tern-host"] == {
+        "publish": ["farm.a.round", "farm.a.model", "farm.a.down.*"],
+        "subscribe": ["farm.a.up.*", "farm.a.hello.*", "farm.a.site.*", "$MQTT.sub.*"],
+    }
+    assert rights["00000007"] == {
+        "publish": ["farm.a.up.00000007", "farm.a.hello.00000007"],
+        "subscribe": ["farm.a.down.00000007", "farm.a.round", "farm.a.model", "$MQTT.sub.*"],
+    }
+    assert all(user["allowed_connection_types"] == ["MQTT"] for user in users(tmp_path).values())
+    coded = users(tmp_path)["00000007"]["password"].encode()
+    assert bcrypt.checkpw(mqtt.password(KEYS[7]).encode(), coded)
+    write_network(tmp_path, access, bytes(32))
+    assert json.loads((tmp_path / mqtt.CONFIG).read_text())["host"] == ",".join(NODES)
+
+
+def test_a_cluster_that_is_configured_again_keeps_its_nodes_and_the_hashes_of_its_users(tmp_path):
+    first = configuration.configure(tmp_path, names=NODES, nats=True)
+    conf, before = (tmp_path / "nodes/n1.local/nats.conf").read_text(), users(tmp_path)
+    with Store(first.store) as store:
+        keys.add(store, [9])
+    assert configuration.configure(tmp_path) == first
+    assert users(tmp_path).keys() == {"tern-host", "00000009"}
+    assert users(tmp_path)["tern-host"] == before["tern-host"], "a changed user is disconnected"
+    assert configuration.configure(tmp_path, nats=True, tls=True).hosts == [*NODES]
+    assert (tmp_path / "nodes/n1.local/nats.conf").read_text() == conf
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--name n1 --name n2", "a cluster has 3 nodes or more, not 2"),
+        ("--port 65535", "a port is 1 to 65535, not 65536"),
+        ("--prefix farm.a", "NATS has no topics with a '.', such as 'farm.a'"),
+        ("--address 0.0.0.0", "--address and --bridge are for Mosquitto"),
+        ("--bridge lab", "--address and --bridge are for Mosquitto"),
+    ],
+)
+def test_an_impossible_cluster_is_refused(here, capsys, words, message):
+    assert main(["broker", "config", "new", "--for", "nats", *words.split()]) == USAGE
+    assert message in capsys.readouterr().err
+    assert not (here / "new").exists()
+
+
+def test_a_directory_keeps_its_kind_of_broker_and_a_cluster_is_not_run_by_tern(here, capsys):
+    configuration.configure("one")
+    configuration.configure("three", nats=True)
+    for words, message in (
+        ("config one --for nats", "one has another kind of broker already"),
+        ("config three --for mosquitto", "three has another kind of broker already"),
+        ("config three --bridge lab", "--address and --bridge are for Mosquitto"),
+        ("run three", "nodes of a cluster run without tern"),
+    ):
+        assert main(["broker", *words.split()]) == USAGE
+        assert message in capsys.readouterr().err
+    assert main(["broker", "config", "three", "--relay", "desk", "--boards", "1-9"]) == OK
+    assert Access.load(host_file("three/sites/desk")).hosts == ["127.0.0.1", "127.0.0.2", "127.0.0.3"]

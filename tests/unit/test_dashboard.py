@@ -4,13 +4,17 @@ runs, and spent epsilon."""
 import asyncio
 import contextlib
 import io
+import itertools
 import json
 import os
+import re
 import socket
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from rich.console import Console
 
 from ternhost.cli import main
@@ -187,9 +191,69 @@ def test_durations_and_tiles_are_written_for_people():
 def test_an_empty_panel_says_why():
     run = replace(RUN, name="my run", references={})
     now = Snapshot("s", run=run, history=({"round": 1},))
-    assert "tern runs --draw 'my run'" in learning._why_empty(now, [])
-    assert "No round has ended" in learning._none_chosen(Snapshot("s", run=run))
-    assert "chooses none" in learning._none_chosen(now)
+    assert "tern runs --draw 'my run'" in learning._learning(now, [], None, curves.REPORTS, None)
+    assert "chooses none" in learning._stepped(now, "tau", "range", curves.REPORTS)
+    refused = tuple(entry | {"reports": 0, "refusals": 100} for entry in HISTORY)
+    now = Snapshot("s", run=replace(RUN, reports=0), history=refused)
+    assert "No report yet" in learning._learning(now, ["auc"], "auc", curves.REPORTS, None), "no empty axes"
+    assert "No report yet" in learning._stepped(now, "tau", "range", curves.REPORTS)
+
+
+def test_a_fleet_whose_budget_is_spent_has_a_banner_with_the_remedy_and_a_tile_that_stands_out():
+    last = {**HISTORY[-1], "reports": 0, "refusals": 100, "reasons": {"budget": 100}}
+    spent = Snapshot("s", run=replace(RUN, status="finished", refusals=100), history=(*HISTORY, last))
+    assert words.old(spent).startswith("every device refuses: budget spent.")
+    assert "'tern provision'" in words.old(spent)
+    assert summary_of(spent).note == words.old(spent), "in the terminal, too"
+    assert elements.tile_html(words.tiles(spent)).count("class='tile warn'") == 1
+    fine = replace(spent, run=replace(spent.run, refusals=0), history=tuple(HISTORY))
+    assert words.old(fine) is None
+    assert "tile warn" not in elements.tile_html(words.tiles(fine))
+    for reasons, banner in (
+        ({"budget": 60, "policy": 10}, "60 of 100 devices refuse: budget spent."),
+        ({"policy": 100}, "every device refuses: policy; the section Round"),
+    ):
+        assert words.old(replace(spent, history=({**last, "reasons": reasons},))).startswith(banner)
+
+
+def test_the_status_of_a_run_has_a_colour_and_a_stopped_one_a_remedy():
+    now = time.time()
+    for status, tone in (("running", "good"), ("finished", ""), ("stopped", "warn"), ("abandoned", "warn")):
+        shown = Snapshot("s", written=now, run=replace(RUN, status=status), history=tuple(HISTORY))
+        assert f"<span class='badge {tone}'>{status}</span>" in elements.first(shown)
+        assert ("'tern runs' shows the command" in (words.old(shown) or "")) == (status == "stopped")
+
+
+def test_a_legend_shows_the_line_as_it_is_drawn():
+    drawn = charts.learning(curves.curve(RUN, HISTORY, "auc"), "guessing")
+    icons = {entry["name"]: entry.get("icon", "") for entry in drawn["legend"]["data"]}
+    lines = {line["name"]: line for line in drawn["series"]}
+    assert (lines["AUC"]["symbol"], icons["AUC"]) == ("circle", ""), "with its symbol"
+    for name, dashes in (("without privacy", 3), ("guessing", 7)):
+        assert (lines[name]["symbol"], icons[name].count("M")) == ("none", dashes)
+    drawn = charts.compared({"r": curves.curve(RUN, [HISTORY[0]] * 40, "auc")}, "auc", curves.ROUNDS)
+    assert drawn["legend"]["data"][0]["icon"].startswith("path://"), "a long curve has no symbols"
+
+
+def test_texts_have_one_font_and_three_sizes():
+    assert f"--font: {charts.FONT};" in elements.CSS
+    sizes = {"var(--large)", "1rem", "var(--small)", f"{charts._SIZE}px"}
+    assert set(re.findall(r"font-size: ([^;}]+)", elements.CSS)) == sizes
+    assert "gradient" not in elements.CSS, "no stripe beside a table"
+
+
+def test_texts_contrast_with_their_background():
+    """WCAG 2 AA: at least 4.5 for text."""
+    schemes = re.findall(r"(?<=\{)\s+--page[^}]+", elements.CSS)
+    assert len(schemes) == 3, "light, dark as the system has it, and dark as chosen"
+    for colours in schemes:
+        luminance = {}
+        for name, colour in re.findall(r"--(\w+): (#\w{6})", colours):
+            linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in to_rgb(colour)]
+            luminance[name] = 0.05 + np.dot(linear, (0.2126, 0.7152, 0.0722))
+        for ink, surface in itertools.product(("ink", "soft", "warn", "good"), ("surface", "page")):
+            dark, light = sorted((luminance[ink], luminance[surface]))
+            assert light / dark >= 4.5, ink
 
 
 def test_columns_of_numbers_are_right_aligned_and_empty_ones_are_not():
@@ -382,6 +446,10 @@ def test_boards_that_lie_do_not_spoil_the_charts_of_the_fleet():
     assert left["xAxis"]["data"][-1] == "more"
     assert min(left["series"][0]["data"][:-1]) > 40, "the others are spread over all bars"
     assert sum(left["series"][0]["data"]) == 1009
+    few = fleet._histogram(snapshot([{"budget": i * 1_000_000} for i in (2, 2, 4)]))
+    assert (few["xAxis"]["data"], few["series"][0]["data"]) == (["2", "4"], [2, 1]), "a bar for each value"
+    assert fleet._histogram(snapshot([{"budget": 0}] * 3)) == "Epsilon left 0: 3 boards."
+    assert fleet._histogram(snapshot([{}])) == "No board reports its budget."
     releases = fleet._releases(snapshot([{"release": str(i)} for i in range(1000)]))
     assert len(releases["xAxis"]["data"]) <= 22
     assert sum(releases["series"][0]["data"]) == 1000

@@ -1,7 +1,8 @@
 """Energy from markers and meters: each instrument's own bytes give known charges back. The life of a battery."""
 
+import io
 import json
-import struct
+from binascii import b2a_base64
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,15 +10,13 @@ import numpy as np
 import pytest
 from harness.port import silent
 from ppk2_api import ppk2_api
-from spec.frames import cobs
 
-from tern import frames
 from ternhost.cli import main
 from ternhost.errors import DeviceError, TernError, UsageError
 from terntools.bench import battery, current_model, energy
 from terntools.bench.battery import Phase, Wakes
 from terntools.bench.meters import csv, ina, ppk2
-from terntools.bench.meters.joulescope import from_samples
+from terntools.bench.meters.joulescope import RANGES, from_samples
 from terntools.bench.meters.ppk2 import Ppk2
 
 VOLTS = 3.3
@@ -33,6 +32,10 @@ def known_trace(rate, windows=6, work=0.02, rest=0.03):
     return t, np.where(marker, BUSY, IDLE), marker
 
 
+def uniform(rate, amperes, volts, marker):
+    return energy.Trace(np.arange(len(amperes)) / rate, amperes, np.full(len(amperes), volts), marker)
+
+
 def check(result, work=0.02, within=0.01):
     assert result.net == pytest.approx((BUSY - IDLE) * VOLTS * work * 1e6, rel=within)
     assert result.gross == pytest.approx(BUSY * VOLTS * work * 1e6, rel=within)
@@ -43,10 +46,10 @@ def check(result, work=0.02, within=0.01):
 def test_idle_is_subtracted_and_shown():
     rate = 100_000
     _, amperes, marker = known_trace(rate)
-    result = energy.measure(energy.uniform(rate, amperes, VOLTS, marker), 1, "x")
+    result = energy.measure(uniform(rate, amperes, VOLTS, marker), 1, "x")
     check(result)
     assert result.windows == 6
-    many = energy.measure(energy.uniform(rate, amperes, VOLTS, marker), 4, "x")
+    many = energy.measure(uniform(rate, amperes, VOLTS, marker), 4, "x")
     assert many.net == pytest.approx(result.net / 4)
     shown = result.as_dict(bits=2)
     assert shown["microjoules_per_bit"] == pytest.approx(shown["microjoules_per_report"] / 2)
@@ -57,7 +60,7 @@ def test_an_active_low_marker_is_read_and_a_cut_window_is_left_out():
     rate = 100_000
     _, amperes, marker = known_trace(rate)
     cut = slice(int(0.035 * rate), None)  # begins within the first window
-    result = energy.measure(energy.uniform(rate, amperes[cut], VOLTS, ~marker[cut]), 1, "x", active_low=True)
+    result = energy.measure(uniform(rate, amperes[cut], VOLTS, ~marker[cut]), 1, "x", active_low=True)
     check(result)
     assert result.windows == 5
 
@@ -75,7 +78,7 @@ def test_a_marker_without_windows_or_idle_time_is_an_error(change, message):
     rate = 1000 if "idle" in message else 100_000
     _, amperes, marker = known_trace(rate)
     with pytest.raises(TernError, match=message):
-        energy.measure(energy.uniform(rate, amperes, VOLTS, change(marker)), 1, "x")
+        energy.measure(uniform(rate, amperes, VOLTS, change(marker)), 1, "x")
 
 
 def test_a_battery_lasts_as_long_as_its_charge():
@@ -125,26 +128,86 @@ def kit_bytes(amperes, marker, scale=3):
     """Samples of range 3 (1 ohm), the marker on D0; the other digital inputs are high, as floating ones may be."""
     counts = np.round(amperes * R[scale] / ADC / 4).astype(np.int64)
     assert counts.max() < 1 << 14
-    words = counts | scale << 14 | (0xFE | marker.astype(np.int64)) << 24
+    counter = np.arange(50, 50 + len(amperes)) % 64
+    words = counts | scale << 14 | counter << 18 | (0xFE | marker.astype(np.int64)) << 24
     return words.astype("<u4").tobytes()
 
 
-def test_the_bytes_of_a_power_profiler_kit_give_its_energy(monkeypatch):
-    _, amperes, marker = known_trace(100_000)
-    kit = Kit(kit_bytes(amperes, marker))
+def recorded(data, monkeypatch, seconds=0.33):
+    """What a kit that sends these bytes in that time has received, its trace, and the source."""
+    kit = Kit(data)
     monkeypatch.setattr(ppk2_api, "serial", SimpleNamespace(Serial=lambda *_, **__: kit))
     with silent() as port:
         meter = Ppk2(port, VOLTS)
     # The recording ends when all bytes have arrived.
     clock = SimpleNamespace(sleep=lambda seconds: None, monotonic=lambda: 0.0 if kit.waiting else 3.0)
     monkeypatch.setattr(ppk2, "time", clock)
-    trace = meter.record(2.0)
+    return kit, meter.record(seconds), meter.source
+
+
+def test_the_bytes_of_a_power_profiler_kit_give_its_energy(monkeypatch):
+    _, amperes, marker = known_trace(100_000)
+    kit, trace, source = recorded(kit_bytes(amperes, marker), monkeypatch)
     assert len(trace.seconds) == len(amperes)
     assert np.array_equal(trace.marker, marker)
     assert trace.amperes == pytest.approx(amperes, abs=1e-4)
-    check(energy.measure(trace, 1, meter.source))
+    check(energy.measure(trace, 1, source))
     assert b"\x11\x02" in kit.written  # source mode
     assert bytes((0x0D, 3 + (3300 - 800 + 32) // 256, (3300 - 800 + 32) % 256)) in kit.written
+
+
+def without(data, start, end):
+    return data[: 4 * start] + data[4 * end :]
+
+
+def with_bits(data, mask, bits, places):
+    """A kit's samples with `bits` under `mask` at these places."""
+    words = np.frombuffer(data, "<u4").copy()
+    words[places] = words[places] & ~np.uint32(mask) | np.uint32(bits)
+    return words.tobytes()
+
+
+IN_WINDOWS = [3500 + 5000 * i for i in range(6)]  # samples of known_trace(100_000)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda data: without(data, 4000, 4040), "lost samples: 1 gaps, 0.41 ms in all, in 1 of 6 windows"),
+        (lambda data: without(data, 2980, 3020), "lost samples"),  # and an edge
+        (lambda data: without(data, 5100, 5600), "lost samples: 500 of 33000, and its counter jumps 1 times"),
+        (lambda data: without(data, 4000, 4640), "lost samples: 640 of 33000, and its counter jumps 0"),
+        (lambda data: data[:16001] + data[16004:], "its counter jumps"),  # bytes out of step
+        (lambda data: with_bits(data, 7 << 14, 4 << 14, IN_WINDOWS), "changed its range in 6 of 6 windows"),
+        (
+            lambda data: with_bits(data, 0x3FFF, 0x3FFF, range(4000, 4010)),
+            "exceeds the meter's range in 1 of",
+        ),
+        (lambda data: with_bits(data, 1 << 24, 0, IN_WINDOWS), "edges do not pair: 12 windows"),
+        (lambda data: with_bits(data, 1 << 24, 1 << 24, range(5000, 8000)), "edges do not pair: 5 windows"),
+    ],
+)
+def test_a_damaged_recording_of_a_power_profiler_kit_is_refused(damage, message, monkeypatch):
+    _, amperes, marker = known_trace(100_000)
+    with pytest.raises(TernError, match=message) as caught:
+        energy.measure(recorded(damage(kit_bytes(amperes, marker)), monkeypatch)[1], 1, "x")
+    assert caught.value.hint
+
+
+def test_a_kit_that_reaches_full_scale_as_it_changes_its_range_once_is_accepted(monkeypatch):
+    _, amperes, marker = known_trace(100_000, windows=10)
+    data = with_bits(kit_bytes(amperes, marker), 0x3FFF, 0x3FFF, [3500, 3501])
+    data = with_bits(data, 0x1FFFF, 4 << 14 | round(BUSY * R[4] / ADC / 4), range(3502, 4000))
+    check(energy.measure(recorded(data, monkeypatch)[1], 1, "x"))
+
+
+def test_windows_that_the_board_did_not_make_are_refused():
+    _, amperes, marker = known_trace(100_000)
+    trace = uniform(100_000, amperes, VOLTS, marker)
+    check(energy.measure(trace, 1, "x", made=(3, 6)))
+    for made in ((7, 9), (2, 5)):
+        with pytest.raises(TernError, match=f"6 windows, and the board made {made[0]} to {made[1]}"):
+            energy.measure(trace, 1, "x", made=made)
 
 
 def test_a_port_without_a_kit_and_a_voltage_out_of_range_are_refused():
@@ -163,7 +226,7 @@ def logger_bytes(chip, ohms, t, amperes, marker, first_tick):
         ticks = (first_tick + round(seconds * 1e6)) % (1 << 30)
         bus = round(VOLTS / chip.bus) | (1 << 30 if marked else 0)
         rows.append(ina.ROW.pack(ticks, bus, round(current * ohms / chip.shunt)))
-    return b"".join(cobs(b"".join(rows[i : i + 16])) for i in range(0, len(rows), 16))
+    return b"".join(b2a_base64(b"".join(rows[i : i + 16])) for i in range(0, len(rows), 16))
 
 
 @pytest.mark.parametrize(("name", "ohms"), [("ina226", 0.1), ("ina228", 0.015)])
@@ -171,7 +234,7 @@ def test_the_bytes_of_an_ina_logger_give_its_energy(name, ohms):
     chip = ina.CHIPS[name]
     t, amperes, marker = known_trace(2000, work=0.2, rest=0.3)
     data = logger_bytes(chip, ohms, t, amperes, marker, first_tick=(1 << 30) - 500_000)  # the clock wraps
-    check(energy.measure(ina.decode(data + b"\1\1\0", chip, ohms), 1, "x"), work=0.2)
+    check(energy.measure(ina.decode(data + b"end\n", chip, ohms), 1, "x"), work=0.2)
 
 
 def test_a_damaged_frame_of_a_logger_is_left_out():
@@ -180,9 +243,28 @@ def test_a_damaged_frame_of_a_logger_is_left_out():
     data = bytearray(logger_bytes(chip, 0.1, t, amperes, marker, 0))
     del data[700:703]
     trace = ina.decode(bytes(data), chip, 0.1)
+    check(energy.measure(trace, 1, "x"), work=0.2)  # none of its rows is in a window
     assert len(t) - 33 < len(trace.seconds) < len(t)
     with pytest.raises(DeviceError, match="no samples"):
-        ina.decode(b"\1\1\0", chip, 0.1)
+        ina.decode(b"end\n", chip, 0.1)
+    del data[12000:12003]  # a row in a window
+    with pytest.raises(TernError, match="lost samples: 2 gaps"):
+        energy.measure(ina.decode(bytes(data), chip, 0.1), 1, "x")
+
+
+@pytest.mark.parametrize(("name", "ohms"), [("ina226", 3.2767), ("ina228", 6.5536)])
+def test_an_ina_at_the_end_of_its_range_is_refused(name, ohms):
+    chip = ina.CHIPS[name]
+    t, amperes, marker = known_trace(2000, work=0.2, rest=0.3)
+    amperes = np.minimum(amperes, chip.full * chip.shunt / ohms)  # 25 mA
+    for shunt, sound in ((ohms, False), (ohms / 2, True)):
+        trace = ina.decode(logger_bytes(chip, shunt, t, amperes, marker, 0), chip, shunt)
+        if sound:
+            check(energy.measure(trace, 1, "x"), work=0.2)
+            continue
+        with pytest.raises(TernError, match="exceeds the meter's range in 6 of 6 windows") as caught:
+            energy.measure(trace, 1, "x")
+        assert "smaller --shunt" in caught.value.hint
 
 
 class Bus:
@@ -224,11 +306,27 @@ def test_the_logger_reads_volts_and_amperes_from_the_registers(
     assert shunt * chip.shunt / ohms == pytest.approx(amperes, rel=1e-2)
 
 
-def test_the_logger_encodes_frames_as_the_library_does(logger):
-    for data in (bytes(12), bytes(range(192)), struct.pack("<Iii", 1, -2, 3) * 16):
-        by_logger, by_library = bytearray(300), bytearray(300)
-        n = logger._cobs(data, len(data), by_logger)
-        assert by_logger[:n] == by_library[: frames.cobs_encode(data, len(data), by_library)]
+def test_the_logger_sends_rows_that_are_decoded_until_its_time_is_over(logger, monkeypatch):
+    chip, clock, sent = ina.CHIPS["ina226"], iter(range(0, 10**9, 300)), io.BytesIO()
+    bus = Bus({2: round(VOLTS / chip.bus).to_bytes(2, "big"), 1: (1000).to_bytes(2, "big")})
+    names = logger.log.__globals__
+    monkeypatch.setitem(names, "I2C", lambda *_, **__: bus)
+    pin = type("Pin", (), {"IN": 0, "PULL_DOWN": 0, "__init__": lambda *_: None, "__call__": lambda _: 1})
+    monkeypatch.setitem(names, "Pin", pin)
+    ticks = {
+        "ticks_us": lambda: next(clock),
+        "ticks_ms": lambda: next(clock) // 1000,
+        "ticks_diff": int.__sub__,
+    }
+    monkeypatch.setitem(names, "time", SimpleNamespace(**ticks))
+    monkeypatch.setitem(names, "sys", SimpleNamespace(stdout=SimpleNamespace(buffer=sent)))
+    logger.log("ina226", 0x40, 60)
+    assert sent.getvalue().endswith(b"end\n")
+    trace = ina.decode(sent.getvalue(), chip, 0.1)
+    assert len(trace.seconds) % 16 == 0 < len(trace.seconds)
+    assert np.all(trace.marker)
+    assert trace.volts == pytest.approx(VOLTS, rel=1e-3)
+    assert trace.amperes == pytest.approx(1000 * chip.shunt / 0.1)
 
 
 # Joulescope and CSV
@@ -238,16 +336,26 @@ def test_the_samples_of_a_joulescope_give_its_energy():
     rate = 200_000
     _, amperes, marker = known_trace(rate)
     amperes = amperes.astype(np.float32)
-    amperes[1000:1010] = np.nan  # dropped samples
+    amperes[1000:1010] = np.nan  # dropped samples, where the board rests
+    ranges = np.full(len(amperes), 2, np.uint8)
     data = {
         "time": {"output_sampling_frequency": {"value": rate, "units": "Hz"}},
         "signals": {
             "current": {"value": amperes, "units": "A"},
             "voltage": {"value": np.full(len(amperes), VOLTS, np.float32), "units": "V"},
             "current_lsb": {"value": marker.astype(np.uint8), "units": ""},
+            "current_range": {"value": ranges, "units": ""},
         },
     }
     check(energy.measure(from_samples(data), 1, "x"))
+    with pytest.raises(TernError, match="exceeds the meter's range in 6 of 6"):
+        energy.measure(from_samples(data, RANGES["18mA"]), 1, "x")
+    ranges[amperes > RANGES["18mA"]] = 3
+    with pytest.raises(TernError, match="changed its range in 6 of 6 windows"):
+        energy.measure(from_samples(data), 1, "x")
+    amperes[8000:8010] = np.nan
+    with pytest.raises(TernError, match=r"lost samples: 2 gaps, 0\.11 ms in all, in 1 of 6 windows"):
+        energy.measure(from_samples(data), 1, "x")
 
 
 @pytest.mark.parametrize(
@@ -268,6 +376,9 @@ def test_exports_of_other_instruments_give_their_energy(tmp_path, names, scales,
     path = tmp_path / "export.csv"
     path.write_text("\n".join(lines))
     check(energy.measure(csv.read(path, volts), 1, "x"))
+    path.write_text("\n".join(lines[:450] + lines[470:]))  # within a window
+    with pytest.raises(TernError, match=r"lost samples: 1 gaps, 2\.1 ms in all, in 1 of 6 windows"):
+        energy.measure(csv.read(path, volts), 1, "x")
 
 
 @pytest.mark.parametrize(
@@ -420,6 +531,11 @@ def test_the_command_takes_times_and_draws_the_life_of_a_battery(tmp_path, capsy
     text = capsys.readouterr().out
     assert "years (modelled)" in text
     assert "cannot sleep longer than 4290 s" in text
+    assert max(map(len, text.splitlines())) < 120
+    assert "measured by" not in text
+    assert main([*words, "--interval-s", "7200", "--sources"]) == 0
+    assert text.splitlines()[:-1] == (sourced := capsys.readouterr().out.splitlines())[: text.count("\n") - 1]
+    assert "measured by" in "".join(sourced[text.count("\n") - 1 :])
     for wrong in ("join", "join=x", "join=-1"):
         assert main([*words, "--awake-ms", wrong]) == 2
         assert "--awake-ms must be PHASE=MS" in capsys.readouterr().err

@@ -18,7 +18,7 @@ SNIPPETS = re.findall(r"^## (\S+?):? .*?```python\n(.*?)```", SENSORS, re.MULTIL
 @pytest.mark.parametrize("name", guide_pictures.PICTURES)
 def test_a_picture_is_up_to_date(name):
     drawn = guide_pictures.PICTURES[name]()
-    assert (guide_pictures.FOLDER / name).read_text() == drawn, "python tests/guide_pictures.py"
+    assert (guide_pictures.FOLDER / name).read_text() == drawn, "python docs/guide_pictures.py"
 
 
 class I2C:

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from pathlib import Path
 
 import pytest
 from harness.port import silent
@@ -13,8 +14,11 @@ from ternhost.cli import main
 from ternhost.errors import DeviceError, UsageError
 from ternhost.reach import fleet
 from ternhost.reach.ports import names
+from terntools.bench import plots
 from terntools.boards import devices
-from terntools.testing import hardware, hil
+from terntools.testing import expectations, hardware, hil
+
+BOARD = "- {connected: true, id: x, platform: pico, serial: /dev/x"
 
 
 def read(tmp_path, text):
@@ -47,12 +51,81 @@ def test_a_hardware_map_of_twister_is_read(tmp_path):
         ("- {connected: true, id: x, platform: pico, serial: /dev/x, colour: red}", "no 'colour'"),
         ("- {connected: true, id: x, serial: /dev/x}", "platform are missing"),
         ("- {connected: true, id: x, platform: pico, serial: /dev/x, power: {hub: 1}}", "needs hub and port"),
+        (f"{BOARD}, meter: ppk2}}", "meter has options of tern bench energy"),
+        (f"{BOARD}, expect: [1]}}", "expect must be a table of figures"),
+        (f"{BOARD}, expect: none.yaml}}", "cannot read .*none.yaml"),
+        (f"{BOARD}, expect: {{latency-ms: 4.4}}}}", "there is no figure 'latency-ms'"),
+        (f"{BOARD}, expect: {{latency-us: 4.4 ms}}}}", "latency-us needs a value in us"),
+        (f"{BOARD}, expect: {{latency-us: {{tolerance: 1}}}}}}", "latency-us needs a value in us"),
+        (
+            f"{BOARD}, expect: {{heap-bytes: {{value: 1, tolerance: 5 kB}}}}}}",
+            "a tolerance .in the same unit or %",
+        ),
+        (
+            f"{BOARD}, expect: {{heap-bytes: {{value: 1, direction: down}}}}}}",
+            "a direction .lower, higher, equal",
+        ),
+        (f"{BOARD}, expect: {{heap-bytes: {{value: 1, unit: kB}}}}}}", "heap-bytes needs a value in bytes"),
+        (f"{BOARD}, expect: {{heap-bytes: .nan}}}}", "heap-bytes needs a value in bytes"),
         ("- &a {connected: true, id: x, platform: pico, serial: /dev/x}\n- *a", "two boards of one id"),
     ],
 )
 def test_mistakes_in_a_map_are_named(tmp_path, text, message):
     with pytest.raises(UsageError, match=message):
         read(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("terms", "passing", "failing"),
+    [
+        ("100", [0, 100], [100.1]),
+        ("{value: 100, tolerance: 10%}", [50, 110], [110.1]),
+        ("{value: 100, tolerance: 5, direction: higher}", [95, 500], [94.9]),
+        ("{value: 100, tolerance: 5, direction: equal}", [95, 105], [94.9, 105.1]),
+    ],
+)
+def test_an_expectation_has_a_value_a_tolerance_and_a_direction(tmp_path, terms, passing, failing):
+    (tmp_path / "figures.yaml").write_text(f"heap-bytes: {terms}\n")
+    for expect in ("figures.yaml", f"{{heap-bytes: {terms}}}"):
+        (board,) = read(tmp_path, f"{BOARD}, expect: {expect}}}")
+        (expectation,) = board.expect
+        assert all(map(expectation.allows, passing))
+        assert not any(map(expectation.allows, failing))
+
+
+def test_the_history_names_the_commits_that_moved_a_figure(tmp_path, monkeypatch, capsys):
+    history = tmp_path / "map.history.jsonl"
+    words = ["hil", "--hardware-map", str(tmp_path / "map.yaml"), "--history"]
+    assert main(words) == 2
+    assert "run tern hil with a map that says what to expect" in capsys.readouterr().err
+    expect = expectations.parse({"heap-bytes": 100, "energy-uj": {"value": 9, "tolerance": 1}}, "x")
+    for commit, heap in zip("abcdef", (100, 90, 101, 102, 99, 103), strict=True):
+        monkeypatch.setattr(expectations, "commit", lambda commit=commit: commit)
+        expectations.append(history, "one", expect, {"heap-bytes": heap, "energy-uj": 11 - ord(commit) // 99})
+    assert main([*words, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["moves"] == [
+        "one: heap-bytes 103, expected at most 100, since commit f; it was 99 at e",
+        "one: energy-uj 11, expected at most 10, since commit a",
+    ]
+    assert Path(result["picture"]).read_bytes().startswith(b"\x89PNG")
+    (axes, _) = plots.history(expectations.read(history)).axes
+    assert [line.get_label() for line in axes.lines] == ["measured", "missed", "at most"]
+    assert list(axes.lines[1].get_ydata()) == [101, 102, 103]
+    assert [label.get_text() for label in axes.get_xticklabels()] == list("abcdef")
+    history.write_text(history.read_text() + "{}\n")
+    assert main(words) == 2
+    assert "a line that tern hil did not write" in capsys.readouterr().err
+    history.write_text("")
+    assert main(words) == 2
+    assert "has no figures yet" in capsys.readouterr().err
+    history.write_text("{}\n")
+    (tmp_path / "map.yaml").write_text(f"{BOARD}, expect: {{heap-bytes: 1}}}}")
+    words = [*words[:-1], "--sessions", str(tmp_path / "sessions")]
+    assert main(words) == 2  # before any test
+    assert main([*words, "--history-file", str(tmp_path / "none" / "file")]) == 5
+    assert "--history-file" in capsys.readouterr().err
+    assert not (tmp_path / "sessions").exists()
 
 
 def test_a_board_without_a_port_is_looked_for_by_its_id(tmp_path):
@@ -88,11 +161,11 @@ def test_the_users_command_switches_power_off_and_on(tmp_path, monkeypatch):
 def test_the_report_has_a_margin_at_every_width_of_the_window():
     board = hardware.MappedBoard("e661", "pico", None)
     page = hil.page([hil.BoardResult(board, hil.PASSED, 1.0)])
-    (body,) = re.findall(r"^body \{(.*)\}$", page, re.MULTILINE)
-    rules = dict(re.split(r":\s*", rule.strip(), maxsplit=1) for rule in body.split(";"))
+    (body,) = re.findall(r"^body \{([^}]*)\}$", page, re.MULTILINE)
+    rules = dict(re.split(r":\s*", rule.strip(), maxsplit=1) for rule in body.split(";") if rule.strip())
     assert rules["margin"].split()[1] == "auto", "the page is centred in a wide window"
     assert rules["padding"].split()[1] != "0"
-    assert '<meta name="viewport"' in page
+    assert "<meta name=viewport" in page
 
 
 # Boards are found by USB id, and have the names of mpremote

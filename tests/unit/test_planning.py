@@ -74,6 +74,15 @@ def test_a_regression_is_planned_by_its_squared_error(capsys):
     assert "beats the mean label by more than noise" in printed
 
 
+def test_an_interval_stays_within_what_a_figure_can_be(capsys):
+    """Two runs of few devices differ so much that the interval of their mean AUC would leave 0 to 1."""
+    command = "plan --dataset flights-planned --epsilon 1 --reports 10,30,100,300 --runs 2 --workers 1 --json"
+    assert main(command.split()) == errors.OK
+    curve = json.loads(capsys.readouterr().out)["curve"]
+    assert min(point["low"] for point in curve) == 0.0
+    assert max(point["high"] for point in curve) == 1.0
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

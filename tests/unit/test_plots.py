@@ -57,12 +57,34 @@ def test_accuracy_shows_the_three_lines():
     assert set(optimum.get_ydata()) == {0.9}
     assert set(baseline.get_ydata()) == {0.76}
     assert len({line.get_linestyle() for line in (private, optimum, baseline)}) == 3
-    texts = [text.get_text() for text in axes.get_legend().get_texts()]
+    texts = [text.get_text() for text in axes.figure.legends[0].get_texts()]
     assert texts == ["without privacy", "private", "always the majority"]
     (top,) = axes.child_axes
     assert top.get_xlabel() == "reports so far"
     low, high = axes.get_ylim()
     assert low < 0.76 < 0.9 < high
+
+
+def test_a_baseline_that_would_flatten_the_curve_is_left_out():
+    words = {"label": "private", "measure": "AUC on held-out records", "floor": "guessing"}
+    axes = plots.judged([0.89, 0.9], 0.91, 0.5, reports=[100, 200], **words).axes[0]
+    assert [text.get_text() for text in axes.figure.legends[0].get_texts()] == ["without privacy", "private"]
+    assert axes.get_ylim()[0] > 0.88
+    refused = plots.judged([0.89, 0.9], 0.91, 0.5, reports=[100, 100], **words)
+    assert not refused.axes[0].child_axes, "rounds without reports have no place on an axis of reports"
+
+
+def test_a_card_of_very_many_outputs_is_a_picture_of_few_lines():
+    card = cards.decode(base.laplace(1, 1600, 8, -10_000, 10_000))
+    figure = plots.card_distribution(card, "laplace")
+    for axes in figure.axes:
+        (stems,) = [found for found in axes.collections if isinstance(found, LineCollection)]
+        assert len(stems.get_paths()) <= 400
+    highest = max(path.vertices[1][1] for path in stems.get_paths())
+    assert highest == pytest.approx(plots._losses(card).max()), "of some neighbours, the highest is drawn"
+    assert len(plots.svg(figure, "card")) < 1_000_000
+    assert figure._suptitle.get_position()[0] == 0.5, "its title is centred"
+    assert figure._suptitle.get_horizontalalignment() == "center"
 
 
 def test_bars_show_the_bytes_of_frames():
@@ -76,13 +98,18 @@ def test_bars_show_the_bytes_of_frames():
 def test_a_card_of_few_levels_is_drawn_exactly():
     card = decoded("three-outputs")
     figure = plots.card_distribution(card, inputs=(-1, 0.25))
-    upper, lower = figure.axes
+    (upper,) = figure.axes
     heights = [bar.get_height() for bar in upper.patches]
     expected = [float(p) for v in (-16384, 4096) for p in certify.distribution(card, v)]
     assert heights == pytest.approx(expected, abs=1e-12)
     exact = float(np.log(float(sampler_walk.likelihood_ratio(card))))
-    assert max(bar.get_height() for bar in lower.patches) == pytest.approx(exact, abs=1e-9)
+    assert plots._losses(card) == pytest.approx([exact] * 3, abs=1e-9), "a panel of equal bars is left out"
     assert exact <= card.epsilon / 1e6
+    card = decoded("pdpm")
+    _, lower = plots.card_distribution(card).axes
+    assert [bar.get_height() for bar in lower.patches] == pytest.approx(plots._losses(card))
+    exact = float(np.log(float(sampler_walk.likelihood_ratio(card))))
+    assert max(bar.get_height() for bar in lower.patches) == pytest.approx(exact, abs=1e-9)
 
 
 def test_laplace_in_floats_equals_the_exact_distribution():
@@ -115,6 +142,16 @@ def test_many_outputs_are_drawn_as_stems_of_exact_probabilities(name, levels):
 
 
 # Pictures of experiments
+
+
+def test_ticks_of_numbers_of_devices_are_of_one_kind_and_bars_may_differ_in_length():
+    x = [1_000, 30_000, 1_000_000]
+    curve = Curve("", x, [0.4, 0.9, 0.95], ([0.4, 0.1, 0.1], [0.1, 0.1, 0.05]))
+    (axes,) = draw([Panel("title", "devices", "AUC", [curve], log_x=True)], columns=2).axes
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1k", "30k", "1M"]
+    assert len(axes.get_xticks(minor=True)) == 0
+    ends = [path.vertices[:, 1] for path in axes.containers[0][2][0].get_paths()]
+    assert np.array(ends) == pytest.approx(np.array([[0, 0.5], [0.8, 1.0], [0.85, 1.0]]))
 
 
 def test_a_line_joins_three_points_or_a_constant():

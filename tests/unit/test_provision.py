@@ -151,6 +151,8 @@ def test_the_address_of_a_broker_is_parsed_and_written_to_files(tmp_path):
     assert files["/authority.der"] == authority.read_bytes()
     assert Broker.parse("10.0.0.1:1234").port == 1234
     assert Broker.parse("10.0.0.1").port == 1883
+    nodes = Broker.parse("n1.local,[::1],10.0.0.1:1234")
+    assert (nodes.host, nodes.port) == ("n1.local,::1,10.0.0.1", 1234)
     for address in ("", ":1883", "a b", "host:0", "host:70000", "host:x", "-host"):
         with pytest.raises(UsageError, match=r"--broker must be HOST\[:PORT\]"):
             Broker.parse(address)

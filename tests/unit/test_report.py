@@ -1,6 +1,5 @@
 """The report is complete, self-contained and escaped, and shows the results of the run."""
 
-import base64
 import json
 import re
 from dataclasses import replace
@@ -80,8 +79,8 @@ def page_rows(**changes):
 
 
 def undrawn(page):
-    """The source of a page with empty pictures."""
-    return report.render(page, dict.fromkeys(page.pictures, b""))
+    """The source of a page without its pictures."""
+    return report.render(replace(page, pictures={}))
 
 
 class Page(HTMLParser):
@@ -89,12 +88,14 @@ class Page(HTMLParser):
 
     def __init__(self, source):
         super().__init__()
-        self.words, self.tags, self.addresses = [], [], []
+        self.words, self.tags, self.addresses, self.ids, self.views = [], [], [], [], []
         self.feed(source)
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
         self.addresses += [value for name, value in attrs if name in ("src", "href", "srcset", "data")]
+        self.ids += [value for name, value in attrs if name == "id"]
+        self.views += [value for name, value in attrs if (tag, name) == ("svg", "viewbox")]
 
     def handle_data(self, data):
         self.words.append(data)
@@ -114,11 +115,38 @@ def test_pictures_are_written_beside_the_page_and_inside_it(written):
     names = {"accuracy", "bytes", "gradient", "card", "epsilon"}
     assert {path.stem for path in written.parent.glob("*.png")} == names
     page = Page(written.read_text())
-    assert page.tags.count("img") == page.tags.count("figcaption") == len(names)
-    for address in page.addresses:
-        kind, _, data = address.partition("base64,")
-        assert kind == "data:image/png;"
-        assert base64.b64decode(data, validate=True).startswith(b"\x89PNG")
+    assert page.tags.count("svg") == page.tags.count("figcaption") == len(names)
+    assert (page.tags.count("img"), page.tags.count("image")) == (0, 0)
+    assert {address[0] for address in page.addresses} == {"#"}, "the markers of a picture, and nothing else"
+    assert len(set(page.ids)) == len(page.ids), "no picture uses a marker of another"
+    for view in page.views:
+        assert 250 < float(view.split()[2]) < 350, "text of 9 points can be read on a phone"
+    assert len(page.views) == len(names)
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in written.parent.glob("*.png"))
+    for words in ("without privacy", "this report", "7.2 times as many", "reported value", "constant"):
+        assert words in page.text, "a text of a picture is text"
+
+
+def test_the_pictures_of_a_page_follow_its_colours(written):
+    source = written.read_text()
+    assert "prefers-color-scheme: dark" in source
+    pictures = "".join(re.findall(r"<svg.*?</svg>", source, re.DOTALL))
+    used = set(re.findall(r"var\(--(\w+)\)", pictures))
+    assert used >= {"ink", "line", "c1", "c5"}
+    assert not re.findall(r"(?:fill|stroke): #[0-9a-f]{6}", pictures), "a colour of one scheme alone"
+    for scheme in re.findall(r"--page[^}]+", source)[:2]:
+        assert set(re.findall(r"--(\w+):", scheme)) >= used
+    assert set(re.findall(r"font-size: ([\d.]+)px", pictures)) <= {"9", "10", "12"}
+    assert "DejaVu" not in source, "pictures have the font of the page"
+
+
+def test_the_figures_are_one_table_of_the_model_its_optimum_and_no_features():
+    head, *rows = training._judged(result())
+    assert (len(head), [len(row) for row in rows]) == (4, [4, 4, 4])
+    assert [row[0] for row in rows] == ["accuracy", "AUC", "log-loss"]
+    assert rows[1][1:] == ["0.8924\n0.8882 to 0.8966", "0.9093", "0.5\nguessing"]
+    source = render()
+    assert source.index("<table") < source.index("<details>"), "it is the first, and open"
 
 
 def test_the_page_shows_the_results_of_the_run(written):

@@ -237,4 +237,4 @@ def test_a_site_without_a_broker_cannot_run_one(central, capsys):
     directory, _ = central
     assert main(["broker", "config", str(directory), "--relay", "desk"]) == 0
     assert main(["broker", "run", str(directory / "sites" / "desk")]) == 2
-    assert "has no broker\n" in capsys.readouterr().err
+    assert "has no Mosquitto\n" in capsys.readouterr().err

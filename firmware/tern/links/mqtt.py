@@ -60,7 +60,8 @@ def open_link(board):
     clients = Clients(directory + "/" + CLIENTS)
     called = name(clients.first)
     prefix = config.get("prefix", "tern")
-    server = config.get("server", config["host"])
+    hosts = config["host"].split(",")
+    server = config.get("server", hosts[0])
     context = None
     if config.get("authority"):
         with open(directory + "/" + config["authority"], "rb") as file:
@@ -90,7 +91,7 @@ def open_link(board):
         if station and not station.joined(lease):
             absent.reason = station.reason or absent.reason
             return None
-        host = (lease and lease.broker) or config["host"]
+        host = (lease and lease.broker) or hosts[os.urandom(1)[0] % len(hosts)]  # any node of a cluster
         line = Connection(host, config["port"], context, server, query and query(host))
         if lease:
             lease.connection = line
@@ -136,8 +137,7 @@ class Mqtt:
         self._port = port
         self._at_port = False  # whether the next HELLO goes there
         self._accepted = False  # whether a broker has, so far
-        self._pause = self._wait = 0
-        self._failed = 0
+        self._pause = self._wait = self._failed = 0
         self.error = None  # why the last connection was lost, or could not be made
         session.subscribe((DOWN % (prefix, board)).encode())
         session.subscribe((ROUND % prefix).encode())

@@ -76,9 +76,9 @@ def _plot(result: dict[str, Any], path: Path) -> None:
     from ternhost.run.report import plots  # loads matplotlib
 
     name, curve = result["measure"], result["curve"]
-    reports, means, high = ([row[column] for row in curve] for column in ("reports", "mean", "high"))
-    half = [top - mean for top, mean in zip(high, means, strict=True)]
-    private = Curve("private model, 95 % interval", reports, means, half)
+    reports, means = [row["reports"] for row in curve], [row["mean"] for row in curve]
+    bars = [row["mean"] - row["low"] for row in curve], [row["high"] - row["mean"] for row in curve]
+    private = Curve("private model, 95 % interval", reports, means, bars)
     lines = {"without privacy": result["optimum"], TRIVIAL[name]: result["baseline"]}
     if result["goal"]:
         lines["goal"] = result["goal"]["figure"]

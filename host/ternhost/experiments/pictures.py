@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _LINES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 3)))
 _MARKERS = "osD^vPX*<>hdp8"
+_SIZES = {"markersize": 5, "linewidth": 1.4, "capsize": 2, "elinewidth": 0.8}  # points
 _SHIFT = 0.006  # of the width, between neighbouring curves with error bars
 _COLOURS = ("#14406b", "#c46a1b", "#222222", "#4f83b5", "#8a4a10", "#7a7a7a")
 _MOST = 9  # curves in one panel that a reader can tell apart
@@ -23,7 +24,7 @@ _ENOUGH = 3  # points for a line
 
 @dataclass(frozen=True)
 class Curve:
-    """A curve of points. error: one standard error of each y, drawn as a bar.
+    """A curve of points. error: one standard error of each y, drawn as a bar; or the bars' lengths below and above it.
 
     A line joins the points. A point of nan breaks it, where y is not continuous in x.
     everywhere: if a panel with too many curves is divided, show this one in every part.
@@ -32,7 +33,7 @@ class Curve:
     label: str
     x: Sequence[float]
     y: Sequence[float]
-    error: Sequence[float] | None = None
+    error: Sequence[float] | tuple[Sequence[float], Sequence[float]] | None = None
     everywhere: bool = False
 
     @classmethod
@@ -88,18 +89,18 @@ def _divided(panel: Panel) -> list[Panel]:
 
 
 def draw(panels: Sequence[Panel], columns: int = 1) -> Figure:
-    """Panels in rows of at least `columns`, with one legend. Curves differ in line style, marker and shade.
+    """Panels in rows of `columns`, with one legend. Curves differ in line style, marker and shade.
 
     Curves with error bars are shifted a little, so that no bar hides another. A panel with too many curves is divided
     into several with the same axes, side by side.
     """
-    from matplotlib.ticker import LogLocator, NullFormatter
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter, NullLocator
 
     from ternhost.run.report import plots  # takes long to import
 
     divided = [_divided(panel) for panel in panels]
     panels = [part for parts in divided for part in parts]
-    columns = max(columns, *map(len, divided))
+    columns = max(min(columns, len(panels)), *map(len, divided))
     rows = math.ceil(len(panels) / columns)
     curves = sorted((curve for panel in panels for curve in panel.curves), key=lambda curve: curve.everywhere)
     labels = list(dict.fromkeys(curve.label for curve in curves))
@@ -128,10 +129,7 @@ def draw(panels: Sequence[Panel], columns: int = 1) -> Figure:
                 marker=_MARKERS[i % len(_MARKERS)],
                 color=_COLOURS[i % len(_COLOURS)],
                 markerfacecolor="white" if i % 2 else None,
-                markersize=5,
-                linewidth=1.4,
-                capsize=2,
-                elinewidth=0.8,
+                **_SIZES,
             )
         for name, height in panel.lines.items():
             style = ((0, (4, 4)), (0, (1, 1)))[heights.index(name) % 2]
@@ -139,13 +137,13 @@ def draw(panels: Sequence[Panel], columns: int = 1) -> Figure:
         if panel.limits:
             axes.set_ylim(panel.limits)
         axes.set_title(panel.title, fontsize="medium")
-        axes.set_xlabel(panel.x_label)
-        axes.set_ylabel(panel.y_label)
+        axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
         if panel.log_x:
             axes.set_xscale("log")
             ticks = sorted({x for curve in panel.curves for x in curve.x})
-            axes.set_xticks(ticks, [f"{x:.3g}" if x < 100 else f"{x:g}" for x in ticks])
-            axes.xaxis.set_minor_formatter(NullFormatter())
+            label = EngFormatter(sep="") if ticks[-1] >= 1000 else "{:.3g}".format
+            axes.set_xticks(ticks, [label(x) for x in ticks])
+            axes.xaxis.set_minor_locator(NullLocator())
         if panel.log_y:
             axes.set_yscale("log")
             axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))

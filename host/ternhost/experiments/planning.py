@@ -51,9 +51,8 @@ class Planned:
         parse_epsilon(self.epsilon)
         require(self.runs >= 2, "runs", "2 or more", self.runs)
         if self.dimension is not None and self.model == "softmax":
-            raise UsageError(
-                "synthetic records have two classes", hint="name a --dataset for --model softmax"
-            )
+            hint = "name a --dataset for --model softmax"
+            raise UsageError("synthetic records have two classes", hint=hint)
         require(self.seed >= 0, "seed", "0 or more", self.seed)
         least = min(self.reports, default=0)
         require(least >= 1, "reports", "numbers of 1 or more", least)
@@ -95,12 +94,15 @@ def plan(planned: Planned, progress: Callable[[str], None] = lambda message: Non
     name = judging.measure(data)
     baseline = judging.baselines(data, MODELS[model])[name]
     optimum = optimal_figures(data, model)[name]
+    sign = 1 if judging.better(name, 1, 0) else -1
     curve = []
     for n in ladder:
         mean, error = mean_and_error([row["figure"] for row in rows if row["reports"] == n])
         half = half_interval(error, planned.runs)
-        curve.append({"reports": n, "mean": mean, "low": mean - half, "high": mean + half})
-    sign = 1 if judging.better(name, 1, 0) else -1
+        most = 1.0 if sign > 0 else math.inf  # of an accuracy or AUC, or of an error
+        curve.append(
+            {"reports": n, "mean": mean, "low": max(0.0, mean - half), "high": min(most, mean + half)}
+        )
     most_of_the_way = baseline + MOST_OF_THE_WAY * (optimum - baseline)
     return {
         "dataset": None if planned.dimension else planned.dataset,

@@ -86,20 +86,19 @@ def _certificate(
         .serial_number(x509.random_serial_number())
         .not_valid_before(_NOT_BEFORE)
         .not_valid_after(_NOT_AFTER)
-        .add_extension(x509.BasicConstraints(signing, 0 if signing else None), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
-        )
-        .add_extension(
-            x509.KeyUsage(not signing, False, False, False, False, signing, signing, False, False),
-            critical=True,
-        )
     )
+    extensions: list[tuple[x509.ExtensionType, bool]] = [  # (extension, critical)
+        (x509.BasicConstraints(signing, 0 if signing else None), True),
+        (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False),
+        (x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False),
+        (x509.KeyUsage(not signing, False, False, False, False, signing, signing, False, False), True),
+    ]
     if names:
         alternatives = [
             x509.IPAddress(ipaddress.ip_address(name)) if is_address(name) else x509.DNSName(name)
             for name in names
         ]
-        builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        extensions.append((x509.SubjectAlternativeName(alternatives), False))
+    for extension, critical in extensions:
+        builder = builder.add_extension(extension, critical)
     return builder.sign(signer, hashes.SHA256())

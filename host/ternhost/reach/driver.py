@@ -13,12 +13,18 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from tern import wire
 from ternhost.count.questions import Averaged, Question
 from ternhost.count.rounds import RoundResult
 from ternhost.learn.schedule import Terms
 
 Devices = Sequence[int] | npt.NDArray[np.int64]
 Cohorts = Sequence[tuple[Question, Devices]]
+
+
+def is_label(question: Question) -> bool:
+    """Whether a device reports the class of its record, and not the probabilities of all: counts tell who said what."""
+    return question.model == wire.SOFTMAX and question.k == 1
 
 
 @dataclass(frozen=True)

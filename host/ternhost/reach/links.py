@@ -10,13 +10,16 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from tern import frames, host_frames, wire
 from ternhost.errors import DeviceError, RefusedError
 from ternhost.registry import Registry
 from ternhost.text import visible
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,16 @@ def check_schema(name: str, hello: host_frames.Hello) -> None:
         f"here version {version}, schema {schema.hex()})",
         hint=advice,
     )
+
+
+def drain(items: queue.SimpleQueue[T], timeout: float | None) -> list[T]:
+    """The items on a queue; if it is empty, wait for one, up to `timeout` seconds (None: for ever)."""
+    drained: list[T] = []
+    with suppress(queue.Empty):
+        drained.append(items.get(timeout=timeout))
+        while True:
+            drained.append(items.get_nowait())
+    return drained
 
 
 class Link(ABC):

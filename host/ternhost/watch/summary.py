@@ -29,7 +29,7 @@ class Summary:
 
     at: float
     store: str
-    note: str | None  # why it is not up to date, or that the run is overdue
+    note: str | None  # why it is not up to date, that the run is overdue, or that all devices refuse
     run: RunView | None = None
     rounds: int | None = None
     round: OpenRound | None = None
@@ -58,8 +58,6 @@ def summary_of(shown: Snapshot, boards: int = _MOST_BOARDS) -> Summary:
     run, history = shown.run, shown.history
     if run is None:
         return Summary(now, shown.store, shown.note)
-    silent = shown.silent(now)
-    note = shown.note or (None if silent is None else words.quiet(silent))
     last = history[-1] if history else {}
     measures = [name for name in curves.measures(run, history) if name in last]
     curve = None
@@ -76,7 +74,7 @@ def summary_of(shown: Snapshot, boards: int = _MOST_BOARDS) -> Summary:
     return Summary(
         at=now,
         store=shown.store,
-        note=note,
+        note=shown.note or words.old(shown),
         run=run,
         rounds=run.planned,
         round=shown.open[-1] if shown.open else None,

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import time
 
+from tern import wire
+from ternhost.store.runs import FINISHED, PREPARING, RUNNING
 from ternhost.store.snapshot import OpenRound, RunView, Snapshot
 from ternhost.watch import curves
 from ternhost.watch.fleet_view import states
 
 Tile = tuple[str, str, str]  # name, value, explanation
+REFUSALS = "refusals"
+_STOPPED = "stopped"  # the status of an unfinished run without a process
+_QUIET = "nothing written for {}: the run may have been killed; the figures are from before"
+_SPENT = (
+    "A budget is for life: these devices never report again. Give new devices a larger --budget ('tern provision', "
+    "'tern fleet emulate')."
+)
 
 
 def title(now: Snapshot) -> str:
@@ -32,16 +41,16 @@ def reckoned(run: RunView) -> str:
     return "in the run" if rounds == run.planned else f"in {rounds:,} rounds"
 
 
-def quiet(seconds: float) -> str:
-    """The note for a run that should have written by now."""
-    return (
-        f"nothing written for {duration(seconds)}: the run may have been killed; the figures are from before"
-    )
-
-
 def status(now: Snapshot) -> str:
     """The status of the run, for a badge."""
     return "waiting" if now.run is None else now.run.status + _when(now)
+
+
+def tone(now: Snapshot) -> str:
+    """The class of the badge: "good" for a run under way, "warn" for one that has stopped before its end."""
+    if now.run is None or now.run.status == FINISHED:
+        return ""
+    return "good" if now.run.status in (PREPARING, RUNNING) and not _when(now) else "warn"
 
 
 def _when(now: Snapshot) -> str:
@@ -80,15 +89,36 @@ def tiles(now: Snapshot) -> list[Tile]:
     if now.gateways:
         online = states(now.gateways)["online"]
         shown.append((f"gateways online{_when(now)}", f"{online:,}", f"of {len(now.gateways):,}"))
-    shown.append(("refusals", f"{run.refusals:,}", "by devices, see Round"))
+    shown.append((REFUSALS, f"{run.refusals:,}", "by devices, see Round"))
     return shown
 
 
+def alarming(tile: Tile) -> bool:
+    """Whether a tile needs attention."""
+    return tile[0] == REFUSALS and tile[1] != "0"
+
+
+def refusing(now: Snapshot) -> str | None:
+    """The most frequent reason why the last ended round had only refusals, with a remedy; else None."""
+    last = now.history[-1] if now.history else {}
+    if last.get("reports") or not last.get("reasons"):
+        return None
+    reason, count = next(iter(last["reasons"].items()))
+    who = (
+        "every device refuses" if count >= last["asked"] else f"{count:,} of {last['asked']:,} devices refuse"
+    )
+    if reason != wire.error_name(wire.ERR_BUDGET):
+        return f"{who}: {reason}; the section Round counts the reasons"
+    return f"{who}: budget spent. {_SPENT}"
+
+
 def old(now: Snapshot) -> str | None:
-    """The note for a snapshot that is out of date, or for a run that should have written by now; else None."""
+    """The note for a snapshot that is out of date, a run that is silent or has no process, or a fleet that refuses."""
     if now.note is None:
+        if now.run is not None and now.run.status == _STOPPED:
+            return "the process of this run is gone: 'tern runs' shows the command that goes on with it"
         silent = now.silent(time.time())
-        return None if silent is None else quiet(silent)
+        return refusing(now) if silent is None else _QUIET.format(duration(silent))
     if not now.read:
         return f"{now.note}: nothing has been read yet"
     return f"{now.note}: the figures are {duration(max(0.0, time.time() - now.read))} old"

@@ -133,13 +133,9 @@ def load(
 
 
 def _source(figure: Mapping[str, Any]) -> str:
-    parts = []
-    if "source" in figure:
-        parts.append(figure["source"] + (f", page {figure['page']}" if "page" in figure else ""))
-    if "measured_by" in figure:
-        parts.append(f"measured by {figure['measured_by']}")
-    if figure.get("assumed"):
-        parts.append("assumed")
-    if "what" in figure:
-        parts.append(figure["what"])
-    return "; ".join(parts)
+    page = f", page {figure['page']}" if "page" in figure else ""
+    parts = {
+        "source": f"{figure.get('source')}{page}", "measured_by": f"measured by {figure.get('measured_by')}",
+        "assumed": "assumed", "what": figure.get("what", ""),
+    }  # fmt: skip
+    return "; ".join(text for name, text in parts.items() if figure.get(name))

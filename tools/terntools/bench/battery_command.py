@@ -33,6 +33,7 @@ def add_action(actions: Any) -> None:
     add_option(parser, "--volts V", "voltage of the battery (default: 3.7)", type=float)
     lost = "share of the capacity that self-discharge loses in a month (default: 0.025, lithium-ion)"
     add_option(parser, "--self-discharge SHARE", lost, type=float)
+    add_option(parser, "--sources", "add the source of each figure")
     add_option(parser, "--plot FILE.png", "also draw into this file where the charge goes")
 
 
@@ -56,28 +57,17 @@ def _run(args: argparse.Namespace) -> int:
     wakes = battery.load(args.chip, args.sleep, volts=args.volts, self_discharge=args.self_discharge)
     wakes = wakes.with_ms(_times(args.awake_ms))
     life = wakes.life(args.capacity_mah, args.interval_s)
-    too_long = wakes.longest is not None and args.interval_s > wakes.longest
-    result = {
-        "board": args.chip,
-        "sleep": args.sleep,
-        "interval_s": args.interval_s,
-        "capacity_mah": args.capacity_mah,
-        "volts": wakes.volts,
-        "awake_s": wakes.awake_s,
-        "milliampere_seconds_a_wake": wakes.charge,
-        "phases": {
-            name: {"ms": phase.ms, "ma": phase.ma, "mas": phase.charge, "source": phase.source}
-            for name, phase in wakes.phases.items()
-        },
-        "sleep_ma": wakes.sleep,
-        "sleep_source": wakes.sleep_source,
-        "longest_sleep_s": wakes.longest,
-        "self_discharge": wakes.self_discharge,
-        "milliampere": life.milliampere,
-        "milliampere_average": life.average,
-        "years": life.years,
-        "modelled": True,
+    phases = {
+        name: {"ms": phase.ms, "ma": phase.ma, "mas": phase.charge, "source": phase.source}
+        for name, phase in wakes.phases.items()
     }
+    result = {
+        "board": args.chip, "sleep": args.sleep, "interval_s": args.interval_s, "capacity_mah": args.capacity_mah,
+        "volts": wakes.volts, "awake_s": wakes.awake_s, "milliampere_seconds_a_wake": wakes.charge, "phases": phases,
+        "sleep_ma": wakes.sleep, "sleep_source": wakes.sleep_source, "longest_sleep_s": wakes.longest,
+        "self_discharge": wakes.self_discharge, "milliampere": life.milliampere, "milliampere_average": life.average,
+        "years": life.years, "modelled": True,
+    }  # fmt: skip
     if args.plot:
         from ternhost.run.report import plots as report
         from terntools.bench import plots  # loads matplotlib
@@ -87,11 +77,11 @@ def _run(args: argparse.Namespace) -> int:
         panel = plots.Panel("Where a battery's charge goes (modelled)", "microampere on average", bar, 1000)
         report.save(plots.page([panel]), Path(args.plot))
         result["plot"] = args.plot
-    print_result(result, _text(result, wakes, life, too_long), args.json)
+    print_result(result, _text(result, wakes, life, args.sources), args.json)
     return errors.OK
 
 
-def _text(result: dict[str, Any], wakes: battery.Wakes, life: battery.Life, too_long: bool) -> str:
+def _text(result: dict[str, Any], wakes: battery.Wakes, life: battery.Life, sources: bool) -> str:
     lines = [
         f"{wakes.name}, a wake every {result['interval_s']:g} s, {result['capacity_mah']:g} mAh at {wakes.volts:g} V: "
         f"{life.years:.2f} years (modelled), {1000 * life.average:.0f} uA on average",
@@ -105,11 +95,14 @@ def _text(result: dict[str, Any], wakes: battery.Wakes, life: battery.Life, too_
     asleep = result["sleep"] + ", asleep"
     lines.append(f"  {asleep:46} {1000 * life.milliampere[battery.SLEEP]:9.1f} uA")
     lines.append(f"  {battery.SELF:46} {1000 * life.milliampere[battery.SELF]:9.1f} uA")
-    lines += [f"  {name}: {phase.source}" for name, phase in wakes.phases.items()]
-    lines.append(f"  {asleep}: {wakes.sleep_source}")
-    lines.append(f"  {battery.SELF}: {100 * wakes.self_discharge:g} % of its capacity a month")
-    if too_long:
+    if wakes.longest is not None and result["interval_s"] > wakes.longest:
         lines.append(
             f"  it cannot sleep longer than {wakes.longest:g} s at a time: it would wake in between, and sleep again"
         )
+    if not sources:
+        lines.append("  --sources adds where each figure is from")
+        return "\n".join(lines)
+    lines += [f"  {name}: {phase.source}" for name, phase in wakes.phases.items()]
+    lines.append(f"  {asleep}: {wakes.sleep_source}")
+    lines.append(f"  {battery.SELF}: {100 * wakes.self_discharge:g} % of its capacity a month")
     return "\n".join(lines)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,21 +17,32 @@ from ternhost.errors import TernError, UsageError
 from ternhost.options import require
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 MIN_MARK = 1e-6  # seconds: a shorter change of the pin is a glitch
 MIN_WINDOWS = 5
 _GUARD = 1e-3  # seconds around a window that are not idle
+_GAP = 8  # times the median interval between samples: longer ones are gaps
+LOST = 0.01  # share of a recording that may be lost outside of windows
+_ODD = 1 / 8  # share of windows that may be odd: medians do not notice fewer
+_SHORT = 3  # samples: a shorter window or pause is a glitch of the marker
+LOST_HINT = "connect the meter to this computer without a hub, end other programs, and measure again"
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A recording of an instrument: seconds (increasing), amperes, volts and the marker pin, by sample."""
+    """A recording of an instrument: seconds (increasing), amperes, volts and the marker pin, by sample.
+
+    ranges: numbers of the instrument's ranges; clipped: samples at the end of its range; where it shows them.
+    """
 
     seconds: Floats
     amperes: Floats
     volts: Floats
     marker: Bools
+    ranges: Ints | None = None
+    clipped: Bools | None = None
 
     def __post_init__(self) -> None:
         n = len(self.seconds)
@@ -39,21 +50,15 @@ class Trace:
             raise UsageError(
                 "the trace has no samples", hint="is the meter connected, and the board switched on?"
             )
-        if np.any(np.diff(self.seconds) <= 0) or not np.all(np.isfinite(self.amperes)):
-            raise UsageError("the times of a trace must increase, and its currents must be numbers")
+        if not (np.all(np.diff(self.seconds) > 0) and np.all(np.isfinite(self.watts))):
+            raise UsageError(
+                "the times of a trace must increase, and its currents and voltages must be numbers",
+                hint="record or export it anew",
+            )
 
     @property
     def watts(self) -> Floats:
         return self.amperes * self.volts
-
-
-class Meter(Protocol):
-    """An instrument that measures a board's supply current, ready to record."""
-
-    source: str  # origin of the figures, for people
-
-    def record(self, seconds: float) -> Trace:
-        """Record for `seconds`. Raises DeviceError and UsageError."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +68,6 @@ class Window:
     start: float
     seconds: float
     joules: float
-
-
-def uniform(rate: float, amperes: Floats, volts: float, marker: Bools) -> Trace:
-    n = len(amperes)
-    return Trace(np.arange(n) / rate, amperes, np.full(n, volts), marker)
 
 
 def integrate(trace: Trace, start: float, end: float) -> float:
@@ -80,20 +80,59 @@ def integrate(trace: Trace, start: float, end: float) -> float:
 
 def windows(trace: Trace) -> list[Window]:
     """The windows in which the marker is set, whole ones only. An edge is taken midway between two samples."""
-    marker = trace.marker
-    changes = np.flatnonzero(np.diff(marker.astype(np.int8)))
-    edges = (trace.seconds[changes] + trace.seconds[changes + 1]) / 2
-    rising = marker[changes + 1]
-    complete = []
-    start: float | None = None
-    for time, up in zip(edges, rising, strict=True):
-        if up:
-            start = float(time)
-        elif start is not None:
-            if time - start >= MIN_MARK:
-                complete.append(Window(start, float(time) - start, integrate(trace, start, float(time))))
-            start = None
-    return complete
+    changes = np.flatnonzero(np.diff(trace.marker))
+    edges = ((trace.seconds[changes] + trace.seconds[changes + 1]) / 2)[int(trace.marker[0]) :]
+    return [
+        Window(start, end - start, integrate(trace, start, end))
+        for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=False)
+        if end - start >= MIN_MARK
+    ]
+
+
+def require_samples(trace: Trace, marked: Sequence[Window]) -> None:
+    """Raise TernError where samples are lost, or not right: at the end of the meter's range, or as it changes that."""
+    starts = np.array([window.start for window in marked])
+    lengths = np.array([window.seconds for window in marked])
+
+    def touched(samples: Ints) -> int:
+        """The number of windows with a part between one of these samples and the next."""
+        begun = np.searchsorted(starts, trace.seconds[np.minimum(samples + 1, len(trace.seconds) - 1)])
+        ended = np.searchsorted(starts + lengths, trace.seconds[samples])
+        return len(np.unique(begun[begun > ended]))
+
+    steps = np.diff(trace.seconds)
+    gaps = np.flatnonzero(steps > _GAP * np.median(steps))
+    lost = steps[gaps].sum()
+    if (cut := touched(gaps)) or lost > LOST * steps.sum():
+        raise TernError(
+            f"the meter lost samples: {len(gaps)} gaps, {1000 * lost:.3g} ms in all, in {cut} of {len(marked)} windows",
+            hint=LOST_HINT,
+        )
+    if trace.clipped is not None and (full := touched(np.flatnonzero(trace.clipped))):
+        raise TernError(
+            f"the current exceeds the meter's range in {full} of {len(marked)} windows",
+            hint="use a smaller --shunt, a wider --range, or a meter for larger currents",
+        )
+    changes = touched(np.flatnonzero(np.diff(trace.ranges))) if trace.ranges is not None else 0
+    if changes > _ODD * len(marked):
+        raise TernError(
+            f"the meter changed its range in {changes} of {len(marked)} windows, which spoils samples",
+            hint="fix it, with a Joulescope's --range; or use an INA226 or INA228, which has only one",
+        )
+
+
+def require_pairs(trace: Trace, marked: Sequence[Window], made: tuple[int, int] | None = None) -> None:
+    """Raise TernError where marker edges do not pair. made: least and most windows, where they are known."""
+    lengths = np.array([window.seconds for window in marked])
+    odd = np.count_nonzero(abs(np.log2(lengths / np.median(lengths))) > 1)
+    odd += np.count_nonzero(np.diff(np.flatnonzero(np.diff(trace.marker))) < _SHORT)
+    if odd > _ODD * len(marked) or (made and not made[0] <= len(marked) <= made[1]):
+        expected = f", and the board made {made[0]} to {made[1]}" if made else ""
+        raise TernError(
+            f"the marker's edges do not pair: {len(marked)} windows{expected}, {odd} of them or of the pauses too "
+            "short or too long",
+            hint="use a short marker wire, connect ground to ground, and record at 10 or more samples a report",
+        )
 
 
 def idle_watts(trace: Trace, marked: Sequence[Window]) -> float:
@@ -121,33 +160,41 @@ class ReportEnergy:
     source: str
     windows: int = 0
     reports: int = 0
+    asleep_microamperes: float | None = None  # of the board in deep sleep
 
     def as_dict(self, bits: int) -> dict[str, Any]:
         """The output of `tern bench energy --json`; bits: the information in a report."""
+        counts = {"windows": self.windows, "reports": self.reports} if self.windows else {}
         return {
-            "microjoules_per_report": self.net,
-            "microjoules_per_report_with_idle": self.gross,
-            "microjoules_per_bit": self.net / bits,
-            "bits_per_report": bits,
-            "idle_milliwatts": self.idle_milliwatts,
-            "volts": self.volts,
-            "milliseconds_per_report": 1000 * self.seconds_per_report,
-            "source": self.source,
-            **({"windows": self.windows, "reports": self.reports} if self.windows else {}),
-        }
+            "microjoules_per_report": self.net, "microjoules_per_report_with_idle": self.gross,
+            "microjoules_per_bit": self.net / bits, "bits_per_report": bits, "idle_milliwatts": self.idle_milliwatts,
+            "asleep_microamperes": self.asleep_microamperes, "volts": self.volts,
+            "milliseconds_per_report": 1000 * self.seconds_per_report, "source": self.source, **counts,
+        }  # fmt: skip
 
 
-def measure(trace: Trace, reports_per_window: int, source: str, active_low: bool = False) -> ReportEnergy:
-    """The energy of a report from a trace: the median over the windows. Raises TernError for fewer than five."""
+def measure(
+    trace: Trace,
+    reports_per_window: int,
+    source: str,
+    active_low: bool = False,
+    made: tuple[int, int] | None = None,
+) -> ReportEnergy:
+    """The energy of a report from a trace: the median over the windows; made: see require_pairs.
+
+    Raises TernError for fewer than five windows, and for a recording whose figures would be wrong.
+    """
     if active_low:
         trace = replace(trace, marker=~trace.marker)
     marked = windows(trace)
+    require_samples(trace, marked)
     if len(marked) < MIN_WINDOWS:
         raise TernError(
             f"{len(marked)} windows were marked, and {MIN_WINDOWS} are needed",
             hint="is the board's marker pin wired to the meter's digital input, and ground to ground?",
         )
     idle = idle_watts(trace, marked)
+    require_pairs(trace, marked, made)
     gross = median(window.joules for window in marked) / reports_per_window
     seconds = median(window.seconds for window in marked) / reports_per_window
     net = median(window.joules - idle * window.seconds for window in marked) / reports_per_window

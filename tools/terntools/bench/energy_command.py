@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import argparse
 import math
-import threading
-from collections.abc import Mapping
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tern import card as cards
 from ternhost import errors
-from ternhost.command import add_command, add_option, print_result
+from ternhost.command import add_command, add_option
 from ternhost.errors import TernError, UsageError
 from ternhost.reach import fleet
 from ternhost.reach.ports import names
 from ternhost.reach.ports.fleet import OnPorts
 from terntools.bench import current_model, energy, latency, latency_command, subjects
-from terntools.bench.meters import ina
-from terntools.bench.sessions import Session
+from terntools.bench.meters import csv, ina, joulescope, ppk2
+from terntools.bench.sessions import Session, Telling
 from terntools.boards import devices
 from terntools.emulators.fleets import Pico
 from terntools.terminal import require_positive
@@ -29,6 +31,10 @@ _SESSIONS = 5
 _SECONDS = 12.0
 _REST = 1.0  # of these before and after the board works, so that its idle power is seen
 _BURST = 200  # reports that a board makes in one go
+
+Meter = joulescope.Joulescope | ppk2.Ppk2 | ina.Ina
+# The result, the microjoules of each bar's parts, and the chip.
+Measured = tuple[dict[str, Any], dict[str, dict[str, float]], str | None]
 
 
 def add_action(actions: Any) -> None:
@@ -48,9 +54,13 @@ def add_action(actions: Any) -> None:
     add_option(meter, "--volts VOLTS", "supply voltage in V, if the meter does not measure it", type=float)
     add_option(meter, "--no-supply", "ppk2: only measure; the board has its own supply")
     add_option(meter, "--shunt OHMS", "ina226, ina228: shunt resistance (default: 0.1, 0.015)", type=float)
+    add_option(meter, "--range", "joulescope: fixed range of the current", choices=tuple(joulescope.RANGES))
     add_option(meter, "--file CSV", "csv: exported file of the instrument", type=Path)
     add_option(meter, "--marker PIN", "the board's pin that marks reports (default: a Pico's GP15)", type=int)
     add_option(meter, "--active-low", "the marker pin is low during a window")
+    add_option(
+        meter, "--asleep", "also measure the current of the board in deep sleep, for the battery's life"
+    )
     add_option(meter, "--reports N", "csv: number of reports in a window", 1)
     life = parser.add_argument_group("battery life")
     add_option(life, "--battery MAH", "capacity of the battery in mAh", 2000.0)
@@ -67,28 +77,26 @@ def _run(args: argparse.Namespace) -> int:
         )
     args.fleet = devices.fleet_of(args)
     case = latency_command.case_of(args)
-    if args.meter not in ("csv", "model") and not isinstance(fleet.parse(args.fleet), OnPorts):
+    without = args.meter in ("csv", "model")
+    if args.asleep and without:
+        raise UsageError("--asleep needs a meter", hint="such as --meter ppk2; or give --sleep-milliwatts")
+    if not without and not isinstance(fleet.parse(args.fleet), OnPorts):
         raise UsageError(
             "a meter needs a board to measure", hint="name it: tern bench energy a0 ...; or --meter model"
         )
     session = Session(args.sessions)
     symbols = cards.decode(case.card).symbols
     bits = math.ceil(case.k * math.log2(symbols))
-    pictures: dict[str, Any] = {}
-    with session.telling() as say:
-        if args.meter == "model":
-            result, pictures, chip = _model(args, case, bits, say)
-        else:
-            measured, chip = _measure(args, case, say)
-            result = measured.as_dict(bits)
-            parts = {"the report's": measured.net, "idle": measured.gross - measured.net}
-            pictures = _pictures({case.label: parts}, measured.source)
+    with Telling(session) as progress:
+        how = _model if args.meter == "model" else _measure
+        result, rows, chip = how(args, case, bits, progress.say)
+    from terntools.bench import plots  # takes long to import
+
+    source = "modelled" if args.meter == "model" else result["source"]
+    pictures = {"page": plots.page([plots.energy(rows, source)])}
     result.update(_battery(args, result, chip))
     result["case"] = {**asdict(case), "bytes_per_report": case.report_bytes}
-    text = summary(result)
-    session.finish("energy", result, text, pictures)
-    result["directory"] = str(session.directory)
-    print_result(result, f"{text}\nall of it is in {session.directory}", args.json)
+    session.finish("energy", result, summary(result), pictures, args.json)
     return errors.OK
 
 
@@ -107,6 +115,8 @@ def summary(result: dict[str, Any]) -> str:
 
 def _battery(args: argparse.Namespace, result: dict[str, Any], chip: str | None) -> dict[str, Any]:
     asleep, source = args.sleep_milliwatts, "given"
+    if asleep is None and args.asleep:
+        asleep, source = result["volts"] * result["asleep_microamperes"] / 1000, "measured"
     if asleep is None and chip in current_model.chips():
         model = current_model.load(chip)
         asleep, source = model.volts * model.sleep_ma, f"modelled: {model.sources['sleep']}"
@@ -117,26 +127,15 @@ def _battery(args: argparse.Namespace, result: dict[str, Any], chip: str | None)
         args.battery, result["volts"], result["microjoules_per_report_with_idle"], asleep, args.every, active
     )
     return {
-        "battery_days": days,
-        "battery_milliampere_hours": args.battery,
-        "report_every_seconds": args.every,
-        "sleep_milliwatts": asleep,
-        "sleep_source": source,
-    }
-
-
-def _pictures(rows: Mapping[str, Mapping[str, float]], source: str) -> dict[str, Any]:
-    from terntools.bench import plots  # takes long to import
-
-    return {"page": plots.page([plots.energy(rows, source)])}
+        "battery_days": days, "battery_milliampere_hours": args.battery, "report_every_seconds": args.every,
+        "sleep_milliwatts": asleep, "sleep_source": source,
+    }  # fmt: skip
 
 
 # --- Modelled -----------------------------------------------------------------------------------------------
 
 
-def _model(
-    args: argparse.Namespace, case: latency.Case, bits: int, say: Any
-) -> tuple[dict[str, Any], dict[str, Any], str | None]:
+def _model(args: argparse.Namespace, case: latency.Case, bits: int, say: latency.Tell) -> Measured:
     if not isinstance(fleet.parse(args.fleet), (OnPorts, Pico)):
         raise UsageError(
             f"--meter model needs a board's times, and {args.fleet} has none",
@@ -150,38 +149,41 @@ def _model(
             one = replace(case, k=k)
             say(f"{on.name}: timing a report, {one.label}")
             reports.append(bench.figures(one))
-    by_link = current_model.by_link(model, reports)
+    rows = current_model.by_link(model, reports)
     gross = sum(model.report_microjoules(reports[0]))
     seconds = reports[0]["median"] / 1e6
-    net = gross - model.sleep_microjoules(seconds)
-    idle = model.volts * model.sleep_ma
-    result = {
-        **energy.ReportEnergy(gross, net, idle, model.volts, seconds, current_model.SOURCE).as_dict(bits),
-        "microjoules_by_link": {name: sum(parts.values()) for name, parts in by_link.items()},
-        "modelled": True,
-        "currents": {
-            "chip": model.name,
-            "active_milliampere": model.active_ma,
-            "sleep_milliampere": model.sleep_ma,
-            "sources": model.sources,
-        },
-    }
-    return result, _pictures(by_link, "modelled"), on.chip
+    modelled = energy.ReportEnergy(
+        gross, gross - model.sleep_microjoules(seconds), model.volts * model.sleep_ma, model.volts, seconds,
+        current_model.SOURCE, asleep_microamperes=1000 * model.sleep_ma,
+    )  # fmt: skip
+    currents = {
+        "chip": model.name, "active_milliampere": model.active_ma, "sleep_milliampere": model.sleep_ma,
+        "sources": model.sources,
+    }  # fmt: skip
+    by_link = {name: sum(parts.values()) for name, parts in rows.items()}
+    more = {"microjoules_by_link": by_link, "modelled": True, "currents": currents}
+    return {**modelled.as_dict(bits), **more}, rows, on.chip
 
 
 # --- Measured -----------------------------------------------------------------------------------------------
 
 
-def _measure(
-    args: argparse.Namespace, case: latency.Case, say: Any
-) -> tuple[energy.ReportEnergy, str | None]:
-    if args.meter == "csv":
-        from terntools.bench.meters import csv
+def _measure(args: argparse.Namespace, case: latency.Case, bits: int, say: latency.Tell) -> Measured:
+    measured, chip = _exported(args) if args.meter == "csv" else _on_board(args, case, say)
+    parts = {"the report's": measured.net, "idle": measured.gross - measured.net}
+    return measured.as_dict(bits), {case.label: parts}, chip
 
-        if args.file is None:
-            raise UsageError("--meter csv needs a --file to read", hint="such as --file export.csv")
-        source = f"measured, from {args.file.name}"
-        return energy.measure(csv.read(args.file, args.volts), args.reports, source, args.active_low), None
+
+def _exported(args: argparse.Namespace) -> tuple[energy.ReportEnergy, None]:
+    if args.file is None:
+        raise UsageError("--meter csv needs a --file to read", hint="such as --file export.csv")
+    source = f"measured, from {args.file.name}"
+    return energy.measure(csv.read(args.file, args.volts), args.reports, source, args.active_low), None
+
+
+def _on_board(
+    args: argparse.Namespace, case: latency.Case, say: latency.Tell
+) -> tuple[energy.ReportEnergy, str | None]:
     meter = _meter(args)
     results = []
     with subjects.subject(args.fleet, args.marker) as on:
@@ -194,45 +196,39 @@ def _measure(
         for number in range(1, _SESSIONS + 1):
             say(f"{meter.source}: window {number} of {_SESSIONS}, {_SECONDS:g} s")
             results.append(_session(meter, bench, case, args.active_low))
+        asleep = None
+        if args.asleep:
+            say(f"{meter.source}: the board asleep, {_SECONDS:g} s")
+            assert isinstance(on, subjects.BoardSubject)
+            on.sleep(_SECONDS + 2 * _REST)
+            trace = meter.record(_SECONDS)
+            energy.require_samples(trace, [])
+            asleep = 1e6 * float(np.mean(trace.amperes))
     middle = sorted(results, key=lambda result: result.net)[_SESSIONS // 2]
     if middle.net <= 0:
         raise TernError(
             "a report seems to cost no more energy than idling, which is impossible",
             hint="is the meter in the board's supply line?",
         )
-    return middle, on.chip
+    return replace(middle, asleep_microamperes=asleep), on.chip
 
 
-def _session(
-    meter: energy.Meter, bench: latency.Bench, case: latency.Case, active_low: bool
-) -> energy.ReportEnergy:
-    # The meter records in a thread of its own, while the board works and then rests.
-    traces: list[energy.Trace] = []
-    problems: list[BaseException] = []
-
-    def record() -> None:
-        try:
-            traces.append(meter.record(_SECONDS + 2 * _REST))
-        except BaseException as error:
-            problems.append(error)
-
-    thread = threading.Thread(target=record)
-    thread.start()
-    thread.join(_REST)
-    spent = 0.0
-    while spent < _SECONDS and thread.is_alive():
-        spent += bench.burst(case.card, _BURST)
-    thread.join()
-    if problems:
-        raise problems[0]
-    return energy.measure(traces[0], 1, meter.source, active_low)
+def _session(meter: Meter, bench: latency.Bench, case: latency.Case, active_low: bool) -> energy.ReportEnergy:
+    with ThreadPoolExecutor(1) as pool:  # the meter records while the board works
+        recording = pool.submit(meter.record, _SECONDS + 2 * _REST)
+        time.sleep(_REST)
+        spent, bursts = 0.0, 0
+        while spent < _SECONDS and not recording.done():
+            spent += bench.burst(case.card, _BURST)
+            bursts += 1
+    made = bursts * (_BURST + 1)  # each burst begins with a report that is not timed
+    least = (made - _BURST - 1) // 2  # the recording may begin late, and end within a burst
+    return energy.measure(recording.result(), 1, meter.source, active_low, (least, made))
 
 
-def _meter(args: argparse.Namespace) -> energy.Meter:
+def _meter(args: argparse.Namespace) -> Meter:
     if args.meter == "joulescope":
-        from terntools.bench.meters.joulescope import Joulescope
-
-        return Joulescope()
+        return joulescope.Joulescope(args.range)
     if args.meter_port is None:
         raise UsageError(
             f"--meter-port is missing: the port of the {args.meter}",
@@ -240,7 +236,5 @@ def _meter(args: argparse.Namespace) -> energy.Meter:
         )
     port = names.resolve(args.meter_port)
     if args.meter == "ppk2":
-        from terntools.bench.meters.ppk2 import Ppk2
-
-        return Ppk2(port, args.volts or 3.3, supply=not args.no_supply)
+        return ppk2.Ppk2(port, args.volts or 3.3, supply=not args.no_supply)
     return ina.Ina(port, args.meter, args.shunt or (0.1 if args.meter == "ina226" else 0.015))

@@ -150,13 +150,9 @@ class Bench:
 
     def figures(self, case: Case) -> dict[str, Any]:
         """report() with the case, and bytes: of its ROUND, its REPORT, and a report of all d values as float32."""
-        report = self.report(case)
-        sizes = {
-            "bytes_in": len(self.messages(case, 1)[0]),
-            "bytes_out": case.report_bytes,
-            "bytes_float32": OVERHEAD + 4 * case.d,
-        }
-        return {"name": case.label, **asdict(case), **sizes, **report}
+        report = {"name": case.label, **asdict(case), **self.report(case)}
+        sizes = {"bytes_in": len(self.messages(case, 1)[0]), "bytes_out": case.report_bytes}
+        return {**report, **sizes, "bytes_float32": OVERHEAD + 4 * case.d}
 
     def answers(self, case: Case) -> tuple[list[int], dict[str, list[int]]]:
         """How long each of ITERATIONS reports took on a prepared device, and each call of the watched parts."""
@@ -173,12 +169,9 @@ class Bench:
         # Nested parts were timed with their wrappers.
         parts = {}
         for name, (plus, minus) in PARTS.items():
-            value = sum(mean.get(label, 0.0) for label in plus)
-            for label in minus:
-                value -= mean.get(label, 0.0) + outside * calls.get(label, 0.0)
-            if name == "packing":
-                value -= outside * calls.get("pack", 0.0)
-            parts[name] = max(0.0, value)
+            value = sum(mean.get(label, 0.0) for label in plus) - sum(mean.get(label, 0.0) for label in minus)
+            wrapped = [*minus, "pack"] if name == "packing" else minus
+            parts[name] = max(0.0, value - outside * sum(calls.get(label, 0.0) for label in wrapped))
         return parts
 
     def burst(self, card: bytes, n: int) -> float:
@@ -227,6 +220,13 @@ def measure(spec: str, case: Case, say: Tell, names: Sequence[str] = MECHANISMS)
     return result
 
 
+def plan(spec: str, case: Case, names: Sequence[str] = MECHANISMS) -> list[float]:
+    """The relative durations of the steps that measure() tells, as they are on an emulated Pico."""
+    main = [2, 10, *[1] * len(names), 1]
+    again = [9, *main] if isinstance(fleet.parse(spec), OnFirmware) else []
+    return [*main, *[5] * len(_cases(case, names)), *again]
+
+
 def _main_figures(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> dict[str, Any]:
     say(f"{bench.device.name}: heap")
     heap = bench.heap(replace(case, d=max(100, case.d), k=1))
@@ -245,9 +245,7 @@ def _main_figures(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> 
     card = case.card
     unit = bench.device.unit
     return {
-        "device": bench.device.name,
-        "chip": bench.device.chip,
-        "unit": unit,
+        "device": bench.device.name, "chip": bench.device.chip, "unit": unit,
         "case": {**asdict(case), "card_bytes": len(card), "symbols": cards.decode(card).symbols},
         f"{unit}_per_coordinate": coordinate,
         f"{unit}_per_coordinate_plain_float": plain,
@@ -258,9 +256,8 @@ def _main_figures(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> 
         f"certify_{unit}_per_card": bench.units(card, "certify"),
         f"{unit}_per_report": report,
         "us_per_report_at_least": at_least(report) if unit == INSTRUCTIONS else None,
-        "heap_bytes_peak": heap["peak"],
-        "heap": heap,
-    }
+        "heap_bytes_peak": heap["peak"], "heap": heap,
+    }  # fmt: skip
 
 
 def at_least(report: Mapping[str, Any]) -> dict[str, float]:
@@ -269,13 +266,17 @@ def at_least(report: Mapping[str, Any]) -> dict[str, float]:
     return {f"{mhz} MHz": counted / mhz for mhz in CLOCKS_MHZ}
 
 
-def _reports(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> list[dict[str, Any]]:
+def _cases(case: Case, names: Sequence[str]) -> list[Case]:
     mechanisms_ = dict.fromkeys((case.mechanism, *names))
     cases = [replace(case, mechanism=name, k=k) for name in mechanisms_ for k in (1, case.d)]
     cases += [replace(case, d=d, k=1) for d in DIMENSIONS]
     cases += [replace(case, k=1, model=name) for name in LINEAR_MODELS]
+    return list(dict.fromkeys(cases))
+
+
+def _reports(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> list[dict[str, Any]]:
     figures = []
-    for one in dict.fromkeys(cases):
+    for one in _cases(case, names):
         say(f"a report: {one.label}")
         figures.append(bench.figures(one))
     return figures

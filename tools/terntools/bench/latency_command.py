@@ -6,11 +6,11 @@ import argparse
 from typing import Any
 
 from ternhost import errors
-from ternhost.command import add_command, add_option, print_result
+from ternhost.command import add_command, add_option
 from ternhost.learn.parameters import LINEAR_MODELS
 from ternhost.privacy import mechanisms
 from terntools.bench import current_model, latency, subjects
-from terntools.bench.sessions import Session
+from terntools.bench.sessions import Session, Telling
 from terntools.boards import devices
 
 
@@ -53,12 +53,10 @@ def _run(args: argparse.Namespace) -> int:
     case = case_of(args)
     session = Session(args.sessions)
 
-    with session.telling() as say:
-        result = latency.measure(devices.fleet_of(args), case, say)
-    text = summary(result)
-    session.finish("latency", result, text, pictures(result))
-    result["directory"] = str(session.directory)
-    print_result(result, f"{text}\nall of it is in {session.directory}", args.json)
+    spec = devices.fleet_of(args)
+    with Telling(session, latency.plan(spec, case)) as progress:
+        result = latency.measure(spec, case, progress.say)
+    session.finish("latency", result, summary(result), pictures(result), args.json)
     return errors.OK
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -73,3 +75,26 @@ def _draw(axes: Axes, panel: Panel) -> None:
         fontweight="bold",
     )
     legend_above(axes, _COLUMNS)
+
+
+def history(series: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
+    """Figures by board across commits, with their limits: a panel for each entry of expectations.read."""
+    figure = blank(_WIDTH, 0.5 + 2.4 * len(series))
+    panels = figure.subplots(len(series), 1, squeeze=False)[:, 0]
+    for axes, (name, records) in zip(panels, series.items(), strict=True):
+        dress(axes)
+        values = [record["value"] for record in records]
+        axes.plot(values, marker="o", color=_STYLES[0][0], label="measured")
+        missed = [i for i, record in enumerate(records) if not record["passed"]]
+        axes.plot(
+            missed, [values[i] for i in missed], "X", markersize=11, color=_STYLES[3][0], label="missed"
+        )
+        limits = [record["bounds"] for record in records]
+        for limit in limits[-1]:
+            ends = [bounds.get(limit, math.nan) for bounds in limits]
+            axes.plot(ends, linestyle="--", marker="_", color=_STYLES[9][0], label=limit)
+        names = [record["commit"][:12] for record in records]
+        axes.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize="small")
+        axes.set_title(name, loc="left", fontsize="medium", fontweight="bold", pad=20)
+        legend_above(axes, _COLUMNS)
+    return figure

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ternhost.command import print_result
 from ternhost.run.directory import new_directory
-from ternhost.terminal import Progress
+from ternhost.terminal import Progress, duration
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,25 +32,36 @@ class Session:
         _log(made, about)
         return made
 
-    @contextlib.contextmanager
-    def telling(self) -> Iterator[Callable[[str], None]]:
-        """A function that prints messages on standard error and adds them to the log."""
-        with Progress() as progress:
-
-            def say(line: str) -> None:
-                _log(self.directory, line)
-                progress.say(line)
-
-            yield say
-
-    def finish(self, name: str, result: dict[str, Any], text: str, pictures: dict[str, Figure]) -> None:
-        """Write the figures, the text for people, and the pictures. Raises StorageError."""
+    def finish(
+        self, name: str, result: dict[str, Any], text: str, pictures: dict[str, Figure], as_json: bool
+    ) -> None:
+        """Write and print the figures and the text for people; write the pictures. Raises StorageError."""
         from ternhost.run.report import plots  # takes long to import
 
         (self.directory / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
         (self.directory / f"{name}.txt").write_text(text + "\n")
         for title, figure in pictures.items():
             plots.save(figure, self.directory / f"{title}.png")
+        result = {**result, "directory": str(self.directory)}
+        print_result(result, f"{text}\nall of it is in {self.directory}", as_json)
+
+
+class Telling(Progress):
+    """The progress of a session, on standard error. What it says is also logged."""
+
+    def __init__(self, session: Session, plan: Sequence[float] = ()) -> None:
+        """plan: relative durations of the steps that say() begins, for an estimate of the time left."""
+        super().__init__()
+        self._session, self._plan = session, plan
+        self._began: list[float] = []
+
+    def say(self, text: str) -> None:
+        _log(self._session.directory, text)
+        self._began.append(time.monotonic())
+        if done := sum(self._plan[: len(self._began) - 1]):
+            left = (self._began[-1] - self._began[0]) * (sum(self._plan) - done) / done
+            text += f" (about {duration(left)} left)"
+        super().say(text)
 
 
 def _log(directory: Path, line: str) -> None:

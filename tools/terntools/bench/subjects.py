@@ -19,7 +19,7 @@ from ternhost.errors import TernError, UsageError
 from ternhost.reach import fleet
 from ternhost.reach.ports.fleet import OnPorts
 from terntools.boards import deploy, fold, mpy
-from terntools.boards.repl import Repl
+from terntools.boards.repl import Repl, SilenceError
 from terntools.emulators import micropython, qemu
 from terntools.emulators.fleets import OnFirmware
 from terntools.emulators.pico import SAMPLER, boot_pico
@@ -98,6 +98,11 @@ class BoardSubject(Subject):
                 exchange(bytes(out[:n]), b"\x00")
         times = self._repl.evaluate("times")
         return [times[i : i + 3] for i in range(0, len(times), 3)]
+
+    def sleep(self, seconds: float) -> None:
+        """Put the board into deep sleep, after which it starts anew; return a second later."""
+        with contextlib.suppress(SilenceError):
+            self._repl.run(f"import machine\nmachine.deepsleep({round(1000 * seconds)})", 1.0)
 
     def use_native(self) -> bool:
         entry = cache.find_entry(SAMPLER)

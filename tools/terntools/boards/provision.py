@@ -39,7 +39,7 @@ AUTHORITY = "authority.der"
 SHAPES = {name: number for number, name in cards.SHAPES.items()}
 
 _MQTT_PORT, _MQTT_TLS_PORT = 1883, 8883
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\]")
+_HOSTS = re.compile(r"(([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\])(,(?!$)|$))+")
 _LINK_FILE = re.compile(r"[A-Za-z0-9_-]{1,32}\.(json|der|pem|key)")
 _MAX_RECORDS = 0xFFFF
 _LEAST_BOUND = 64
@@ -74,11 +74,11 @@ class Broker:
         wifi_secret_file: Path | None = None,
         prefix: str | None = None,
     ) -> Broker:
-        """Read HOST[:PORT] and the files. Raises UsageError."""
+        """Read HOST[:PORT], or HOST,...[:PORT] of a cluster, and the files. Raises UsageError."""
         host, colon, port = address.rpartition(":") if not address.endswith("]") else (address, "", "")
         if not colon:
             host, port = address, str(_MQTT_TLS_PORT if authority else _MQTT_PORT)
-        if not _HOST.fullmatch(host) or not (port.isdecimal() and 1 <= int(port) <= 65535):
+        if not _HOSTS.fullmatch(host) or not (port.isdecimal() and 1 <= int(port) <= 65535):
             raise UsageError(f"--broker must be HOST[:PORT], not {address!r}", hint="such as broker.local")
         if prefix is not None:
             from ternhost.reach.broker.access import check_prefix
@@ -94,7 +94,7 @@ class Broker:
         certificate = read_file(authority) if authority else None
         if certificate is not None and certificate[:1] != b"\x30":
             raise UsageError(f"{authority} is not a certificate in DER", hint=f"use the broker's {AUTHORITY}")
-        return cls(host.strip("[]"), int(port), certificate, ssid, secret, prefix)
+        return cls(re.sub(r"[\[\]]", "", host), int(port), certificate, ssid, secret, prefix)
 
     def files(self, wake: int | None = None) -> dict[str, bytes]:
         """The files for the board. wake: as of Member."""

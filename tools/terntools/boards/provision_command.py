@@ -88,7 +88,7 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
     )
     add_option(parser, "--link NAME=FILE...", link)
     network = parser.add_argument_group("network (without a broker, the link is the board's port)")
-    add_option(network, "--broker HOST[:PORT]", "MQTT broker to connect to")
+    add_option(network, "--broker HOST[:PORT]", "MQTT broker; for a cluster its nodes, divided by commas")
     add_option(network, "--authority FILE", "the broker's CA certificate (DER)", type=Path)
     add_option(network, "--prefix NAME", "prefix of the fleet's topics (default: tern)")
     add_option(network, "--ssid NAME", "Wi-Fi network to join")

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from random import choice
 from select import select
 from typing import TYPE_CHECKING, Any
 
@@ -195,10 +196,9 @@ class _Passage:
         self._link, self._inbox, self._end, self._say = link, inbox, relay.end, relay.say
         access = relay.access
         self._name = mqtt.name(first)
-        where = (access.host, access.port, relay.context, access.host)
         hello = mqtt.HELLO % (access.prefix, self._name)
         self._session = Session(
-            lambda: _Line(inbox.bell, *where),
+            lambda: _Line(inbox.bell, host := choice(access.hosts), access.port, relay.context, host),
             self._name.encode(),
             self._name.encode(),
             password.encode(),

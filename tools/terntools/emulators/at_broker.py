@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import socket
 import time
 from collections.abc import Sequence
@@ -51,8 +52,8 @@ def connect(place: str, keys: Path | None, path: Path, boards: list[Path]) -> At
         reload(directory)
     attach(boards, place, path, longest_pause_ms=_LONGEST_PAUSE_MS)
     config = f"tern broker config {directory}" + ("" if keys else f" --store {path}")
-    config += "; then send SIGHUP to a Mosquitto of another user or machine"
-    watch = AtBroker(boards, directory, f"give it their keys: {config}")
+    hint = f"give it their keys: {config}; then send SIGHUP to a Mosquitto of another user or machine"
+    watch = AtBroker(boards, directory, hint)
     watch.begin()
     return watch
 
@@ -112,11 +113,13 @@ class AtBroker:
         return None
 
     def _connect(self) -> Lost | None:
-        try:
-            socket.create_connection(self._address, _PATIENCE).close()
-        except OSError as error:
-            return Lost(error.strerror or str(error))
-        return None
+        for host in self._address[0].split(","):
+            try:
+                socket.create_connection((host, self._address[1]), _PATIENCE).close()
+                return None
+            except OSError as error:
+                lost = Lost(error.strerror or str(error))
+        return lost
 
     def _tell(self, problem: MqttError | Lost | None) -> None:
         where = "the broker at {} port {}".format(*self._address)
@@ -142,12 +145,12 @@ def log_in(board: Path) -> None:
     config = json.loads((board / mqtt.CONFIG).read_text())
     first, key = first_client(board)
     name = mqtt.name(first)
-    context = None
-    if config.get("authority"):
-        context = client_context((board / config["authority"]).read_bytes())
+    authority = config.get("authority")
+    context = client_context((board / authority).read_bytes()) if authority else None
     patience_ms = int(1000 * _PATIENCE)
+    host = random.choice(config["host"].split(","))
     session = Session(
-        lambda: Connection(config["host"], config["port"], context, config["host"]),
+        lambda: Connection(host, config["port"], context, host),
         name.encode(),
         name.encode(),
         mqtt.password(key).encode(),

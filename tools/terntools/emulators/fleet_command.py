@@ -60,12 +60,10 @@ def add_parser(subparsers: Any) -> None:
     add_option(emulate, "--largest E", "largest epsilon of a report (default: the budget)")
     add_option(emulate, "--seed S", "seed that assigns records to clients", 1)
     files = (
-        "folder of the boards; existing boards run again (default: beside the broker's store, or new in runs)"
+        "folder of the boards; existing ones run again (default: beside the broker's store, or new in runs)"
     )
     add_option(emulate, "--dir D", files)
-    broker = (
-        "connect the boards to the broker in this folder ('tern broker config'); its store gets their keys"
-    )
+    broker = "connect the boards to the broker in DIR ('tern broker config'); its store gets their keys"
     add_option(emulate, "--broker DIR", broker)
     start = "run Mosquitto for that folder unless it runs already, and make a missing folder"
     add_option(emulate, "--start-broker", start)
@@ -131,9 +129,7 @@ def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Pat
     if directory and (directory / FLEET_NAME).exists():
         boards = board_directories(directory, args.boards)
         if missing := [board for board in boards if not board.is_dir()]:
-            raise UsageError(
-                f"{directory} holds fewer boards: there is no {missing[0]}", hint="ask for fewer"
-            )
+            raise UsageError(f"{directory} has fewer boards: there is no {missing[0]}", hint="ask for fewer")
         return keys or directory / store_file.NAME, boards
     budget = parse_epsilon(args.budget, ledger.MAX_BUDGET, "--budget")
     policy = Policy(parse_epsilon(args.largest, option="--largest") if args.largest else budget, budget)

@@ -58,6 +58,9 @@ class Target(ABC):
     def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
         """Run the functions `names` of the test file `path` with terntools.testing.device_runner."""
 
+    def close(self) -> None:  # noqa: B027
+        """Give its port back, if it holds one."""
+
 
 class UnixTarget(Target):
     """The 32-bit MicroPython of the emulated device, with a board's heap; a process a file."""

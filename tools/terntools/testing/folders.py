@@ -11,6 +11,7 @@ import terntests.hil
 
 DEVICE = Path(next(iter(terntests.device.__path__))).resolve()
 HIL = Path(next(iter(terntests.hil.__path__))).resolve()
+FIGURES = HIL / "figures.py"  # measures what a hardware map expects of a board
 SPEC = DEVICE.parent / "spec"  # encoders of cards and frames that tests share
 VECTORS = Path(next(iter(ternspecs.__path__)), "vectors")
 

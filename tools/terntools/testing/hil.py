@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import argparse
 import html
+import re
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from copy import deepcopy
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,17 +24,17 @@ from ternhost import extras
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import TernError, UsageError
 from ternhost.reach.ports.link import open_port
-from terntools.bench.sessions import Session
+from ternhost.terminal import Progress, duration
+from terntools.bench.sessions import Session, Telling
 from terntools.emulators import catalogue
 from terntools.terminal import require_positive
-from terntools.testing import folders
+from terntools.testing import expectations, folders
 from terntools.testing.hardware import MappedBoard, read_map
 
 PASSED, FAILED, LOST = 0, 1, 2
 TESTS = (folders.DEVICE, folders.HIL)
 TIMEOUT = 1800.0
-
-Tell = Callable[[str], None]
+_POLL = 2.0
 
 
 @dataclass
@@ -41,19 +42,19 @@ class BoardResult:
     """How the tests of a board went."""
 
     board: MappedBoard
-    code: int
-    seconds: float
+    code: int = PASSED
+    seconds: float = 0.0
     lost: str = ""  # why, with code LOST
-    suite: Element = field(default_factory=lambda: Element("testsuite"))  # JUnit XML
+    suites: list[Element] = field(default_factory=list)  # JUnit XML
 
     @property
     def cases(self) -> list[tuple[str, str, str]]:
-        """Name, state (passed, failed or skipped) and message of each test."""
-        return [_case(case) for case in self.suite.iter("testcase")]
+        """Name, state (passed, failed or skipped) and message of each test; the value of a figure that passed."""
+        return [_case(case) for suite in self.suites for case in suite.iter("testcase")]
 
     @property
     def properties(self) -> dict[str, str]:
-        return {one.get("name", ""): one.get("value", "") for one in self.suite.iter("property")}
+        return {name: value for suite in self.suites for name, value in _properties(suite).items()}
 
     @property
     def counts(self) -> dict[str, int]:
@@ -61,8 +62,18 @@ class BoardResult:
         return {state: states.count(state) for state in ("passed", "failed", "skipped")}
 
     @property
+    def figures(self) -> dict[str, float]:
+        """The measured figures of the board's expectations, by name."""
+        cases = [_properties(case) for suite in self.suites for case in suite.iter("testcase")]
+        return {case["figure"]: float(case["value"]) for case in cases if "figure" in case}
+
+    @property
     def word(self) -> str:
         return ("passed", "FAILED", "LOST")[self.code]
+
+
+def _properties(of: Element) -> dict[str, str]:
+    return {one.get("name", ""): one.get("value", "") for one in of.iterfind("properties/property")}
 
 
 def _case(case: Element) -> tuple[str, str, str]:
@@ -71,17 +82,15 @@ def _case(case: Element) -> tuple[str, str, str]:
         if (why := case.find(tag)) is not None:
             text = why.text or "" if state == "failed" else ""
             return name, state, f"{why.get('message') or ''}\n{text}".strip()
-    return name, "passed", ""
+    return name, "passed", _properties(case).get("value", "")
 
 
 def boards_of(hardware_map: str | Path, only: Sequence[str] = ()) -> list[MappedBoard]:
     """The boards of a map; only: of these ids, which must all be there. Raises UsageError."""
     boards = read_map(hardware_map)
-    if missing := sorted(set(only) - {board.id for board in boards}):
-        raise UsageError(
-            f"the map has no connected board {missing[0]}",
-            hint=f"it has {', '.join(board.id for board in boards)}",
-        )
+    ids = [board.id for board in boards]
+    if missing := sorted(set(only).difference(ids)):
+        raise UsageError(f"the map has no connected board {missing[0]}", hint=f"it has {', '.join(ids)}")
     return [board for board in boards if not only or board.id in only]
 
 
@@ -98,24 +107,22 @@ def run(
     tests: Sequence[Path] = TESTS,
     timeout: float = TIMEOUT,
     only: Sequence[str] = (),
-    tell: Tell | None = None,
+    progress: Progress | None = None,
 ) -> list[BoardResult]:
     """Run the tests on a map's boards; write junit.xml and report.html into `directory`. Raises UsageError."""
-    say = tell or (lambda line: None)
+    progress = progress or Progress(quiet=True)
     boards = boards_of(hardware_map, only)
     require_tests(tests)
 
-    running: list[subprocess.Popen[bytes]] = []
     stopped = threading.Event()
 
     def one(board: MappedBoard) -> BoardResult:
-        say(f"{board.id}: started")
-        result = _run_board(board, Path(hardware_map), directory, tests, timeout, running)
+        progress.say(f"{board.id}: started")
+        result = _run_board(board, hardware_map, directory, tests, timeout, stopped, progress)
         counts = ", ".join(f"{n} {state}" for state, n in result.counts.items() if n)
+        outcome = result.lost or counts or "no tests"
         if not stopped.is_set():
-            say(
-                f"{board.id}: {result.word} after {result.seconds:.0f} s ({result.lost or counts or 'no tests'})"
-            )
+            progress.say(f"{board.id}: {result.word} after {result.seconds:.0f} s ({outcome})")
         return result
 
     with ThreadPoolExecutor(len(boards)) as pool:
@@ -123,8 +130,6 @@ def run(
             results = list(pool.map(one, boards))
         except BaseException:  # Ctrl-C: no thread may wait for its board
             stopped.set()
-            for process in running:
-                process.kill()
             raise
     (directory / "report.html").write_text(page(results), encoding="utf-8")
     _write_junit(results, directory / "junit.xml")
@@ -133,106 +138,98 @@ def run(
 
 def worst(results: Sequence[BoardResult]) -> int:
     """The exit code of all: failed before lost before passed."""
-    codes = {result.code for result in results}
-    return FAILED if FAILED in codes else LOST if LOST in codes else PASSED
+    return min((result.code for result in results if result.code), default=PASSED)
 
 
 def _run_board(
-    board: MappedBoard, hardware_map: Path, directory: Path, tests: Sequence[Path], timeout: float,
-    running: list[subprocess.Popen[bytes]],
+    board: MappedBoard, hardware_map: str | Path, directory: Path, tests: Sequence[Path], timeout: float,
+    stopped: threading.Event, progress: Progress,
 ) -> BoardResult:  # fmt: skip
+    target = ["--target", catalogue.name_of(board.platform) or ""]
     if board.serial is not None:
+        target = ["--target", "board", "--port", board.serial]
         try:
             open_port(board.serial, board.baud).close()
         except TernError as error:
-            return BoardResult(board, LOST, 0.0, error.message)
-    xml = directory / f"{board.id}.xml"
-    command: list[str | Path] = [
-        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--not-on-cpython", f"--junitxml={xml}",
-        "--hardware-map", hardware_map, "--hardware-id", board.id, *map(str, tests),
-    ]  # fmt: skip
-    if board.serial is None:
-        command += ["--target", catalogue.name_of(board.platform) or ""]
-    else:
-        command += ["--target", "board", "--port", board.serial]
-    command += ["--baud", str(board.baud)]
-    if all(map(folders.come_with_tern, tests)):
-        command += folders.PYTEST_OPTIONS
+            return BoardResult(board, LOST, lost=error.message)
+    result = BoardResult(board)
     start = time.monotonic()
-    with open(directory / f"{board.id}.log", "w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-        running.append(process)
-        try:
-            status = process.wait(timeout)
-            code, lost = PASSED if status == 0 else FAILED, ""
-        except subprocess.TimeoutExpired:
+    parts = {"tests": tests, **({"figures": (folders.FIGURES,)} if board.expect else {})}
+    for part, paths in parts.items():  # each with the settings of pytest that are beside its files
+        log, xml = (directory / f"{board.id}-{part}.{kind}" for kind in ("log", "xml"))
+        command: list[str | Path] = [
+            sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--not-on-cpython", f"--junitxml={xml}",
+            # xunit1 has properties of tests
+            "-o", "junit_family=xunit1", "-o", f"junit_suite_name={board.id}", f"--junit-prefix={board.id}",
+            "--hardware-map", hardware_map, "--hardware-id", board.id, *map(str, paths), *target,
+            "--baud", str(board.baud),
+        ]  # fmt: skip
+        if all(map(folders.come_with_tern, paths)):
+            command += folders.PYTEST_OPTIONS
+        with open(log, "w") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        began = time.time()
+        while process.poll() is None and not stopped.is_set() and time.monotonic() - start < timeout:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(min(_POLL, timeout))
+            progress.step(f"{board.id}: {part}{_share(log, time.time() - began)}")
+        if process.poll() is None:
             process.kill()
             process.wait()
-            code, lost = LOST, f"timed out: not done in {timeout:g} s"
-    result = BoardResult(board, code, time.monotonic() - start, lost)
-    if xml.exists():
-        result.suite = next(parse(xml).iter("testsuite"))
+            result.code, result.lost = LOST, f"timed out: not done in {timeout:g} s"
+            break
+        if process.returncode:
+            result.code = FAILED
+        if xml.exists():
+            result.suites += parse(xml).iter("testsuite")
+    result.seconds = time.monotonic() - start
     return result
+
+
+def _share(log: Path, seconds: float) -> str:
+    """The share of the tests that are done, by pytest's log, and the time left."""
+    percents = re.findall(r"\[ *(\d+)%\]$", log.read_text(errors="replace"), re.MULTILINE)
+    if not (done := int(percents[-1]) if percents else 0):
+        return ""
+    since = time.time() - log.stat().st_mtime  # the last test
+    left = (seconds - since) * (100 - done) / done - since
+    return f", {done} %, about {duration(max(0.0, left))} left"
 
 
 def _write_junit(results: Sequence[BoardResult], path: Path) -> None:
     root = Element("testsuites")
     for result in results:
-        suite, board = deepcopy(result.suite), result.board
-        for case in suite.iter("testcase"):
-            case.set("classname", f"{board.id}.{case.get('classname')}")
+        for suite in result.suites:
+            properties = suite.find("properties")
+            if properties is None:
+                properties = SubElement(suite, "properties")
+            SubElement(properties, "property", name="platform", value=result.board.platform)
+            root.append(suite)
         if result.lost:
-            case = SubElement(suite, "testcase", classname=board.id, name="is there")
+            suite = SubElement(root, "testsuite", name=result.board.id, tests="1", errors="1")
+            case = SubElement(suite, "testcase", classname=result.board.id, name="is there")
             SubElement(case, "error", message=result.lost)
-            suite.attrib.update(tests=str(len(result.cases) + 1), errors="1")
-        suite.set("name", board.id)
-        properties = suite.find("properties")
-        if properties is None:
-            properties = SubElement(suite, "properties")
-        SubElement(properties, "property", name="platform", value=board.platform)
-        root.append(suite)
     ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
 
 
 def page(results: Sequence[BoardResult]) -> str:
-    rows = "".join(_row(result) for result in results)
-    details = "".join(_details(result) for result in results)
-    return f"""<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>tern: hardware in the loop</title>
-<style>
-body {{ font: 16px/1.4 sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1.5em; color: #222 }}
-table {{ border-collapse: collapse; width: 100% }} td, th {{ text-align: left; padding: .3em .6em;
-border-bottom: 1px solid #ccc }}
-.failed {{ color: #a00; font-weight: bold }} .skipped {{ color: #666 }} pre {{ overflow-x: auto; background: #f4f4f4 }}
-</style>
-<h1>Hardware in the loop</h1>
-<p>{time.strftime("%Y-%m-%d %H:%M")}</p>
-<table><tr><th>board<th>platform<th>firmware<th>tern<th>result<th>passed<th>failed<th>skipped<th>seconds</tr>
-{rows}</table>
-{details}
-</html>
-"""
+    """The HTML of a report."""
+    from ternhost.run.report import page as report  # loads matplotlib
 
-
-def _row(result: BoardResult) -> str:
-    cells = [
-        result.board.id, result.properties.get("board", result.board.platform), result.properties.get("firmware", "?"),
-        result.properties.get("tern", "?"), result.word, *map(str, result.counts.values()), f"{result.seconds:.0f}",
-    ]  # fmt: skip
-    return "<tr>" + "".join(f"<td>{html.escape(cell)}" for cell in cells) + "</tr>\n"
-
-
-def _details(result: BoardResult) -> str:
-    rows = "".join(
-        f'<tr><td>{html.escape(name)}<td class="{state}">{state}<td>'
-        + (f"<pre>{html.escape(message)}</pre>" if state == "failed" else html.escape(message))
-        + "</tr>\n"
-        for name, state, message in result.cases
-    )
-    notes = f"<p>{html.escape(result.board.notes)}</p>" if result.board.notes else ""
-    lost = f'<p class="failed">{html.escape(result.lost)}</p>' if result.lost else ""
-    return f"<h2>{html.escape(result.board.id)}: {result.word}</h2>{notes}{lost}<table>{rows}</table>\n"
+    names = ("board", "platform", "firmware", "tern", "result", "passed", "failed", "skipped", "seconds")
+    rows, details = [], []
+    for one in results:
+        board, seen = one.board, one.properties
+        about = [seen.get("board", board.platform), *(seen.get(name, "?") for name in ("firmware", "tern"))]
+        counts = map(str, one.counts.values())
+        rows.append((board.id, *about, one.word, *counts, f"{one.seconds:.0f}"))
+        details.append(f"<h2>{html.escape(f'{board.id}: {one.word}')}</h2>")
+        details += [f"<p>{html.escape(note)}</p>" for note in (board.notes, one.lost) if note]
+        details.append(report.table(("test", "result", "message"), one.cases))
+    head = f"<h1>Hardware in the loop</h1><p>{time.strftime('%Y-%m-%d %H:%M')}</p>"
+    style = f"{report.STYLE}td:last-child {{ white-space: pre-wrap; overflow-wrap: anywhere; }}"
+    body = "\n".join((head, report.table(names, rows), *details))
+    return report.PAGE.format(title="tern: hardware in the loop", style=style, body=body)
 
 
 def add_parser(subparsers: Any) -> None:
@@ -240,34 +237,63 @@ def add_parser(subparsers: Any) -> None:
         subparsers,
         "hil",
         "run the board tests on all boards of a hardware map at once",
-        "tern hil --hardware-map boards.yaml\ntern hil --hardware-map boards.yaml --board pico-1 --json",
+        "tern hil --hardware-map boards.yaml\ntern hil --hardware-map boards.yaml --board pico-1 --json\n"
+        "tern hil --hardware-map boards.yaml --history",
         _run,
     )
-    codes = "Exit code: 0 if all tests passed, 1 if one failed, 2 if a board is missing or timed out."
-    parser.description = f"{parser.description}\n{codes}"
+    figures = "Also measure the figures that the map expects."
+    codes = "Exit code: 0 if all passed, 1 if a test or figure failed, 2 if a board is missing or timed out."
+    parser.description = f"{parser.description} {figures}\n{codes}"
     add_option(parser, "--hardware-map FILE", "a hardware map of Zephyr's twister", required=True)
     add_option(parser, "--board ID...", "run on this board only")
     add_option(parser, "--tests PATH...", "tests to run (default: those of tern)", type=Path)
     add_option(parser, "--timeout S", "time limit of a board in seconds", TIMEOUT)
     add_option(parser, "--sessions DIR", "write the report to a folder in DIR", "sessions")
+    add_option(parser, "--history", "draw the measured figures across commits, and run nothing")
+    add_option(parser, "--history-file FILE", "history of the figures (default: beside the map)", type=Path)
 
 
 def _run(args: argparse.Namespace) -> int:
+    history = args.history_file or Path(args.hardware_map).with_suffix(".history.jsonl")
+    if args.history:
+        return _draw(history, args.json)
     require_positive(args, "timeout")
     tests = tuple(args.tests or TESTS)
-    boards_of(args.hardware_map, args.board)  # errors are reported before a session begins
+    # Errors are reported before a session begins, those of the history too.
+    expecting = any(board.expect for board in boards_of(args.hardware_map, args.board))
+    if expecting:
+        expectations.append(history, "", (), {})
+        expectations.read(history)
     require_tests(tests)
     session = Session(args.sessions)
 
-    with session.telling() as say:
-        results = run(args.hardware_map, session.directory, tests, args.timeout, args.board, say)
-    result = {
-        "directory": str(session.directory),
-        "boards": [
-            {"id": one.board.id, "result": one.word.lower(), "lost": one.lost, **one.counts, **one.properties}
-            for one in results
-        ],
-    }
-    lines = [f"{one.board.id}: {one.word}" for one in results]
-    print_result(result, "\n".join((*lines, f"report: {session.directory / 'report.html'}")), args.json)
+    with Telling(session) as progress:
+        results = run(args.hardware_map, session.directory, tests, args.timeout, args.board, progress)
+    boards, lines, missed = [], [], []
+    for one in results:
+        name = one.board.id
+        figures = expectations.append(history, name, one.board.expect, one.figures) if expecting else []
+        about = {"id": name, "result": one.word.lower(), "lost": one.lost, "figures": figures}
+        boards.append({**about, **one.counts, **one.properties})
+        lines += [f"{name}: {one.word}", *(f"  {expectations.describe(record)}" for record in figures)]
+        missed += [f"{name}: {record['figure']}" for record in figures if not record["passed"]]
+    moves = expectations.moves(expectations.read(history)) if missed else {}
+    said = [moves[name] for name in missed]
+    result = {"directory": str(session.directory), "boards": boards, "missed": said}
+    text = "\n".join((*lines, *said, f"report: {session.directory / 'report.html'}"))
+    print_result(result, text, args.json)
     return worst(results)
+
+
+def _draw(history: Path, as_json: bool) -> int:
+    from ternhost.run.report.plots import save
+    from terntools.bench import plots  # loads matplotlib
+
+    if not (series := expectations.read(history)):
+        raise UsageError(f"{history} has no figures yet", hint="run tern hil without --history")
+    moves = list(expectations.moves(series).values())
+    picture = history.with_suffix(".png")
+    save(plots.history(series), picture)
+    result = {"history": str(history), "picture": str(picture), "moves": moves}
+    print_result(result, "\n".join((*moves, f"picture: {picture}")), as_json)
+    return PASSED

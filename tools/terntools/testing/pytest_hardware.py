@@ -1,6 +1,7 @@
 """Fixtures for tests with boards in the loop, of `--hardware-map FILE`, `--port PORT` or (emulated) `--target`.
 
-`dut` is one board after the other, `fleet` all. `@pytest.mark.hardware(fixture="ppk2")` asks for a fixture.
+`dut` is one board after the other, `fleet` all; `expectation` is each one of `mapped_board`, an entry of the map.
+`@pytest.mark.hardware(fixture="ppk2")` asks for a fixture.
 """
 
 from __future__ import annotations
@@ -56,6 +57,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "hardware(fixture=None): needs a board, with that fixture if one is named"
     )
+    config.addinivalue_line("markers", "trial: on the boards of a hardware map, runs before all other tests")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("hardware_map"):
+        items.sort(key=lambda item: item.get_closest_marker("trial") is None)
 
 
 def _boards(config: pytest.Config) -> list[MappedBoard]:
@@ -70,6 +78,10 @@ def _boards(config: pytest.Config) -> list[MappedBoard]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "expectation" in metafunc.fixturenames:
+        pairs = [(board, each) for board in _boards(metafunc.config) for each in board.expect]
+        names = [f"{board.id}-{each.figure}" for board, each in pairs]
+        metafunc.parametrize(("mapped_board", "expectation"), pairs, ids=names, scope="module")
     if "dut" not in metafunc.fixturenames:
         return
     marks = metafunc.definition.iter_markers("hardware")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ import pytest
 from ternhost.errors import TernError
 from ternhost.reach.ports.link import BAUD
 from terntools.testing import device_tests
-from terntools.testing.device_tests import KINDS, BoardTarget, Outcome, Target
+from terntools.testing.device_tests import KINDS, BoardTarget, Kind, Outcome, Target
 
 pytest_plugins = ["terntools.testing.pytest_hardware"]
 
@@ -37,52 +38,42 @@ class Targets:
 
     def __init__(self, config: pytest.Config) -> None:
         self.names: list[str] = [name for name in config.getoption("target").split(",") if name]
-        self._port: str | None = config.getoption("port")
-        self._baud: int = config.getoption("baud")
         self._exhaustive: bool = config.getoption("exhaustive")
-        if self._port and _BOARD not in self.names:
-            self.names.append(_BOARD)
+        self._kinds = dict(KINDS)
+        if port := config.getoption("port"):
+            board = partial(BoardTarget, port, config.getoption("baud"))
+            self._kinds[_BOARD] = Kind(board, device_tests.BOARD_LACKS)
+            self.names = list(dict.fromkeys((*self.names, _BOARD)))
         if unknown := [name for name in self.names if name not in (*KINDS, _BOARD)]:
             raise pytest.UsageError(
                 f"--target: there is no '{unknown[0]}', only {', '.join((*KINDS, _BOARD))}"
             )
-        if _BOARD in self.names and not self._port:
+        if _BOARD in self.names and not port:
             raise pytest.UsageError(f"--target {_BOARD} needs --port")
         self.wanted: dict[tuple[str, Path], list[str]] = {}
         self._made: dict[str, Future[Target]] = {}
         self._results: dict[tuple[str, Path], Future[dict[str, Outcome]]] = {}
 
     def lacks(self, name: str) -> Mapping[str, str]:
-        if name == _BOARD:
-            return device_tests.BOARD_LACKS
-        return {**KINDS[name].lacks, **({} if self._exhaustive else KINDS[name].spared)}
+        return {**self._kinds[name].lacks, **({} if self._exhaustive else self._kinds[name].spared)}
 
     def selection(self, name: str) -> str:
-        return device_tests.ALL if name == _BOARD or self._exhaustive else KINDS[name].selection
+        return device_tests.ALL if self._exhaustive else self._kinds[name].selection
 
     def outcomes(self, name: str, path: Path) -> dict[str, Outcome]:
         """The outcomes of the `wanted` functions of a file. Raises the error that kept the target from running it."""
         return _once(self._results, (name, path), lambda: self._run(name, path))
 
     def _run(self, name: str, path: Path) -> dict[str, Outcome]:
-        target = _once(self._made, name, lambda: self._make(name))
+        target = _once(self._made, name, self._kinds[name].make)
+        target.one_of = 1 if self._exhaustive else self._kinds[name].one_of
         outcomes = device_tests.run_file(target, path, self.wanted[name, path])
         return {outcome.name: outcome for outcome in outcomes}
 
-    def _make(self, name: str) -> Target:
-        if name == _BOARD:
-            assert self._port is not None
-            return BoardTarget(self._port, self._baud)
-        target = KINDS[name].make()
-        target.one_of = 1 if self._exhaustive else KINDS[name].one_of
-        return target
-
     def close(self) -> None:
-        board = self._made.pop(_BOARD, None)
-        if board and not board.exception():
-            target = board.result()
-            assert isinstance(target, BoardTarget)
-            target.close()
+        for target in self._made.values():
+            if not target.exception():
+                target.result().close()
 
 
 def _once(kept: dict[K, Future[V]], key: K, make: Callable[[], V]) -> V:

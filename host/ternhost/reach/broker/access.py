@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ternhost.errors import StorageError, UsageError
+from ternhost.files import write_file
+from ternhost.reach.addresses import AUTHORITY
 
 CONFIG = "mosquitto.conf"
 HOST = "host.json"
@@ -22,6 +25,11 @@ _PREFIX = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
 _LONGEST_PREFIX = 64
 
 
+def template(name: str) -> str:
+    """The configuration file beside this module, with placeholders."""
+    return Path(__file__).with_name(name).read_text()
+
+
 def check_prefix(prefix: str) -> None:
     """Raise UsageError where no fleet's topics can begin so."""
     if len(prefix) > _LONGEST_PREFIX or not _PREFIX.fullmatch(prefix):
@@ -32,16 +40,49 @@ def check_prefix(prefix: str) -> None:
 
 
 @dataclass(frozen=True)
+class Rights:
+    """The topics that a user may write and read; those of boards have %u for the board's name."""
+
+    write: Sequence[str]
+    read: Sequence[str]
+    denied: Sequence[str] = ()  # among what Mosquitto allows to boards, and so to all users
+
+    @classmethod
+    def below(cls, prefix: str, write: str, read: str, denied: str = "") -> Rights:
+        """Rights to these topics of a fleet, in words."""
+        return cls(*([f"{prefix}/{topic}" for topic in words.split()] for words in (write, read, denied)))
+
+    def lines(self, kind: str = "topic") -> str:
+        """In Mosquitto's access list. kind: of the lines."""
+        ways = {"write": self.write, "read": self.read, "deny": self.denied}
+        return "".join(f"{kind} {way} {topic}\n" for way, topics in ways.items() for topic in topics)
+
+
+@dataclass(frozen=True)
 class Access:
     """How to reach a broker. In host.json, the paths are relative to it."""
 
-    host: str
+    host: str  # of a cluster: all of its nodes, divided by commas
     port: int
     user: str
     password: str
     authority: str | None  # PEM file; None for a broker without TLS
     prefix: str = "tern"
     store: str | None = None  # the file with the keys of its fleet's devices, where it is known
+
+    def save(self, path: Path) -> None:
+        """Write it as host.json, or a file like that, with the authority beside. Raises OSError."""
+        store = self.store and os.path.relpath(self.store, path.parent)
+        whole = asdict(replace(self, authority=self.authority and AUTHORITY, store=store))
+        write_file(path, json.dumps(whole, indent=1).encode() + b"\n", secret=True)
+
+    @property
+    def hosts(self) -> list[str]:
+        return self.host.split(",")
+
+    @property
+    def is_cluster(self) -> bool:
+        return "," in self.host
 
     @classmethod
     def load(cls, path: str | Path) -> Access:

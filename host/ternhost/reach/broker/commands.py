@@ -1,4 +1,4 @@
-"""`tern broker`: the configuration of a Mosquitto broker for a fleet and its sites, and Mosquitto for a first try."""
+"""`tern broker`: configures a fleet's broker, Mosquitto or a cluster of NATS, and runs Mosquitto for a first try."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.provision.keys import parse_range
-from ternhost.reach.broker import configuration
+from ternhost.reach.broker import cluster, configuration
 from ternhost.reach.broker.access import CONFIG, HOME_ASSISTANT, Access
 from ternhost.reach.broker.mosquitto import Mosquitto, configure_if_missing, reload
 from ternhost.reach.broker.mosquitto_files import PASSWORDS, PORT
@@ -26,24 +26,29 @@ _CHECK_EVERY = 0.5
 
 
 def add_parser(subparsers: Any) -> None:
-    summary = "configure a Mosquitto broker for a fleet, or run one"
+    summary = "configure a broker for a fleet, Mosquitto or a cluster of NATS, or run Mosquitto"
     parser = add_command(subparsers, "broker", summary, "tern broker config my-broker")
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
     config = add_command(
         actions,
         "config",
-        "write certificates, passwords, access list and mosquitto.conf into DIR; again, without options, for new keys",
+        "write the configuration, passwords, rights and certificates into DIR; again, without options, for new keys",
         """tern broker config my-broker --name broker.local --address 0.0.0.0
         mosquitto -c my-broker/mosquitto.conf
         tern serve --fleet mqtt:my-broker
-        tern broker config my-broker --bridge lab --site-name lab.local --site-address 0.0.0.0 --boards 1-99""",
+        tern broker config my-broker --bridge lab --site-name lab.local --site-address 0.0.0.0 --boards 1-99
+        tern broker config my-cluster --for nats --name n1.local --name n2.local --name n3.local""",
         run_config,
     )
     config.add_argument("directory", metavar="DIR", help="directory of the broker")
     text = "file with the devices' keys, made if it is missing (default: that of the last time, or DIR/store.sqlite)"
     add_option(config, "--store FILE", text)
-    text = "name or address at which boards reach the broker, for its certificate; the host uses the first "
-    add_option(config, "--name HOST...", text + "(default: localhost, 127.0.0.1)")
+    text = "the broker: one Mosquitto, or a cluster of NATS servers, which survives the loss of one, in DIR/nodes "
+    text += "(default: as before, or mosquitto)"
+    add_option(config, "--for", text, dest="kind", choices=("mosquitto", "nats"))
+    text = "name or address at which boards reach the broker, for its certificate; the host uses the first; of a "
+    text += "cluster, that of each node (default: localhost, 127.0.0.1; of a cluster 127.0.0.1, 127.0.0.2, 127.0.0.3)"
+    add_option(config, "--name HOST...", text)
     add_option(config, "--address A", "address to listen on (default: 127.0.0.1; 0.0.0.0 for all)")
     add_option(config, "--port P", f"port to listen on (default: {PORT})", type=int)
     add_option(config, "--prefix T", "prefix of all topics (default: tern)")
@@ -77,10 +82,16 @@ def add_parser(subparsers: Any) -> None:
 def run_config(args: argparse.Namespace) -> int:
     named = {"names": args.name or None, "address": args.address, "port": args.port, "prefix": args.prefix}
     options = {name: value for name, value in {**named, "tls": args.tls}.items() if value is not None}
+    nats = args.kind == "nats" or (Path(args.directory) / cluster.NODES).exists()
+    if nats and (args.address or args.bridge):
+        raise UsageError(
+            "--address and --bridge are for Mosquitto: nodes of a cluster listen on their own address, without bridges",
+            hint="boards of a site connect to the cluster itself, and those on USB with --relay",
+        )
     site = _site_options(args)
     if site:
         check_site(Path(args.directory), site["name"])  # before anything is written
-    options["home_assistant"] = args.home_assistant
+    options |= {"home_assistant": args.home_assistant, "nats": args.kind and args.kind == "nats"}
     access = configuration.configure(args.directory, args.store, **options)
     if site:
         made = configuration.add_site(args.directory, **site)
@@ -91,16 +102,16 @@ def run_config(args: argparse.Namespace) -> int:
                 file=sys.stderr,
             )
     reloaded = reload(args.directory)
+    start = f"mosquitto -c {args.directory}/{CONFIG}, or tern broker run {args.directory}"
+    if access.is_cluster:
+        start = f"nats-server -c nats.conf in each of {args.directory}/{cluster.NODES}/*, on its machine"
     result = _result(args.directory, access)
     result["sites"] = [_site_result(args.directory, each) for each in load_all(Path(args.directory))]
     text = f"{args.directory}: passwords of {result['devices']} devices and the host; keys are in {access.store}\n"
     if reloaded:
         text += "  the running broker has taken the new passwords"
     else:
-        text += (
-            f"  start the broker: mosquitto -c {args.directory}/{CONFIG}, or tern broker run {args.directory}\n"
-            "  a broker that runs elsewhere takes new passwords on SIGHUP"
-        )
+        text += f"  start the broker: {start}\n  a broker elsewhere takes new passwords, once copied to it, on SIGHUP"
     if (Path(args.directory) / HOME_ASSISTANT).exists():
         text += (
             f"\n  Home Assistant reaches it with user and password of {args.directory}/{HOME_ASSISTANT}"
@@ -149,15 +160,16 @@ def run_run(args: argparse.Namespace) -> int:
     access = configure_if_missing(args.directory)
     if not (Path(args.directory) / CONFIG).exists():
         raise UsageError(
-            f"{args.directory} has no broker",
-            hint="a site with only --relay has none: 'tern relay' connects its boards to the central one",
+            f"{args.directory} has no Mosquitto",
+            hint="a site with only --relay has none, and 'tern relay' connects its boards to the central one; "
+            f"nodes of a cluster run without tern: {cluster.CONFIG} in each directory of DIR/{cluster.NODES} says how",
         )
     passwords = Path(args.directory) / PASSWORDS
     written = passwords.stat().st_mtime_ns
     with heeding_interrupts(), Mosquitto(args.directory) as running:
         text = (
             f"the broker listens at {access.host} port {access.port}"
-            + (f"; keys are in {access.store}" if _has_store(access) else "")
+            + (f"; keys are in {access.store}" if _devices(access) is not None else "")
             + "; Ctrl-C ends it"
         )
         try:
@@ -177,13 +189,12 @@ def run_run(args: argparse.Namespace) -> int:
 
 def _result(directory: str, access: Access) -> dict[str, Any]:
     public = {name: value for name, value in asdict(access).items() if name != "password"}
-    devices = 0
-    if access.store and _has_store(access):
-        with Store(access.store, create=False, beside=True) as store:
-            devices = len(store.keys())
-    return {**public, "devices": devices, "directory": directory}
+    return {**public, "devices": _devices(access) or 0, "directory": directory}
 
 
-def _has_store(access: Access) -> bool:
-    # A site has its store elsewhere.
-    return access.store is not None and Path(access.store).exists()
+def _devices(access: Access) -> int | None:
+    # Of its store; None for a site, which has its store elsewhere.
+    if access.store is None or not Path(access.store).exists():
+        return None
+    with Store(access.store, create=False, beside=True) as store:
+        return len(store.keys())

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ternhost.errors import UsageError
-from ternhost.reach.broker.access import HOME_ASSISTANT, HOST, PUBLISHER, Access, check_prefix
-from ternhost.reach.broker.mosquitto_files import template
+from ternhost.reach.broker.access import HOME_ASSISTANT, HOST, PUBLISHER, Access, Rights, check_prefix
 
 if TYPE_CHECKING:
     from ternhost.reach.broker.notices import Notices
@@ -36,15 +34,14 @@ class HomeAccess:
         return f"{self.home.prefix}/device/{self.prefix.replace('/', '_').replace('.', '_')}/config"
 
     @property
-    def access_list(self) -> str:
-        """The sections of the two users in the access list."""
-        return template("home.access").format(
-            publisher=self.publisher.user,
-            discovery=self.discovery,
-            prefix=self.prefix,
-            home=self.home.user,
-            home_prefix=self.home.prefix,
-        )
+    def rights(self) -> dict[Access, Rights]:
+        """Of the two users: one publishes the fleet, and one is Home Assistant."""
+        fleet, home = self.prefix, self.home.prefix
+        denied = Rights.below(fleet, "", "", "round model down/+ up/+ hello/+ site/+").denied
+        return {
+            self.publisher: Rights([self.discovery, f"{fleet}/fleet/+"], [], denied),
+            self.home: Rights([f"{home}/status"], [f"{home}/#", f"{fleet}/fleet/+"], denied),
+        }
 
     def notices(self, will: tuple[str, bytes], warn: Callable[[str], None]) -> Notices:
         """Connect to the broker. will: (topic, payload) that it retains if this process is lost."""
@@ -85,11 +82,8 @@ def users(directory: Path, discovery: str | bool | None) -> dict[Path, Access]:
             (directory / name).unlink(missing_ok=True)
     if not isinstance(discovery, str):
         return {}
-    host = json.loads((directory / HOST).read_text())
+    host = Access.load(directory / HOST)
     return {
-        directory / name: Access(host["host"], host["port"], user, "", host["authority"], prefix)
-        for name, user, prefix in (
-            (PUBLISHER, PUBLISHER_USER, host["prefix"]),
-            (HOME_ASSISTANT, HOME_USER, discovery),
-        )
+        directory / PUBLISHER: replace(host, user=PUBLISHER_USER, store=None),
+        directory / HOME_ASSISTANT: replace(host, user=HOME_USER, prefix=discovery, store=None),
     }

@@ -9,6 +9,7 @@ import logging
 import ssl
 import struct
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -46,9 +47,16 @@ for _name in ("tern.mqtt", "gmqtt"):  # a lost broker is nothing special: it log
 class Client(gmqtt.Client):  # type: ignore[misc]  # gmqtt is not typed
     """gmqtt's client for MQTT 3.1.1, but with one write, and one TLS record, for the PUBACKs of a whole read."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, hosts: deque[str], *args: Any, **kwargs: Any) -> None:
+        """hosts: the nodes of the broker; each connection is to the next."""
         super().__init__(*args, **kwargs)
+        self._hosts = hosts
         self._gathered = bytearray()  # PUBACKs
+
+    async def _create_connection(self, host: str, *args: Any, **kwargs: Any) -> MQTTConnection:
+        self._hosts.rotate(-1)
+        async with asyncio.timeout(_CONNECT_TIMEOUT):
+            return await super()._create_connection(self._hosts[-1], *args, **kwargs)
 
     def _send_command_with_mid(self, cmd: int, mid: int, dup: bool, reason_code: int = 0) -> None:
         if cmd != MQTTCommands.PUBACK:
@@ -103,14 +111,15 @@ class MqttLink:
         self._site_prefix = SITE % (access.prefix, "")
         self._site_ids = SiteIds(sites)
         self._closing = asyncio.Event()
+        self._hosts = deque(access.hosts)
         self.connected = False  # now
         self.renew()
 
     def renew(self) -> None:
         """Make the client of the next attempt: gmqtt's remembers a refusal. A subclass adds a will."""
-        self._queue = PersistentStorage()
+        self._queue = queue = PersistentStorage()
         user, password = self.access.user, self.access.password
-        self._client = Client(user, clean_session=True, persistent_storage=self._queue, logger=_log)
+        self._client = Client(self._hosts, user, clean_session=True, persistent_storage=queue, logger=_log)
         retries = {"reconnect_delay": _RECONNECT_EVERY, "reconnect_retries": UNLIMITED_RECONNECTS}
         self._client.set_config(retries)
         self._client.set_auth_credentials(user, password)
@@ -130,7 +139,7 @@ class MqttLink:
         except (OSError, ssl.SSLError) as error:
             raise UsageError(f"{authority} is not a certificate: {error}") from error
         end = None if patience is None else time.monotonic() + patience
-        warned = False
+        left, warned = len(self._hosts), False  # nodes to try in any case
         self._closing.clear()
         while not self._closing.is_set():
             try:
@@ -140,7 +149,8 @@ class MqttLink:
             except BaseException as error:
                 await self._leave()
                 self.renew()
-                late = end is not None and time.monotonic() + _RECONNECT_EVERY > end
+                left -= 1
+                late = left <= 0 and end is not None and time.monotonic() + _RECONNECT_EVERY > end
                 if late or not isinstance(error, _NoAnswer):
                     raise
                 if not warned:
@@ -164,14 +174,15 @@ class MqttLink:
                 hint="use the certificate authority and the host name of 'tern broker config'",
             ) from error
         except MQTTConnectError as error:
-            raise DeviceError(
-                f"{where} refuses this host: {error}", hint="check user and password in host.json"
-            ) from error
+            kind = _NoAnswer if "unavailable" in str(error) else DeviceError  # until a cluster has a leader
+            text = f"{where} refuses this host: {error}"
+            raise kind(text, hint="check user and password in host.json") from error
         except (OSError, TimeoutError) as error:
             raise _NoAnswer(
                 f"{where} does not answer"
                 + (f": {error.strerror}" if getattr(error, "strerror", "") else ""),
-                hint="start it (tern broker run DIR, or mosquitto -c DIR/mosquitto.conf), or check the address",
+                hint="start it (tern broker run DIR, or mosquitto -c DIR/mosquitto.conf; for a cluster, nats-server -c "
+                "nats.conf in the directory of each node), or check the address",
             ) from error
 
     async def _leave(self) -> None:
@@ -292,5 +303,5 @@ class MqttLink:
         self._publish(device_link.DOWN % (self.access.prefix, board), frame)
 
     def _publish(self, topic: str, payload: bytes, retain: bool = False) -> None:
-        if self.connected:
+        if self.connected and self._client.is_connected:  # a lost connection is closed before it is reported
             self._client.publish(topic, payload, qos=1, retain=retain)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from ternhost.errors import DeviceError, UsageError
+from ternhost.reach.broker import cluster
 from ternhost.reach.broker.access import CONFIG, HOST, Access
 from ternhost.reach.broker.configuration import configure
 from ternhost.reach.broker.mosquitto_files import LOG, PID, PORT, listening
@@ -69,13 +70,15 @@ def reload(directory: str | Path) -> bool:
     reloaded = _hang_up(directory)
     for site in sorted((directory / SITES).glob("*")):
         _hang_up(site)
+    for node in sorted((directory / cluster.NODES).glob("*")):
+        reloaded |= _hang_up(node, cluster.PID, "nats-server")
     return reloaded
 
 
-def _hang_up(directory: Path) -> bool:
+def _hang_up(directory: Path, pid_file: str = PID, program: str = "mosquitto") -> bool:
     try:
-        pid = int((directory / PID).read_text())
-        if Path(f"/proc/{pid}/comm").read_text() == "mosquitto\n":  # not another process with the same number
+        pid = int((directory / pid_file).read_text())
+        if Path(f"/proc/{pid}/comm").read_text() == f"{program}\n":  # no later process has its number
             os.kill(pid, signal.SIGHUP)
             return True
     except (OSError, ValueError):

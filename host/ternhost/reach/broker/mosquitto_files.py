@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tern import wire
 from ternhost.files import write_file
-from ternhost.reach.broker.access import CERTIFICATE, CONFIG, KEY, Access
+from ternhost.reach.broker.access import CERTIFICATE, CONFIG, Access, Rights, template
 
 PASSWORDS = "passwords"
 ACCESS = "access"
@@ -23,13 +23,9 @@ PORT = 8883
 
 _MEMORY, _MEMORY_EACH = 128 << 20, 32 << 10  # bytes of the broker at least, and for each board
 _LISTENER = re.compile(r"^listener (\d+) (\S+)$", re.MULTILINE)
+_TLS = re.compile(r"^(certfile|keyfile|tls_version) .*\n", re.MULTILINE)
 _MEMORY_LINE = re.compile(r"^memory_limit [1-9]\d*$", re.MULTILINE)
 _ITERATIONS = 101  # Mosquitto's default; the passwords are random and have 128 bits
-
-
-def template(name: str) -> str:
-    """A file of the folder templates, with fields in braces."""
-    return (Path(__file__).parent / "templates" / name).read_text()
 
 
 def password_line(user: str, password: str) -> str:
@@ -65,9 +61,14 @@ def write_password_file(directory: Path, passwords: Iterable[tuple[str, str]]) -
     write_file(directory / PASSWORDS, lines.encode(), secret=True)
 
 
+def board_rights(prefix: str) -> Rights:
+    """The rights of a board. Its will, an empty message, removes its hello."""
+    return Rights.below(prefix, "up/%u hello/%u", "down/%u round model")
+
+
 def write_access_list(directory: Path, users: str, prefix: str) -> None:
     """users: the sections of all users but boards. Raises OSError."""
-    write_file(directory / ACCESS, (users + template("boards.access").format(prefix=prefix)).encode())
+    write_file(directory / ACCESS, (users + board_rights(prefix).lines("pattern")).encode(), secret=True)
 
 
 def write_conf(
@@ -76,23 +77,18 @@ def write_conf(
     """Write mosquitto.conf. user: the one who runs it there; None: it can be moved, and is run from its directory.
     boards: their number, for its memory. bridge: the section of a site's broker. Raises OSError.
     """
-    inside = "" if user is None else f"{directory}/"
-    text = template("mosquitto.conf").format(
+    inside = "./" if user is None else f"{directory}/"
+    text = template(CONFIG).format(
         start=f"mosquitto -c {inside}{CONFIG}" + (", in this directory" if user is None else ""),
         directory=inside,
-        location=inside.rstrip("/") or ".",
-        pid=PID,
         user=f"user {user or 'root'}\n",  # root: Mosquitto keeps the user that starts it
         port=port,
         address=address,
-        tls=f"certfile {inside}{CERTIFICATE}\nkeyfile {inside}{KEY}\ntls_version tlsv1.2"
-        if tls
-        else "# without TLS",
-        passwords=PASSWORDS,
-        access=ACCESS,
         largest_packet=wire.MAX_FRAME + 128,
         memory=_memory(boards),
     )
+    if not tls:
+        text = _TLS.sub("", text)
     write_file(directory / CONFIG, (text + bridge).encode(), secret=bool(bridge))
 
 
@@ -104,7 +100,7 @@ def names(directory: Path, access: Access) -> list[str]:
 
         with suppress(OSError, ValueError):
             certified = names_of(directory / CERTIFICATE)
-    return list(dict.fromkeys([access.host, *certified]))
+    return list(dict.fromkeys([*access.hosts, *certified]))
 
 
 def listening(directory: Path) -> tuple[str, int] | None:

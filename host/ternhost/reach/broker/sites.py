@@ -5,13 +5,13 @@ be copied there, holds neither a device key nor the key of the certificate autho
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tern.links import mqtt
 from ternhost.errors import StorageError, UsageError
@@ -19,7 +19,7 @@ from ternhost.files import write_file
 from ternhost.provision.keys import LAST, check_apart
 from ternhost.reach.addresses import AUTHORITY, check_reached
 from ternhost.reach.broker import mosquitto_files
-from ternhost.reach.broker.access import BOARDS, CERTIFICATE, CONFIG, HOST, Access
+from ternhost.reach.broker.access import BOARDS, CERTIFICATE, CONFIG, HOST, Access, Rights, template
 
 SITES = "sites"
 SITE = "site.json"  # the options of the site, and the bridge's password
@@ -33,7 +33,7 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 _HERE = {"localhost", "127.0.0.1", "::1"}
 
 # Mosquitto searches a list from its beginning: the most frequent topics are first.
-_OF_BOARDS = ("topic write {}/up/", "topic read {}/down/", "topic write {}/hello/")
+_OF_BOARDS = ("topic write {prefix}/up/", "topic read {prefix}/down/", "topic write {prefix}/hello/")
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ class BrokerSite:
         if not self.bridge:
             return ""
         boards = [mqtt.name(device) for device in sorted(self.keys(keys))] if self.has_ids else ["+"]
-        lines = "".join(f"{topic.format(prefix)}{board}\n" for topic in _OF_BOARDS for board in boards)
-        listed = mosquitto_files.template("site.access")
-        return listed.format(user=self.user, prefix=prefix, name=self.name, boards=lines)
+        lines = [f"{topic}{board}\n" for topic in _OF_BOARDS for board in boards]
+        rights = Rights.below(prefix, f"site/{self.name}", "round model").lines()
+        return f"user {self.user}\n{rights}{''.join(lines).format(prefix=prefix)}\n"
 
 
 def is_site(directory: Path) -> bool:
@@ -163,18 +163,16 @@ def check(directory: Path, name: str) -> None:
 
 def _check_apart(site: BrokerSite, directory: Path, central: Access) -> None:
     # Two brokers share neither names nor ids of devices.
-    others = [
-        (other, set(other.names)) for other in load_all(directory) if other.name != site.name and other.bridge
-    ]
+    others = [other for other in load_all(directory) if other.name != site.name and other.bridge]
     for name in site.names:
         if name in _HERE:
             continue
         if name in mosquitto_files.names(directory, central):
             raise UsageError(f"{name} is the central broker", hint="give the site another name: --site-name")
-        for other, names in others:
-            if name in names:
+        for other in others:
+            if name in other.names:
                 raise UsageError(f"{name} is the broker of site {other.name}", hint="use another --site-name")
-    check_apart({each.name: each.ids for each in (site, *(other for other, _ in others)) if each.has_ids})
+    check_apart({each.name: each.ids for each in (site, *others) if each.has_ids})
 
 
 def describe(
@@ -183,36 +181,28 @@ def describe(
     *,
     bridge: bool = False,
     relay: bool = False,
-    names: Sequence[str] | None = None,
-    address: str | None = None,
-    port: int | None = None,
     boards: range | None = None,
+    **options: Any,
 ) -> BrokerSite:
-    """Store the options of a site; omitted ones stay. boards: the ids of its devices. Raises UsageError."""
+    """Store the options of a site; omitted ones stay. boards: the ids of its devices. options: names, address and port
+    of its broker. Raises UsageError.
+    """
     check(directory, name)
     central = Access.load(directory / HOST)
     path = directory / SITES / name / SITE
     site = _load(path) if path.exists() else BrokerSite(name, secrets.token_urlsafe(16))
-    if (names or address or port) and not (bridge or site.bridge):
+    options = {option: value for option, value in options.items() if value is not None}
+    bridge, relay = bridge or site.bridge, relay or site.relay
+    if options and not bridge:
         raise UsageError(f"site {name} has no broker", hint="add --bridge " + name)
-    boards = boards or site.ids
-    before = site.names
-    site = replace(
-        site,
-        bridge=bridge or site.bridge,
-        relay=relay or site.relay,
-        names=tuple(names or site.names),
-        address=address or site.address,
-        port=port or site.port,
-        first=boards[0],
-        last=boards[-1],
-    )
+    boards, before = boards or site.ids, list(site.names)
+    site = replace(site, bridge=bridge, relay=relay, first=boards[0], last=boards[-1], **options)
     check_reached(site.names, site.address, site.port)
     if site.bridge:
         _check_apart(site, directory, central)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     (path.parent / CONFIG).unlink(missing_ok=True)
-    if tuple(before) != site.names:
+    if before != list(site.names):
         (path.parent / CERTIFICATE).unlink(missing_ok=True)  # `write` makes one for the new names
     write_file(path, json.dumps(asdict(site), indent=1).encode() + b"\n", secret=True)
     return site
@@ -232,7 +222,10 @@ def _write(site: BrokerSite, central: Path, keys: Mapping[int, bytes]) -> None:
     access = Access.load(central / HOST)
     directory = central / SITES / site.name
     passwords = [(mqtt.name(device), mqtt.password(key)) for device, key in keys.items()]
-    _write_host(directory, access, site)
+    # How boards reach their broker. The user is empty: only the host, at the central broker, asks boards. The path of
+    # the store is right as long as the directory is not moved.
+    host, port = (site.names[0], site.port) if site.bridge else (access.host, access.port)
+    replace(access, host=host, port=port, user="", password="").save(directory / HOST)
     if site.relay:
         write_file(directory / BOARDS, json.dumps(dict(passwords), indent=1).encode() + b"\n", secret=True)
     if access.authority:
@@ -248,32 +241,9 @@ def _write(site: BrokerSite, central: Path, keys: Mapping[int, bytes]) -> None:
     if (directory / CONFIG).exists():
         mosquitto_files.update_memory(directory, len(keys))
         return
-    bridge = mosquitto_files.template("bridge.conf").format(
-        name=site.name,
-        host=access.host,
-        port=access.port,
-        tls=f"bridge_cafile {AUTHORITY}\nbridge_tls_version tlsv1.2\n" if access.authority else "",
-        user=site.user,
-        password=site.password,
-        prefix=access.prefix,
-    )
+    tls_lines = f"bridge_cafile {AUTHORITY}\nbridge_tls_version tlsv1.2\n" if access.authority else ""
+    bridge = template("bridge.conf").format(site=site, access=access, tls=tls_lines)
     address, port, tls = site.address, site.port, access.authority is not None
     mosquitto_files.write_conf(
         directory, address=address, port=port, boards=len(keys), tls=tls, user=None, bridge=bridge
     )
-
-
-def _write_host(directory: Path, central: Access, site: BrokerSite) -> None:
-    # How boards reach their broker. The user is empty: only the host, at the central broker, asks boards. The path of
-    # the store is right as long as the directory is not moved.
-    host, port = (site.names[0], site.port) if site.bridge else (central.host, central.port)
-    site_access = replace(
-        central,
-        host=host,
-        port=port,
-        user="",
-        password="",
-        authority=central.authority and AUTHORITY,
-        store=central.store and os.path.relpath(central.store, directory),
-    )
-    write_file(directory / HOST, json.dumps(asdict(site_access), indent=1).encode() + b"\n", secret=True)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Self
 
 from ternhost.errors import DeviceError, TernError, UsageError
+from ternhost.reach.links import drain
 
 SOCKET = "gateway.sock"  # in the directory of a site
 SERVER = "server"  # the directory beside those of the sites; no site may have this name
@@ -73,13 +74,7 @@ class Post(ABC):
 
     def receive(self, timeout: float) -> list[Reply]:
         """The replies so far; if there are none, wait up to `timeout` seconds, or until `stop`."""
-        replies: list[Reply] = []
-        with suppress(queue.Empty):
-            item = self._replies.get(timeout=max(0.0, timeout))
-            while item is not None:
-                replies.append(item)
-                item = self._replies.get_nowait()
-        return replies
+        return [reply for reply in drain(self._replies, max(0.0, timeout)) if reply]
 
     def stop(self) -> None:
         """Have `receive` return soon. For another thread, or a signal handler."""
@@ -173,9 +168,8 @@ def _handled(handler: Handler, payload: bytes) -> tuple[bool, bytes]:
     except TernError as error:
         return True, error.message.encode()
     except Exception as error:  # a fault of the gateway, for the host and for the log at the site
-        threading.excepthook(
-            threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
-        )
+        details = type(error), error, error.__traceback__, threading.current_thread()
+        threading.excepthook(threading.ExceptHookArgs(details))
         return True, f"a fault of the gateway: {type(error).__name__}: {error}".encode()
 
 

@@ -28,16 +28,12 @@ from ternhost.count.rounds import (
     RoundResult,
 )
 from ternhost.learn.schedule import Terms
+from ternhost.reach.driver import is_label
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.messages import LENGTH, MOST_REASONS, Answer, Ask, MessageError, Refused
 from ternhost.store.tallies import pack_counts
 
 Rows = npt.NDArray[np.int64]
-
-
-def is_label(question: Question) -> bool:
-    """Whether the counts alone give the answers of single devices: each reports the only coordinate."""
-    return question.model == wire.SOFTMAX and question.k == 1
 
 
 def is_vector(question: Question) -> bool:

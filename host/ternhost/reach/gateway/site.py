@@ -228,9 +228,8 @@ class Gateway:
     def _collect(self, ask: Ask, under_way: bool) -> RoundResult | None:
         driver, number = self._driver, ask.number
         driver.terms = Terms(ask.quorum, ask.deadline, self._silence)
-        driver.individual = ask.individual and any(
-            is_vector(question) or is_hashed(question) for question in _questions(ask)
-        )
+        questions = _questions(ask)
+        driver.individual = ask.individual and any(is_vector(each) or is_hashed(each) for each in questions)
 
         def tell(progress: RoundProgress) -> None:
             with self._changed:
@@ -240,7 +239,7 @@ class Gateway:
         try:
             if not under_way:
                 devices = [cohort.devices for cohort in ask.cohorts]
-                driver.open(number, list(zip(_questions(ask), devices, strict=True)))
+                driver.open(number, list(zip(questions, devices, strict=True)))
             with self._changed:
                 if self._last != number:  # it was superseded before it was open
                     driver.abandon(number)

@@ -20,7 +20,7 @@ from ternhost.errors import DeviceError
 from ternhost.learn.schedule import Terms
 from ternhost.reach.driver import RoundProgress, Tell
 from ternhost.reach.fleet import Boards
-from ternhost.reach.links import Events, Received
+from ternhost.reach.links import Events, drain
 from ternhost.reach.ports.board import PATIENCE, BoardOnPort
 from ternhost.reach.stored import DriverOptions, ReportsDriver
 from ternhost.store import kept_model
@@ -171,7 +171,7 @@ class BoardsDriver(ReportsDriver):
     def _receive(self, number: int) -> None:
         batch: list[bytes] = []
         heard: list[tuple[BoardOnPort, int]] = []
-        for event in _drain(self._events):
+        for event in drain(self._events, _TICK):
             board = next((board for board in self.boards if board.link is event.link), None)
             if board and event.error:
                 board.lose(event.error)
@@ -258,16 +258,6 @@ class BoardsDriver(ReportsDriver):
         if not result.reports and all(board.left_out for board in self.boards):
             self._raise_failed()
             raise next(board.error for board in self.boards if board.error)
-
-
-def _drain(events: Events) -> list[Received]:
-    # Waits for an event, and takes all that are there.
-    drained: list[Received] = []
-    with suppress(queue.Empty):
-        drained.append(events.get(timeout=_TICK))
-        while True:
-            drained.append(events.get_nowait())
-    return drained
 
 
 def _devices(received: Iterable[bytes], number: int) -> Iterator[int]:

@@ -19,7 +19,7 @@ from ternhost.count.rounds import COMPLETE, Answers, CohortCounts, Counts, Round
 from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn.schedule import Terms
-from ternhost.reach.driver import Cohorts, Devices, Driver, RoundProgress, Tell
+from ternhost.reach.driver import Cohorts, Devices, Driver, RoundProgress, Tell, is_label
 from ternhost.vectorised import RandomLanes, random_bits
 
 Fixed = npt.NDArray[np.int16]
@@ -49,11 +49,6 @@ def values_of(question: Question) -> int:
     if question.model in (VALUES, CATEGORIES):
         return int(np.count_nonzero(question.parameters))
     return len(question.parameters)
-
-
-def is_label(question: Question) -> bool:
-    """Whether a client reports the class of its record, and not the probabilities of all."""
-    return question.model == SOFTMAX and question.k == 1
 
 
 def _check(question: Question, card: cards.Card) -> None:

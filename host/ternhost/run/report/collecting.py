@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ternhost.run.report import plots
-from ternhost.run.report.page import Page, Row, common_pictures, common_results, common_settings, text
+from ternhost.run.report.page import Page, Row, common_pictures, common_results, common_settings, table
 
 _MOST = 40  # attributes in a picture; of categories
 _PANELS, _CATEGORIES = 14, 8
@@ -32,9 +32,10 @@ def page(result: Mapping[str, Any]) -> Page:
         f"{result['clients']:,} clients told something of themselves, each at most epsilon "
         f"{result['epsilon_per_client']:.6g} altogether.",
         _pictures(result),
-        [*judged, *common_results(result)],
+        common_results(result),
         [*(_part(part) for part in result["parts"]), *common_settings(result)],
-        ("<h2>Attributes</h2>", _attributes(result["attributes"])),
+        [("result", "value", "what it means"), *judged] if judged else (),
+        {"Attributes": _attributes(result["attributes"])},
     )
 
 
@@ -48,15 +49,14 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
             plots.gradient(
                 [entry["name"] for entry in means], value, bounds[:, 0], bounds[:, 1], 0.95, "mean"
             ),
-            "The estimated mean of every attribute, with the interval that holds that of all clients 95 times in a "
-            "hundred.",
+            "The estimated mean of every attribute, with an interval that covers 95 %.",
         )
     categorical = [entry for entry in result["attributes"] if entry.get("intervals")][:_PANELS]
     if categorical:
         pictures["frequencies"] = (
             plots.frequencies([_shares(entry) for entry in categorical]),
-            f"How frequent categories are: of each attribute the {_CATEGORIES} that seem to be the most frequent. Of "
-            "many that are about as frequent, these are the ones whose noise happened to be above 0.",
+            f"The {_CATEGORIES} categories of each attribute that seem to be the most frequent. Among many that are "
+            "equally frequent, these are the ones with the most noise.",
         )
     part = result["parts"][0]
     return pictures | common_pictures(result, part["card"], f"{part['mechanism']}, {part['name']}")
@@ -66,7 +66,7 @@ def _shares(entry: Mapping[str, Any]) -> plots.Shares:
     shown, more = common(entry, _CATEGORIES)
     true = np.array(entry["true"])[shown] if "true" in entry else None
     return plots.Shares(
-        entry["name"] + (f", and {more} more" if more else ""),
+        entry["name"] + (f", {more} more" if more else ""),
         [entry["categories"][i] for i in shown],
         np.array(entry["frequencies"])[shown],
         np.array(entry["intervals"])[shown].T,
@@ -91,12 +91,8 @@ def _part(part: Mapping[str, Any]) -> Row:
 
 
 def _attributes(entries: Sequence[Mapping[str, Any]]) -> str:
-    rows = "".join(
-        f"<tr><th scope=row>{text(entry['name'])}<td>{text(_value(entry))}<td class=number>{entry['reports']:,}"
-        for entry in entries
-    )
-    head = "<tr><th scope=col>attribute<th scope=col>estimate<th scope=col>reports"
-    return f"<div class=wide><table><thead>{head}</thead><tbody>{rows}</tbody></table></div>"
+    rows = ((entry["name"], _value(entry), f"{entry['reports']:,}") for entry in entries)
+    return table(("attribute", "estimate", "reports"), rows)
 
 
 def _value(entry: Mapping[str, Any]) -> str:

@@ -26,8 +26,9 @@ def page(result: Mapping[str, Any]) -> Page:
         f"{result['dataset']}, protected inference",
         lead,
         _pictures(result),
-        [*_judged(result), *common_results(result)],
+        common_results(result),
         [("data set", str(result["dataset"]), f"{result['classes']} classes"), *common_settings(result)],
+        _judged(result),
     )
 
 
@@ -65,4 +66,4 @@ def _judged(result: Mapping[str, Any]) -> list[Row]:
     if result["agreement"] is not None:
         words = "clients that keep the cluster of their exact result"
         rows.append(("agreement", percent(result["agreement"]), words))
-    return rows
+    return [("result", "value", "what it means"), *rows] if rows else []

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from io import BytesIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
@@ -34,11 +36,20 @@ _LIGHT = "#a9bfd3"
 _GRID = "#dddddd"
 _SHADES = (_DARK, "#4f83b5", _LIGHT, "#dfa36b", _MIDDLE)
 _HATCHES = ("", "//", "..", "\\\\", "xx")
+_FAR = 3  # times the height of a curve
 _FEW = 8  # outputs that fit as groups of bars
+_SMALL = 9  # points
+_LEGEND: dict[str, Any] = {"frameon": False, "fontsize": _SMALL, "columnspacing": 0.8, "handlelength": 1.4}
+_MOST_STEMS = 400
 _SEPARATE = 64  # outputs between which there is room for a gap
 
-_WIDTH = 6.2  # inches: text stays readable where the picture is as wide as a phone
-DPI = 160
+_WIDTH = 4.2  # inches: text stays readable where the picture is as wide as a phone
+DPI = 240
+# Colours of a picture inside a page follow the page's scheme. A background is transparent.
+_SCHEMED = {
+    "#000000": "ink", _INK: "ink", _GRID: "line", "#ffffff": "page",
+    **{shade: f"c{i}" for i, shade in enumerate(_SHADES, 1)},
+}  # fmt: skip
 
 
 def judged(
@@ -51,17 +62,19 @@ def judged(
     measure: str,
     floor: str,
 ) -> Figure:
-    """The model's measure after every round, between the optimum without privacy and the answer without features.
+    """The model's measure after every round, the optimum without privacy, and, if near, the answer without features.
     reports: their number by the end of each round, for a second axis. label, floor: names of the model and of that
     answer."""
-    figure, axes = _figure(4.2)
+    figure, axes = _figure(2.9)
     axes.axhline(optimum, linestyle="--", color=_MIDDLE, label="without privacy")
     axes.plot(
         np.arange(1, len(private) + 1), private, linestyle="-", marker="o", markersize=5, color=_DARK,
         markevery=max(1, math.ceil(len(private) / 20)), label=label,
     )  # fmt: skip
-    axes.axhline(baseline, linestyle=":", color=_INK, label=floor)
-    least, most = min(*private, optimum, baseline), max(*private, optimum, baseline)
+    least, most = min(*private, optimum), max(*private, optimum)
+    if least - baseline < _FAR * (most - least) > baseline - most:  # else it would flatten the curve
+        axes.axhline(baseline, linestyle=":", color=_INK, label=floor)
+        least, most = min(least, baseline), max(most, baseline)
     room = max(1e-4, 0.12 * (most - least))
     axes.set(xlabel="round", ylabel=measure, xlim=(0.5, len(private) + 0.5), ylim=(least - room, most + room))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -69,8 +82,9 @@ def judged(
     if measure.startswith("accuracy"):
         decimals = 0 if most - least > 0.05 else 1 if most - least > 0.005 else 2
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=decimals))
-    _reports_axis(axes, reports)
-    axes.legend(loc="best", framealpha=1, edgecolor="white")
+    if np.all(np.diff([0, *reports]) > 0):  # else it would not be an axis
+        _reports_axis(axes, reports)
+    figure.legend(loc="outside upper center", ncols=2, **_LEGEND)
     return figure
 
 
@@ -80,13 +94,13 @@ def _reports_axis(axes: Axes, reports: Sequence[int]) -> None:
     scales = lambda x: np.interp(x, rounds, counts), lambda n: np.interp(n, counts, rounds)
     top = axes.secondary_xaxis("top", functions=scales)
     top.set_xlabel("reports so far")
-    top.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    top.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     top.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
 
 
 def frame_bytes(contents: Mapping[str, int], overhead: int) -> Figure:
     """Bytes on the wire of frames by name: their contents, each beside `overhead` bytes of header and tag."""
-    figure, axes = _figure(1.4 + 0.62 * len(contents))
+    figure, axes = _figure(0.9 + 0.42 * len(contents))
     rows = np.arange(len(contents))[::-1]
     bar: dict[str, Any] = {"height": 0.6, "edgecolor": _INK}
     axes.barh(rows, overhead, color=_LIGHT, label="header and tag", **bar)
@@ -94,11 +108,11 @@ def frame_bytes(contents: Mapping[str, int], overhead: int) -> Figure:
     first, *_ = totals = [overhead + content for content in contents.values()]
     for row, total in zip(rows, totals, strict=True):
         times = "" if total == first else f"\n{total / first:.1f} times as many"
-        axes.text(total + max(totals) * 0.02, row, f"{total} bytes{times}", va="center")
+        axes.text(total + max(totals) * 0.02, row, f"{total} bytes{times}", va="center", fontsize=_SMALL)
     axes.set_yticks(rows, list(contents))
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
-    axes.set(xlim=(0, max(totals) * 1.35), xlabel="bytes of one frame, before COBS")
+    axes.set(xlim=(0, max(totals) * 1.75), xlabel="bytes of one frame, before COBS")
     legend_above(axes, 2)
     return figure
 
@@ -112,14 +126,20 @@ def card_distribution(card: Card, title: str = "", inputs: Sequence[float] = (-1
     epsilon = (claimed or 0) / 1e6
 
     few = len(values) <= _FEW
-    figure = blank(_WIDTH, 6.4)
-    upper, lower = np.ravel(np.asarray(figure.subfigures(2, 1, height_ratios=(1.45, 1))))
+    telling = bool(np.ptp(loss) > 1e-3 * loss.max())  # else a panel of equal bars would say nothing
+    heights = [2.6 if few else 4.0, *[1.9] * telling]
+    figure = blank(_WIDTH, sum(heights) + (0.3 if title else 0))
+    upper, *lower = np.ravel(np.asarray(figure.subfigures(len(heights), 1, height_ratios=heights)))
+    if title:
+        figure.suptitle(title, fontsize="large")
     if few:
         _bars(upper, values, rows, inputs)
     else:
         # of a mixture a few outputs are far more likely than the others
         _rows(upper, values, rows, inputs, log=card.shape == MIXTURE)
-    axes = lower.subplots()
+    if not telling:
+        return figure
+    axes = lower[0].subplots()
     dress(axes)
     if few:
         axes.bar(range(len(values)), loss, width=0.6, color=_LIGHT, edgecolor=_INK, label="this output")
@@ -131,8 +151,6 @@ def card_distribution(card: Card, title: str = "", inputs: Sequence[float] = (-1
     axes.set(ylim=(0, highest), xlabel="reported value", ylabel="log-likelihood ratio")
     axes.set_title("What it can tell about x, at most (epsilon)", fontsize="medium", pad=24)
     legend_above(axes, 2)
-    if title:
-        figure.suptitle(title, fontsize="large")
     return figure
 
 
@@ -171,7 +189,11 @@ def _rows(figure: SubFigure, values: Floats, rows: Floats, inputs: Sequence[floa
 
 
 def _stems(axes: Axes, values: Floats, heights: Floats, label: str = "") -> None:
-    """A line up from the axis for each output. An area would join the two halves of a mixture."""
+    """A line up from the axis for each output. An area would join the two halves of a mixture. Of many outputs, each
+    line is the highest of some neighbours."""
+    if (every := -(-len(values) // _MOST_STEMS)) > 1:
+        order, firsts = np.argsort(values), np.arange(0, len(values), every)
+        values, heights = values[order][firsts], np.maximum.reduceat(heights[order], firsts)
     share = 0.7 if len(values) <= _SEPARATE else 1.1  # of the place for each output, in points
     width = min(4.0, max(0.5, share * 72 * 0.8 * _WIDTH / len(values)))
     axes.vlines(values, np.finfo(float).tiny, heights, color=_DARK, linewidth=width, label=label)
@@ -191,7 +213,7 @@ def _losses(card: Card) -> Floats:
 
 def shuffled(curve: Sequence[Shuffled], title: str) -> Figure:
     """The central epsilon behind a shuffler against the number of reports, beside the local one."""
-    figure, axes = _figure(4.2)
+    figure, axes = _figure(3.6)
     reports = [point.reports for point in curve]
     for line, marker, colour, name, bounds in (
         ("-", "o", _DARK, "this card", [point.card for point in curve]),
@@ -203,14 +225,14 @@ def shuffled(curve: Sequence[Shuffled], title: str) -> Figure:
             axes.plot(reports, at, line, marker=marker, markersize=4, color=colour, label=name)
     axes.axhline(curve[0].local, linestyle=":", color=_INK, label="local: without a shuffler")
     axes.set(xscale="log", yscale="log", xlabel="reports", ylabel="central epsilon, behind a shuffler")
-    axes.set_title(title, fontsize="medium", pad=24)
-    legend_above(axes, 4)
+    axes.set_title(title, fontsize="medium", pad=40)
+    legend_above(axes, 2)
     return figure
 
 
 def epsilon_spent(spent: Mapping[float, int], allowed: float) -> Figure:
     """The number of clients by the epsilon that they spent in all, beside the allowed one."""
-    figure, axes = _figure(3.4)
+    figure, axes = _figure(2.1)
     at = sorted(spent)
     width = max(allowed, *at) / 18
     bars = axes.bar(at, [spent[x] for x in at], width=width, color=_DARK, edgecolor=_INK, label="clients")
@@ -232,10 +254,10 @@ def gradient(
     low: Floats,
     high: Floats,
     confidence: float,
-    across: str = "gradient, in units of the clipping bound",
+    across: str = "gradient (1: the clipping bound)",
 ) -> Figure:
     """Estimated means of coordinates with their confidence intervals; nan where nobody reported."""
-    figure, axes = _figure(1.1 + 0.2 * len(names))
+    figure, axes = _figure(0.9 + 0.17 * len(names))
     rows = np.arange(len(names))[::-1]
     reach = np.array([mean - low, high - mean])
     axes.axvline(0, color=_INK, linewidth=0.8)
@@ -243,9 +265,9 @@ def gradient(
         mean, rows, xerr=reach, fmt="o", markersize=4, color=_DARK, ecolor=_MIDDLE, capsize=2.5,
         label=f"mean, and its interval of at least {100 * confidence:g} %",
     )  # fmt: skip
-    axes.set_yticks(rows, names, fontsize="small")
+    axes.set_yticks(rows, names, fontsize=_SMALL)
     axes.set(ylim=(-0.8, len(names) - 0.2), xlabel=across)
-    legend_above(axes, 1)
+    figure.legend(loc="outside upper center", **_LEGEND)
     return figure
 
 
@@ -276,21 +298,22 @@ def frequencies(attributes: Sequence[Shares]) -> Figure:
         if one.true is not None:
             hollow: dict[str, Any] = {"markersize": 7, "markerfacecolor": "none", "markeredgecolor": _INK}
             axes.plot(one.true, at, "D", label="truly", **hollow)
-        axes.set_yticks(at, one.categories, fontsize="small")
+        axes.set_yticks(at, one.categories, fontsize=_SMALL)
         axes.set_ylim(-0.8, len(one.categories) - 0.2)
-        axes.set_title(one.name, fontsize="medium")
-        axes.xaxis.set_major_locator(MaxNLocator(4))
-        axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0 if np.max(one.shares) > 0.1 else 1))
+        axes.set_title(one.name, fontsize=_SMALL)
+        axes.tick_params(labelsize=_SMALL)
+        axes.xaxis.set_major_locator(MaxNLocator(3))
+        axes.xaxis.set_major_formatter(PercentFormatter(1))
     for axes in panels:
         axes.set_visible(False)
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, fontsize="small")
+    figure.legend(handles, labels, loc="outside upper center", ncols=2, **_LEGEND)
     return figure
 
 
 def clusters(sizes: Mapping[str, int]) -> Figure:
     """The number of clients in each cluster."""
-    figure, axes = _figure(3.4)
+    figure, axes = _figure(2.1)
     bars = axes.bar(list(sizes), list(sizes.values()), width=0.6, color=_MIDDLE, edgecolor=_INK)
     axes.bar_label(bars, labels=[f"{size:,}" for size in sizes.values()], padding=3)
     axes.set(xlabel="cluster", ylabel="clients")
@@ -324,7 +347,24 @@ def png(figure: Figure) -> bytes:
     """A figure as the bytes of a PNG file."""
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=DPI)
+    figure.set_layout_engine("none")  # another format needs no other layout
     return buffer.getvalue()
+
+
+def svg(figure: Figure, name: str) -> str:
+    """A figure as an SVG element of a page, whose font and colours it takes. name: sets its ids apart from others."""
+    buffer = StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    drawn = buffer.getvalue()
+    drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn[drawn.index("<svg") :], flags=re.DOTALL)
+    drawn = re.sub(
+        r' id="[\w.]+_\d+"| (width|height)="[\d.]+pt"|font-family: [^;"]*(; )?|xlink:(?=href)', "", drawn
+    )
+    drawn = re.sub(r' xmlns(:xlink)?="[^"]*"', "", drawn)
+    for colour, variable in _SCHEMED.items():
+        drawn = drawn.replace(colour, f"var(--{variable})")
+    return drawn
 
 
 def _figure(height: float) -> tuple[Figure, Axes]:
@@ -348,7 +388,4 @@ def dress(axes: Axes) -> None:
 
 def legend_above(axes: Axes, columns: int) -> None:
     """Put the legend over the axes, where it hides nothing."""
-    axes.legend(
-        loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, frameon=False, fontsize="small",
-        borderaxespad=0.3, columnspacing=1.2, handlelength=1.6,
-    )  # fmt: skip
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, borderaxespad=0.3, **_LEGEND)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from itertools import accumulate
 from typing import Any
 
@@ -11,15 +12,7 @@ from matplotlib.figure import Figure
 
 from ternhost.learn.judging import WORDS
 from ternhost.run.report import plots
-from ternhost.run.report.page import (
-    Page,
-    Row,
-    common_pictures,
-    common_results,
-    common_settings,
-    percent,
-    text,
-)
+from ternhost.run.report.page import Page, Row, common_pictures, common_results, common_settings, percent
 from ternhost.text import clipped
 
 _MODELS = {
@@ -40,8 +33,7 @@ _TRIVIAL = {
     "log_loss": "always the shares of the classes",
     "squared_error": "always the mean",
 }
-_OPTIMUM = "the same kind of model, fitted to all training records without privacy"
-_INTERVAL = "on held-out records; intervals are for records like these"
+_PARTS = ("", "_optimum", "_baseline")  # of the model, fitted without privacy, and without features
 _MOST_COORDINATES = 40  # in the picture of a gradient
 
 
@@ -58,15 +50,10 @@ def page(result: Mapping[str, Any]) -> Page:
         title,
         _lead(result),
         _pictures(result),
-        [*_judged(result), *_results(result)],
+        _results(result),
         _settings(result),
-        (
-            "<h2>The model</h2>",
-            f"<p>A prediction is {prediction}. Features lie in [-1, 1].</p>",
-            _weights_of_classes(result["labels"], result["features"], result["weights"])
-            if result.get("labels")
-            else _weights(result["features"], result["weights"]),
-        ),
+        _judged(result),
+        {"The model": f"<p>A prediction is {prediction}. Features lie in [-1, 1].</p>{_weights(result)}"},
     )
 
 
@@ -83,8 +70,7 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
                 },
                 overhead,
             ),
-            "What a client sends in a round, beside the plain gradient in the same kind of frame. Header and tag are "
-            "the price of knowing who sent it; the content is all that the data decides.",
+            "What a client sends in a round, and the plain gradient in such a frame.",
         ),
         **({"gradient": _gradient(result)} if result["last_gradient"] else {}),
         **common_pictures(
@@ -105,11 +91,11 @@ def _gradient(result: Mapping[str, Any]) -> tuple[Figure, str]:
     mean, low, high = (np.array(last[key], np.float64)[shown] for key in ("mean", "low", "high"))
     features = _coordinates(result)
     which = f" ({len(shown)} of {len(weights)} coordinates, those of the largest weights)"
+    which *= len(shown) < len(weights)
     return (
         plots.gradient([features[i] for i in shown], mean, low, high, last["confidence"]),
-        f"What the host could tell from one round, the last: the mean gradient of its {sum(last['reports']):,} "
-        f"reported values{which if len(shown) < len(weights) else ''}. An interval covers the mean of all clients at "
-        "the model of that round. Where it holds 0 the round alone tells nothing; the model is the sum of all rounds.",
+        f"The mean gradient that the host estimated from the {sum(last['reports']):,} reported values of the last "
+        f"round{which}. An interval that holds 0 tells nothing; the model is the sum of all rounds.",
     )
 
 
@@ -138,9 +124,7 @@ def _curve(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     return {
         name: (
             figure,
-            f"The {words} after every round. The dashed line is the same kind of model at its optimum, fitted to all "
-            "training records without privacy: the gap is what privacy costs. The dotted line is what an answer "
-            "reaches that knows no features.",
+            f"The {words} after every round. Dashed: the same kind of model, fitted without privacy.",
         )
     }
 
@@ -160,20 +144,17 @@ def _lead(result: Mapping[str, Any]) -> str:
     )
 
 
-def _judged(result: Mapping[str, Any]) -> list[Row]:
-    rows: list[Row] = []
+def _judged(result: Mapping[str, Any]) -> list[list[str]]:
+    """Each figure of the model, of its optimum without privacy and of an answer without features."""
+    rows = [["held-out records", "private", "without privacy", "no features"]]
     for name in result.get("measures", ()):
-        for part, title, words in (
-            ("", "", "of the private model"),
-            ("_optimum", " without privacy", _OPTIMUM),
-            ("_baseline", " of no features", _TRIVIAL[name]),
-        ):
+        cells = [_figure(name, result[f"{name}{part}"]) for part in _PARTS]
+        for i, part in enumerate(_PARTS):
             if interval := result.get(f"{name}{part}_interval"):
-                words += f"; 95 % interval {' to '.join(_figure(name, end) for end in interval)}"
-            rows.append((f"{WORDS[name]}{title}", _figure(name, result[f"{name}{part}"]), words))
-    if rows:
-        rows.append(("judged by", ", ".join(WORDS[name] for name in result["measures"]), _INTERVAL))
-    return rows
+                cells[i] += f"\n{' to '.join(_figure(name, end) for end in interval)}"
+        cells[-1] += f"\n{_TRIVIAL[name]}"
+        rows.append([WORDS[name], *cells])
+    return rows if len(rows) > 1 else []
 
 
 def _figure(name: str, value: float) -> str:
@@ -183,6 +164,7 @@ def _figure(name: str, value: float) -> str:
 def _results(result: Mapping[str, Any]) -> list[Row]:
     return [
         *common_results(result),
+        ("intervals", "95 %", "of the figures above, for records like the held-out ones"),
         ("stopped", str(result["stopped"]), _STOPPED.get(result["stopped"], "")),
         ("bytes a report", f"{result['bytes_per_report']}", "header and tag included, before COBS"),
         ("bytes in float32", f"{result['bytes_per_report_float32']}", "the same frame with a plain gradient"),
@@ -205,7 +187,7 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
         (
             "coordinates",
             f"{result['k']} of {result['d']}",
-            "reported by a client; which ones depends on no data",
+            "reported by a client, chosen independently of data",
         ),
         ("optimiser", str(result["optimiser"]), f"at a learning rate of {result['learning_rate']:.4g}"),
     ]
@@ -216,13 +198,16 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
     return [*rows, *common_settings(result)]
 
 
-def _weights(names: Sequence[str], weights: Sequence[float]) -> str:
+def _weights(result: Mapping[str, Any]) -> str:
+    names, weights = result["features"], result["weights"]
+    if result.get("labels"):
+        return _weights_of_classes(result["labels"], names, weights)
     largest = max((abs(weight) for weight in weights), default=0.0) or 1.0
     rows = []
     for name, weight in sorted(zip(names, weights, strict=True), key=lambda pair: -abs(pair[1])):
         side = "up" if weight >= 0 else "down"
         bar = f"<i class={side} style='width:{50 * abs(weight) / largest:.1f}%'></i>"
-        rows.append(f"<tr><td>{text(name)}<td class=number>{weight:+.3f}<td class=bar>{bar}")
+        rows.append(f"<tr><td>{escape(name)}<td class=number>{weight:+.3f}<td class=bar>{bar}")
     return f"<div class=wide><table class=model>{''.join(rows)}</table></div>"
 
 
@@ -230,12 +215,12 @@ def _weights_of_classes(labels: Sequence[str], names: Sequence[str], weights: Se
     """A row a feature, a column a class; the larger a weight, the more of its colour."""
     matrix = np.reshape(weights, (len(labels), len(names)))
     largest = float(np.abs(matrix).max(initial=0.0)) or 1.0
-    rows = ["<tr><th>feature" + "".join(f"<th>{text(label)}" for label in labels)]
+    rows = ["<tr><th>feature" + "".join(f"<th>{escape(label)}" for label in labels)]
     for name, column in zip(names, matrix.T, strict=True):
         cells = [
-            f"<td class=number style='background:rgba({'0,90,160' if value > 0 else '160,60,0'},"
+            f"<td class=number style='background:rgba(var(--{'up' if value > 0 else 'down'}),"
             f"{abs(value) / largest / 2:.2f})'>{value:+.2f}"
             for value in column
         ]
-        rows.append(f"<tr><td>{text(name)}{''.join(cells)}")
+        rows.append(f"<tr><td>{escape(name)}{''.join(cells)}")
     return f"<div class=wide><table class=model>{''.join(rows)}</table></div>"

@@ -19,9 +19,11 @@ Options = dict[str, Any]
 
 _INK, _SOFT, _GRID, _SURFACE = "var(--ink)", "var(--soft)", "var(--line)", "var(--surface)"
 COLOURS = [f"var(--c{i})" for i in range(1, 8)]
-_DASHES: tuple[Any, ...] = ("solid", "dashed", "dotted", [8, 3, 2, 3], [2, 6], [12, 4])
+_DASHES: tuple[Any, ...] = ("solid", [8, 4], [2, 2], [8, 3, 2, 3], [2, 6], [12, 4])  # pixels
+_WIDE = 28  # pixels of a line in the legend
 _SYMBOLS = ("circle", "rect", "triangle", "diamond", "emptyCircle", "emptyRect")
-_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"  # and its size in pixels, as in page.css
+_SIZE = 14
 _MOST_BARS = 256
 _LONG = 18  # characters of a name in a legend; two of them fit side by side on a phone
 _CUT = {"width": 120, "overflow": "truncate"}
@@ -35,14 +37,14 @@ AXES = {
 
 
 def _axis(kind: str, name: str, below: bool = False, **more: Any) -> Options:
-    place = {"nameLocation": "middle", "nameGap": 28} if below else {"nameGap": 12}
-    labels = {"hideOverlap": True, "alignMaxLabel": "right"} if below else {}
+    place = {"nameLocation": "middle", "nameGap": 32} if below else {"nameGap": 12}
+    labels = {"hideOverlap": True, "alignMaxLabel": "right"} if below else {"hideOverlap": True}
     return {
         "type": kind,
         "name": name,
         **place,
         "nameTextStyle": {"color": _SOFT, "align": "center" if below else "left"},
-        "axisLabel": {"color": _SOFT, **labels},
+        "axisLabel": {"color": _SOFT, "fontSize": _SIZE, **labels},
         **{part: {"lineStyle": {"color": _GRID}} for part in ("axisLine", "axisTick", "splitLine")},
         **more,
     }
@@ -52,53 +54,52 @@ def _so_far(by: str) -> Options:
     return _axis("value", AXES[by], below=True, max="dataMax", splitLine={"show": False})
 
 
-def _frame(x: Options, y: Options, series: list[Options], **more: Any) -> Options:
+def _frame(x: Options, y: Options, series: list[Options]) -> Options:
     legend = [
         {
             "name": line["name"],
-            **({"icon": "rect"} if "areaStyle" in line else {}),
+            **({"icon": "rect"} if "areaStyle" in line else _plain(line)),
+            **({"itemStyle": {"borderWidth": 0.5}} if line["type"] == "bar" else {}),
             **({"textStyle": _CUT} if len(line["name"]) > _LONG else {}),
         }
         for line in series
         if not line["name"].startswith("_")
     ]
-    top = 32 if len(legend) < 2 else 56 if len(legend) < 4 else 74
+    top = 36 if len(legend) < 2 else 60
+    narrow = {"query": {"maxWidth": 480}, "option": {"grid": {"top": top if len(legend) < 3 else 88}}}
+    ink = {"textStyle": {"color": _INK}}
     return {
         "animation": False,
-        "textStyle": {"fontFamily": _FONT, "color": _INK},
-        "grid": {"left": 8, "right": 20, "top": top, "bottom": 32, "containLabel": True},
-        "legend": {
-            "data": legend,
-            "show": len(legend) > 1,
-            "itemWidth": 20,
-            "itemGap": 12,
-            "top": 0,
-            "textStyle": {"color": _INK},
-        },
+        "textStyle": {"fontFamily": FONT, "fontSize": _SIZE, "color": _INK},
+        "grid": {"left": 8, "right": 20, "top": top, "bottom": 36, "containLabel": True},
+        "media": [narrow, {"option": {"grid": {"top": top}}}],  # the legend has two lines on a phone
+        "legend": {"data": legend, "show": len(legend) > 1, "itemWidth": _WIDE, "itemGap": 12, "top": 0, **ink},
         "tooltip": {
-            "trigger": "axis",
-            "confine": True,
-            "backgroundColor": _SURFACE,
-            "borderColor": _GRID,
-            "textStyle": {"color": _INK},
+            "trigger": "axis", "confine": True, "backgroundColor": _SURFACE, "borderColor": _GRID, **ink
         },
-        "xAxis": x,
-        "yAxis": y,
-        "series": series,
-        **more,
-    }
+        **{"xAxis": x, "yAxis": y, "series": series},
+    }  # fmt: skip
+
+
+def _plain(line: Options) -> Options:
+    """The icon of a line without symbols, for which ECharts would draw a circle in the legend."""
+    if line.get("symbol") != "none":
+        return {}
+    dash = [_WIDE] if line["lineStyle"]["type"] == "solid" else line["lineStyle"]["type"]
+    dashes = (f"M{x} 0h{dash[0]}v2h-{dash[0]}z" for x in range(0, _WIDE, sum(dash)))
+    return {"icon": f"path://{''.join(dashes)}"}
 
 
 def _line(name: str, points: Sequence[Point], i: int, **more: Any) -> Options:
+    colour = COLOURS[i % len(COLOURS)]
     return {
         "type": "line",
         "name": name,
         "data": [[_short(x), _short(y)] for x, y in points],
-        "showSymbol": len(points) < 30,
-        "symbol": _SYMBOLS[i % len(_SYMBOLS)],
+        "symbol": _SYMBOLS[i % len(_SYMBOLS)] if len(points) < 30 else "none",  # in the legend as on the line
         "symbolSize": 7,
-        "color": COLOURS[i % len(COLOURS)],
-        "lineStyle": {"width": 2, "type": _DASHES[i % len(_DASHES)], "color": COLOURS[i % len(COLOURS)]},
+        "color": colour,
+        "lineStyle": {"width": 2, "type": _DASHES[i % len(_DASHES)], "color": colour},
         **more,
     }
 
@@ -118,20 +119,15 @@ def learning(curve: Curve, floor: str | None) -> Options:
         ends = (0.0, curve.points[-1][0])
         for i, label, value in ((1, "without privacy", curve.optimum), (2, floor, curve.baseline)):
             if value is not None and label is not None:
-                series.append(_line(label, [(x, value) for x in ends], i, showSymbol=False))
+                series.append(_line(label, [(x, value) for x in ends], i, symbol="none"))
     return _frame(_so_far(curve.by), _axis("value", f"{name}, held-out records", scale=True), series)
 
 
 def _band(low: Sequence[Point], high: Sequence[Point]) -> list[Options]:
     # Two stacked lines: the lower end, and the filled area up to the upper end.
     height = [(x, top - bottom) for (x, top), (_, bottom) in zip(high, low, strict=True)]
-    common: Options = {
-        "stack": "interval",
-        "symbol": "none",
-        "lineStyle": {"opacity": 0},
-        "tooltip": {"show": False},
-        "silent": True,
-    }
+    hidden: Options = {"lineStyle": {"opacity": 0}, "tooltip": {"show": False}}
+    common: Options = {"stack": "interval", "symbol": "none", "silent": True, **hidden}
     area = {"areaStyle": {"opacity": 0.25, "color": COLOURS[0]}, "itemStyle": {"opacity": 0.4}}
     return [_line("_low", low, 0, **common), _line("95 % interval", height, 0, **common, **area)]
 
@@ -147,23 +143,18 @@ def stepped(name: str, points: Sequence[Point], by: str) -> Options:
     """A parameter chosen for each round, as a step from the start of the round to its end."""
     y = _axis("value", name, scale=True)
     points = [(0.0, points[0][1]), *points]
-    return _frame(_so_far(by), y, [_line(name, points, 0, step="start", showSymbol=False)])
+    return _frame(_so_far(by), y, [_line(name, points, 0, step="start", symbol="none")])
 
 
 def arriving(points: Sequence[Point], wanted: int) -> Options:
     """Reports of the open round, by the seconds since this page saw the first."""
-    x = _axis(
-        "value",
-        "seconds since its first report was seen here",
-        below=True,
-        max=max(1, math.ceil(points[-1][0])) if points else 1,  # its last tick is a round number
-        splitLine={"show": False},
-    )
+    last = max(1, math.ceil(points[-1][0])) if points else 1  # its last tick is a round number
+    name = "seconds since its first report was seen here"
+    x = _axis("value", name, below=True, max=last, splitLine={"show": False})
     y = _axis("value", "reports", min=0, max=max([wanted, *(int(n) for _, n in points)]))
-    series = [_line("reports", points, 0, step="end", showSymbol=False, areaStyle={"opacity": 0.15})]
+    series = [_line("reports", points, 0, step="end", symbol="none", areaStyle={"opacity": 0.15})]
     if points:
-        ends = (points[0][0], points[-1][0])
-        series.append(_line("wanted", [(t, wanted) for t in ends], 1, showSymbol=False))
+        series.append(_line("wanted", [(t, wanted) for t, _ in (points[0], points[-1])], 1, symbol="none"))
     return _frame(x, y, series)
 
 
@@ -176,12 +167,8 @@ def bars(names: Sequence[str], values: Sequence[float], x: str, y: str, colour: 
         "barMaxWidth": 48,
         "itemStyle": {"color": COLOURS[colour], "borderColor": _INK, "borderWidth": 0.5},
     }
-    return _frame(
-        {**_axis("category", x, below=True), "data": list(names)},
-        _axis("value", y, min=0, minInterval=1),
-        [bar],
-        grid={"left": 8, "right": 16, "top": 32, "bottom": 32, "containLabel": True},
-    )
+    names_below = {**_axis("category", x, below=True), "data": list(names)}
+    return _frame(names_below, _axis("value", y, min=0, minInterval=1), [bar])
 
 
 @lru_cache(maxsize=64)
@@ -210,7 +197,7 @@ def card(data: bytes, what: str = VALUE) -> Options:
     every = max(1, math.ceil(len(names) / _MOST_BARS))
     few = len(names) <= 16
     bar = {"type": "bar", "itemStyle": {"borderColor": _INK, "borderWidth": 0.5}}
-    shape = bar if few else {"type": "line", "step": "middle", "showSymbol": False}
+    shape = bar if few else {"type": "line", "step": "middle", "symbol": "none"}
     series = []
     for i, (name, law) in enumerate(_laws(data, what).items()):
         summed = np.add.reduceat(np.array(law)[order], np.arange(0, len(order), every))

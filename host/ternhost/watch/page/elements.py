@@ -66,20 +66,19 @@ class Chart:
         """Whether its page was closed."""
         return bool(self._element.is_deleted)
 
-    def set(self, key: Any, make: Callable[[], dict[str, Any] | None], otherwise: str) -> bool:
-        """Draw the options from `make` unless `key` is unchanged, or show `otherwise`. Return whether there is a
+    def set(self, key: Any, make: Callable[[], dict[str, Any] | str]) -> bool:
+        """Draw the options from `make`, or show its message, unless `key` is unchanged. Return whether there is a
         picture."""
         if key != self._key:
             self._key = key
-            options = make()
-            self._element.set_visibility(options is not None)
-            if options is not None:
+            made = make()
+            self._element.set_visibility(isinstance(made, dict))
+            self._none.set(empty(made) if made and isinstance(made, str) else "")
+            if isinstance(made, dict):
                 self._element.options.clear()
-                self._element.options.update(options)
+                self._element.options.update(made)
                 self._element.update()
-        drawn = bool(self._element.visible)
-        self._none.set("" if drawn else empty(otherwise))
-        return drawn
+        return bool(self._element.visible)
 
 
 def toggle(label: str, on_change: Callable[[], None], options: dict[str, str] | None = None) -> ui.toggle:
@@ -103,6 +102,13 @@ def card(title: str, wide: bool = False) -> ui.element:
     return box
 
 
+def picture(title: str, about: str) -> Chart:
+    """A box with a heading, a line of text and a low chart."""
+    with card(title):
+        ui.label(about).classes("soft")
+        return Chart(title.lower(), "chart low")
+
+
 def cards() -> ui.element:
     """Boxes side by side where there is room."""
     return ui.element("div").classes("cards")
@@ -122,9 +128,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
         "<tr>" + "".join(f"<td{tag}>{text(cell)}" for (cell, _), tag in zip(line, tags, strict=True))
         for line in lines
     )
-    return (
-        f"<div class=scroll tabindex=0><table><thead><tr>{header}</thead><tbody>{body}</tbody></table></div>"
-    )
+    return f"<div class=scroll tabindex=0><table><thead><tr>{header}</thead><tbody>{body}</table></div>"
 
 
 def _cell(value: Any) -> tuple[str, bool]:
@@ -140,19 +144,22 @@ def _cell(value: Any) -> tuple[str, bool]:
 def tile_html(shown: Iterable[Tile]) -> str:
     """HTML of the tiles."""
     return "".join(
-        f"<div class=tile><div class=name>{text(name)}</div><div class=value>{text(value)}</div>"
-        f"<div class=more>{text(more)}</div></div>"
-        for name, value, more in shown
+        f"<div class='tile{' warn' * words.alarming(tile)}'><div class=name>{text(tile[0])}</div>"
+        f"<div class=value>{text(tile[1])}</div><div class=more>{text(tile[2])}</div></div>"
+        for tile in shown
     )
+
+
+def head_html(now: Snapshot) -> str:
+    """HTML of the name of the run, its status, and what it does."""
+    badge = f"<span class='badge {words.tone(now)}'>{text(words.status(now))}</span>"
+    return f"<h1>{text(words.title(now))}</h1>{badge}<span class=soft>{text(words.lead(now))}</span>"
 
 
 def first(now: Snapshot) -> str:
     """The head and the tiles without JavaScript, for the time until the page's program has been loaded."""
-    return (
-        f"<div id=first class=tern><div class=tern-head><h1>{text(words.title(now))}</h1>"
-        f"<span class=badge>{text(words.status(now))}</span><span class=soft>{text(words.lead(now))}</span></div>"
-        f"<div class=tiles>{tile_html(words.tiles(now))}</div></div>"
-    )
+    tiles = f"<div class=tiles>{tile_html(words.tiles(now))}</div>"
+    return f"<div id=first class=tern><div class=tern-head>{head_html(now)}</div>{tiles}</div>"
 
 
 def empty(message: str) -> str:

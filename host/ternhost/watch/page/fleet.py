@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import Counter
+from collections.abc import Mapping
 
 from nicegui import ui
 
 from ternhost.store.snapshot import Snapshot
 from ternhost.watch.fleet_view import budget, fleet_of
 from ternhost.watch.page import charts, live_store
-from ternhost.watch.page.elements import Chart, Html, Section, card, cards, empty
+from ternhost.watch.page.elements import Html, Section, card, cards, empty, picture
 
 _EVERY = 2.0  # seconds between two fetches of the visible rows, if boards have changed
 _NONE = (
@@ -21,6 +23,7 @@ _NONE = (
 _SAYS = "as the board says"
 _LEFT = "Of a board's first device: as the board said when it connected, less what its reports cost since"
 _BARS = 20
+_ROW = 36  # pixels, as in page.css
 _AGO = """p => { if (p.value == null) return "–"; const s = Math.max(0, Date.now() / 1000 - p.value);
  return s < 120 ? s.toFixed(0) + " s ago" : s < 7200 ? (s / 60).toFixed(0) + " min ago"
  : s < 172800 ? (s / 3600).toFixed(0) + " h ago" : (s / 86400).toFixed(0) + " d ago" }"""
@@ -49,24 +52,24 @@ def _column(
     }
 
 
-_NAME = _column("name", "board", 150, says=False, pinned="left")
+_NAME = _column("name", "board", 185, says=False, pinned="left")
 _HEARD = [
     _column("online", "state", 90, says=False),
     _column("heard", "last heard", 115, "ago", says=False),
-    _column("first", "first device", 110, "number", says=False),
-    _column("clients", "devices", 90, "number", says=False),
+    _column("first", "first device", 130, "number", says=False),
+    _column("clients", "devices", 100, "number", says=False),
     _column("errors", "errors", 85, "number", says=False),
-    _column("error", "last error", 180, says=False),
+    _column("error", "last error", 120, says=False),
 ]
 _TOLD = [
     _column("release", "release", 90),
-    _column("budget", "epsilon left", 110, "number", headerTooltip=_LEFT),
-    _column("entropy", "entropy", 105),
-    _column("heap", "heap free, kB", 115, "number"),
-    _column("restarts", "restarts", 90, "number"),
-    _column("exceptions", "exceptions", 105, "number"),
-    _column("records", "most records", 115, "number"),
-    _column("epoch", "fleet key", 95, "number"),
+    _column("budget", "epsilon left", 130, "number", headerTooltip=_LEFT),
+    _column("entropy", "entropy", 120),
+    _column("heap", "heap free, kB", 140, "number"),
+    _column("restarts", "restarts", 105, "number"),
+    _column("exceptions", "exceptions", 120, "number"),
+    _column("records", "most records", 135, "number"),
+    _column("epoch", "fleet key", 110, "number"),
     _column("text", "text", 260),
 ]
 
@@ -96,17 +99,14 @@ class FleetSection(Section):
                         "maxBlocksInCache": 6,
                         "infiniteInitialRowCount": 30,
                         "suppressCellFocus": True,
+                        **dict.fromkeys(("rowHeight", "headerHeight", "groupHeaderHeight"), _ROW),
                         ":datasource": _SOURCE,
                         ":getRowId": "p => String(p.data.first)",
                     },
                     auto_size_columns=False,
                 ).classes("board-grid")
-            with card("Epsilon left"):
-                ui.label(f"{_LEFT}.").classes("soft")
-                self._left = Chart("epsilon left by boards", "chart low")
-            with card("Releases"):
-                ui.label(f"{_SAYS.capitalize()}.").classes("soft")
-                self._releases = Chart("releases by boards", "chart low")
+            self._left = picture("Epsilon left", f"{_LEFT}.")
+            self._releases = picture("Releases", f"{_SAYS.capitalize()}.")
 
     def _find(self) -> None:
         text = json.dumps(str(self._search.value or ""))
@@ -123,8 +123,9 @@ class FleetSection(Section):
             self._counted = changes
             counts = live_store.summary(now.boards)
             self._count.text = ", ".join(f"{count:,} {name}" for name, count in counts.items())
-        self._left.set(changes, lambda: _histogram(now), "No board reports its budget.")
-        self._releases.set(changes, lambda: _releases(now), "")
+        self._left.set(changes, lambda: _histogram(now))
+        self._releases.set(changes, lambda: _releases(now))
+        self._grid.style(f"--boards: {len(now.boards)}")
         self.tick(now)
 
     def tick(self, now: Snapshot) -> None:
@@ -134,10 +135,20 @@ class FleetSection(Section):
             self._changes, self._fetched = self.live.table.changes, time.monotonic()
 
 
-def _histogram(now: Snapshot) -> dict[str, object] | None:
+def _bars(counts: Mapping[str, int], what: str, colour: int) -> dict[str, object] | str:
+    """A bar for each count of boards, or words where all are equal."""
+    if len(counts) > 1:
+        return charts.bars([*counts], [*counts.values()], what, "boards", colour)
+    return "".join(
+        f"{what.capitalize()} {name}: {count:,} board{'s' * (count > 1)}." for name, count in counts.items()
+    )
+
+
+def _histogram(now: Snapshot) -> dict[str, object] | str:
     values = sorted(left for board in now.boards if (left := budget(board)) is not None)
-    if not values:
-        return None
+    if len({*values}) <= _BARS:
+        few = Counter(f"{value:.4g}" for value in values)
+        return _bars(few, "epsilon left", 0) or "No board reports its budget."
     # A few lying boards must not flatten it: values beyond nearly all others have one bar.
     top = values[math.ceil(0.99 * len(values)) - 1] or 1.0
     counts = [0] * (_BARS + 1)
@@ -146,12 +157,11 @@ def _histogram(now: Snapshot) -> dict[str, object] | None:
     names = [*(f"{top * i / _BARS:.3g}" for i in range(_BARS)), "more"]
     if not counts[_BARS]:
         names, counts = names[:_BARS], counts[:_BARS]
-    return charts.bars(names, counts, "epsilon left, from", "boards")
+    return _bars(dict(zip(names, counts, strict=True)), "epsilon left, from", 0)
 
 
-def _releases(now: Snapshot) -> dict[str, object] | None:
+def _releases(now: Snapshot) -> dict[str, object] | str:
     counts = dict(fleet_of(now.boards, now.read).releases)
     if silent := len(now.boards) - sum(counts.values()):
         counts["unknown"] = silent
-    names = sorted(counts)
-    return charts.bars(names, [counts[name] for name in names], "release", "boards", 3)
+    return _bars(dict(sorted(counts.items())), "release", 3)

@@ -16,7 +16,18 @@ from ternhost.store.snapshot import RunView, Snapshot
 from ternhost.watch import curves, words
 from ternhost.watch.curves import Curve
 from ternhost.watch.page import charts
-from ternhost.watch.page.elements import Chart, Html, Section, card, cards, empty, offer, table, toggle
+from ternhost.watch.page.elements import (
+    Chart,
+    Html,
+    Section,
+    card,
+    cards,
+    empty,
+    offer,
+    picture,
+    table,
+    toggle,
+)
 
 _EVERY = 5.0  # seconds
 _MOST = 6  # curves, as many as there are kinds of lines
@@ -24,7 +35,7 @@ _SHOWN = 100  # runs of the table
 _NO_RUN = (
     "No run has begun. Begin one: `tern train --fleet simulated:10000` or `tern serve --fleet mqtt:my-fleet`."
 )
-_NO_ROUND = "The first round is under way: the curve begins with its end."
+_NO_REPORT = "No report yet: the curve begins with the first round that has one."
 _NO_FIGURE = (
     "This algorithm has no figure for each round: its results are in its report, which `tern runs --draw {run}` draws"
     " when the run has finished."
@@ -44,17 +55,12 @@ class LearningSection(Section):
                 with ui.element("div").classes("controls") as self._controls:
                     self._measure = toggle("figure", self._chosen)
                     self._by = toggle("axis", self._chosen)
-                    self._floor = ui.switch("with the baseline", value=True, on_change=self._chosen).props(
-                        "dense"
-                    )
+                    self._floor = ui.switch("with the baseline", on_change=self._chosen).props("dense")
                 self._curve = Chart("learning curve")
                 self._figures = Html()
-            with card("Range"):
-                ui.label("Values are clipped to this bound (tau) before they are perturbed.").classes("soft")
-                self._range = Chart("range by round", "chart low")
-            with card("Learning rate"):
-                ui.label("How far a round moves the model.").classes("soft")
-                self._rate = Chart("learning rate by round", "chart low")
+            tau = picture("Range", "Values are clipped to this bound (tau) before they are perturbed.")
+            rate = picture("Learning rate", "How far a round moves the model.")
+            self._chosen_by_round = (("tau", "range (tau)", tau), ("rate", "learning rate", rate))
 
     def _chosen(self) -> None:
         self.show(self.live.now)
@@ -68,40 +74,32 @@ class LearningSection(Section):
         measure, by = self._measure.value, self._by.value or curves.REPORTS
         where = run and run.name, len(history), by
         floor = judging.TRIVIAL.get(measure, "baseline") if self._floor.value else None
-        drawn = self._curve.set(
-            (*where, measure, floor),
-            lambda: (
-                charts.learning(curves.curve(run, history, measure, by, now.devices), floor)
-                if measure and history
-                else None
-            ),
-            _why_empty(now, known),
-        )
+        drawn = self._curve.set((*where, measure, floor), lambda: _learning(now, known, measure, by, floor))
         self._figures.set(_figures(now, known) if drawn else "")
-        for chart, name, label in (
-            (self._range, "tau", "range (tau)"),
-            (self._rate, "rate", "learning rate"),
-        ):
-            chart.set(where, partial(_stepped, now, name, label, by), _none_chosen(now))
+        for name, label, chart in self._chosen_by_round:
+            chart.set(where, partial(_stepped, now, name, label, by))
 
 
-def _stepped(now: Snapshot, name: str, label: str, by: str) -> dict[str, Any] | None:
-    points = curves.series(now.history, name, curves.positions(now.run, now.history, by, now.devices))
-    return charts.stepped(label, points, by) if points else None
-
-
-def _why_empty(now: Snapshot, known: list[str]) -> str:
+def _learning(
+    now: Snapshot, known: list[str], measure: str, by: str, floor: str | None
+) -> dict[str, Any] | str:
+    """The picture of the learning curve, or why there is none."""
     if now.run is None:
         return _NO_RUN
-    if not now.history:
-        return _NO_ROUND
     if "measures" in now.run.references and not known:
         return _NO_DATA
-    return _NO_FIGURE.format(run=shlex.quote(now.run.name))
+    if not now.run.reports:
+        return _NO_REPORT
+    if not measure:
+        return _NO_FIGURE.format(run=shlex.quote(now.run.name))
+    return charts.learning(curves.curve(now.run, now.history, measure, by, now.devices), floor)
 
 
-def _none_chosen(now: Snapshot) -> str:
-    return "This run chooses none round by round." if now.history else "No round has ended yet."
+def _stepped(now: Snapshot, name: str, label: str, by: str) -> dict[str, Any] | str:
+    points = curves.series(now.history, name, curves.positions(now.run, now.history, by, now.devices))
+    if now.run is None or not now.run.reports:
+        return "No report yet."
+    return charts.stepped(label, points, by) if points else "This run chooses none round by round."
 
 
 def _figures(now: Snapshot, known: list[str]) -> str:
@@ -165,11 +163,8 @@ class CompareSection(Section):
             self._measure.set_options(measures, value=measure)
         named = dict(zip(titles([runs[name] for name in drawn]), drawn.values(), strict=True))
         key = (measure, by, tuple((name, curve.points) for name, curve in named.items()))
-        self._chart.set(
-            key,
-            lambda: charts.compared(named, measure, by) if named and measure else None,
-            "No run with a figure has ended a round: choose others above.",
-        )
+        none = "No run with a figure has ended a round: choose others above."
+        self._chart.set(key, lambda: charts.compared(named, measure, by) if named and measure else none)
         self._table.set(_runs_table([*runs.values()]))
 
     def _read(

@@ -97,7 +97,7 @@ class BoardTable:
 def summary(boards: Sequence[BoardRow]) -> dict[str, int]:
     """The numbers of boards, and of those online, with errors, and with a failed entropy test."""
     return {
-        "boards": len(boards),
+        f"board{'s' * (len(boards) != 1)}": len(boards),
         "online": sum(board.online for board in boards),
         "with errors": sum(bool(board.errors) for board in boards),
         "without entropy": sum(map(failed, boards)),

@@ -55,9 +55,7 @@ class Page:
         self._dark = ui.dark_mode(None)
         with ui.element("main").classes("tern"):
             with ui.element("div").classes("tern-head"):
-                self._title = ui.element("h1")
-                self._status = ui.label().classes("badge").mark("status")
-                self._lead = ui.label().classes("soft")
+                self._title = ui.html(sanitize=False).classes("title")
                 ui.element("span").classes("grow")
                 self._switch = ui.button(
                     f"Colours: {_DARK[None]}", color=None, on_click=self._next_dark
@@ -98,10 +96,7 @@ class Page:
         head = now.serial, words.status(now)
         if self._head_shown != head:
             self._head_shown = head
-            if self._title._text != words.title(now):
-                self._title._text = words.title(now)
-                self._title.update()
-            self._status.text, self._lead.text = head[1], words.lead(now)
+            self._title.content = elements.head_html(now)
             self._tiles.content = elements.tile_html(words.tiles(now))
         name = str(self._tabs.value)
         section = self._sections[name]

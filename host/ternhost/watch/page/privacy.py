@@ -44,7 +44,7 @@ class PrivacySection(Section):
         offer(self._which, options)
         self._controls.set_visibility(len(options) > 1)
         data, what = _card(now, int(self._which.value or 0))
-        self._card.set((data, what), lambda: _draw(data, what), "No card is known yet.")
+        self._card.set((data, what), lambda: _draw(data, what) or "No card is known yet.")
 
 
 def _card(now: Snapshot, of_class: int) -> tuple[str, str]:
@@ -99,9 +99,8 @@ def _lines(now: Snapshot) -> str:
         whole = f"{run.epsilon_before + spent:.4g}"
         rows.append(("spent in its life, mean per device", whole, "at most: both together"))
     allowed = run.options.get("budget")
-    rows.append(
-        ("allowed in its life", str(allowed or "–"), "--budget" if allowed else "no --budget was named")
-    )
+    named = "--budget" if allowed else "no --budget was named"
+    rows.append(("allowed in its life", str(allowed or "–"), named))
     if left := budgets(now.boards, now.read):
         half = left[len(left) // 2]
         middle = f"as boards said, less their reports since; half of {len(left):,} heard within a day"

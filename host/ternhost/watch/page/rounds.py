@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 
 from nicegui import ui
 
@@ -10,18 +11,16 @@ from ternhost.errors import UsageError
 from ternhost.store.snapshot import OpenRound, Snapshot
 from ternhost.watch import curves, words
 from ternhost.watch.page import charts
-from ternhost.watch.page.elements import Chart, Html, Section, card, cards, empty, table
+from ternhost.watch.page.elements import Chart, Html, Section, card, cards, empty, picture, table
 from ternhost.watch.summary import counted
 
 _LAST = 12  # rounds of the table
 _SUMMED = 1000  # of the refusals
 _MOST_SYMBOLS = 64
+_SYMBOLS = "How often each output of the card was reported, over all coordinates, noise included."
 _IDLE = "No round is open. A served fleet begins the next one after its --interval."
 _DONE = "The run has ended: no round is under way."
 _SIMULATED = "A simulated fleet answers at once: its rounds are shown when they have ended."
-_NO_GATEWAY = (
-    "This host asks its devices itself. Gateways of other sites are listed here: `tern gateway --help`."
-)
 
 
 class RoundsSection(Section):
@@ -36,15 +35,9 @@ class RoundsSection(Section):
                 self._idle = Html()
             with card("Last rounds", wide=True):
                 self._table = Html()
-            with card("Refusals by reason"):
-                self._why = ui.label().classes("soft")
-                self._reasons = Chart("refusals by reason", "chart low")
-            with card("Symbols of the last round"):
-                ui.label(
-                    "How often each output of the card was reported, over all coordinates, noise included."
-                ).classes("soft")
-                self._symbols = Chart("symbols of the last round", "chart low")
-            with card("Gateways", wide=True):
+            self._reasons = picture("Refusals by reason", f"Of the last {_SUMMED:,} rounds at most.")
+            self._symbols = picture("Symbols of the last round", _SYMBOLS)
+            with card("Gateways", wide=True) as self._sites:
                 self._gateways = Html()
 
     def show(self, now: Snapshot) -> None:
@@ -55,33 +48,27 @@ class RoundsSection(Section):
         arrivals = tuple(self.live.arrivals)
         self._arriving.set(
             (opened and opened.number, len(arrivals), arrivals[-1:]),
-            lambda: charts.arriving(arrivals, opened.wanted) if opened and len(arrivals) > 1 else None,
-            "",
+            lambda: charts.arriving(arrivals, opened.wanted) if opened and len(arrivals) > 1 else "",
         )
         self._idle.set("" if opened else empty(_why_idle(now)))
         self._table.set(_table(now))
-        self._refusals(now)
-        last = now.history[-1]["round"] if now.history else None
-        key = now.run and now.run.name, last
-        self._symbols.set(key, lambda: _symbols(now), "No round has ended with a known count.")
+        reasons = curves.reasons(now.history[-_SUMMED:])
+        self._reasons.set(tuple(reasons.items()), lambda: _refusals(reasons) or "No device has refused.")
+        key = now.run and now.run.name, len(now.history)
+        self._symbols.set(key, lambda: _symbols(now) or "No report yet, in the last round.")
+        self._sites.set_visibility(bool(now.gateways))
         self._gateways.set(_gateways(now))
         self.tick(now)
 
     def tick(self, now: Snapshot) -> None:
         opened = now.open[-1] if now.open else None
+        self._line.set_visibility(opened is not None)
         self._line.text = "" if opened is None else _words(opened)
 
-    def _refusals(self, now: Snapshot) -> None:
-        summed = now.history[-_SUMMED:]
-        reasons = curves.reasons(summed)
-        names = [name for name, _ in reasons.most_common()]
-        self._why.text = "Of the last round." if len(summed) == 1 else f"Of the last {len(summed):,} rounds."
-        counts = [reasons[name] for name in names]
-        self._reasons.set(
-            tuple(reasons.items()),
-            lambda: charts.bars(names, counts, "reason", "refusals", 1) if names else None,
-            "No device has refused.",
-        )
+
+def _refusals(reasons: Counter[str]) -> dict[str, object] | None:
+    counts = dict(reasons.most_common())
+    return charts.bars([*counts], [*counts.values()], "reason", "refusals", 1) if counts else None
 
 
 def _why_idle(now: Snapshot) -> str:
@@ -101,18 +88,11 @@ def _table(now: Snapshot) -> str:
     rows = []
     for entry in reversed(now.history[-_LAST:]):
         began, finished = entry.get("began"), entry.get("finished")
-        rows.append(
-            [
-                entry["round"],
-                words.moment(began if began is not None else finished),
-                None if began is None or finished is None else words.duration(finished - began),
-                entry.get("asked"),
-                entry.get("reports"),
-                entry.get("refusals"),
-                counted(entry.get("reasons") or {}),
-                entry.get("ended", ""),
-            ]
-        )
+        took = None if began is None or finished is None else words.duration(finished - began)
+        counts = (entry.get(name) for name in ("asked", "reports", "refusals"))
+        why = counted(entry.get("reasons") or {})
+        when = words.moment(finished if began is None else began)
+        rows.append([entry["round"], when, took, *counts, why, entry.get("ended", "")])
     head = ("round", "began", "took", "asked", "reports", "refusals", "why", "ended by")
     return table(head, rows) if rows else empty("No round has ended yet.")
 
@@ -146,8 +126,6 @@ def _classes_of(now: Snapshot, data: str) -> str:
 
 
 def _gateways(now: Snapshot) -> str:
-    if not now.gateways:
-        return empty(_NO_GATEWAY)
     rows = [
         [
             gateway.name,

@@ -1,11 +1,13 @@
 """INA226 and INA228 (Texas Instruments) on the I2C bus of a second Pico, which runs ina_logger.py.
 
-Rows of 12 bytes, several per COBS frame, hold registers: microseconds u32, bus voltage i32, shunt voltage i32. Bit 30
-of the bus voltage is the marker.
+Rows of 12 bytes, several in each line of base64, hold registers: microseconds u32, bus voltage i32, shunt voltage i32.
+Bit 30 of the bus voltage is the marker.
 """
 
 from __future__ import annotations
 
+import binascii
+import contextlib
 import struct
 import time
 from dataclasses import dataclass
@@ -13,9 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tern import frames
 from ternhost.errors import DeviceError
-from terntools.bench.energy import Trace
+from terntools.bench.energy import LOST_HINT, Trace
 from terntools.boards.repl import Repl
 
 LOGGER = Path(__file__).with_name("ina_logger.py")
@@ -23,19 +24,25 @@ ROW = struct.Struct("<Iii")
 _ADDRESS = 0x40  # of the chip on the bus
 _MARKER = 1 << 30
 _READY = "ready"
+_END = b"end\n"
 _TICKS = 1 << 30  # ticks_us wraps there
 
 
 @dataclass(frozen=True)
 class Chip:
-    """How a chip's registers count: volts a bit of bus and shunt voltage (register tables of the two datasheets)."""
+    """How a chip's registers count (their tables in the two datasheets): volts a bit of bus and shunt voltage, and the
+    largest shunt voltage."""
 
     name: str
     bus: float
     shunt: float
+    full: int
 
 
-CHIPS = {"ina226": Chip("INA226", 1.25e-3, 2.5e-6), "ina228": Chip("INA228", 195.3125e-6, 312.5e-9)}
+CHIPS = {
+    "ina226": Chip("INA226", 1.25e-3, 2.5e-6, (1 << 15) - 1),
+    "ina228": Chip("INA228", 195.3125e-6, 312.5e-9, (1 << 19) - 1),
+}
 
 
 class Ina:
@@ -55,20 +62,19 @@ class Ina:
             program = f"log({self._kind!r}, {_ADDRESS}, {round(1000 * seconds)})"
             with repl.program(program, _READY, timeout=seconds + 10) as exchange:
                 end = time.monotonic() + seconds + 5
-                while not data.endswith(b"\x01\x01\x00") and time.monotonic() < end:
-                    data += exchange(b"", b"\x00")
+                while not data.endswith(_END) and time.monotonic() < end:
+                    data += exchange(b"", b"\n")
+        if not data.endswith(_END):
+            raise DeviceError(f"the logger on {self._port} stopped in its recording", hint=LOST_HINT)
         return decode(bytes(data), self.chip, self._ohms)
 
 
 def decode(data: bytes, chip: Chip, ohms: float) -> Trace:
-    """The trace of the logger's bytes: COBS frames of rows; damaged frames are left out. Raises DeviceError."""
-    rows = []
-    receiver = frames.Receiver()
-    receiver.give(data)
-    while (n := receiver.next()) != frames.MORE:
-        frame = bytes(receiver.frame[: max(n, 0)])
-        if frame and len(frame) % ROW.size == 0:
-            rows += list(ROW.iter_unpack(frame))
+    """The trace of the logger's lines of rows; damaged lines are left out. Raises DeviceError."""
+    rows: list[tuple[int, int, int]] = []
+    for line in data.splitlines():
+        with contextlib.suppress(binascii.Error, struct.error):
+            rows += ROW.iter_unpack(binascii.a2b_base64(line))
     if len(rows) < 2:
         raise DeviceError("the logger sent no samples", hint="is the INA wired to GP4 (SDA) and GP5 (SCL)?")
     table = np.array(rows, np.int64)
@@ -77,4 +83,7 @@ def decode(data: bytes, chip: Chip, ohms: float) -> Trace:
     marker = (table[:, 1] & _MARKER) != 0
     bus = (table[:, 1] & (_MARKER - 1)) * chip.bus
     amperes = (table[:, 2] * chip.shunt / ohms).astype(np.float64)
-    return Trace(ticks[keep] / 1e6, amperes[keep], bus.astype(np.float64)[keep], marker[keep])
+    clipped = abs(table[:, 2]) >= chip.full
+    return Trace(
+        ticks[keep] / 1e6, amperes[keep], bus.astype(np.float64)[keep], marker[keep], clipped=clipped[keep]
+    )

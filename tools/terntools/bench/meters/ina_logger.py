@@ -7,29 +7,11 @@ SDA is GP4, SCL is GP5, the marker GP2.
 import struct
 import sys
 import time
+from binascii import b2a_base64
 
 from machine import I2C, Pin
 
 _ROWS = 16
-
-
-def _cobs(data, n, out):
-    mark = 0
-    to = 1
-    code = 1
-    for i in range(n):
-        if data[i]:
-            out[to] = data[i]
-            to += 1
-            code += 1
-        if not data[i] or code == 255:
-            out[mark] = code
-            mark = to
-            to += 1
-            code = 1
-    out[mark] = code
-    out[to] = 0
-    return to + 1
 
 
 def _start(bus, kind, address):
@@ -59,7 +41,6 @@ def log(kind, address, milliseconds):
     marker = Pin(2, Pin.IN, Pin.PULL_DOWN)
     volts, shunt = _start(bus, kind, address)
     rows = bytearray(12 * _ROWS)
-    coded = bytearray(12 * _ROWS + 4)
     buffer = bytearray(3)
     write = sys.stdout.buffer.write
     print("ready")
@@ -72,6 +53,6 @@ def log(kind, address, milliseconds):
         struct.pack_into("<Iii", rows, n, time.ticks_us(), bus_voltage, _read(bus, address, shunt, buffer))
         n += 12
         if n == len(rows):
-            write(memoryview(coded)[: _cobs(rows, n, coded)])
+            write(b2a_base64(rows))
             n = 0
-    write(b"\x01\x01\x00")
+    write(b"end\n")

@@ -22,21 +22,6 @@ from ternhost.reach.gateway.flower.files import AUTHORITY, CONTROL, SITES, Serve
 HEADER = "x-tern-control"
 FAILURES = (httpx.HTTPError, OSError, ValueError)  # of the methods of Control; `trouble` puts them into words
 
-_PROJECT = """
-[project]
-name = "tern"
-version = "1.0.0"
-description = "Carries bytes between tern's host and its gateways"
-license = "MIT"
-dependencies = ["flwr>=1.41"]
-[tool.flwr.app]
-publisher = "tern"
-[tool.flwr.app.components]
-serverapp = "ternapp.server:app"
-clientapp = "ternapp.client:app"
-[tool.flwr.app.config]
-socket = ""
-"""
 _SERVER_APP = "from ternhost.reach.gateway.flower.serverapp import app\n\n__all__ = ['app']\n"
 # Flower requires one. Our nodes do not run it; it tells any other SuperNode so.
 _CLIENT_APP = """
@@ -54,7 +39,7 @@ def query(message, context):
 def app_archive() -> bytes:
     """The FAB with our apps, always the same bytes."""
     files: dict[str, bytes | Path] = {
-        "pyproject.toml": _PROJECT.encode(),
+        "pyproject.toml": Path(__file__).with_name("app.toml").read_bytes(),
         "ternapp/__init__.py": b"",
         "ternapp/server.py": _SERVER_APP.encode(),
         "ternapp/client.py": _CLIENT_APP.encode(),
@@ -121,10 +106,9 @@ class Control:
         keys, wrong = self.public_keys()
         there = self.sites(keys)
         for name in sorted(keys.keys() - there.keys()):
+            request = RegisterNodeRequest(public_key=public_key_to_bytes(keys[name]), name=name)
             try:
-                self._client.RegisterNode(
-                    RegisterNodeRequest(public_key=public_key_to_bytes(keys[name]), name=name)
-                )
+                self._client.RegisterNode(request)
             except httpx.HTTPStatusError as error:
                 wrong[name] = self.trouble(error)
         return {name: name in there and there[name][1] for name in keys}, wrong
@@ -133,9 +117,8 @@ class Control:
         """Run our ServerApp; return the number of the run."""
         content = app_archive()
         fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
-        answer = self._client.StartRun(
-            StartRunRequest(fab=fab_to_proto(fab), override_config=user_config_to_proto(dict(config)))
-        )
+        request = StartRunRequest(fab=fab_to_proto(fab), override_config=user_config_to_proto(dict(config)))
+        answer = self._client.StartRun(request)
         if not answer.HasField("run_id"):
             raise ValueError("it does not accept the ServerApp")
         return int(answer.run_id)

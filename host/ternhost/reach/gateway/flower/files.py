@@ -61,8 +61,8 @@ class Server:
         """The server in `place`, its directory or the one above it. Raises UsageError and StorageError."""
         directory = server_directory(place)
         settings = _read(directory / SETTINGS)
-        host, port, address = (settings[name] for name in ("host", "port", "address"))
-        return cls(directory.absolute(), str(host), int(port), str(address))
+        host, port = str(settings["host"]), int(settings["port"])
+        return cls(directory.absolute(), host, port, str(settings["address"]))
 
     @property
     def here(self) -> str:

@@ -124,9 +124,8 @@ class SiteNode:
         path = self._site.directory / NODE
         with suppress(OSError, ValueError, httpx.HTTPStatusError):
             self._client.DeactivateNode(DeactivateNodeRequest(node_id=int(path.read_text())))
-        answer = self._client.ActivateNode(
-            ActivateNodeRequest(public_key=self._public, heartbeat_interval=HEARTBEAT)
-        )
+        request = ActivateNodeRequest(public_key=self._public, heartbeat_interval=HEARTBEAT)
+        answer = self._client.ActivateNode(request)
         path.write_text(f"{answer.node_id}\n")
         return Node(node_id=answer.node_id)
 
@@ -154,9 +153,8 @@ class SiteNode:
                 ),
                 return_type=Message,
             )
-            message.metadata.__dict__["_message_id"] = (
-                tree.object_id
-            )  # not sent: Flower's own nodes set it, too
+            # Not sent: Flower's own nodes set it, too.
+            message.metadata.__dict__["_message_id"] = tree.object_id
             question = carried(message)
             if question is None or len(question) < NONCE:
                 print("a message was not a question of tern", flush=True)

@@ -4,7 +4,7 @@ carries a nonce, and the answer a signature over both, which the host checks wit
 
 from __future__ import annotations
 
-import hashlib
+from hashlib import sha256
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
@@ -34,10 +34,5 @@ def unseal(key: ec.EllipticCurvePublicKey, question: bytes, data: bytes) -> tupl
 
 
 def _signed(question: bytes, failed: bool, answer: bytes) -> bytes:
-    parts = (
-        question[:NONCE],
-        hashlib.sha256(question).digest(),
-        bytes((failed,)),
-        hashlib.sha256(answer).digest(),
-    )
-    return _CONTEXT + b"".join(parts)
+    digest = sha256(question).digest()
+    return _CONTEXT + question[:NONCE] + digest + bytes((failed,)) + sha256(answer).digest()

@@ -15,6 +15,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from ternhost.reach.gateway.post import LARGEST, connected, receive_frame, send_frame
+from ternhost.reach.links import drain
 
 ASKED = struct.Struct(">QQ")
 ANSWERED = struct.Struct(">QB")
@@ -39,7 +40,7 @@ def main(grid: Grid, context: Context) -> None:
         threading.Thread(target=_hear, args=(host, questions), daemon=True).start()
         under_way: dict[str, int] = {}
         while True:
-            for item in _next(questions, _POLL if under_way else None):
+            for item in drain(questions, _POLL if under_way else None):
                 if item is None:
                     return
                 _ask(grid, host, under_way, *item)
@@ -68,17 +69,6 @@ def _hear(host: socket.socket, questions: queue.SimpleQueue[tuple[int, int, byte
             questions.put((node, number, data[ASKED.size :]))
     except (OSError, EOFError):
         questions.put(None)
-
-
-def _next(questions: queue.SimpleQueue[Any], timeout: float | None) -> list[Any]:
-    """The items on the queue; if it is empty, wait for one, up to `timeout` seconds (None: for ever)."""
-    items = []
-    try:
-        items.append(questions.get(timeout=timeout))
-        while True:
-            items.append(questions.get_nowait())
-    except queue.Empty:
-        return items
 
 
 def _ask(

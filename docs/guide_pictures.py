@@ -1,4 +1,4 @@
-"""Draws the pictures of the guides: `python tests/guide_pictures.py` rewrites them.
+"""Draws the pictures of the guides: `python docs/guide_pictures.py` rewrites them.
 
 epsilon.svg comes from the cards themselves; sensors-*.svg from the table of pins below.
 """
