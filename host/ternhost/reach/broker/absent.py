@@ -57,7 +57,7 @@ class AbsentBoards:
         if facts - self._told:
             self._warn("\n  ".join(lines))
         elif self._told and not facts:
-            self._warn(f"the broker hears the boards of all {len(roster.devices)} devices")
+            self._warn("the broker hears a board for each device")
         self._told = facts
 
     def describe(self, link: MqttLink, roster: BoardRoster, now: float) -> tuple[Facts, list[str]]:
