@@ -20,7 +20,7 @@ except ImportError:
 
 _SLICE_MS = const(2000)  # of a wait, for the watchdog
 _STEP_MS = const(10)  # between two steps of connecting
-_TLS, _EOF = -1000, -29312  # above the errors of Mbed TLS, and its CONN_EOF, which not every build names
+_TLS = -1000  # above the errors of Mbed TLS
 _BROKEN = select.POLLERR | select.POLLHUP
 _WAIT = ()  # how CPython says that it would have to wait; MicroPython returns None
 if not MICROPYTHON:
@@ -162,4 +162,5 @@ def _why(text, number):
         return absence.DATES if dates else absence.CERTIFICATE
     if "ALLOC" in text or number == errno.ENOMEM:
         return absence.FAULT
-    return absence.NO_BROKER if number < _TLS and number != _EOF else absence.CLOSED
+    # -29312 is Mbed TLS's CONN_EOF, which not every build names.
+    return absence.NO_BROKER if -29312 != number < _TLS else absence.CLOSED
