@@ -7,10 +7,16 @@ cd "$(dirname "$0")/.."
 unset PYTHONHOME PYTHONPATH PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT PIP_REQUIRE_VIRTUALENV PIP_NO_DEPS || true
 python=${PYTHON:-python3}
 ready=.venv/.ready
+began=$(date +%s)
 
 fail() {
     printf 'setup: %s\n' "$@" >&2
     exit 2
+}
+
+# A step that takes long, with the seconds since the start.
+step() {
+    echo "setup: $1 ($(($(date +%s) - began)) s so far)"
 }
 
 install() {
@@ -26,14 +32,14 @@ make_venv() {
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
         fail "Python 3.11 or later is needed, and this is $("$python" --version)" "  PYTHON=... make setup names another"
     "$python" -c 'import ensurepip, venv' 2>/dev/null || install python3-venv
-    echo "setup: making .venv with $("$python" --version)"
+    step "1/4 making .venv with $("$python" --version), and compiling an emulator beside it"
     # The first emulator needs no package of .venv: it is compiled while those come. Below tern says what failed.
     PYTHONPATH=host:tools:firmware "$python" -c '
 from contextlib import suppress
 from ternhost.errors import TernError
 from ternhost.terminal import Progress, heeding_interrupts
 from terntools.emulators.micropython import build_device
-with suppress(TernError, KeyboardInterrupt), heeding_interrupts(), Progress() as progress:
+with suppress(TernError, KeyboardInterrupt), heeding_interrupts(), Progress(every=40) as progress:
     build_device(progress.say)' &
     beside=$!
     "$python" -m venv .venv
@@ -44,10 +50,14 @@ with suppress(TernError, KeyboardInterrupt), heeding_interrupts(), Progress() as
             --target ".venv/stubs/$port" "micropython-$port-stubs>=1.29,<1.30" &
         beside="$beside $!"
     done
+    step "2/4 installing the packages of pyproject.toml into .venv, which then has 1.1 GB: a minute, or more where others use this machine"
     # Half of the time goes into compiling, which pip does on one core.
     .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
+    step "3/4 compiling them on all cores: 20 s on two"
     .venv/bin/python -m compileall -q -j 0 .venv/lib >/dev/null 2>&1 || true  # some packages hold what is no Python
+    step "4/4 waiting for the emulator and the stubs of the type checker"
     for one in $beside; do wait "$one"; done
+    step "done: .venv/bin/tern --help"
     pwd >"$ready"
 }
 

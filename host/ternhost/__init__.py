@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ternhost.errors import DeviceError, RefusedError, StorageError, TernError, UsageError
 
 if TYPE_CHECKING:
-    from ternhost.api import Result, collect, design, infer, list_runs, resume, train
+    from ternhost.api import Result, certify, collect, design, infer, list_runs, resume, train
     from ternhost.run.device_model import DeviceModel
     from ternhost.run.status import Status
     from ternhost.store.store import Store
@@ -30,6 +30,7 @@ __all__ = [
     "Store",
     "TernError",
     "UsageError",
+    "certify",
     "collect",
     "design",
     "infer",

@@ -19,6 +19,7 @@ from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
 from ternhost.learn.schedule import Terms
 from ternhost.options import Option, options_of
 from ternhost.privacy import cards, mechanisms
+from ternhost.privacy.matrix import certify as certify  # exported
 from ternhost.privacy.mechanisms import Design
 from ternhost.run import directory as run_directory
 from ternhost.run import result as results

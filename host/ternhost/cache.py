@@ -7,8 +7,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +18,13 @@ from ternhost.files import replacing, storage_errors
 T = TypeVar("T")
 
 RECORD = "record.json"
+OWN = "data"  # the kind that a user has put there
+KINDS = {
+    "emulators": "emulated boards and what they were built from",
+    "datasets": "data sets, as tern reads them",
+    "optima": "models without privacy, to compare with",
+    OWN: "files of data sets that you have put there",
+}
 Progress = Callable[[str], None]
 
 
@@ -122,6 +129,40 @@ def build_entry(recipe: Recipe, make: Callable[[Path, Path], Mapping[str, str]],
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
         return entry
+
+
+def _places(kind: str) -> list[Path]:
+    """The files and folders of a kind. Builds are beside the folders of the others."""
+    root = cache_root()
+    if kind != "emulators":
+        return [path for path in [root / kind] if path.exists()]
+    return [path for path in sorted(root.glob("*")) if path.name not in KINDS and path.suffix != ".lock"]
+
+
+def sizes() -> dict[str, int]:
+    """The bytes of each kind of entries."""
+    files = {kind: (path for place in _places(kind) for path in (place, *place.rglob("*"))) for kind in KINDS}
+    return {
+        kind: sum(path.lstat().st_size for path in paths if path.is_file()) for kind, paths in files.items()
+    }
+
+
+def clear(kinds: Iterable[str]) -> list[str]:
+    """Delete the entries of these kinds. Returns the names of builds under way, which stay. Raises StorageError."""
+
+    def stay(message: str) -> None:
+        raise BlockingIOError
+
+    left = []
+    with storage_errors("check who may write there"):
+        for path in (path for kind in kinds for path in _places(kind)):
+            lock = path.with_name(f"{path.name.partition('.tmp-')[0]}.lock")
+            try:
+                with _lock(lock, stay) if lock.exists() else nullcontext():
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+            except BlockingIOError:
+                left.append(path.name)
+    return left
 
 
 @contextmanager

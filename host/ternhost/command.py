@@ -21,7 +21,8 @@ def add_command(
     """Add a (sub)command to `subparsers`, and return its parser.
 
     summary: its line in the list of commands. example: command lines with which its `--help` ends. run: executes the
-    command and returns the exit code; without it, the command only groups others. as_json: the help of --json.
+    command and returns the exit code; without it, the command only groups others. as_json: the help of --json. The
+    namespace of the arguments has the name of the command, `prog`.
     """
     lines = "\n".join("  " + line.strip() for line in example.strip().splitlines())
     parser: argparse.ArgumentParser = subparsers.add_parser(
@@ -29,7 +30,7 @@ def add_command(
     )
     if run is not None:
         parser.add_argument("--json", action="store_true", help=as_json)
-        parser.set_defaults(func=run)
+        parser.set_defaults(func=run, prog=parser.prog)
     return parser
 
 
@@ -52,6 +53,11 @@ def add_option(
     if default is not None:
         text += f" (default: {default:g})" if isinstance(default, float) else f" (default: {default})"
     parser.add_argument(name, help=text, **more)
+
+
+def help_hint(prog: str) -> str:
+    """The hint that names the help of a command."""
+    return f"see '{prog} --help'"
 
 
 def print_result(result: dict[str, Any], text: str, as_json: bool) -> None:

@@ -20,10 +20,10 @@ TERMINATED = 143
 EXIT_CODES = {
     OK: "success",
     FAILED: "failure, or a negative result (a card is not certified, a test failed)",
-    USAGE: "wrong usage or bad input",
+    USAGE: "wrong usage or bad input, such as a named file that is not there",
     NO_DEVICE: "no such device or port, or it does not answer",
     REFUSED: "the device refused (budget, policy, schema)",
-    STORAGE: "storage: a disk is full, or a file is not readable or not writable",
+    STORAGE: "storage: a disk is full, or a file cannot be read or written",
     SHORT: "a run ended with fewer reports than it asked for",
     FAULT: "a bug in tern",
     INTERRUPTED: "interrupted by Ctrl-C",
@@ -34,6 +34,7 @@ class TernError(Exception):
     """Base class of the errors that tern reports: what happened (`message`), and what to do next (`hint`)."""
 
     exit_code = FAILED
+    remedy: str | None = None  # the hint of errors that give none; None: the help of the command
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         self.message = visible(message, lines=True)  # it may quote a board, a broker or a file
@@ -51,6 +52,7 @@ class DeviceError(TernError):
     """No such device or port, or it does not answer as a tern device does."""
 
     exit_code = NO_DEVICE
+    remedy = "check cable and power; 'tern devices' lists the boards that are connected"
 
 
 class RefusedError(TernError):
@@ -63,6 +65,7 @@ class StorageError(TernError):
     """A disk is full, or a file cannot be read or written."""
 
     exit_code = STORAGE
+    remedy = "check the path, who may read and write it, and the room on its disk"
 
 
 class InterruptedByUser(TernError):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from ternhost.errors import StorageError
+from ternhost.errors import StorageError, UsageError
 
 
 def private(path: str, flags: int) -> int:
@@ -66,3 +68,18 @@ def storage_errors(hint: str | None = None, what: object = None) -> Iterator[Non
         yield
     except OSError as error:
         raise StorageError(f"{what or error.filename}: {error.strerror}", hint=hint) from error
+
+
+def read_object(path: Path, hint: str | None = None) -> dict[str, Any]:
+    """The JSON object in a file. Raises UsageError where it is missing or another thing, StorageError where it cannot
+    be read."""
+    try:
+        content = json.loads(path.read_text())
+    except OSError as error:
+        kind = UsageError if isinstance(error, FileNotFoundError | NotADirectoryError) else StorageError
+        raise kind(f"{path}: {error.strerror}", hint) from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not JSON: {error}", hint) from error
+    if not isinstance(content, dict):
+        raise UsageError(f"{path} is not a JSON object", hint)
+    return content

@@ -129,6 +129,11 @@ def require(condition: bool, name: str, must: str, value: object) -> None:
         raise UsageError(f"{flag(name)} must be {must}, not {value}")
 
 
+def require_port(port: int | None, name: str) -> None:
+    """Raise UsageError unless a port is None, 0 (any free one) or a real one."""
+    require(port is None or 0 <= port < 65536, name, "0 (any) to 65535", port)
+
+
 def exclude(named: Iterable[str], *alternatives: str) -> None:
     """Raise UsageError if more than one of these alternatives is named."""
     both = [name for name in alternatives if name in named]

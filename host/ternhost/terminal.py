@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Self, TextIO
 
+from ternhost.errors import UsageError
 from ternhost.text import visible
 
 ERASE_LINE = "\r\x1b[K"
@@ -21,6 +22,17 @@ EVERY = 10.0  # seconds between two lines where a line cannot be redrawn
 def can_redraw(stream: TextIO) -> bool:
     """Whether a line of `stream` can be erased and redrawn: it is a terminal, and not a dumb one."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def confirm(plan: str = "") -> None:
+    """Ask at the terminal whether to carry out a plan. Raises UsageError unless the answer is yes."""
+    question = f"{plan}: go on? [y/N] " if plan else "go on? [y/N] "
+    if not sys.stdin.isatty():
+        text = "standard input is not a terminal, so nobody can confirm"
+        raise UsageError(text, hint=f"add --yes to {plan or 'carry out the plan above'}")
+    print(question, end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError("nothing was changed", hint="answer y, or add --yes")
 
 
 def sleep_while_read(seconds: float, stream: TextIO) -> None:

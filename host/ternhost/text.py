@@ -21,8 +21,13 @@ def visible(text: str, lines: bool = False) -> str:
     )
 
 
+def counted(n: int, what: str) -> str:
+    """A number of something, for people: "1 report", "20 reports"."""
+    return f"{n:,} {what}" + ("" if n == 1 else "s")
+
+
 def clipped(rounds: Mapping[str, int]) -> str:
     """Bounds and their numbers of rounds: "gradients were clipped to +-0.5 in 1 round, +-0.25 in 37 rounds"."""
     several = len(rounds) > 1
-    bounds = [f"+-{bound}" + f" in {n} round{'s' * (n != 1)}" * several for bound, n in rounds.items()]
+    bounds = [f"+-{bound}" + f" in {counted(n, 'round')}" * several for bound, n in rounds.items()]
     return f"gradients were clipped to {', '.join(bounds)}"

@@ -28,7 +28,7 @@ def test_a_bench_gives_figures_a_summary_and_a_page():
 
 @pytest.mark.parametrize("name", ["rv32", pytest.param("pico", marks=pytest.mark.exhaustive)])
 def test_a_board_at_a_port_runs_its_own_program_again_after_a_bench(name):
-    with catalogue.boot(name, skip_idle=True) as board:
+    with catalogue.boot(name) as board:
         spec = f"port:{board.url}"
         with subjects.subject(spec) as on:
             on.install({})

@@ -115,6 +115,9 @@ def test_boards_of_another_store_are_refused(tmp_path, start):
     fleet.end()
     refused = rig.tern("fleet", "emulate", 1, "--dir", "mine", "--broker", "my-broker", cwd=tmp_path, code=2)
     assert "my-broker/store.sqlite does not hold the key of device 1" in refused.err
+    refused = rig.tern("fleet", "emulate", 1, "--dir", "mine", "--budget", 200, cwd=tmp_path, code=2)
+    assert "--budget 200 changes nothing about the boards that mine holds already" in refused.err
+    assert "tern fleet emulate 1 --budget 200 --dir NEW-DIR" in refused.err
 
 
 @on_the_usual_port

@@ -91,7 +91,7 @@ def test_records_travel_both_ways_as_csv(board: EmulatedMachine, tmp_path: Path,
     assert main(["device", "records", url]) == 0
     printed = capsys.readouterr()
     assert printed.out == "1,-0.5,1\n"
-    assert "1 records of 2 features in /records.bin" in printed.err
+    assert "1 record of 2 features in /records.bin" in printed.err
     collect(url, 13, 0, 300)
     output = tmp_path / "collected.csv"
     result = run(capsys, url, "--output", output)

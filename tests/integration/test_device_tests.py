@@ -21,7 +21,7 @@ def test_device_tests_run_on_a_board_at_a_port(tmp_path, name):
         "def test_other():\n    pass\n"
     )
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--target", ""]
-    with catalogue.boot(name, skip_idle=True) as board:
+    with catalogue.boot(name) as board:
         ended = subprocess.run(
             [*command, "--port", board.url, "--rootdir", tmp_path, tmp_path],
             capture_output=True,

@@ -11,10 +11,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from spec.files import uf2_file
+
+from ternhost import cache
+from terntools.emulators.pico import FIRMWARE
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"<!-- (tried|file)(?:: ([\w.]+))? -->\n```(\w+)\n(.*?)```", re.DOTALL)
 MARKDOWN = sorted((*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")))
+ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 PAGES = [path for path in MARKDOWN if BLOCK.search(path.read_text())]
 
 
@@ -33,7 +38,7 @@ def test_the_blocks_end_with_their_exit_codes(page, tmp_path):
         ended = subprocess.run(
             program,
             cwd=tmp_path,
-            env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+            env=ENVIRONMENT,
             capture_output=True,
             text=True,
             timeout=300,
@@ -41,3 +46,92 @@ def test_the_blocks_end_with_their_exit_codes(page, tmp_path):
         )
         expected = int(argument) if argument.isdecimal() else 0
         assert ended.returncode == expected, code + ended.stdout + ended.stderr
+
+
+# README, read from top to bottom by somebody with one machine and no board.
+
+PORT = "$(cat a0.port)"
+SITES = """cd my-sites
+tern gateway run south --fleet simulated:1000 --first-id 1001 &
+tern gateway run north --fleet simulated:1000"""
+# (what README says, what this test does instead): only a machine's place, or something that takes minutes.
+INSTEAD = (
+    (r"^make demo\b.*", ":"),  # the run named "first" is as long, on the same flights and boards
+    (r"^make test\b.*", ":"),  # these tests
+    (r"^pip install -e .*", ":"),  # by the set-up of the tests
+    (r"--firmware \S+", "--firmware a0.uf2 --volume a0.volume --yes"),  # an emulated Pico has a folder for its volume
+    (r"\ba0\b(?!\.)", PORT),
+    (r"\bgateways\.example\.org\b", "localhost"),
+    (r"^tern gateway run north --fleet \S+", SITES),
+)  # fmt: skip
+# Commands that go on until Ctrl-C, and what they say once the next line may follow. After None they end in a while.
+UNTIL_CTRL_C = {
+    "tern emulator run": "socket:",
+    "tern broker run": "the broker listens",
+    "tern fleet emulate": "are on the broker",
+    "tern gateway superlink": "listens at",
+    "cd my-sites": "connected",
+    "tern serve": None,
+    "tern watch": None,
+    "tern monitor": None,
+}
+AROUND = """
+set -e
+trap 'trap "" TERM; kill 0; wait' EXIT
+await() {
+    for i in $(seq 300); do grep -q "$2" "$1" && return; sleep 0.2; done
+    echo "$1 does not say: $2"; cat "$1"; exit 1
+}
+for_a_while() { rc=0; timeout -s INT 10 "$@" || rc=$?; test $rc = 124; }
+"""
+
+
+def add_lines(script, lines):
+    """Add the shell commands that run these lines of a block of README."""
+    for line in lines.replace("\\\n", " ").splitlines():
+        command, _, comment = line.partition(" #")
+        for said, instead in INSTEAD:
+            command = re.sub(said, instead, command.strip())
+        if not command:
+            continue
+        script.append(f"echo '$ {line}'")
+        awaited = [text for begin, text in UNTIL_CTRL_C.items() if command.startswith(begin)]
+        if awaited == [None]:
+            script.append(f"for_a_while {command}")
+        elif awaited:
+            log = f"{len(script)}.log"
+            script += [f"({command}) > {log} 2>&1 &", f"await {log} '{awaited[0]}'"]
+        else:
+            code = re.match(r" *exit (\d)", comment)
+            script.append(f"rc=0; {command} || rc=$?; test $rc = {code[1] if code else 0}")
+
+
+@pytest.mark.slow
+def test_readme_works_from_top_to_bottom_in_one_shell(tmp_path, micropython):
+    """No line fails, and none spends what a later one needs."""
+    image = cache.find_entry(FIRMWARE) / "firmware.bin"
+    (tmp_path / "a0.uf2").write_bytes(uf2_file(image.read_bytes()))
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    script = [AROUND]
+    add_lines(script, "tern emulator run --flash a0.bin --blank --volume a0.volume")
+    script.append("head -1 2.log > a0.port")
+    for language, code in re.findall(
+        r"^```(sh|python)\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S
+    ):
+        if language == "sh":
+            add_lines(script, code)
+        elif code.startswith("import ternhost"):  # the other is a part of examples/minimal.py
+            script.append(f"python - <<'END'\n{code}END")
+    (tmp_path / "readme.sh").write_text("\n".join(script) + "\n")
+    ended = subprocess.run(
+        ["sh", "readme.sh"],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        check=False,
+        start_new_session=True,  # its end ends all that it began
+    )
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]

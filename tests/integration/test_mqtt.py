@@ -19,6 +19,7 @@ from spec.answers import error, question
 from tern import frames, host_frames, ledger, storage, wire
 from tern.links import mqtt
 from ternhost.errors import REFUSED
+from ternhost.reach.refusals import NEW_BUDGET
 
 PATIENCE = 60.0  # seconds to wait for a message that must come
 
@@ -248,10 +249,9 @@ def test_a_served_fleet_whose_budget_is_spent_gets_advice(arena):
     lines = finish(serve(arena, "--new-model", rounds=2), code=REFUSED)
     assert [line["refusals"] for line in ends(lines)] == [3, 3]
     error = "3 of 3 devices refuse: their budget is spent; an epsilon of 0 is left"
-    advice = "they never report again: this is the purpose of the budget"
     warned = [line["message"] for line in lines if "refuse" in line.get("message", "")]
-    assert warned == [f"round 6: {error}; {advice}"]
-    assert lines[-1] == {"error": error, "hint": advice, "exit_code": REFUSED}
+    assert warned == [f"round 6: {error}; {NEW_BUDGET}"]
+    assert lines[-1] == {"error": error, "hint": NEW_BUDGET, "exit_code": REFUSED}
 
 
 def test_a_restored_store_goes_on_after_the_rounds_that_it_lacks(arena):

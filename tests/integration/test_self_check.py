@@ -157,7 +157,8 @@ def test_a_library_that_is_wrong_or_crashes_never_starts(tmp_path):
         with pytest.raises(MiscompiledError, match=r"computes no gradient \(crash: "):
             deploy.install(repl, machine, deploy.compare(repl, crashes))
     with catalogue.boot("rv32", flash) as again, Repl(again.url) as repl:
-        assert deploy.MAIN not in repl.directory("/")
+        assert not deploy.plan(repl)[1], "the program before is back, whole"
+        assert not [path for path in repl.directory("/") if path.endswith(deploy.UNDO)]
 
 
 def test_a_crash_fails_one_device_test_and_the_next_file_runs(tmp_path):

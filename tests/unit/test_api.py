@@ -81,8 +81,8 @@ def test_runs_are_listed_and_kept_in_the_directory_that_is_named(tmp_path):
         ternhost.Result.load("second")
     with pytest.raises(ternhost.UsageError, match="nowhere"):
         ternhost.list_runs("nowhere")
-    with pytest.raises(ternhost.UsageError, match="the run first has finished"):
-        ternhost.resume("first", directory=tmp_path / "mine")
+    again = ternhost.resume("first", directory=tmp_path / "mine")
+    assert again["weights"] == ternhost.Result.load("first", tmp_path / "mine")["weights"]
 
 
 def test_a_run_that_stopped_is_resumed(tmp_path):
@@ -90,12 +90,13 @@ def test_a_run_that_stopped_is_resumed(tmp_path):
         pass
 
     def stop(status):
+        assert ternhost.list_runs()[0]["status"] == "running"
         if status.event == END and status.round == 2:
             raise Stopped
 
     with pytest.raises(Stopped):
         small(name="cut", group=250, on_status=stop)
-    assert ternhost.list_runs()[0]["status"] == "running"
+    assert ternhost.list_runs()[0]["status"] == "stopped", "no process has its store open"
     result = ternhost.resume("cut")
     assert result["reports"] == 1000
     assert result.history["round"].tolist() == [1, 2, 3, 4]

@@ -113,10 +113,10 @@ def test_an_invalid_configuration_is_refused_and_nothing_is_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError):
         configuration.write_configuration(tmp_path / "file" / "x", KEYS)
-    with pytest.raises(StorageError):
+    with pytest.raises(UsageError):
         Access.load(tmp_path / "nothing")
     for place, directory in (("my-broker", "my-broker"), ("my-broker/other.json", "my-broker")):
-        with pytest.raises(StorageError) as caught:  # before keys are written beside it
+        with pytest.raises(UsageError) as caught:  # before keys are written beside it
             Access.load(host_file(tmp_path / place))
         assert caught.value.hint == f"make it: tern broker config {tmp_path / directory}"
     (tmp_path / "host.json").write_text('{"host": 1}')

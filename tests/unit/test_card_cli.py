@@ -1,6 +1,7 @@
 """`tern card`: its JSON for scripts, and its text and pictures for people."""
 
 import json
+import math
 import os
 import resource
 import stat
@@ -246,3 +247,97 @@ def test_a_picture_ends_at_the_largest_number_of_reports(monkeypatch, tmp_path, 
     assert main([*argv, "--plot", str(tmp_path / "a.png"), "--json"]) == errors.OK
     assert json.loads(capsys.readouterr().out)["reports"] == 500_000_000
     assert len(numbers) == len(set(numbers)) == 5
+
+
+def certified(capsys, tmp_path, text, *more, name="t.csv"):
+    """The exit code and the output, of standard output or of the error, of `tern card certify` for a table."""
+    path = tmp_path / name
+    path.write_text(text)
+    code = main(["card", "certify", str(path), *more])
+    captured = capsys.readouterr()
+    return code, captured.out or captured.err
+
+
+VALUED = "x, -2, 2\n-1, 0.75, 1/4\n1, 0.25, 3/4\n"
+
+
+def test_certify_takes_a_table_of_probabilities(capsys, tmp_path):
+    code, words = certified(capsys, tmp_path, VALUED)
+    assert code == errors.OK
+    assert "it keeps epsilon 1.098613, ln of 3, the ratio of output -2 at inputs -1 and 1" in words
+    assert "variance   at most 3 (at input -1)" in words
+    assert certified(capsys, tmp_path, VALUED, "--epsilon", "1.098613")[0] == errors.OK
+    code, words = certified(capsys, tmp_path, VALUED, "--epsilon", "1.098612", "--json")
+    result = json.loads(words)
+    assert (code, result["certified"], result["ratio"], result["bias"]) == (
+        errors.FAILED,
+        False,
+        "3/1",
+        "0/1",
+    )
+    whole = {"inputs": [-1, 1], "outputs": [-2, 2], "rows": [["0.75", 0.25], [0.25, "3/4"]]}
+    for table in (whole, whole["rows"]):
+        code, words = certified(capsys, tmp_path, json.dumps(table), "--json", name="t.json")
+        assert (code, json.loads(words)["epsilon_certified"]) == (errors.OK, 1.098613)
+
+
+def test_a_table_with_a_zero_keeps_no_epsilon_but_a_delta(capsys, tmp_path):
+    table = ";a;b;c\nyes;0.5;0.25;1/4\nno;1/2;1/2;0"
+    code, words = certified(capsys, tmp_path, table, "--epsilon", "1", "--delta")
+    assert code == errors.FAILED
+    assert "no epsilon: output c is possible at yes, and not at no" in words
+    assert "delta      1/4 = 0.25 at epsilon 1.0" in words
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("0.333,0.333,0.333\n1/3,1/3,1/3", "input 1 sum to 999/1000 (0.999), not to 1"),
+        ("1.5,-0.5\n0.5,0.5", "input 1 has the probability -1/2"),
+        ("0.5,0.5", "two rows or more"),
+        ("0.5,0.5\n1", "two rows or more, all of one length"),
+        ("0.5,half\n0.5,0.5", "'half' is not a probability"),
+        ("0.5,1/0\n0.5,0.5", "'1/0' is not a probability"),
+        ("0.5,1e999999999\n0.5,0.5", "'1e999999999' is not a probability"),
+        (",a,a\nx,0.5,0.5\ny,0.5,0.5", "the table has 2 outputs, and their names are a, a"),
+        (",a,b\nx,0.5,0.5\nx,0.5,0.5", "the table has 2 inputs, and their names are x, x"),
+        ("", "two rows or more"),
+    ],
+)
+def test_a_table_that_is_none_is_refused_with_its_reason(capsys, tmp_path, text, says):
+    code, words = certified(capsys, tmp_path, text)
+    assert code == errors.USAGE
+    assert says in words
+    assert words.count("\n") == 2, "a remedy follows"
+
+
+def test_a_table_of_more_than_epsilon_20_is_not_certified(capsys, tmp_path):
+    code, words = certified(capsys, tmp_path, "0.9999999999,1e-10\n1e-10,0.9999999999")
+    assert (code, "NOT certified: it keeps no epsilon up to 20" in words) == (errors.FAILED, True)
+
+
+@pytest.mark.parametrize("place", ["no/a.card", "."])
+def test_a_card_that_cannot_be_written_is_a_storage_error_that_names_the_place(
+    capsys, tmp_path, monkeypatch, place
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["card", "design", "duchi", "--epsilon", "1", "-o", place]) == errors.STORAGE
+    assert capsys.readouterr().err.startswith(f"tern: cannot write {place}: ")
+
+
+def test_a_text_that_is_no_card_is_called_so(capsys, tmp_path):
+    code, words = certified(capsys, tmp_path, "hello world", name="notes.txt")
+    assert code == errors.FAILED
+    assert "it is not a card: it does not begin as one of version 1 does" in words
+    assert main(["card", "certify", str(tmp_path / "notes.txt"), "--epsilon", "1", "--delta"]) == errors.USAGE
+    assert "--delta needs a table" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("epsilon", "most"), [("0.5", "62.3 %"), ("2", "88.1 %"), ("8", "more than 99.9 %")])
+def test_show_says_what_an_epsilon_means_for_one_device(capsys, epsilon, most):
+    assert main(["card", "show", "duchi", "--epsilon", epsilon]) == errors.OK
+    assert f"{most} likely after its report" in capsys.readouterr().out
+    odds = math.exp(float(epsilon))
+    code, result = run_json(capsys, "card", "show", "duchi", "--epsilon", epsilon)
+    assert code == errors.OK
+    assert odds / (1 + odds) <= result["posterior_from_half"] < odds / (1 + odds) + 0.001

@@ -323,7 +323,7 @@ def test_a_card_is_for_one_epsilon(name):
 
 @pytest.mark.parametrize("name", SMALL)
 def test_epsilons_with_invalid_classes_are_refused(name):
-    for wrong in ("1", "1:0.5,2:0.4", "x:1", "0:1", "21:1"):
+    for wrong in ("1", "1:0.5,2:0.4", "x:1", "0:1", "21:1", "1:0.5,1:0.5"):
         with pytest.raises(UsageError):
             begin(name, 1000, **(SMALL[name] | {"epsilons": wrong}))
 

@@ -1,6 +1,7 @@
 """The entry point: help with examples that parse, errors as messages, and the documented exit codes."""
 
 import argparse
+import fcntl
 import json
 import os
 import shlex
@@ -142,7 +143,7 @@ def test_output_to_a_full_disk_is_a_storage_error():
     with Path("/dev/full").open("w") as full:
         ended = tern("emulator", "info", stdout=full)
     assert ended.returncode == errors.STORAGE
-    assert ended.stderr == "tern: No space left on device\n"
+    assert ended.stderr == "tern: No space left on device\n  make room, and run the command again\n"
 
 
 def test_output_to_a_closed_pipe_ends_tern_without_a_message():
@@ -268,3 +269,98 @@ def test_an_experiment_that_is_refused_leaves_no_directory(tmp_path, capsys, mon
     (tmp_path / "runs").touch()
     assert cli.main(["experiment", "variance"]) == errors.STORAGE
     assert "--output" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "prog"),
+    [
+        ("train --nosuch", "tern train"),
+        ("card show a.card --nosuch", "tern card show"),
+        ("train --reports abc", "tern train"),
+        ("plan --runs 1", "tern plan"),
+        ("card design duchi --epsilon 2 --levels 7", "tern card design"),
+        ("card certify a.card b.card", "tern card certify"),
+    ],
+)
+def test_an_error_without_a_remedy_of_its_own_names_the_help_of_its_subcommand(words, prog, capsys):
+    assert cli.main(words.split()) == errors.USAGE
+    assert capsys.readouterr().err.splitlines()[1:] == [f"  see '{prog} --help'"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "card show no.card", "card certify no.card", "card certify no.csv", "card account no.c --reports 9 --delta 0.1",
+        "train --card no.card --fleet simulated:9", "train --fleet mqtt:no", "train --fleet flower:no",
+        "train --resume no", "serve --fleet mqtt:no", "runs no", "runs --draw no", "runs --model no", "watch no",
+        "dashboard no", "gateway run no", "gateway superlink no", "gateway status no", "device list --store no",
+        "relay a0 --broker no", "deploy a0 --main no.py", "scale no.csv", "hil --hardware-map no.yaml",
+        "--with no.py train",
+    ],
+)  # fmt: skip
+def test_a_file_that_is_not_there_is_bad_input_with_a_remedy_in_every_command(
+    words, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(words.split()) == errors.USAGE
+    *_, message, remedy = capsys.readouterr().err.split("\n", 1 + words.count("flower:"))
+    assert message.startswith("tern: ")
+    assert "no" in message
+    assert remedy.startswith("  ")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("train --metrics 9999999", "--metrics must be 0 (any) to 65535, not 9999999"),
+        (
+            "serve --fleet simulated:9 --dashboard 9999999",
+            "--dashboard must be 0 (any) to 65535, not 9999999",
+        ),
+        ("gateway init sites", "--site north"),
+    ],
+)
+def test_a_value_that_no_command_can_use_is_refused_before_anything_is_written(
+    words, says, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(words.split()) == errors.USAGE
+    assert says in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_more_clients_are_advised_than_can_be_simulated(capsys):
+    words = "train --fleet simulated:9 --reports 100000000000"
+    assert cli.main(words.split()) == errors.USAGE
+    assert "simulate more" not in capsys.readouterr().err
+    assert cli.main([*words.split()[:-1], "99"]) == errors.USAGE
+    assert "or simulate more: --fleet simulated:99" in capsys.readouterr().err
+
+
+def test_the_cache_is_shown_and_cleared_by_kind(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TERN_CACHE", str(tmp_path))
+    for name, held in (
+        ("datasets/a.npz", 300),
+        ("board-1-abc/thing", 50),
+        ("board-1-abc.lock", 0),
+        ("data/mine", 7),
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(bytes(held))
+
+    def run(*words):
+        return cli.main(["cache", *words, "--json"]), json.loads(capsys.readouterr().out)
+
+    shown = {"emulators": 50, "datasets": 300, "optima": 0, "data": 7}
+    assert run() == (errors.OK, {"directory": str(tmp_path), "bytes": shown})
+    code, refused = run("clear")
+    assert (code, refused["hint"].partition(" to delete")[0]) == (errors.USAGE, "add --yes")
+    assert run()[1]["bytes"] == shown
+    assert run("clear", "datasets", "--yes")[1]["freed"] == {"datasets": 300}
+    with (tmp_path / "board-1-abc.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert run("clear", "--yes")[1]["in_use"] == ["board-1-abc"]
+    assert run("clear", "--yes")[1]["freed"] == {"emulators": 50, "datasets": 0, "optima": 0}
+    assert run()[1]["bytes"] == dict.fromkeys(shown, 0) | {"data": 7}, "the user's own files stay"
+    assert run("clear", "data", "--yes")[1]["freed"] == {"data": 7}

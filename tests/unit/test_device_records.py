@@ -102,4 +102,4 @@ def test_a_csv_that_fits_no_board_is_refused_before_the_port_is_opened(tmp_path,
     assert "values must be in [-1, 1], not 2" in capsys.readouterr().err
     path.write_text(",".join(["0"] * 130) + "\n")
     assert main(["device", "records", "/dev/none", "--fill", str(path)]) == USAGE
-    assert "1 records of 129 features do not fit a device" in capsys.readouterr().err
+    assert "a device cannot hold 1 record of 129 features" in capsys.readouterr().err

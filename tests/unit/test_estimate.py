@@ -109,6 +109,8 @@ def test_the_interval_of_a_share_covers_it_with_its_probability():
         assert 0.92 < covered < 0.98
     low, high = estimate.share_interval(1.0, n)
     assert 0.93 < low < high == pytest.approx(1)
+    ends = [estimate.share_interval(share, n) for share in (0.0, 1.0) for n in range(1, 300)]
+    assert all(0 <= low < high <= 1 for low, high in ends)
 
 
 def test_few_equal_reports_do_not_look_certain():

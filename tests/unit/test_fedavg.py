@@ -34,6 +34,7 @@ from ternhost.run.status import Watcher
 
 FEDAVG = {
     "dataset": "toy", "mechanism": "duchi", "epsilon": "8", "clients": 200, "batch": 4, "rounds": 5, "share": 0.3,
+    "local_rate": 2,
 }  # fmt: skip
 LOOSE = {"tau": 1.0, "epsilon": "20", "dataset": "line"}
 
@@ -103,7 +104,9 @@ def _estimates(algorithm, seeds):
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_estimated_moves_are_unbiased_for_all_choices_of_clients(weights):
     options = {"dataset": "line", "choices": "0.5:2:0.5,1:8:0.25,0.75:4:0.25", "weights": weights}
-    algorithm = begin("fedavg", share=1.0, rounds=1, records=4, k=2, mechanism="duchi", **options)
+    algorithm = begin(
+        "fedavg", share=1.0, rounds=1, records=4, k=2, mechanism="duchi", local_rate=2, **options
+    )
     clients = np.arange(algorithm.clients)
     moves = _exact_moves(algorithm, clients)
     classes = class_of(clients + 1, [0.5, 0.25, 0.25], 1)
@@ -192,8 +195,9 @@ def test_a_run_beyond_the_budget_does_not_start():
 def test_a_run_states_its_cost_before_and_after():
     notes = []
     result = run("fedavg", "simulated:200", Watcher(note=notes.append), **FEDAVG)
-    assert [note.split(": ")[1] for note in notes] == [
-        f"2 reports of {result['k']} weights (tau 0.25), each weight at epsilon {8 / result['k']:g}"
+    assert [note.split(": ", 1)[1] for note in notes] == [
+        f"2 reports of {result['k']} weights (tau 0.25), each weight at epsilon {8 / result['k']:g} "
+        "(one a round: --rounds sets how many)"
     ]
     assert (result["rounds"], result["reports"]) == (5, 300)
     (account,) = result["accounting"]
@@ -227,7 +231,7 @@ def test_without_records_keys_or_an_option_give_the_number_of_clients():
     assert "--clients" in caught.value.hint
     for options, devices in ((Options(dataset="toy"), 30), (Options(dataset="toy", clients=30), 0)):
         algorithm = FedAvg(options, Population(knows_records=False, devices=devices))
-        assert (algorithm.clients, algorithm.times, algorithm.reports) == (30, 2, 60)
+        assert (algorithm.clients, algorithm.times, algorithm.reports) == (30, 1, 20)
     without_clients = Population(knows_records=False, schedule=Schedule(rounds=7))
     assert FedAvg(Options(dataset="toy"), without_clients).times == 7  # at most
 

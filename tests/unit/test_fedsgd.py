@@ -18,6 +18,7 @@ from ternhost.learn.fedsgd import FedSGD, Options
 from ternhost.learn.optimum import optimum
 from ternhost.learn.schedule import Schedule
 from ternhost.options import check_named
+from ternhost.run import costs
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -78,9 +79,36 @@ def test_more_reports_than_clients_are_refused():
     with pytest.raises(UsageError, match=f"there are {records:,} clients") as caught:
         FedSGD(Options(reports=300_000), Population())
     assert f"--reports {records}" in caught.value.hint
-    with pytest.raises(UsageError, match="there are 300 clients") as caught:
-        begin("fedsgd", 300, dataset="diabetes", model="linear", reports=301)
-    assert "simulated:301" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("devices", "options", "reports", "group", "rounds", "times"),
+    [
+        (1000, {}, 1000, 500, 2, 1),
+        (30_000, {}, 20_000, 500, 40, 1),
+        (0, {}, 20_000, 500, 40, 1),
+        (1, {"reports": 10}, 10, 1, 10, 10),
+        (3, {"reports": 10}, 10, 3, 4, 4),
+        (3, {"rounds": 4}, 12, 3, 4, 4),
+        (300, {"reports": 301, "group": 200}, 301, 200, 2, 2),
+        (300, {"reports": 300, "rounds": 3}, 300, 100, 3, 1),
+        (300, {"reports": 100, "group": 20}, 100, 20, 5, 1),
+    ],
+)
+def test_few_devices_report_in_several_rounds_and_pay_for_each(
+    devices, options, reports, group, rounds, times
+):
+    """Nobody is asked twice in a round, and nobody more often than the cost says."""
+    population = Population(devices=devices, knows_records=False)
+    algorithm = FedSGD(Options(**options), population)
+    assert (algorithm.reports, algorithm.options.group, algorithm.rounds) == (reports, group, rounds)
+    assert algorithm.times == times
+    assert costs.accounts(algorithm, None)[0].user_level == 2_000_000 * times
+    asked = [algorithm._asked(algorithm.clients, number) for number in range(rounds)]
+    assert all(len(np.unique(one)) == len(one) <= group for one in asked)
+    often = np.bincount(np.concatenate(asked), minlength=algorithm.clients)
+    assert (often.sum(), often.max()) == (reports, times)
+    assert often.min() >= times - 1
 
 
 def test_more_clients_than_records_share_the_records(monkeypatch):
@@ -93,9 +121,7 @@ def test_more_clients_than_records_share_the_records(monkeypatch):
 
 
 def test_a_group_is_no_larger_than_the_run():
-    assert Options().group_size == 500
-    assert Options(reports=100).group_size == 100
-    assert Options(reports=100, group=20).group_size == 20
+    assert Options(reports=100).planned(0).group == 100
     with pytest.raises(UsageError, match="--group must be 1 to 100"):
         Options(reports=100, group=101)
 

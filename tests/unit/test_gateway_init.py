@@ -30,7 +30,7 @@ from flwr.supercore.date import now
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
 
 from ternhost.cli import main
-from ternhost.errors import USAGE, StorageError, UsageError
+from ternhost.errors import USAGE, UsageError
 from ternhost.reach.certificates import names_of
 from ternhost.reach.gateway.flower.control import HEADER, Control, app_archive
 from ternhost.reach.gateway.flower.files import (
@@ -137,14 +137,15 @@ def test_a_server_listens_where_its_name_says(tmp_path, host, address, listens, 
     [
         ("--site", "server"),
         ("--site", "a/b"),
+        ("--site", "a:1-5", "--site", "a:7-9"),
         ("--site", "a:1-5", "--site", "b:5-9"),
-        ("--name", "no host"),
-        ("--name", ".".join(["subdomain"] * 8)),
-        ("--name", "10:0"),
-        ("--name", "fe80::1"),
-        ("--address", "somewhere"),
-        ("--port", "0"),
-        ("--port", "65536"),
+        ("--site", "north", "--name", "no host"),
+        ("--site", "north", "--name", ".".join(["subdomain"] * 8)),
+        ("--site", "north", "--name", "10:0"),
+        ("--site", "north", "--name", "fe80::1"),
+        ("--site", "north", "--address", "somewhere"),
+        ("--site", "north", "--port", "0"),
+        ("--site", "north", "--port", "65536"),
     ],
 )
 def test_options_that_make_no_server_are_refused_and_write_nothing(words, here, capsys):
@@ -167,7 +168,7 @@ def test_init_and_status_print_json(here, capsys):
     assert printed["site"] == "north"
     assert printed["runs"] is False
     assert main(["gateway", "status", "nowhere"]) == USAGE
-    with pytest.raises(StorageError) as refused:
+    with pytest.raises(UsageError) as refused:
         Server.load(here)
     assert "tern gateway init" in refused.value.hint
 

@@ -144,6 +144,11 @@ def test_intervals_of_an_auc_cover_it(positive, negative, true):
     assert 0.92 <= covered / 400 <= 0.985
 
 
+def test_the_interval_of_a_loss_does_not_begin_below_0():
+    low, high = judging.intervals(FOUR, wire.LOGISTIC, np.array([0.0, 100.0]))["log_loss"]
+    assert 0 == low < judging.figures(FOUR, wire.LOGISTIC, np.array([0.0, 100.0]))["log_loss"] < high
+
+
 def test_an_auc_at_its_end_has_an_interval():
     low, high = judging.auc_interval(1.0, 10, 5)
     assert 0.6 < low < 0.9

@@ -274,3 +274,4 @@ def test_a_rotation_reports_whether_the_fleet_key_changed(store, tmp_path, capsy
     printed = capsys.readouterr().out
     assert ("the fleet's key stays" in printed) == stays == (keys.fleet_key(store) == before)
     assert ("the fleet has a new key" in printed) == (not stays)
+    assert (f"tern provision BOARD --store {path} --device 1" in printed) == ("1" in words)

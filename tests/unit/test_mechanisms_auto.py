@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import ship
 from designing import worst, worst_variance
 
 from tern import card as cards
@@ -16,7 +17,7 @@ from ternhost.errors import UsageError
 from ternhost.experiments import discretisation
 from ternhost.learn.designs import Mechanised
 from ternhost.privacy import certify, mechanisms
-from ternhost.privacy.mechanisms import duchi, hybrid, optimal, piecewise, ship, shipped
+from ternhost.privacy.mechanisms import duchi, hybrid, optimal, piecewise, shipped
 
 # Certified lower bounds of the worst variance, which another program computed.
 REFERENCE_BOUNDS = {1.0: 3.9905405, 2.0: 0.8653499, 3.0: 0.303943}

@@ -45,6 +45,18 @@ REFUSED = made(frames.encode_error, KEY, 7, 3, wire.ERR_BUDGET, 0)
 REPORT = made(frames.encode_report, KEY, 7, 3, array("H", [1]), 1, 3, 1)
 
 
+def test_the_state_is_shown_while_it_runs(board, monkeypatch):
+    monkeypatch.setattr("terntools.boards.monitor._STATUS", 0.1)
+    shown = []
+    monitor = Monitor(board.port, lambda line: None, hello_every=3600, show=shown.append)
+    board.send(REPORT)
+    try:
+        run(monitor, lambda: any("1 frame," in line for line in shown))
+    finally:
+        monitor.close()
+    assert shown[-1].endswith("0 errors, 0 damaged; epsilon left not told; heap free: not told")
+
+
 def test_frames_errors_and_damage_are_counted(board, watched):
     monitor, lines = watched
     for frame in (REPORT, REFUSED, REFUSED):

@@ -120,7 +120,7 @@ def test_an_interrupted_run_of_an_extension_is_resumed_exactly(outside, tern, mo
 
     def until_the_fourth(self, *args):
         learned(self, *args)
-        if self._state["rounds"] == 4:
+        if self.state["rounds"] == 4:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Run, "_learn", until_the_fourth)
@@ -276,7 +276,7 @@ def test_infer_and_collect_run_an_algorithm_from_outside(outside, tern, undrawn,
     assert result["algorithm"] == "again"
     assert Path(result["report"]).exists()
     assert outcome(tern(*argv, "--no-report")) == outcome(result) | {"algorithm": name}
-    assert main([name, "--resume", "mine"]) == 2
+    assert main([name, "--resume", "mine"]) == 0
     assert "has finished" in capsys.readouterr().err
 
 

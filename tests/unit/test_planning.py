@@ -91,7 +91,12 @@ def test_an_interval_stays_within_what_a_figure_can_be(capsys):
         ("--runs 1", "--runs must be 2 or more, not 1"),
         ("--epsilon 0", "epsilon 0 is not a number"),
         ("--dimension 1", "--dimension must be 2 to 128, not 1"),
-        ("--goal nan", "--goal must be a number, not nan"),
+        ("--goal nan", "--goal must be 0 to 1, the range of accuracy, not nan"),
+        ("--goal 2", "--goal must be 0 to 1, the range of accuracy, not 2.0"),
+        (
+            "--dataset diabetes --goal -1",
+            "--goal must be 0 or more, the range of mean squared error, not -1.0",
+        ),
         ("--reports 1000000000000", "--reports must be numbers of 1,000,000,000 or less"),
         ("--dataset diabetes --model logistic --reports 100", "labels of diabetes are numbers"),
         ("--plot a.bmpp", "there is no format .bmpp"),
@@ -112,3 +117,9 @@ def test_several_classes_are_planned_by_softmax_regression():
     assert plan["d"] == 5
     assert plan["baseline"] < 0.5  # three classes
     assert plan["curve"][-1]["mean"] > 0.8
+
+
+def test_the_interval_of_a_plan_is_within_what_its_figure_can_be(capsys):
+    assert main(["plan", "--reports", "100", "--runs", "2", "--workers", "1", "--json"]) == errors.OK
+    (row,) = json.loads(capsys.readouterr().out)["curve"]
+    assert 0 <= row["low"] < row["mean"] < row["high"] == 1

@@ -12,7 +12,7 @@ from ternhost import datasets
 from ternhost.cli import main
 from ternhost.errors import UsageError
 from ternhost.store.fleet_key import FleetKey
-from terntools.boards import provision, provision_command, records
+from terntools.boards import deploy, provision, provision_command, records, up
 from terntools.boards.provision import Broker, Member
 
 ROWS = np.zeros((1, 4), np.int16)
@@ -125,8 +125,8 @@ def test_records_of_a_table_hold_categories_unscaled():
         ({"slot": 65_536}, "slot"),
         ({"reserve": 0}, "--reserve must be 1 to 1000 reports, not 0"),
         ({"reserve": 1001}, "reports, not 1001"),
-        ({"rows": np.zeros((1, 130), np.int16)}, "do not fit"),
-        ({"rows": np.zeros((0, 4), np.int16)}, "do not fit"),
+        ({"rows": np.zeros((1, 130), np.int16)}, "cannot hold"),
+        ({"rows": np.zeros((0, 4), np.int16)}, "cannot hold"),
     ],
 )
 def test_invalid_members_are_refused(options, message):
@@ -252,3 +252,12 @@ def test_a_board_that_sleeps_has_its_wake_interval():
     for seconds in (0, -1, 86_401):
         with pytest.raises(UsageError, match="--wake-s must be 1 to 86400"):
             sleeper(broker=None, wake=seconds)
+
+
+def test_the_plan_of_up_is_a_line_for_each_step_and_lists_files_if_asked():
+    plan = up.Plan(library=deploy.Changes({"/lib/a.mpy": bytes(1200), "/main.py": b"x"}, ("/lib/b.mpy",)))
+    assert plan.lines(False) == ["deploy     write 2 files (1,201 bytes), remove 1 file"]
+    assert plan.lines(True) == [
+        "deploy     write  /lib/a.mpy  1,200 bytes", "deploy     write  /main.py  1 bytes",
+        "deploy     remove /lib/b.mpy",
+    ]  # fmt: skip

@@ -22,6 +22,7 @@ from ternhost.provision import boards as provision
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.run import directory
 from ternhost.run import result as results
+from ternhost.run.report import page
 from ternhost.run.status import END, Watcher
 from ternhost.store.runs import ABANDONED, FINISHED, PREPARING, RUNNING, StoredRun
 from ternhost.store.store import Store
@@ -128,7 +129,7 @@ def test_runs_are_listed(command, capsys):
     Path("runs/first/run.json").write_text("{")
     _, listed, _ = command("runs")
     assert {run["run"] for run in listed["runs"]} == {"first", "second"}, "one that is broken hides no other"
-    assert "does not name a run" in next(run["status"] for run in listed["runs"] if run["run"] == "first")
+    assert "run.json is not JSON" in next(run["status"] for run in listed["runs"] if run["run"] == "first")
 
 
 def test_a_report_that_cannot_be_written_is_drawn_later(command, undrawn):
@@ -200,9 +201,10 @@ def test_an_empty_name_is_refused(words, command, here):
         (["--after-round", str(2**21)], "--after-round must be at most 1048575"),
         (["--budget", "1"], "each client would spend epsilon 2"),
         (["--fleet", "inprocess:50", "--reports", "40"], "50 boards for 40 clients"),
-        (["--fleet", "simulated:10"], "there are 10 clients"),
+        (["--fleet", "simulated:9"], "there are 9 clients to ask in a round, not 10"),
         (["--fleet", "mqtt:nowhere"], "nowhere"),
-        (["--reports", str(10**7)], "each of which reports once"),
+        (["--reports", str(10**7)], "and no budget for life is above 1000"),
+        (["--fleet", "inprocess:2", "--reports", str(10**7)], "each of which reports once"),
         (["--k", "99"], "coordinates"),
         (["--mechanism", "nothing"], "there is no mechanism 'nothing'"),
         (["--store", "/proc/no/store"], "/proc/no"),
@@ -241,6 +243,8 @@ def test_an_interrupted_run_is_resumed_to_the_same_end(named, fleet, command, cu
     assert code == errors.INTERRUPTED
     assert stopped["hint"] == "go on with: tern train --resume mine"
     assert stored("mine").status == RUNNING
+    line = command("runs")[1]["runs"][0]
+    assert (line["status"], line["resume"]) == ("stopped", "tern train --resume mine")
     code, result, _ = command("train", "--resume", named, "--no-report")
     assert code == 0
     assert (result["rounds"], result["reports"], len(result["history"])) == (4, int(fleet[3]), 4)
@@ -248,9 +252,10 @@ def test_an_interrupted_run_is_resumed_to_the_same_end(named, fleet, command, cu
         assert result["weights"] == command("train", *SIMULATED)[1]["weights"]
     else:
         assert result["epsilon_spent"] == [[2.0, 40]]
-    code, stopped, _ = command("train", "--resume", named)
-    assert (code, stopped["error"]) == (errors.USAGE, "the run mine has finished")
-    assert "result.json" in stopped["hint"]
+    assert command("runs")[1]["runs"][0]["status"] == "finished"
+    code, again, err = command("train", "--resume", named, "--no-report")
+    assert (code, again["weights"], again["reports"]) == (0, result["weights"], result["reports"])
+    assert "the run mine has finished" in err
 
 
 def test_a_run_is_resumed_by_the_directory_of_its_store(command, cut):
@@ -367,10 +372,10 @@ def provisioned(here):
     client has a budget for this number of reports at epsilon 2.
     """
 
-    def make(*reports):
-        rows = datasets.load("flights").records(range(40))
-        policies = [Policy(2_000_000, 2_000_000 * reports[i % len(reports)]) for i in range(40)]
-        boards = [here / "a", here / "b"]
+    def make(*reports, clients=40):
+        rows = datasets.load("flights").records(range(clients))
+        policies = [Policy(2_000_000, 2_000_000 * reports[i % len(reports)]) for i in range(clients)]
+        boards = [here / "a", here / "b"][:clients]
         with Store("keys.sqlite") as store:
             provision.provision_fleet(store, boards, rows, policies)
         ports = ",".join(f"inprocess:{board}" for board in boards)
@@ -391,6 +396,57 @@ def test_a_run_that_devices_refuse_ends_with_4_and_changes_no_earlier_result(pro
     assert "round 5: 10 of 10 devices refuse" in err
     assert Path("runs/kept/result.json").read_bytes() == kept
     assert stored("again").status == FINISHED
+
+
+def test_one_board_reports_in_several_rounds_as_far_as_its_budget_goes(provisioned, command):
+    fleet = [*provisioned(5, clients=1)[:4], "--no-report"]
+    code, refused, _ = command("train", *fleet, "--reports", "10")
+    assert (code, refused["error"]) == (
+        errors.REFUSED,
+        "a board says that an epsilon of 10 is left, enough for 5 of its 10 rounds",
+    )
+    assert "ask for --rounds 5" in refused["hint"]
+    assert "tern provision BOARD" in refused["hint"]
+    assert not Path("runs").exists()
+    code, result, err = command("train", *fleet, "--reports", "4")
+    assert "epsilon 8 in total: 4 reports of one coordinate, each at epsilon 2 (one a round: --rounds" in err
+    assert (code, result["reports"], result["rounds"], result["epsilon_per_client"]) == (0, 4, 4, 8)
+    assert page.spent(result) == {8.0: 1}
+    code, result, _ = command("train", *fleet)  # by default, a report of each device
+    assert (code, result["reports"], result["options"]["reports"], result["epsilon_before"]) == (0, 1, 1, 8)
+    assert command("train", *fleet)[0] == errors.REFUSED
+
+
+@pytest.mark.parametrize(
+    ("port", "code", "remedy"),
+    [
+        ("/dev/ttyNOPE", errors.NO_DEVICE, "ports found"),
+        (None, errors.REFUSED, "tern provision BOARD --store"),
+    ],
+)
+def test_a_missing_port_and_a_rotated_key_leave_no_run(port, code, remedy, provisioned, command):
+    fleet = provisioned(1, clients=1)
+    with Store("keys.sqlite") as store:
+        store.add_devices({1: bytes(32)})
+    failed = command("train", *fleet[:4], "--no-report", *(["--fleet", f"port:{port}"] if port else []))
+    assert failed[0] == code
+    assert remedy in failed[1]["hint"]
+    assert not Path("runs").exists()
+    assert command("runs", "keys.sqlite")[1] == {"runs": []}
+
+
+def test_a_served_fleet_that_has_spent_its_budget_is_told_of_once_and_ends(provisioned, capsys):
+    fleet = provisioned(2)[:4]
+    assert tern(["serve", *fleet, "--patience", "0.01", "--name", "mine"]) == errors.REFUSED
+    printed = capsys.readouterr()
+    assert printed.out.count("their budget is spent") == 1
+    assert printed.out.count("40 refusals (budget 40)") == 5
+    assert "tern fleet emulate N --dir NEW-DIR" in printed.err
+    result = json.loads(Path("runs/mine/result.json").read_text())
+    assert (result["reports"], result["rounds"], result["epsilon_per_client"]) == (80, 7, 4)
+    assert tern(["runs"]) == 0
+    assert ", AUC 0." in (listed := capsys.readouterr().out)
+    assert ", log-loss " in listed
 
 
 def test_a_run_that_some_devices_refuse_has_a_result_and_ends_with_4(provisioned, command):
@@ -497,8 +553,11 @@ def test_a_budget_includes_the_cost_of_earlier_runs(provisioned, command):
     assert "with the epsilon of 2 that was spent before, this would cost a client 4" in refused["error"]
     assert "--budget" in refused["hint"]
     with Store("keys.sqlite") as store:
-        assert store.run("more").status == FINISHED
+        assert store.run("more") is None
         assert store.last_round() == 4, "nothing was asked"
+    assert len(list(Path("runs").iterdir())) == 1, (
+        "a run that is refused before its first round is taken back"
+    )
     assert command("train", *fleet, "--budget", "4")[0] == 0
 
 

@@ -116,6 +116,23 @@ def answering(peer, *answers):
 # Flow control
 
 
+def test_a_board_that_vanishes_while_its_port_is_opened_is_one_clear_error(peer, monkeypatch):
+    def vanished(*arguments):
+        raise termios.error(errno.EIO, "Input/output error")  # which is no OSError
+
+    monkeypatch.setattr(termios, "tcflush", vanished)
+    with pytest.raises(DeviceError, match=r"cannot open \S+: Input/output error$"):
+        open_link(peer.port, queue.SimpleQueue())
+
+
+def test_a_hello_resets_no_console(peer, monkeypatch):
+    """Its bytes may reach MicroPython's prompt: none of them leaves it, interrupts or resets."""
+    nonces = itertools.chain([0x02, 0x0300, 0x040000], itertools.repeat(0x55555555))
+    monkeypatch.setattr(links.secrets, "randbits", lambda bits: next(nonces))
+    with contextlib.closing(open_link(peer.port, queue.SimpleQueue())) as link:
+        assert link.ask_hello() == 0x55555555
+
+
 def test_the_link_never_has_more_in_flight_than_allowed(peer, link):
     for _ in range(20):
         link.send(bytes([wire.ROUND]) + b"x" * 199)

@@ -213,6 +213,16 @@ def test_a_bridge_without_tls_has_a_warning(tmp_path, capsys):
     assert Access.load(tmp_path / "sites" / "lab" / HOST).authority is None
 
 
+def test_a_site_that_finds_its_brokers_at_localhost_only_has_a_warning_with_the_remedy(tmp_path, capsys):
+    words = ["broker", "config", str(tmp_path), "--bridge", "lab"]
+    assert main(words) == 0
+    central, own = capsys.readouterr().err.splitlines()
+    assert "at site lab, localhost is not the central broker: add --name HOST --address 0.0.0.0" in central
+    assert "boards of lab find it at localhost only: add --site-name HOST --site-address 0.0.0.0" in own
+    assert main([*words, "--name", "pi.local", "--site-name", "lab.local"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_the_command_describes_the_site_or_its_error(central, capsys):
     directory, _ = central
     assert main(["broker", "config", str(directory), "--bridge", "lab", "--boards", "1-2", "--json"]) == 0

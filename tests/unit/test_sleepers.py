@@ -66,7 +66,7 @@ def test_serving_prolongs_the_rounds_of_a_sleeping_fleet(store):
         return _long_enough(options, store, watcher).terms.deadline
 
     assert deadline() == 3840
-    assert notes == ["1 devices sleep, up to 3600 s at a time: rounds have 3840 s, not 120 (--deadline)"]
+    assert notes == ["1 sleeping device, up to 3600 s at a time: rounds have 3840 s, not 120 (--deadline)"]
     assert deadline(deadline=5000) == 5000
     assert deadline(deadline=None) is None
     with pytest.raises(UsageError, match="a round of 600 s would end before they wake") as caught:

@@ -15,7 +15,7 @@ from sample_store import reports_of
 
 from ternhost.count.questions import Question, round_body
 from ternhost.count.rounds import Cohort, Round, Tally
-from ternhost.errors import StorageError
+from ternhost.errors import StorageError, UsageError
 from ternhost.privacy import mechanisms
 from ternhost.store import store_file
 from ternhost.store.boards import BoardRow
@@ -211,14 +211,14 @@ def test_a_lock_that_cannot_be_created_is_an_error(path):
 
 
 def test_files_that_are_no_store_are_refused(tmp_path):
-    def refused(path, message, hint):
-        with pytest.raises(StorageError, match=message) as caught:
+    def refused(path, message, hint, kind=StorageError):
+        with pytest.raises(kind, match=message) as caught:
             Store(path, create=False)
         assert hint in caught.value.hint
         if path.exists():
             store_file.take_lock(path).close()  # it is free although the error keeps the Store alive
 
-    refused(tmp_path / "nothing", "no store", "check the path")
+    refused(tmp_path / "nothing", "no store", "check the path", UsageError)
     with pytest.raises(StorageError):
         Store(__file__ + "/store.sqlite")  # its directory cannot be created
     text = tmp_path / "text"

@@ -117,7 +117,7 @@ def test_a_picture_fits_its_width_and_shows_the_run_its_boards_and_costs(served)
         assert rows[0].startswith("evil\\x1b"), "the board with a failed generator comes first"
         assert "offline" in rows[1]
         assert ("lost\\r\\n" in rows[0]) == (width > 70)
-        assert re.search(r"round 3: complete, [\d.]+ m?s ago$", text, re.MULTILINE)
+        assert re.search(r"round 3 of 3: complete, [\d.]+ m?s ago$", text, re.MULTILINE)
 
 
 def test_a_picture_has_colours_and_the_progress_of_a_round():
@@ -299,7 +299,7 @@ def test_a_terminal_without_colours_is_redrawn_and_keeps_the_last_picture(served
 @pytest.mark.slow
 def test_a_dumb_terminal_gets_no_escapes(served):
     with Watching("s.sqlite", columns=60, TERM="dumb") as watching:
-        watching.wait_for("round 3:")
+        watching.wait_for("round 3 of 3:")
         _, text = watching.end()
     assert "\x1b" not in text
 

@@ -23,6 +23,7 @@ from typing import Any, NoReturn, Protocol
 
 from ternhost import errors, extras
 from ternhost.cli import plugins
+from ternhost.command import help_hint
 from ternhost.errors import TernError, UsageError
 from ternhost.options import flag
 from ternhost.registry import Registry
@@ -46,6 +47,7 @@ COMMANDS: Registry[Command] = Registry(
         "runs": "ternhost.cli.runs",
         "collect": "ternhost.cli.running:COLLECT",
         "card": "ternhost.cli.card",
+        "cache": "ternhost.cli.cache",
         "plan": "ternhost.cli.plan",
         "experiment": "ternhost.cli.experiment",
         "serve": "ternhost.cli.serve",
@@ -58,6 +60,14 @@ COMMANDS: Registry[Command] = Registry(
 
 # Codes of an OSError that mean a storage error; the others mean bad input.
 _STORAGE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM}
+_REMEDIES = {
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), "check the path: nothing is there"),
+    **dict.fromkeys((errno.EISDIR, errno.EEXIST), "name another path"),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room, and run the command again"),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS), "check who may read and write it, or name another"
+    ),
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -68,7 +78,14 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **kwargs)
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message, hint=f"'{self.prog} --help' shows how to use it")
+        raise UsageError(message, hint=help_hint(self.prog))
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's, but the error for an unknown argument names the help of the subcommand."""
+        namespace, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            raise UsageError(f"unrecognized arguments: {' '.join(unknown)}", hint=help_hint(namespace.prog))
+        return namespace
 
 
 def build_parser(names: Iterable[str] | None = None) -> Parser:
@@ -126,8 +143,9 @@ def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
 
 def _run(argv: Sequence[str]) -> int:
     files, argv = plugins.load_named(argv)
+    args = argparse.Namespace(prog="tern")
     try:
-        args = build_parser(_needed(argv)).parse_args(argv)
+        args = build_parser(_needed(argv)).parse_args(argv, args)
         if empty := [name for name, value in vars(args).items() if value == ""]:
             option = flag(empty[0])
             given = any(word.partition("=")[0] == option for word in argv)
@@ -138,7 +156,7 @@ def _run(argv: Sequence[str]) -> int:
         text = f"two options of 'tern {argv[0]}' have one name: {error}"
         raise UsageError(text, hint="rename the option of the file or package that extends tern") from error
     except TernError as error:
-        error.hint = error.hint and plugins.with_files(error.hint, files, COMMANDS)
+        error.hint = plugins.with_files(error.hint or error.remedy or help_hint(args.prog), files, COMMANDS)
         raise
     except ImportError as error:
         if missing_extra := extras.explained(error):
@@ -192,7 +210,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         _drop_output()
         code = errors.STORAGE if error.errno in _STORAGE_ERRNOS else errors.USAGE
-        return report(code, f"{where}{error.strerror or error}")
+        return report(code, f"{where}{error.strerror or error}", _REMEDIES.get(error.errno or 0))
     except Exception as error:
         if os.environ.get("TERN_DEBUG"):
             raise

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tern.card import Card
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import FAILED, OK, UsageError
-from ternhost.files import replacing
-from ternhost.privacy import cards, mechanisms
+from ternhost.files import storage_errors, write_file
+from ternhost.privacy import cards, matrix, mechanisms
 from ternhost.privacy.base import MICRO, Design, parse_epsilon
 from ternhost.privacy.mechanisms import shipped
 from ternhost.terminal import Progress
@@ -42,12 +43,18 @@ def add_parser(subparsers: Any) -> None:
     certify = add_command(
         actions,
         "certify",
-        "prove from a card's integers whether it keeps an epsilon (exit code 0: yes, 1: no)",
-        "tern card certify three.card --epsilon 2",
+        "prove from the integers of a card, or from any table, whether it keeps an epsilon (exit code 0: yes, 1: no)",
+        "tern card certify three.card --epsilon 2\ntern card certify mechanism.csv --epsilon 1.5 --delta",
         run_certify,
     )
-    certify.add_argument("file", metavar="FILE", help="card file")
-    add_option(certify, "--epsilon E", "epsilon in decimal", required=True)
+    text = (
+        "card file; or table of probabilities (.csv, .json): a row for each input, a column for each output"
+    )
+    certify.add_argument("file", metavar="FILE", help=text)
+    add_option(
+        certify, "--epsilon E", "epsilon in decimal (default: the card's claim; a table's is only printed)"
+    )
+    add_option(certify, "--delta", "also print the least delta of a table at --epsilon")
 
     show = add_command(
         actions,
@@ -73,11 +80,6 @@ def add_parser(subparsers: Any) -> None:
     add_option(account, "--values K", "number of values in a report", 1)
     add_option(account, "--plot FILE.png", "also draw epsilon against the number of reports into this file")
 
-    summary = "design the cards that come with tern"
-    ship = add_command(actions, "ship", summary, "tern card ship -o shared_specs/cards", run_ship)
-    ship.add_argument("-o", "--output", metavar="DIR", help="their directory (default: the shipped cards')")
-    add_option(ship, "--fresh", "also design the cards that exist already")
-
     add_command(actions, "list", "list the mechanisms and the shipped cards", "tern card list", run_list)
 
 
@@ -100,19 +102,60 @@ def _design(args: argparse.Namespace) -> Design:
 def run_design(args: argparse.Namespace) -> int:
     design = _design(args)
     if args.output:
-        with replacing(Path(args.output)) as temporary:
-            temporary.write_bytes(design.card)
+        with storage_errors("name another --output", f"cannot write {args.output}"):
+            write_file(Path(args.output), design.card)
     result = cards.describe_design(design)
     print_result(result, _summary(result), args.json)
     return OK
 
 
 def run_certify(args: argparse.Namespace) -> int:
-    epsilon = parse_epsilon(args.epsilon)
-    result = cards.check(cards.load(args.file), epsilon)
+    epsilon = None if args.epsilon is None else parse_epsilon(args.epsilon)
+    table = Path(args.file).suffix.lower() in matrix.FORMATS
+    if args.delta and (epsilon is None or not table):
+        raise UsageError(
+            "--delta needs a table and an epsilon", "tern card certify FILE.csv --epsilon E --delta"
+        )
+    if table:
+        result, reason = _certified_table(matrix.read(args.file), epsilon, args.delta)
+    else:
+        result = cards.check(cards.load(args.file), epsilon)
+        reason = result["reason"]
     verdict = "certified" if result["certified"] else "NOT certified"
-    print_result(result, f"{args.file}: {verdict} at epsilon {args.epsilon}: {result['reason']}", args.json)
+    at = f" at epsilon {args.epsilon}" if args.epsilon else "" if table else " at its own claim"
+    print_result(result, f"{args.file}: {verdict}{at}: {reason}", args.json)
     return OK if result["certified"] else FAILED
+
+
+def _certified_table(
+    table: matrix.Certificate, epsilon: int | None, delta: bool
+) -> tuple[dict[str, Any], str]:
+    """The result for JSON, and the reason in words."""
+    certified = table.epsilon is not None if epsilon is None else table.keeps(epsilon)
+    result = {"certified": certified, "epsilon": epsilon and epsilon / MICRO, **table.as_json()}
+    first, second = table.pair
+    if table.ratio is None:
+        lines = [f"it keeps no epsilon: output {table.output} is possible at {first}, and not at {second}"]
+    else:
+        kept = "no epsilon up to 20" if table.epsilon is None else f"epsilon {table.epsilon / MICRO}"
+        where = f"the ratio of output {table.output} at inputs {first} and {second}"
+        lines = [f"it keeps {kept}, ln of {_exact(table.ratio)}, {where}"]
+    if delta and epsilon is not None:
+        least = table.delta(epsilon)
+        result |= {"delta": cards.fraction(least), "delta_decimal": float(least)}
+        lines.append(f"delta      {_exact(least)} at epsilon {epsilon / MICRO}")
+    if table.bias is not None:
+        where = f" (at input {table.bias_at})" if table.bias else ""
+        lines.append(f"bias       at most {_exact(table.bias)}{where}")
+    if table.variance is not None:
+        lines.append(f"variance   at most {_exact(table.variance)} (at input {table.variance_at})")
+    return result, "\n  ".join(lines)
+
+
+def _exact(value: Fraction) -> str:
+    """A fraction, where it is short, and its decimal."""
+    text, decimal = str(value), f"{float(value):.6g}"
+    return text if text == decimal else f"{text} = {decimal}" if len(text) < 30 else decimal
 
 
 def run_show(args: argparse.Namespace) -> int:
@@ -233,17 +276,6 @@ def _shuffled_words(what: str, account: Shuffled) -> str:
     return "\n".join(lines)
 
 
-def run_ship(args: argparse.Namespace) -> int:
-    from ternhost.privacy.mechanisms.ship import ship
-
-    directory = Path(args.output) if args.output else shipped.directory()
-
-    with Progress("cards") as progress:
-        count = ship(directory, fresh=args.fresh, progress=progress.step)
-    print_result({"cards": count, "directory": str(directory)}, f"{count} cards in {directory}", args.json)
-    return OK
-
-
 def run_list(args: argparse.Namespace) -> int:
     entries = shipped.entries()
     lines = ["mechanisms: " + ", ".join(mechanisms.NAMES)]
@@ -258,12 +290,20 @@ def run_list(args: argparse.Namespace) -> int:
     return OK
 
 
+def _posterior(result: dict[str, Any]) -> str:
+    most = result["posterior_from_half"]
+    return (
+        "up to 100 %" if most is None else f"at most {100 * most:.1f} %" if most < 1 else "more than 99.9 %"
+    )
+
+
 def _summary(result: dict[str, Any]) -> str:
     head = result.get("mechanism", "card") + f" ({result['shape']})"
     biased = result["bias"] is None
     name, verb = ("epsilon", "requested") if "epsilon" in result else ("epsilon_claimed", "claimed")
     lines = [
         f"{head}: epsilon {result['epsilon_certified']} certified, {result[name]} {verb}",
+        f"  meaning    a guess about a value that was 50 % likely is {_posterior(result)} likely after its report",
         f"  outputs    {result['levels']} ({result['bits_per_value']:.4g} bits per value)",
         "  variance   none: its outputs have no unbiased values"
         if biased

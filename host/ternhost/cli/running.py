@@ -99,9 +99,10 @@ def metrics(args: argparse.Namespace) -> Metrics | None:
         return None
     from ternhost.watch.metrics import Metrics  # needs an extra
 
+    fields.require_port(args.metrics, "metrics")
     try:
         return Metrics(args.metrics)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         text = f"port {args.metrics} is not available: {error}"
         raise UsageError(text, hint="give another --metrics") from error
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
-from ternhost.learn.base import counted
+from ternhost.learn.judging import WORDS
 from ternhost.run import directory
 from ternhost.run import result as results
+from ternhost.text import counted
 
 
 def add_parser(subparsers: Any) -> None:
@@ -68,10 +69,8 @@ def _line(entry: dict[str, Any]) -> str:
     if "algorithm" not in entry:
         return f"{entry['run']:20} {entry['status']}"
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry["began"]))
-    figures = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in entry["figures"].items())
-    return (
-        f"{entry['run']:20} {began}  {entry['status']:9}  {entry['algorithm']} on "
-        f"{entry['dataset'] or 'records of the devices'}, {entry['fleet']}: "
-        f"{counted(entry['rounds'], 'round')}, {counted(entry['reports'], 'report')}"
-        + (f", {figures}" if figures else "")
-    )
+    words = [counted(entry["rounds"], "round"), counted(entry["reports"], "report")]
+    words += [f"{WORDS.get(name, name)} {value:.4f}" for name, value in entry["figures"].items()]
+    what = f"{entry['algorithm']} on {entry['dataset'] or 'records of the devices'}, {entry['fleet']}"
+    line = f"{entry['run']:20} {began}  {entry['status']:9}  {what}: "
+    return line + ", ".join(words) + (f"; go on with: {entry['resume']}" if entry["resume"] else "")

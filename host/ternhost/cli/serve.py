@@ -17,17 +17,18 @@ from ternhost import options as fields
 from ternhost.cli import running
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
-from ternhost.learn.base import ALGORITHMS, counted, settings
+from ternhost.learn.base import ALGORITHMS, settings
 from ternhost.learn.schedule import Schedule, Terms
 from ternhost.privacy import mechanisms
 from ternhost.run import result as results
 from ternhost.run.options import RunOptions
 from ternhost.run.serve import serve
 from ternhost.run.status import END, PROGRESS, Status, Watcher
-from ternhost.text import visible
+from ternhost.text import counted, visible
 from ternhost.watch.dashboard_command import shown_beside
 from ternhost.watch.home_assistant import HomeAssistant, shown
 from ternhost.watch.summary import said
+from ternhost.watch.words import of_rounds
 
 _PROGRESS_EVERY = 1.0  # least seconds between two progress events in JSON
 _PLANNED = ("reports", "group", "clients")  # options of runs that end by themselves
@@ -70,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.fleet:
         raise UsageError("--fleet must name the devices", hint="such as --fleet mqtt:my-broker")
     if args.dashboard is not None:
+        fields.require_port(args.dashboard, "dashboard")
         extras.require("nicegui")
     options = running.parsed(args, ALGORITHMS, served=True)
     metrics = running.metrics(args)
@@ -148,5 +150,6 @@ def _print_line(status: Status) -> None:
     fleet = "" if status.boards is None else f"; {counted(status.boards, 'board')}"
     fleet += f", {status.asleep} asleep" if status.asleep else ""
     fleet += f", {status.strangers} of another version (tern deploy)" if status.strangers else ""
-    entry = {**vars(status), **status.figures, "round": status.number}
-    print("; ".join([said(entry, status.figures, fleet), *settings(status.chosen)]), flush=True)
+    entry = {**vars(status), **status.figures}
+    line = said(entry, of_rounds(status.round, status.rounds), status.figures, fleet)
+    print("; ".join([line, *settings(status.chosen)]), flush=True)

@@ -140,7 +140,7 @@ def share_interval(share: float, n: int) -> tuple[float, float]:
     """The interval of Wilson (1927) for a share observed in n trials: valid near 0, near 1, and for few trials."""
     middle = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
     half = _Z / (1 + _Z**2 / n) * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n * n))
-    return middle - half, middle + half
+    return max(0.0, middle - half), min(1.0, middle + half)  # rounding may leave [0, 1]
 
 
 # Categories

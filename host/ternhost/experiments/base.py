@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from tern.card import Card
 from ternhost import datasets
-from ternhost.errors import StorageError, UsageError
+from ternhost.errors import UsageError
 from ternhost.experiments.cells import Row, finite
+from ternhost.files import storage_errors
 from ternhost.privacy import mechanisms
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def write(outcome: Outcome, directory: Path) -> list[Path]:
     from ternhost.run.report import plots  # takes long to import
 
     paths = []
-    try:
+    with storage_errors("name another directory with --output", directory):
         directory.mkdir(parents=True, exist_ok=True)
         for name, rows in outcome.tables.items():
             path = directory / f"{name}.csv"
@@ -143,10 +144,6 @@ def write(outcome: Outcome, directory: Path) -> list[Path]:
         parts = {name: getattr(outcome, name) for name in ("settings", "tables", "lines")}
         path.write_text(json.dumps(finite({"experiment": outcome.name, **parts}), indent=1) + "\n")
         paths.append(path)
-    except OSError as error:
-        raise StorageError(
-            f"{directory}: {error.strerror}", hint="name another directory with --output"
-        ) from error
     for name, figure in outcome.figures.items():
         path = directory / f"{name}.png"
         plots.save(figure, path)

@@ -19,10 +19,10 @@ from ternhost.experiments.cells import Cell, Kept, Row, tables
 from ternhost.experiments.rounds import figure_of, optimal_figures, sgd, simulate
 from ternhost.experiments.statistics import enough, half_interval, mean_and_error
 from ternhost.learn import judging
+from ternhost.learn.base import MOST_SIMULATED
 from ternhost.learn.parameters import MODELS, SUITED
 from ternhost.options import require
 from ternhost.privacy.base import parse_epsilon
-from ternhost.reach.simulated.fleet import Simulated
 
 LADDER = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000)
 RUNS = 8
@@ -57,9 +57,7 @@ class Planned:
         least = min(self.reports, default=0)
         require(least >= 1, "reports", "numbers of 1 or more", least)
         most = max(self.reports)
-        require(most <= Simulated.MOST, "reports", f"numbers of {Simulated.MOST:,} or less", f"{most:,}")
-        if self.goal is not None:
-            require(math.isfinite(self.goal), "goal", "a number", self.goal)
+        require(most <= MOST_SIMULATED, "reports", f"numbers of {MOST_SIMULATED:,} or less", f"{most:,}")
 
 
 @lru_cache(maxsize=2)
@@ -81,6 +79,12 @@ def plan(planned: Planned, progress: Callable[[str], None] = lambda message: Non
     """The figure of the model by number of devices, and how many devices reach which figure. Raises UsageError."""
     data = _data(planned.dataset, planned.dimension, planned.model)
     model, ladder = planned.model or SUITED[data.task], sorted(set(planned.reports))
+    name = judging.measure(data)
+    lowest, highest = judging.limits(name)
+    if planned.goal is not None:
+        limits = f"{lowest:g} or more" if math.isinf(highest) else f"{lowest:g} to {highest:g}"
+        must = f"{limits}, the range of {judging.WORDS[name]}"
+        require(lowest <= planned.goal <= highest, "goal", must, planned.goal)
     common = {name: getattr(planned, name) for name in ("dataset", "dimension", "epsilon")}
     cells = Cell.each(
         "curve",
@@ -91,7 +95,6 @@ def plan(planned: Planned, progress: Callable[[str], None] = lambda message: Non
         seed=range(planned.seed, planned.seed + planned.runs),
     )
     rows = tables(cells, Kept(None, {}), progress, planned.workers)["curve"]
-    name = judging.measure(data)
     baseline = judging.baselines(data, MODELS[model])[name]
     optimum = optimal_figures(data, model)[name]
     sign = 1 if judging.better(name, 1, 0) else -1
@@ -99,10 +102,8 @@ def plan(planned: Planned, progress: Callable[[str], None] = lambda message: Non
     for n in ladder:
         mean, error = mean_and_error([row["figure"] for row in rows if row["reports"] == n])
         half = half_interval(error, planned.runs)
-        most = 1.0 if sign > 0 else math.inf  # of an accuracy or AUC, or of an error
-        curve.append(
-            {"reports": n, "mean": mean, "low": max(0.0, mean - half), "high": min(most, mean + half)}
-        )
+        low, high = max(mean - half, lowest), min(mean + half, highest)
+        curve.append({"reports": n, "mean": mean, "low": low, "high": high})
     most_of_the_way = baseline + MOST_OF_THE_WAY * (optimum - baseline)
     return {
         "dataset": None if planned.dimension else planned.dataset,
@@ -164,12 +165,11 @@ def words(result: dict[str, Any]) -> list[str]:
     article = "" if trivial == "guessing" else "the "
     beats = _from(result["beats_baseline"], first, last)
     way = result["most_of_the_way"]
-    percent = f"{100 * MOST_OF_THE_WAY:.0f} %"
     return [
         *lines,
         f"It beats {article}{trivial} by more than noise {beats}.",
-        f"It reaches {figure} {way['figure']:.4f}, {percent} of the way to the model without privacy, "
-        f"{_from(way['reports'], first, last)}{_between(way, first, last)}.",
+        f"It reaches {figure} {way['figure']:.4f}, {100 * MOST_OF_THE_WAY:.0f} % of the way to the model without "
+        f"privacy, {_from(way['reports'], first, last)}{_between(way, first, last)}.",
     ]
 
 

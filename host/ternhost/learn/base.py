@@ -23,6 +23,7 @@ from ternhost.options import require
 from ternhost.registry import Registry
 
 Devices = npt.NDArray[np.int64]
+MOST_SIMULATED = 1_000_000_000  # clients
 
 # Devices and clients
 
@@ -126,7 +127,7 @@ class Learner:
     `seed`. Its `__init__` sets the attributes below; the run makes costs, policies and boards from `designs`."""
 
     name: ClassVar[str]
-    command: ClassVar[str]
+    command: ClassVar[str] = "train"
     Options: ClassVar[Any]
 
     options: Any
@@ -219,11 +220,6 @@ ALGORITHMS: Registry[type[Learner]] = Registry(
 def algorithms_of(command: str) -> dict[str, type[Learner]]:
     """The algorithms that a command runs."""
     return {name: cls for name, cls in ALGORITHMS.items() if cls.command == command}
-
-
-def counted(n: int, what: str) -> str:
-    """A number of something, for people: "1 report", "20 reports"."""
-    return f"{n:,} {what}" + ("" if n == 1 else "s")
 
 
 def settings(chosen: Mapping[str, float]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,11 +25,12 @@ from ternhost.errors import UsageError
 from ternhost.learn import attributes, levels
 from ternhost.learn.attributes import Part
 from ternhost.learn.base import Cohort, Devices, Learner, Population, report_summary, require_everybody
-from ternhost.learn.designs import PRIVACY, Mechanised, ReportDesign, by_class, class_of, spent
+from ternhost.learn.designs import Mechanised, ReportDesign, by_class, class_of, in_privacy, spent
 from ternhost.learn.hiera import LevelOptions
 from ternhost.options import option, require
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.privacy.mechanisms import lhp
+from ternhost.text import counted
 
 ALGORITHM6 = "algorithm6"
 HIERA = "hiera"
@@ -37,7 +38,7 @@ METHODS = (ALGORITHM6, HIERA)
 # Data sets with categorical attributes. Of the others, whose records are for training, the features are collected.
 TABLES = {"ipums": datasets.ipums.ipums}
 
-_WHAT = "what to collect"
+_what = partial(option, group="what to collect")
 _SHOWN = 24  # attributes, for people,
 _COMMON = 5  # and categories of each
 
@@ -51,17 +52,16 @@ class Options(Mechanised, LevelOptions):
         ),
     }
 
-    dataset: str = option(
+    dataset: str = _what(
         "flights",
         f"data set of the clients: {', '.join((*datasets.TABLES, *datasets.DATASETS))}; or NAME:PATH, in a file",
-        group=_WHAT,
         metavar="D",
     )
-    clients: int = option(
-        0, "number of clients that report", group=_WHAT, metavar="N", shown="all, or 1000 on emulated boards"
+    clients: int = _what(
+        0, "number of clients that report", metavar="N", shown="all, or 1000 on emulated boards"
     )
-    seed: int = option(1, "seed that assigns records to clients", group=_WHAT, metavar="S")
-    method: str = option(ALGORITHM6, "report values, or levels (hiera)", group=PRIVACY, choices=METHODS)
+    seed: int = _what(1, "seed that assigns records to clients", metavar="S")
+    method: str = in_privacy(ALGORITHM6, "report values, or levels (hiera)", choices=METHODS)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -307,7 +307,7 @@ class Collect(Learner):
         lines += [_line(entry) for entry in result["attributes"][:_SHOWN]]
         if (more := len(result["attributes"]) - _SHOWN) > 0:
             lines.append(f"and {more} more")
-        asked = f"{result['reports']:,} reports of {result['clients']:,} clients"
+        asked = f"{counted(result['reports'], 'report')} of {counted(result['clients'], 'client')}"
         lines.append(f"{asked} in {result['seconds']:.1f} s; {spent(result)}")
         for name, what in (("mean_squared_error", "means"), ("frequency_squared_error", "frequencies")):
             if result.get(name) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from ternhost.options import option, require
 from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.accounting import Release
 from ternhost.privacy.base import MICRO, parse_epsilon, single_valued
-from ternhost.privacy.cards import load
+from ternhost.privacy.cards import decode, load
 
 # How many of d coordinates a device reports, each at epsilon / k. "variance" takes values that are spread evenly over
 # [-1, 1], as gradients are once they are scaled to their range. `tern experiment coordinates` measures the rules.
@@ -32,7 +32,8 @@ K_RULE_HELP = (
 # Micro-epsilon: less for each of several values is worse than all for one, by any card.
 _LEAST_OF_SEVERAL = 1_500_000
 
-PRIVACY = "privacy"
+in_privacy = partial(option, group="privacy")
+EPSILON_HELP = "epsilon that a device spends in a report, whatever the algorithm; several reports add up"
 
 
 def coordinates_by_rule(
@@ -61,10 +62,9 @@ def _card_file(path: str) -> str:
 
 def epsilons_option(*instead_of: str) -> Any:
     """The option of personalised budgets. instead_of: the options of one epsilon for all."""
-    return option(
+    return in_privacy(
         None,
         "personalised budgets: epsilon of each class of devices, and its share of the devices",
-        group=PRIVACY,
         metavar="E:SHARE,...",
         instead_of=instead_of,
     )
@@ -74,7 +74,7 @@ def epsilons_option(*instead_of: str) -> Any:
 class Budgeted:
     """Options of everything that devices report: the epsilon of a report, of all devices or of classes of them."""
 
-    epsilon: str = option("2", "epsilon of a report with all of its values", group=PRIVACY, metavar="E")
+    epsilon: str = in_privacy("2", EPSILON_HELP, metavar="E")
     epsilons: str | None = epsilons_option("epsilon")
 
     def classes(self) -> list[tuple[str, float]]:
@@ -90,27 +90,21 @@ class Budgeted:
 class Mechanised:
     """Options of reports whose values each go through a card. `card` (hex) replaces the mechanism's."""
 
-    mechanism: str = option(
-        "three-outputs",
-        "mechanism that perturbs values: " + ", ".join(mechanisms.NAMES),
-        group=PRIVACY,
-        metavar="NAME",
+    mechanism: str = in_privacy(
+        "three-outputs", "mechanism that perturbs values: " + ", ".join(mechanisms.NAMES), metavar="NAME"
     )
-    levels: int | None = option(
-        None, "number of outputs, if the mechanism leaves a choice", group=PRIVACY, metavar="N"
-    )
-    card: str | None = option(
+    levels: int | None = in_privacy(None, "number of outputs, if the mechanism leaves a choice", metavar="N")
+    card: str | None = in_privacy(
         None,
         "card from 'tern card design', instead of a mechanism",
-        group=PRIVACY,
         kind=_card_file,
         metavar="FILE",
         instead_of=("mechanism", "levels"),
     )
-    k: int | None = option(
-        None, "coordinates per report, each at epsilon / K", group=PRIVACY, metavar="K", shown="by --k-rule"
+    k: int | None = in_privacy(
+        None, "coordinates per report, each at epsilon / K", metavar="K", shown="by --k-rule"
     )
-    k_rule: str = option(VARIANCE, K_RULE_HELP, group=PRIVACY, choices=K_RULES)
+    k_rule: str = in_privacy(VARIANCE, K_RULE_HELP, choices=K_RULES)
     mechanism_options: Mapping[str, Any] | None = None  # of the mechanism alone
 
     def require_one_epsilon(self, classes: int) -> None:
@@ -175,11 +169,7 @@ def _designed_card(
 
 
 def _given_card(text: str, k: int, epsilon: int) -> cards.Card:
-    try:
-        card: cards.Card = cards.decode(bytes.fromhex(text))
-    except ValueError as error:
-        raise UsageError(f"this is not a card: {error}", hint="make one with 'tern card design'") from error
-    single_valued(card, "this card")
+    card = single_valued(decode(bytes.fromhex(text), "this"), "this card")
     if k * card.epsilon > epsilon:
         raise UsageError(
             f"{k} coordinates of this card cost an epsilon of {k * card.epsilon / MICRO:g}, "
@@ -200,9 +190,11 @@ def shares(text: str) -> list[tuple[str, float]]:
             colon = ""
         if not colon or not what or not classes[-1][1] > 0:
             raise UsageError(f"{part.strip()!r} is not a class of devices", hint="such as 1:0.5,2:0.3,4:0.2")
+        if what in dict(classes[:-1]):
+            raise UsageError(f"{what} names a class of devices twice", hint="add up its shares: name it once")
     total = sum(share for _, share in classes)
     if abs(total - 1) > 1e-6:
-        raise UsageError(f"the shares of the devices must add up to 1, not {total:g}")
+        raise UsageError(f"the shares of the devices must add up to 1, not {total:g}", hint="change a share")
     return [(what, share / total) for what, share in classes]
 
 

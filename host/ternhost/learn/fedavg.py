@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ CLIENTS = "clients"  # every client counts the same, as in FedAvg
 VARIANCE = "variance"  # inverse variance: where the clients are of one population, the least noise
 WEIGHTS = (CLIENTS, VARIANCE)
 
-_AVERAGE = "fedavg"  # heading of its options
+_average = partial(option, group="fedavg")
 
 
 @dataclass(frozen=True)
@@ -61,24 +62,26 @@ MODES: dict[str, tuple[Choice, ...]] = {
 
 @dataclass(frozen=True)
 class Options(Mechanised, LearningOptions):
-    clients: int = option(
-        0, "number of clients", group=_AVERAGE, metavar="N", shown="all, but at most 1000 on boards"
+    clients: int = _average(0, "number of clients", metavar="N", shown="all, but at most 1000 on boards")
+    records: int = _average(8, "records per client", metavar="N")
+    rounds: int = _average(20, "number of rounds", metavar="N")
+    share: float | None = _average(
+        None,
+        "share of the clients that report in a round",
+        metavar="GAMMA",
+        shown="1 / rounds: each client reports once, as nearly as it goes",
     )
-    records: int = option(8, "records per client", group=_AVERAGE, metavar="N")
-    rounds: int = option(20, "number of rounds", group=_AVERAGE, metavar="N")
-    share: float = option(0.1, "share of the clients that report in a round", group=_AVERAGE, metavar="GAMMA")
-    local_epochs: int = option(2, "epochs that a client trains in a round", group=_AVERAGE, metavar="E")
-    local_rate: int = option(2, "the learning rate on a client is 2**-N", group=_AVERAGE, metavar="N")
-    tau: float = option(0.25, "clip a weight's change in a round to +-TAU", group=_AVERAGE, metavar="TAU")
-    choices: str | None = option(
+    local_epochs: int = _average(2, "epochs that a client trains in a round", metavar="E")
+    local_rate: int = _average(0, "the learning rate on a client is 2**-N", metavar="N")
+    tau: float = _average(0.25, "clip a weight's change in a round to +-TAU", metavar="TAU")
+    choices: str | None = _average(
         None,
         f"tau, epsilon and share of each class of clients, or a mode of the paper: {', '.join(MODES)}",
-        group=_AVERAGE,
         metavar="TAU:E:SHARE,...",
         instead_of=("epsilon", "epsilons", "tau"),
     )
-    weights: str = option(
-        CLIENTS, "weight of a class: its clients or its inverse variance", group=_AVERAGE, choices=WEIGHTS
+    weights: str = _average(
+        CLIENTS, "weight of a class: its clients or its inverse variance", choices=WEIGHTS
     )
 
     def __post_init__(self) -> None:
@@ -86,7 +89,7 @@ class Options(Mechanised, LearningOptions):
         require(self.clients >= 0, "clients", "0 (all) or more", self.clients)
         require(self.records >= 1, "records", "1 or more", self.records)
         require(self.rounds >= 1, "rounds", "1 or more", self.rounds)
-        require(0 < self.share <= 1, "share", "above 0 and at most 1", self.share)
+        require(self.share is None or 0 < self.share <= 1, "share", "above 0 and at most 1", self.share)
         require(1 <= self.local_epochs <= 255, "local_epochs", "1 to 255", self.local_epochs)
         require(0 <= self.local_rate <= MAX_RATE, "local_rate", f"0 to {MAX_RATE}", self.local_rate)
         require(self.weights in WEIGHTS, "weights", " or ".join(WEIGHTS), self.weights)
@@ -148,7 +151,7 @@ class FedAvg(Learning):
             range_units(design)  # or refuse it here
         schedule = population.schedule
         self.rounds = (schedule or options).rounds
-        self._share = (schedule or options).share
+        self._share: float | None = (schedule or options).share
         self.clients = None if schedule else options.clients or None
         self.holdings = self._hold()
         clients = self.clients or population.devices
@@ -177,8 +180,8 @@ class FedAvg(Learning):
 
     def _group(self, clients: int) -> int:
         """The number of clients in a round."""
-        group: int = max(1, round(self._share * clients))
-        return group
+        group = clients // self.options.rounds if self._share is None else round(self._share * clients)
+        return max(1, group)
 
     def _hold(self) -> Holdings | None:
         each = self.options.records

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -18,15 +17,16 @@ from ternhost.datasets import Dataset, Holdings
 from ternhost.learn import ranges, training
 from ternhost.learn.base import Cohort, Devices, Population, most_turns, take
 from ternhost.learn.designs import Mechanised, ReportDesign, by_class
-from ternhost.learn.learning import WHAT, Learning, LearningOptions
+from ternhost.learn.learning import Learning, LearningOptions, to_learn
 from ternhost.learn.optimisers import OPTIMISERS
-from ternhost.learn.parameters import MODELS, Floats
+from ternhost.learn.parameters import MODELS, Floats, reading_state
 from ternhost.learn.ranges import Ranges
 from ternhost.learn.training import Trainer
-from ternhost.options import option, require
+from ternhost.options import require
 from ternhost.privacy import mechanisms
 from ternhost.text import clipped
 
+_REPORTS = 20_000
 _GROUP = 500
 _ROUNDS = 100  # of a run with more reports than that many groups
 
@@ -35,40 +35,53 @@ _ROUNDS = 100  # of a run with more reports than that many groups
 class GroupOptions(LearningOptions):
     """Options of algorithms that ask one group of devices after the other for a gradient."""
 
-    reports: int = option(20_000, "number of reports, one per device", group=WHAT, metavar="R")
-    group: int = option(
+    reports: int | None = to_learn(
+        None,
+        "number of reports; with fewer devices than that, each reports in several rounds, and spends as much in each",
+        metavar="R",
+        shown=f"one per device, at most {_REPORTS}",
+    )
+    group: int = to_learn(
         0,
         "number of devices asked in each round",
-        group=WHAT,
         metavar="G",
-        shown=f"{_GROUP}, or a hundredth of the reports if that is more",
+        shown=f"{_GROUP}, or a hundredth of the reports if that is more, but never more than there are",
     )
-    learning_rate: float | None = option(
-        None, "learning rate of the optimiser", group=WHAT, metavar="X", shown="follows from the noise"
+    rounds: int | None = to_learn(
+        None,
+        "number of rounds; without --reports, each of them asks all devices of the fleet",
+        metavar="N",
+        shown="the reports over the group; fedavg: 20",
+        instead_of=("group",),
     )
-    regularisation: float = option(1e-4, "add X times the weights to the gradient", group=WHAT, metavar="X")
-    optimiser: str = option("averaging", "what updates the model", group=WHAT, choices=lambda: OPTIMISERS)
-    range: str = option(
+    learning_rate: float | None = to_learn(
+        None, "learning rate of the optimiser", metavar="X", shown="follows from the noise"
+    )
+    regularisation: float = to_learn(1e-4, "add X times the weights to the gradient", metavar="X")
+    optimiser: str = to_learn("averaging", "what updates the model", choices=lambda: OPTIMISERS)
+    range: str = to_learn(
         "auto",
         f"clip values to +-2**-R, R from 0 to {MAX_RANGE}; auto chooses R for each round from earlier reports",
-        group=WHAT,
         metavar="auto|R",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.reports >= 1, "reports", "1 or more", self.reports)
-        require(0 <= self.group <= self.reports, "group", f"1 to {self.reports}, all the reports", self.group)
+        require(self.reports is None or self.reports >= 1, "reports", "1 or more", self.reports)
+        most = self.reports or 10**9
+        require(0 <= self.group <= most, "group", f"1 to {most}, all the reports", self.group)
+        require(0 < (self.rounds or 1) <= most, "rounds", f"1 to {most}, all the reports", self.rounds)
         ranges.named(self.range)
 
-    @property
-    def group_size(self) -> int:
-        """Devices in a round of a planned run."""
-        return self.group or min(max(_GROUP, -(-self.reports // _ROUNDS)), self.reports)
-
-    @property
-    def derived(self) -> dict[str, Any]:
-        return super().derived | {"group": self.group_size}
+    def planned(self, devices: int) -> Self:
+        """The same with the numbers of a run that ends by itself. devices: that there are; 0: as many as it needs."""
+        reports = self.reports or (self.rounds or 0) * devices or min(_REPORTS, devices or _REPORTS)
+        if self.rounds:
+            group = -(-reports // self.rounds)
+        else:
+            group = self.group or max(_GROUP, -(-reports // _ROUNDS))
+        group = min(group, reports, devices or reports)
+        return replace(self, reports=reports, group=group, rounds=-(-reports // group))
 
 
 @dataclass(frozen=True)
@@ -77,7 +90,7 @@ class Options(Mechanised, GroupOptions):
 
 
 class FedSGD(Learning):
-    """Every client takes part once, with the gradient at the model of its round."""
+    """Every client takes part once, or, where there are more reports than clients, in turns."""
 
     name = "fedsgd"
     Options: ClassVar[Any] = Options
@@ -87,14 +100,18 @@ class FedSGD(Learning):
         self.designs = self.designed()
         self.modules = ("softmax",) if self.classes > 1 else ()
         schedule = population.schedule
-        self._group: int = options.group_size  # of a full round
+        there = population.clients or population.devices
         if schedule:
             self.rounds, self.reports, self.clients = schedule.rounds, None, None
-            self._group = schedule.group(population.devices)
-            self.times = most_turns(max(1, population.devices), self._group, schedule.rounds or 1)
+            self._group: int = schedule.group(there)  # of a full round
+            self.times = most_turns(max(1, there), self._group, schedule.rounds or 1)
         else:
-            self.rounds, self.reports = math.ceil(options.reports / self._group), options.reports
-            self.clients = options.reports
+            hint = f"ask for at most --group {there}"
+            population.require_enough(options.group, there or options.group, " to ask in a round", hint)
+            self.options = options = options.planned(there)
+            self.rounds, self.reports, self._group = options.rounds, options.reports, options.group
+            self.clients = min(options.reports, there or options.reports)
+            self.times = -(-options.reports // self.clients)
         self.holdings = self._hold()
         variance = 1 / sum(design.share / design.variance for design in self.designs)  # of their combination
         rounds = schedule.planned if schedule else self.rounds or 1
@@ -138,11 +155,10 @@ class FedSGD(Learning):
         holdings = self._records()
         if holdings is None:
             return None
-        there = len(holdings.order) if self._population.clients is None else self._population.clients
-        hint = f"ask for at most --reports {there}"
-        if self._population.clients:
-            hint += f", or simulate more: --fleet simulated:{self.clients}"
-        self._population.require_enough(self.clients, there, ", each of which reports once", hint)
+        if self._population.clients is None:  # else those that there are report as often as it takes
+            there = len(holdings.order)
+            hint = f"ask for at most --reports {there}"
+            self._population.require_enough(self.clients, there, ", each of which reports once", hint)
         return holdings
 
     def _asked(self, clients: int, number: int) -> Devices:
@@ -150,7 +166,10 @@ class FedSGD(Learning):
         if schedule := self._population.schedule:
             return self._turn(clients, schedule.group(clients), number)
         start = number * self._group
-        return np.arange(start, min(start + self._group, self.options.reports))
+        end = min(start + self._group, self.options.reports)
+        if self.times > 1:
+            return self._turn(clients, self._group, number)[: end - start]
+        return np.arange(start, end)
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
         asked = take(devices, self._asked(len(devices), self._trainer.round))
@@ -204,7 +223,8 @@ class FedSGD(Learning):
     def restore(self, state: Mapping[str, Any]) -> None:
         super().restore(state)
         self._ranges.restore(state["range"])
-        self._tau = float(state["range"]["tau"])
+        with reading_state("the range"):
+            self._tau = float(state["range"]["tau"])
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         taus = Counter(f"{entry['tau']:g}" for entry in history)

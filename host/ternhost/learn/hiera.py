@@ -16,10 +16,10 @@ from ternhost.count.rounds import CohortCounts
 from ternhost.datasets import Dataset
 from ternhost.learn import levels
 from ternhost.learn.base import Population
-from ternhost.learn.designs import PRIVACY, Budgeted, ReportDesign
+from ternhost.learn.designs import Budgeted, ReportDesign, in_privacy
 from ternhost.learn.fedsgd import FedSGD, GroupOptions
 from ternhost.learn.parameters import Floats
-from ternhost.options import option, require
+from ternhost.options import require
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.privacy.mechanisms import lhp
 
@@ -28,13 +28,12 @@ from ternhost.privacy.mechanisms import lhp
 class LevelOptions(Budgeted):
     """Options of reports by LHP."""
 
-    budgets: str = option(
+    budgets: str = in_privacy(
         "5,4,3,2,1",
         "hiera: proportions of the levels' budgets, from the lowest range of values up",
-        group=PRIVACY,
         metavar="B,B,...",
     )
-    mu: float = option(0.0, "hiera: share of reports reused for other levels", group=PRIVACY, metavar="MU")
+    mu: float = in_privacy(0.0, "hiera: share of reports reused for other levels", metavar="MU")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from ternhost.count.questions import Question
 from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Dataset, Holdings, held_out
 from ternhost.errors import UsageError
-from ternhost.learn import clustering
+from ternhost.learn import clustering, designs
 from ternhost.learn.base import (
     Cohort,
     Devices,
@@ -33,17 +34,18 @@ from ternhost.learn.base import (
     report_summary,
     require_everybody,
 )
-from ternhost.learn.designs import PRIVACY, ReportDesign, by_class, epsilons_option, shares, spent
+from ternhost.learn.designs import ReportDesign, by_class, epsilons_option, in_privacy, shares, spent
 from ternhost.learn.parameters import Floats
 from ternhost.options import option, require
 from ternhost.privacy import mechanisms
 from ternhost.privacy.base import MICRO, parse_epsilon
+from ternhost.text import counted
 from ternhost.vectorised import probabilities
 
 LABEL = "label"
 VECTOR = "vector"
 
-_WHAT = "what to classify"
+_what = partial(option, group="what to classify")
 _CLIENTS = 1000  # by default, as in MindSpore
 
 
@@ -51,49 +53,38 @@ _CLIENTS = 1000  # by default, as in MindSpore
 class Options:
     """Options of protected inference. The true `epsilon` replaces MindSpore's `laplace_eval_eps`."""
 
-    dataset: str = option(
+    dataset: str = _what(
         "iris",
         f"data set of the clients: {', '.join(clustering.CLASSES)}, or another with two classes",
-        group=_WHAT,
         metavar="NAME",
     )
-    held_out: float = option(
+    held_out: float = _what(
         0.5,
         "share of the records that the clients get; the classifier is trained on the rest",
-        group=_WHAT,
         metavar="SHARE",
     )
-    answer: str = option(
+    answer: str = _what(
         VECTOR,
         "what a client reports: its class by randomised response, or all class probabilities with Laplace noise",
-        group=_WHAT,
         choices=(LABEL, VECTOR),
     )
-    cluster_client_num: int = option(
-        0, "number of clients asked", group=_WHAT, metavar="N", shown="1000, or all if fewer"
-    )
-    eval_type: str = option(
+    cluster_client_num: int = _what(0, "number of clients asked", metavar="N", shown="1000, or all if fewer")
+    eval_type: str = _what(
         clustering.SILHOUETTE_SCORE,
         "score that judges the clusters of vectors",
-        group=_WHAT,
         choices=(clustering.NOT_EVAL, clustering.SILHOUETTE_SCORE, clustering.CALINSKI_HARABASZ),
     )
-    seed: int = option(1, "seed that assigns records to clients", group=_WHAT, metavar="S")
-    epsilon: str | None = option(
-        None,
-        "epsilon of a report, a label or a whole vector",
-        group=PRIVACY,
-        metavar="E",
-        instead_of=("laplace_eval_eps",),
+    seed: int = _what(1, "seed that assigns records to clients", metavar="S")
+    epsilon: str | None = in_privacy(
+        None, designs.EPSILON_HELP, metavar="E", shown="2", instead_of=("laplace_eval_eps",)
     )
     epsilons: str | None = epsilons_option("epsilon", "laplace_eval_eps")
-    laplace_eval_eps: str = option(
-        "1", "epsilon as MindSpore counts it: half of the true epsilon", group=PRIVACY, metavar="X"
+    laplace_eval_eps: str = in_privacy(
+        "1", "epsilon as MindSpore counts it: half of the true epsilon", metavar="X"
     )
-    privacy_eval_type: str = option(
+    privacy_eval_type: str = in_privacy(
         clustering.LAPLACE,
         "noise: LAPLACE, or NOT_ENCRYPT for none, on simulated fleets only",
-        group=PRIVACY,
         choices=(clustering.NOT_ENCRYPT, clustering.LAPLACE),
     )
 
@@ -258,10 +249,10 @@ class Infer(Learner):
     def _evaluate(self, results: npt.NDArray[Any], clients: Devices) -> dict[str, Any]:
         known = None if self.holdings is None else self._exact(clients)
         if self._label:
-            return self._privacy() | clustering.labelled(results, known)
-        return self._privacy() | clustering.cluster(self.options.eval_type, results, known)
+            return self.in_privacy() | clustering.labelled(results, known)
+        return self.in_privacy() | clustering.cluster(self.options.eval_type, results, known)
 
-    def _privacy(self) -> dict[str, Any]:
+    def in_privacy(self) -> dict[str, Any]:
         """The true epsilon beside MindSpore's setting, of the class that pays most."""
         dearest = max((design.epsilon for design in self.designs), default=None)
         epsilon = None if dearest is None else dearest / MICRO
@@ -299,11 +290,9 @@ class Infer(Learner):
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
         lines = [_score(result)]
         if result.get("epsilon_true") is not None:
-            lines.append(
-                f"{result['reports']:,} reports of {result['bytes_per_report']} bytes in {result['seconds']:.1f} s; "
-                + spent(result)
-                + ("" if _labels(result) else f" (--laplace-eval-eps {result['laplace_eval_eps']:g})")
-            )
+            reports = f"{counted(result['reports'], 'report')} of {result['bytes_per_report']} bytes"
+            option = "" if _labels(result) else f" (--laplace-eval-eps {result['laplace_eval_eps']:g})"
+            lines.append(f"{reports} in {result['seconds']:.1f} s; {spent(result)}{option}")
         sizes = ", ".join(f"{label}: {size}" for label, size in result["clusters"].items())
         group, value = ("label", "share") if _labels(result) else ("cluster", "mean probability")
         shares = ", ".join(f"{i}: {_interval(share)}" for i, share in result.get("shares", {}).items())

@@ -53,6 +53,11 @@ def better(name: str, value: float, other: float) -> bool:
     return value > other if name in (ACCURACY, AUC) else value < other
 
 
+def limits(name: str) -> tuple[float, float]:
+    """The least and the largest value that a figure can have."""
+    return 0.0, 1.0 if name in (ACCURACY, AUC) else math.inf
+
+
 def scores(features: npt.NDArray[Any], weights: Floats) -> Floats:
     """w.x of every row of Q1.14 features: n, or n x classes for weights of several classes (classes * d)."""
     # Not by BLAS: its threads wait for each other on a busy machine, longer than the sum takes.
@@ -121,7 +126,7 @@ def _interval(name: str, z: Floats, labels: Floats) -> tuple[float, float]:
     if interval := interval_of(name, figure, len(labels), int((labels > 0).sum())):
         return interval
     half = _Z * float(_each(name, z, labels).std(ddof=1)) / math.sqrt(len(labels))
-    return figure - half, figure + half
+    return max(figure - half, limits(name)[0]), figure + half
 
 
 def auc_interval(auc: float, positive: int, negative: int) -> tuple[float, float]:

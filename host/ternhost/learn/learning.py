@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,47 +15,43 @@ from ternhost.count.questions import Averaged, Question, report_bytes
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, Holdings, Indices
 from ternhost.errors import UsageError
 from ternhost.learn import judging
-from ternhost.learn.base import Learner, Population, Turns, counted, report_summary
+from ternhost.learn.base import Learner, Population, Turns, report_summary
 from ternhost.learn.designs import Budgeted, ReportDesign, spent
 from ternhost.learn.optimum import optimum
 from ternhost.learn.parameters import MODELS, SUITED, Floats, quantise
 from ternhost.learn.training import Trainer, TrainingPlan
 from ternhost.options import option, require
+from ternhost.text import counted
 
-WHAT = "what to learn"
+to_learn = partial(option, group="what to learn")
 
 
 @dataclass(frozen=True)
 class LearningOptions(Budgeted):
     """Options of every algorithm that learns a linear model."""
 
-    dataset: str = option(
+    dataset: str = to_learn(
         "flights",
         f"data set to learn from: {', '.join(datasets.DATASETS)}; or NAME:PATH, in a file",
-        group=WHAT,
         metavar="D",
     )
-    dimension: int | None = option(
+    dimension: int | None = to_learn(
         None,
         "instead of --dataset: number of features, the constant included, of records that only the devices know",
-        group=WHAT,
         metavar="N",
         instead_of=("dataset",),
     )
-    labels: int | None = option(
-        None, "with --dimension and --model softmax: number of classes", group=WHAT, metavar="N"
+    labels: int | None = to_learn(
+        None, "with --dimension and --model softmax: number of classes", metavar="N"
     )
-    model: str = option(
+    model: str = to_learn(
         "",
         "model to train; softmax is for several classes",
-        group=WHAT,
         choices=tuple(MODELS),
         shown="linear for numeric labels, else logistic",
     )
-    batch: int = option(0, "records used for a report; 0: all of the device", group=WHAT, metavar="B")
-    seed: int = option(
-        1, "seed that assigns devices and records; it does not affect noise", group=WHAT, metavar="S"
-    )
+    batch: int = to_learn(0, "records used for a report; 0: all of the device", metavar="B")
+    seed: int = to_learn(1, "seed that assigns devices and records; it does not affect noise", metavar="S")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,7 +85,6 @@ class LearningOptions(Budgeted):
 class Learning(Learner):
     """The base of algorithms that learn a linear model by rounds: `_trainer` has it."""
 
-    command = "train"
     _trainer: Trainer
 
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:

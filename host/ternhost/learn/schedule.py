@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from ternhost.options import option, require
 
-HOW = "where and how"
-_WHEN = "schedule"
+how = partial(option, group="where and how")
+_when = partial(option, group="schedule")
 _LONGEST = 604_800  # a week: devices may sleep for a day
 _HORIZON = 100  # rounds
 
@@ -16,35 +17,26 @@ _HORIZON = 100  # rounds
 class Schedule:
     """Options of a fleet that is served: its devices are asked round after round, a share of them at a time."""
 
-    rounds: int | None = option(
-        None,
-        "stop after N rounds, those of earlier starts included",
-        group=_WHEN,
-        metavar="N",
-        shown="no limit",
+    rounds: int | None = _when(
+        None, "stop after N rounds, those of earlier starts included", metavar="N", shown="no limit"
     )
-    interval: float = option(
-        0.0, "seconds from the start of one round to the start of the next", group=_WHEN, metavar="SECONDS"
+    interval: float = _when(
+        0.0, "seconds from the start of one round to the start of the next", metavar="SECONDS"
     )
-    share: float = option(1.0, "share of the devices asked in each round", group=_WHEN, metavar="SHARE")
-    horizon: int | None = option(
+    share: float = _when(1.0, "share of the devices asked in each round", metavar="SHARE")
+    horizon: int | None = _when(
         None,
         "number of rounds for which the learning rate is chosen",
-        group=_WHEN,
         metavar="N",
         shown=f"all of --rounds, or {_HORIZON}",
     )
-    patience: float = option(
+    patience: float = _when(
         2.0,
         "seconds without an answer after which boards are asked again; doubles each time",
-        group=_WHEN,
         metavar="SECONDS",
     )
-    model_every: int = option(
-        10,
-        "send devices the model for their own use after every N rounds, and at the end",
-        group=_WHEN,
-        metavar="N",
+    model_every: int = _when(
+        10, "send devices the model for their own use after every N rounds, and at the end", metavar="N"
     )
 
     def __post_init__(self) -> None:
@@ -70,14 +62,13 @@ class Schedule:
 class Terms:
     """How a round ends. After `silence` seconds without a frame of a board it goes on without that board."""
 
-    quorum: float = option(1.0, "share of its reports that ends a round", group=HOW, metavar="SHARE")
-    deadline: float | None = option(
-        120.0, "seconds after which a round ends with the reports received", group=HOW, metavar="SECONDS"
+    quorum: float = how(1.0, "share of its reports that ends a round", metavar="SHARE")
+    deadline: float | None = how(
+        120.0, "seconds after which a round ends with the reports received", metavar="SECONDS"
     )
-    silence: float = option(
+    silence: float = how(
         30.0,
         "seconds without a message from a board, after which rounds continue without it until it answers again",
-        group=HOW,
         metavar="SECONDS",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,6 +63,13 @@ def parse_epsilon(
 def exp_bound(epsilon: int) -> Fraction:
     """A rational lower bound of e**epsilon (micro-epsilon): the one that the certificate uses."""
     return Fraction(exp_lower(epsilon), 1 << EXP_BITS)
+
+
+def posterior(epsilon: int) -> Fraction:
+    """An upper bound, in whole thousandths, of the probability that an observer gives a guess after one report of
+    `epsilon` (micro), if it was 1/2 before: odds grow by e**epsilon at most."""
+    odds = exp_bound(epsilon + 1)  # a millionth more: above e**epsilon
+    return Fraction(math.ceil(1000 * odds / (1 + odds)), 1000)
 
 
 def check_levels(levels: int | None, default: int, least: int, most: int) -> int:

@@ -14,7 +14,7 @@ from tern.card import HIERARCHY, LAPLACE, MAX_CARD, MIXTURE, TABLE, WINDOW, Card
 from tern.fixed import ONE
 from ternhost.errors import UsageError
 from ternhost.privacy import certify
-from ternhost.privacy.base import MICRO, Design
+from ternhost.privacy.base import MICRO, Design, posterior
 from ternhost.privacy.certify import Biased
 
 SHAPES = {TABLE: "table", WINDOW: "window", LAPLACE: "laplace", MIXTURE: "mixture", HIERARCHY: "hierarchy"}
@@ -40,6 +40,8 @@ def decode(data: bytes, name: str = "the card") -> Card:
 
 
 def _decoded(data: bytes) -> Card:
+    if data[:1] and data[0] >> 4 != cards.VERSION:
+        raise CardError(f"it does not begin as one of version {cards.VERSION} does")
     card: Card = cards.decode(data)
     if card.shape == HIERARCHY:
         try:
@@ -61,6 +63,7 @@ def describe(card: Card) -> dict[str, Any]:
         "shape": SHAPES[card.shape],
         "epsilon_claimed": card.epsilon / MICRO,
         "epsilon_certified": None if certified is None else certified / MICRO,
+        "posterior_from_half": None if certified is None else float(posterior(certified)),
         "worst_case_variance": None,
         "worst_case_at": None,
         "variance_at_zero": None,
@@ -100,12 +103,14 @@ def describe_design(design: Design) -> dict[str, Any]:
     }
 
 
-def check(data: bytes, epsilon: int) -> dict[str, Any]:
-    """Certify the bytes of a card at `epsilon` (micro). Gives `certified`, `epsilon_certified`, `reason`."""
+def check(data: bytes, epsilon: int | None = None) -> dict[str, Any]:
+    """Certify the bytes of a card at `epsilon` (micro; default: its claim). Gives `certified`, `epsilon_certified`,
+    `reason`."""
     try:
         card = _decoded(data)
     except CardError as error:
         return {"certified": False, "epsilon_certified": None, "reason": f"it is not a card: {error}"}
+    epsilon = card.epsilon if epsilon is None else epsilon
     wanted, worth = epsilon / MICRO, describe(card)
     if worth["epsilon_certified"] is None:
         reason = "it keeps no epsilon up to 20"

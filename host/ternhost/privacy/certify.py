@@ -194,23 +194,16 @@ def _moments(data: bytes) -> Moments:
         return Moments(at, mixed(first.means, second.means), mixed(first.seconds, second.seconds))
     if card.shape == LAPLACE:
         return Moments(at, at, _laplace_seconds(card))
-    if card.shape == HIERARCHY:
-        outputs, rows = values(card), [at_knot(card, i) for i in range(len(at))]
-
-        def expected(power: int) -> list[Fraction]:
-            return [
-                sum((p * y**power for p, y in zip(row, outputs, strict=True)), Fraction(0)) for row in rows
-            ]
-
-        return Moments(at, expected(1), expected(2))
-    factor = scale(card)
     if card.shape == WINDOW:
+        factor = scale(card)
         return Moments(at, _window_sums(card, factor, 1), _window_sums(card, factor, 2))
-    weights = [(level, level * level) for level in card.levels]
-    sums = [
-        [sum(n * w[k] for n, w in zip(row, weights, strict=True)) for row in _counts(card)] for k in (0, 1)
-    ]
-    return Moments(at, [factor * s / T for s in sums[0]], [factor * factor * s / T for s in sums[1]])
+    outputs, rows = values(card), [at_knot(card, i) for i in range(len(at))]
+    return Moments(at, *([mean(row, [y**power for y in outputs]) for row in rows] for power in (1, 2)))
+
+
+def mean(row: Row, values: Row) -> Fraction:
+    """The mean of the values of outputs, which have the probabilities `row`."""
+    return sum((p * y for p, y in zip(row, values, strict=True)), Fraction(0))
 
 
 def _window_sums(card: Card, factor: Fraction, power: int) -> list[Fraction]:
@@ -226,10 +219,7 @@ def _window_sums(card: Card, factor: Fraction, power: int) -> list[Fraction]:
 
 def _laplace_seconds(card: Card) -> list[Fraction]:
     """Second moments on the grid. Clamping replaces each tail by its mean, without its variance g/(1-g)**2."""
-    g = _geometric(card)
-    powers = [Fraction(1)]
-    for _ in range(card.highest - card.lowest):
-        powers.append(_rounded(powers[-1] * g))
+    g, powers = _geometric(card), _powers(card)
     tail = g / (1 - g) ** 2
     one = 1 << card.grid_bits
     return [
@@ -286,7 +276,8 @@ def at_knot(card: Card, i: int) -> Row:
         return [inside if i <= j < i + card.window else outside for j in range(card.symbols)]
     g = _geometric(card)
     centre = i - (1 << card.grid_bits)
-    weights = [_power(g, abs(y - centre)) for y in range(card.lowest, card.highest + 1)]
+    powers = _powers(card)
+    weights = [powers[abs(y - centre)] for y in range(card.lowest, card.highest + 1)]
     result = [(1 - g) / (1 + g) * w for w in weights]
     result[0], result[-1] = weights[0] / (1 + g), weights[-1] / (1 + g)  # with everything beyond
     return result
@@ -304,14 +295,10 @@ def _rounded(value: Fraction) -> Fraction:
     return Fraction(round(value * (1 << _EXP_BITS)), 1 << _EXP_BITS)
 
 
-def _power(g: Fraction, n: int) -> Fraction:
-    result, base = Fraction(1), g
-    while n:
-        if n & 1:
-            result = _rounded(result * base)
-        base = _rounded(base * base)
-        n >>= 1
-    return result
+def _powers(card: Card) -> list[Fraction]:
+    """g**n for each distance n between two outputs of a laplace card."""
+    g, steps = _geometric(card), range(card.highest - card.lowest)
+    return list(accumulate(steps, lambda power, _: _rounded(power * g), initial=Fraction(1)))
 
 
 def _geometric(card: Card) -> Fraction:

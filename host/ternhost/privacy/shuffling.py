@@ -36,6 +36,7 @@ from scipy import fft, optimize
 
 from tern.card import LAPLACE, MIXTURE, WINDOW, Card, T
 from ternhost.errors import UsageError
+from ternhost.options import require
 from ternhost.privacy import certify
 from ternhost.privacy.base import MICRO
 
@@ -73,17 +74,14 @@ class Shuffled:
 def account(local: int, reports: int, delta: float, card: Card | None = None, values: int = 1) -> Shuffled:
     """Account for one report of each of `reports` honest clients, in which `values` values cost `local` (micro) each.
     Several values a report take the bound for any mechanism, whatever the `card`. Raises UsageError."""
-    if not 1 <= reports <= MOST_REPORTS:
-        raise UsageError(f"--reports must be from 1 to {MOST_REPORTS:,}, not {reports:,}")
+    require(1 <= reports <= MOST_REPORTS, "reports", f"from 1 to {MOST_REPORTS:,}", f"{reports:,}")
     if not 0 < delta < 1:
         raise UsageError(
             f"--delta must be between 0 and 1, not {delta:g}",
             hint="well below one in the number of reports, for example --delta 1e-6",
         )
-    if delta < _LEAST_DELTA:
-        raise UsageError(f"--delta must be {_LEAST_DELTA:g} or more, not {delta:g}")
-    if values < 1:
-        raise UsageError(f"--values must be 1 or more, not {values}")
+    require(delta >= _LEAST_DELTA, "delta", f"{_LEAST_DELTA:g} or more", f"{delta:g}")
+    require(values >= 1, "values", "1 or more", values)
     epsilon = local * values / MICRO
     if epsilon > _MOST_LOCAL:
         raise UsageError(

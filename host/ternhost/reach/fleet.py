@@ -67,6 +67,7 @@ class Fleet:
     knows_records: ClassVar[bool] = False  # the host knows the records of its clients
     by_gateways: ClassVar[bool] = False  # gateways ask its devices, and have their keys
     may_move: ClassVar[bool] = False  # a run that is resumed may find its boards elsewhere
+    opening: ClassVar[str] = ""  # what the beginning of a run waits for, where that takes long
     word: str  # the kind
     text: str  # the whole name
     count: int  # of its boards, or of simulated clients

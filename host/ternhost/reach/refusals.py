@@ -30,10 +30,9 @@ class Refusals:
                 self._warned.add(code)
                 self._warn(f"round {result.number}: {words}")
         elif not result.reports and forged:
-            raise RefusedError(
-                f"no device reported in round {result.number}: they have other keys than this store",
-                hint="use the store that these boards were provisioned with",
-            )
+            text = f"no device reported in round {result.number}: they have other keys than this store"
+            hint = "use their store, or give each its key in this one: tern provision BOARD --store FILE --device ID"
+            raise RefusedError(text, hint=hint)
 
     def tell_of_later_rounds(self, result: RoundResult) -> None:
         """Warn once of devices that claim to have seen rounds which this store has not asked."""
@@ -85,3 +84,4 @@ def explain(result: RoundResult) -> tuple[int, str, str | None]:
 
 _TEXTS = json.loads(Path(__file__).with_suffix(".json").read_text())  # by names of tern.wire: (words, remedy)
 _REFUSALS: dict[int, tuple[str, str]] = {getattr(wire, name): (*texts,) for name, texts in _TEXTS.items()}
+NEW_BUDGET = _REFUSALS[wire.ERR_BUDGET][1]

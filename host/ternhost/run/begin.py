@@ -5,21 +5,22 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tern import wire
-from ternhost.errors import UsageError
-from ternhost.learn.base import ALGORITHMS, Devices, Learner, Population, clients_of, counted
+from tern import ledger, wire
+from ternhost.errors import DeviceError, TernError, UsageError
+from ternhost.learn.base import ALGORITHMS, Devices, Learner, Population, clients_of
 from ternhost.learn.schedule import Schedule
+from ternhost.privacy.base import MICRO
 from ternhost.provision.boards import provision_fleet
 from ternhost.reach import fleet
 from ternhost.reach.fleet import Fleet
-from ternhost.run import costs, plugins
+from ternhost.run import costs
 from ternhost.run import directory as run_directory
 from ternhost.run.directory import RunFiles
 from ternhost.run.options import RunOptions
@@ -27,6 +28,7 @@ from ternhost.store import store_file
 from ternhost.store.round_numbers import check_skip, skip
 from ternhost.store.runs import ABANDONED, FINISHED, PREPARING, StoredRun
 from ternhost.store.store import Store
+from ternhost.text import counted
 
 
 def written(
@@ -53,7 +55,7 @@ def written(
         opened = None if path is None else undo.enter_context(Store(path))
         taken = [] if opened is None else [run.name for run in opened.runs()]
         directory = run_directory.new_directory(name, parent, taken)
-        undo.callback(_remove, directory)
+        undo.callback(run_directory.remove, directory)
         if opened is None:
             opened = undo.enter_context(Store(directory / store_file.NAME))
         require_no_run(opened, anew)
@@ -65,7 +67,7 @@ def written(
             **asdict(options),
             "directory": str(directory.resolve()),
             "devices": None if schedule else clients.devices,
-            "references": {**costs.references(learner), "devices": clients.devices or None},
+            "references": costs.references(learner, clients.devices),
         }
         files = RunFiles(directory, opened.path, directory.name)
         undo.callback(opened.forget_run, files.name)
@@ -74,12 +76,6 @@ def written(
         files.write()
         undo.pop_all()
     return opened, files, learner
-
-
-def _remove(directory: Path) -> None:
-    shutil.rmtree(directory, ignore_errors=True)
-    with suppress(OSError):  # other runs are in it
-        directory.parent.rmdir()
 
 
 def population(
@@ -118,6 +114,10 @@ def make_boards(
 
 def _check(algorithm: Learner, kind: Fleet, options: RunOptions, first: int) -> None:
     costs.accounts(algorithm, options.budget_micro)
+    cost = max(costs.costs(algorithm), default=0)
+    if options.schedule is None and cost > ledger.MAX_BUDGET:
+        text = f"a client would spend epsilon {cost / MICRO:g}, and no budget for life is above 1000"
+        raise UsageError(text, hint="ask for fewer --reports or --rounds, or a smaller --epsilon")
     if kind.provisions:
         clients = algorithm.clients if algorithm.clients is not None else made_clients(kind, algorithm)
         if kind.count > clients:
@@ -133,13 +133,9 @@ def _begun(first: int) -> dict[str, Any]:
     return {
         "first_round": first,
         "devices": [],  # first and last id of those that were there when it began
-        "rounds": 0,
-        "reports": 0,
-        "asked": 0,
-        "refusals": 0,
-        "missing": 0,  # reports that did not come
+        # missing: reports that did not come
+        **dict.fromkeys(("rounds", "reports", "asked", "refusals", "missing", "spent_before"), 0),
         "seconds": 0.0,
-        "spent_before": 0,
         "refusal": None,  # message and hint of a round in which every device refused
         "algorithm": None,
     }
@@ -156,35 +152,33 @@ def store_path(text: str | Path) -> Path:
 def require_no_run(store: Store, anew: bool = False) -> None:
     """Make sure that no other run is under way in a store; one that has asked nobody is forgotten. anew: end what is
     under way, and lose its open rounds. Raises UsageError."""
-    for run in store.runs():
-        if not run.unfinished:
-            continue
+    for run in [run for run in store.runs() if run.unfinished]:
         idle = run.status == PREPARING or (not run.state["rounds"] and not store.open_rounds())
         if not anew and not idle:
-            raise UsageError(
-                f"{store.path} holds the run {run.name}, which has not finished",
-                hint=f"resume it: {going_on(run)}; or abandon it with --anew",
-            )
+            hint = f"resume it: {run_directory.going_on(run)}; or abandon it with --anew"
+            raise UsageError(f"{store.path} holds the run {run.name}, which has not finished", hint=hint)
         store.save_run(run.name, status=ABANDONED)
     for open_round in store.open_rounds():
         store.end_round(open_round.number, ABANDONED)
 
 
-def require_unfinished(run: StoredRun, files: RunFiles) -> None:
-    """Raise UsageError where a run has ended."""
-    if not run.unfinished:
-        result = files.directory / run_directory.RESULT_NAME
-        how = "has finished" if run.status == FINISHED else "was abandoned"
-        hint = f"see {result}" if result.exists() else "begin another: tern train --help"
-        raise UsageError(f"the run {run.name} {how}", hint=hint)
+def take_back(store: Store, files: RunFiles, error: TernError) -> None:
+    """Close the store, and forget a new run that no device took part in. A board that failed may come back to it."""
+    opened = [each.number for each in store.open_rounds() if each.run == files.name]
+    if not opened or not (isinstance(error, DeviceError) or any(map(store.report_count, opened))):
+        for number in opened:
+            store.end_round(number, ABANDONED)
+        store.forget_run(files.name)
+        store.close()
+        run_directory.remove(files.directory)
 
 
-def going_on(run: StoredRun) -> str:
-    """The command that goes on with a run."""
-    if run.asked["schedule"] is not None:
-        return f"tern serve --fleet {run.asked['fleet']}"
-    plugins.require_all(run.name, run.asked)
-    return f"tern {ALGORITHMS[run.asked['algorithm']].command} --resume {run.name}"
+def require_result_or_unfinished(run: StoredRun, files: RunFiles) -> None:
+    """Raise UsageError where a run has ended without a result."""
+    has_result = run.status == FINISHED and (files.directory / run_directory.RESULT_NAME).exists()
+    if not (run.unfinished or has_result):
+        how = "has finished, and nobody reported in it" if run.status == FINISHED else "was abandoned"
+        raise UsageError(f"the run {run.name} {how}", hint="begin another: tern train --help")
 
 
 def moved(saved: str, named: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tern import wire
 from ternhost.count.members import Members, integers
 from ternhost.count.questions import cost_of, decode_body
 from ternhost.errors import RefusedError
@@ -16,8 +17,11 @@ from ternhost.learn.base import Devices, Learner, most_turns
 from ternhost.learn.designs import class_of
 from ternhost.privacy.accounting import Account, Policy
 from ternhost.privacy.base import MICRO
+from ternhost.reach.refusals import NEW_BUDGET
 from ternhost.run.status import Watcher
 from ternhost.store.store import Store
+
+_SPENT = wire.error_name(wire.ERR_BUDGET)
 
 
 def costs(learner: Learner) -> list[int]:
@@ -45,22 +49,26 @@ def policies(learner: Learner, devices: Devices, budget: int | None) -> list[Pol
     return [of_classes[i] for i in classes]
 
 
-def references(learner: Learner) -> dict[str, Any]:
-    """The figures to compare a run with while it goes on, for JSON: its plan, and the learner's references."""
+def references(learner: Learner, devices: int = 0) -> dict[str, Any]:
+    """The figures to compare a run with while it goes on, for JSON: its plan, and the learner's references. devices:
+    that there are when it begins; 0: not known."""
     classes = [
         {"mechanism": design.mechanism, **design.summary(learner.times), "epsilon_run": cost / MICRO}
         for design, cost in zip(learner.designs, costs(learner), strict=True)
     ]
     plan = {"clients": learner.clients, "rounds": learner.rounds, "reports": learner.reports}
-    return {**plan, "classes": classes, **learner.references()}
+    return {**plan, "classes": classes, **learner.references(), "devices": devices or None}
 
 
-def tell(watcher: Watcher, accounts: Sequence[Account], before: int, left: int | None, endless: bool) -> None:
+def tell(
+    watcher: Watcher, accounts: Sequence[Account], before: int, left: int | None, endless: bool, alone: bool
+) -> None:
     """Say, before the first question, what a run costs a device of each class. before, left: the most that a device has
-    spent, and the least that a board reports as left, micro-epsilon. endless: the accounts are of a round. Raises
-    RefusedError where a named budget does not cover the run."""
+    spent, and the least that a board reports as left, micro-epsilon. endless: the accounts are of a round. alone: there
+    is one device. Raises RefusedError where a named budget, or that of the only device, does not cover the run."""
     for account in accounts:
         words = account.words("in every round") if endless else account.words()
+        words += " (one a round: --rounds sets how many)" * (account.releases[0].times > 1)
         if before:
             total = f", {(before + account.user_level) / MICRO:g} together"
             words += f"; earlier runs cost up to {before / MICRO:g}" + ("" if endless else total)
@@ -75,8 +83,20 @@ def tell(watcher: Watcher, accounts: Sequence[Account], before: int, left: int |
                 f"{(before + account.user_level) / MICRO:g}, more than its budget of {account.budget / MICRO:g}",
                 hint="ask fewer rounds or values, use a smaller epsilon, or raise --budget",
             )
-    if left is not None and left < min(account.user_level for account in accounts):
-        watcher.warn(f"a board says that an epsilon of {left / MICRO:g} is left: it will refuse the rest")
+    if left is None or not accounts:
+        return
+    release = min((account.releases[0] for account in accounts), key=lambda each: each.user_level)
+    if left < release.user_level:
+        enough = left * release.times // release.user_level
+        words = f"a board says that an epsilon of {left / MICRO:g} is left"
+        if release.times > 1:
+            words += f", enough for {enough} of its {release.times} rounds"
+        elif alone:
+            words += f", and a report costs {release.user_level / MICRO:g}"
+        if alone:
+            hint = f"ask for --rounds {enough}; or: " if enough else ""
+            raise RefusedError(words, hint=hint + NEW_BUDGET)
+        watcher.warn(f"{words}: it will refuse the rest")
 
 
 def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64], run: str) -> int:
@@ -84,9 +104,7 @@ def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64], r
     lost reports may have cost more. In rounds by gateways every device counts as having answered."""
     wanted = Members(np.unique(np.asarray(devices, np.int64)))
     spent = np.zeros(len(wanted), np.int64)
-    for other in store.rounds():
-        if other.run == run:
-            continue
+    for other in [each for each in store.rounds() if each.run != run]:
         reporters = None if store.by_gateways(other.number) else store.reporters(other.number)
         for cohort in other.cohorts:
             ids = integers(cohort.devices)
@@ -96,11 +114,15 @@ def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64], r
 
 
 def most_asked(store: Store, run: str, rounds: int, group: int, devices: int) -> int:
-    """The largest number of rounds of a run that asked the same device: by the store, or, where the store lacks the
-    run's rounds, by the number of rounds and the size of a group."""
+    """The largest number of rounds of a run that asked the same device, without those that nobody paid for since every
+    budget was spent: by the store, or, where it lacks the run's rounds, by their number and the size of a group."""
+    of_run = [each for each in store.rounds() if each.run == run]
+    if not of_run:
+        return most_turns(max(1, devices), group, rounds)
+    refusals = {entry["round"]: entry.get("reasons", {}).get(_SPENT, 0) for entry in store.history(run)}
     times: Counter[int] = Counter()
-    for each in store.rounds():
-        if each.run == run:
+    for each in of_run:
+        if refusals.get(each.number, 0) < sum(len(cohort.devices) for cohort in each.cohorts):
             for cohort in each.cohorts:
                 times.update(cohort.devices)
-    return max(times.values()) if times else most_turns(max(1, devices), group, rounds)
+    return max(times.values(), default=0)

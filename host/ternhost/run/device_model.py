@@ -80,9 +80,8 @@ class DeviceModel:
             stored = None if run is None else store.run(run)
         first = stored.state["first_round"] if stored else 0
         if int.from_bytes(kept[5:9], "little") < max(1, first):
-            raise UsageError(
-                f"{path} keeps no model yet", hint="a run sends one as it ends, or goes on: --model-every"
-            )
+            text = f"{path} keeps no model yet"
+            raise UsageError(text, hint="a run sends one as it ends, or goes on: --model-every")
         return cls.of_frame(kept + bytes(frames.tag(b"", kept)))
 
     @classmethod
@@ -122,10 +121,8 @@ class DeviceModel:
         if not np.issubdtype(fixed.dtype, np.integer):
             fixed = to_fixed(fixed)
         if fixed.ndim != 2 or fixed.shape[1] != self.d:
-            raise UsageError(
-                f"the model has {self.d} features, not rows of {fixed.shape[-1]}",
-                hint="the constant one is among them, and the label is not",
-            )
+            text = f"the model has {self.d} features, not rows of {fixed.shape[-1]}"
+            raise UsageError(text, hint="the constant one is among them, and the label is not")
         if fixed.size and not -ONE * 2 <= fixed.min() <= fixed.max() < ONE * 2:
             raise UsageError(f"integers are Q1.14: {ONE} is 1", hint="give other numbers as floats")
         z = vectorised.scores(self.mantissas, self.exponent, fixed)

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.errors import StorageError, UsageError
-from ternhost.files import replacing, storage_errors, write_file
+from ternhost.files import read_object, replacing, storage_errors, write_file
+from ternhost.learn.base import ALGORITHMS, Learner
 from ternhost.provision.boards import FLEET_NAME
-from ternhost.store.runs import StoredRun
+from ternhost.store.runs import STOPPED, StoredRun, status_now
 from ternhost.store.store import Store
 
 RUNS = Path("runs")
@@ -54,10 +55,15 @@ def new_directory(
                 with suppress(FileExistsError):
                     directory.mkdir()
                     return directory
-    raise UsageError(
-        f"there is a run {stem} already",
-        hint="give another --name, or go on with that one: --resume, or the same tern serve (--store ...)",
-    )
+    hint = "give another --name, or go on with that one: --resume, or the same tern serve (--store ...)"
+    raise UsageError(f"there is a run {stem} already", hint=hint)
+
+
+def remove(directory: Path) -> None:
+    """Remove the directory of a run, and its parent where no other run is in it."""
+    shutil.rmtree(directory, ignore_errors=True)
+    with suppress(OSError):
+        directory.parent.rmdir()
 
 
 @dataclass(frozen=True)
@@ -84,11 +90,10 @@ class RunFiles:
         """From a directory with run.json. Raises UsageError, StorageError."""
         path = directory / RUN_NAME
         try:
-            with storage_errors(what=path):
-                kept = json.loads(path.read_text())
+            kept = read_object(path)
             near = Path(os.path.normpath(directory / kept["store"]))
             return cls(directory, near if near.is_file() else Path(kept["store_was"]), kept["name"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (KeyError, TypeError) as error:
             raise UsageError(f"{path} does not name a run: {error}") from error
 
 
@@ -192,13 +197,23 @@ def _of_store(path: Path) -> list[dict[str, Any]]:
         return [_line(store, run, directory_of(run, path)) for run in store.runs()]
 
 
+def going_on(run: StoredRun) -> str:
+    """The command that goes on with a run."""
+    if run.asked["schedule"] is not None:
+        return f"tern serve --fleet {run.asked['fleet']}"
+    learner = ALGORITHMS[name] if (name := run.asked["algorithm"]) in ALGORITHMS else Learner
+    return f"tern {learner.command} --resume {run.name}"
+
+
 def _line(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
+    status = status_now(run.status, store.path)
     return {
         "run": run.name,
         "directory": str(directory),
         "store": str(store.path),
         "began": run.began,
-        "status": run.status,
+        "status": status,
+        "resume": going_on(run) if status == STOPPED else None,
         "algorithm": run.asked["algorithm"],
         "dataset": None if run.asked["learning"].get("dimension") else run.asked["learning"].get("dataset"),
         "fleet": run.asked["fleet"],

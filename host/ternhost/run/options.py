@@ -9,9 +9,9 @@ from typing import Any, Self
 from tern import ledger, wire
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS, Learner
-from ternhost.learn.designs import PRIVACY
-from ternhost.learn.schedule import HOW, Schedule, Terms
-from ternhost.options import check_named, flag, names_of, option, require, values_of
+from ternhost.learn.designs import in_privacy
+from ternhost.learn.schedule import Schedule, Terms, how
+from ternhost.options import check_named, flag, names_of, require, values_of
 from ternhost.privacy.base import parse_epsilon
 from ternhost.reach import fleet
 
@@ -23,19 +23,17 @@ class RunOptions:
 
     algorithm: str
     learning: Any
-    fleet: str = option("emulated:2", "the devices: see 'tern fleet kinds'", group=HOW, metavar="KIND:...")
+    fleet: str = how("emulated:2", "the devices: see 'tern fleet kinds'", metavar="KIND:...")
     terms: Terms = field(default_factory=Terms)
     schedule: Schedule | None = None
-    after_round: int | None = option(
+    after_round: int | None = how(
         None,
         "continue after round N, for a store restored from a backup, whose boards have already seen later rounds",
-        group=HOW,
         metavar="N",
     )
-    budget: str | None = option(
+    budget: str | None = in_privacy(
         None,
         "lifetime epsilon of a device, which its runs together must not exceed",
-        group=PRIVACY,
         metavar="E",
         shown="the cost of the run",
     )
@@ -54,13 +52,8 @@ class RunOptions:
 
     def flat(self) -> dict[str, Any]:
         """By name, those of all its parts, for a result."""
-        return {
-            **values_of(self.learning),
-            "fleet": self.fleet,
-            **asdict(self.terms),
-            "after_round": self.after_round,
-            "budget": self.budget,
-        }
+        values = {name: getattr(self, name) for name in names_of(self)}
+        return {**values_of(self.learning), **asdict(self.terms), **values}
 
     @classmethod
     def parse(
@@ -82,10 +75,8 @@ class RunOptions:
         terms, rest = Terms(**take(Terms)), {"fleet": default_fleet(learner.command), **take(cls)}
         for name in learning.keys() - {each.name for each in fields(learner.Options)}:
             others = [other for other, its in algorithms.items() if name in names_of(its.Options)]
-            raise UsageError(
-                f"{flag(name)} belongs to {' and '.join(others)}, and this run is {learner.name}",
-                hint=f"leave it out, or choose the algorithm {others[0]}",
-            )
+            text = f"{flag(name)} belongs to {' and '.join(others)}, and this run is {learner.name}"
+            raise UsageError(text, hint=f"leave it out, or choose the algorithm {others[0]}")
         check_named(learner.Options, {name: value for name, value in learning.items() if value is not None})
         return cls(algorithm, learner.Options(**learning), terms=terms, schedule=schedule, **rest)
 
@@ -93,14 +84,10 @@ class RunOptions:
     def stored(cls, asked: Mapping[str, Any]) -> Self:
         """From what a store has of them: `asdict`, with more beside it."""
         values = {each.name: asked[each.name] for each in fields(cls)}
-        return cls(
-            **values
-            | {
-                "learning": ALGORITHMS.named(asked["algorithm"]).Options(**asked["learning"]),
-                "terms": Terms(**asked["terms"]),
-                "schedule": None if asked["schedule"] is None else Schedule(**asked["schedule"]),
-            }
-        )
+        values["learning"] = ALGORITHMS.named(asked["algorithm"]).Options(**asked["learning"])
+        values["terms"] = Terms(**asked["terms"])
+        values["schedule"] = None if asked["schedule"] is None else Schedule(**asked["schedule"])
+        return cls(**values)
 
 
 def default_fleet(command: str) -> str:

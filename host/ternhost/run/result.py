@@ -2,48 +2,38 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ternhost.errors import OK, REFUSED, SHORT, InterruptedByUser, StorageError, UsageError
-from ternhost.files import storage_errors
-from ternhost.learn.base import Learner
-from ternhost.privacy.accounting import Account
+from ternhost.files import read_object
 from ternhost.privacy.base import MICRO
 from ternhost.provision.boards import epsilon_spent
 from ternhost.run import costs
 from ternhost.run import directory as run_directory
-from ternhost.run.directory import RunFiles
+
+if TYPE_CHECKING:
+    from ternhost.run.run import Run
 
 
-def whole(
-    algorithm: Learner,
-    files: RunFiles,
-    options: Mapping[str, Any],
-    state: Mapping[str, Any],
-    accounts: Sequence[Account],
-    history: list[dict[str, Any]],
-    boards: Sequence[Path],
-) -> dict[str, Any]:
-    """The result of a run, for JSON."""
+def whole(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
+    """The result of a run, for JSON. boards: those that tern made for it."""
+    algorithm, files, state = run.algorithm, run.files, run.state
+    history = run.store.history(files.name)
     return {
         "run": files.name,
         "algorithm": algorithm.name,
         **algorithm.result(history),
         **({"epsilon_per_client": max(costs.costs(algorithm)) / MICRO} if algorithm.designs else {}),
-        "reports": state["reports"],
-        "asked": state["asked"],
-        "refusals": state["refusals"],
-        "missing": state["missing"],
-        "rounds": state["rounds"],
+        **{name: state[name] for name in ("reports", "asked", "refusals", "missing", "rounds")},
         "seconds": round(state["seconds"], 3),
         "reports_per_second": round(state["reports"] / max(state["seconds"], 1e-9), 1),
         "epsilon_spent": epsilon_spent(boards) if boards else [],
         "epsilon_before": state["spent_before"] / MICRO,
-        "accounting": [account.summary() for account in accounts],
-        "options": dict(options),
+        "accounting": [account.summary() for account in run.accounts],
+        "options": replace(run.options, learning=algorithm.options).flat(),
         "directory": str(files.directory),
         "store": str(files.store),
         "history": history,
@@ -56,15 +46,11 @@ def load(run: str | Path, parent: Path) -> dict[str, Any]:
     for place in _places(str(run), parent):
         path = place if place.suffix == ".json" else place / run_directory.RESULT_NAME
         if path.is_file():
-            try:
-                with storage_errors(what=f"{path} cannot be read"):
-                    result = json.loads(path.read_text())
-                if not isinstance(result, dict) or "algorithm" not in result:
-                    raise ValueError("it names no algorithm")
-                if result.get("measure") and "measures" not in result:
-                    raise ValueError("an earlier version of tern made it; run it again")
-            except ValueError as error:
-                raise UsageError(f"{path} is not the result of a run: {error}") from error
+            result = read_object(path, "name the run: 'tern runs' lists the runs")
+            if "algorithm" not in result:
+                raise UsageError(f"{path} is not the result of a run: it names no algorithm")
+            if result.get("measure") and "measures" not in result:
+                raise UsageError(f"{path} was made by an earlier version of tern", hint="run it again")
             return {**result, "directory": str(path.parent)}
     raise UsageError(f"there is no result of a run {str(run)!r}", hint="'tern runs' lists the runs")
 
@@ -109,7 +95,5 @@ def missing_words(result: Mapping[str, Any]) -> str | None:
     refused = min(result["refusals"], result["missing"])
     silent = result["missing"] - refused
     why = [f"{refused:,} were refused"] * bool(refused) + [f"{silent:,} did not come"] * bool(silent)
-    return (
-        f"{result['missing']:,} of {result['asked']:,} reports that were asked for are missing: "
-        + ", ".join(why)
-    )
+    missing = f"{result['missing']:,} of {result['asked']:,} reports that were asked for are missing"
+    return f"{missing}: {', '.join(why)}"

@@ -4,6 +4,7 @@ Its store holds all that it needs to go on after a crash at any line; emulated b
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ import numpy as np
 
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, UsageError
-from ternhost.learn.base import ALGORITHMS, Devices, Learner, counted, ranges_of
+from ternhost.learn.base import ALGORITHMS, Devices, Learner, ranges_of
 from ternhost.learn.schedule import Schedule
 from ternhost.options import flag
 from ternhost.provision.boards import board_directories
@@ -31,8 +32,10 @@ from ternhost.run.status import END, PROGRESS, ROUND, Status, Watcher
 from ternhost.store.round_numbers import skip
 from ternhost.store.runs import FINISHED, PREPARING, RUNNING
 from ternhost.store.store import Store
+from ternhost.text import counted
 
 _MOST_PAUSE = 30.0  # seconds after a round of a served fleet that nobody answered
+_MOST_REFUSED = 5  # rounds in a row that all devices of a served fleet refuse: about a minute
 _DOUBLINGS = 10
 _IDLE = 0.5
 
@@ -43,7 +46,7 @@ class Run:
     def __init__(
         self, store: Store, files: RunFiles, watcher: Watcher, algorithm: Learner | None = None
     ) -> None:
-        """For a run in the store. algorithm: the learner, if it was made already as the run began. Raises TernError."""
+        """For a run in the store. algorithm: the learner, if the run begins with it now. Raises TernError."""
         stored = store.run(files.name)
         if stored is None:
             raise UsageError(f"{files.store} holds no run {files.name}", hint="'tern runs' lists them")
@@ -53,19 +56,23 @@ class Run:
         self.options = options = RunOptions.stored(stored.asked)
         self.schedule = options.schedule
         self.fleet: Fleet = fleet.parse(options.fleet)
+        self._begins = algorithm is not None
         if algorithm is None:
+            if self.fleet.opening:
+                watcher.note(self.fleet.opening)
             clients = begin.population(self.fleet, self.schedule, store, stored.asked["devices"])
             algorithm = ALGORITHMS.named(options.algorithm)(options.learning, clients)
         self.algorithm: Learner = algorithm
         self.accounts = costs.accounts(algorithm, options.budget_micro)
         self._status = stored.status
-        self._state: dict[str, Any] = dict(stored.state)
-        if self._state["algorithm"] is not None:
-            self.algorithm.restore(self._state["algorithm"])
+        self.state: dict[str, Any] = dict(stored.state)
+        if self.state["algorithm"] is not None:
+            self.algorithm.restore(self.state["algorithm"])
         self._watcher = watcher
         self._driver: Driver | None = None
         self._stopped = False
         self._published = self._empty = 0  # rounds, when models last went out; rounds without a report
+        self._refused = 0  # rounds in a row that every device refused
         self._round_began = 0.0  # seconds since 1970
 
     @property
@@ -93,8 +100,11 @@ class Run:
     ) -> Run:
         """Begin a run in a directory of its own, in `parent`. store: default the fleet's own, or one in the run's
         directory. anew: give up a run of that store that has not finished. Raises TernError."""
+        watcher = watcher or Watcher()
+        if opening := fleet.parse(options.fleet).opening:
+            watcher.note(opening)
         opened, files, learner = begin.written(options, store, name, anew, parent)
-        return cls(opened, files, watcher or Watcher(), learner)
+        return cls(opened, files, watcher, learner)
 
     @classmethod
     def resume(
@@ -112,7 +122,7 @@ class Run:
         try:
             stored = store.run(files.name)
             if stored is not None:
-                begin.require_unfinished(stored, files)
+                begin.require_result_or_unfinished(stored, files)
             skip(store, after)
             if stored is not None and fleet_now is not None:
                 moved = {"fleet": begin.moved(stored.asked["fleet"], fleet_now)}
@@ -157,19 +167,29 @@ class Run:
         """The device that each client of the run is: those that were there when it began, or all that are served."""
         if self.schedule is not None or self.fleet.simulated:
             return self._dealt(driver.devices) if self.fleet.provisions else driver.devices
-        if not self._state["devices"]:
-            self._state["devices"] = ranges_of(driver.devices)
-            self.store.save_run(self.files.name, state=self._state)
-        spans = [np.arange(first, last + 1) for first, last in self._state["devices"]]
+        if not self.state["devices"]:
+            self.state["devices"] = ranges_of(driver.devices)
+            self._plan_for(len(driver.devices))
+        spans = [np.arange(first, last + 1) for first, last in self.state["devices"]]
         dealt = self._dealt(np.concatenate(spans))
         clients = self._clients
         if clients is not None and len(dealt) < clients:
             names = [flag(name) for name, value in vars(self.options.learning).items() if value == clients]
-            raise UsageError(
-                f"the fleet has {len(dealt)} devices, and the run needs {clients}",
-                hint=f"ask for {names[-1]} {len(dealt)}" if names else "ask fewer devices",
-            )
+            text = f"the fleet has {len(dealt)} devices, and the run needs {clients}"
+            raise UsageError(text, hint=f"ask for {names[-1]} {len(dealt)}" if names else "ask fewer devices")
         return dealt[:clients]
+
+    def _plan_for(self, devices: int) -> None:
+        """Plan the run for the devices that are there: a store may hold keys of more boards."""
+        stored = self.store.run(self.files.name)
+        assert stored is not None
+        asked = dict(stored.asked)
+        if devices != asked["devices"] and not self.fleet.provisions:
+            population = begin.population(self.fleet, None, self.store, devices)
+            self.algorithm = ALGORITHMS.named(self.options.algorithm)(self.options.learning, population)
+            self.accounts = costs.accounts(self.algorithm, self.options.budget_micro)
+            asked |= {"devices": devices, "references": costs.references(self.algorithm, devices)}
+        self.store.save_run(self.files.name, asked=asked, state=self.state)
 
     # Running
 
@@ -181,8 +201,12 @@ class Run:
 
     def run(self) -> dict[str, Any]:
         """Go on until the algorithm is done or `stop` is called, and return the result, which result.json gets too
-        unless the run was stopped. Raises TernError; after Ctrl-C, InterruptedByUser."""
-        self._started = time.monotonic() - self._state["seconds"]
+        unless the run was stopped; the stored result of a run that has finished. A run refused before any report
+        is taken back. Raises TernError; after Ctrl-C, InterruptedByUser."""
+        if self._status == FINISHED:
+            self._watcher.note(f"the run {self.files.name} has finished")
+            return results.load(self.directory, self.directory.parent)
+        self._started = time.monotonic() - self.state["seconds"]
         try:
             self.files.make()
             self._prepare()
@@ -191,6 +215,10 @@ class Run:
             return self._conclude()
         except KeyboardInterrupt:
             raise self._interrupted() from None
+        except (DeviceError, RefusedError, UsageError) as error:
+            if self._begins and not self.state["rounds"]:
+                begin.take_back(self.store, self.files, error)
+            raise
 
     @contextmanager
     def _driving(self) -> Iterator[Driver]:
@@ -223,10 +251,11 @@ class Run:
             where = f"{counted(self.fleet.count, 'board')} with " if self.fleet.count else ""
             self._watcher.note(f"found {where}{counted(len(driver.devices), 'client')}")
         under_way = driver.resume()
-        if not self._state["rounds"]:
+        if not self.state["rounds"]:
             self._tell_costs(driver, members, under_way)
         starts = 0.0
-        while not self.algorithm.done and not self._stopped:
+        most_refused = math.inf if self.schedule is None else _MOST_REFUSED
+        while not (self.algorithm.done or self._stopped or self._refused >= most_refused):
             now = time.monotonic()
             if under_way:
                 number = under_way.pop(0)
@@ -239,14 +268,14 @@ class Run:
                     if not len(members):
                         driver.wait(_IDLE)
                         continue
-                number = driver.next_round(self._state["first_round"] + self._state["rounds"])
+                number = driver.next_round(self.state["first_round"] + self.state["rounds"])
                 driver.open(number, self.algorithm.cohorts(members))
                 starts = now + (self.schedule.interval if self.schedule else 0.0)
             self._round_began = time.time()
             if (result := self._collect(driver, number)) is None:
                 break
             self._learn(result, members)
-            if self.schedule is not None and self._state["rounds"] % self.schedule.model_every == 0:
+            if self.schedule is not None and self.state["rounds"] % self.schedule.model_every == 0:
                 self._publish(driver)
             if self.schedule is not None and self._empty:  # nothing is gained by asking at once
                 pause = min(_MOST_PAUSE, self.schedule.patience * 2 ** min(self._empty, _DOUBLINGS))
@@ -256,22 +285,20 @@ class Run:
 
     def _publish(self, driver: Driver) -> None:
         """Send the devices what was learned since the last time, for their own use."""
-        anew = self._state["reports"] and self._published != self._state["rounds"]
+        anew = self.state["reports"] and self._published != self.state["rounds"]
         if anew and (averaged := self.algorithm.averaged):
-            self._published = self._state["rounds"]
+            self._published = self.state["rounds"]
             driver.publish(averaged)
 
     def _tell_costs(self, driver: Driver, members: Sequence[int] | Devices, under_way: list[int]) -> None:
         made = self.fleet.simulated or self.fleet.provisions  # for this run: they have spent nothing
         before = 0 if made else costs.spent_before(self.store, members, self.files.name)
-        self._state["spent_before"] = before
-        try:
-            left = None if made else driver.budget_left
-            if not under_way:  # else they were told before
-                costs.tell(self._watcher, self.accounts, before, left, endless=self.algorithm.rounds is None)
-        except RefusedError:
-            self._finish()
-            raise
+        self.state["spent_before"] = before
+        if under_way:  # they were told before
+            return
+        left = None if made else driver.budget_left
+        endless, alone = self.algorithm.rounds is None, len(driver.devices) == 1
+        costs.tell(self._watcher, self.accounts, before, left, endless=endless, alone=alone)
 
     def _collect(self, driver: Driver, number: int) -> RoundResult | None:
         def tell(progress: RoundProgress) -> None:
@@ -281,32 +308,30 @@ class Run:
         try:
             return driver.collect(number, tell)
         except refusals.AllRefused as error:
-            _, warned = self._state["refusal"] or (None, "")
-            if error.hint != warned:  # once for each remedy: the number of devices changes
-                self._watcher.warn(
-                    f"round {number}: {error.message}" + (f"; {error.hint}" if error.hint else "")
-                )
-            self._state["refusal"] = [error.message, error.hint]
+            _, warned = self.state["refusal"] or (None, "")
+            # A run that ends without any report says it at its end.
+            last = self.state["rounds"] + 1 == self.algorithm.rounds and not self.state["reports"]
+            if not last and error.hint != warned:  # once for each remedy: the number of devices changes
+                remedy = f"; {error.hint}" if error.hint else ""
+                self._watcher.warn(f"round {number}: {error.message}{remedy}")
+            self.state["refusal"] = [error.message, error.hint]
             return error.result
 
     def _learn(self, result: RoundResult, members: Sequence[int] | Devices) -> None:
         self.algorithm.learn(result, members)
         self._empty = 0 if result.reports else self._empty + 1
-        state = self._state
+        self._refused = self._refused + 1 if result.refusals and self._empty else 0
+        state, refusals = self.state, len(result.refusals)
         wanted = self.options.terms.reports(result.asked)
         state["rounds"] += 1
         state["reports"] += result.reports
         state["asked"] += result.asked
-        state["refusals"] += len(result.refusals)
+        state["refusals"] += refusals
         state["missing"] += max(0, wanted - result.reports)
         state["seconds"] = time.monotonic() - self._started
         state["algorithm"] = self.algorithm.state()
         figures, chosen = self.algorithm.figures(), self.algorithm.chosen()
-        end: dict[str, Any] = {
-            "ended": result.ended,
-            "reports": result.reports,
-            "refusals": len(result.refusals),
-        }
+        end: dict[str, Any] = {"ended": result.ended, "reports": result.reports, "refusals": refusals}
         entry = {"round": result.number, "asked": result.asked, **end, **figures, **chosen}
         if result.refusals:
             entry["reasons"] = result.reasons
@@ -329,12 +354,12 @@ class Run:
         assert self._driver is not None
         return Status(
             event=event,
-            round=self._state["rounds"] + 1,
+            round=self.state["rounds"] + 1,
             rounds=self.algorithm.rounds,
             number=number,
             asked=asked,
             reports=reports,
-            total_reports=self._state["reports"] + reports,
+            total_reports=self.state["reports"] + reports,
             wanted_reports=self.algorithm.reports,
             seconds=time.monotonic() - self._started,
             **vars(self._driver.status),
@@ -342,60 +367,43 @@ class Run:
 
     def _interrupted(self) -> InterruptedByUser:
         if self._status == FINISHED:
-            return InterruptedByUser(
-                f"interrupted; the run has finished: see {self.directory / run_directory.RESULT_NAME}",
-                hint=f"'tern runs --draw {self.directory}' makes its report",
-            )
+            text = f"interrupted; the run has finished: see {self.directory / run_directory.RESULT_NAME}"
+            return InterruptedByUser(text, hint=f"'tern runs --draw {self.directory}' makes its report")
         under_way = sum(self.store.report_count(each.number) for each in self.store.open_rounds())
         rounds = self.algorithm.rounds
-        where = f"in round {self._state['rounds'] + 1}" + (f" of {rounds}" if rounds else "")
+        where = f"in round {self.state['rounds'] + 1}" + (f" of {rounds}" if rounds else "")
         if self.algorithm.done:
             where = "after the last round, before there was a result"
-        return InterruptedByUser(
-            f"interrupted {where}; the {self._state['reports'] + under_way:,} reports so far are safe",
-            hint=f"go on with: tern {self.algorithm.command} --resume {self.files.name}"
-            if self.schedule is None
-            else "go on with the same tern serve",
-        )
+        text = f"interrupted {where}; the {self.state['reports'] + under_way:,} reports so far are safe"
+        again = f"go on with: tern {self.algorithm.command} --resume {self.files.name}"
+        return InterruptedByUser(text, hint="go on with the same tern serve" if self.schedule else again)
 
     # The end
 
     def _conclude(self) -> dict[str, Any]:
         if self._stopped and not self.algorithm.done:
             return self._result()
-        state = self._state
-        if state["rounds"] and not state["reports"]:
-            self._finish()
-            if state["refusal"] is not None:
-                message, hint = state["refusal"]
-                raise RefusedError(message, hint=hint)
-            hint = "check the boards ('tern device ping BOARD'), or give them longer with --deadline"
-            raise DeviceError(f"no device reported in {counted(state['rounds'], 'round')}", hint=hint)
-        result = self._result()
-        run_directory.write_json(self.directory / run_directory.RESULT_NAME, result)
-        self._finish()
-        return result
-
-    def _finish(self) -> None:
+        state = self.state
+        result = self._result() if state["reports"] or not state["rounds"] else {}
+        if result:
+            run_directory.write_json(self.directory / run_directory.RESULT_NAME, result)
         self._status = FINISHED
         self.store.save_run(self.files.name, status=FINISHED)
         if self.fleet.provisions and self.schedule is None:  # a served fleet may go on
             run_directory.pack_boards(self.directory, self._watcher.warn)
+        if state["refusal"] is not None and not (result and self.algorithm.done):
+            raise RefusedError(*state["refusal"])
+        if not result:
+            hint = "check the boards ('tern device ping BOARD'), or give them longer with --deadline"
+            raise DeviceError(f"no device reported in {counted(state['rounds'], 'round')}", hint=hint)
+        return result
 
     def _result(self) -> dict[str, Any]:
         if self.schedule is not None:  # devices have come and gone: its cost is known only now
-            rounds, group = self._state["rounds"], self.schedule.group(self._devices)
+            rounds, group = self.state["rounds"], self.schedule.group(self._devices)
             most = costs.most_asked(self.store, self.files.name, rounds, group, self._devices)
-            self.algorithm.times = max(1, most)
+            self.algorithm.times = most
             self.accounts = costs.accounts(self.algorithm, None)
             for account in self.accounts:
                 account.budget = self.options.budget_micro
-        return results.whole(
-            self.algorithm,
-            self.files,
-            self.options.flat(),
-            self._state,
-            self.accounts,
-            self.store.history(self.files.name),
-            self._boards if self.fleet.provisions else [],
-        )
+        return results.whole(self, self._boards if self.fleet.provisions else [])

@@ -10,8 +10,8 @@ from ternhost.errors import UsageError
 from ternhost.learn.schedule import Terms
 from ternhost.options import flag, values_of
 from ternhost.reach import fleet
-from ternhost.run.begin import going_on, moved, store_path
-from ternhost.run.directory import RunFiles, directory_of
+from ternhost.run.begin import moved, store_path
+from ternhost.run.directory import RunFiles, directory_of, going_on
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.run.status import Watcher
@@ -19,6 +19,7 @@ from ternhost.store import sleepers
 from ternhost.store.round_numbers import skip
 from ternhost.store.runs import ABANDONED, FINISHED, RUNNING, StoredRun
 from ternhost.store.store import Store
+from ternhost.text import counted
 
 
 def serve(
@@ -45,9 +46,8 @@ def serve(
             elif last is not None:
                 _check_the_same(opened, last, options, named)
                 if name not in (None, last.name):
-                    raise UsageError(
-                        f"the run {last.name} goes on, and keeps its name", hint="leave --name out"
-                    )
+                    text = f"the run {last.name} goes on, and keeps its name"
+                    raise UsageError(text, hint="leave --name out")
                 return _again(opened, last, options, watcher)
     return Run.begin(options, store=path, name=name, watcher=watcher, anew=new_model)
 
@@ -62,12 +62,10 @@ def _long_enough(options: RunOptions, store: Store, watcher: Watcher) -> RunOpti
         return options
     assert options.schedule is not None
     longest = max(wakes[device] for device in asleep)
-    many = f"{len(asleep)} devices sleep, up to {longest} s at a time"
+    many = f"{counted(len(asleep), 'sleeping device')}, up to {longest} s at a time"
     if deadline < least and deadline != Terms.deadline:
-        raise UsageError(
-            f"{many}: a round of {deadline:g} s would end before they wake and answer",
-            hint=f"give --deadline {least} or more, or leave it out",
-        )
+        text = f"{many}: a round of {deadline:g} s would end before they wake and answer"
+        raise UsageError(text, hint=f"give --deadline {least} or more, or leave it out")
     if options.schedule.interval < least:
         watcher.note(
             f"{many}: a round lasts until they have answered, whatever --interval {options.schedule.interval:g} says; "
@@ -91,9 +89,8 @@ def _check_the_same(
     hint = "go on with that, or begin another one with --new-model"
     stored = last.asked
     if stored["algorithm"] != options.algorithm and (named is None or "algorithm" in named):
-        raise UsageError(
-            f"this store holds a run of {stored['algorithm']}, not of {options.algorithm}", hint=hint
-        )
+        text = f"this store holds a run of {stored['algorithm']}, not of {options.algorithm}"
+        raise UsageError(text, hint=hint)
     kept = values_of(RunOptions.stored(stored).learning)
     for name, value in values_of(options.learning).items():
         if (named is None or name in named) and kept.get(name) != value:

@@ -51,10 +51,9 @@ class Watcher:
 
     def also(self, tell: Callable[[Status], None]) -> Self:
         """The same, which tells every status to `tell` as well."""
-        first = self.status
 
         def both(status: Status) -> None:
-            first(status)
+            self.status(status)
             tell(status)
 
         return replace(self, status=both)

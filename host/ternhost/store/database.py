@@ -99,9 +99,7 @@ class Database:
 
     def close(self) -> None:
         """Close the file; committed data is already on the disk."""
-        if (
-            self._lock
-        ):  # else an observer would keep the log alive, and a copy of the file alone would miss it
+        if self._lock:  # else an observer would keep the log alive, and a copy of the file would miss it
             with suppress(sqlite3.Error):
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._lock.close()

@@ -22,6 +22,7 @@ from ternhost.privacy.base import MICRO
 from ternhost.store import read_only
 from ternhost.store.boards import BOARDS, BoardRow
 from ternhost.store.gateways import GATEWAYS
+from ternhost.store.runs import status_now
 from ternhost.store.snapshot import (
     CATEGORY,
     HASH,
@@ -33,6 +34,7 @@ from ternhost.store.snapshot import (
     Snapshot,
     TallyView,
 )
+from ternhost.store.store_file import in_use
 from ternhost.store.tallies import unpack_counts
 
 _STATE = ("rounds", "reports", "asked", "refusals", "seconds", "spent_before")
@@ -91,7 +93,7 @@ class Reader:
         self._db: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
         self._rested: int | None = None  # since when, of a store at rest (nanoseconds since 1970)
-        self._version: int | None = None
+        self._version: tuple[int, bool] | None = None  # and whether a process has the store open
         self._known = _Known()
         self._last = Snapshot(str(path))
 
@@ -114,7 +116,8 @@ class Reader:
         try:
             self._open()
             assert self._db is not None
-            version = self._db.execute("PRAGMA data_version").fetchone()[0]
+            # A process that ends, however it does, changes only the lock.
+            version = self._db.execute("PRAGMA data_version").fetchone()[0], in_use(self.path)
             if version != self._version:
                 self._last = self._read(self._db)
                 self._version = version
@@ -197,7 +200,7 @@ class Reader:
             known = self._known.runs.get(name)
             # A served run goes on after it has finished, and may have finished again by now.
             if known is None or known.unfinished or [known.status, known.began, known.rounds] != now:
-                known = _run(name, database.execute(_RUN, (name,)).fetchone())
+                known = _run(name, database.execute(_RUN, (name,)).fetchone(), self.path)
             runs.append(known)
         self._known.runs = {run.name: run for run in runs}
         return tuple(runs)
@@ -229,9 +232,8 @@ class Reader:
     def _rounds(self, database: sqlite3.Connection, run: RunView | None) -> tuple[OpenRound, ...]:
         known = self._known
         open_rounds: list[OpenRound] = []
-        for number, wanted, deadline, ended, of_run, began in database.execute(
-            _ROUNDS, (known.ended_to,)
-        ).fetchall():
+        rows = database.execute(_ROUNDS, (known.ended_to,)).fetchall()
+        for number, wanted, deadline, ended, of_run, began in rows:
             if ended is not None:
                 if not open_rounds:
                     known.ended_to = number
@@ -287,30 +289,24 @@ class Reader:
             stored = database.execute(_ANSWERS, (opened[-1].number,))
             answers = {name: (True, reports, bool(answered)) for name, reports, answered in stored}
         return tuple(
-            GatewayView(
-                name, len(unpack_ids(ids)), bool(online), heard, json.loads(text), *answers.get(name, ())
-            )
-            for name, ids, online, heard, text in rows
+            GatewayView(name, len(unpack_ids(ids)), bool(on), heard, json.loads(text), *answers.get(name, ()))
+            for name, ids, on, heard, text in rows
         )
 
     def _tallies(self, database: sqlite3.Connection) -> tuple[TallyView, ...]:
         known = self._known
         number = known.history[-1]["round"] if known.history else None
         if number is not None and number != known.tallied:
-            known.tallies = tuple(
-                _tally(body, packed) for body, packed in database.execute(_TALLIES, (number,)).fetchall()
-            )
+            known.tallies = tuple(_tally(*row) for row in database.execute(_TALLIES, (number,)).fetchall())
             known.tallied = number
         return known.tallies
 
 
 def _tally(body: bytes, packed: bytes) -> TallyView:
     request = decode_body(body)
-    what = VALUE
+    what = LABEL if request.model == wire.SOFTMAX and request.k == 1 else VALUE
     if request.model == wire.CATEGORIES:
         what = HASH if request.range else CATEGORY
-    elif request.model == wire.SOFTMAX and request.k == 1:
-        what = LABEL
     return TallyView(request.card.hex(), tuple(unpack_counts(packed, body).sum(axis=0).tolist()), what)
 
 
@@ -318,14 +314,14 @@ def _newest(runs: tuple[RunView, ...]) -> RunView | None:
     return next((run for run in reversed(runs) if run.unfinished), runs[-1] if runs else None)
 
 
-def _run(name: str, row: tuple[Any, ...]) -> RunView:
+def _run(name: str, row: tuple[Any, ...], store: Path) -> RunView:
     began, status, text, *state = row
     options = json.loads(text)
     now = dict(zip(_STATE, state, strict=True))
     return RunView(
         name=name,
         began=began,
-        status=status,
+        status=status_now(status, store),
         algorithm=options["algorithm"],
         fleet=options["fleet"],
         options={**options["learning"], "budget": options.get("budget")},

@@ -66,11 +66,9 @@ class ReportLog:
 
     def of_round(self, number: int) -> list[Reports]:
         """The reports of a round, grouped by the length of their symbols."""
-        rows = self._db.execute(
-            "SELECT reports, devices, packed FROM batch WHERE round = ? ORDER BY id", (number,)
-        )
+        statement = "SELECT reports, devices, packed FROM batch WHERE round = ? ORDER BY id"
         by_size: dict[int, list[tuple[Integers, bytes]]] = {}
-        for count, devices, packed in rows:
+        for count, devices, packed in self._db.execute(statement, (number,)):
             by_size.setdefault(len(packed) // count, []).append((integers(unpack_ids(devices)), packed))
         reports = []
         for size, batches in by_size.items():

@@ -5,15 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from ternhost.store import store_file
 from ternhost.store.database import Database
 
 # The status of a run.
 PREPARING = "preparing"  # its boards are being made; no device was asked yet
 RUNNING = "running"
+STOPPED = "stopped"  # for people: running, but no process has its store open
 FINISHED = "finished"
 ABANDONED = "abandoned"  # replaced by another one; its open rounds end so, too
+UNFINISHED = (PREPARING, RUNNING, STOPPED)
+
+
+def status_now(status: str, store: Path) -> str:
+    """The status of a run for people: STOPPED where it has not finished and its process is gone."""
+    return STOPPED if status in UNFINISHED and not store_file.in_use(store) else status
 
 
 @dataclass(frozen=True)
@@ -28,7 +37,7 @@ class StoredRun:
 
     @property
     def unfinished(self) -> bool:
-        return self.status in (PREPARING, RUNNING)
+        return self.status in UNFINISHED
 
 
 class RunTable(Database):
@@ -65,12 +74,9 @@ class RunTable(Database):
         asked: Mapping[str, Any] | None = None,
         state: Mapping[str, Any] | None = None,
     ) -> None:
+        texts = {"status": status, "asked": asked and json.dumps(asked), "state": state and json.dumps(state)}
         with self.transaction():
-            for column, value in (
-                ("status", status),
-                ("asked", asked and json.dumps(asked)),
-                ("state", state and json.dumps(state)),
-            ):
+            for column, value in texts.items():
                 if value is not None:
                     self._db.execute(f"UPDATE run SET {column} = ? WHERE name = ?", (value, name))
 

@@ -22,13 +22,9 @@ def set_wake(store: Store, device: int, seconds: int | None) -> None:
     """Store the seconds between two wakes of a device; None: it does not sleep."""
     with store.transaction():
         wakes = store.state(_WAKES) or {}
-        if wakes.get(str(device)) == seconds:
-            return
-        if seconds is None:
-            del wakes[str(device)]
-        else:
-            wakes[str(device)] = seconds
-        store.save_state({_WAKES: wakes})
+        if wakes.get(str(device)) != seconds:
+            kept = {name: every for name, every in wakes.items() if name != str(device)}
+            store.save_state({_WAKES: kept if seconds is None else {**kept, str(device): seconds}})
 
 
 def wakes(store: Store) -> dict[int, int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ternhost.store.boards import BoardRow
-from ternhost.store.runs import PREPARING, RUNNING
+from ternhost.store.runs import STOPPED, UNFINISHED
 
 VALUE, LABEL, CATEGORY, HASH = "value", "label", "category", "hash"
 PATIENCE = 300.0  # seconds beyond a deadline: rounds of simulated clients and their evaluation take time
@@ -34,7 +34,7 @@ class RunView:
 
     @property
     def unfinished(self) -> bool:
-        return self.status in (PREPARING, RUNNING)
+        return self.status in UNFINISHED
 
     @property
     def classes(self) -> Sequence[Mapping[str, Any]]:
@@ -126,7 +126,7 @@ class Snapshot:
         """Seconds since an unfinished run that is overdue has written anything; else None. It is overdue when a round
         is past its deadline, or the next one is late by more than the --interval. now: seconds since 1970.
         """
-        if self.run is None or not self.run.unfinished:
+        if self.run is None or not self.run.unfinished or self.run.status == STOPPED:
             return None
         schedule = self.run.schedule or {}
         due = [float(schedule.get("interval") or 0.0)]

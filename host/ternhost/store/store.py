@@ -51,11 +51,11 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
     def _retire(self, devices: Iterable[int]) -> None:
         # Dated by the last opened round, since a clock may be set back. Of several keys of a device in one round the
         # first is kept: the round was opened with it.
-        self._db.executemany(
+        statement = (
             "INSERT INTO revoked SELECT id, (SELECT coalesce(max(number), 0) FROM round), key, ? FROM device"
-            " WHERE id = ? ON CONFLICT DO UPDATE SET at = excluded.at",
-            ((time.time(), device) for device in devices),
+            " WHERE id = ? ON CONFLICT DO UPDATE SET at = excluded.at"
         )
+        self._db.executemany(statement, ((time.time(), device) for device in devices))
 
     def keys_before(self, round_: Round) -> dict[int, bytes]:
         """The former keys, with which a round was opened, of devices whose key has changed since or was revoked."""
@@ -70,15 +70,12 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
 
     def open_round(self, round_: Round) -> None:
         """Store a round before the first request for it is sent."""
+        number = round_.number
+        row = number, round_.quorum, round_.deadline, round_.run, time.time()
+        cohorts = [(number, i, each.body, pack_ids(each.devices)) for i, each in enumerate(round_.cohorts)]
         with self.transaction():
-            self._db.execute(
-                "INSERT INTO round (number, quorum, deadline, run, began) VALUES (?, ?, ?, ?, ?)",
-                (round_.number, round_.quorum, round_.deadline, round_.run, time.time()),
-            )
-            cohorts = (
-                (round_.number, position, cohort.body, pack_ids(cohort.devices))
-                for position, cohort in enumerate(round_.cohorts)
-            )
+            statement = "INSERT INTO round (number, quorum, deadline, run, began) VALUES (?, ?, ?, ?, ?)"
+            self._db.execute(statement, row)
             self._db.executemany("INSERT INTO cohort VALUES (?, ?, ?, ?)", cohorts)
 
     def open_rounds(self) -> list[Round]:
@@ -111,9 +108,8 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
             self._end(number, ended)
 
     def _end(self, number: int, ended: str) -> None:
-        self._db.execute(
-            "UPDATE round SET ended = ?, finished = ? WHERE number = ?", (ended, time.time(), number)
-        )
+        statement = "UPDATE round SET ended = ?, finished = ? WHERE number = ?"
+        self._db.execute(statement, (ended, time.time(), number))
         self._log.end(number)
 
     # Reports
@@ -170,10 +166,8 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
         with self.transaction():
             self._end(number, ended)
             self._db.execute("UPDATE run SET state = ? WHERE name = ?", (json.dumps(state), name))
-            self._db.execute(
-                "INSERT INTO history VALUES (?, ?, ?, ?, ?)",
-                (name, number, json.dumps(entry), began, time.time()),
-            )
+            row = name, number, json.dumps(entry), began, time.time()
+            self._db.execute("INSERT INTO history VALUES (?, ?, ?, ?, ?)", row)
             self._add_tallies(number, tallies)
             if weights is not None:
                 self._db.execute("INSERT OR REPLACE INTO model VALUES (?, ?)", (number, weights))

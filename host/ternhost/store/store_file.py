@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
-from ternhost.errors import StorageError
+from ternhost.errors import StorageError, UsageError
 from ternhost.files import close_to_others, storage_errors
 
 NAME = "store.sqlite"  # the default
@@ -14,13 +15,13 @@ _SQLITE = b"SQLite format 3\0"  # how every file of SQLite begins
 
 
 def make(path: Path, create: bool) -> None:
-    """Make sure that the file is there (mode 0600; made if `create`) and only its owner's. Raises StorageError."""
+    """Make sure that the file is there (mode 0600; made if `create`) and only its owner's. Raises TernError."""
     with storage_errors("check the path and its owner", path):
         if create:
             path.parent.mkdir(parents=True, exist_ok=True)
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         elif not path.exists():
-            raise StorageError(f"there is no store at {path}", hint="check the path")
+            raise UsageError(f"there is no store at {path}", "check the path; 'tern provision' makes one")
         mode = path.stat().st_mode
     if os.name == "posix" and mode & 0o077 and _may_be_a_store(path):
         raise StorageError(
@@ -43,7 +44,7 @@ def take_lock(path: Path) -> sqlite3.Connection:
         return sqlite3.connect(":memory:")
     beside = f"{path}-lock"
     close_to_others(beside, make=True)  # whoever can read a lock can hold it, and keep tern from its store
-    lock = sqlite3.connect(beside, isolation_level=None, timeout=0)
+    lock = sqlite3.connect(beside, isolation_level=None, timeout=0.1)  # `in_use` may have it for a moment
     try:
         lock.execute("PRAGMA journal_mode = OFF")
         lock.execute("BEGIN EXCLUSIVE")
@@ -51,3 +52,15 @@ def take_lock(path: Path) -> sqlite3.Connection:
         lock.close()
         raise
     return lock
+
+
+def in_use(path: Path) -> bool:
+    """Whether a process holds the lock of `take_lock`: its run is under way."""
+    try:
+        with closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}-lock?mode=ro", uri=True, timeout=0)
+        ) as lock:
+            lock.execute("SELECT count(*) FROM sqlite_schema")
+    except sqlite3.Error as error:
+        return getattr(error, "sqlite_errorname", "") == "SQLITE_BUSY"
+    return False

@@ -20,10 +20,8 @@ def pack_counts(counts: Counts) -> bytes:
 
 def unpack_counts(packed: bytes, body: bytes) -> Counts:
     """The counts (d x symbols) of a cohort with this question."""
-    request = decode_body(body)
-    symbols = cards.decode(bytes(request.card)).symbols
-    flat = np.frombuffer(zlib.decompress(packed), "<i8").astype(np.int64)
-    return flat.reshape(-1, symbols)
+    symbols = cards.decode(bytes(decode_body(body).card)).symbols
+    return np.frombuffer(zlib.decompress(packed), "<i8").astype(np.int64).reshape(-1, symbols)
 
 
 class TallyTable(Database):

@@ -9,6 +9,7 @@ from typing import Any
 
 from ternhost.store.boards import BoardRow
 from ternhost.store.snapshot import OpenRound, RunView, Snapshot
+from ternhost.text import counted
 from ternhost.watch import curves, words
 from ternhost.watch.curves import Curve
 from ternhost.watch.fleet_view import FleetView, fleet_of, states, worst
@@ -97,15 +98,17 @@ def summary_of(shown: Snapshot, boards: int = _MOST_BOARDS) -> Summary:
     )
 
 
-def said(entry: Mapping[str, Any], figures: Iterable[str], fleet: str = "") -> str:
-    """An ended round in one line. figures: the names of the figures to print. fleet: appended text about the fleet."""
+def said(entry: Mapping[str, Any], which: str, figures: Iterable[str], fleet: str = "") -> str:
+    """An ended round, called `which`, in one line. figures: the names of those to print. fleet: text to append."""
     reasons = entry.get("reasons") or {}
-    line = f"round {entry['round']}: {entry.get('reports', 0)} of {entry.get('asked', 0)} reports"
-    line += f", {entry.get('refusals', 0)} refusals" + (f" ({counted(reasons)})" if reasons else "")
+    line = f"{which}: {entry.get('reports', 0)} of {counted(entry.get('asked', 0), 'report')}"
+    line += f", {counted(entry.get('refusals', 0), 'refusal')}" + (
+        f" ({breakdown(reasons)})" if reasons else ""
+    )
     line += (f", {entry['ended']}" if entry.get("ended") else "") + fleet
     return line + "".join(f"; {curves.word(name)} {entry[name]:.4f}" for name in figures if name in entry)
 
 
-def counted(counts: Mapping[str, int]) -> str:
+def breakdown(counts: Mapping[str, int]) -> str:
     """Counts in words: "online 3, offline 1"."""
     return ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)

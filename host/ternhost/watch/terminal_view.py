@@ -13,10 +13,10 @@ from rich.text import Text
 from ternhost.reach import absence
 from ternhost.store.boards import BoardRow
 from ternhost.store.runs import FINISHED, RUNNING
-from ternhost.text import visible
+from ternhost.text import counted, visible
 from ternhost.watch.curves import Curve, word
 from ternhost.watch.fleet_view import budget, failed
-from ternhost.watch.summary import Summary, counted
+from ternhost.watch.summary import Summary, breakdown
 from ternhost.watch.words import ago, duration, time_of
 
 _WIDE = 70  # columns of a terminal for all columns of the boards
@@ -80,8 +80,9 @@ def _round(summary: Summary) -> Iterable[RenderableType]:
     run, under_way, last = summary.run, summary.round, summary.last
     assert run is not None
     yield Text()
-    done = f"{run.rounds:,}" + (f" of {summary.rounds:,}" if summary.rounds else "")
-    yield _line(("Rounds ", "bold"), f"{done}, {run.reports:,} reports, {run.refusals:,} refusals")
+    planned = f" of {summary.rounds:,}" if summary.rounds else ""
+    answers = f"{counted(run.reports, 'report')}, {counted(run.refusals, 'refusal')}"
+    yield _line(("Rounds ", "bold"), f"{run.rounds:,}{planned}, {answers}")
     if under_way is not None:
         bar = Table.grid(expand=True)
         bar.add_column(no_wrap=True)
@@ -89,7 +90,7 @@ def _round(summary: Summary) -> Iterable[RenderableType]:
         bar.add_column(no_wrap=True)
         wanted = max(under_way.wanted, 1)
         bar.add_row(
-            f"{under_way.number} ",
+            f"round {run.rounds + 1:,}{planned} ",
             ProgressBar(total=wanted, completed=min(under_way.reports, wanted)),
             f" {under_way.reports:,}/{under_way.wanted:,}",
         )
@@ -97,7 +98,7 @@ def _round(summary: Summary) -> Iterable[RenderableType]:
         if since := time_of(under_way, summary.at):
             yield _line((since, "dim"))
     elif last:
-        yield _line(f"round {last['round']}: {last.get('ended', '')}, {ago(last.get('finished'))}")
+        yield _line(f"round {run.rounds:,}{planned}: {last.get('ended', '')}, {ago(last.get('finished'))}")
 
 
 def _learning(summary: Summary, options: ConsoleOptions) -> Iterable[RenderableType]:
@@ -132,13 +133,13 @@ def _curve(curve: Curve, width: int) -> RenderableType:
 def _refusals(summary: Summary) -> Iterable[RenderableType]:
     if summary.reasons:
         yield Text()
-        yield _line(("Refusals ", "bold"), (counted(summary.reasons), "yellow"))
+        yield _line(("Refusals ", "bold"), (breakdown(summary.reasons), "yellow"))
 
 
 def _fleet(summary: Summary) -> Iterable[RenderableType]:
     if summary.gateways:
         yield Text()
-        yield _line(("Gateways ", "bold"), counted(summary.gateways))
+        yield _line(("Gateways ", "bold"), breakdown(summary.gateways))
         for what, names in (("waits for ", summary.waiting), ("offline ", summary.offline)):
             if names:
                 yield _line(what, (_listed(names), "yellow"))
@@ -147,11 +148,11 @@ def _fleet(summary: Summary) -> Iterable[RenderableType]:
         return
     yield Text()
     beside = "; no host listens to them since the run ended" * (summary.run.status == FINISHED)
-    yield _line(("Boards ", "bold"), f"{fleet.boards:,}: {counted(fleet.states)}", (beside, "dim"))
-    yield _line("heard within ", counted(fleet.ages))
+    yield _line(("Boards ", "bold"), f"{fleet.boards:,}: {breakdown(fleet.states)}", (beside, "dim"))
+    yield _line("heard within ", breakdown(fleet.ages))
     for what, counts, style in (("release ", fleet.releases, ""), ("last error ", fleet.errors, "yellow")):
         if counts:
-            yield _line(what, (counted(counts), style))
+            yield _line(what, (breakdown(counts), style))
     if count := fleet.generators.get("failed"):
         yield _line((f"entropy failed on {count:,}", "bold red"))
 

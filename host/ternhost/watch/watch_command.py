@@ -13,13 +13,13 @@ from typing import Any
 
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, StorageError, UsageError
-from ternhost.files import write_file
+from ternhost.files import storage_errors, write_file
 from ternhost.run.directory import RUNS
 from ternhost.store.reader import Reader
 from ternhost.store.snapshot import Snapshot
 from ternhost.terminal import can_redraw, heeding_interrupts, sleep_while_read
 from ternhost.text import visible
-from ternhost.watch import curves, stores
+from ternhost.watch import curves, stores, words
 from ternhost.watch.summary import said, summary_of
 
 _FILES = {"grafana": "grafana.json", "alerts": "alerts.yml"}
@@ -48,10 +48,8 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     if written := {name: path for name in _FILES if (path := getattr(args, name))}:
         for name, path in written.items():
-            try:
+            with storage_errors("name another file", path):
                 write_file(Path(path), (files("ternhost.watch") / _FILES[name]).read_bytes())
-            except OSError as error:
-                raise StorageError(f"{path}: {error.strerror}", hint="name another file") from error
         print_result(written, "\n".join(f"{name}: {path}" for name, path in written.items()), args.json)
         return OK
     if not 0.1 <= args.interval <= 3600:
@@ -166,9 +164,9 @@ def _by_line() -> Show:
         run = shown.store, shown.run.name, shown.run.began
         if run != before[0] or (shown.history and shown.history[-1]["round"] < before[1]):
             before = run, shown.history[-2]["round"] if len(shown.history) > 1 else 0
-        for entry in shown.history:
+        for count, entry in enumerate(shown.history, 1):
             if entry["round"] > before[1]:
-                print(visible(said(entry, figures)), flush=True)
+                print(visible(said(entry, words.of_rounds(count, shown.run.planned), figures)), flush=True)
                 before = run, entry["round"]
 
     return show

@@ -41,6 +41,11 @@ def reckoned(run: RunView) -> str:
     return "in the run" if rounds == run.planned else f"in {rounds:,} rounds"
 
 
+def of_rounds(count: int, rounds: int | None) -> str:
+    """Which round of a run it is: "round 9 of 40"; without an end "round 9"."""
+    return f"round {count:,}" + (f" of {rounds:,}" if rounds else "")
+
+
 def status(now: Snapshot) -> str:
     """The status of the run, for a badge."""
     return "waiting" if now.run is None else now.run.status + _when(now)

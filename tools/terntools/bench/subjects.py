@@ -15,7 +15,7 @@ from typing import Any
 
 from tern import frames
 from ternhost import cache
-from ternhost.errors import TernError, UsageError
+from ternhost.errors import UsageError
 from ternhost.reach import fleet
 from ternhost.reach.ports.fleet import OnPorts
 from terntools.boards import deploy, fold, mpy
@@ -176,8 +176,7 @@ def subject(spec: str, marker: int | None = None) -> Iterator[Subject]:
         if isinstance(named, OnFirmware):
             yield stack.enter_context(_on_firmware(named))
         elif isinstance(named, OnPorts):
-            repl = stack.enter_context(Repl(named.ports[0]))
-            stack.callback(_start_again, repl)
+            repl = stack.enter_context(Repl(named.ports[0], visits=True))
             yield BoardSubject(repl, marker=marker)
         else:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tern-latency-"))
@@ -196,12 +195,3 @@ def _on_firmware(named: OnFirmware) -> Iterator[Subject]:
         )
     with qemu.boot(named.firmware, seed=_SEED, count_instructions=True) as machine, Repl(machine.url) as repl:
         yield CountingSubject(repl)
-
-
-def _start_again(repl: Repl) -> None:
-    """Start the board's own program: a member of a fleet is one again after the bench, even one that failed."""
-    # A board that is gone must not cost the figures, or hide what went wrong.
-    with contextlib.suppress(TernError):
-        repl.enter()
-        if deploy.MAIN in repl.directory("/"):
-            repl.start_main()

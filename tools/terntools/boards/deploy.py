@@ -17,15 +17,18 @@ from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.reach.links import open_link
 from ternhost.reach.ports import names
+from ternhost.text import counted
 from terntools.boards import devices, modules, mpy, self_check
 from terntools.boards.program import Program, read
 from terntools.boards.repl import FileProgress, Repl
+from terntools.boards.self_check import MiscompiledError
 from terntools.terminal import Bar
 
 LIBRARY = "/lib/tern"
 MAIN = "/main.py"
 PROGRAM = "/lib/main.py"  # started by the loader
 UPDATE = "update"  # the module whose boards have a loader
+_FIRST_SECONDS = 3.0  # of a program, in which it shows whether it starts
 HELLO_WAIT = 20.0  # seconds until a board that was started says hello
 
 # By the index of the processor in sys.implementation._mpy (MicroPython, "MicroPython .mpy files").
@@ -51,6 +54,22 @@ if len(data) == 14:
     data = data[:4] + b"\\0\\3" + data[6:10]
     with open("/boot.bin", "wb") as file:
         file.write(data + pack("<I", crc32(data)))
+"""
+
+
+UNDO = ".undo"  # ends the names of a board's old files while it gets new ones; then its main.py is this:
+_UNDOER = b"""# The deployment was interrupted: the program before it comes back.
+import os
+def undo(folder):
+    for name, kind, *_ in list(os.ilistdir(folder)):
+        path = folder + "/" + name
+        if kind & 0x4000:
+            undo(path)
+        elif name.endswith(".undo") and path != "/main.py.undo":
+            os.rename(path, path[:-5])
+undo("")
+os.rename("/main.py.undo", "/main.py")  # last
+execfile("/main.py")
 """
 
 
@@ -109,7 +128,14 @@ class Changes:
     def size(self) -> int:
         return sum(map(len, self.write.values()))
 
+    def text(self) -> str:
+        """The changes in one line."""
+        writes = f"write {counted(len(self.write), 'file')} ({counted(self.size, 'byte')})"
+        removes = f"remove {counted(len(self.remove), 'file')}"
+        return ", ".join([writes] * bool(self.write) + [removes] * bool(self.remove))
+
     def lines(self) -> list[str]:
+        """Each file."""
         written = [f"write  {path}  {len(data):,} bytes" for path, data in self.write.items()]
         return written + [f"remove {path}" for path in self.remove]
 
@@ -140,7 +166,8 @@ def compare(repl: Repl, files: Mapping[str, bytes], prune: str | None = None) ->
     """Changes after which the board holds `files`, and nothing else under the folder `prune`."""
     there = repl.hashes(list(files))
     write = {path: data for path, data in files.items() if there.get(path) != digest(data)}
-    stale = sorted(path for path in repl.directory(prune) if path not in files) if prune else ()
+    there_too = repl.directory(prune) if prune else ()
+    stale = sorted(path for path in there_too if path not in files and not path.endswith(UNDO))
     return Changes(write, tuple(stale), files.get(MAIN, b""))
 
 
@@ -163,17 +190,40 @@ def apply(repl: Repl, changes: Changes, progress: FileProgress | None = None) ->
 def install(repl: Repl, machine: Machine, changes: Changes, progress: FileProgress | None = None) -> None:
     """Make the changes; the board's compiler is checked before, and the library after. Raises MiscompiledError.
 
-    main.py is away until then: even after an interruption, no wrong report is sent. The board ends at its prompt, with
-    a fresh heap.
+    Until then main.py would put the old files back: after an interruption the board runs the program before, and no
+    wrong report is sent. The board ends at its prompt, with a fresh heap.
     """
     if changes:
         self_check.require_compiler(repl, machine.processor)
-    repl.remove(MAIN)
     first = {path: data for path, data in changes.write.items() if path != MAIN}
+    kept = _keep(repl, [*first, *changes.remove])
     apply(repl, Changes(first, changes.remove), progress)
-    self_check.require_library(repl)
+    try:
+        self_check.require_library(repl)
+    except MiscompiledError:
+        with contextlib.suppress(TernError):  # one that crashed starts anew
+            repl.remove(MAIN)
+        raise
     repl.run(_SETTLE)
     repl.write_file(MAIN, changes.main or mpy.MAIN.read_bytes())
+    repl.run(f"import os\nfor path in {kept!r}:\n os.remove(path)")
+
+
+def _keep(repl: Repl, paths: Iterable[str]) -> list[str]:
+    """Make main.py the program that puts these files back; return the names that they have until then, main.py last."""
+    there = set(repl.directory("/"))
+    before = repl.read_file(MAIN) if MAIN in there else b""
+    kept = {path for path in there if path.endswith(UNDO)}
+    if before != _UNDOER:  # else files of a deployment that was interrupted are still to come back
+        for path in kept:
+            repl.remove(path)
+        kept = {MAIN + UNDO} if before else set()
+        if before:
+            repl.write_file(MAIN + UNDO, before)
+    repl.write_file(MAIN, _UNDOER)
+    moved = [path for path in paths if path in there and path + UNDO not in kept]
+    repl.run(f"import os\nfor path in {moved!r}:\n os.rename(path, path + '{UNDO}')")
+    return sorted(kept.union(path + UNDO for path in moved), key=lambda path: path == MAIN + UNDO)
 
 
 def plan(
@@ -202,7 +252,7 @@ def wait_for_hello(port: str, timeout: float | None = None) -> host_frames.Hello
 def _why(port: str) -> str:
     # At the prompt the exception shows.
     try:
-        with Repl(port) as repl:
+        with Repl(port, visits=True) as repl:
             _, traceback = repl.execute("import main", timeout=5.0)
     except TernError:
         return ""
@@ -244,11 +294,19 @@ def run_deploy(
     port: str, whole: bool = False, more: Sequence[str] = (), program: Program | None = None
 ) -> dict[str, Any]:
     """Deploy to the board on `port`, start it, and return a summary with its hello. program: the user's."""
-    with Bar("deploying") as bar, Repl(port) as repl:
+    with Bar("deploying") as bar, Repl(port, visits=True) as repl:
         machine, changes = plan(repl, whole, more, program)
         bar.say(f"{machine.description}, MicroPython {machine.version}, {machine.processor}")
         install(repl, machine, changes, bar.update)
         repl.start_main()
+        output = repl.listen(_FIRST_SECONDS) if program else ""
+    _, crashed, traceback = output.partition("Traceback (most recent call last):")
+    if program and crashed:
+        last = "\n  ".join(traceback.partition("\nMicroPython v")[0].split("\r\n")[-4:]).rstrip()
+        raise TernError(
+            f"{program.name} is main.py on {port}, but stopped as soon as it was started:\n  {last}",
+            hint=f"correct it and deploy it again: tern deploy {port} --main {program.name}",
+        )
     done = {
         "port": port,
         "machine": machine.description,
@@ -272,7 +330,9 @@ def _run(args: argparse.Namespace) -> int:
         copied = f" with {', '.join(program.modules)}" if program.modules else ""
         text = f"{args.main} is main.py on {result['port']}{copied}, and has been started\n{text}"
     else:
-        clients = f"{result['clients']} clients" if result["clients"] else "not provisioned: tern provision"
-        text = f"{result['hello']}\n{text}; heap free {result['heap_free']:,} bytes; {clients}"
+        clients = (
+            counted(result["clients"], "client") if result["clients"] else "not provisioned: tern provision"
+        )
+        text = f"{result['hello']}\n{text}; {devices.heap(result['heap_free'])}; {clients}"
     print_result(result, text, args.json)
     return errors.OK

@@ -24,6 +24,7 @@ from ternhost.reach import fleet
 from ternhost.reach.absence import describe
 from ternhost.reach.links import open_link
 from ternhost.store.boards import hello_fields
+from ternhost.text import counted
 from terntools.boards import device_keys, device_records, devices
 
 _ENTROPY = {wire.FAILED: "failed", wire.CTR_DRBG: "CTR_DRBG AES-256", wire.HASH_DRBG: "Hash_DRBG SHA-256"}
@@ -122,12 +123,10 @@ def run_info(args: argparse.Namespace) -> int:
         lines.append(f"{board['port']}: {board['build']}")
         lines.append(
             f"  {ids if count else 'not provisioned;'} epsilon left {board['epsilon_left']:g}; "
-            f"heap free {board['heap_free_bytes']:,} bytes; schema {board['schema']}"
+            f"{devices.heap(board['heap_free_bytes'])}; schema {board['schema']}"
         )
         lines.append(f"  entropy {board['entropy']}, tested on {_TESTED_ON[board['entropy_assessed']]}")
-        counts = [
-            f"{board[n]:,} {n if board[n] > 1 else n[:-1]}" for n in ("exceptions", "restarts") if board[n]
-        ]
+        counts = [counted(board[f"{what}s"], what) for what in ("exception", "restart") if board[f"{what}s"]]
         since = f"since power on {' and '.join(counts)}" if counts else ""
         lines += [f"  {note}" for note in (since, board["absence"]) if note]
     print_result({"boards": boards_info}, "\n".join(lines), args.json)
@@ -140,7 +139,7 @@ def run_ping(args: argparse.Namespace) -> int:
     with boards(devices.fleet_of(args)) as ports:
         answers = [ping(port, args.count) for port in ports]
     lines = [
-        f"{board['port']}: {board['ms']['n']} answers, median {board['ms']['median']:.2f} ms "
+        f"{board['port']}: {counted(board['ms']['n'], 'answer')}, median {board['ms']['median']:.2f} ms "
         f"({board['ms']['min']:.2f} to {board['ms']['max']:.2f})"
         for board in answers
     ]

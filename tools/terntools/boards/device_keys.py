@@ -13,6 +13,7 @@ from ternhost.files import private, storage_errors
 from ternhost.provision import keys
 from ternhost.store.fleet_key import FleetKey
 from ternhost.store.store import Store
+from ternhost.text import counted
 
 _STAYS = "the fleet's key stays; a thief of a device's key has it too: see 'tern device rotate --fleet-key'"
 
@@ -65,10 +66,13 @@ def run_rotate(args: argparse.Namespace) -> int:
 def _made(args: argparse.Namespace, made: dict[int, bytes], word: str, fleet: FleetKey | None = None) -> int:
     if args.keys:
         _write(Path(args.keys), made)
-    text = f"{word}: {len(made)} devices"
+    text = f"{word}: {counted(len(made), 'device')}"
     text += (f"; keys in {args.keys}" if args.keys else "") + (_of_fleet(fleet) if fleet else "")
+    if word == "rotated" and made:
+        text += "\n  give each board its new key before the next round, which refuses the old one: "
+        text += f"tern provision BOARD --store {args.store} --device {min(made)}"
     if word == "rotated" and not fleet:
-        text += f"; {_STAYS}"
+        text += f"\n  {_STAYS}"
     result = {word: list(made), "store": args.store, "keys": args.keys}
     print_result({**result, "fleet_epoch": fleet.epoch} if fleet else result, text, args.json)
     return OK
@@ -90,7 +94,8 @@ def run_revoke(args: argparse.Namespace) -> int:
     devices = keys.parse_ids(args.devices)
     with Store(args.store, create=False, beside=True) as store:
         fleet = keys.revoke(store, devices)
-    text = f"revoked: {len(devices)} devices; 'tern broker config' takes their passwords away too{_of_fleet(fleet)}"
+    text = f"revoked: {counted(len(devices), 'device')}; 'tern broker config' takes their passwords away too"
+    text += _of_fleet(fleet)
     result = {"revoked": devices, "store": args.store, "fleet_epoch": fleet.epoch}
     print_result(result, text, args.json)
     return OK

@@ -12,6 +12,7 @@ from ternhost.errors import OK, DeviceError, UsageError
 from ternhost.files import storage_errors, write_file
 from ternhost.provision.boards import Rows
 from ternhost.reach.ports import names
+from ternhost.text import counted
 from terntools.boards import deploy, devices, provision, records
 from terntools.boards.repl import Repl
 from terntools.terminal import Bar
@@ -112,7 +113,8 @@ def _write(path: Path, rows: Rows | None, classes: bool) -> None:
 def _summary(result: dict[str, Any]) -> str:
     parts = []
     if result["records"]:
-        parts.append(f"{result['records']} records of {result['features']} features in {result['source']}")
+        features = counted(result["features"], "feature")
+        parts.append(f"{counted(result['records'], 'record')} of {features} in {result['source']}")
         if result["output"]:
             parts[0] += f", written to {result['output']}"
     elif not result["cleared"] or result["output"]:
@@ -120,5 +122,5 @@ def _summary(result: dict[str, Any]) -> str:
     if result["cleared"]:
         parts.append("the records that its program had collected are removed")
     if result["filled"]:
-        parts.append(f"{result['filled']} records put there")
+        parts.append(f"{counted(result['filled'], 'record')} put there")
     return f"{result['port']}: " + "; ".join(parts)

@@ -10,14 +10,12 @@ from dataclasses import asdict, dataclass
 from queue import SimpleQueue
 from typing import Any
 
-import serial
-
 from ternhost import errors
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError, RefusedError, TernError
 from ternhost.reach.links import open_link
 from ternhost.reach.ports import names
-from ternhost.reach.ports.link import BAUD, open_port
+from ternhost.reach.ports.link import BAUD, PORT_ERRORS, open_port
 from ternhost.text import visible
 
 _BANNER = re.compile(rb"MicroPython (\S+) on [^;]*; ([^\r\n]+)\r?\n")
@@ -37,6 +35,11 @@ def add_board_or_fleet(parser: argparse.ArgumentParser, fleets: str, default: st
 def fleet_of(args: argparse.Namespace) -> str:
     """The fleet that these options name."""
     return f"port:{args.board}" if args.board is not None else str(args.fleet)
+
+
+def heap(free: int | None) -> str:
+    """The free heap that a board tells, for people. A program with records of its own does not tell it."""
+    return f"heap free {free:,} bytes" if free else "heap free: not told"
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ def identify(port: str, patience: float = 1.5) -> Identity:
             end = time.monotonic() + 0.6
             while time.monotonic() < end and not _BANNER.search(answer):
                 answer += line.read(line.in_waiting or 1)
-    except (OSError, serial.SerialException) as error:
+    except PORT_ERRORS as error:
         raise DeviceError(f"the board on {port} went away", hint="check its cable") from error
     if banner := _BANNER.search(answer):
         version, board = (visible(part.decode(errors="replace")) for part in banner.groups())

@@ -7,11 +7,9 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-import serial
-
 from ternhost import extras
 from ternhost.errors import DeviceError, InterruptedByUser, TernError, UsageError
-from ternhost.reach.ports.link import BAUD, open_port
+from ternhost.reach.ports.link import BAUD, PORT_ERRORS, open_port
 
 Progress = Callable[[int, int], None]  # bytes written, bytes in all
 Tell = Callable[[str], None]
@@ -113,7 +111,7 @@ def flash(
         if not writing:
             raise
         raise InterruptedByUser("flashing was interrupted", hint=_RECOVER) from error
-    except (esptool.FatalError, serial.SerialException, OSError) as error:
+    except (esptool.FatalError, *PORT_ERRORS) as error:
         what = _first_line(error)
         if not writing:
             raise DeviceError(
@@ -135,7 +133,7 @@ def _connect(esptool: Any, port: str, reset: bool, attempts: int) -> Any:
     open_port(port, BAUD).close()  # says clearly what keeps a port from being opened
     try:
         return esptool.cmds.detect_chip(port, BAUD, mode, connect_attempts=attempts)
-    except (esptool.FatalError, serial.SerialException, OSError) as error:
+    except (esptool.FatalError, *PORT_ERRORS) as error:
         raise DeviceError(
             f"no ESP32 answers on {port}: {_first_line(error)}",
             hint="hold BOOT, press RESET, let BOOT go, and run the same command again with --no-reset",

@@ -72,38 +72,20 @@ def flash(
     port: str,
     firmware: Firmware,
     *,
-    reset: bool = True,
-    stub: bool = True,
     volume: str | Path | None = None,
-    baud: int = esp32.FLASH_BAUD,
     erase: bool = False,
     progress: Progress | None = None,
-    tell: Tell | None = None,
+    tell: Tell = lambda line: None,
+    **of_esp32: Any,
 ) -> dict[str, Any]:
     """Flash the board on `port`, and return a summary. Raises UsageError, DeviceError and TernError.
 
-    erase: files and ledgers too, for another device. reset, stub, baud: see esp32.flash. volume: where a Pico's boot
-    loader shows up, if not where volumes are mounted.
+    erase: files and ledgers too, for another device. volume: where a Pico's boot loader shows up, if not where volumes
+    are mounted. of_esp32: reset, stub and baud of esp32.flash.
     """
     if firmware.family == names.ESP32:
-        return esp32.flash(
-            port, firmware.data, firmware.path.name, chip=firmware.chip, reset=reset, stub=stub, baud=baud,
-            erase=erase, progress=progress, tell=tell,
-        )  # fmt: skip
-    return _flash_pico(port, firmware, volume, erase, progress, tell or (lambda line: None))
-
-
-# --- Pico ---------------------------------------------------------------------------------------------------
-
-
-def _flash_pico(
-    port: str,
-    firmware: Firmware,
-    volume: str | Path | None,
-    erase: bool,
-    progress: Progress | None,
-    tell: Tell,
-) -> dict[str, Any]:
+        of_esp32 |= {"chip": firmware.chip, "erase": erase, "progress": progress, "tell": tell}
+        return esp32.flash(port, firmware.data, firmware.path.name, **of_esp32)
     mounted = find_volume(volume)
     if mounted is not None and erase:
         raise UsageError(
@@ -111,9 +93,7 @@ def _flash_pico(
             hint="flash it without --erase first, then once more with it",
         )
     if mounted is None:
-        _check_machine(port, firmware)
-        if erase:
-            _erase_files(port)
+        _check_and_erase(port, firmware, erase)
         tell(f"entering the boot loader of the board on {port}")
         _enter_boot_loader(port)
         mounted = _wait_for(lambda: find_volume(volume), _VOLUME_WAIT)
@@ -148,26 +128,26 @@ def _flash_pico(
     }
 
 
-def _check_machine(port: str, firmware: Firmware) -> None:
+def _check_and_erase(port: str, firmware: Firmware, erase: bool) -> None:
     # Checked before anything is changed. A board without MicroPython cannot name its chip.
-    with Repl(port) as repl:
+    erasing = "import os, rp2, vfs\nvfs.umount('/')\nvfs.VfsLfs2.mkfs(rp2.Flash(), progsize=256)"
+    with Repl(port, visits=True) as repl:
         machine = repl.evaluate("__import__('sys').implementation[2]")
-    if firmware.chip not in machine:
-        raise UsageError(
-            f"{firmware.path.name} is for {firmware.chip}, and the board on {port} is a {machine}; nothing was changed",
-            hint=WHERE[names.RP2 if "RP2" in machine else names.ESP32],
-        )
-
-
-def _erase_files(port: str) -> None:
-    with Repl(port) as repl:
-        repl.run(
-            "import os, rp2, vfs\nvfs.umount('/')\nvfs.VfsLfs2.mkfs(rp2.Flash(), progsize=256)", timeout=60.0
-        )
+        if firmware.chip not in machine:
+            raise UsageError(
+                f"{firmware.path.name} is for {firmware.chip}, and the board on {port} is a {machine}; nothing was "
+                "changed",
+                hint=WHERE[names.RP2 if "RP2" in machine else names.ESP32],
+            )
+        if erase:
+            repl.run(erasing, timeout=60.0)
 
 
 def _enter_boot_loader(port: str) -> None:
-    with contextlib.suppress(DeviceError), Repl(port) as repl:  # it goes while it is being talked to
+    with (
+        contextlib.suppress(DeviceError),
+        Repl(port, visits=True) as repl,
+    ):  # it goes while it is being talked to
         try:
             repl.run("import machine\nmachine.bootloader()", timeout=2.0)
         except ExecutionError as error:

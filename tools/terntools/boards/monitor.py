@@ -17,8 +17,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import serial
-
 from tern import frames, wire
 from ternhost import errors
 from ternhost.command import add_command, add_option, print_result
@@ -27,9 +25,9 @@ from ternhost.privacy.base import MICRO
 from ternhost.reach.absence import describe as describe_absence
 from ternhost.reach.links import hello_request, read_hello
 from ternhost.reach.ports import names
-from ternhost.reach.ports.link import BAUD, open_port
+from ternhost.reach.ports.link import BAUD, PORT_ERRORS, open_port
 from ternhost.store.boards import hello_fields
-from ternhost.text import visible
+from ternhost.text import counted, visible
 from terntools.boards import devices
 from terntools.terminal import require_positive
 
@@ -38,6 +36,7 @@ _NAMES = {
     wire.HELLO_REQUEST: "HELLO_REQUEST",
 }  # fmt: skip
 _WINDOW = 10.0  # seconds over which rates are taken
+_STATUS = 5.0  # seconds between two lines with the state
 _TURN = 0.02
 
 
@@ -56,6 +55,17 @@ class State:
     errors: Counter[str] = field(default_factory=Counter)
     damaged: int = 0
     recent: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def text(self, now: float) -> str:
+        """The state in one line."""
+        frames_rate, bytes_rate = self.rates(now)
+        warmth = "" if self.temperature_celsius is None else f"; {self.temperature_celsius:g} C"
+        left = "not told" if self.epsilon_left is None else f"{self.epsilon_left:g}"
+        return (
+            f"{counted(sum(self.frames.values()), 'frame')}, {frames_rate:.1f} and {bytes_rate:.0f} bytes a second; "
+            f"{counted(sum(self.errors.values()), 'error')}, {self.damaged} damaged; epsilon left {left}; "
+            f"{devices.heap(self.heap_free_bytes)}{warmth}{self.absence and f'; {self.absence}'}"
+        )
 
     def rates(self, now: float) -> tuple[float, float]:
         """Frames and bytes a second, of late."""
@@ -90,15 +100,21 @@ def describe(frame: bytes) -> str:
 class Monitor:
     """A tap between a board and its host, on a port of its own. While that is unused, it asks the board for hellos.
 
-    `tell` gets a line for each frame.
+    `tell` gets a line for each frame, and `show` one with the state every _STATUS seconds.
     """
 
     def __init__(
-        self, port: str, tell: Callable[[str], None], hello_every: float = 2.0, baud: int = BAUD
+        self,
+        port: str,
+        tell: Callable[[str], None],
+        hello_every: float = 2.0,
+        baud: int = BAUD,
+        show: Callable[[str], None] = lambda line: None,
     ) -> None:
         """Raises DeviceError and UsageError."""
         self.state = State(port)
-        self._tell = tell
+        self._tell, self._show = tell, show
+        self._shown = time.monotonic()
         self._every = hello_every
         self._board = open_port(port, baud)
         self._board.timeout = 0
@@ -121,6 +137,9 @@ class Monitor:
         while until is None or time.monotonic() < until:
             select.select([self._board.fileno()], [], [], _TURN)
             self._take_from_board()
+            if time.monotonic() - self._shown > _STATUS:
+                self._shown = time.monotonic()
+                self._show(f"= {self.state.text(self._shown)}")
             if not self._take_from_host() and time.monotonic() - self._asked > self._every:
                 self._asked = time.monotonic()
                 self.ask_hello()
@@ -128,7 +147,7 @@ class Monitor:
     def _take_from_board(self) -> None:
         try:
             data = bytes(self._board.read(self._board.in_waiting or 1))
-        except (OSError, serial.SerialException) as error:
+        except PORT_ERRORS as error:
             raise self._gone() from error
         if data:
             with contextlib.suppress(OSError):  # no reader, or one that does not read
@@ -144,7 +163,7 @@ class Monitor:
             return False
         try:
             self._board.write(data)
-        except (OSError, serial.SerialException) as error:
+        except PORT_ERRORS as error:
             raise self._gone() from error
         self._decode(self._down, data, ">")
         return True
@@ -156,7 +175,7 @@ class Monitor:
         _, request = hello_request()
         out = bytearray(1 + frames.cobs_size(len(request)))
         frames.cobs_encode(request, len(request), memoryview(out)[1:])
-        if b"\x03" not in out:  # it would end the program of a board that is just starting, or uses a broker
+        if not {2, 3, 4} & {*out}:  # one ends the program of a board that is just starting, or uses a broker
             self._board.write(bytes(out))
 
     def _decode(self, receiver: frames.Receiver, data: bytes, arrow: str) -> None:
@@ -211,19 +230,19 @@ def add_parser(subparsers: Any) -> None:
     devices.add_board(parser)
     add_option(parser, "--seconds S", "end after S seconds (default: at Ctrl-C)", type=float)
     add_option(parser, "--every S", "seconds between two status requests", 2.0)
-    add_option(parser, "--quiet", "print no line for each frame")
+    add_option(parser, "--quiet", "print no line for each frame, only one with the state every 5 seconds")
 
 
 def _run(args: argparse.Namespace) -> int:
     require_positive(args, "seconds", "every")
     start = time.monotonic()
 
-    def tell(line: str) -> None:
-        if not args.quiet:
-            out = sys.stderr if args.json else sys.stdout
-            print(f"{time.monotonic() - start:9.3f} {visible(line)}", file=out, flush=True)
+    def show(line: str) -> None:
+        stream = sys.stderr if args.json else sys.stdout
+        print(f"{time.monotonic() - start:9.3f} {visible(line)}", file=stream, flush=True)
 
-    monitor = Monitor(names.resolve(args.board), tell, args.every)
+    tell = (lambda line: None) if args.quiet else show
+    monitor = Monitor(names.resolve(args.board), tell, args.every, show=show)
     print(f"talk to the board through {monitor.tap}", file=sys.stderr, flush=True)
     try:
         monitor.run(start + args.seconds if args.seconds is not None else None)
@@ -240,13 +259,5 @@ def _run(args: argparse.Namespace) -> int:
         "frames_per_second": round(frames_rate, 2),
         "bytes_per_second": round(bytes_rate, 1),
     }
-    warmth = "" if state.temperature_celsius is None else f"; {state.temperature_celsius:g} C"
-    left = "?" if state.epsilon_left is None else f"{state.epsilon_left:g}"
-    text = (
-        f"{state.board or 'no tern heard'}: {sum(state.frames.values())} frames, {frames_rate:.1f} and "
-        f"{bytes_rate:.0f} bytes a second; {sum(state.errors.values())} errors, {state.damaged} damaged; "
-        f"epsilon left {left}; heap free {state.heap_free_bytes or 0:,} bytes{warmth}"
-        f"{state.absence and f'; {state.absence}'}"
-    )
-    print_result(result, text, args.json)
+    print_result(result, f"{state.board or 'no tern heard'}: {state.text(time.monotonic())}", args.json)
     return errors.OK if state.board else errors.NO_DEVICE

@@ -30,6 +30,7 @@ from ternhost.store import sleepers
 from ternhost.store.fleet_key import OWN_KEY_ONLY, FleetKey
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
+from ternhost.text import counted
 from terntools.boards import deploy, lock, mpy
 from terntools.boards.program import read_file
 from terntools.boards.repl import Repl
@@ -217,7 +218,7 @@ def check_fits(rows: Rows) -> None:
     """Raise UsageError where these are more records, or larger ones, than a device holds."""
     if not 1 <= len(rows) <= _MAX_RECORDS or not 1 <= rows.shape[1] - 1 <= wire.MAX_DIMENSION:
         raise UsageError(
-            f"{len(rows)} records of {rows.shape[1] - 1} features do not fit a device",
+            f"a device cannot hold {counted(len(rows), 'record')} of {counted(rows.shape[1] - 1, 'feature')}",
             hint=f"at most {_MAX_RECORDS} records of 1 to {wire.MAX_DIMENSION} features, the constant one included",
         )
 

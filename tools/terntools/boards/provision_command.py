@@ -15,6 +15,7 @@ from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import UsageError
 from ternhost.reach.ports import names
 from ternhost.store.store import Store
+from ternhost.terminal import confirm
 from terntools.boards import deploy, devices, provision, records, self_check
 from terntools.boards.provision import Broker, Member
 from terntools.boards.repl import Repl
@@ -154,7 +155,7 @@ def run_provision(
     port: str, member: Member, store: Path, authority: Path | None = None, wait: float = 0.0
 ) -> dict[str, Any]:
     """Provision the board on `port` and start it, as `start` does. Returns a summary, with the board's hello."""
-    with Repl(port) as repl:
+    with Repl(port, visits=True) as repl:
         if self_check.has_library(repl):
             self_check.require_library(repl)
         with Store(store, beside=True) as opened:
@@ -180,25 +181,12 @@ def run_provision(
 
 
 def start(repl: Repl, member: Member, store: Path, authority: Path | None, wait: float) -> str | None:
-    """Start a board's program; with a broker, as `hearing.start` does, which waits for `wait` seconds."""
-    if member.broker:
-        from terntools.boards import hearing
+    """With a broker, start a board's program as `hearing.start` does, which waits for `wait` seconds."""
+    if member.broker is None:
+        return None
+    from terntools.boards import hearing
 
-        return hearing.start(repl, member, store, authority, wait)
-    repl.start_main()
-    return None
-
-
-def confirm() -> None:
-    """Ask at the terminal whether to continue. Raises UsageError unless the answer is yes."""
-    if not sys.stdin.isatty():
-        raise UsageError(
-            "standard input is not a terminal, so nobody can confirm",
-            hint="add --yes to carry out the plan above",
-        )
-    print("go on? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise UsageError("nothing was changed", hint="answer y, or add --yes")
+    return hearing.start(repl, member, store, authority, wait)
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -39,11 +39,10 @@ def opened(port: str) -> Iterator[Repl]:
     """The board on `port` at its prompt; its program restarts after. Raises DeviceError, RefusedError if locked."""
     with ExitStack() as stack:
         try:
-            repl = stack.enter_context(Repl(port))
+            repl = stack.enter_context(Repl(port, visits=True))
         except RefusedError as error:
             message = f"the board on {port} is locked: its records cannot be read"
             raise RefusedError(message, error.hint) from error
-        stack.callback(repl.start_main)
         yield repl
 
 

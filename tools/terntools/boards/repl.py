@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import threading
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
@@ -14,11 +15,9 @@ from pathlib import PurePosixPath
 from queue import SimpleQueue
 from typing import Any, Self
 
-import serial
-
 from ternhost.errors import DeviceError, RefusedError, TernError
 from ternhost.reach.links import open_link
-from ternhost.reach.ports.link import BAUD, open_port
+from ternhost.reach.ports.link import BAUD, PORT_ERRORS, open_port
 
 _RAW_BANNER = b"raw REPL; CTRL-B to exit\r\n"
 _ENTER_TRIES = 5
@@ -26,6 +25,17 @@ _CHUNK = 1536  # bytes of a file in one command
 TIMEOUT = 20.0  # seconds that a command may take
 _HANDSHAKE = 10.0  # and an answer of raw paste
 _HELLO_WAIT = 3.0
+_ARM_WAIT = 2.0
+_MOST_SECONDS, _MOST_SECONDS_TALKING = 3600, 300  # that code may run, and a program that waits for the host
+_RENEW = 3.0  # seconds between two renewals of a waiting board's timer
+
+# Resets a board at its prompt, unless the host comes back. While code runs it waits for as long as any code may take.
+# An ESP32 has no timer -1. Together with what stops a program it fits the 260 bytes that an ESP32's port buffers.
+_ARM = b"""import machine,sys
+_T=machine.Timer((sys.platform=='esp32')*2-1)
+def _A(p=12):_T.init(mode=0,period=1000*p,callback=lambda t:machine.reset())
+_A()
+\4"""
 
 FileProgress = Callable[[int, int], None]  # bytes sent, bytes in all
 
@@ -61,13 +71,23 @@ def _is_locked(port: str) -> bool:
 
 
 class Repl:
-    """The raw REPL of the board on `port`, from entering the context until leaving it."""
+    """The raw REPL of the board on `port`, from entering the context until leaving it.
 
-    def __init__(self, port: str, baud: int = BAUD) -> None:
+    visits: then the board's program starts again, also within 30 s after this process was killed, by a timer of the
+    board where its MicroPython has one.
+    """
+
+    def __init__(self, port: str, baud: int = BAUD, visits: bool = False) -> None:
         """Open `port`. Raises DeviceError and UsageError."""
         self.name = port
         self._port = open_port(port, baud)
         self.at_prompt = False  # whether the board is known to wait for code
+        self._arm = _ARM if visits else b""
+        self._armed = self._stopped = False
+        self._turn = threading.RLock()  # held while the board has something to do
+        self._closed = threading.Event()
+        if visits:
+            threading.Thread(target=self._renew, name=f"renewals for {port}", daemon=True).start()
 
     def __enter__(self) -> Self:
         try:
@@ -77,28 +97,49 @@ class Repl:
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if self._stopped and self._arm and not kind:
+                self.start_main()
+        finally:
+            self.at_prompt &= not kind  # it may be amid anything
+            self.close()
+
+    def _renew(self) -> None:
+        while not self._closed.wait(_RENEW):
+            with self._turn, contextlib.suppress(TernError):
+                if self._armed and self.at_prompt:
+                    self.execute("", _RENEW)
 
     def close(self) -> None:
-        """Go back to the friendly REPL and give the port back."""
+        """Go back to the friendly REPL, or on a visit start the board's program, and give the port back."""
+        self._closed.set()
+        if self._arm and self._stopped:
+            with contextlib.suppress(TernError):  # a board that is gone starts by itself
+                if not self.at_prompt:
+                    self.enter(tries=2)
+                self.start_main()
         if self.at_prompt:
-            with contextlib.suppress(OSError, serial.SerialException):
+            with contextlib.suppress(*PORT_ERRORS):
                 self._port.write(b"\r\x02")
                 self._port.flush()
             self.at_prompt = False
         self._port.close()
 
-    def enter(self) -> None:
+    def enter(self, tries: int | None = None) -> None:
         """Interrupt the program, and enter the raw prompt. Raises DeviceError; RefusedError from a locked board."""
-        for attempt in range(_ENTER_TRIES):
-            # Zeros end half a frame of tern, whose link then takes CR Ctrl-C as the wish to end.
-            self._write(bytes(65) + b"\r\x03")
-            self._drain(0.2)
-            self._write(b"\r\x01")
-            if self._read_until(_RAW_BANNER + b">", 1.0 + attempt).endswith(b">"):
-                self.at_prompt = True
-                return
+        with self._turn:
+            for attempt in range(tries or _ENTER_TRIES):
+                # Zeros end half a frame of tern, whose link then takes CR Ctrl-C as the wish to end. A visit's timer
+                # comes in the same write: no moment to kill the host is between them.
+                self._write(bytes(65) + b"\r\x03" + (self._arm and b"\r\x01" + self._arm))
+                if not self._arm:
+                    self._drain(0.2)
+                    self._write(b"\r\x01")
+                banner = self._read_until(_RAW_BANNER + b">", 1.0 + attempt)
+                if banner.endswith(b">") and (not self._arm or self._arms()):
+                    self.at_prompt = self._stopped = True
+                    return
         self._port.close()
         if _is_locked(self.name):
             raise RefusedError(
@@ -112,22 +153,46 @@ class Repl:
 
     def soft_reset(self) -> None:
         """Soft-reset the board: a fresh heap; boot.py runs, main.py does not. Back at the raw prompt."""
-        self._write(b"\x04")
-        self._expect(b"soft reboot\r\n", TIMEOUT, "a soft reset")
-        self._expect(_RAW_BANNER + b">", TIMEOUT, "a soft reset")
+        with self._turn:
+            self._write(b"\x04" + self._arm * self._armed)
+            self._expect(b"soft reboot\r\n", TIMEOUT, "a soft reset")
+            self._expect(_RAW_BANNER + b">", TIMEOUT, "a soft reset")
+            if self._armed and not self._arms():
+                self.enter()
+
+    def _arms(self) -> bool:
+        # Whether the board answers _ARM.
+        try:
+            self._armed = not self._ended(_ARM_WAIT)[1]
+        except GoneError:
+            raise
+        except SilenceError:
+            return False
+        return True
 
     def start_main(self) -> None:
         """Leave the raw REPL and soft-reset, so that boot.py and main.py run. The port may be closed then."""
-        self._write(b"\r\x02")
-        self._read_until(b">>> ", 2.0)
-        self._write(b"\x04")
-        self.at_prompt = False
-        self._expect(b"soft reboot\r\n", TIMEOUT, "a soft reset")
+        with self._turn:
+            self._write(b"\r\x02")
+            self._read_until(b">>> ", 2.0)
+            self._write(b"\x04")
+            self.at_prompt = self._stopped = False
+            self._expect(b"soft reboot\r\n", TIMEOUT, "a soft reset")
+
+    def listen(self, seconds: float) -> str:
+        """What the program that was started prints for some seconds, or until it ends."""
+        data = b""
+        end = time.monotonic() + seconds
+        with contextlib.suppress(GoneError):
+            while time.monotonic() < end and not data.endswith(b">>> "):
+                data += self._receive(self._port.in_waiting or 1)
+        return data.decode(errors="replace")
 
     def execute(self, code: str, timeout: float = TIMEOUT) -> tuple[str, str]:
         """Run `code`; return output and traceback ("" if none). Raises DeviceError after `timeout` silent seconds."""
-        self._paste(code.encode() or b"\n")
-        return self._ended(timeout)
+        with self._turn:
+            self._paste(code)
+            return self._ended(timeout)
 
     def _ended(self, timeout: float) -> tuple[str, str]:
         output, traceback = (
@@ -155,8 +220,6 @@ class Repl:
 
         The block gets a function that sends bytes and returns the answer up to an ending, skipping empty answers.
         """
-        self._paste(code.encode() or b"\n")
-        self._expect(ready.encode() + b"\r\n", timeout, "the program to begin")
 
         def exchange(data: bytes, ending: bytes) -> bytes:
             self._write(data)
@@ -165,12 +228,16 @@ class Repl:
                 answer = self._expect(ending, timeout, "an answer")
             return answer
 
-        yield exchange
-        _, traceback = self._ended(timeout)
+        with self._turn:
+            self._paste(code, _MOST_SECONDS_TALKING)
+            self._expect(ready.encode() + b"\r\n", timeout, "the program to begin")
+            yield exchange
+            _, traceback = self._ended(timeout)
         if traceback:
             raise ExecutionError(traceback)
 
-    def _paste(self, data: bytes) -> None:
+    def _paste(self, code: str, most: int = _MOST_SECONDS) -> None:
+        data = (f"_A({most})\n{code}\n_A()" if self._armed else code or "\n").encode()
         self._write(b"\x05A\x01")
         # A slow board may first answer earlier attempts to get its prompt.
         if not self._read_until(b"R\x01", _HANDSHAKE).endswith(b"R\x01"):
@@ -305,7 +372,7 @@ class Repl:
     def _there(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, serial.SerialException) as error:
+        except PORT_ERRORS as error:
             self.at_prompt = False
             raise GoneError(self.name) from error
 

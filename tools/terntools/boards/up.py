@@ -13,6 +13,7 @@ from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError, UsageError
 from ternhost.reach.ports import names
 from ternhost.store.store import Store
+from ternhost.terminal import confirm
 from ternhost.text import visible
 from terntools.boards import deploy, devices, flash, provision, provision_command
 from terntools.boards.deploy import Changes
@@ -33,13 +34,18 @@ class Plan:
     def __bool__(self) -> bool:
         return bool(self.flash or self.library or self.membership)
 
-    def lines(self) -> list[str]:
+    def lines(self, files: bool) -> list[str]:
+        """A line for each step, or with `files` for each file."""
         if self.flash:
             return [f"flash      ({self.flash})", "deploy     the device library", "provision  the device"]
         if not self:
             return ["nothing to do"]
         steps = {"deploy": self.library, "provision": self.membership}
-        return [f"{step:10} {line}" for step, changes in steps.items() for line in changes.lines()]
+        return [
+            f"{step:10} {line}"
+            for step, changes in steps.items()
+            for line in (changes.lines() if files else [changes.text()] * bool(changes))
+        ]
 
 
 def make_plan(
@@ -56,7 +62,7 @@ def make_plan(
         return Plan(flash="requested by --reflash")
     if flash.find_volume(volume) is not None:
         return Plan(flash="it waits in its boot loader")
-    opened = Repl(port)  # flashing is no remedy for a port that cannot be opened
+    opened = Repl(port, visits=True)  # flashing is no remedy for a port that cannot be opened
     try:
         with opened as repl:
             return _plan_files(repl, member, store, whole)
@@ -90,6 +96,7 @@ def add_parser(subparsers: Any) -> None:
     deploy.add_options(parser)
     provision_command.add_options(parser, required=True)
     add_option(parser, "--yes", "change the board without asking")
+    add_option(parser, "--verbose", "list each file of the plan")
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -103,12 +110,12 @@ def _run(args: argparse.Namespace) -> int:
         raise UsageError(
             f"the board has to be flashed ({plan.flash}), and no --firmware FILE is named", hint=flash.SOURCES
         )
-    print("\n".join(f"  {visible(line)}" for line in plan.lines()), file=sys.stderr)
+    print("\n".join(f"  {visible(line)}" for line in plan.lines(args.verbose or args.json)), file=sys.stderr)
     if plan and not args.yes:
-        provision_command.confirm()
+        confirm()
     if plan.flash:
         flash.run_flash(port, args)
-    with Bar("writing") as bar, Repl(port) as repl:
+    with Bar("writing") as bar, Repl(port, visits=True) as repl:
         left = plan if plan.machine else _plan_files(repl, member, store, args.whole)
         assert left.machine is not None
         deploy.install(repl, left.machine, left.library, bar.update)
@@ -127,7 +134,7 @@ def _run(args: argparse.Namespace) -> int:
         hello = deploy.wait_for_hello(port)
         budget = (hello.budget or 0) / 1_000_000
         result.update(hello=hello.text, clients=hello.clients, epsilon_left=budget, heap_free=hello.heap)
-        text += f": {hello.text}; epsilon left {budget:g}; heap free {hello.heap:,} bytes"
+        text += f": {hello.text}; epsilon left {budget:g}; {devices.heap(hello.heap)}"
     elif heard:
         result["heard"] = heard
         text += f", and {heard}"

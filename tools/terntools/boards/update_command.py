@@ -17,6 +17,7 @@ from ternhost.provision import keys
 from ternhost.reach.ports import names
 from ternhost.store import sleepers
 from ternhost.store.store import Store
+from ternhost.text import counted
 from terntools.boards import mpy, program, update_package
 from terntools.boards.update import BrokerPost, PortPost, Post, Transfer, bring
 from terntools.terminal import Bar, require_positive
@@ -91,7 +92,9 @@ def run(args: argparse.Namespace) -> int:
     lines = [_line(one) for one in done]
     left = len(update.devices) - len(done)
     if left:
-        lines.append(f"{left} boards were left as they are; --keep-going goes on after one that failed")
+        lines.append(
+            f"left as they are: {counted(left, 'board')}; --keep-going goes on after one that failed"
+        )
     if update.asleep:
         which = ", ".join(map(str, update.asleep))
         lines.append(f"boards that sleep take no package, and were left out: {which}")

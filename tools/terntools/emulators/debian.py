@@ -82,9 +82,8 @@ class Shell:
             kept.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(self.log, kept)
             end = "\n    ".join(output[-12:])
-            raise BuildError(
-                f"{Path(command[0]).name} failed with exit code {code}:\n    {end}", hint=f"log: {kept}"
-            )
+            text = f"{Path(command[0]).name} failed with exit code {code}:\n    {end}"
+            raise BuildError(text, hint=f"log: {kept}")
 
 
 def install(requirements: Collection[Requirement], progress: Progress) -> None:
@@ -101,14 +100,11 @@ def require(requirements: Iterable[Requirement], shell: Shell) -> None:
         return
     names = " ".join(missing)
     if not shutil.which("apt-get"):
-        raise UsageError(
-            f"these are needed, by their names in Debian: {names}", hint="install them, then try again"
-        )
+        text = f"these are needed, by their names in Debian: {names}"
+        raise UsageError(text, hint="install them, then try again")
     if os.geteuid() != 0:
-        raise UsageError(
-            f"Debian packages are missing: {names}",
-            hint=f"as root: apt-get install --no-install-recommends {names}",
-        )
+        hint = f"as root: apt-get install --no-install-recommends {names}"
+        raise UsageError(f"Debian packages are missing: {names}", hint=hint)
     shell.progress(f"installing Debian packages: {names}")
     shell.run("apt-get", "update")
     shell.run("apt-get", "install", "--yes", "--no-install-recommends", *missing)
@@ -126,9 +122,8 @@ def download(
         (state / part).mkdir(parents=True)
     keyring = next((path for name in _KEYRINGS if (path := Path("/usr/share/keyrings", name)).exists()), None)
     if keyring is None:
-        raise UsageError(
-            "Debian's signing keys are missing", hint="as root: apt-get install debian-archive-keyring"
-        )
+        hint = "as root: apt-get install debian-archive-keyring"
+        raise UsageError("Debian's signing keys are missing", hint=hint)
     where = f"[signed-by={keyring}] {_mirror()} {release} main"
     kinds = ["deb"] * bool(binaries) + ["deb-src"] * bool(sources)
     (state / "sources.list").write_text("".join(f"{kind} {where}\n" for kind in kinds))
@@ -153,10 +148,8 @@ def only(folder: Path, pattern: str) -> Path:
     """The one file of `folder` that fits `pattern`. Raises BuildError."""
     files = list(folder.glob(pattern))
     if len(files) != 1:
-        raise BuildError(
-            f"Debian's packages are not made as they were: {len(files)} files are called {pattern}",
-            hint="report it: what terntools takes out of them needs an update",
-        )
+        text = f"Debian's packages are not made as they were: {len(files)} files are called {pattern}"
+        raise BuildError(text, hint="report it: what terntools takes out of them needs an update")
     return files[0]
 
 
@@ -165,10 +158,8 @@ def require_checksums(folder: Path, wanted: Mapping[str, str]) -> None:
     for name, checksum in wanted.items():
         path = folder / name
         if not path.exists() or sha256_of(path) != checksum:
-            raise BuildError(
-                f"Debian's {name} is not the one that tern was made for",
-                hint="report it: the checksums in terntools need an update",
-            )
+            text = f"Debian's {name} is not the one that tern was made for"
+            raise BuildError(text, hint="report it: the checksums in terntools need an update")
 
 
 def _mirror() -> str:
@@ -182,7 +173,5 @@ def _mirror() -> str:
     labelled = [uri for uri, _, label in rows if label == "Debian"]
     if mirrors := labelled or [uri for uri, _, _ in rows if uri.rstrip("/").endswith("/debian")]:
         return mirrors[0]
-    raise UsageError(
-        "apt knows no Debian mirror on this machine",
-        hint="set TERN_DEBIAN_MIRROR to one, or TERN_MICROPYTHON to a suitable interpreter",
-    )
+    hint = "set TERN_DEBIAN_MIRROR to one, or TERN_MICROPYTHON to a suitable interpreter"
+    raise UsageError("apt knows no Debian mirror on this machine", hint=hint)

@@ -76,15 +76,11 @@ def _build(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     if args.what != catalogue.PICO and (args.blank or args.volume is not None):
-        raise UsageError(
-            f"--blank and --volume need a Pico, not {args.what}",
-            hint="no other emulated board has a boot loader",
-        )
+        text = f"--blank and --volume need a Pico, not {args.what}"
+        raise UsageError(text, hint="no other emulated board has a boot loader")
     if args.blank and args.volume is None:
-        raise UsageError(
-            "--blank needs --volume DIR, the folder in which the boot loader shows up",
-            hint="such as --volume boot",
-        )
+        text = "--blank needs --volume DIR, the folder in which the boot loader shows up"
+        raise UsageError(text, hint="such as --volume boot")
     with heeding_interrupts(), _booted(args) as board, contextlib.suppress(KeyboardInterrupt):
         print_result({"port": board.url}, board.url, args.json)
         sys.stdout.flush()

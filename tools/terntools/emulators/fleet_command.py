@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from contextlib import ExitStack
@@ -15,6 +16,7 @@ from tern import ledger
 from ternhost import datasets
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
+from ternhost.options import flag, require
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import parse_epsilon
 from ternhost.provision.boards import FLEET_NAME, board_directories, provision_fleet, provision_from
@@ -23,12 +25,16 @@ from ternhost.run import directory as run_directory
 from ternhost.store import store_file
 from ternhost.store.store import Store
 from ternhost.terminal import heeding_interrupts
+from ternhost.text import counted
 from terntools.emulators.fleets import Emulated
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
 from terntools.terminal import warn
 
 _CHECK_EVERY = 0.5
+_AMPLE = "1000"  # the largest that a ledger holds: a trial may ask round after round
+_MADE = ("dataset", "classes", "clients", "budget", "largest", "seed")  # options of boards when they are made
+_MADE_NAME = "made.json"
 
 
 def add_parser(subparsers: Any) -> None:
@@ -51,20 +57,20 @@ def add_parser(subparsers: Any) -> None:
     )
     add_command(actions, "kinds", "list the values of --fleet", "tern fleet kinds", run_kinds)
     emulate.add_argument("boards", type=int, metavar="N", help="number of boards")
-    add_option(emulate, "--dataset", "data set of the clients' records", "flights", choices=datasets.HELD)
+    text = "data set of the clients' records (default: flights)"
+    add_option(emulate, "--dataset", text, choices=datasets.HELD)
     add_option(emulate, "--classes", "labels are class numbers from 0, for softmax regression")
     add_option(emulate, "--clients M", "number of clients on all boards together (default: 1000)", type=int)
-    program = "MicroPython program with tern.app, which collects its own records, instead of tern's main.py"
-    add_option(emulate, "--program FILE", program)
-    add_option(emulate, "--budget E", "lifetime epsilon of a client", "2")
+    text = "MicroPython program with tern.app, which collects its own records, instead of tern's main.py"
+    add_option(emulate, "--program FILE", text)
+    text = f"lifetime epsilon of a client (default: {_AMPLE}: ample for trials, it would protect nobody)"
+    add_option(emulate, "--budget E", text)
     add_option(emulate, "--largest E", "largest epsilon of a report (default: the budget)")
-    add_option(emulate, "--seed S", "seed that assigns records to clients", 1)
-    files = (
-        "folder of the boards; existing ones run again (default: beside the broker's store, or new in runs)"
-    )
-    add_option(emulate, "--dir D", files)
-    broker = "connect the boards to the broker in DIR ('tern broker config'); its store gets their keys"
-    add_option(emulate, "--broker DIR", broker)
+    add_option(emulate, "--seed S", "seed that assigns records to clients (default: 1)", type=int)
+    text = "folder of the boards; existing ones run again (default: beside the broker's store or new in runs)"
+    add_option(emulate, "--dir D", text)
+    text = "connect the boards to the broker in DIR ('tern broker config'); its store gets their keys"
+    add_option(emulate, "--broker DIR", text)
     start = "run Mosquitto for that folder unless it runs already, and make a missing folder"
     add_option(emulate, "--start-broker", start)
 
@@ -81,17 +87,13 @@ def run_emulate(args: argparse.Namespace) -> int:
         raise UsageError(f"N must be 1 to {Emulated.MOST} boards, not {args.boards}")
     if args.program:
         if args.clients is not None or args.classes:
-            raise UsageError(
-                "boards with a --program have one client each, and collect their own records",
-                hint="leave --clients and --classes out",
-            )
+            text = "boards with a --program have one client each, and collect their own records"
+            raise UsageError(text, hint="leave --clients and --classes out")
         if not Path(args.program).is_file():
             raise UsageError(f"there is no program {args.program}", hint="name a file of MicroPython")
-    args.clients = args.boards if args.program else 1000 if args.clients is None else args.clients
-    if args.clients < args.boards:
-        raise UsageError(f"--clients must be {args.boards} or more, one a board, not {args.clients}")
-    if args.seed < 0:
-        raise UsageError(f"--seed must be 0 or more, not {args.seed}")
+    enough = args.clients is None or args.clients >= args.boards
+    require(enough, "clients", f"{args.boards} or more, one a board", args.clients)
+    require((args.seed or 0) >= 0, "seed", "0 or more", args.seed)
     if args.start_broker and not args.broker:
         raise UsageError("--start-broker needs --broker, which names its directory")
     binary = find_micropython()
@@ -108,7 +110,8 @@ def run_emulate(args: argparse.Namespace) -> int:
         watch = at_broker.connect(args.broker, keys, store, boards) if args.broker else None
         fleet = stack.enter_context(EmulatedFleet(binary, boards, args.program))
         result = {"ports": fleet.ports, "store": str(store), "directory": str(boards[0].parent.parent)}
-        places = [f"{len(boards)} boards are on the broker of {args.broker}"] if args.broker else fleet.ports
+        count = counted(len(boards), "board")
+        places = [f"on the broker of {args.broker}: {count}"] if args.broker else fleet.ports
         text = "\n".join((*places, f"keys are in {store}; Ctrl-C ends the boards"))
         try:
             print_result(result, text, args.json)
@@ -130,14 +133,19 @@ def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Pat
         boards = board_directories(directory, args.boards)
         if missing := [board for board in boards if not board.is_dir()]:
             raise UsageError(f"{directory} has fewer boards: there is no {missing[0]}", hint="ask for fewer")
+        _require_the_same(args, directory)
         return keys or directory / store_file.NAME, boards
+    clients = args.boards if args.program else 1000
+    for name, value in (("dataset", "flights"), ("clients", clients), ("budget", _AMPLE), ("seed", 1)):
+        if getattr(args, name) is None:
+            setattr(args, name, value)
     budget = parse_epsilon(args.budget, ledger.MAX_BUDGET, "--budget")
     policy = Policy(parse_epsilon(args.largest, option="--largest") if args.largest else budget, budget)
     dataset = None if args.program else datasets.held(args.dataset, classes=args.classes)
-    if dataset and args.clients > (most := len(dataset.training)):
-        raise UsageError(
-            f"--clients must be at most {most}, the records of {args.dataset}, not {args.clients}"
-        )
+    if dataset:
+        most = len(dataset.training)
+        must = f"at most {most}, the records of {args.dataset}"
+        require(args.clients <= most, "clients", must, args.clients)
     directory = directory or run_directory.new_directory()
     boards = board_directories(directory, args.boards)
     store = keys or directory / store_file.NAME
@@ -147,4 +155,16 @@ def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Pat
         none = np.zeros((args.boards, 2), np.int16)  # its own are elsewhere: tern.recorder
         with Store(store, beside=True) as opened:
             provision_fleet(opened, boards, none, policy)
+    run_directory.write_json(boards[0].parent / _MADE_NAME, {name: getattr(args, name) for name in _MADE})
     return store, boards
+
+
+def _require_the_same(args: argparse.Namespace, directory: Path) -> None:
+    """Raise UsageError for an option that boards which were made before do not have."""
+    path = directory / FLEET_NAME / _MADE_NAME
+    made = json.loads(path.read_text()) if path.exists() else {}
+    for name in _MADE:
+        if (value := getattr(args, name)) not in (None, False, made.get(name)):
+            text = f"{flag(name)} {value} changes nothing about the boards that {directory} holds already"
+            new = f"tern fleet emulate {args.boards} {flag(name)} {value} --dir NEW-DIR"
+            raise UsageError(text, hint=f"leave it out to run those again, or make new ones: {new}")

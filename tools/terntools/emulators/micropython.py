@@ -109,9 +109,8 @@ def probe(path: Path, origin: str) -> Interpreter:
         return Interpreter(path, origin, "", (f"does not run: {error}",))
     first, *faults = answer.stdout.splitlines() or [""]
     if not first.startswith("tern-probe "):
-        faults = [
-            f"is not a MicroPython that works: {(answer.stderr.strip() or 'no output').splitlines()[-1]}"
-        ]
+        last_line = (answer.stderr.strip() or "no output").splitlines()[-1]
+        faults = [f"is not a MicroPython that works: {last_line}"]
     return Interpreter(path, origin, first.removeprefix("tern-probe "), tuple(faults))
 
 
@@ -134,10 +133,8 @@ def find_micropython() -> Path:
         if not interpreter.faults:
             return interpreter.path
         if interpreter.origin == "TERN_MICROPYTHON":
-            raise UsageError(
-                f"TERN_MICROPYTHON={interpreter.path} cannot be used: {'; '.join(interpreter.faults)}",
-                hint="unset it, or name a 32-bit MicroPython with single-precision floats",
-            )
+            text = f"TERN_MICROPYTHON={interpreter.path} cannot be used: {'; '.join(interpreter.faults)}"
+            raise UsageError(text, hint="unset it, or name a 32-bit MicroPython with single-precision floats")
     unfit = "".join(f"; {one.path}: {', '.join(one.faults)}" for one in interpreters)
     raise DeviceError(
         f"there is no interpreter for an emulated device yet{unfit}", hint="make it: tern emulator build"

@@ -92,14 +92,11 @@ def locked(flash: Path | None, size: int) -> Iterator[tuple[int, ...]]:
     with beyond_9(opened) as lock:
         os.close(opened)
         if not lock_within(lock, _LOCK_SECONDS):
-            raise UsageError(
-                f"another emulated board uses {flash}", hint="end that one, or name another file"
-            )
+            hint = "end that one, or name another file"
+            raise UsageError(f"another emulated board uses {flash}", hint=hint)
         if flash.exists():
             close_to_others(flash)  # it holds keys
         if flash.exists() and flash.stat().st_size not in (0, size):
-            raise UsageError(
-                f"{flash} does not have the size of this board's flash: is it another board's?",
-                hint="name another file",
-            )
+            text = f"{flash} does not have the size of this board's flash: is it another board's?"
+            raise UsageError(text, hint="name another file")
         yield (lock,)

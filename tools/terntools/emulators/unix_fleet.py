@@ -72,9 +72,8 @@ class EmulatedBoard:
                     start_new_session=True,  # Ctrl-C is for the host, which then ends its boards in order
                 )
         except OSError as error:
-            raise DeviceError(
-                f"cannot start MicroPython ({self.binary}): {error.strerror}", hint="'make setup' builds it"
-            ) from error
+            text = f"cannot start MicroPython ({self.binary}): {error.strerror}"
+            raise DeviceError(text, hint="'make setup' builds it") from error
         finally:
             os.close(lock)
 
@@ -83,15 +82,13 @@ class EmulatedBoard:
         try:
             lock = os.open(self.directory / _LOCK_NAME, os.O_CREAT | os.O_RDWR, 0o600)
         except OSError as error:
-            raise StorageError(
-                f"{self.directory}: {error.strerror}", hint="check that the folder of this board is there"
-            ) from error
+            text = f"{self.directory}: {error.strerror}"
+            raise StorageError(text, hint="check that the folder of this board is there") from error
         if lock_within(lock, _LOCK_TIMEOUT):
             return lock
         os.close(lock)
-        raise DeviceError(
-            f"another process runs the emulated board in {self.directory}", hint="end that one first"
-        )
+        text = f"another process runs the emulated board in {self.directory}"
+        raise DeviceError(text, hint="end that one first")
 
     def kill(self) -> None:
         """End the process at once, as a power cut ends a board."""

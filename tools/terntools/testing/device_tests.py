@@ -95,7 +95,7 @@ class BoardTarget(Target):
     name = "board"
 
     def __init__(self, port: str, baud: int = BAUD) -> None:
-        self._repl = Repl(port, baud)
+        self._repl = Repl(port, baud, visits=True)
         try:
             self._repl.enter()
             self._repl.soft_reset()

@@ -30,7 +30,7 @@ class Dut:
 
     def repl(self) -> Repl:
         """The board's raw REPL, a context manager."""
-        return Repl(self.port, self.board.baud)
+        return Repl(self.port, self.board.baud, visits=True)
 
     def deploy(self, *more: str) -> deploy.Machine:
         """Put the device library on the board, with modules of mpy.ON_DEMAND."""
@@ -40,8 +40,8 @@ class Dut:
             return machine
 
     def start(self) -> host_frames.Hello:
-        with self.repl() as repl:
-            repl.start_main()
+        with self.repl():  # which ends with a start
+            pass
         return deploy.wait_for_hello(self.port)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tern.card import Card
 from ternhost.errors import UsageError
-from ternhost.options import Option
+from ternhost.options import Option, require
 from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.base import MICRO, Design
 from ternhost.privacy.mechanism import Mechanism, untried
@@ -35,10 +35,9 @@ def design(
 ) -> Design:
     """The card of the least objective among all mechanisms, at most `bits` bits (and `levels` outputs) a value.
     `epsilon` (micro): of one value; k of d coordinates are reported (default: all). Raises UsageError."""
-    if not 1 <= (k := d if k is None else k) <= d:
-        raise UsageError(f"--k must be 1 to d, which is {d}, not {k}")
-    if not 1 <= bits <= 16:
-        raise UsageError(f"--bits must be 1 to 16, not {bits}")
+    k = d if k is None else k
+    require(1 <= k <= d, "k", f"1 to d, which is {d}", k)
+    require(1 <= bits <= 16, "bits", "1 to 16", bits)
     most = math.floor(2**bits + 1e-9) if levels is None else min(levels, math.floor(2**bits + 1e-9))
     share = Fraction(d, k)
     goal: dict[str, Any] = {"objective": objective, "prior": prior}
@@ -46,7 +45,7 @@ def design(
         goal["share"] = share
     programme.problem(
         epsilon / MICRO, knots=programme.KNOTS, **{"share": 1, **goal}
-    )  # raises for senseless goals
+    )  # or it refuses the goal
     scored = []
     for candidate, card in _candidates(epsilon, most, goal):
         score = _score(certify.moments(card), objective, prior, share)

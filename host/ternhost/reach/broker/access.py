@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from ternhost.errors import StorageError, UsageError
-from ternhost.files import write_file
+from ternhost.errors import UsageError
+from ternhost.files import read_object, write_file
 from ternhost.reach.addresses import AUTHORITY
 
 CONFIG = "mosquitto.conf"
@@ -89,17 +89,13 @@ class Access:
         """Read host.json, as `write_configuration` made it. Raises UsageError and StorageError."""
         path = Path(path)
         try:
-            access = cls(**json.loads(path.read_text()))
+            access = cls(**read_object(path, f"make it: tern broker config {path.parent}"))
             return replace(
                 access,
                 authority=access.authority and str(path.parent / access.authority),
                 store=access.store and os.path.normpath(path.parent / access.store),
             )
-        except OSError as error:
-            raise StorageError(
-                f"{path}: {error.strerror}", hint=f"make it: tern broker config {path.parent}"
-            ) from error
-        except (ValueError, TypeError, RecursionError) as error:
+        except (ValueError, TypeError) as error:
             raise UsageError(f"{path} does not say how to reach a broker: {error}") from error
 
 

@@ -22,6 +22,7 @@ from ternhost.reach.broker.roster import BoardOnBroker, BoardRoster
 from ternhost.reach.driver import Warn
 from ternhost.store import sleepers
 from ternhost.store.fleet_key import FleetKey
+from ternhost.text import counted
 
 MAX_PATIENCE = 30.0
 # Most clients of a board to ask again one by one; for more, a board with the key gets the whole round again.
@@ -228,9 +229,9 @@ class Asking:
             board.left_out = True
             self._warn(
                 f"round {self.number}: board {board.name} has been silent for {patience:g} s, and is left "
-                f"out with its {count} devices until it answers again"
+                f"out with its {counted(count, 'device')} until it answers again"
                 if board.name
-                else f"round {self.number}: {count} devices are on no board that is connected, and are left out"
+                else f"round {self.number}: no connected board has {counted(count, 'device')}: left out"
             )
 
     def _give_up(self, board: BoardOnBroker) -> None:

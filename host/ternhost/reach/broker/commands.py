@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,11 @@ from ternhost.reach.broker import cluster, configuration
 from ternhost.reach.broker.access import CONFIG, HOME_ASSISTANT, Access
 from ternhost.reach.broker.mosquitto import Mosquitto, configure_if_missing, reload
 from ternhost.reach.broker.mosquitto_files import PASSWORDS, PORT
-from ternhost.reach.broker.sites import SITES, BrokerSite, load_all
+from ternhost.reach.broker.sites import HERE, SITES, BrokerSite, load_all
 from ternhost.reach.broker.sites import check as check_site
 from ternhost.store.store import Store
 from ternhost.terminal import heeding_interrupts
-from ternhost.text import visible
+from ternhost.text import counted, visible
 
 _CHECK_EVERY = 0.5
 
@@ -95,19 +96,16 @@ def run_config(args: argparse.Namespace) -> int:
     access = configuration.configure(args.directory, args.store, **options)
     if site:
         made = configuration.add_site(args.directory, **site)
-        if made.bridge and not access.authority:
-            print(
-                f"tern: without TLS an eavesdropper between the broker of site {made.name} and the central one learns "
-                "its password and all messages of boards: bridge them over a VPN, or configure the broker with --tls",
-                file=sys.stderr,
-            )
+        for warning in _warnings(made, access):
+            print(f"tern: {warning}", file=sys.stderr)
     reloaded = reload(args.directory)
     start = f"mosquitto -c {args.directory}/{CONFIG}, or tern broker run {args.directory}"
     if access.is_cluster:
         start = f"nats-server -c nats.conf in each of {args.directory}/{cluster.NODES}/*, on its machine"
     result = _result(args.directory, access)
     result["sites"] = [_site_result(args.directory, each) for each in load_all(Path(args.directory))]
-    text = f"{args.directory}: passwords of {result['devices']} devices and the host; keys are in {access.store}\n"
+    devices = counted(result["devices"], "device")
+    text = f"{args.directory}: passwords of {devices} and the host; keys are in {access.store}\n"
     if reloaded:
         text += "  the running broker has taken the new passwords"
     else:
@@ -121,6 +119,18 @@ def run_config(args: argparse.Namespace) -> int:
         text += "\n  " + _site_text(each)
     print_result(result, text, args.json)
     return OK
+
+
+def _warnings(site: BrokerSite, central: Access) -> Iterator[str]:
+    if site.bridge and not central.authority:
+        yield (
+            f"without TLS an eavesdropper between the broker of site {site.name} and the central one learns "
+            "its password and all messages of boards: bridge them over a VPN, or configure the broker with --tls"
+        )
+    if central.host in HERE:
+        yield f"at site {site.name}, {central.host} is not the central broker: add --name HOST --address 0.0.0.0"
+    if site.bridge and set(site.names) <= HERE:
+        yield f"boards of {site.name} find it at {site.names[0]} only: add --site-name HOST --site-address 0.0.0.0"
 
 
 def _site_options(args: argparse.Namespace) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from tern.links import mqtt
 from ternhost.errors import StorageError, UsageError
-from ternhost.files import write_file
+from ternhost.files import read_object, write_file
 from ternhost.provision.keys import LAST, check_apart
 from ternhost.reach.addresses import AUTHORITY, check_reached
 from ternhost.reach.broker import mosquitto_files
@@ -30,7 +30,7 @@ RESENT = 3.0  # seconds in which a returning site's broker resends retained mess
 _AGAIN = 60.0  # least seconds between two returns of a site that count
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
-_HERE = {"localhost", "127.0.0.1", "::1"}
+HERE = {"localhost", "127.0.0.1", "::1"}
 
 # Mosquitto searches a list from its beginning: the most frequent topics are first.
 _OF_BOARDS = ("topic write {prefix}/up/", "topic read {prefix}/down/", "topic write {prefix}/hello/")
@@ -99,10 +99,8 @@ def ids(directory: Path) -> dict[str, range]:
 
 def _load(path: Path) -> BrokerSite:
     try:
-        return BrokerSite(**json.loads(path.read_text()))
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}") from error
-    except (ValueError, TypeError) as error:
+        return BrokerSite(**read_object(path))
+    except TypeError as error:
         raise UsageError(f"{path} does not describe a site: {error}") from error
 
 
@@ -165,7 +163,7 @@ def _check_apart(site: BrokerSite, directory: Path, central: Access) -> None:
     # Two brokers share neither names nor ids of devices.
     others = [other for other in load_all(directory) if other.name != site.name and other.bridge]
     for name in site.names:
-        if name in _HERE:
+        if name in HERE:
             continue
         if name in mosquitto_files.names(directory, central):
             raise UsageError(f"{name} is the central broker", hint="give the site another name: --site-name")

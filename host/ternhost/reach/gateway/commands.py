@@ -16,7 +16,7 @@ from ternhost.errors import OK, UsageError
 from ternhost.reach.gateway.post import SOCKET, served
 from ternhost.reach.gateway.site_fleet import SiteFleet, opened
 from ternhost.terminal import heeding_interrupts
-from ternhost.text import visible
+from ternhost.text import counted, visible
 
 _CHECK_EVERY = 0.5  # seconds
 
@@ -74,19 +74,16 @@ def run_init(args: argparse.Namespace) -> int:
     from ternhost.reach.gateway.flower import files
 
     there = set(files.sites_of(args.directory))
+    if not there and not args.site:
+        raise UsageError(
+            "--site must name a site", f"such as: tern gateway init {args.directory} --site north"
+        )
     server = files.write_gateways(args.directory, args.site, args.name, args.address, args.port)
     sites = files.sites_of(args.directory)
     new = [site for site in sites if site not in there]
-    result = {
-        "server": str(server.directory),
-        "host": server.host,
-        "address": server.address,
-        "port": server.port,
-        "sites": sites,
-        "new": new,
-    }
-    sites_in_words = f"{len(sites)} site{'s' * (len(sites) != 1)}"
-    text = f"{server.directory}: the server, {server.host} port {server.port}, with {sites_in_words}\n"
+    reached = {name: getattr(server, name) for name in ("host", "address", "port")}
+    result = {"server": str(server.directory), **reached, "sites": sites, "new": new}
+    text = f"{server.directory}: the server, {server.host} port {server.port}, with {counted(len(sites), 'site')}\n"
     for site in new:
         text += f"  copy {args.directory}/{site} to the site, remove it here: it has the site's private key\n"
     text += f"  start it: tern gateway superlink {args.directory}"
@@ -136,6 +133,8 @@ def run_run(args: argparse.Namespace) -> int:
 
     runs = SiteFleet.of(directory, fields.given(args, SiteFleet))
     earlier, _ = node_state(site)
+    if not args.json:
+        tell(f"starting; Flower's node takes some 10 s to connect to {site.host} port {site.port}")
     with (
         heeding_interrupts(),
         opened(directory, runs, tell) as gateway,
@@ -156,7 +155,7 @@ def _follow(gateway: Any, site: Any, written: int, tell: Any) -> None:
     shown = ""
     if (count := gateway.ready()) is None:
         return
-    tell(f"{site.name}: {count:,} devices; the server is {site.host} port {site.port}", "ready")
+    tell(f"{site.name}: {counted(count, 'device')}; the server is {site.host} port {site.port}", "ready")
     while True:
         now, state = node_state(site)
         if now != written:

@@ -24,6 +24,7 @@ class OverFlower(Fleet):
     about = "devices of the gateways in DIR ('tern gateway init')"
     may_move = True
     by_gateways = True
+    opening = "asking the gateways: Flower's ServerApp takes some 20 s to start"
     count = 0  # boards: nobody knows before gateways have said hello
 
     def __init__(self, text: str) -> None:

@@ -17,7 +17,7 @@ from tern import ledger, wire
 from ternhost import datasets
 from ternhost.datasets import Holdings
 from ternhost.errors import StorageError, UsageError
-from ternhost.files import storage_errors, write_file
+from ternhost.files import read_object, storage_errors, write_file
 from ternhost.learn.schedule import Terms
 from ternhost.options import names_of, option, require
 from ternhost.privacy.accounting import Policy
@@ -148,12 +148,12 @@ class SiteFleet:
     def save(self, directory: Path) -> None:
         """Write it into gateway.json, whose other members stay. Raises StorageError."""
         members = _read(directory)
-        if members.get(_RUNS) == asdict(self):
+        kept = {**members, _RUNS: asdict(self)}
+        if kept == members:
             return
         with storage_errors():
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            content = json.dumps({**members, _RUNS: asdict(self)}, indent=1)
-            write_file(directory / FILE, f"{content}\n".encode())
+            write_file(directory / FILE, json.dumps(kept, indent=1).encode() + b"\n")
 
 
 _SETTLED = {"dataset", "classes", "clients", "first_id", "records", "seed", "store"}
@@ -161,14 +161,7 @@ _SETTLED = {"dataset", "classes", "clients", "first_id", "records", "seed", "sto
 
 def _read(directory: Path) -> dict[str, Any]:
     path = directory / FILE
-    try:
-        with storage_errors():
-            members = json.loads(path.read_text()) if path.exists() else {}
-    except ValueError as error:
-        raise UsageError(f"{path} is not JSON: {error}") from error
-    if not isinstance(members, dict):
-        raise UsageError(f"{path} is not a JSON object")
-    return members
+    return read_object(path) if path.exists() else {}
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from ternhost.reach.ports.board import PATIENCE, BoardOnPort
 from ternhost.reach.stored import DriverOptions, ReportsDriver
 from ternhost.store import kept_model
 from ternhost.store.store import Store
+from ternhost.text import counted
 
 _CHECK_EVERY = 0.5  # seconds between two checks of the processes of emulated boards
 _TICK = 0.05
@@ -134,7 +135,9 @@ class BoardsDriver(ReportsDriver):
         while not self.stopped:
             for board in self.boards:
                 if given_up := board.feed(request):
-                    self._give_up(number, given_up, f"{board.port}: {len(given_up)} devices do not answer")
+                    self._give_up(
+                        number, given_up, f"{board.port}: no answer from {counted(len(given_up), 'device')}"
+                    )
             self._receive(number)
             now = time.monotonic()
             tell(RoundProgress(number, self.aggregator.reports(number), asked))
@@ -162,7 +165,7 @@ class BoardsDriver(ReportsDriver):
                 board.begin([], now)
                 board.given_up = devices
         if homeless:
-            self._give_up(number, homeless, f"{len(homeless)} devices are on no board of this fleet")
+            self._give_up(number, homeless, f"no board of this fleet has {counted(len(homeless), 'device')}")
 
     def _give_up(self, number: int, devices: Iterable[int], why: str) -> None:
         self.aggregator.give_up(number, devices)

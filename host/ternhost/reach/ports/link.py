@@ -18,8 +18,13 @@ from ternhost.errors import DeviceError, UsageError
 from ternhost.reach.links import Events, Link, hello_request
 from ternhost.reach.ports.names import no_port
 
+try:
+    from termios import error as _TermiosError  # which is no OSError, and which pyserial lets pass
+except ImportError:  # Windows
+    _TermiosError = OSError  # type: ignore[assignment,misc]
+PORT_ERRORS = (OSError, _TermiosError)  # of a port whose board vanishes; pyserial's own are OSErrors
 BAUD = 115200
-_INTERRUPT = b"\x03"  # Ctrl-C of a console
+_CONTROL = b"\x02\x03\x04"  # a console leaves its raw mode, interrupts the program, resets its interpreter
 _POLL = 0.1  # seconds that a read waits, and so the reader takes at most to notice its end
 _WRITE_TIMEOUT = 5.0
 _LAST_WORDS = 0.5  # seconds for a board to end its answer before its port is closed,
@@ -48,14 +53,11 @@ class SerialLink(Link):
 
     def close(self) -> None:
         self._closing = True
-        if hasattr(self._port, "cancel_read"):
-            with contextlib.suppress(OSError, serial.SerialException):  # it ends within _POLL anyway
-                self._port.cancel_read()
+        with contextlib.suppress(AttributeError, *PORT_ERRORS):  # it ends within _POLL anyway
+            self._port.cancel_read()
         if self._thread is not threading.current_thread():
             self._thread.join()
         self._port.close()
-
-    # Sending
 
     def send(self, frame: bytes) -> None:
         out = bytearray(frames.cobs_size(len(frame)))
@@ -84,7 +86,7 @@ class SerialLink(Link):
             return False
         try:
             self._port.write(data)
-        except (OSError, serial.SerialException) as error:
+        except PORT_ERRORS as error:
             self.lose(_what(error))
             return False
         return True
@@ -96,8 +98,8 @@ class SerialLink(Link):
     def _start_anew(self) -> int:
         # Ends a half-sent frame, and asks for the HELLO; returns its nonce. Nothing else is sent until the HELLO comes,
         # from which on both sides count from zero. Holds the lock.
-        out = bytearray(_INTERRUPT)
-        while _INTERRUPT in out:  # it would end the program of a starting board
+        out = bytearray(_CONTROL)
+        while any(byte in out for byte in _CONTROL):  # the program of a starting board would end
             nonce, request = hello_request()
             out = bytearray(wire.AT_ONCE + frames.cobs_size(len(request)))
             n = wire.AT_ONCE + frames.cobs_encode(request, len(request), memoryview(out)[wire.AT_ONCE :])
@@ -109,8 +111,6 @@ class SerialLink(Link):
         self._last_credit = time.monotonic()
         return nonce
 
-    # Receiving
-
     def _read(self) -> None:
         receiver = frames.Receiver()
         try:
@@ -121,7 +121,7 @@ class SerialLink(Link):
                 with self._lock:
                     if self._waiting and time.monotonic() - self._last_credit > _STALL:
                         self._start_anew()
-        except (OSError, serial.SerialException) as error:
+        except PORT_ERRORS as error:
             with self._lock:
                 self.lose(_what(error))
 
@@ -164,7 +164,7 @@ def _what(error: Exception) -> str:
         return "it was unplugged"
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno)
-    return str(error)
+    return str(error.args[-1] if isinstance(error, _TermiosError) else error)
 
 
 class _SocketPort(protocol_socket.Serial):
@@ -211,19 +211,18 @@ class _SocketPort(protocol_socket.Serial):
 def open_port(port: str, baud: int = BAUD) -> serial.Serial:
     """Open a device path or a URL of pyserial, for this process alone. Raises DeviceError and UsageError."""
     make: Any = _SocketPort if port.lower().startswith("socket://") else serial.serial_for_url
+    options = {"baudrate": baud, "timeout": _POLL, "write_timeout": _WRITE_TIMEOUT, "exclusive": True}
     try:
-        opened: serial.Serial = make(
-            port, baudrate=baud, timeout=_POLL, write_timeout=_WRITE_TIMEOUT, exclusive=True
-        )
+        opened: serial.Serial = make(port, **options)
         return opened
     except ValueError as error:
         raise UsageError(f"{port} is not a port: {error}", hint="name a device, or a pyserial URL") from error
-    except serial.SerialException as error:
+    except PORT_ERRORS as error:
         raise _open_error(port, error) from error
 
 
-def _open_error(port: str, error: serial.SerialException) -> DeviceError:
-    code, text = error.errno, str(error)  # Windows names its error in the text alone
+def _open_error(port: str, error: Exception) -> DeviceError:
+    code, text = (*error.args, None)[0], str(error)  # Windows names its error in the text alone
     if code == errno.ENOENT or "FileNotFoundError" in text:
         return no_port(port)
     if code in (errno.EAGAIN, errno.EBUSY) or "PermissionError" in text:
@@ -234,7 +233,7 @@ def _open_error(port: str, error: serial.SerialException) -> DeviceError:
         return DeviceError(f"nothing listens at {port}", hint="start the board, or check the address")
     if "ioctl" in text:
         return DeviceError(f"{port} is not a serial port", hint="name a device such as /dev/ttyACM0")
-    return DeviceError(f"cannot open {port}: {error}")
+    return DeviceError(f"cannot open {port}: {_what(error)}", hint="check its cable: `tern devices`")
 
 
 def _permission_hint(port: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
+from ternhost.learn.base import MOST_SIMULATED
 from ternhost.reach.fleet import Fleet, RunContext
 
 if TYPE_CHECKING:
@@ -17,11 +18,10 @@ class Simulated(Fleet):
     about = "N clients simulated in NumPy"
     simulated = True
     knows_records = True
-    MOST: ClassVar[int] = 1_000_000_000
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.count = self.number("clients", self.MOST)
+        self.count = self.number("clients", MOST_SIMULATED)
 
     @property
     def clients(self) -> int:

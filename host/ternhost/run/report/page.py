@@ -121,7 +121,8 @@ def spent(result: Mapping[str, Any]) -> dict[float, int]:
     """The number of clients by the epsilon that they spent in the run, from their ledgers or their reports."""
     if ledgers := result["epsilon_spent"]:
         return {float(epsilon): int(clients) for epsilon, clients in ledgers}
-    clients = {float(result["epsilon_per_client"]): int(result["reports"])}
+    times = [each["times"] for account in result.get("accounting", ()) for each in account["releases"]]
+    clients = {float(result["epsilon_per_client"]): -(-int(result["reports"]) // max([1, *times]))}
     if silent := result["asked"] - result["reports"]:
         clients[0.0] = silent
     return clients

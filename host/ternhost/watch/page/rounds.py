@@ -12,7 +12,7 @@ from ternhost.store.snapshot import OpenRound, Snapshot
 from ternhost.watch import curves, words
 from ternhost.watch.page import charts
 from ternhost.watch.page.elements import Chart, Html, Section, card, cards, empty, picture, table
-from ternhost.watch.summary import counted
+from ternhost.watch.summary import breakdown
 
 _LAST = 12  # rounds of the table
 _SUMMED = 1000  # of the refusals
@@ -90,7 +90,7 @@ def _table(now: Snapshot) -> str:
         began, finished = entry.get("began"), entry.get("finished")
         took = None if began is None or finished is None else words.duration(finished - began)
         counts = (entry.get(name) for name in ("asked", "reports", "refusals"))
-        why = counted(entry.get("reasons") or {})
+        why = breakdown(entry.get("reasons") or {})
         when = words.moment(finished if began is None else began)
         rows.append([entry["round"], when, took, *counts, why, entry.get("ended", "")])
     head = ("round", "began", "took", "asked", "reports", "refusals", "why", "ended by")

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from ternhost.errors import UsageError
+from ternhost.options import require_port
 
 ADDRESS = "127.0.0.1"
 PORT = 8642  # or any other one where it is taken
@@ -70,22 +71,14 @@ def _guarded(send: Any) -> Any:
 
 def listening(port: int | None) -> socket.socket:
     """A socket on that loopback port, by default on `PORT` or any other where it is taken. Raises UsageError."""
-    if port is not None and not 0 <= port < 65536:
-        raise UsageError(f"--port must be 0 (any) to 65535, not {port}")
+    require_port(port, "port")
     for wanted in (PORT, 0) if port is None else (port,):
-        made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            made.bind((ADDRESS, wanted))
-            made.listen()  # fails here at the latest if another process has the port
-            return made
+            return socket.create_server((ADDRESS, wanted))
         except OSError as error:
-            made.close()
             if port is not None:
-                raise UsageError(
-                    f"cannot open port {port}: {error.strerror}",
-                    hint="give another --port, or leave it out",
-                ) from error
+                text = f"cannot open port {port}: {error.strerror}"
+                raise UsageError(text, hint="give another --port, or leave it out") from error
     raise UsageError("no loopback port is free", hint="end a program that listens on one")
 
 

@@ -61,6 +61,7 @@ _FIRMWARE_REQUIREMENTS = (
 _NODE = Requirement("nodejs", "node")
 _MACHINE_REQUIREMENTS = (*micropython.ARM_COMPILER, _NODE, Requirement("npm", "npm"))
 _BOOT_SECONDS = 60
+_BUILD = "make it: tern emulator build --what pico"
 _FLASH_BYTES = 2 << 20  # as runner.mjs has it
 
 
@@ -163,9 +164,7 @@ def boot_pico(
     """
     firmware, machine = cache.find_entry(FIRMWARE), cache.find_entry(MACHINE)
     if firmware is None or machine is None:
-        raise DeviceError(
-            "the emulated Pico is not built yet", hint="make it: tern emulator build --what pico"
-        )
+        raise DeviceError("the emulated Pico is not built yet", hint=_BUILD)
     command: list[str | Path] = ["node", machine / "runner.mjs", "--attached"]
     command += [] if blank else ["--firmware", firmware / "firmware.bin"]
     command += ["--bootrom", machine / "bootrom.bin"]
@@ -186,18 +185,15 @@ def boot_pico(
                 pass_fds=lock,
             )
     except FileNotFoundError as error:
-        raise DeviceError(
-            "Node.js is not installed", hint="make it: tern emulator build --what pico"
-        ) from error
+        raise DeviceError("Node.js is not installed", hint=_BUILD) from error
     line = _first_line(process)
     if not line:
         process.kill()
         process.wait()
         raise DeviceError("the emulated Pico does not start", hint="tern emulator info lists the builds")
     port = Path(json.loads(line)["port"])
-    return EmulatedMachine(
-        process, f"socket://{port}", lambda: shutil.rmtree(port.parent, ignore_errors=True)
-    )
+    url = f"socket://{port}"
+    return EmulatedMachine(process, url, lambda: shutil.rmtree(port.parent, ignore_errors=True))
 
 
 def info() -> dict[str, Any]:

@@ -23,7 +23,8 @@ import { fastCore } from './core.mjs';
 
 const FLASH_SIZE = 2 << 20;
 const INSTRUCTIONS_A_TURN = 100_000; // between looks at the port
-const IDLE_STEP_NANOS = 2e6; // how far idle time may run ahead of the wall
+const IDLE_STEP_NANOS = 2e6; // how far idle time may run ahead of the wall,
+const LATEST_MILLIS = 1000; // and how far behind it a busy machine may let it fall
 const USB_PACKET = 64;
 const USB_FRAME_NANOS = 1e6;
 const SETTLED_NANOS = 2e6; // and after so long a wait
@@ -280,6 +281,7 @@ class Pico {
       if (core.waiting) {
         const next = clock.nanosToNextAlarm;
         let step = clock.nextAlarm ? Math.max(next, 0) : IDLE_STEP_NANOS;
+        if (!options['skip-idle']) step = Math.min(step, IDLE_STEP_NANOS); // input may come before a far alarm
         if (options.seed !== undefined && this.wanted && this.quietInput()) {
           const untilFrame = (USB_FRAME_NANOS - (clock.nanos % USB_FRAME_NANOS)) % USB_FRAME_NANOS;
           if (untilFrame === 0 && clock.nanos - this.lastBusy >= SETTLED_NANOS) {
@@ -359,6 +361,7 @@ let timer = null;
 const pico = new Pico(openFlash(), randomBits(), (bytes) => client?.write(bytes));
 
 let announced = false;
+let due = 0; // when idle time that has passed on the device has passed on the wall, too
 const started = performance.now();
 
 function announce() {
@@ -385,7 +388,9 @@ function turn() {
     pico.powerOn();
     client?.destroy(); // as USB does
   }
-  const pause = pico.frozen ? 1 : options['skip-idle'] || pico.input.length ? 0 : idle / 1e6;
+  const now = performance.now();
+  due = (idle ? Math.max(due, now - LATEST_MILLIS) : now) + idle / 1e6;
+  const pause = pico.frozen ? 1 : options['skip-idle'] || pico.input.length ? 0 : due - now;
   if (pause < 1) setImmediate(turn);
   else timer = setTimeout(turn, pause);
 }

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from ternhost.errors import StorageError, UsageError
-from ternhost.files import storage_errors, write_file
+from ternhost.files import read_object, storage_errors, write_file
 from ternhost.provision.keys import check_apart, parse_range
 from ternhost.reach.addresses import check_reached, is_address
 from ternhost.reach.certificates import write_certificates
@@ -114,6 +114,8 @@ def write_gateways(
         hint = f"name the one above: {directory.absolute().parent}"
         raise UsageError(f"{directory} is the directory of a server", hint=hint)
     ranges = dict(map(_parse, sites))
+    if len(ranges) < len(sites):
+        raise UsageError(f"--site names a site twice: {', '.join(sites)}", hint="name each once")
     place = directory / SERVER
     with storage_errors():
         named = {site: devices for site, devices in ranges.items() if devices is not None}
@@ -240,17 +242,13 @@ def _write_json(path: Path, value: object) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        settings = json.loads(path.read_text())
-    except OSError as error:
-        hint = "'tern gateway init' writes the directories of a server and of its sites"
-        raise StorageError(f"{path}: {error.strerror}", hint=hint) from error
-    except ValueError as error:
-        raise UsageError(f"{path} is not JSON: {error}") from error
+    hint = "'tern gateway init DIR --site NAME' writes the directories of a server and of its sites"
+    settings = read_object(path, hint)
     wanted = {"host", "port", "address" if path.name == SETTINGS else "site"}
-    if not isinstance(settings, dict) or not wanted <= settings.keys():
-        lacks = ", ".join(sorted(wanted))
-        raise UsageError(f"{path} lacks {lacks}", hint="write it again: tern gateway init")
+    if not wanted <= settings.keys():
+        raise UsageError(
+            f"{path} lacks {', '.join(sorted(wanted))}", hint="write it again: tern gateway init"
+        )
     return settings
 
 

@@ -28,7 +28,7 @@ class SuperLink:
     def __init__(self, server: Server, process: Child, control: Control) -> None:
         self.process = process
         self.sites: dict[str, bool] = {}  # whether each is connected; empty while that is not known
-        self.condition = "the SuperLink is starting"  # "" where all is well
+        self.condition = "the SuperLink is starting, which takes some 10 s"  # "" where all is well
         self._server = server
         self._control = control
         self._ending = threading.Event()
@@ -89,16 +89,13 @@ def _await_port(server: Server) -> None:
     end = time.monotonic() + _PORT_FREE
     while True:
         try:
-            with socket.socket(socket.AF_INET6 if ":" in server.address else socket.AF_INET) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind((server.address, server.port))
-                return
+            family = socket.AF_INET6 if ":" in server.address else socket.AF_INET
+            socket.create_server((server.address, server.port), family=family).close()
+            return
         except OSError as error:
             if time.monotonic() > end:
-                raise UsageError(
-                    f"cannot listen on {server.address} port {server.port}: {error.strerror}",
-                    hint="does another 'tern gateway superlink' run?",
-                ) from error
+                text = f"cannot listen on {server.address} port {server.port}: {error.strerror}"
+                raise UsageError(text, hint="does another 'tern gateway superlink' run?") from error
             time.sleep(0.2)
 
 

@@ -1,8 +1,12 @@
-"""Make the shipped cards and their manifest: `tern card ship`."""
+"""Make the shipped cards and their manifest, in shared_specs/cards; --fresh also designs those that exist already.
+
+.venv/bin/python tests/ship.py
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -83,3 +87,7 @@ def _entry(name: str, epsilon: int, levels: int | None, file: Path) -> dict[str,
         "card_bytes": worth["card_bytes"],
         "card_hash": worth["card_hash"],
     }
+
+
+if __name__ == "__main__":
+    print(ship(shipped.directory(), fresh="--fresh" in sys.argv, progress=print), "cards")
