@@ -162,4 +162,4 @@ def _why(text, number):
         return absence.DATES if dates else absence.CERTIFICATE
     if "ALLOC" in text or number == errno.ENOMEM:
         return absence.FAULT
-    return absence.NO_BROKER if number < _TLS and "EOF" not in text else absence.CLOSED
+    return absence.NO_BROKER if -29312 != number < _TLS else absence.CLOSED  # -29312: Mbed TLS's CONN_EOF

@@ -160,6 +160,21 @@ def test_a_broker_that_ends_is_started_again(tmp_path, start):
     assert not listens(access.host, access.port)
 
 
+def test_a_broker_whose_log_cannot_be_written_is_started_again_once_it_can(tmp_path):
+    """A directory in the place of the log fails for root, too, as a full disk does."""
+    configuration.configure(tmp_path, port=free_port())
+    log = tmp_path / mosquitto_files.LOG
+    warnings = []
+    with Mosquitto(tmp_path) as running:
+        running.keep(warnings.append)
+        log.unlink()
+        log.mkdir()
+        os.kill(running.pid, signal.SIGKILL)
+        wait_for(lambda: any("Is a directory" in warning for warning in warnings), 60)
+        log.rmdir()
+        wait_for(lambda: running.pid is not None and running.answers(1.0, closed=False), 60)
+
+
 @pytest.mark.usefixtures("mosquitto")
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("tls", [True, False])

@@ -50,7 +50,7 @@ BESIDE = {"ternhost.experiments": "simulated"} | dict.fromkeys(
 BROKER_OPTIONS = {"terntools.emulators.fleet_command"} | {
     f"terntools.boards.{name}" for name in ("attach", "provision", "relay", "relay_command", "update_command")
 }
-ABOUT_BROKERS = {"terntools.emulators.at_broker", "terntools.emulators.programs"}
+ABOUT_BROKERS = {"terntools.boards.hearing", "terntools.emulators.at_broker", "terntools.emulators.programs"}
 # Lines of a room (wc -l): lowered as rooms shrink.
 MOST_LINES = {
     "firmware": 6710,

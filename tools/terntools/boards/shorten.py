@@ -10,23 +10,16 @@ from __future__ import annotations
 
 import ast
 import functools
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
 
 from terntools.boards.fold import Edits, is_private, pairs, rename, words
 
-# No builtin functions among them, and no methods that would be looked up by these names: they are local ones.
-_NAMES = (
-    "self", "args", "key", "end", "start", "step", "stop", "value", "sep", "send", "find", "index", "format"
-)  # fmt: skip
-
-# Names that the library gives to things of its own, and MicroPython to others.
-_FOREIGN = {
-    "active", "add", "any", "append", "clear", "close", "config", "connect", "count", "decode", "difference", "discard",
-    "disconnect", "error", "feed", "find", "flush", "gather", "init", "ioctl", "isconnected", "link", "load", "name",
-    "next", "open", "pack", "path", "range", "read", "readinto", "release", "replace", "result", "round", "run",
-    "sample", "scan", "send", "shape", "start", "status", "step", "uniform", "unique_id", "unpack", "update", "urandom",
-    "value", "values", "version", "wait", "write",
-}  # fmt: skip
+# parameters: instead of their names; no builtin functions among them, and no methods that would be looked up by these
+# names: they are local ones. foreign: what the library gives to things of its own, and MicroPython to others.
+_WORDS = json.loads(Path(__file__).with_suffix(".json").read_text())
+_NAMES, _FOREIGN = (_WORDS[kind].split() for kind in ("parameters", "foreign"))
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)

@@ -120,6 +120,7 @@ def _run(args: argparse.Namespace) -> int:
         assert left.machine is not None
         deploy.install(repl, left.machine, left.library, bar.update)
         deploy.apply(repl, left.membership, bar.update)
+        heard = provision_command.start(repl, member, store, args.authority, args.wait)
     result: dict[str, Any] = {
         "port": port,
         "device": member.device,
@@ -134,5 +135,8 @@ def _run(args: argparse.Namespace) -> int:
         budget = (hello.budget or 0) / 1_000_000
         result.update(hello=hello.text, clients=hello.clients, epsilon_left=budget, heap_free=hello.heap)
         text += f": {hello.text}; epsilon left {budget:g}; {devices.heap(hello.heap)}"
+    elif heard:
+        result["heard"] = heard
+        text += f", and {heard}"
     print_result(result, text, args.json)
     return errors.OK

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self, Unpack
 
 from tern import wire
@@ -17,6 +18,8 @@ from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError
 from ternhost.learn.schedule import Terms
+from ternhost.reach import absence
+from ternhost.reach.broker.absent import AbsentBoards
 from ternhost.reach.broker.asking import Asking
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.roster import GREETING, BoardOnBroker, BoardRoster
@@ -42,9 +45,11 @@ class BrokerDriver(ReportsDriver):
         link: Callable[[], MqttLink],
         terms: Terms,
         patience: float = PATIENCE,
+        directory: Path | None = None,
         **options: Unpack[DriverOptions],
     ) -> None:
-        """A fleet that is not served asks only the boards that are connected when the driver is opened."""
+        """A fleet that is not served asks only the boards that are connected when the driver is opened. directory: of
+        the broker, where it is on this machine."""
         super().__init__(store, terms, **options)
         self._make_link = link
         self._fleet = fleet_key(store)
@@ -54,6 +59,7 @@ class BrokerDriver(ReportsDriver):
         self._changes = store.changes()
         self._asking: Asking | None = None
         self._roster = BoardRoster(self.aggregator.devices, sleepers.wakes(store))
+        self._absent = AbsentBoards(store, directory, self.aggregator.key, self._warn)
         self._heard: dict[int, float] = {}  # devices that sleep, since the last write
         self._devices: list[int] = []
         self._was_connected = True
@@ -87,12 +93,12 @@ class BrokerDriver(ReportsDriver):
         await self._meet(_STANDING_GREETING if self._standing else GREETING)
         self._devices = self._roster.claimed
         if not self._devices and not self._standing:
-            strangers = len(self.link.strangers)
             raise DeviceError(
-                f"no board of this store's devices is connected to the broker at {self._where}"
-                + (f"; {strangers} of another version are" if strangers else ""),
-                hint="start the boards; 'tern broker config' again lets in devices that were added since",
+                f"no board of this store's devices is connected to the broker at {self._where}\n  "
+                + "\n  ".join(self._absent.describe(self.link, self._roster, time.monotonic())[1]),
+                hint="start the boards, or wait for them with tern serve",
             )
+        self._absent.look(self.link, self._roster, time.monotonic())
 
     async def _meet(self, quiet: float) -> None:
         # Hellos are retained: they come at once, or the boards are not connected.
@@ -172,6 +178,7 @@ class BrokerDriver(ReportsDriver):
             self._look_at_broker()
             self._look_at_sites()
             self._look_at_boards(now)
+            self._absent.look(self.link, self._roster, now)
             if self._sightings.due(len(self._roster.boards)):
                 self._note_heard()
             if self._asking and self.link.connected and not self._standing:
@@ -308,7 +315,11 @@ class BrokerDriver(ReportsDriver):
         new, again, gone = self._roster.look(self.link, now)
         for board in (*new, *again, *gone):
             claimed = self.link.boards.get(board.name)
-            self._saw(board, hello_fields(claimed.hello) if claimed else {})
+            fields = hello_fields(claimed.hello) if claimed else {}
+            self._saw(board, fields)
+            host_was_there = fields.get("absent_seconds", 0) < now - self._roster.connected_at
+            if board.greeted == now and fields.get("absent") and host_was_there:
+                self._warn(f"board {board.name} {absence.describe(fields)}")
         if new or again or gone:
             self._sightings.write()
         self._hear([board.clients.start for board in new + again if board.greeted == now])

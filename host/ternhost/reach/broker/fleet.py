@@ -62,5 +62,6 @@ class OnBroker(Fleet):
             lambda: MqttLink(access, sites=lambda: sites.ids(directory)),
             context.terms,
             context.patience,
+            directory,
             **context.driver_options,
         )

@@ -262,6 +262,10 @@ class MqttLink:
         self.subscribe()
         self.on_connect()
 
+    def is_of(self, site: str, device: int) -> bool:
+        """Whether a device may be at a site."""
+        return self._site_ids.may_speak(site, device)
+
     def subscribe(self) -> None:
         """Ask for what the broker has for this link, each time that it is connected."""
         self.changed |= self.boards.keys()

@@ -21,15 +21,15 @@ from ternhost.errors import DeviceError, UsageError
 from ternhost.reach.broker import cluster
 from ternhost.reach.broker.access import CONFIG, HOST, Access
 from ternhost.reach.broker.configuration import configure
-from ternhost.reach.broker.mosquitto_files import PID, PORT, listening
+from ternhost.reach.broker.mosquitto_files import LOG, PID, PORT, listening
 from ternhost.reach.broker.sites import SITES, is_site
 
-_LOG = "mosquitto.log"
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # a server on all addresses is reached here
 _START_TIMEOUT = 30.0
 _STOP_TIMEOUT = 5.0
 _LOOK_EVERY = 0.5  # seconds between two looks whether it still runs
 _ASK_EVERY = 30.0  # and whether it still answers: Mosquitto 2.0.11 sometimes hangs after a bridge was cut
+_LARGEST_LOG = 16 << 20  # bytes of its log, which is emptied then
 _HUNG = 15.0  # seconds that an answer may take
 _CONNECT = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00"  # anonymous
 _PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds before a restart
@@ -126,7 +126,7 @@ class Mosquitto:
                 f"another program listens on port {port} already",
                 hint="end it, or name another port: tern broker config DIR --port",
             )
-        with open(self.directory / _LOG, "ab") as out:
+        with open(self.directory / LOG, "ab") as out:
             self._logged = out.seek(0, os.SEEK_END)
             self._process = subprocess.Popen(
                 [binary, "-c", CONFIG],
@@ -148,8 +148,9 @@ class Mosquitto:
 
     def _ended(self, message: str) -> DeviceError:
         # Only the errors in its log: other lines do not say why.
-        log = self.directory / _LOG
-        with open(log, "rb") as file:
+        log = self.directory / LOG
+        lines: list[str] = []
+        with suppress(OSError), open(log, "rb") as file:
             file.seek(self._logged)
             lines = file.read().decode(errors="replace").splitlines()
         errors = [error for line in lines if (error := _STAMP.sub("", line)).startswith("Error")]
@@ -194,12 +195,16 @@ class Mosquitto:
         self._keeper = keeper  # only now that it can be joined: Ctrl-C may come at any time
 
     def _keep(self, tell: Callable[[str], None]) -> None:
-        pause = _PAUSE
+        pause, problem = _PAUSE, ""
         checked = started = time.monotonic()
         while not self._stopping.wait(_LOOK_EVERY):
             if self._process and self._process.poll() is None:
+                problem = ""
                 if time.monotonic() - checked < _ASK_EVERY:
                     continue
+                with suppress(OSError):
+                    if (self.directory / LOG).stat().st_size > _LARGEST_LOG:
+                        os.truncate(self.directory / LOG, 0)
                 answers = self.answers(_HUNG)
                 checked = time.monotonic()
                 if answers or self._stopping.is_set():
@@ -207,15 +212,18 @@ class Mosquitto:
                 self.kill()
                 failure = "mosquitto hangs"
             else:
-                failure = self._ended("mosquitto has ended").message
+                failure = problem or self._ended("mosquitto has ended").message
             if time.monotonic() - started > _HEALTHY:
                 pause = _PAUSE
-            tell(f"{failure}; it is restarted in {pause:g} s")
+            with suppress(OSError):  # where a disk is full, the keeper goes on
+                tell(f"{failure}; it is restarted in {pause:g} s")
             if self._stopping.wait(pause):
                 return
             pause = min(2 * pause, _LONGEST_PAUSE)
-            with suppress(DeviceError):
+            try:
                 self.start()
+            except (DeviceError, OSError) as error:
+                problem = str(error)
             started = time.monotonic()
 
     def reload(self) -> None:

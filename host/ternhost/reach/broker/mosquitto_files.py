@@ -8,6 +8,7 @@ import re
 import secrets
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from tern import wire
@@ -17,6 +18,7 @@ from ternhost.reach.broker.access import CERTIFICATE, CONFIG, Access, Rights, te
 PASSWORDS = "passwords"
 ACCESS = "access"
 PID = "mosquitto.pid"
+LOG = "mosquitto.log"
 PORT = 8883
 
 _MEMORY, _MEMORY_EACH = 128 << 20, 32 << 10  # bytes of the broker at least, and for each board
@@ -29,9 +31,28 @@ _ITERATIONS = 101  # Mosquitto's default; the passwords are random and have 128 
 def password_line(user: str, password: str) -> str:
     """A line of Mosquitto's password file: PBKDF2 with SHA-512."""
     salt = secrets.token_bytes(12)
-    digest = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, _ITERATIONS)
-    encoded = (base64.b64encode(part).decode() for part in (salt, digest))
+    encoded = (base64.b64encode(part).decode() for part in (salt, _digest(password, salt, _ITERATIONS)))
     return f"{user}:$7${_ITERATIONS}${'$'.join(encoded)}"
+
+
+def _digest(password: str, salt: bytes, iterations: int) -> bytes:
+    return hashlib.pbkdf2_hmac("sha512", password.encode(), salt, iterations)
+
+
+@lru_cache(maxsize=1)
+def _coded_passwords(path: Path, changed: int) -> dict[str, str]:
+    return dict(line.split(":", 1) for line in path.read_text().splitlines())
+
+
+def has_password(directory: Path, user: str, password: str) -> bool:
+    """Whether this is the user's password in the password file; true where that cannot be read."""
+    path = directory / PASSWORDS
+    try:
+        coded = _coded_passwords(path, path.stat().st_mtime_ns).get(user)
+    except (OSError, ValueError):
+        return True
+    _, _, iterations, salt, digest = coded.split("$") if coded else ("", "", "1", "", "")
+    return _digest(password, base64.b64decode(salt), int(iterations)) == base64.b64decode(digest)
 
 
 def write_password_file(directory: Path, passwords: Iterable[tuple[str, str]]) -> None:

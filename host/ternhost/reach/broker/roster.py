@@ -63,7 +63,7 @@ class BoardRoster:
         self.nowhere = [BoardOnBroker()]  # holds the devices that no board claims
         self._claims: dict[int, list[BoardOnBroker]] = {}  # of two claims one is a lie
         self._doubtful: set[str] = set()  # boards from before the connection was lost
-        self._connected_at = 0.0
+        self.connected_at = 0.0
         self._sure_at = 0.0  # from then on, doubtful boards without a hello are gone
         self.know(devices, wakes or {})
 
@@ -90,8 +90,8 @@ class BoardRoster:
 
     def connected(self, now: float) -> None:
         """The host has a new connection: silence counts from now, and hellos come again."""
-        self._sure_at = now + GREETING if self._connected_at else now
-        self._connected_at = now
+        self._sure_at = now + GREETING if self.connected_at else now
+        self.connected_at = now
 
     def asleep(self, now: float) -> list[BoardOnBroker]:
         """The boards that sleep now. (The hello of one that disconnected stays at the broker.)"""
@@ -100,7 +100,7 @@ class BoardRoster:
 
     def silent(self, board: BoardOnBroker, now: float) -> float:
         """Seconds of silence of a board, while the host could hear it."""
-        return now - max(board.heard, self._connected_at)
+        return now - max(board.heard, self.connected_at)
 
     def look(
         self, link: MqttLink, now: float
@@ -131,15 +131,16 @@ class BoardRoster:
         return new, again, gone
 
     def _claim(self, board: BoardOnBroker, clients: range) -> None:
-        for device in self._known(board.clients):
+        for device in self.known(board.clients):
             if board in self._claims.get(device, ()):
                 self._claims[device].remove(board)
         board.clients = clients
         # By the first: a real board has one client.
         board.wake = self.wakes.get(clients.start, 0)
-        for device in self._known(clients):
+        for device in self.known(clients):
             self._claims.setdefault(device, []).append(board)
 
-    def _known(self, clients: range) -> list[int]:
+    def known(self, clients: range) -> list[int]:
+        """The devices of the store among these."""
         start, stop = (bisect_left(self.devices, end) for end in (clients.start, clients.stop))
         return self.devices[start:stop]

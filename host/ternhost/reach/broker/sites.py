@@ -127,9 +127,9 @@ class SiteIds:
 
     def resent(self, first: int, now: float) -> bool:
         """Whether a message of the board with this first client may be old: its site has just returned."""
-        return any(now - then < RESENT and self._may_speak(site, first) for site, then in self._back.items())
+        return any(now - then < RESENT and self.may_speak(site, first) for site, then in self._back.items())
 
-    def _may_speak(self, site: str, device: int) -> bool:
+    def may_speak(self, site: str, device: int) -> bool:
         # A site without ids may speak for any board that is at no other.
         if site in self._ids:
             return device in self._ids[site]

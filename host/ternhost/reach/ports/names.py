@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,20 +15,8 @@ from ternhost.reach.links import scheme_of
 
 RP2, ESP32, INSTRUMENT = "rp2", "esp32", "instrument"
 
-# USB vendor and product -> (family, what it is). A bridge chip does not identify its board: mostly an ESP32.
-_USB = {
-    (0x2E8A, 0x0005): (RP2, "Pico (MicroPython)"),
-    (0x2E8A, 0x000A): (RP2, "Pico (SDK program)"),
-    (0x303A, 0x1001): (ESP32, "ESP32 (USB serial/JTAG)"),
-    (0x303A, 0x4001): (ESP32, "ESP32 (MicroPython, native USB)"),
-    (0x10C4, 0xEA60): (ESP32, "CP210x bridge"),
-    (0x1A86, 0x7523): (ESP32, "CH340 bridge"),
-    (0x1A86, 0x55D4): (ESP32, "CH9102 bridge"),
-    (0x0403, 0x6001): (ESP32, "FT232 bridge"),
-    (0x0403, 0x6010): (ESP32, "FT2232 bridge"),
-    (0x0403, 0x6015): (ESP32, "FT231X bridge"),
-    (0x1915, 0xC00A): (INSTRUMENT, "Power Profiler Kit II"),
-}
+# "vendor:product" -> (family, what it is). A bridge chip does not identify its board: mostly an ESP32.
+_USB: dict[str, tuple[str, str]] = json.loads(Path(__file__).with_name("usb.json").read_text())
 _SHORT = {"a": "/dev/ttyACM", "u": "/dev/ttyUSB", "c": "COM"}  # as mpremote has them
 _SHORT_NAME = re.compile(r"([auc])(\d+)")
 NAMES = "auto (the only board), a0 (/dev/ttyACM0), u0 (/dev/ttyUSB0), c0 (COM0), id:SERIAL, a path or a socket:// URL"
@@ -48,9 +37,9 @@ def find() -> list[Device]:
     """The ports with a board or an instrument, known by its USB id; sorted."""
     devices = []
     for port in list_ports.comports():
-        if known := _USB.get((port.vid, port.pid)):
-            usb_id = f"{port.vid:04x}:{port.pid:04x}"
-            devices.append(Device(port.device, known[0], known[1], usb_id, port.serial_number or None))
+        usb_id = f"{port.vid or 0:04x}:{port.pid or 0:04x}"
+        if known := _USB.get(usb_id):
+            devices.append(Device(port.device, *known, usb_id, port.serial_number or None))
     return sorted(devices, key=lambda device: device.port)
 
 

@@ -1,0 +1,412 @@
+"""Ways in which a board fails to appear on its broker: each is told with its reason within 15 s, at the host or by the
+board, and no other reason is told. Real Mosquitto, emulated boards, and the real commands.
+"""
+
+import json
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from contextlib import ExitStack, suppress
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+import rig
+from harness.raw_client import board_client, wait_for
+from test_absence import AIR, absent, change
+
+from tern import absence as A
+from tern import ledger, wire
+from ternhost.errors import TernError
+from ternhost.provision import keys
+from ternhost.reach import certificates
+from ternhost.reach.absence import REASONS
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.access import CONFIG, HOST, Access
+from ternhost.reach.broker.broker_log import TEXTS
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port, listener, listens
+from ternhost.store.store import Store
+from terntools.boards import deploy
+from terntools.emulators import flash_image, qemu
+from terntools.emulators.unix_fleet import EmulatedFleet
+
+SOON = 15.0  # seconds
+_AIR_NETWORK = Path(__file__).with_name("air_network.py")
+
+# What the host may say of a board, by a short name.
+SAYS = {part: words.partition("{at} ")[2] for part, (words, _) in TEXTS["refused"].items()} | {
+    "password": "the broker does not have the password of its key",
+    "login": "no login at this broker",
+    "ended": "its connection ended",
+    "hello": "connected, but its hello does not arrive",
+    "shared": "several boards log in as",
+    "key": "this store has no key for device",
+    "version": "its library is of another version",
+    "site": "the broker of site lab is not connected",
+    "store": "has no device yet",
+    "log": "the log of this broker is not on this machine",
+    "down": "does not answer",
+    "gone": "is gone; waiting for it",
+    "expired": "certificate has expired",
+    "early": "certificate is not yet valid",
+    "no configuration": "make it: tern broker config",
+    "budget": "their budget is spent",
+}
+
+
+class Place:
+    """A provisioned board, its broker, and `tern serve`: each is started once, by a way or after it."""
+
+    def __init__(self, folder, stack, micropython, tls=True, **network):
+        self.folder, self.stack, self.micropython = folder, stack, micropython
+        row = [1000] * (rig.D + 1)
+        self.path, (self.board,) = rig.on_broker(folder, 1, row, tls, longest_pause_ms=500, **network)
+        self.directory = folder / "broker"
+        self.fleet = f"mqtt:{self.directory}"
+        self.running = self.port = None
+        self.lines = []
+        self.began = 0.0  # time of the failure, or of the host's start
+
+    def broker(self):
+        self.running = self.running or self.stack.enter_context(Mosquitto(self.directory))
+
+    def start(self, *more, program=None):
+        """Start the board, and more boards, on their directories."""
+        if not self.port:
+            fleet = EmulatedFleet(self.micropython, [self.board, *more], program=program)
+            self.emulated = self.stack.enter_context(fleet).boards[0]
+            self.port = self.emulated.port
+
+    def serve(self):
+        if self.began:
+            return
+        options = (
+            "--fleet",
+            self.fleet,
+            "--dimension",
+            rig.D,
+            "--k",
+            1,
+            "--card",
+            self.folder / "card",
+            "--json",
+        )
+        self.began = time.monotonic()
+        serving = rig.Train("--store", self.path, *options, cwd=self.folder, command="serve").process
+        streams = serving.stdout, serving.stderr
+        readers = [threading.Thread(target=self.lines.extend, args=(stream,)) for stream in streams]
+        for reader in readers:
+            reader.start()
+
+        def end():
+            with suppress(ProcessLookupError):
+                serving.send_signal(signal.SIGINT)
+            serving.wait(60)
+            for reader in readers:
+                reader.join()
+
+        self.stack.callback(end)
+
+    def all_well(self):
+        self.broker()
+        self.start()
+        self.serve()
+        wait_for(lambda: any('"event": "round"' in line for line in self.lines), 60)
+        self.began = time.monotonic()
+
+    def store(self, path=None):
+        return Store(path or self.path, beside=True)
+
+    def edit(self, name, old, new):
+        text = (self.directory / name).read_text()
+        assert old in text
+        (self.directory / name).write_text(text.replace(old, new))
+
+
+def settings(**members):
+    return lambda place: change(place.board, **members)
+
+
+def no_broker(place):
+    place.running = "none"
+
+
+def broker_stopped(place):
+    place.all_well()
+    place.running.kill()
+
+
+def swallowed(place, accepted=0):
+    """A proxy that accepts connections and passes nothing on; or, once it has accepted some, no connection."""
+    server = place.stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+    for _ in range(accepted):
+        client = place.stack.enter_context(socket.socket())
+        client.setblocking(False)
+        client.connect_ex(server.getsockname())
+    change(place.board, port=server.getsockname()[1])
+
+
+def not_configured(place):
+    """As `tern provision` with a store of which the broker has no passwords yet."""
+    with place.store() as store:
+        key = keys.rotate(store, [1])[1]
+    clients = (place.board / "clients.bin").read_bytes()
+    (place.board / "clients.bin").write_bytes(clients[:4] + key + clients[36:])
+
+
+def changed_keys(change_them, configured=True):
+    def way(place):
+        with place.store() as store:
+            change_them(store, [1])
+        if configured:
+            configuration.configure(place.directory)
+
+    return way
+
+
+def another_store(place):
+    place.path = place.folder / "other.sqlite"
+    with place.store() as store:
+        keys.add(store, [2])
+
+
+def empty_store(place):
+    place.path = place.folder / "other.sqlite"
+    place.port = "none"
+
+
+def two_of_one_name(place):
+    shutil.copytree(place.board, place.folder / "twin")
+    place.broker()
+    place.start(place.folder / "twin")
+
+
+def other_authority(place):
+    configuration.write_configuration(place.folder / "other", {}, port=1)
+    change(place.board, authority="authority.der")
+    shutil.copy(place.folder / "other" / "authority.der", place.board)
+
+
+def certified(**dates):
+    def way(place):
+        with pytest.MonkeyPatch.context() as patched:
+            for name, date in dates.items():
+                patched.setattr(certificates, name, date)
+            certificates.write_certificates(place.directory, ["localhost"])
+
+    return way
+
+
+def another_version(place):
+    place.broker()
+    with place.store() as store:
+        client = board_client(Access.load(place.directory / HOST), store.keys(), 1)
+    place.stack.callback(client.close)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(wire, "SCHEMA", bytes(len(wire.SCHEMA)))
+        client.publish("tern/hello/00000001", rig.hello(1, 1), retain=True)
+    place.port = "none"
+
+
+def budget_spent(place):
+    (path,) = (place.board / "ledger").iterdir()
+    path.unlink()
+    ledger.create(str(path), rig.COST - 1)
+
+
+def power_cut(place):
+    place.all_well()
+    place.emulated.kill()
+
+
+def crashed(place):
+    (place.board / "crash.py").write_text("raise ValueError\n")
+    place.broker()
+    place.start(program=place.board / "crash.py")
+
+
+def wrong_directory(place):
+    place.fleet = "mqtt:nowhere"
+
+
+def full(place):
+    place.edit(CONFIG, "allow_anonymous", "max_connections 2\nallow_anonymous")
+    place.broker()
+    place.serve()
+    wait_for(lambda: place.lines, 60)
+    for _ in range(2):
+        place.stack.enter_context(socket.create_connection(listener(place.directory)))
+
+
+def site_down(place):
+    site = configuration.add_site(place.directory, "lab", bridge=True, port=free_port())
+    change(place.board, port=site.port)
+    place.broker()
+    with Mosquitto(place.directory / "sites" / "lab"):
+        place.start()
+        wait_for(lambda: not absent(place.port)[1], 30)
+
+
+def log_elsewhere(place):
+    binary = shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin")
+    place.running = subprocess.Popen([binary, "-c", place.directory / CONFIG], stderr=subprocess.DEVNULL)
+    place.stack.callback(place.running.wait)
+    place.stack.callback(place.running.terminate)
+    wait_for(lambda: listens(*listener(place.directory)))
+    place.port = "none"
+
+
+ENDED = {A.CLOSED, A.NO_BROKER}
+# Way -> how it comes about; what the host says; the reasons of which the board tells one.
+WAYS = {
+    "broker not started": (no_broker, {"down"}, {A.REFUSED}),
+    "broker stopped": (broker_stopped, {"gone"}, {A.REFUSED, A.LOST}),
+    "port closed": (settings(port=1), {"login"}, {A.REFUSED}),
+    "address silent": (lambda place: swallowed(place, 3), {"login"}, {A.SILENT}),
+    "firewall swallows": (swallowed, {"login"}, {A.SILENT}),
+    "name unknown": (settings(host="nobody.invalid"), {"login"}, {A.NO_NAME}),
+    "wrong password": (settings(password="0" * 32), {"not authorised", "login"}, {A.CREDENTIALS}),
+    "unknown user": (settings(user="0000abcd"), {"not authorised", "login"}, {A.CREDENTIALS}),
+    "broker not configured": (not_configured, {"password", "not authorised"}, {A.CREDENTIALS}),
+    "key rotated": (changed_keys(keys.rotate), {"not authorised", "login"}, {A.CREDENTIALS}),
+    "revoked": (changed_keys(keys.revoke), {"not authorised", "store"}, {A.CREDENTIALS}),
+    "revoked, broker not configured": (changed_keys(keys.revoke, False), {"key", "store"}, set()),
+    "another store": (another_store, {"key", "password"}, set()),
+    "topic refused": (
+        lambda place: place.edit("access", "pattern write tern/hello/%u\n", ""), {"hello"}, set()),
+    "other prefix": (settings(prefix="other"), {"hello"}, set()),
+    "two of one name": (two_of_one_name, {"shared"}, {A.LOST}),
+    "plain at a port with TLS": (settings(authority=None), {"wrong version number", "login"}, ENDED),
+    "TLS at a plain port": (other_authority, {"protocol error", "login"}, ENDED),
+    "other authority": (other_authority, {"alert unknown ca", "login"}, {A.CERTIFICATE}),
+    "other host name": (settings(server="other.local"), {"alert bad certificate", "login"}, {A.CERTIFICATE}),
+    "certificate expired": (certified(_NOT_AFTER=datetime(2020, 1, 1)), {"expired"}, {A.DATES}),
+    "certificate not valid yet": (certified(_NOT_BEFORE=datetime(2040, 1, 1)), {"early"}, {A.DATES}),
+    "other version": (another_version, {"version"}, set()),
+    "budget spent": (budget_spent, {"budget"}, set()),
+    "power cut": (power_cut, {"ended"}, set()),
+    "program crashed": (crashed, {"login"}, set()),
+    "wrong directory": (wrong_directory, {"no configuration"}, set()),
+    "broker full": (full, {"max_connections", "login"}, {A.CLOSED}),
+    "site down": (site_down, {"site"}, {A.REFUSED, A.LOST}),
+    "log elsewhere": (log_elsewhere, {"log"}, set()),
+    "store without devices": (empty_store, {"store"}, set()),
+}  # fmt: skip
+WIRELESS = {  # the air, the board's settings, and the reason that it tells
+    "no Wi-Fi settings": ({}, {"ssid": None}, A.NO_SETTINGS),
+    "other Wi-Fi name": ({}, {"ssid": "other"}, A.NO_NETWORK),
+    "other Wi-Fi password": ({}, {"wifi_password": "y" * 8}, A.WIFI_KEY),
+    "no lease": ({"lease": False}, {}, A.NO_LEASE),
+    "name server silent": ({"name_server": "10.0.2.77"}, {"host": "broker.local"}, A.NAME_SILENT),
+}
+
+
+def require_told(place, way, host, board):
+    """Assert that all of this is told, in at most SOON seconds, and nothing else."""
+    said, reasons = set(), set()
+
+    def told():
+        said.update(name for name, words in SAYS.items() if any(words in line for line in list(place.lines)))
+        if board and not reasons & board:
+            with suppress(TernError):
+                reasons.add(absent(place.port)[0])
+        return said >= host and (not board or reasons & board)
+
+    with suppress(AssertionError):
+        wait_for(told, 3 * SOON)
+    seconds = time.monotonic() - place.began
+    assert (said, bool(reasons & board)) == (host, bool(board)), place.lines
+    assert reasons <= board | {0}
+    assert seconds <= SOON
+    words = [SAYS[name] for name in sorted(host)] + [REASONS[reason][0] for reason in reasons if reason]
+    print(f"ABSENT | {way} | {seconds:.1f} s | {'; '.join(words)}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+def test_a_missing_board_is_told_with_its_reason(tmp_path, micropython, way):
+    prepare, host, board = WAYS[way]
+    with ExitStack() as stack:
+        place = Place(tmp_path, stack, micropython, tls=way != "TLS at a plain port")
+        prepare(place)
+        place.broker()
+        place.start()
+        place.serve()
+        require_told(place, way, host, board)
+
+
+@pytest.mark.slow
+def test_a_board_that_is_back_says_why_it_was_away(tmp_path, micropython):
+    with ExitStack() as stack:
+        place = Place(tmp_path, stack, micropython)
+        good = change(place.board, port=1)
+        place.broker()
+        place.start()
+        place.serve()
+        wait_for(lambda: place.lines and absent(place.port) == (A.REFUSED, True), 60)
+        (place.board / "mqtt.json").write_text(good)
+        place.emulated.restart()
+        wait_for(
+            lambda: any("board 00000001 was away: connection refused" in line for line in list(place.lines)),
+            60,
+        )
+        shown = rig.tern("watch", "--once", place.path, code=0).out
+        assert re.search(r"00000001 +online.*was away", shown), shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WIRELESS)
+def test_a_board_without_a_way_to_its_broker_is_told_with_its_reason(tmp_path, micropython, way):
+    air, members, reason = WIRELESS[way]
+    with ExitStack() as stack:
+        place = Place(tmp_path, stack, micropython, **rig.WIFI, wifi_password=AIR["key"])
+        change(place.board, **members)
+        files = {"/network.py": _AIR_NETWORK.read_bytes(), "/air.json": json.dumps({**AIR, **air}).encode()}
+        flash = tmp_path / "flash.bin"
+        flash_image.fill("rv32", flash, lambda machine: deploy.library_files(machine, whole=True))
+        flash_image.add(flash, {**rig.files_below(place.board), **files})
+        place.broker()
+        place.port = stack.enter_context(qemu.boot("rv32", flash)).url
+        place.serve()
+        require_told(place, way, {"login"}, {reason})
+
+
+@pytest.mark.slow
+def test_provision_waits_until_the_broker_hears_the_board_and_says_why_it_does_not(tmp_path):
+    port = free_port()
+    for name, of in (("my-broker", port), ("other", port + 1)):
+        rig.tern("broker", "config", name, "--port", of, cwd=tmp_path, code=0)
+    with qemu.boot("rv32") as board:
+        rig.tern("deploy", board.url, code=0)
+
+        def provision(*more, authority="my-broker", command="provision", code=0):
+            words = ("--device", 8, "--dataset", "flights", "--store", "my-broker/store.sqlite", *more)
+            network = ("--broker", f"10.0.2.2:{port}", "--authority", f"{authority}/authority.der")
+            ended = rig.tern(command, board.url, *words, *network, cwd=tmp_path, code=code)
+            return ended.out + ended.err
+
+        text = provision(code=2)
+        assert "reaches a broker over Wi-Fi, and no network is named\n  add --ssid NAME" in text
+        with Store(tmp_path / "my-broker" / "store.sqlite") as store:
+            assert not store.keys(), "nothing has changed"
+        air = ("--ssid", "air")
+        text = provision(*air, code=3)
+        assert "its broker does not hear it: the broker at localhost" in text
+        assert "tern broker run" in text
+        text = provision(*air, "--prefix", "other", code=2)
+        assert "begin with 'tern'\n  add --prefix tern" in text
+        rig.tern(
+            "broker", "config", "my-broker", "--name", "localhost", "--name", "10.0.2.2", cwd=tmp_path, code=0
+        )
+        with Mosquitto(tmp_path / "my-broker"):
+            assert "its link is mqtt now, and its broker hears it" in provision(*air), "passwords are written"
+            assert "is up, and its broker hears it" in provision(*air, "--yes", command="up")
+            assert "nobody has looked whether the broker hears it" in provision(*air, "--wait", 0)
+            text = provision(*air, "--wait", 10, authority="other", code=3)
+            assert "no hello in 10 s\n  the board says: not on its broker for" in text
+            assert REASONS[A.CERTIFICATE][0] in text
+            assert SAYS["alert unknown ca"] in text
