@@ -56,7 +56,7 @@ class Query:
         try:
             if ticks_diff(now, self._since) >= _TRY_MS:
                 if not self._left:
-                    raise Lost("nobody tells the address of " + self._name, absence.NAME_SILENT)
+                    raise Lost("no name server tells " + self._name, absence.NAME_SILENT)
                 self._left -= 1
                 self._since = now
                 self._socket.sendto(packet, self._server)

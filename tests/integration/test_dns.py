@@ -124,7 +124,7 @@ def test_the_address_is_found(micropython, tmp_path, behave, least):
 @pytest.mark.parametrize(
     ("behave", "message"),
     [
-        (lambda *_: [], "nobody tells the address of broker.example"),
+        (lambda *_: [], "no name server tells broker.example"),
         (lambda question, _: [answer(question, b"", 0, b"\x81\x83")], "no address of broker.example"),
         (lambda question, _: [answer(question, _ALIAS, 1)], "no address of broker.example"),
         (lambda question, _: [answer(question, os.urandom(300), 65535)], "no address of broker.example"),
