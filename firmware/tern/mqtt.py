@@ -282,7 +282,7 @@ class Session:
             elif self._need < 5:
                 self._need += 1
             else:
-                raise MqttError("length of a packet malformed", absence.NO_BROKER)
+                raise MqttError("malformed length", absence.NO_BROKER)
         if self._skip:  # a piece of it in one step
             n = self._connection.read_into(self._in[len(self._in) - min(self._skip, _TAIL) :])
             if n:
@@ -316,7 +316,7 @@ class Session:
         elif kind == _SUBACK and length == 3 and self._subscriptions:
             self._subscriptions -= 1
             if self._in[4] > 2:
-                raise MqttError("subscription refused by the broker", absence.DECLINED)
+                raise MqttError("subscription refused", absence.DECLINED)
         elif kind == _PINGRESP and not length:
             self._ping = False
         else:

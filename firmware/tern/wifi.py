@@ -50,7 +50,7 @@ class Station:
         if ms > _JOIN_MS or reason not in (0, absence.NO_LEASE):
             self._since = None
             radio.disconnect()  # an ESP32 would go on by itself
-            raise Lost("cannot join the Wi-Fi network " + self._ssid, reason or absence.NOT_JOINED)
+            raise Lost("cannot join " + self._ssid, reason or absence.NOT_JOINED)
         if ms > _LEASE_MS:
             self.reason = reason
         return False
