@@ -1,12 +1,9 @@
 """A ledger on a computer: several processes that pay from it, and the permissions of its file."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import stat
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,24 +18,24 @@ CONTEXT = multiprocessing.get_context("fork")
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> str:
+def path(tmp_path):
     path = str(tmp_path / "ledger")
     ledger.create(path, 1000)
     return path
 
 
-def loaded(path: str) -> Ledger:
+def loaded(path):
     book = Ledger()
     book.load(path)
     return book
 
 
-def received(pipe: Any) -> Any:
+def received(pipe):
     assert pipe.poll(20), "the other process sends nothing"
     return pipe.recv()
 
 
-def answer(path: str, pipe: Any) -> None:
+def answer(path, pipe):
     """Load the ledger, wait for a question of round 1, pay for it, and send the outcome."""
     book = loaded(path)
     pipe.send("loaded")
@@ -50,7 +47,7 @@ def answer(path: str, pipe: Any) -> None:
         pipe.send(str(error))
 
 
-def test_two_processes_cannot_both_answer_a_round(path: str) -> None:
+def test_two_processes_cannot_both_answer_a_round(path):
     pipes = []
     for question in (QUESTION, OTHER):
         near, far = CONTEXT.Pipe()
@@ -65,7 +62,7 @@ def test_two_processes_cannot_both_answer_a_round(path: str) -> None:
     assert (book.spent, book.round) == (10, 1)
 
 
-def race(path: str, start: Any, pipe: Any) -> None:
+def race(path, start, pipe):
     """Pay for every round from 1 to 40 that no other process has paid for, and send the list of them."""
     start.wait()
     paid = []
@@ -80,7 +77,7 @@ def race(path: str, start: Any, pipe: Any) -> None:
     pipe.send(paid)
 
 
-def test_only_one_of_several_processes_answers_each_round(path: str) -> None:
+def test_only_one_of_several_processes_answers_each_round(path):
     start = CONTEXT.Event()
     pipes = []
     for _ in range(3):
@@ -94,7 +91,7 @@ def test_only_one_of_several_processes_answers_each_round(path: str) -> None:
     assert (book.spent, book.round) == (len(paid), max(paid))
 
 
-def test_a_ledger_that_another_process_wrote_must_be_loaded_again(path: str) -> None:
+def test_a_ledger_that_another_process_wrote_must_be_loaded_again(path):
     first, second = loaded(path), loaded(path)
     first.pay(1, QUESTION, 10, REPORT)
     with pytest.raises(LedgerError, match="another process has answered"):
@@ -107,7 +104,7 @@ def test_a_ledger_that_another_process_wrote_must_be_loaded_again(path: str) -> 
         first.pay(3, QUESTION, 10, REPORT)
 
 
-def test_a_ledger_removed_is_not_made_again(path: str) -> None:
+def test_a_ledger_removed_is_not_made_again(path):
     book = loaded(path)
     os.remove(path)
     with pytest.raises(LedgerError):
@@ -116,7 +113,7 @@ def test_a_ledger_removed_is_not_made_again(path: str) -> None:
 
 
 @pytest.mark.parametrize("left_over", [False, True])
-def test_only_its_owner_reads_a_ledger(path: str, left_over: bool) -> None:
+def test_only_its_owner_reads_a_ledger(path, left_over):
     assert mode(path) == 0o600
     if left_over:
         Path(path + ".new").write_bytes(b"half")
@@ -131,7 +128,7 @@ def test_only_its_owner_reads_a_ledger(path: str, left_over: bool) -> None:
 
 
 @pytest.mark.parametrize("left_over", [False, True])
-def test_only_its_owner_reads_a_fleets_new_key(tmp_path: Path, left_over: bool) -> None:
+def test_only_its_owner_reads_a_fleets_new_key(tmp_path, left_over):
     before = os.umask(0o022)
     try:
         path = str(tmp_path / storage.FLEET)
@@ -146,5 +143,5 @@ def test_only_its_owner_reads_a_fleets_new_key(tmp_path: Path, left_over: bool) 
         os.umask(before)
 
 
-def mode(path: str) -> int:
+def mode(path):
     return stat.S_IMODE(os.stat(path).st_mode)

@@ -1,19 +1,15 @@
 """The range of a round: chosen from counts, lossless first, wider where clipping would cost more than noise does."""
 
-from array import array
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from simulating import begin, fleet_of, rounds
-from streams import Replay
 
 from tern import card as cards
 from tern import wire
 from tern.fixed import ONE
-from tern.gradient import Gradient
-from tern.sampler import sample
-from ternhost import datasets, vectorised
+from ternhost import datasets
 from ternhost.count import estimate
 from ternhost.datasets import REGRESSION, synthetic
 from ternhost.errors import UsageError
@@ -21,7 +17,6 @@ from ternhost.learn import ranges
 from ternhost.learn.fedsgd import scout
 from ternhost.learn.ranges import Ranges
 from ternhost.privacy import certify, mechanisms
-from ternhost.vectorised import ReplayLanes
 
 WITH_ZEROS = ("rr3", "pm", "pm-sub", "optimal")
 
@@ -69,10 +64,8 @@ def test_a_scout_costs_no_more_than_the_card_it_replaces(epsilon):
     assert substitute.card.epsilon <= design.card.epsilon
     assert substitute.cost <= design.cost
     assert cards.certify(substitute.card)
-    assert (
-        scout(substitute).card.data == substitute.card.data
-        or estimate.magnitude(substitute.card.data) is None
-    )
+    again = scout(substitute).card.data
+    assert again == substitute.card.data or estimate.magnitude(substitute.card.data) is None
 
 
 @pytest.mark.parametrize("epsilon", ["0.1", "0.25"])
@@ -178,29 +171,3 @@ def test_the_mean_size_is_recovered_from_clipped_sizes():
             clipped = mean * -np.expm1(-tau / mean)
             if clipped < 0.9 * tau:
                 assert ranges._mean_size(clipped, tau) == pytest.approx(mean, rel=1e-6)
-
-
-@pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM])
-def test_a_device_and_its_twin_report_the_same_symbols(model):
-    """The gradient and the sampler of the device library and of the simulated fleet, on the same random bytes."""
-    rng = np.random.default_rng(model)
-    d, clients = 9, 40
-    card = mechanisms.design("three-outputs", "1").decode()
-    records = rng.integers(-ONE, ONE + 1, (clients, d + 1)).astype(np.int16)
-    records[:, -1] = np.where(records[:, -1] > 0, ONE, -ONE) if model != wire.LINEAR else records[:, -1]
-    weights = rng.integers(-4000, 4000, d)
-    lanes = rng.integers(0, 256, (clients * d, 64)).astype(np.uint8)
-    symbols = set()
-    for range_ in (0, 1, 2, 5, 12):
-        values = vectorised.gradients(model, weights, -13, records, range_=range_).reshape(-1)
-        twin = vectorised.sample(card, ReplayLanes(lanes), values).reshape(clients, d)
-        gradient, clipped, drawn = Gradient(d), array("h", bytes(2 * d)), array("H", bytes(2))
-        for i in range(clients):
-            gradient.reset(range_)
-            gradient.add(model, array("h", weights.tolist()), -13, array("h", records[i].tolist()))
-            gradient.finish(clipped)
-            for j in range(d):
-                sample(card, Replay(bytes(lanes[i * d + j])), clipped[j : j + 1], drawn, 1)
-                assert drawn[0] == twin[i, j]
-        symbols.add(twin.tobytes())
-    assert len(symbols) == 5
