@@ -11,6 +11,7 @@ import harness.in_process  # noqa: F401 - its fleet
 import numpy as np
 import pytest
 from harness.local_gateways import LocalPost, gateways
+from harness.raw_client import wait_for
 
 from tern import card as cards
 from tern import wire
@@ -35,8 +36,6 @@ from ternhost.store.tallies import pack_counts
 CARD = design("three-outputs", 1).card
 D = 5
 QUESTION = Question(wire.LOGISTIC, array("h", [100] * D), -14, CARD, 1)
-
-
 TWO = {
     "north": {"fleet": "simulated:20", "dataset": "iris", "first_id": 1},
     "south": {"fleet": "simulated:30", "dataset": "iris", "first_id": 101},
@@ -47,10 +46,10 @@ DEVICES = [*range(1, 21), *range(101, 131)]
 class Host:
     """A store at a server, and drivers over it, one after the other."""
 
-    def __init__(self, place):
+    def __init__(self, place, store):
         self.sites = place / "sites"
         self.sites.mkdir()
-        self.store = Store(place / "server.sqlite")
+        self.store = store
         self.warnings = []
 
     def driver(self, post=LocalPost, quorum=1.0, **options):
@@ -65,10 +64,8 @@ class Host:
 
 
 @pytest.fixture
-def host(tmp_path):
-    server = Host(tmp_path)
-    yield server
-    server.store.close()
+def host(tmp_path, store):
+    return Host(tmp_path, store)
 
 
 def direct_counts(number, sites=tuple(TWO)):
@@ -237,10 +234,7 @@ def clock(monkeypatch):
 
 def until(driver, condition):
     """Have the driver wait until the condition holds."""
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        driver.wait(0.1)
+    wait_for(lambda: driver.wait(0.1) or condition())
 
 
 @pytest.mark.slow
@@ -295,20 +289,18 @@ def test_two_gateways_with_one_device_are_refused_by_their_names(host):
 
 
 def test_round_numbers_continue_after_the_last_round_of_every_gateway(host):
-    with gateways(host.sites, TWO) as sites:
+    with gateways(host.sites, TWO):
         with (
             Store(host.sites / "x.sqlite") as other_store,
             GatewaysDriver(other_store, LocalPost(host.sites), Terms()) as other_driver,
         ):
             other_driver.open(40, [(QUESTION, DEVICES)])
             other_driver.collect(40)
-        assert sites
         with host.driver() as driver:
             assert driver.next_round(1) == 41
             (warning,) = host.warnings
-            assert warning.startswith(
-                "gateways were asked round 40, but this store knows of none after 0: if it is new"
-            )
+            asked = "gateways were asked round 40, but this store knows of none after 0: if it is new"
+            assert warning.startswith(asked)
             assert host.round(driver, 41).reports == 50
             assert driver.next_round(1) == 42
         assert host.warnings == [warning]
@@ -375,12 +367,12 @@ def test_the_store_keeps_gateways_and_their_progress(host):
         host.store.save_progress(2, "south", 7)
         with Reader(host.store.path) as reader:
             shown = reader.snapshot()
+            driver.collect(2)
+            after = reader.snapshot()
         assert [(site.reports, site.answered) for site in shown.gateways] == [(0, False), (7, False)]
         assert shown.open[-1].reports == 7
-        driver.collect(2)
-        with Reader(host.store.path) as reader:
-            shown = [(site.name, site.reports, site.answered) for site in reader.snapshot().gateways]
-        assert shown == [("north", 20, True), ("south", 30, True)]
+        sites = [(site.name, site.reports, site.answered) for site in after.gateways]
+        assert sites == [("north", 20, True), ("south", 30, True)]
         north, south = host.store.gateways()
     assert not any(gateway.online for gateway in host.store.gateways())
     assert (north.name, north.devices.tolist(), north.online) == ("north", [*range(1, 21)], True)
