@@ -79,8 +79,7 @@ def test_three_levels_equal_3r_and_designs_are_reproducible():
 
 @pytest.mark.slow
 def test_duchi_minimises_the_worst_second_moment():
-    card = designed(1.0, 4, objective="worst-second-moment")
-    assert card.data == duchi.card(MICRO)
+    assert designed(1.0, 4, objective="worst-second-moment").data == duchi.card(MICRO)
 
 
 @pytest.mark.slow
@@ -94,8 +93,6 @@ def test_rr3_minimises_the_mean_second_moment_under_a_prior_at_zero():
 
 @pytest.mark.slow
 def test_a_card_is_best_under_the_prior_of_its_design():
-    """A card designed for a prior is better under it, and a histogram works like a named prior."""
-
     def mean_second_moment(card, prior):
         points, mass = programme.prior_points(prior)
         m = certify.moments(card)
@@ -118,9 +115,7 @@ def test_a_card_is_best_at_the_sampled_share_of_its_design():
 
     At a share, a card designed for it is the best, within a thousandth.
     """
-    plain, of_two, of_many = (
-        certify.moments(designed(1.0, 3, share=share, knots=9)) for share in (1, 1.5, 28)
-    )
+    plain, of_two, of_many = (certify.moments(designed(1.0, 3, share=n, knots=9)) for n in (1, 1.5, 28))
     assert of_many.worst_second_moment() < plain.worst_second_moment()
     share = Fraction(3, 2)
     assert of_two.worst_variance(share)[0] <= plain.worst_variance(share)[0] * Fraction(1001, 1000)

@@ -21,14 +21,11 @@ def executable(path, text):
     return path
 
 
-def test_the_installed_interpreter_is_suitable():
+def test_the_installed_interpreter_is_suitable_and_has_the_heap_of_a_board():
     path = micropython.find_micropython()
     assert micropython.probe(path, "test").faults == ()
-
-
-def test_the_installed_interpreter_has_the_heap_of_a_board():
     program = "import gc; gc.collect(); print(gc.mem_free() + gc.mem_alloc())"
-    command = micropython.device_command(micropython.find_micropython(), "-c", program)
+    command = micropython.device_command(path, "-c", program)
     heap = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert 90 * 1024 < heap <= 192 * 1024
 
@@ -153,9 +150,7 @@ def test_a_source_with_another_checksum_is_refused(tmp_path):
     path.write_bytes(b"the known source")
     wanted = {path.name: hashlib.sha256(path.read_bytes()).hexdigest()}
     debian.require_checksums(tmp_path, wanted)
-    path.write_bytes(b"something else")
-    with pytest.raises(BuildError, match=r"lwip.tar.xz is not the one"):
-        debian.require_checksums(tmp_path, wanted)
-    path.unlink()
-    with pytest.raises(BuildError, match=r"lwip.tar.xz is not the one"):
-        debian.require_checksums(tmp_path, wanted)
+    for damage in (lambda: path.write_bytes(b"something else"), path.unlink):
+        damage()
+        with pytest.raises(BuildError, match=r"lwip.tar.xz is not the one"):
+            debian.require_checksums(tmp_path, wanted)
