@@ -109,16 +109,6 @@ def test_a_refused_question_leaves_its_round_number_free(running):
     assert kept.spent(boards(gateway)) == dict.fromkeys(DEVICES, COST)
 
 
-def test_a_stored_question_is_answered_after_a_restart(running, tmp_path):
-    running(**SIMULATED).stop()
-    question = ask(4)
-    with Store(tmp_path / "site" / "store.sqlite") as store:  # as it is left by a kill at that moment
-        store.save_question(4, question.digest, question.encode())
-    gateway = running()
-    wait_for(lambda: not isinstance(messages.decode(gateway.ask(ask(4, hold=0.0))), Still))
-    assert messages.decode(gateway.ask(question)).reports == [10]
-
-
 def test_a_restarted_gateway_resumes_a_round_with_its_reports(running, tmp_path):
     gateway = running(**BOARDS)
     question = ask(5)
@@ -183,9 +173,9 @@ def test_a_request_that_waits_for_an_abandoned_round_is_refused_at_once(running)
     assert "given up for round 7" in replies[0].message
 
 
-def test_a_restart_abandons_rounds_before_the_last_question(running, tmp_path):
+def test_a_restart_answers_the_last_question_and_abandons_rounds_before(running, tmp_path):
     running(**BOARDS).stop()
-    with Store(tmp_path / "site" / "store.sqlite") as store:
+    with Store(tmp_path / "site" / "store.sqlite") as store:  # as it is left by a kill at that moment
         store.open_round(Round(7, ask(7).cohorts, 10, None, "gateway"))
         for question in (ask(7), ask(8)):
             store.save_question(question.number, question.digest, question.encode())

@@ -112,14 +112,11 @@ def test_a_command_in_the_background_can_be_interrupted():
 
 # The progress of a run
 
-
 ACCURACY = {"accuracy": 0.8765}
 
 
-def status(round_number, event=END, figures=ACCURACY, rounds=4):
-    return Status(
-        event, round_number, rounds, round_number, 100, 50, 100 * round_number, 400, 2.0, figures=figures
-    )
+def status(number, event=END, figures=ACCURACY, rounds=4):
+    return Status(event, number, rounds, number, 100, 50, 100 * number, 400, 2.0, figures=figures)
 
 
 def test_without_a_terminal_progress_is_plain_lines(monkeypatch):
