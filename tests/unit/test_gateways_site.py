@@ -155,8 +155,7 @@ def test_a_later_question_ends_the_round_under_way(running, tmp_path):
     gateway = running(**{**BOARDS, "fleet": "mute:2"})
     assert messages.decode(gateway.ask(ask(6, hold=0.0))) == Still(6, 0)
     until_open(gateway, 6)
-    answer = messages.decode(gateway.ask(ask(7, deadline=0.3)))
-    assert answer.ended == "deadline"
+    assert messages.decode(gateway.ask(ask(7, deadline=0.3))).ended == "deadline"
     assert "before round 7" in messages.decode(gateway.ask(ask(6))).message
     with Store(tmp_path / "site" / "store.sqlite", beside=True) as store:
         assert [ended[:2] for ended in kept.ended_rounds(store)] == [(6, ABANDONED), (7, "deadline")]
@@ -179,8 +178,7 @@ def test_a_restart_answers_the_last_question_and_abandons_rounds_before(running,
         store.open_round(Round(7, ask(7).cohorts, 10, None, "gateway"))
         for question in (ask(7), ask(8)):
             store.save_question(question.number, question.digest, question.encode())
-    gateway = running()
-    assert isinstance(messages.decode(gateway.ask(ask(8))), Answer)
+    assert isinstance(messages.decode(running().ask(ask(8))), Answer)
     with Store(tmp_path / "site" / "store.sqlite", beside=True) as store:
         assert [ended[:2] for ended in kept.ended_rounds(store)] == [(7, ABANDONED), (8, "complete")]
 
@@ -189,8 +187,7 @@ def test_a_restart_answers_the_last_question_and_abandons_rounds_before(running,
 def test_no_question_ends_a_gateway(running, runs):
     gateway = running(**runs)
     wide = Question(wire.LOGISTIC, [100] * 60, -14, CARD, 60)
-    odd = Question(wire.VALUES, [0] * 40 + [1], 0, CARD, 1)
-    for number, question in ((2, wide), (3, odd)):
+    for number, question in ((2, wide), (3, Question(wire.VALUES, [0] * 40 + [1], 0, CARD, 1))):
         reply = messages.decode(gateway.ask(ask(number, question=question)))
         assert isinstance(reply, Refused) or not any(reply.reports)
     if runs is SIMULATED:  # a question that fits no round is always refused with its reason
@@ -287,8 +284,7 @@ def test_a_first_start_that_fails_can_be_corrected(running, tmp_path, runs, more
     for wrong in ({"dataset": "nosuch"}, more):
         with pytest.raises(UsageError):
             Running(tmp_path / "site", {**runs, **wrong}).start()
-    gateway = running(**runs)
-    assert messages.decode(gateway.ask(Hello())).devices.tolist() == [*DEVICES]
+    assert messages.decode(running(**runs).ask(Hello())).devices.tolist() == [*DEVICES]
     assert SiteFleet.of(tmp_path / "site", {}) == SiteFleet(**runs)
 
 

@@ -157,8 +157,7 @@ def test_the_users_command_switches_power_off_and_on(tmp_path, monkeypatch):
 
 
 def test_the_report_has_a_margin_at_every_width_of_the_window():
-    board = hardware.MappedBoard("e661", "pico", None)
-    page = hil.page([hil.BoardResult(board, hil.PASSED, 1.0)])
+    page = hil.page([hil.BoardResult(hardware.MappedBoard("e661", "pico", None), hil.PASSED, 1.0)])
     (body,) = re.findall(r"^body \{([^}]*)\}$", page, re.MULTILINE)
     rules = dict(re.split(r":\s*", rule.strip(), maxsplit=1) for rule in body.split(";") if rule.strip())
     assert rules["margin"].split()[1] == "auto", "the page is centred in a wide window"

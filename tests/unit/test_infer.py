@@ -215,8 +215,7 @@ def _clients(n, seed=1):
     rng = np.random.default_rng(seed)
     centres = np.array([[0.7, 0], [-0.6, 0.5], [-0.6, -0.5]])
     x = centres[rng.integers(0, 3, n)] + rng.normal(0, 0.1, (n, 2))
-    features = (np.clip(x, -1, 1) * 16384).astype(np.int16)
-    return (centres * 8 * 4095).astype(np.int16), -12, features
+    return (centres * 8 * 4095).astype(np.int16), -12, (np.clip(x, -1, 1) * 16384).astype(np.int16)
 
 
 @pytest.mark.parametrize("grid_bits", [14, 10, 4])
@@ -241,8 +240,7 @@ def test_the_card_keeps_its_epsilon_for_whole_vectors(epsilon):
     assert cards.certify(card, epsilon)
     assert certify.bias(card) == 0
     # almost no slack: noise of scale 2 / epsilon
-    scale = Fraction(card.t, card.s) / (1 << card.grid_bits)
-    assert scale == pytest.approx(2e6 / epsilon, rel=0.002)
+    assert Fraction(card.t, card.s) / (1 << card.grid_bits) == pytest.approx(2e6 / epsilon, rel=0.002)
     if epsilon >= 100_000:
         assert not cards.certify(card, math.floor(epsilon * 0.998))
 
@@ -292,8 +290,7 @@ def test_rounding_does_not_change_the_predictions_of_the_classifier(name):
     dataset = bundled.multiclass(name)
     mantissas, exponent = clustering.train_classifier(dataset)
     assert np.abs(mantissas.astype(int)).max() <= 32767
-    rows = dataset.features[dataset.test]
-    labels = probabilities(mantissas, exponent, rows).argmax(axis=1)
+    labels = probabilities(mantissas, exponent, dataset.features[dataset.test]).argmax(axis=1)
     model = LogisticRegression(C=1.0, fit_intercept=False, max_iter=2000)
     x = dataset.features / 16384
     model.fit(x[dataset.training], dataset.labels[dataset.training])

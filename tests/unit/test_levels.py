@@ -78,8 +78,7 @@ def test_reports_equal_those_of_the_device():
 @pytest.mark.parametrize("mu", [0, 0.3, 1])
 def test_the_estimate_is_unbiased(mu):
     rng = np.random.default_rng(2)
-    values = np.clip(rng.normal(-0.55, 0.3, 2000), -1, 1)  # most in the most private ranges
-    fixed = datasets.to_fixed(values)
+    fixed = datasets.to_fixed(np.clip(rng.normal(-0.55, 0.3, 2000), -1, 1))  # most in private ranges
     truth = fixed.mean() / 16384
     card = _levels(0.5)
     seeds = range(1, 401)
@@ -167,8 +166,7 @@ def test_combined_classes_are_unbiased_by_enumeration():
 
 def test_combined_classes_estimate_better_than_the_stricter_class():
     mu = 0.4
-    rng = np.random.default_rng(5)
-    values = datasets.to_fixed(np.clip(rng.normal(0.3, 0.3, 2000), -1, 1))
+    values = datasets.to_fixed(np.clip(np.random.default_rng(5).normal(0.3, 0.3, 2000), -1, 1))
     strict, loose = hiera.design(2_000_000), hiera.design(10_000_000)
     together, alone = [], []
     for seed in range(200):

@@ -22,8 +22,7 @@ NOT_RIVALS = ("optimal", "auto", "3r", "lhp")
 
 def designed(epsilon, levels, **options):
     """A card that is certified, unbiased and as small as requested."""
-    design = optimal.design(round(epsilon * MICRO), levels, **options)
-    card = cards.decode(design.card)
+    card = cards.decode(optimal.design(round(epsilon * MICRO), levels, **options).card)
     assert cards.certify(card)
     assert card.epsilon <= round(epsilon * MICRO)
     assert card.symbols <= levels
@@ -73,8 +72,7 @@ def test_the_lower_bound_equals_the_reference():
 def test_three_levels_equal_3r_and_designs_are_reproducible():
     card = designed(2.0, 3)
     assert worst_variance(card) == pytest.approx(three_outputs.better_worst_variance(2.0), rel=2e-4)
-    few = designed(2.0, 3, knots=3)
-    assert optimal.design.__wrapped__(2 * MICRO, 3, knots=3).card == few.data
+    assert optimal.design.__wrapped__(2 * MICRO, 3, knots=3).card == designed(2.0, 3, knots=3).data
 
 
 @pytest.mark.slow

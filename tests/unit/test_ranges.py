@@ -45,8 +45,7 @@ def test_the_mean_score_is_the_magnitude_of_the_input(name, epsilon):
 
 
 def test_a_card_of_very_many_outputs_has_scores():
-    card = mechanisms.design("laplace", "2", 65535).decode()
-    magnitude = estimate.magnitude(card.data)
+    magnitude = estimate.magnitude(mechanisms.design("laplace", "2", 65535).decode().data)
     assert magnitude.scores.shape == (65535,)
     assert magnitude.deviation < 3
 
@@ -58,8 +57,7 @@ def test_two_outputs_reveal_no_magnitude(name, epsilon):
 
 @pytest.mark.parametrize("epsilon", ["0.5", "1.0", "0.000123"])
 def test_a_scout_costs_no_more_than_the_card_it_replaces(epsilon):
-    algorithm = begin("fedsgd", 100, epsilon=epsilon, mechanism="duchi", reports=100)
-    (design,) = algorithm.designs
+    (design,) = begin("fedsgd", 100, epsilon=epsilon, mechanism="duchi", reports=100).designs
     substitute = scout(design)
     assert substitute.card.epsilon <= design.card.epsilon
     assert substitute.cost <= design.cost
@@ -140,8 +138,7 @@ def test_the_estimate_equals_the_gradient_at_any_range(toy, r):
     algorithm = begin("fedsgd", 20_000, epsilon="8", k=6, reports=18_000, group=18_000, range=r)
     driver = fleet_of(algorithm)
     driver.open(1, algorithm.cohorts(driver.devices))
-    result = driver.collect(1)
-    mean, reports = algorithm.estimate_of(1, result.cohorts, 2.0 ** -int(r))
+    mean, reports = algorithm.estimate_of(1, driver.collect(1).cohorts, 2.0 ** -int(r))
     rows = algorithm.holdings.rows(np.arange(18_000))[:, 0] / ONE
     truth = np.clip(-0.5 * rows[:, -1:] * rows[:, :-1], -(2.0 ** -int(r)), 2.0 ** -int(r)).mean(axis=0)
     low, high = algorithm._last["low"], algorithm._last["high"]

@@ -80,8 +80,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run")
-    return report.write(training.page(result()), folder)
+    return report.write(training.page(result()), tmp_path_factory.mktemp("run"))
 
 
 def test_pictures_are_written_beside_the_page_and_inside_it(written):
@@ -171,8 +170,7 @@ def test_the_page_of_a_regression_shows_its_squared_error():
 def test_a_model_of_unknown_records_has_no_figures():
     figures = ("accuracy", "auc", "log_loss", "measures")
     unjudged = {name: value for name, value in result().items() if not name.startswith(figures)}
-    page = training.page(unjudged | {"measure": None, "task": None})
-    text = Page(undrawn(page)).text
+    text = Page(undrawn(training.page(unjudged | {"measure": None, "task": None}))).text
     assert "accuracy" not in text
     assert "held out" not in text
     assert "990 reports of 18 bytes each" in text

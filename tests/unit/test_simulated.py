@@ -201,8 +201,7 @@ def test_simulated_clients_classify_like_the_library():
 def test_the_name_of_the_fleet_gives_the_number_of_clients(tmp_path):
     kind = fleet.parse("simulated:1000000")
     assert kind.clients == 1_000_000
-    holdings = Holdings(RECORDS, np.arange(9))
-    context = RunContext(None, tmp_path, "r", Terms(), warn=print, holdings=holdings)
+    context = RunContext(None, tmp_path, "r", Terms(), warn=print, holdings=Holdings(RECORDS, np.arange(9)))
     assert kind.driver(context).devices == range(1, 1_000_001)
 
 

@@ -214,8 +214,7 @@ def test_weights_get_the_finest_exponent_that_fits(weights, exponent):
 def test_weights_of_any_size_fit_with_full_precision():
     rng = np.random.default_rng(1)
     for size in 10.0 ** rng.uniform(-9, 2, 2000):
-        weights = rng.uniform(-size, size, 5)
-        parameters = quantise(weights)
+        parameters = quantise(rng.uniform(-size, size, 5))
         largest = max(abs(m) for m in parameters.mantissas)
         assert largest <= 32767
         assert -30 <= parameters.exponent <= -12

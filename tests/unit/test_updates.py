@@ -42,8 +42,7 @@ class AnsweringBoard:
 
 
 def bring(post, patience=0.3):
-    transfer = update.Transfer(1, KEY, 3, PACKAGE)
-    return asyncio.run(update.bring(post, transfer, patience, 5.0, lambda _: None))
+    return asyncio.run(update.bring(post, update.Transfer(1, KEY, 3, PACKAGE), patience, 5.0, lambda _: None))
 
 
 def test_a_board_that_answers_without_progress_is_given_up():

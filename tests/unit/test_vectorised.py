@@ -27,8 +27,7 @@ STREAM = 4096  # bytes of a client, enough for a laplace draw
 
 def _table(rng, knot_bits, levels):
     cuts = [np.sort(rng.choice(T - 2, levels - 1, replace=False) + 1) for _ in range((1 << knot_bits) + 1)]
-    rows = [np.diff([0, *cut, T]).tolist() for cut in cuts]
-    return base.table(range(levels), rows)
+    return base.table(range(levels), [np.diff([0, *cut, T]).tolist() for cut in cuts])
 
 
 def _cards():
@@ -176,8 +175,7 @@ def test_coordinates_equal_those_of_the_firmware(d, k):
 
 def test_random_coordinates_are_equally_likely():
     chosen = vectorised.choose(RandomLanes(random_bits(2), 100_000), 10, 3)
-    counts = np.bincount(chosen.reshape(-1), minlength=10)
-    assert abs(counts - 30_000).max() < 5 * (30_000 * 0.7) ** 0.5
+    assert abs(np.bincount(chosen.reshape(-1), minlength=10) - 30_000).max() < 5 * (30_000 * 0.7) ** 0.5
     assert (np.diff(chosen.astype(int), axis=1) > 0).all()
 
 
