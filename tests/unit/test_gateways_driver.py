@@ -24,7 +24,7 @@ from ternhost.reach import fleet
 from ternhost.reach.gateway import driver as driving
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.driver import GatewaysDriver
-from ternhost.reach.gateway.messages import ANSWER, ASK, HELLO, Here, Still
+from ternhost.reach.gateway.messages import ANSWER, ASK, HERE, Still
 from ternhost.reach.gateway.site_fleet import SiteFleet
 from ternhost.reach.refusals import AllRefused
 from ternhost.reach.simulated.driver import SimulatedDriver
@@ -164,14 +164,14 @@ def test_a_restarted_host_does_not_ask_a_gateway_that_has_answered(host):
     assert result.reports == 50
 
 
-def altered(change):
-    """A handler that changes a gateway's answers: change(answer) -> answer."""
+def altered(kind, **fields):
+    """A handler that changes these fields of a gateway's replies of a kind."""
 
     def through(handle, payload):
         reply = handle(payload)
-        if messages.kind_of(reply) != ANSWER:
-            return reply
-        return change(messages.decode(reply)).encode()
+        return (
+            replace(messages.decode(reply), **fields).encode() if messages.kind_of(reply) == kind else reply
+        )
 
     return through
 
@@ -180,7 +180,7 @@ def altered(change):
     "lie", [{"reports": [31]}, {"digest": bytes(32)}, {"counts": [pack_counts(np.full((D, 3), -1))]}]
 )
 def test_the_round_goes_on_without_a_gateway_that_lies(host, lie):
-    lying = altered(lambda answer: replace(answer, refusals=(), **lie))
+    lying = altered(ANSWER, refusals=(), **lie)
     with gateways(host.sites, TWO, {"south": lying}), host.driver() as driver:
         result = host.round(driver, 2)
     assert (result.asked, result.reports) == (50, 20)
@@ -308,14 +308,7 @@ def test_round_numbers_continue_after_the_last_round_of_every_gateway(host):
 
 @pytest.mark.parametrize("last", [wire.MAX_ROUND, wire.CLIENT_AHEAD, wire.FLEET_AHEAD + 1])
 def test_a_gateway_that_claims_an_impossibly_late_round_is_not_believed(host, last):
-    def far(handle, payload):
-        reply = handle(payload)
-        if messages.kind_of(payload) != HELLO:
-            return reply
-        here = messages.decode(reply)
-        return Here(here.devices, last, here.fleet, here.version).encode()
-
-    with gateways(host.sites, TWO, {"south": far}), host.driver() as driver:
+    with gateways(host.sites, TWO, {"south": altered(HERE, last=last)}), host.driver() as driver:
         assert driver.next_round(1) == driver.next_round(1) == 1
         assert host.round(driver, 1, DEVICES[:20]).reports == 20
     (warning,) = [warning for warning in host.warnings if "not believed" in warning]

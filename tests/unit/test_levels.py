@@ -48,10 +48,8 @@ def test_the_true_joint_loss(e, loss):
 def test_every_pair_of_inputs_keeps_the_joint_loss():
     # every 8th value and the neighbours of all bounds, by brute force over the device's cards
     card = _levels(1)
-    bounds = [16384, *card.hierarchy.bounds, -16384]
-    grid = sorted(
-        {*range(-16384, 16385, 8), *(v + o for v in bounds for o in (-1, 0, 1) if abs(v + o) <= 16384)}
-    )
+    around = {v + o for v in (16384, *card.hierarchy.bounds, -16384) for o in (-1, 0, 1)}
+    grid = sorted({*range(-16384, 16385, 8), *(v for v in around if abs(v) <= 16384)})
     levels = [card.hierarchy.level(v) for v in grid]
     worst = Fraction(1)
     for reported, value_card in enumerate(card.hierarchy.value_cards):

@@ -64,15 +64,13 @@ def test_a_round_is_served(metrics):
     assert ("tern_boards",) not in scrape(metrics), "boards may be on ports"
     metrics.update(replace(STATUS, frames=frames, boards=3, asleep=1, connected=False))
     served = scrape(metrics)
-    assert {name: served[f"tern_{name}",] for name in ("round", "asked", "boards", "boards_asleep")} == {
-        "round": 7, "asked": 10, "boards": 3, "boards_asleep": 1,
-    }  # fmt: skip
+    values = {"round": 7, "asked": 10, "boards": 3, "boards_asleep": 1}
+    assert {name: served[f"tern_{name}",] for name in values} == values
     assert served["tern_connected",] == served["tern_rounds_ended",] == 0
     assert served["tern_frames_total", ("fate", "forged")] == 0, "so that the first one is an increase"
     assert {served["tern_refused_reports_total", ("reason", name)] for name in wire.ERRORS} == {0}
-    metrics.update(
-        replace(STATUS, event=PROGRESS, reports=4, total_reports=4, frames=frames | {"accepted": 4})
-    )
+    frames |= {"accepted": 4}
+    metrics.update(replace(STATUS, event=PROGRESS, reports=4, total_reports=4, frames=frames))
     ended = replace(
         STATUS, event=END, reports=8, refusals=2, total_reports=8, figures={"accuracy": 0.75},
         chosen={"tau": 2.0}, reasons={"budget": 2}, frames={"accepted": 8, "forged": 1},

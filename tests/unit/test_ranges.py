@@ -22,11 +22,9 @@ WITH_ZEROS = ("rr3", "pm", "pm-sub", "optimal")
 
 
 @pytest.fixture(autouse=True)
-def toy(monkeypatch, tmp_path):
+def toy(monkeypatch, here):
     data = synthetic.logistic(20_000, 6, seed=2)
     monkeypatch.setattr(datasets, "load", lambda name, classes=False: data)
-    monkeypatch.chdir(tmp_path)
-    return data
 
 
 # Estimating |x| from reports
@@ -95,7 +93,7 @@ def test_a_run_begins_with_a_lossless_range_and_narrows_it():
     assert ranges_of_rounds[-1] >= 2
 
 
-def test_a_regression_begins_with_the_whole_range(toy, monkeypatch):
+def test_a_regression_begins_with_the_whole_range(monkeypatch):
     data = synthetic.linear(20_000, 6, seed=2)
     assert data.task == REGRESSION
     monkeypatch.setattr(datasets, "load", lambda name, classes=False: data)
@@ -104,7 +102,7 @@ def test_a_regression_begins_with_the_whole_range(toy, monkeypatch):
     assert ranges_of_rounds[-1] >= 3  # the residuals shrink as the model learns, and the range with them
 
 
-def test_the_range_stays_wide_with_little_noise(toy):
+def test_the_range_stays_wide_with_little_noise():
     few = tau_of(begin("fedsgd", 20_000, epsilon="8", reports=20_000))
     assert max(few) <= 2
     assert np.mean(few) < np.mean(tau_of(begin("fedsgd", 20_000, epsilon="0.5", reports=20_000)))
@@ -134,7 +132,7 @@ def test_other_ranges_are_refused(text):
 
 
 @pytest.mark.parametrize("r", ["0", "1", "2"])
-def test_the_estimate_equals_the_gradient_at_any_range(toy, r):
+def test_the_estimate_equals_the_gradient_at_any_range(r):
     algorithm = begin("fedsgd", 20_000, epsilon="8", k=6, reports=18_000, group=18_000, range=r)
     driver = fleet_of(algorithm)
     driver.open(1, algorithm.cohorts(driver.devices))

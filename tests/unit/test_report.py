@@ -51,11 +51,6 @@ def render(**changes):
     return undrawn(training.page(result(**changes)))
 
 
-def page_rows(**changes):
-    """The meaning of each result of a page, by name."""
-    return {name: meaning for name, _, meaning in training._results(result(**changes))}
-
-
 def undrawn(page):
     """The source of a page without its pictures."""
     return report.render(replace(page, pictures={}))
@@ -144,8 +139,9 @@ def test_text_is_escaped_and_the_heaviest_weight_comes_first(written):
 
 def test_every_way_to_stop_is_explained():
     ways = {"converged": "too small", "quorum": "no report", "rounds": "all planned", None: "it was stopped"}
-    rows = {stopped: page_rows(stopped=stopped)["stopped"] for stopped in ways}
-    assert all(words in rows[stopped] for stopped, words in ways.items())
+    for stopped, words in ways.items():
+        meanings = {name: meaning for name, _, meaning in training._results(result(stopped=stopped))}
+        assert words in meanings["stopped"]
 
 
 def test_the_page_of_a_regression_shows_its_squared_error():
