@@ -176,11 +176,10 @@ def test_the_answer_to_another_question_does_not_count():
 
 # Results of single devices
 
-VECTOR = Question(wire.SOFTMAX, [1] * 6, -14, LAPLACE, 2, classes=2)
-
 
 def test_single_results_must_add_up_to_the_counts():
-    question = ask(1, 2, question=VECTOR, individual=True)
+    vector = Question(wire.SOFTMAX, [1] * 6, -14, LAPLACE, 2, classes=2)
+    question = ask(1, 2, question=vector, individual=True)
     counts = np.zeros((2, cards.decode(LAPLACE).symbols), int)
     counts[0, 2] = counts[1, 4] = 1
     check(answer(question, counts, 1, results=[np.array([[2, 4]])]), question)

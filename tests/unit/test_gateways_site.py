@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from harness import kept
-from harness.in_process import InProcess, InProcessLink
+from harness.in_process import InProcessLink
 from harness.local_gateways import Running
 from harness.raw_client import wait_for
 
@@ -19,13 +19,10 @@ from ternhost.count.rounds import Cohort, Round
 from ternhost.errors import StorageError, UsageError
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import board_directories
-from ternhost.reach.fleet import KINDS
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.messages import Answer, Ask, Hello, Here, Model, Refused, Still, Taken
 from ternhost.reach.gateway.round import check
 from ternhost.reach.gateway.site_fleet import SiteFleet
-from ternhost.reach.links import SCHEMES
-from ternhost.reach.ports.fleet import Ports
 from ternhost.store import kept_model
 from ternhost.store.runs import ABANDONED
 from ternhost.store.store import Store
@@ -127,22 +124,10 @@ def test_a_restarted_gateway_resumes_a_round_with_its_reports(running, tmp_path)
     assert kept.spent(boards(gateway)) == dict.fromkeys(DEVICES, COST)
 
 
-class MuteLink(InProcessLink):
-    """A board that says hello and never answers."""
-
-    def send(self, frame):
-        pass
-
-
-class Mute(InProcess):
-    form, about = "mute:N", "N boards that never answer"
-
-    def boards(self, directories, modules=(), whole=False):
-        return Ports([f"mute:{directory}" for directory in directories])
-
-
-SCHEMES.register("mute", MuteLink)
-KINDS.register("mute", Mute)
+@pytest.fixture
+def mute(monkeypatch):
+    """Boards say hello and never answer."""
+    monkeypatch.setattr(InProcessLink, "send", lambda self, frame: None)
 
 
 def until_open(gateway, number):
@@ -151,8 +136,9 @@ def until_open(gateway, number):
         wait_for(lambda: number in [opened.number for opened in store.open_rounds()])
 
 
+@pytest.mark.usefixtures("mute")
 def test_a_later_question_ends_the_round_under_way(running, tmp_path):
-    gateway = running(**{**BOARDS, "fleet": "mute:2"})
+    gateway = running(**BOARDS)
     assert messages.decode(gateway.ask(ask(6, hold=0.0))) == Still(6, 0)
     until_open(gateway, 6)
     assert messages.decode(gateway.ask(ask(7, deadline=0.3))).ended == "deadline"
@@ -161,8 +147,9 @@ def test_a_later_question_ends_the_round_under_way(running, tmp_path):
         assert [ended[:2] for ended in kept.ended_rounds(store)] == [(6, ABANDONED), (7, "deadline")]
 
 
+@pytest.mark.usefixtures("mute")
 def test_a_request_that_waits_for_an_abandoned_round_is_refused_at_once(running):
-    gateway = running(**{**BOARDS, "fleet": "mute:2"})
+    gateway = running(**BOARDS)
     replies = []
     waiting = threading.Thread(target=lambda: replies.append(messages.decode(gateway.ask(ask(6)))))
     waiting.start()

@@ -120,16 +120,16 @@ def test_a_board_reported_gone_too_late_is_back_with_its_next_message(link):
 
 # A run goes on where notes of hellos cannot be written: they decide nothing
 
-LONG = {"text": 2000 * "x"}
-
 
 def test_a_disk_is_reported_once_each_time_it_fills_and_sightings_are_written_later(store):
-    warnings = []
+    warnings, fields = [], {"text": 2000 * "x"}
     sightings = Sightings(store, warnings.append)
     for stop in (100, 200):
         store._db.execute("PRAGMA max_page_count = 1")  # at least as many as there are: the file cannot grow
         for first in range(stop - 99, stop):
-            sightings.saw(f"{first:08x}", range(first, first + 1), time.monotonic(), hello=LONG, error="gone")
+            sightings.saw(
+                f"{first:08x}", range(first, first + 1), time.monotonic(), hello=fields, error="gone"
+            )
             sightings.write()
         sightings.forget()
         assert warnings[-1].startswith("the state of boards is stored later: ")

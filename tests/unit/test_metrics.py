@@ -69,8 +69,8 @@ def test_a_round_is_served(metrics):
     assert served["tern_connected",] == served["tern_rounds_ended",] == 0
     assert served["tern_frames_total", ("fate", "forged")] == 0, "so that the first one is an increase"
     assert {served["tern_refused_reports_total", ("reason", name)] for name in wire.ERRORS} == {0}
-    frames |= {"accepted": 4}
-    metrics.update(replace(STATUS, event=PROGRESS, reports=4, total_reports=4, frames=frames))
+    more = frames | {"accepted": 4}
+    metrics.update(replace(STATUS, event=PROGRESS, reports=4, total_reports=4, frames=more))
     ended = replace(
         STATUS, event=END, reports=8, refusals=2, total_reports=8, figures={"accuracy": 0.75},
         chosen={"tau": 2.0}, reasons={"budget": 2}, frames={"accepted": 8, "forged": 1},

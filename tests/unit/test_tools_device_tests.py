@@ -10,13 +10,11 @@ from ternhost.errors import UsageError
 from terntools.testing import device_tests
 from terntools.testing.device_tests import Target, Transcript, UnixTarget
 
-TARGET = UnixTarget()
-
 
 def run(tmp_path, text, timeout=60.0):
     path = tmp_path / "test_it.py"
     path.write_text(text)
-    return device_tests.run_file(TARGET, path, device_tests.selected(path, device_tests.ALL), timeout)
+    return device_tests.run_file(UnixTarget(), path, device_tests.selected(path, device_tests.ALL), timeout)
 
 
 def test_the_tests_of_a_file_are_run_in_its_order(tmp_path):

@@ -15,12 +15,6 @@ from terntools.emulators import debian, micropython
 from terntools.emulators.debian import BuildError, Requirement, Shell
 
 
-def executable(path, text):
-    path.write_text(text)
-    path.chmod(0o755)
-    return path
-
-
 def test_the_installed_interpreter_is_suitable_and_has_the_heap_of_a_board():
     path = micropython.find_micropython()
     assert micropython.probe(path, "test").faults == ()
@@ -47,7 +41,10 @@ def test_a_64_bit_interpreter_with_doubles_is_unsuitable():
     ],
 )
 def test_an_interpreter_that_does_not_work_has_a_fault_with_the_reason(tmp_path, script, fault):
-    (reported,) = micropython.probe(executable(tmp_path / "micropython", script), "test").faults
+    interpreter = tmp_path / "micropython"
+    interpreter.write_text(script)
+    interpreter.chmod(0o755)
+    (reported,) = micropython.probe(interpreter, "test").faults
     assert reported.startswith(fault)
 
 
