@@ -169,9 +169,9 @@ def altered(kind, **fields):
 
     def through(handle, payload):
         reply = handle(payload)
-        return (
-            replace(messages.decode(reply), **fields).encode() if messages.kind_of(reply) == kind else reply
-        )
+        if messages.kind_of(reply) == kind:
+            reply = replace(messages.decode(reply), **fields).encode()
+        return reply
 
     return through
 
