@@ -1,7 +1,5 @@
 """Softmax regression on the host: its accuracy, its results, and the options that it refuses."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from simulating import begin, finished, run
@@ -41,7 +39,7 @@ def test_a_result_names_its_classes(algorithm):
     assert ternhost.Result(result).weights.shape == (3, d)
     assert {"accuracy", "log_loss"} <= result["history"][-1].keys()
     assert result["log_loss_optimum"] < result["log_loss"] < result["log_loss_baseline"]
-    text = report.render(replace(training.page(result), pictures={}))
+    text = report.render(training.page(result))
     for words in ("softmax regression", "the class with the largest sum", "<th>class_2"):
         assert words in text
 
