@@ -11,6 +11,7 @@ import harness.in_process  # noqa: F401 - its fleet
 import numpy as np
 import pytest
 from harness.local_gateways import LocalPost, gateways
+from harness.raw_client import wait_for
 
 from tern import card as cards
 from tern import wire
@@ -23,7 +24,7 @@ from ternhost.reach import fleet
 from ternhost.reach.gateway import driver as driving
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.driver import GatewaysDriver
-from ternhost.reach.gateway.messages import ANSWER, ASK, HELLO, Here, Still
+from ternhost.reach.gateway.messages import ANSWER, ASK, HERE, Still
 from ternhost.reach.gateway.site_fleet import SiteFleet
 from ternhost.reach.refusals import AllRefused
 from ternhost.reach.simulated.driver import SimulatedDriver
@@ -35,8 +36,6 @@ from ternhost.store.tallies import pack_counts
 CARD = design("three-outputs", 1).card
 D = 5
 QUESTION = Question(wire.LOGISTIC, array("h", [100] * D), -14, CARD, 1)
-
-
 TWO = {
     "north": {"fleet": "simulated:20", "dataset": "iris", "first_id": 1},
     "south": {"fleet": "simulated:30", "dataset": "iris", "first_id": 101},
@@ -47,10 +46,10 @@ DEVICES = [*range(1, 21), *range(101, 131)]
 class Host:
     """A store at a server, and drivers over it, one after the other."""
 
-    def __init__(self, place):
+    def __init__(self, place, store):
         self.sites = place / "sites"
         self.sites.mkdir()
-        self.store = Store(place / "server.sqlite")
+        self.store = store
         self.warnings = []
 
     def driver(self, post=LocalPost, quorum=1.0, **options):
@@ -65,10 +64,8 @@ class Host:
 
 
 @pytest.fixture
-def host(tmp_path):
-    server = Host(tmp_path)
-    yield server
-    server.store.close()
+def host(tmp_path, store):
+    return Host(tmp_path, store)
 
 
 def direct_counts(number, sites=tuple(TWO)):
@@ -167,14 +164,14 @@ def test_a_restarted_host_does_not_ask_a_gateway_that_has_answered(host):
     assert result.reports == 50
 
 
-def altered(change):
-    """A handler that changes a gateway's answers: change(answer) -> answer."""
+def altered(kind, **fields):
+    """A handler that changes these fields of a gateway's replies of a kind."""
 
     def through(handle, payload):
         reply = handle(payload)
-        if messages.kind_of(reply) != ANSWER:
-            return reply
-        return change(messages.decode(reply)).encode()
+        if messages.kind_of(reply) == kind:
+            reply = replace(messages.decode(reply), **fields).encode()
+        return reply
 
     return through
 
@@ -183,7 +180,7 @@ def altered(change):
     "lie", [{"reports": [31]}, {"digest": bytes(32)}, {"counts": [pack_counts(np.full((D, 3), -1))]}]
 )
 def test_the_round_goes_on_without_a_gateway_that_lies(host, lie):
-    lying = altered(lambda answer: replace(answer, refusals=(), **lie))
+    lying = altered(ANSWER, refusals=(), **lie)
     with gateways(host.sites, TWO, {"south": lying}), host.driver() as driver:
         result = host.round(driver, 2)
     assert (result.asked, result.reports) == (50, 20)
@@ -237,10 +234,7 @@ def clock(monkeypatch):
 
 def until(driver, condition):
     """Have the driver wait until the condition holds."""
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        driver.wait(0.1)
+    wait_for(lambda: driver.wait(0.1) or condition())
 
 
 @pytest.mark.slow
@@ -295,20 +289,18 @@ def test_two_gateways_with_one_device_are_refused_by_their_names(host):
 
 
 def test_round_numbers_continue_after_the_last_round_of_every_gateway(host):
-    with gateways(host.sites, TWO) as sites:
+    with gateways(host.sites, TWO):
         with (
             Store(host.sites / "x.sqlite") as other_store,
             GatewaysDriver(other_store, LocalPost(host.sites), Terms()) as other_driver,
         ):
             other_driver.open(40, [(QUESTION, DEVICES)])
             other_driver.collect(40)
-        assert sites
         with host.driver() as driver:
             assert driver.next_round(1) == 41
             (warning,) = host.warnings
-            assert warning.startswith(
-                "gateways were asked round 40, but this store knows of none after 0: if it is new"
-            )
+            asked = "gateways were asked round 40, but this store knows of none after 0: if it is new"
+            assert warning.startswith(asked)
             assert host.round(driver, 41).reports == 50
             assert driver.next_round(1) == 42
         assert host.warnings == [warning]
@@ -316,14 +308,7 @@ def test_round_numbers_continue_after_the_last_round_of_every_gateway(host):
 
 @pytest.mark.parametrize("last", [wire.MAX_ROUND, wire.CLIENT_AHEAD, wire.FLEET_AHEAD + 1])
 def test_a_gateway_that_claims_an_impossibly_late_round_is_not_believed(host, last):
-    def far(handle, payload):
-        reply = handle(payload)
-        if messages.kind_of(payload) != HELLO:
-            return reply
-        here = messages.decode(reply)
-        return Here(here.devices, last, here.fleet, here.version).encode()
-
-    with gateways(host.sites, TWO, {"south": far}), host.driver() as driver:
+    with gateways(host.sites, TWO, {"south": altered(HERE, last=last)}), host.driver() as driver:
         assert driver.next_round(1) == driver.next_round(1) == 1
         assert host.round(driver, 1, DEVICES[:20]).reports == 20
     (warning,) = [warning for warning in host.warnings if "not believed" in warning]
@@ -375,12 +360,12 @@ def test_the_store_keeps_gateways_and_their_progress(host):
         host.store.save_progress(2, "south", 7)
         with Reader(host.store.path) as reader:
             shown = reader.snapshot()
+            driver.collect(2)
+            after = reader.snapshot()
         assert [(site.reports, site.answered) for site in shown.gateways] == [(0, False), (7, False)]
         assert shown.open[-1].reports == 7
-        driver.collect(2)
-        with Reader(host.store.path) as reader:
-            shown = [(site.name, site.reports, site.answered) for site in reader.snapshot().gateways]
-        assert shown == [("north", 20, True), ("south", 30, True)]
+        sites = [(site.name, site.reports, site.answered) for site in after.gateways]
+        assert sites == [("north", 20, True), ("south", 30, True)]
         north, south = host.store.gateways()
     assert not any(gateway.online for gateway in host.store.gateways())
     assert (north.name, north.devices.tolist(), north.online) == ("north", [*range(1, 21)], True)

@@ -64,15 +64,11 @@ def test_every_message_is_decoded_as_it_was_encoded(message):
 @pytest.mark.parametrize("message", EVERY, ids=lambda message: type(message).__name__)
 def test_a_message_of_another_length_or_protocol_is_refused(message):
     data = message.encode()
-    for changed in (bytes([2]) + data[1:], data[:1] + bytes([99]) + data[2:]):
+    more = (b"\0", 2 * struct.pack("<I", 0), 2 * (struct.pack("<I", 1) + b"x"))
+    wrong = [bytes([2]) + data[1:], data[:1] + bytes([99]) + data[2:], *(data + end for end in more)]
+    for malformed in (*wrong, *(data[:end] for end in range(len(data)))):
         with pytest.raises(messages.MessageError):
-            messages.decode(changed)
-    for end in range(len(data)):
-        with pytest.raises(messages.MessageError):
-            messages.decode(data[:end])
-    for more in (b"\0", 2 * struct.pack("<I", 0), 2 * (struct.pack("<I", 1) + b"x")):
-        with pytest.raises(messages.MessageError):
-            messages.decode(data + more)
+            messages.decode(malformed)
 
 
 @pytest.mark.parametrize("message", EVERY, ids=lambda message: type(message).__name__)
@@ -103,11 +99,9 @@ def test_unsorted_devices_and_compression_bombs_are_refused():
 
 
 def test_a_device_in_two_cohorts_is_refused():
-    body = ask(1).cohorts[0].body
+    cohorts = [ask(*devices).cohorts[0] for devices in ((1, 2), (2, 3))]
     with pytest.raises(messages.MessageError, match="a device is asked twice"):
-        messages.decode(
-            Ask(NUMBER, [Cohort(body, np.array(devices)) for devices in ([1, 2], [2, 3])]).encode()
-        )
+        messages.decode(Ask(NUMBER, cohorts).encode())
 
 
 def test_too_many_devices_in_several_cohorts_are_refused_before_they_are_inflated(monkeypatch):
@@ -182,11 +176,10 @@ def test_the_answer_to_another_question_does_not_count():
 
 # Results of single devices
 
-VECTOR = Question(wire.SOFTMAX, [1] * 6, -14, LAPLACE, 2, classes=2)
-
 
 def test_single_results_must_add_up_to_the_counts():
-    question = ask(1, 2, question=VECTOR, individual=True)
+    vector = Question(wire.SOFTMAX, [1] * 6, -14, LAPLACE, 2, classes=2)
+    question = ask(1, 2, question=vector, individual=True)
     counts = np.zeros((2, cards.decode(LAPLACE).symbols), int)
     counts[0, 2] = counts[1, 4] = 1
     check(answer(question, counts, 1, results=[np.array([[2, 4]])]), question)

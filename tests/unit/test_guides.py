@@ -12,7 +12,7 @@ import pytest
 from tern.features import Window
 
 SENSORS = (Path(__file__).parents[2] / "docs/guides/sensors.md").read_text()
-SNIPPETS = re.findall(r"^## (\S+?):? .*?```python\n(.*?)```", SENSORS, re.MULTILINE | re.DOTALL)
+SNIPPETS = dict(re.findall(r"^## (\S+?):? .*?```python\n(.*?)```", SENSORS, re.MULTILINE | re.DOTALL))
 
 
 @pytest.mark.parametrize("name", guide_pictures.PICTURES)
@@ -72,13 +72,11 @@ class Pin:
 def test_a_snippet_reads_its_sensor_and_makes_records(monkeypatch, tmp_path, sensor, expected):
     monkeypatch.setitem(sys.modules, "machine", types.SimpleNamespace(I2C=I2C, ADC=ADC, Pin=Pin))
     monkeypatch.setitem(sys.modules, "time", types.SimpleNamespace(sleep_ms=lambda ms: None))
-    snippets = dict(SNIPPETS)
     names = {}
-    exec(snippets[sensor] + snippets["From"], names)
+    exec(SNIPPETS[sensor] + SNIPPETS["From"], names)
     assert names["sample"]() == expected
-    window = names["window"]
+    window, recorder = names["window"], names["recorder"]
     assert isinstance(window, Window)
-    recorder = names["recorder"]
     recorder.open(str(tmp_path))
     for _ in range(window.n):
         names["step"](16384)
@@ -91,7 +89,7 @@ def test_a_temperature_in_the_middle_of_the_bounds_is_near_zero(monkeypatch):
     monkeypatch.setitem(sys.modules, "machine", types.SimpleNamespace(I2C=I2C, ADC=ADC, Pin=Pin))
     monkeypatch.setitem(sys.modules, "time", types.SimpleNamespace(sleep_ms=lambda ms: None))
     names = {}
-    exec(dict(SNIPPETS)["SHT31"], names)
+    exec(SNIPPETS["SHT31"], names)
     window, row = names["window"], [0] * 9
     while not window.push(*names["sample"]()):
         pass

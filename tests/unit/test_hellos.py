@@ -21,12 +21,15 @@ ROOT = Path(__file__).parents[2]
 ACCESS = Access("localhost", 8883, "tern-host", "secret", None)
 
 
+def hello(first, clients=1, text="test"):
+    frame = bytearray(200)
+    return bytes(frame[: frames.encode_hello(frame, 0, first, clients, 0, 0, 0, 0, 0, 0, 1, 0, text)])
+
+
 def say(link, first, clients=1, live=True):
     """Have the link hear the hello of a board."""
-    frame = bytearray(200)
-    length = frames.encode_hello(frame, 0, first, clients, 0, 0, 0, 0, 0, 0, 1, 0, "test")
     retain = {} if live else {"retain": 1}
-    link._on_message(None, f"tern/hello/{first:08x}", bytes(frame[:length]), 1, retain)
+    link._on_message(None, f"tern/hello/{first:08x}", hello(first, clients), 1, retain)
 
 
 @pytest.fixture
@@ -96,14 +99,8 @@ def test_a_site_that_keeps_returning_does_not_keep_boards_asleep(link):
 
 
 def test_a_board_has_no_clients_beyond_the_ids_of_its_site(link):
-    for first, clients, stop in (
-        (90, 5, 95),
-        (90, 500, 100),
-        (99, 2, 100),
-        (100, 500, 200),
-        (250, 2**31, 300),
-        (300, 50, 350),
-    ):
+    site_ends = (90, 5, 95), (90, 500, 100), (99, 2, 100), (100, 500, 200), (250, 2**31, 300)
+    for first, clients, stop in (*site_ends, (300, 50, 350)):
         say(link, first, clients)
         assert link.boards[f"{first:08x}"].clients == range(first, stop)
 
@@ -123,54 +120,32 @@ def test_a_board_reported_gone_too_late_is_back_with_its_next_message(link):
 
 # A run goes on where notes of hellos cannot be written: they decide nothing
 
-LONG = {"text": 2000 * "x"}
 
-
-def fill(store):
-    """Keep the store's file from growing, so that SQLite reports a full disk."""
-    store._db.execute("PRAGMA max_page_count = 1")  # at least as many as there are
-
-
-def test_a_full_disk_is_reported_once_and_sightings_are_written_later(store):
-    warnings = []
+def test_a_disk_is_reported_once_each_time_it_fills_and_sightings_are_written_later(store):
+    warnings, fields = [], {"text": 2000 * "x"}
     sightings = Sightings(store, warnings.append)
-    fill(store)
-    for first in range(1, 100):
-        sightings.saw(f"{first:08x}", range(first, first + 1), time.monotonic(), hello=LONG, error="gone")
-        sightings.write()
-    sightings.forget()
-    (warning,) = warnings
-    assert warning.startswith("the state of boards is stored later: ")
-    assert "full" in warning
-    store._db.execute("PRAGMA max_page_count = 1000000")
-    sightings.write()
-    assert [board.first for board in store.boards()] == list(range(1, 100))
-    assert {board.errors for board in store.boards()} == {1}
-    assert len(warnings) == 1
-
-
-def test_a_disk_that_fills_again_is_reported_again(store):
-    warnings = []
-    sightings = Sightings(store, warnings.append)
-    for first in (1, 1000):
-        fill(store)
-        for board in range(first, first + 50):
-            sightings.saw(f"{board:08x}", range(board, board + 1), time.monotonic(), hello=LONG)
+    for stop in (100, 200):
+        store._db.execute("PRAGMA max_page_count = 1")  # at least as many as there are: the file cannot grow
+        for first in range(stop - 99, stop):
+            sightings.saw(
+                f"{first:08x}", range(first, first + 1), time.monotonic(), hello=fields, error="gone"
+            )
             sightings.write()
+        sightings.forget()
+        assert warnings[-1].startswith("the state of boards is stored later: ")
+        assert "full" in warnings[-1]
         store._db.execute("PRAGMA max_page_count = 1000000")
         sightings.write()
-    assert len(warnings) == 2
+        assert [board.first for board in store.boards()] == [i for i in range(1, stop) if i != 100]
+        assert {board.errors for board in store.boards()} == {1}
+        assert len(warnings) == stop // 100
 
 
 def test_every_reason_of_an_absence_has_words_and_a_row_in_both_tables():
-    reasons = {
-        n for name, n in vars(absence).items() if re.fullmatch("[A-Z][A-Z_]+", name) and isinstance(n, int)
-    }
+    reasons = {n for name, n in vars(absence).items() if name[0].isupper() and isinstance(n, int)}
     assert set(reach_absence.REASONS) == reasons == set(range(1, len(reasons) + 1))
-    for page, heading in (
-        ("shared_specs/mqtt.md", "## Absence"),
-        ("firmware/BOARDS.md", "## Why a board is not on"),
-    ):
+    tables = {"shared_specs/mqtt.md": "## Absence", "firmware/BOARDS.md": "## Why a board is not on"}
+    for page, heading in tables.items():
         section = (ROOT / page).read_text().split(heading)[1].split("\n## ")[0]
         assert {int(number) for number in re.findall(r"^\| (\d+) \|", section, re.M)} - {0} == reasons
 
@@ -178,28 +153,18 @@ def test_every_reason_of_an_absence_has_words_and_a_row_in_both_tables():
 @pytest.mark.parametrize(
     ("text", "fields", "words"),
     [
-        ("b; i; tern 1; 27 C", (None, None, None), ""),
-        (
-            "b; i; tern 1; OSError; absent 8 65 s; 27 C",
-            (8, 65, True),
-            "not on its broker for 1 min 5 s: connection re",
-        ),
-        ("b; i; tern 1; was absent 16 7 s", (16, 7, False), "was away 7 s: connection lost"),
-        ("b; i; tern 1; was absent 3 0 s", (3, 0, False), "was away: Wi-Fi password refused"),
-        ("b; i; tern 1; was absent 0 0 s", (0, 0, False), ""),
-        ("b; i; tern 1; absent 0 2 s", (0, 2, True), "connecting to its broker for 2 s"),
-        (
-            "b; i; tern 1; absent 99 2 s",
-            (99, 2, True),
-            "not on its broker for 2 s: reason 99, unknown here; update this",
-        ),
-        ("b; absent -1 2 s; absent 8 x s; absent 8 2 sx", (None, None, None), ""),
+        ("27 C", (None, None, None), ""),
+        ("OSError; absent 8 65 s; 27 C", (8, 65, True), "not on its broker for 1 min 5 s: connection re"),
+        ("was absent 16 7 s", (16, 7, False), "was away 7 s: connection lost"),
+        ("was absent 3 0 s", (3, 0, False), "was away: Wi-Fi password refused"),
+        ("was absent 0 0 s", (0, 0, False), ""),
+        ("absent 0 2 s", (0, 2, True), "connecting to its broker for 2 s"),
+        ("absent 99 2 s", (99, 2, True), "not on its broker for 2 s: reason 99, unknown here; update this"),
+        ("absent -1 2 s; absent 8 x s; absent 8 2 sx", (None, None, None), ""),
     ],
 )
 def test_a_hello_tells_the_absence_of_its_board(text, fields, words):
-    frame = bytearray(200)
-    hello = read_hello(bytes(frame[: frames.encode_hello(frame, 0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0, text)]))
-    decoded = hello_fields(hello)
+    decoded = hello_fields(read_hello(hello(1, text=f"b; i; tern 1; {text}")))
     assert tuple(decoded.get(name) for name in ("absent", "absent_seconds", "absent_now")) == fields
     assert reach_absence.describe(decoded).startswith(words)
     assert bool(reach_absence.describe(decoded)) == bool(words)

@@ -9,12 +9,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from simulating import ask, begin, finished, fleet_of, run
-from streams import Replay
 
 from tern import card as cards
 from tern import wire
 from tern.inference import Classifier
-from tern.sampler import sample as draw
 from ternhost.cli import main
 from ternhost.count.rounds import COMPLETE, RoundResult
 from ternhost.datasets import bundled
@@ -25,7 +23,7 @@ from ternhost.learn.infer import Infer, Options
 from ternhost.learn.schedule import Schedule
 from ternhost.privacy import certify
 from ternhost.run import costs
-from ternhost.vectorised import ReplayLanes, probabilities, sample
+from ternhost.vectorised import probabilities
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -205,8 +203,6 @@ def test_the_command(capsys):
     assert "one report of one vector of probabilities at epsilon 6" in err
     assert main([*command, "--answer", "label"]) == 0
     assert "clients by label: " in capsys.readouterr().out
-    assert main(["infer", "--epsilon", "1", "--laplace-eval-eps", "1"]) == 2
-    assert "exclude each other" in capsys.readouterr().err
     assert main(["infer", "--resume", "runs", "--seed", "3"]) == 2
     assert "keeps its options" in capsys.readouterr().err
 
@@ -214,18 +210,17 @@ def test_the_command(capsys):
 # The results of devices, clusters and scores
 
 
-def _clients(n: int, seed: int = 1) -> tuple[np.ndarray, int, np.ndarray]:
+def _clients(n, seed=1):
     """A model of 3 classes and rows of 2 features in three heaps."""
     rng = np.random.default_rng(seed)
     centres = np.array([[0.7, 0], [-0.6, 0.5], [-0.6, -0.5]])
     x = centres[rng.integers(0, 3, n)] + rng.normal(0, 0.1, (n, 2))
-    features = (np.clip(x, -1, 1) * 16384).astype(np.int16)
-    return (centres * 8 * 4095).astype(np.int16), -12, features
+    return (centres * 8 * 4095).astype(np.int16), -12, (np.clip(x, -1, 1) * 16384).astype(np.int16)
 
 
 @pytest.mark.parametrize("grid_bits", [14, 10, 4])
 @pytest.mark.parametrize(("classes", "features"), [(2, 1), (3, 28), (10, 64), (128, 3)])
-def test_probabilities_equal_those_of_the_device(classes: int, features: int, grid_bits: int) -> None:
+def test_probabilities_equal_those_of_the_device(classes, features, grid_bits):
     rng = np.random.default_rng(classes)
     for exponent in (-12, -18, -30):
         parameters = rng.integers(-32768, 32768, (classes, features))
@@ -239,51 +234,34 @@ def test_probabilities_equal_those_of_the_device(classes: int, features: int, gr
         assert computed.sum(axis=1).max() <= 16384
 
 
-def test_noised_results_equal_those_of_the_device() -> None:
-    parameters, exponent, features = _clients(40)
-    card = cards.decode(clustering.noise_card(2_000_000))
-    streams = np.random.default_rng(2).integers(0, 256, (40, 3000), np.uint8)
-    symbols = sample(
-        card, ReplayLanes(streams), probabilities(parameters, exponent, features, card.grid_bits)
-    )
-    device = Classifier(array("h", parameters.reshape(-1).tolist()), exponent, 3)
-    for i in range(40):
-        p, out = array("h", bytes(6)), array("H", bytes(6))
-        device.probabilities(array("h", features[i].tolist()), p, card.grid_bits)
-        draw(card, Replay(streams[i].tobytes()), p, out, 3)
-        assert symbols[i].tolist() == list(out)
-
-
 @pytest.mark.parametrize("epsilon", [2_000, 100_000, 1_000_000, 3_141_593, 20_000_000])
-def test_the_card_keeps_its_epsilon_for_whole_vectors(epsilon: int) -> None:
+def test_the_card_keeps_its_epsilon_for_whole_vectors(epsilon):
     card = cards.decode(clustering.noise_card(epsilon))
     assert cards.certify(card, epsilon)
     assert certify.bias(card) == 0
     # almost no slack: noise of scale 2 / epsilon
-    scale = Fraction(card.t, card.s) / (1 << card.grid_bits)
-    assert scale == pytest.approx(2e6 / epsilon, rel=0.002)
+    assert Fraction(card.t, card.s) / (1 << card.grid_bits) == pytest.approx(2e6 / epsilon, rel=0.002)
     if epsilon >= 100_000:
         assert not cards.certify(card, math.floor(epsilon * 0.998))
 
 
 @pytest.mark.parametrize("eval_type", ["SILHOUETTE_SCORE", "CALINSKI_HARABASZ", "CALINSKI_HARABASZ_SCORE"])
-def test_scores_without_noise_equal_those_of_scikit_learn(eval_type: str) -> None:
+def test_scores_without_noise_equal_those_of_scikit_learn(eval_type):
     from sklearn import metrics
 
     parameters, exponent, features = _clients(300)
     exact = probabilities(parameters, exponent, features) / 16384
     result = clustering.cluster(eval_type, exact, exact)
     judge = metrics.silhouette_score if eval_type == "SILHOUETTE_SCORE" else metrics.calinski_harabasz_score
-    assert (
-        result["score"] == result["score_without_noise"] == pytest.approx(judge(exact, exact.argmax(axis=1)))
-    )
+    assert result["score"] == pytest.approx(judge(exact, exact.argmax(axis=1)))
+    assert result["score"] == result["score_without_noise"]
     assert result["agreement"] == 1
     assert sum(result["clusters"].values()) == 300
     assert len(result["clusters"]) == 3
 
 
 @pytest.mark.parametrize("eval_type", [clustering.SILHOUETTE_SCORE, clustering.CALINSKI_HARABASZ_SCORE])
-def test_the_order_of_reports_changes_no_bit_of_a_score(eval_type: str) -> None:
+def test_the_order_of_reports_changes_no_bit_of_a_score(eval_type):
     source = np.random.default_rng(1)
     vectors = np.round(source.normal(size=(24, 3)) * 1000) / 1024
     orders = [source.permutation(24) for _ in range(50)]
@@ -291,13 +269,13 @@ def test_the_order_of_reports_changes_no_bit_of_a_score(eval_type: str) -> None:
     assert len({clustering.score(eval_type, vectors[order], labels[order]) for order in orders}) == 1
 
 
-def test_one_cluster_has_no_score() -> None:
+def test_one_cluster_has_no_score():
     assert clustering.score("SILHOUETTE_SCORE", np.zeros((5, 2)), [1] * 5) is None
     assert clustering.score("SILHOUETTE_SCORE", np.zeros((3, 2)), [0, 1, 2]) is None
     assert clustering.score("NOT_EVAL", np.zeros((4, 2)), [0, 1, 0, 1]) is None
 
 
-def test_without_exact_vectors_there_is_no_exact_score_and_no_agreement() -> None:
+def test_without_exact_vectors_there_is_no_exact_score_and_no_agreement():
     parameters, exponent, features = _clients(50)
     vectors = probabilities(parameters, exponent, features) / 16384
     result = clustering.cluster(clustering.SILHOUETTE_SCORE, vectors)
@@ -306,21 +284,20 @@ def test_without_exact_vectors_there_is_no_exact_score_and_no_agreement() -> Non
 
 
 @pytest.mark.parametrize("name", ["iris", "wine"])
-def test_rounding_does_not_change_the_predictions_of_the_classifier(name: str) -> None:
+def test_rounding_does_not_change_the_predictions_of_the_classifier(name):
     from sklearn.linear_model import LogisticRegression
 
     dataset = bundled.multiclass(name)
     mantissas, exponent = clustering.train_classifier(dataset)
     assert np.abs(mantissas.astype(int)).max() <= 32767
-    rows = dataset.features[dataset.test]
-    labels = probabilities(mantissas, exponent, rows).argmax(axis=1)
+    labels = probabilities(mantissas, exponent, dataset.features[dataset.test]).argmax(axis=1)
     model = LogisticRegression(C=1.0, fit_intercept=False, max_iter=2000)
     x = dataset.features / 16384
     model.fit(x[dataset.training], dataset.labels[dataset.training])
     assert np.mean(labels == model.predict(x[dataset.test])) > 0.97
 
 
-def test_two_classes_have_a_row_each() -> None:
+def test_two_classes_have_a_row_each():
     dataset = clustering.load("breast-cancer")
     mantissas, _ = clustering.train_classifier(dataset)
     assert mantissas.shape == (2, dataset.dimension)

@@ -11,7 +11,7 @@ import sampler_walk
 from spec import cards as spec
 from streams import Replay
 
-from tern.card import Card, CardError, T, decode
+from tern.card import CardError, T, decode
 from tern.card import certify as certify_on_device
 from tern.fixed import exp_lower
 from ternhost import datasets
@@ -22,18 +22,18 @@ from ternhost.privacy.mechanisms import lhp
 from ternhost.vectorised import RandomLanes, ReplayLanes, random_bits, sample
 
 
-def _levels(e: float) -> Card:
+def _levels(e):
     return decode(lhp.card([round(budget * e * 1_000_000) for budget in (5, 4, 3, 2, 1)]))
 
 
-def _collect(card: Card, values: np.ndarray, seed: int) -> np.ndarray:
+def _collect(card, values, seed):
     """The counts (levels x 2) of one report for each value."""
     drawn = sample(card, RandomLanes(random_bits(seed), len(values)), values)
     return np.bincount(drawn, minlength=card.symbols).reshape(-1, 2)
 
 
 @pytest.mark.parametrize(("e", "loss"), [(0.1, 0.899), (0.5, 3.95), (1, 8.07)])
-def test_the_true_joint_loss(e: float, loss: float) -> None:
+def test_the_true_joint_loss(e, loss):
     card = _levels(e)
     ratio = sampler_walk.likelihood_ratio(card)
     assert isinstance(ratio, Fraction)
@@ -45,13 +45,11 @@ def test_the_true_joint_loss(e: float, loss: float) -> None:
 
 
 @pytest.mark.slow
-def test_every_pair_of_inputs_keeps_the_joint_loss() -> None:
+def test_every_pair_of_inputs_keeps_the_joint_loss():
     # every 8th value and the neighbours of all bounds, by brute force over the device's cards
     card = _levels(1)
-    bounds = [16384, *card.hierarchy.bounds, -16384]
-    grid = sorted(
-        {*range(-16384, 16385, 8), *(v + o for v in bounds for o in (-1, 0, 1) if abs(v + o) <= 16384)}
-    )
+    around = {v + o for v in (16384, *card.hierarchy.bounds, -16384) for o in (-1, 0, 1)}
+    grid = sorted({*range(-16384, 16385, 8), *(v for v in around if abs(v) <= 16384)})
     levels = [card.hierarchy.level(v) for v in grid]
     worst = Fraction(1)
     for reported, value_card in enumerate(card.hierarchy.value_cards):
@@ -64,7 +62,7 @@ def test_every_pair_of_inputs_keeps_the_joint_loss() -> None:
     assert stated * Fraction(999, 1000) < worst <= stated
 
 
-def test_reports_equal_those_of_the_device() -> None:
+def test_reports_equal_those_of_the_device():
     rng = np.random.default_rng(1)
     card = _levels(0.5)
     xs = rng.integers(-17000, 17000, 400).astype(np.int16)
@@ -76,10 +74,9 @@ def test_reports_equal_those_of_the_device() -> None:
 
 
 @pytest.mark.parametrize("mu", [0, 0.3, 1])
-def test_the_estimate_is_unbiased(mu: float) -> None:
+def test_the_estimate_is_unbiased(mu):
     rng = np.random.default_rng(2)
-    values = np.clip(rng.normal(-0.55, 0.3, 2000), -1, 1)  # most in the most private ranges
-    fixed = datasets.to_fixed(values)
+    fixed = datasets.to_fixed(np.clip(rng.normal(-0.55, 0.3, 2000), -1, 1))  # most in private ranges
     truth = fixed.mean() / 16384
     card = _levels(0.5)
     seeds = range(1, 401)
@@ -89,12 +86,12 @@ def test_the_estimate_is_unbiased(mu: float) -> None:
     assert error < 0.02
 
 
-def _level_law(card: Card, level: int) -> list[Fraction]:
+def _level_law(card, level):
     """The exact probability of every reported level, for a value in a level."""
     return certify.at_knot(card.hierarchy.level_cards[level], level)
 
 
-def _law(card: Card, v: int) -> list[Fraction]:
+def _law(card, v):
     """The exact probability of every symbol, level and sign, for an input."""
     pairs = zip(_level_law(card, card.hierarchy.level(v)), card.hierarchy.value_cards, strict=True)
     return [p * q for p, value_card in pairs for q in certify.distribution(value_card, v)]
@@ -103,7 +100,7 @@ def _law(card: Card, v: int) -> list[Fraction]:
 @pytest.mark.parametrize(
     "budgets", [(3, 6, 9, 12, 15), (50, 40, 30, 20, 10), (3, 6), (9, 9, 3), (3, 21, 6, 6)]
 )
-def test_figures_of_a_card_follow_from_its_report_probabilities(budgets: tuple[int, ...]) -> None:
+def test_figures_of_a_card_follow_from_its_report_probabilities(budgets):
     card = decode(lhp.card([budget * 100_000 for budget in budgets]))
     moments, values = certify.moments(card), certify.values(card)
     bounds = card.hierarchy.bounds
@@ -117,7 +114,7 @@ def test_figures_of_a_card_follow_from_its_report_probabilities(budgets: tuple[i
         assert sum(p * y for p, y in zip(row, values, strict=True)) == x
 
 
-def _hierarchy(bounds: tuple[int, ...], low: int, high: int) -> bytes:
+def _hierarchy(bounds, low, high):
     """A card of ranges with these bounds; in `low` and `high` of T draws, inputs of -1 and of 1 give -1."""
     m = len(bounds) + 1
     levels = [spec.window(1_000_000, m, 1, T // m + T // 8)] * m
@@ -134,7 +131,7 @@ def _hierarchy(bounds: tuple[int, ...], low: int, high: int) -> bytes:
         (_hierarchy((0,), T // 2 - 9, T // 2 + 9), "not a card of LHP: biased"),
     ],
 )
-def test_a_hierarchy_that_is_not_of_lhp_is_refused(data: bytes, reason: str | None) -> None:
+def test_a_hierarchy_that_is_not_of_lhp_is_refused(data, reason):
     assert certify_on_device(decode(data)), "devices do not mind"
     checked = cards.check(data, 20_000_000)
     if reason is None:
@@ -145,7 +142,7 @@ def test_a_hierarchy_that_is_not_of_lhp_is_refused(data: bytes, reason: str | No
         cards.decode(data, "x.card")
 
 
-def test_combined_classes_are_unbiased_by_enumeration() -> None:
+def test_combined_classes_are_unbiased_by_enumeration():
     # all outcomes of three devices, two of one class and one of another, with their exact probabilities
     classes = [decode(lhp.card(budgets)) for budgets in ([2_000_000, 1_000_000], [3_000_000, 1_500_000])]
     inputs = [(0, (-9000, 12_000)), (1, (3000,))]  # (class, the values of its devices)
@@ -165,10 +162,9 @@ def test_combined_classes_are_unbiased_by_enumeration() -> None:
     assert float(mean) == pytest.approx(np.average(of_class, weights=weights), abs=1e-9)
 
 
-def test_combined_classes_estimate_better_than_the_stricter_class() -> None:
+def test_combined_classes_estimate_better_than_the_stricter_class():
     mu = 0.4
-    rng = np.random.default_rng(5)
-    values = datasets.to_fixed(np.clip(rng.normal(0.3, 0.3, 2000), -1, 1))
+    values = datasets.to_fixed(np.clip(np.random.default_rng(5).normal(0.3, 0.3, 2000), -1, 1))
     strict, loose = hiera.design(2_000_000), hiera.design(10_000_000)
     together, alone = [], []
     for seed in range(200):
@@ -181,7 +177,7 @@ def test_combined_classes_estimate_better_than_the_stricter_class() -> None:
     assert np.var(together) < 0.5 * np.var(alone)
 
 
-def test_a_coordinate_reported_by_one_class_has_the_estimate_of_this_class() -> None:
+def test_a_coordinate_reported_by_one_class_has_the_estimate_of_this_class():
     classes = [hiera.design(4_000_000, (2, 1)), hiera.design(8_000_000, (2, 1))]
     first = np.array([[0, 0, 0, 0], [1, 2, 3, 4], [1, 2, 3, 4]])
     second = np.array([[0, 0, 0, 0], [0, 0, 0, 0], [5, 6, 7, 8]])
@@ -191,7 +187,7 @@ def test_a_coordinate_reported_by_one_class_has_the_estimate_of_this_class() -> 
     assert np.isfinite(mean[2])
 
 
-def test_levels_share_a_given_epsilon() -> None:
+def test_levels_share_a_given_epsilon():
     card = hiera.design(4_000_000, (3, 1))
     assert 3_999_000 < card.epsilon <= 4_000_000
     budgets = lhp.budgets_of(card)
@@ -200,17 +196,17 @@ def test_levels_share_a_given_epsilon() -> None:
     assert moments.variance(Fraction(-1, 2)) < moments.variance(Fraction(1, 2))
 
 
-def test_no_reports_make_no_mean() -> None:
+def test_no_reports_make_no_mean():
     assert np.isnan(hiera.estimate(_levels(1), np.zeros((3, 5, 2), np.int64))).all()
 
 
 @pytest.mark.parametrize("budgets", [(), (1,), (1, 0), (1,) * 17, (1, math.inf)])
-def test_invalid_budgets_make_no_levels(budgets: tuple[float, ...]) -> None:
+def test_invalid_budgets_make_no_levels(budgets):
     with pytest.raises(UsageError):
         hiera.design(1_000_000, budgets)
 
 
-def _true_ratio(card: Card) -> Fraction:
+def _true_ratio(card):
     # the ratio for level and sign, over the ends of the ranges: in between, a sign's law is linear in x
     bounds, laws = [16385, *card.hierarchy.bounds, -16384], []
     for level in range(len(bounds) - 1):
@@ -220,7 +216,7 @@ def _true_ratio(card: Card) -> Fraction:
     return max(max(column) / min(column) for column in zip(*laws, strict=True))
 
 
-def test_a_card_altered_in_any_bit_is_refused_or_keeps_its_claims() -> None:
+def test_a_card_altered_in_any_bit_is_refused_or_keeps_its_claims():
     good = decode(lhp.card([1_200_000, 600_000, 900_000]))
     kept = 0
     for bit in range(8 * len(good.data)):

@@ -24,7 +24,18 @@ from ternhost.watch.metrics import Metrics
 
 MONITORING = files("ternhost.watch")
 DASHBOARD = json.loads((MONITORING / "grafana.json").read_text())
-ALERTS = yaml.safe_load((MONITORING / "alerts.yml").read_text())
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+VARIABLES = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
+RULES = [
+    rule
+    for group in yaml.safe_load((MONITORING / "alerts.yml").read_text())["groups"]
+    for rule in group["rules"]
+]
+EXPRESSIONS = (
+    *(target["expr"] for panel in PANELS for target in panel["targets"]),
+    *(variable["query"]["query"] for variable in VARIABLES.values() if variable["type"] == "query"),
+    *(rule["expr"] for rule in RULES),
+)
 STATUS = Status(ROUND, 1, None, 7, 10, 0, 0, None, 0.0)
 
 
@@ -42,9 +53,8 @@ def page_at(port):
 
 def scrape(served):
     """(name, sorted pairs of labels) -> value, as Prometheus reads them."""
-    samples = [
-        sample for family in text_string_to_metric_families(page_at(served.port)) for sample in family.samples
-    ]
+    families = text_string_to_metric_families(page_at(served.port))
+    samples = [sample for family in families for sample in family.samples]
     return {(sample.name, *sorted(sample.labels.items())): sample.value for sample in samples}
 
 
@@ -54,14 +64,13 @@ def test_a_round_is_served(metrics):
     assert ("tern_boards",) not in scrape(metrics), "boards may be on ports"
     metrics.update(replace(STATUS, frames=frames, boards=3, asleep=1, connected=False))
     served = scrape(metrics)
-    assert {name: served[f"tern_{name}",] for name in ("round", "asked", "boards", "boards_asleep")} == {
-        "round": 7, "asked": 10, "boards": 3, "boards_asleep": 1,
-    }  # fmt: skip
+    values = {"round": 7, "asked": 10, "boards": 3, "boards_asleep": 1}
+    assert {name: served[f"tern_{name}",] for name in values} == values
     assert served["tern_connected",] == served["tern_rounds_ended",] == 0
     assert served["tern_frames_total", ("fate", "forged")] == 0, "so that the first one is an increase"
     assert {served["tern_refused_reports_total", ("reason", name)] for name in wire.ERRORS} == {0}
-    progress = replace(STATUS, event=PROGRESS, reports=4, total_reports=4, frames=frames | {"accepted": 4})
-    metrics.update(progress)
+    more = frames | {"accepted": 4}
+    metrics.update(replace(STATUS, event=PROGRESS, reports=4, total_reports=4, frames=more))
     ended = replace(
         STATUS, event=END, reports=8, refusals=2, total_reports=8, figures={"accuracy": 0.75},
         chosen={"tau": 2.0}, reasons={"budget": 2}, frames={"accepted": 8, "forged": 1},
@@ -99,17 +108,15 @@ def test_boards_are_counted_by_age_state_release_generator_and_error(metrics, st
     metrics.add_store(store.path)
     assert scrape(metrics)["tern_boards_by_state", ("state", "online")] == 0
     failed = {"budget": 9_000_000, "entropy": wire.FAILED, "release": "0.2.0"}
-    store.boards_seen(
-        [
-            board(1, 10, hello={"budget": 3_500_000, "entropy": wire.CTR_DRBG, "release": "0.2.0"}),
-            board(2, 30, hello=failed, errors=2, error="lost"),
-            board(3, 90, hello={"budget": 9_000_000, "entropy": 99, "release": "0.1.0"}),
-            board(4, 5000, online=False),
-            board(
-                5, 90_000, online=False, hello={"budget": 1, "entropy": wire.HASH_DRBG, "release": "0.1.0"}
-            ),
-        ]
-    )
+    old = {"budget": 1, "entropy": wire.HASH_DRBG, "release": "0.1.0"}
+    boards = [
+        board(1, 10, hello={"budget": 3_500_000, "entropy": wire.CTR_DRBG, "release": "0.2.0"}),
+        board(2, 30, hello=failed, errors=2, error="lost"),
+        board(3, 90, hello={"budget": 9_000_000, "entropy": 99, "release": "0.1.0"}),
+        board(4, 5000, online=False),
+        board(5, 90_000, online=False, hello=old),
+    ]
+    store.boards_seen(boards)
     served = scrape(metrics)
 
     def by(name):
@@ -124,9 +131,8 @@ def test_boards_are_counted_by_age_state_release_generator_and_error(metrics, st
 
 
 def test_lying_boards_make_few_series(metrics, store):
-    store.boards_seen(
-        board(i, 0, hello={"release": f"{i}\n" + "x" * 500}, error=f"e{i}") for i in range(1, 200)
-    )
+    boards = (board(i, 0, hello={"release": f"{i}\n" + "x" * 500}, error=f"e{i}") for i in range(1, 200))
+    store.boards_seen(boards)
     metrics.add_store(store.path)
     served = scrape(metrics)
     for name in ("release", "error"):
@@ -164,12 +170,10 @@ def everything(tmp_path_factory):
     """The figures of a run whose fleet has boards, gateways and refusals."""
     directory = tmp_path_factory.mktemp("served")
     path = directory / "store.sqlite"
-    words = [
-        "serve", "--fleet", "simulated:60", "--store", str(path), "--rounds", "2", "--no-report", "--quiet",
-    ]  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
-        assert tern(words) == 0
+        words = "serve --fleet simulated:60 --store store.sqlite --rounds 2 --no-report --quiet"
+        assert tern(words.split()) == 0
     with Store(path) as store:
         store.boards_seen([board(1, 0, hello={"budget": 1, "entropy": 1, "release": "1"}, error="lost")])
         with store.transaction():
@@ -185,26 +189,12 @@ def everything(tmp_path_factory):
     return figures
 
 
-def panels():
-    return [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
-
-
-def expressions():
-    for panel in panels():
-        yield from (target["expr"] for target in panel["targets"])
-    for variable in DASHBOARD["templating"]["list"]:
-        if variable["type"] == "query":
-            yield variable["query"]["query"]
-    for group in ALERTS["groups"]:
-        yield from (rule["expr"] for rule in group["rules"])
-
-
 def test_every_name_in_the_dashboard_and_the_alerts_is_served(everything):
     served = {name for name, *_ in everything}
     assert not [name for name in served if re.search(r"_(ms|minutes|hours|percent|kb|millis)(_|$)", name)]
     labels = {(name, label) for name, *pairs in everything for label, _ in pairs}
     scraped = {"instance", "job"}  # Prometheus adds them
-    for expression in expressions():
+    for expression in EXPRESSIONS:
         names = re.findall(r"\btern_\w+", expression)
         assert names, expression
         assert set(names) <= served, expression
@@ -212,7 +202,7 @@ def test_every_name_in_the_dashboard_and_the_alerts_is_served(everything):
             named = set(re.findall(r"(\w+)\s*(?:=~|!=|!~|=)", inside)) - scraped
             assert {(name, label) for label in named} <= labels, expression
     values = {(*key[1:],) for key in everything}
-    for expression in expressions():
+    for expression in EXPRESSIONS:
         for label, value in re.findall(r'(state|fate|reason)="(\w+)"', expression):
             assert ((label, value),) in values, expression
 
@@ -221,10 +211,9 @@ def test_grafana_can_import_the_dashboard():
     assert DASHBOARD["schemaVersion"] >= 36
     assert DASHBOARD["id"] is None
     assert len(DASHBOARD["uid"]) <= 40
-    variables = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
-    assert (variables["datasource"]["type"], variables["datasource"]["query"]) == ("datasource", "prometheus")
+    assert (VARIABLES["datasource"]["type"], VARIABLES["datasource"]["query"]) == ("datasource", "prometheus")
     source = {"type": "prometheus", "uid": "${datasource}"}
-    assert variables["instance"]["datasource"] == source
+    assert VARIABLES["instance"]["datasource"] == source
     ids = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(set(ids)) == len(ids)
     taken = set()
@@ -234,7 +223,7 @@ def test_grafana_can_import_the_dashboard():
         cells = {(place["x"] + i, place["y"] + j) for i in range(place["w"]) for j in range(place["h"])}
         assert not cells & taken, panel["title"]
         taken |= cells
-    for panel in panels():
+    for panel in PANELS:
         assert panel["datasource"] == source
         assert all(target["datasource"] == source for target in panel["targets"])
         assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
@@ -242,13 +231,12 @@ def test_grafana_can_import_the_dashboard():
 
 
 def test_alerts_are_well_formed():
-    rules = [rule for group in ALERTS["groups"] for rule in group["rules"]]
-    assert {rule["alert"] for rule in rules} >= {
+    assert {rule["alert"] for rule in RULES} >= {
         "TernNoRounds", "TernBrokerGone", "TernBoardsOffline", "TernBudgetNearlySpent", "TernEntropyFailed",
         "TernForgedFrames",
     }  # fmt: skip
-    assert len({rule["alert"] for rule in rules}) == len(rules)
-    for rule in rules:
+    assert len({rule["alert"] for rule in RULES}) == len(RULES)
+    for rule in RULES:
         assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
         assert rule["labels"]["severity"] in ("warning", "critical")
         assert set(rule["annotations"]) == {"summary", "description"}

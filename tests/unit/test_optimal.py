@@ -22,8 +22,7 @@ NOT_RIVALS = ("optimal", "auto", "3r", "lhp")
 
 def designed(epsilon, levels, **options):
     """A card that is certified, unbiased and as small as requested."""
-    design = optimal.design(round(epsilon * MICRO), levels, **options)
-    card = cards.decode(design.card)
+    card = cards.decode(optimal.design(round(epsilon * MICRO), levels, **options).card)
     assert cards.certify(card)
     assert card.epsilon <= round(epsilon * MICRO)
     assert card.symbols <= levels
@@ -32,23 +31,16 @@ def designed(epsilon, levels, **options):
     return card
 
 
-def rivals_of_two_bits(epsilon):
-    """Worst-case variance of every other mechanism's cards with at most four outputs."""
-    variances = {}
-    for name, levels in product(set(mechanisms.NAMES) - set(NOT_RIVALS), (2, 3, 4)):
-        with suppress(UsageError):  # no such number of levels
-            card = cards.decode(mechanisms.design(name, str(epsilon), levels).card)
-            assert card.symbols <= 4
-            variances[name, levels] = worst_variance(card)
-    return variances
-
-
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("epsilon", [0.5, 6.0])
 def test_four_levels_beat_every_mechanism_of_two_bits(epsilon):
-    ours = worst_variance(designed(epsilon, 4))
-    rivals = rivals_of_two_bits(epsilon)
+    ours, rivals = worst_variance(designed(epsilon, 4)), {}
+    for name, levels in product(set(mechanisms.NAMES) - set(NOT_RIVALS), (2, 3, 4)):
+        with suppress(UsageError):  # no such number of levels
+            card = mechanisms.design(name, str(epsilon), levels).decode()
+            assert card.symbols <= 4
+            rivals[name, levels] = worst_variance(card)
     assert {name for name, _ in rivals} >= {"duchi", "three-outputs", "rr3", "pdpm", "pm-opt", "grr"}
     assert ours < min(rivals.values())
     assert ours < three_outputs.better_worst_variance(epsilon)  # 3R
@@ -73,14 +65,12 @@ def test_the_lower_bound_equals_the_reference():
 def test_three_levels_equal_3r_and_designs_are_reproducible():
     card = designed(2.0, 3)
     assert worst_variance(card) == pytest.approx(three_outputs.better_worst_variance(2.0), rel=2e-4)
-    few = designed(2.0, 3, knots=3)
-    assert optimal.design.__wrapped__(2 * MICRO, 3, knots=3).card == few.data
+    assert optimal.design.__wrapped__(2 * MICRO, 3, knots=3).card == designed(2.0, 3, knots=3).data
 
 
 @pytest.mark.slow
 def test_duchi_minimises_the_worst_second_moment():
-    card = designed(1.0, 4, objective="worst-second-moment")
-    assert card.data == duchi.card(MICRO)
+    assert designed(1.0, 4, objective="worst-second-moment").data == duchi.card(MICRO)
 
 
 @pytest.mark.slow
@@ -94,8 +84,6 @@ def test_rr3_minimises_the_mean_second_moment_under_a_prior_at_zero():
 
 @pytest.mark.slow
 def test_a_card_is_best_under_the_prior_of_its_design():
-    """A card designed for a prior is better under it, and a histogram works like a named prior."""
-
     def mean_second_moment(card, prior):
         points, mass = programme.prior_points(prior)
         m = certify.moments(card)
@@ -118,9 +106,7 @@ def test_a_card_is_best_at_the_sampled_share_of_its_design():
 
     At a share, a card designed for it is the best, within a thousandth.
     """
-    plain, of_two, of_many = (
-        certify.moments(designed(1.0, 3, share=share, knots=9)) for share in (1, 1.5, 28)
-    )
+    plain, of_two, of_many = (certify.moments(designed(1.0, 3, share=n, knots=9)) for n in (1, 1.5, 28))
     assert of_many.worst_second_moment() < plain.worst_second_moment()
     share = Fraction(3, 2)
     assert of_two.worst_variance(share)[0] <= plain.worst_variance(share)[0] * Fraction(1001, 1000)

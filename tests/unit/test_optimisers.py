@@ -25,7 +25,6 @@ def walked(optimiser, gradients, rate=0.25):
 
 GRADIENTS = [[1, 0.5], [-0.5, 0.25], [0, 0.125], [2, -1]]
 
-
 # Steps
 
 
@@ -71,8 +70,7 @@ def test_adam_follows_its_paper():
 @pytest.mark.parametrize("name", OPTIMISERS)
 def test_weights_stay_within_the_range_of_a_frame(name):
     optimiser = OPTIMISERS[name](2)
-    iterates = walked(optimiser, [[-1e6, 1e6]] * 50, 1e3)
-    assert np.abs(iterates).max() == LARGEST_WEIGHT
+    assert np.abs(walked(optimiser, [[-1e6, 1e6]] * 50, 1e3)).max() == LARGEST_WEIGHT
     assert np.abs(optimiser.model).max() <= LARGEST_WEIGHT * (1 + 1e-12)
 
 
@@ -80,15 +78,12 @@ def test_weights_stay_within_the_range_of_a_frame(name):
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)
-def test_a_state_of_another_dimension_is_refused(name):
+def test_a_state_of_another_dimension_or_optimiser_is_refused(name):
     with pytest.raises(UsageError, match="another dimension"):
         OPTIMISERS[name](3).restore(OPTIMISERS[name](4).state())
-
-
-@pytest.mark.parametrize("name", ["momentum", "adam"])
-def test_a_state_of_another_optimiser_is_refused(name):
-    with pytest.raises(UsageError, match="cannot be read"):
-        OPTIMISERS[name](3).restore(Averaging(3).state())
+    if name != "averaging":
+        with pytest.raises(UsageError, match="cannot be read"):
+            OPTIMISERS[name](3).restore(Averaging(3).state())
 
 
 # Rates
@@ -101,11 +96,9 @@ def test_the_rate_falls_with_the_noise_and_does_not_overshoot():
     clipped = Averaging.automatic_rate(Noise(wire.LOGISTIC, 28, 20, 0, kept=0.5))
     assert clipped == 2 * rates[0]  # half of the curvature, twice the step
     # As many reports in other groups make a path of the same length.
-    ten_rounds = training.plan(wire.LOGISTIC, 28, rounds=10, group=2_000, k=1, variance=4.0)
-    hundred_rounds = training.plan(wire.LOGISTIC, 28, rounds=100, group=200, k=1, variance=4.0)
-    assert ten_rounds.learning_rate * ten_rounds.rounds == pytest.approx(
-        hundred_rounds.learning_rate * hundred_rounds.rounds
-    )
+    few = training.plan(wire.LOGISTIC, 28, rounds=10, group=2_000, k=1, variance=4.0).learning_rate
+    many = training.plan(wire.LOGISTIC, 28, rounds=100, group=200, k=1, variance=4.0).learning_rate
+    assert 10 * few == pytest.approx(100 * many)
 
 
 def test_the_rate_of_adam_moves_a_weight_equally_far_in_any_number_of_rounds():

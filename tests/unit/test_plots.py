@@ -89,16 +89,13 @@ def test_a_card_of_very_many_outputs_is_a_picture_of_few_lines():
 
 def test_bars_show_the_bytes_of_frames():
     axes = FIGURES["bytes"]().axes[0]
-    widths = [bar.get_width() for bar in axes.patches]
-    assert widths == [17, 17, 1, 112]
-    texts = [text.get_text() for text in axes.texts]
-    assert texts == ["18 bytes", "129 bytes\n7.2 times as many"]
+    assert [bar.get_width() for bar in axes.patches] == [17, 17, 1, 112]
+    assert [text.get_text() for text in axes.texts] == ["18 bytes", "129 bytes\n7.2 times as many"]
 
 
 def test_a_card_of_few_levels_is_drawn_exactly():
     card = decoded("three-outputs")
-    figure = plots.card_distribution(card, inputs=(-1, 0.25))
-    (upper,) = figure.axes
+    (upper,) = plots.card_distribution(card, inputs=(-1, 0.25)).axes
     heights = [bar.get_height() for bar in upper.patches]
     expected = [float(p) for v in (-16384, 4096) for p in certify.distribution(card, v)]
     assert heights == pytest.approx(expected, abs=1e-12)
@@ -131,8 +128,7 @@ def test_bars_differ_without_colour():
 @pytest.mark.parametrize(("name", "levels"), [("hm-tp", None), ("pm-sub", 15)])
 def test_many_outputs_are_drawn_as_stems_of_exact_probabilities(name, levels):
     card = decoded(name, levels=levels)
-    figure = plots.card_distribution(card, inputs=(-0.5, 1))
-    for axes, v in zip(figure.axes[:2], (-8192, 16384), strict=True):
+    for axes, v in zip(plots.card_distribution(card, inputs=(-0.5, 1)).axes[:2], (-8192, 16384), strict=True):
         (stems,) = [collection for collection in axes.collections if isinstance(collection, LineCollection)]
         assert len(axes.collections) == 1
         drawn = np.array([path.vertices[1] for path in stems.get_paths()])
@@ -145,8 +141,7 @@ def test_many_outputs_are_drawn_as_stems_of_exact_probabilities(name, levels):
 
 
 def test_ticks_of_numbers_of_devices_are_of_one_kind_and_bars_may_differ_in_length():
-    x = [1_000, 30_000, 1_000_000]
-    curve = Curve("", x, [0.4, 0.9, 0.95], ([0.4, 0.1, 0.1], [0.1, 0.1, 0.05]))
+    curve = Curve("", [1_000, 30_000, 1_000_000], [0.4, 0.9, 0.95], ([0.4, 0.1, 0.1], [0.1, 0.1, 0.05]))
     (axes,) = draw([Panel("title", "devices", "AUC", [curve], log_x=True)], columns=2).axes
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1k", "30k", "1M"]
     assert len(axes.get_xticks(minor=True)) == 0

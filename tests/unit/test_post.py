@@ -7,6 +7,7 @@ import time
 
 import pytest
 from harness.local_gateways import LocalPost
+from harness.raw_client import wait_for
 
 from ternhost.errors import DeviceError, RefusedError, UsageError
 from ternhost.reach.gateway.post import MOST_TEXT, SOCKET, Reply, call, check_site, serve_locally
@@ -25,9 +26,7 @@ def site(tmp_path):
 def received(post, count):
     """The next `count` replies."""
     replies = []
-    end = time.monotonic() + LATE
-    while len(replies) < count and time.monotonic() < end:
-        replies += post.receive(1.0)
+    wait_for(lambda: replies.extend(post.receive(1.0)) or len(replies) == count)
     return replies
 
 

@@ -20,41 +20,19 @@ def result(**changes):
     card = mechanisms.design("three-outputs", 2).card
     rounds = 5
     return {
-        "algorithm": "fedsgd",
-        "measure": "accuracy",
-        "task": "classification",
-        "accuracy": 0.8975,
-        "measures": ["accuracy", "auc", "log_loss"],
-        "accuracy_optimum": 0.9002,
-        "accuracy_optimum_interval": [0.8969, 0.9034],
-        "accuracy_baseline": 0.7630,
-        "accuracy_interval": [0.8942, 0.9008],
-        **{"auc": 0.8924, "auc_optimum": 0.9093, "auc_baseline": 0.5, "auc_interval": [0.8882, 0.8966]},
-        **{"log_loss": 0.2856, "log_loss_optimum": 0.2704, "log_loss_baseline": 0.5476},
-        "reports": 990,
-        "asked": 1000,
-        "missing": 10,
-        "refusals": 0,
-        "bytes_per_report": 18,
-        "bytes_per_request": 121,
-        "bytes_per_report_float32": 129,
-        "epsilon_per_client": cards.decode(card).epsilon / 1e6,
-        "epsilon_before": 0.0,
-        "epsilon_spent": [],
-        "rounds": rounds,
-        "seconds": 12.5,
-        "reports_per_second": 79.2,
-        "stopped": "rounds",
-        "optimiser": "averaging",
-        "learning_rate": 0.5,
-        "mechanism": "three-outputs",
-        "card": card.hex(),
-        "card_hash": cards.card_hash(card).hex(),
-        "levels": 3,
-        "k": 1,
-        "d": 28,
-        "features": ["constant", "delay <&> 'weather'"],
-        "weights": [-0.5, 1.25],
+        "algorithm": "fedsgd", "task": "classification", "optimiser": "averaging", "learning_rate": 0.5,
+        "measure": "accuracy", "measures": ["accuracy", "auc", "log_loss"],
+        "accuracy": 0.8975, "accuracy_optimum": 0.9002, "accuracy_baseline": 0.7630,
+        "accuracy_interval": [0.8942, 0.9008], "accuracy_optimum_interval": [0.8969, 0.9034],
+        "auc": 0.8924, "auc_optimum": 0.9093, "auc_baseline": 0.5, "auc_interval": [0.8882, 0.8966],
+        "log_loss": 0.2856, "log_loss_optimum": 0.2704, "log_loss_baseline": 0.5476,
+        "reports": 990, "asked": 1000, "missing": 10, "refusals": 0,
+        "bytes_per_report": 18, "bytes_per_request": 121, "bytes_per_report_float32": 129,
+        "epsilon_per_client": cards.decode(card).epsilon / 1e6, "epsilon_before": 0.0, "epsilon_spent": [],
+        "rounds": rounds, "seconds": 12.5, "reports_per_second": 79.2, "stopped": "rounds",
+        "mechanism": "three-outputs", "card": card.hex(), "card_hash": cards.card_hash(card).hex(),
+        "levels": 3, "k": 1, "d": 28,
+        "features": ["constant", "delay <&> 'weather'"], "weights": [-0.5, 1.25],
         "options": {
             "dataset": "flights", "model": "logistic", "epsilon": "2", "epsilons": None,
             "fleet": "emulated:8", "group": 200, "quorum": 1.0, "seed": 1,
@@ -73,11 +51,6 @@ def render(**changes):
     return undrawn(training.page(result(**changes)))
 
 
-def page_rows(**changes):
-    """The meaning of each result of a page, by name."""
-    return {name: meaning for name, _, meaning in training._results(result(**changes))}
-
-
 def undrawn(page):
     """The source of a page without its pictures."""
     return report.render(replace(page, pictures={}))
@@ -88,8 +61,10 @@ class Page(HTMLParser):
 
     def __init__(self, source):
         super().__init__()
-        self.words, self.tags, self.addresses, self.ids, self.views = [], [], [], [], []
+        words, self.tags, self.addresses, self.ids, self.views = [], [], [], [], []
+        self.handle_data = words.append
         self.feed(source)
+        self.text = " ".join(" ".join(words).split())
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
@@ -97,18 +72,10 @@ class Page(HTMLParser):
         self.ids += [value for name, value in attrs if name == "id"]
         self.views += [value for name, value in attrs if (tag, name) == ("svg", "viewbox")]
 
-    def handle_data(self, data):
-        self.words.append(data)
-
-    @property
-    def text(self):
-        return re.sub(r"\s+", " ", " ".join(self.words))
-
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run")
-    return report.write(training.page(result()), folder)
+    return report.write(training.page(result()), tmp_path_factory.mktemp("run"))
 
 
 def test_pictures_are_written_beside_the_page_and_inside_it(written):
@@ -172,8 +139,9 @@ def test_text_is_escaped_and_the_heaviest_weight_comes_first(written):
 
 def test_every_way_to_stop_is_explained():
     ways = {"converged": "too small", "quorum": "no report", "rounds": "all planned", None: "it was stopped"}
-    rows = {stopped: page_rows(stopped=stopped)["stopped"] for stopped in ways}
-    assert all(words in rows[stopped] for stopped, words in ways.items())
+    for stopped, words in ways.items():
+        meanings = {name: meaning for name, _, meaning in training._results(result(stopped=stopped))}
+        assert words in meanings["stopped"]
 
 
 def test_the_page_of_a_regression_shows_its_squared_error():
@@ -198,8 +166,7 @@ def test_the_page_of_a_regression_shows_its_squared_error():
 def test_a_model_of_unknown_records_has_no_figures():
     figures = ("accuracy", "auc", "log_loss", "measures")
     unjudged = {name: value for name, value in result().items() if not name.startswith(figures)}
-    page = training.page(unjudged | {"measure": None, "task": None})
-    text = Page(undrawn(page)).text
+    text = Page(undrawn(training.page(unjudged | {"measure": None, "task": None}))).text
     assert "accuracy" not in text
     assert "held out" not in text
     assert "990 reports of 18 bytes each" in text

@@ -1,7 +1,6 @@
 """`tern serve` runs rounds by a schedule and continues after a restart. Fleets on a broker: see tests/integration."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import warm
 from harness import in_process  # noqa: F401, registers inprocess:N
 from harness.in_process import InProcessLink
 
@@ -28,7 +28,6 @@ from ternhost.store.store import Store
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("here")]  # each starts one or more hosts
 
-TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]
 FLEET = ["--fleet", "simulated:60", "--store", "s.sqlite", "--no-report"]
 
 
@@ -103,8 +102,8 @@ def test_a_store_in_a_directory_is_found_again_and_the_last_round_makes_a_page(c
 
 
 def test_the_cost_of_a_run_without_an_end_is_shown_by_the_round(command):
-    words = [*TERN, "serve", *FLEET, "--interval", "0.01", "--json"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as served:
+    words = [*warm.TERN, "serve", *FLEET, "--interval", "0.01", "--json"]
+    with warm.Popen(words, stdout=subprocess.PIPE, text=True) as served:
         lines = []
         for line in served.stdout:
             lines.append(json.loads(line))
@@ -123,11 +122,9 @@ def test_the_cost_of_a_run_without_an_end_is_shown_by_the_round(command):
 
 def test_a_signal_between_rounds_ends_the_run_with_a_result():
     words = ["serve", "--fleet", "inprocess:1", "--store", "s.sqlite", "--interval", "3600", "--json"]
-    code = "import sys; from harness import in_process; from ternhost.cli import main; sys.exit(main())"
-    path = os.pathsep.join([*sys.path, os.environ.get("PYTHONPATH", "")])
-    variables = {**os.environ, "PYTHONPATH": path}
-    program = [sys.executable, "-c", code, *words]
-    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=variables) as served:
+    code = f"import sys; sys.path[:] = {sys.path}; from harness import in_process; from ternhost.cli import main; "
+    code += "sys.exit(main())"
+    with warm.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE, text=True) as served:
         for line in served.stdout:
             if json.loads(line)["event"] == END:
                 served.send_signal(signal.SIGINT)  # it waits for the next round
@@ -168,9 +165,8 @@ def test_a_device_asked_twice_because_others_joined_counts_twice(monkeypatch):
         monkeypatch.setattr(BoardsDriver, "devices", joining)
         result = run.run()
         assert [entry["asked"] for entry in result["history"]] == [5, 20]
-        asked = Counter(
-            device for round_ in run.store.rounds() for cohort in round_.cohorts for device in cohort.devices
-        )
+        cohorts = [cohort for round_ in run.store.rounds() for cohort in round_.cohorts]
+        asked = Counter(device for cohort in cohorts for device in cohort.devices)
     assert max(asked.values()) == 2
     assert result["accounting"][0]["releases"][0]["times"] == 2
 

@@ -23,23 +23,7 @@ from ternhost.reach import fleet
 from ternhost.reach.fleet import RunContext
 from ternhost.reach.simulated.driver import SimulatedDriver, lanes_at_a_time
 
-
-def _dataset(n=4000, d=5, seed=3):
-    rng = np.random.default_rng(seed)
-    x = np.concatenate([np.ones((n, 1)), rng.uniform(-1, 1, (n, d - 1))], axis=1)
-    labels = np.where(x @ np.arange(d - 1, -1, -1) * np.where(np.arange(n) % 20, 1, -1) > d - 1, 1, -1)
-    return datasets.Dataset(
-        "toy",
-        datasets.CLASSIFICATION,
-        tuple(f"x{i}" for i in range(d)),
-        datasets.to_fixed(x),
-        datasets.to_fixed(labels),
-        datasets.held_out(n),
-    )
-
-
-DATA = _dataset()
-RECORDS = DATA.records(np.arange(len(DATA.labels)))
+RECORDS = datasets.synthetic.logistic(4000, 5).records(np.arange(4000))
 
 
 def _driver(records=RECORDS, seed=1, *, clients=None, each=1, individual=False):
@@ -48,8 +32,11 @@ def _driver(records=RECORDS, seed=1, *, clients=None, each=1, individual=False):
     return SimulatedDriver(holdings, clients, seed, individual=individual)
 
 
-def _question(k, card, d=5):
-    return Question(wire.LOGISTIC, array("h", range(0, 900 * d, 900)), -12, card, k)
+PARAMETERS = array("h", range(0, 4500, 900))
+
+
+def _question(k, card):
+    return Question(wire.LOGISTIC, PARAMETERS, -12, card, k)
 
 
 @pytest.mark.parametrize("k", [1, 2, 5])
@@ -58,8 +45,7 @@ def test_counts_estimate_the_mean_gradient(k, mechanism):
     card = design(mechanism, 4, 15 if mechanism == "pm-sub" else None).card
     driver = _driver(seed=8, clients=25 * len(RECORDS))
     result = ask(driver, [(_question(k, card), driver.devices)])
-    assert result.reports == result.asked == 100_000
-    assert result.ended == COMPLETE
+    assert (result.ended, result.reports, result.asked) == (COMPLETE, 100_000, 100_000)
     counts = result.cohorts[0].counts
     assert counts.sum() == k * 100_000
     if k == 5:
@@ -69,7 +55,7 @@ def test_counts_estimate_the_mean_gradient(k, mechanism):
     exact, out = np.zeros(5), array("h", bytes(10))
     for row in RECORDS:
         device.reset()
-        device.add(wire.LOGISTIC, array("h", range(0, 4500, 900)), -12, array("h", row.tolist()))
+        device.add(wire.LOGISTIC, PARAMETERS, -12, array("h", row.tolist()))
         device.finish(out)
         exact += np.array(out) / 16384
     estimated = estimate.combine([(decode(card), counts)])
@@ -90,10 +76,9 @@ def test_a_round_is_repeated_by_its_seed_and_differs_from_the_next():
 def test_each_cohort_has_counts_of_its_own_card():
     cards = [design("duchi", 1).card, design("three-outputs", 2).card]
     driver = _driver()
-    driver.open(
-        1, [(_question(1, cards[0]), range(1, 1001)), (_question(2, cards[1]), np.arange(1001, 4001))]
-    )
     statuses = []
+    cohorts = [(_question(1, cards[0]), range(1, 1001)), (_question(2, cards[1]), np.arange(1001, 4001))]
+    driver.open(1, cohorts)
     result = driver.collect(1, statuses.append)
     assert [cohort.card.data for cohort in result.cohorts] == cards
     assert [int(cohort.counts.sum()) for cohort in result.cohorts] == [1000, 6000]
@@ -108,9 +93,8 @@ def test_single_reports_are_kept_only_on_request():
     (cohort,) = ask(_driver(individual=True), cohorts).cohorts
     assert cohort.answers.devices.tolist() == devices.tolist()
     assert cohort.answers.symbols.shape == (4, 2)
-    assert np.array_equal(
-        np.bincount(cohort.answers.symbols.reshape(-1), minlength=3), cohort.counts.sum(axis=0)
-    )
+    symbols = cohort.answers.symbols.reshape(-1)
+    assert np.array_equal(np.bincount(symbols, minlength=3), cohort.counts.sum(axis=0))
     (plain,) = ask(_driver(), cohorts).cohorts
     assert plain.answers is None
     assert np.array_equal(plain.counts, cohort.counts)
@@ -119,8 +103,7 @@ def test_single_reports_are_kept_only_on_request():
 def test_a_card_that_does_not_certify_is_refused():
     card = bytearray(design("duchi", 1).card)
     card[1:5] = (999_000).to_bytes(4, "little")
-    values = Question(wire.VALUES, [1] * 5, -12, bytes(card), 1)
-    for question in (_question(1, bytes(card)), values):
+    for question in (_question(1, bytes(card)), Question(wire.VALUES, [1] * 5, -12, bytes(card), 1)):
         with pytest.raises(RefusedError, match="does not keep"):
             ask(_driver(), [(question, range(1, 101))])
 
@@ -155,19 +138,16 @@ def test_values_are_estimated_in_parts_of_any_size(monkeypatch):
         assert statuses[-1].reports == result.reports == 60_000
         assert result.cohorts[0].counts.sum() == 120_000
         estimated = estimate.combine([(decode(card), result.cohorts[0].counts)])
-        assert (
-            abs(estimated.mean - values[:, :3].mean(axis=0) / 16384) < 4.5 * estimated.standard_error
-        ).all()
+        error = abs(estimated.mean - values[:, :3].mean(axis=0) / 16384)
+        assert (error < 4.5 * estimated.standard_error).all()
 
 
 def test_answers_are_of_the_requested_attributes_only():
     rng = np.random.default_rng(4)
     values = np.concatenate([rng.integers(-9000, 9000, (5000, 3)), rng.integers(0, 4, (5000, 3))], axis=1)
     records = values.astype(np.int16)  # three numbers, two attributes of 4 categories, and a label
-    card = design("grr", 6, 4).card
-    (cohort,) = ask(
-        _driver(records), [(Question(wire.CATEGORIES, [0, 0, 0, 1, 1], -12, card, 2), range(1, 5001))]
-    ).cohorts
+    question = Question(wire.CATEGORIES, [0, 0, 0, 1, 1], -12, design("grr", 6, 4).card, 2)
+    (cohort,) = ask(_driver(records), [(question, range(1, 5001))]).cohorts
     assert cohort.counts.shape == (2, 4)
     for j in range(2):
         truth = np.bincount(values[:, 3 + j], minlength=4) / 5000
@@ -183,9 +163,8 @@ def test_simulated_clients_train_like_the_library():
     card = design("duchi", 20).card
     question = Question(wire.LOCAL + wire.LOGISTIC, [0] * d, -12, card, d, 4, (2, 2, 1))
     counts = ask(driver, [(question, driver.devices)]).cohorts[0].counts
-    moved = vectorised.train_locally(
-        wire.LOGISTIC, np.zeros(d, np.int64), -12, rows.reshape(5, 8, -1), 2, 4, 2
-    )
+    zeros = np.zeros(d, np.int64)
+    moved = vectorised.train_locally(wire.LOGISTIC, zeros, -12, rows.reshape(5, 8, -1), 2, 4, 2)
     np.testing.assert_array_equal(counts[:, 1], (moved > 0).sum(axis=0))
     with pytest.raises(UsageError, match="one record each"):
         ask(driver, [(Question(wire.LOGISTIC, [0] * d, -12, card, 1), range(1, 6))])
@@ -197,10 +176,8 @@ def test_simulated_clients_learn_classes_like_the_library():
     rows = rng.integers(-16384, 16385, (200, 5)).astype(np.int16)
     rows[:, -1] = rng.integers(0, 3, 200)
     weights = rng.integers(-9000, 9000, (3, 4))
-    card = design("duchi", 20).card
-    question = Question(
-        wire.SOFTMAX_GRADIENT, weights.reshape(-1).tolist(), -12, card, 12, classes=3, range=12
-    )
+    kind, values = wire.SOFTMAX_GRADIENT, weights.reshape(-1).tolist()
+    question = Question(kind, values, -12, design("duchi", 20).card, 12, classes=3, range=12)
     (cohort,) = ask(_driver(rows, individual=True), [(question, range(1, 201))]).cohorts
     exact = vectorised.softmax_gradients(weights, -12, rows, range_=12)
     certain = np.abs(exact) == 16384
@@ -224,8 +201,7 @@ def test_simulated_clients_classify_like_the_library():
 def test_the_name_of_the_fleet_gives_the_number_of_clients(tmp_path):
     kind = fleet.parse("simulated:1000000")
     assert kind.clients == 1_000_000
-    holdings = Holdings(RECORDS, np.arange(9))
-    context = RunContext(None, tmp_path, "r", Terms(), warn=print, holdings=holdings)
+    context = RunContext(None, tmp_path, "r", Terms(), warn=print, holdings=Holdings(RECORDS, np.arange(9)))
     assert kind.driver(context).devices == range(1, 1_000_001)
 
 

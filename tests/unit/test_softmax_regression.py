@@ -29,9 +29,8 @@ def test_classes_are_learned(name, reports, least):
 
 @pytest.mark.parametrize("algorithm", ["fedsgd", "hiera"])
 def test_a_result_names_its_classes(algorithm):
-    result = run(
-        algorithm, "simulated:5000", dataset="wine", model="softmax", reports=5000, group=500, epsilon="8"
-    )
+    options = {"dataset": "wine", "model": "softmax", "reports": 5000, "group": 500, "epsilon": "8"}
+    result = run(algorithm, "simulated:5000", **options)
     d = datasets.load("wine").dimension
     assert (result["task"], result["measures"]) == ("multiclass", ["accuracy", "log_loss"])
     assert result["labels"] == ["class_0", "class_1", "class_2"]
@@ -46,9 +45,8 @@ def test_a_result_names_its_classes(algorithm):
 
 
 def test_the_model_for_devices_is_a_classifier():
-    algorithm = finished(
-        begin("fedsgd", 2000, dataset="iris", model="softmax", reports=2000, group=500, epsilon="8")
-    )
+    options = {"dataset": "iris", "model": "softmax", "reports": 2000, "group": 500, "epsilon": "8"}
+    algorithm = finished(begin("fedsgd", 2000, **options))
     frame = algorithm.averaged.frame(5, bytes(wire.KEY_BYTES))
     _, number, kind, exponent, classes, parameters = model.decode_model(frame, bytes(wire.KEY_BYTES))
     assert (number, kind, classes) == (5, wire.SOFTMAX, 3)

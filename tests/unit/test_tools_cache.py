@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,10 +16,7 @@ from ternhost.cache import Recipe
 from ternhost.errors import StorageError
 
 RECIPE = Recipe(name="thing", version="1", options={"colour": "grey"}, products=("thing",))
-
-
-def quiet(line):
-    pass
+quiet = str  # shows no line
 
 
 def make(work, out):
@@ -51,21 +50,14 @@ def test_an_entry_is_built_once_and_recorded():
 
 
 def test_other_options_are_another_entry():
-    white = Recipe(name="thing", version="1", options={"colour": "white"}, products=("thing",))
+    white = replace(RECIPE, options={"colour": "white"})
     assert cache.build_entry(RECIPE, make, quiet) != cache.build_entry(white, make, quiet)
 
 
-@pytest.mark.parametrize("damage", ["change", "remove", "garble the record", "remove the record"])
-def test_a_damaged_entry_is_built_again(damage):
-    entry = cache.build_entry(RECIPE, make, quiet)
-    if damage == "change":
-        (entry / "thing").write_text("not what was made")
-    elif damage == "remove":
-        (entry / "thing").unlink()
-    elif damage == "garble the record":
-        (entry / cache.RECORD).write_text("{")
-    else:
-        (entry / cache.RECORD).unlink()
+@pytest.mark.parametrize("file", ["thing", cache.RECORD])
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text("{")], ids=["remove", "garble"])
+def test_a_damaged_entry_is_built_again(file, damage):
+    damage(cache.build_entry(RECIPE, make, quiet) / file)
     assert cache.find_entry(RECIPE) is None
     assert (cache.build_entry(RECIPE, make, quiet) / "thing").read_text() == "made"
 

@@ -10,25 +10,17 @@ from ternhost.errors import UsageError
 from terntools.testing import device_tests
 from terntools.testing.device_tests import Target, Transcript, UnixTarget
 
-TARGET = UnixTarget()
 
-
-def run(tmp_path, text, timeout=60.0, names=None):
+def run(tmp_path, text, timeout=60.0):
     path = tmp_path / "test_it.py"
     path.write_text(text)
-    names = names or device_tests.selected(path, device_tests.ALL)
-    return device_tests.run_file(TARGET, path, names, timeout)
-
-
-def passed(outcomes):
-    return [outcome.passed for outcome in outcomes]
+    return device_tests.run_file(UnixTarget(), path, device_tests.selected(path, device_tests.ALL), timeout)
 
 
 def test_the_tests_of_a_file_are_run_in_its_order(tmp_path):
     path = tmp_path / "test_it.py"
-    path.write_text(
-        "def helper(): pass\ndef test_b(): pass\nclass C:\n    def test_no(self): pass\ndef test_a(): pass\n"
-    )
+    others = "def helper(): pass\nclass C:\n    def test_no(self): pass\n"
+    path.write_text(f"{others}def test_b(): pass\n{others}def test_a(): pass\n")
     assert device_tests.selected(path, device_tests.ALL) == ["test_b", "test_a"]
 
 
@@ -64,7 +56,7 @@ def test_a_test_that_dies_does_not_pass(tmp_path, body):
 
 def test_a_file_that_cannot_be_imported_fails_every_test(tmp_path):
     outcomes = run(tmp_path, "import no_such_module\ndef test_a(): pass\ndef test_b(): pass\n")
-    assert passed(outcomes) == [False, False]
+    assert [outcome.passed for outcome in outcomes] == [False, False]
     assert "ImportError: no module named 'no_such_module'" in outcomes[0].output
 
 
@@ -73,7 +65,7 @@ def test_a_test_that_hangs_fails_with_a_time_out(tmp_path):
     hangs = "def test_b():\n    print('before')\n    time.sleep(60)\n"
     text = f"import time\ndef test_a(): pass\n{hangs}def test_c(): pass\n"
     outcomes = run(tmp_path, text, timeout=3.0)  # enough to reach the hang
-    assert passed(outcomes) == [True, False, False]
+    assert [outcome.passed for outcome in outcomes] == [True, False, False]
     assert outcomes[1].output == "before\nno answer in time"
 
 

@@ -15,20 +15,11 @@ from terntools.emulators import debian, micropython
 from terntools.emulators.debian import BuildError, Requirement, Shell
 
 
-def executable(path, text):
-    path.write_text(text)
-    path.chmod(0o755)
-    return path
-
-
-def test_the_installed_interpreter_is_suitable():
+def test_the_installed_interpreter_is_suitable_and_has_the_heap_of_a_board():
     path = micropython.find_micropython()
     assert micropython.probe(path, "test").faults == ()
-
-
-def test_the_installed_interpreter_has_the_heap_of_a_board():
     program = "import gc; gc.collect(); print(gc.mem_free() + gc.mem_alloc())"
-    command = micropython.device_command(micropython.find_micropython(), "-c", program)
+    command = micropython.device_command(path, "-c", program)
     heap = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert 90 * 1024 < heap <= 192 * 1024
 
@@ -50,7 +41,10 @@ def test_a_64_bit_interpreter_with_doubles_is_unsuitable():
     ],
 )
 def test_an_interpreter_that_does_not_work_has_a_fault_with_the_reason(tmp_path, script, fault):
-    (reported,) = micropython.probe(executable(tmp_path / "micropython", script), "test").faults
+    interpreter = tmp_path / "micropython"
+    interpreter.write_text(script)
+    interpreter.chmod(0o755)
+    (reported,) = micropython.probe(interpreter, "test").faults
     assert reported.startswith(fault)
 
 
@@ -153,9 +147,7 @@ def test_a_source_with_another_checksum_is_refused(tmp_path):
     path.write_bytes(b"the known source")
     wanted = {path.name: hashlib.sha256(path.read_bytes()).hexdigest()}
     debian.require_checksums(tmp_path, wanted)
-    path.write_bytes(b"something else")
-    with pytest.raises(BuildError, match=r"lwip.tar.xz is not the one"):
-        debian.require_checksums(tmp_path, wanted)
-    path.unlink()
-    with pytest.raises(BuildError, match=r"lwip.tar.xz is not the one"):
-        debian.require_checksums(tmp_path, wanted)
+    for damage in (lambda: path.write_bytes(b"something else"), path.unlink):
+        damage()
+        with pytest.raises(BuildError, match=r"lwip.tar.xz is not the one"):
+            debian.require_checksums(tmp_path, wanted)

@@ -10,7 +10,6 @@ from ternhost.cli import main
 from ternhost.errors import USAGE
 from ternhost.provision import keys
 from ternhost.store import sleepers
-from ternhost.store.store import Store
 from terntools.boards import mpy, update
 from terntools.boards.program import program_files, read
 
@@ -43,8 +42,7 @@ class AnsweringBoard:
 
 
 def bring(post, patience=0.3):
-    transfer = update.Transfer(1, KEY, 3, PACKAGE)
-    return asyncio.run(update.bring(post, transfer, patience, 5.0, lambda _: None))
+    return asyncio.run(update.bring(post, update.Transfer(1, KEY, 3, PACKAGE), patience, 5.0, lambda _: None))
 
 
 def test_a_board_that_answers_without_progress_is_given_up():
@@ -69,11 +67,10 @@ def test_a_host_waits_for_a_board_that_works_for_long():
 
 
 @pytest.fixture
-def store(tmp_path):
-    with Store(tmp_path / "store.sqlite") as opened:
-        keys.add(opened, [1, 2])
-        sleepers.set_wake(opened, 2, 3600)
-    return opened.path
+def store(store):
+    keys.add(store, [1, 2])
+    sleepers.set_wake(store, 2, 3600)
+    return store.path
 
 
 def refused(capsys, *arguments):

@@ -1,7 +1,5 @@
 """The vectors in shared_specs equal the output of their generators."""
 
-from __future__ import annotations
-
 import json
 import runpy
 from pathlib import Path
@@ -15,7 +13,7 @@ GENERATORS = sorted((ROOT / "tests" / "vectors").glob("make_*.py"))
 
 
 @pytest.mark.parametrize("generator", GENERATORS, ids=lambda path: path.stem)
-def test_vectors_are_up_to_date(generator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_are_up_to_date(generator, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(generator.parent)
     module = runpy.run_path(str(generator))
     module["main"].__globals__["VECTORS"] = tmp_path
@@ -27,14 +25,14 @@ def test_vectors_are_up_to_date(generator: Path, tmp_path: Path, monkeypatch: py
         assert path.read_text() == kept.read_text(), f"{kept.name}: run {generator.name}"
 
 
-def test_no_group_of_vectors_has_too_few_cases() -> None:
+def test_no_group_of_vectors_has_too_few_cases():
     least = {("ledger", "files"): 60, ("ledger", "transitions"): 20, ("rounds", "rounds"): 200}
     for (name, group), count in least.items():
         vectors = json.loads((ROOT / "shared_specs" / "vectors" / f"{name}.json").read_text())
         assert len(vectors[group]) > count, (name, group)
 
 
-def test_the_encoder_in_tests_imports_nothing_of_the_library() -> None:
+def test_the_encoder_in_tests_imports_nothing_of_the_library():
     files = sorted((ROOT / "tests" / "spec").glob("*.py"))
     assert files
     for path in files:

@@ -20,16 +20,13 @@ sys.exit({end})
 def test_a_program_ends_as_it_does_under_subprocess(tmp_path, monkeypatch, end, code):
     monkeypatch.setenv("COLOUR", "plum")
     command = [sys.executable, "-c", PROGRAM.format(end=end), "a", "b"]
-    cold, done = (
-        run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=tmp_path)
-        for run in (subprocess.run, warm.run)
-    )
+    options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "cwd": tmp_path}
+    cold, done = (run(command, **options) for run in (subprocess.run, warm.run))
     assert done.returncode == cold.returncode == code
     assert done.stdout == cold.stdout.replace("False", "True")
     assert done.stdout.startswith(f"{os.getpid()} {tmp_path} ['-c', 'a', 'b'] plum  True")
-    assert (done.stderr.splitlines()[0], done.stderr.splitlines()[-1]) == (
-        cold.stderr.splitlines()[0], cold.stderr.splitlines()[-1],
-    )  # fmt: skip
+    errors, expected = done.stderr.splitlines(), cold.stderr.splitlines()
+    assert (errors[0], errors[-1]) == (expected[0], expected[-1])
 
 
 def test_a_script_can_import_from_its_folder(tmp_path):
