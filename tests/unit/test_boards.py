@@ -1,12 +1,9 @@
 """The entropy sources of boards, without their chips: which source a board takes, and when it switches a radio on."""
 
-from __future__ import annotations
-
 import importlib
 import io
 import os
 import sys
-from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -20,11 +17,11 @@ pytestmark = pytest.mark.usefixtures("machine")
 class Radio:
     """Records when it was on, and what was read meanwhile."""
 
-    def __init__(self, on: bool) -> None:
+    def __init__(self, on):
         self.on = on
         self.switched = 0
 
-    def active(self, on: bool | None = None) -> bool:
+    def active(self, on=None):
         if on is not None and on != self.on:
             self.on = on
             self.switched += 1
@@ -36,15 +33,15 @@ class Thermometer:
 
     CORE_TEMP = 4
 
-    def __init__(self, channel: int) -> None:
+    def __init__(self, channel):
         assert channel == self.CORE_TEMP
 
-    def read_u16(self) -> int:
+    def read_u16(self):
         return round(0.706 / 3.3 * 65535)
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def machine(monkeypatch):
     """The module `machine` of every board, as far as Board uses it."""
     module = ModuleType("machine")
     vars(module).update(Pin=SimpleNamespace(OUT=1, __call__=None), ADC=Thermometer)
@@ -54,7 +51,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         sys.modules.pop(name, None)
 
 
-def esp32_board(monkeypatch: pytest.MonkeyPatch, modules: dict[str, SimpleNamespace]) -> ModuleType:
+def esp32_board(monkeypatch, modules):
     for name in ("network", "bluetooth"):
         monkeypatch.setitem(sys.modules, name, modules.get(name))
     monkeypatch.setattr(sys.implementation, "_machine", "ESP32 module", raising=False)
@@ -64,9 +61,7 @@ def esp32_board(monkeypatch: pytest.MonkeyPatch, modules: dict[str, SimpleNamesp
 
 @pytest.mark.parametrize("was_on", [False, True])
 @pytest.mark.parametrize("kind", ["network", "bluetooth"])
-def test_an_esp32_reads_its_generator_with_a_radio_on(
-    monkeypatch: pytest.MonkeyPatch, kind: str, was_on: bool
-) -> None:
+def test_an_esp32_reads_its_generator_with_a_radio_on(monkeypatch, kind, was_on):
     radio = Radio(was_on)
     modules = {
         "network": SimpleNamespace(STA_IF=0, WLAN=lambda _: radio),
@@ -75,7 +70,7 @@ def test_an_esp32_reads_its_generator_with_a_radio_on(
     board_module = esp32_board(monkeypatch, {kind: modules[kind]})
     reads = []
 
-    def urandom(n: int) -> bytes:
+    def urandom(n):
         assert radio.on
         reads.append(n)
         return os.urandom(n)
@@ -94,7 +89,7 @@ def test_an_esp32_reads_its_generator_with_a_radio_on(
     assert board_module.Board().assessed == wire.MIXED
 
 
-def test_an_esp32_without_a_radio_reports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_esp32_without_a_radio_reports_nothing(monkeypatch):
     generator = esp32_board(monkeypatch, {}).Board().generator()
     assert generator.state == FAILED
     with pytest.raises(EntropyError):
@@ -102,19 +97,17 @@ def test_an_esp32_without_a_radio_reports_nothing(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("console", [False, True])
-def test_ctrl_c_starts_no_watchdog_on_an_esp32_whose_link_is_its_port(
-    monkeypatch: pytest.MonkeyPatch, console: bool
-) -> None:
+def test_ctrl_c_starts_no_watchdog_on_an_esp32_whose_link_is_its_port(monkeypatch, console):
     started = []
 
     class Watchdog:
-        def __init__(self, timeout: int) -> None:
+        def __init__(self, timeout):
             started.append(timeout)
 
-        def feed(self) -> None:
+        def feed(self):
             pass
 
-    def interrupted(timeout_ms: int) -> None:
+    def interrupted(timeout_ms):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sys.modules["machine"], "WDT", Watchdog, raising=False)
@@ -131,14 +124,14 @@ def test_ctrl_c_starts_no_watchdog_on_an_esp32_whose_link_is_its_port(
     assert started == ([] if console else [8388, 1 << 21])
 
 
-def rp2_board(monkeypatch: pytest.MonkeyPatch, chip: str, version: tuple[int, int, int]) -> ModuleType:
+def rp2_board(monkeypatch, chip, version):
     board_module = importlib.import_module("tern.boards.rp2")
     implementation = SimpleNamespace(version=version, _machine=f"Raspberry Pi Pico with {chip}")
     monkeypatch.setattr(board_module, "sys", SimpleNamespace(implementation=implementation))
     return board_module
 
 
-def test_a_newer_rp2350_takes_pico_rand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newer_rp2350_takes_pico_rand(monkeypatch):
     board_module = rp2_board(monkeypatch, "RP2350", (1, 28, 0))
     monkeypatch.setattr(board_module, "read_oscillator", None)  # an RP2350 has none at that address
     board = board_module.Board(led=None, marker=None)
@@ -147,14 +140,12 @@ def test_a_newer_rp2350_takes_pico_rand(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("version", [(1, 25, 0), (1, 27, 0), (1, 28, 0), (1, 29, 1), (2, 0, 0)])
-def test_an_rp2040_reads_the_oscillator_and_notices_a_constant_one(
-    monkeypatch: pytest.MonkeyPatch, version: tuple[int, int, int]
-) -> None:
+def test_an_rp2040_reads_the_oscillator_and_notices_a_constant_one(monkeypatch, version):
     board_module = rp2_board(monkeypatch, "RP2040", version)
     board = board_module.Board(led=None, marker=None)
 
-    def state_with(bits: bytes) -> int:
-        def fill(out: bytearray, n: int) -> None:
+    def state_with(bits):
+        def fill(out, n):
             out[:n] = (bits * n)[:n] if len(bits) == 1 else os.urandom(n)
 
         monkeypatch.setattr(board_module, "read_oscillator", fill)
@@ -165,11 +156,11 @@ def test_an_rp2040_reads_the_oscillator_and_notices_a_constant_one(
     assert board.assessed == wire.RAW
 
 
-def test_an_rp2040_hashes_urandom_with_the_oscillator(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_rp2040_hashes_urandom_with_the_oscillator(monkeypatch):
     board_module = rp2_board(monkeypatch, "RP2040", (1, 28, 0))
     oscillator = os.urandom(1 << 16)
 
-    def drawn(urandom: bytes) -> list[int]:
+    def drawn(urandom):
         stream = io.BytesIO(oscillator)
         monkeypatch.setattr(
             board_module, "read_oscillator", lambda out, n: stream.readinto(memoryview(out)[:n])
@@ -181,7 +172,7 @@ def test_an_rp2040_hashes_urandom_with_the_oscillator(monkeypatch: pytest.Monkey
     assert drawn(b"a") == drawn(b"a") != drawn(b"b")
 
 
-def test_an_older_rp2350_reports_nothing_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_rp2350_reports_nothing_and_says_why(monkeypatch):
     board_module = rp2_board(monkeypatch, "RP2350", (1, 25, 0))
     board = board_module.Board(led=None, marker=None)
     assert board.generator().state == FAILED

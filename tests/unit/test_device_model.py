@@ -27,7 +27,7 @@ KINDS = (wire.LINEAR, wire.LOGISTIC, wire.SVM, wire.SOFTMAX)
 INT16 = st.integers(-32768, 32767) | st.sampled_from([-32768, 32767, -ONE, ONE, 0, 1, -1])
 
 
-def on_a_board(folder, twin: DeviceModel) -> Model:
+def on_a_board(folder, twin):
     """The device's model, from a model.bin that the host wrote."""
     twin.save(str(folder) + MODEL)
     device = Model()
@@ -36,7 +36,7 @@ def on_a_board(folder, twin: DeviceModel) -> Model:
     return device
 
 
-def assert_the_same(device: Model, twin: DeviceModel, rows: np.ndarray) -> None:
+def assert_the_same(device, twin, rows):
     scores, predictions = twin.score(rows), twin.predict(rows)
     probabilities = twin.probability(rows) if twin.model in (wire.LOGISTIC, wire.SOFTMAX) else None
     for i, values in enumerate(rows.tolist()):

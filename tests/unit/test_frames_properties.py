@@ -1,11 +1,7 @@
 """Properties of frames over generated inputs."""
 
-from __future__ import annotations
-
 import hashlib
 from array import array
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import report_frames
@@ -23,7 +19,7 @@ u8 = st.integers(0, 255)
 
 
 @st.composite
-def rounds(draw: st.DrawFn) -> dict[str, Any]:
+def rounds(draw):
     """Valid arguments of host_frames.encode_round."""
     model = draw(st.integers(wire.LINEAR, wire.LAST_MODEL))
     collects = wire.VALUES <= model <= wire.CATEGORIES
@@ -60,13 +56,13 @@ def rounds(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
-def packings(draw: st.DrawFn) -> tuple[int, list[int]]:
+def packings(draw):
     """(base, symbols)."""
     base = draw(st.integers(2, wire.MAX_BASE))
     return base, draw(st.lists(st.integers(0, base - 1), min_size=1, max_size=wire.MAX_DIMENSION))
 
 
-def round_trip(data: bytes, cuts: list[int]) -> bytes:
+def round_trip(data, cuts):
     """Data that was encoded, and received in pieces with these ends."""
     coded = bytearray(frames.cobs_size(len(data)))
     n = frames.cobs_encode(data, len(data), coded)
@@ -84,12 +80,12 @@ def round_trip(data: bytes, cuts: list[int]) -> bytes:
 
 
 @given(st.binary(max_size=wire.MAX_FRAME), st.lists(st.integers(1, 2600), max_size=5))
-def test_cobs_gives_back_data_that_comes_in_any_pieces(data: bytes, cuts: list[int]) -> None:
+def test_cobs_gives_back_data_that_comes_in_any_pieces(data, cuts):
     assert round_trip(data, cuts) == data
 
 
 @given(packings())
-def test_packing_is_the_number_in_base_m(packing: tuple[int, list[int]]) -> None:
+def test_packing_is_the_number_in_base_m(packing):
     base, symbols = packing
     k = len(symbols)
     size = frames.packed_size(base, k)
@@ -103,7 +99,7 @@ def test_packing_is_the_number_in_base_m(packing: tuple[int, list[int]]) -> None
 
 
 @given(packings(), st.data())
-def test_numbers_too_large_are_refused(packing: tuple[int, list[int]], data: st.DataObject) -> None:
+def test_numbers_too_large_are_refused(packing, data):
     base, symbols = packing
     k = len(symbols)
     size = frames.packed_size(base, k)
@@ -113,14 +109,14 @@ def test_numbers_too_large_are_refused(packing: tuple[int, list[int]], data: st.
     assert_refused(wire.ERR_FRAME, report_frames.unpack, number, k, base, array("H", bytes(2 * k)))
 
 
-def assert_refused(code: int, function: Callable[..., object], *args: Any) -> None:
+def assert_refused(code, function, *args):
     with pytest.raises(frames.FrameError) as refusal:
         function(*args)
     assert refusal.value.code == code
 
 
 @given(rounds(), keys)
-def test_a_decoded_round_is_the_encoded_one(fields: dict[str, Any], key: bytes) -> None:
+def test_a_decoded_round_is_the_encoded_one(fields, key):
     out = bytearray(2 * wire.MAX_FRAME)
     n = host_frames.encode_round(out, key, **fields)
     frame = memoryview(out)[:n]
@@ -141,8 +137,8 @@ def test_a_decoded_round_is_the_encoded_one(fields: dict[str, Any], key: bytes) 
 
 @given(rounds(), keys, keys, st.integers(1, 2**32 - 2))
 def test_a_question_belongs_to_one_client_in_frames_for_a_device_and_for_the_fleet(
-    fields: dict[str, Any], key: bytes, fleet_key: bytes, device: int
-) -> None:
+    fields, key, fleet_key, device
+):
     to_device, to_fleet = bytearray(2 * wire.MAX_FRAME), bytearray(2 * wire.MAX_FRAME)
     n = host_frames.encode_round(to_device, key, **{**fields, "device": device})
     assert host_frames.encode_round(to_fleet, fleet_key, **{**fields, "device": wire.FLEET}) == n
@@ -154,9 +150,7 @@ def test_a_question_belongs_to_one_client_in_frames_for_a_device_and_for_the_fle
 
 
 @given(keys, u32, u32, st.integers(0, 255), u32)
-def test_a_decoded_error_is_the_encoded_one(
-    key: bytes, device: int, number: int, code: int, detail: int
-) -> None:
+def test_a_decoded_error_is_the_encoded_one(key, device, number, code, detail):
     out = bytearray(wire.MAX_FRAME)
     n = frames.encode_error(out, key, device, number, code, detail)
     assert host_frames.decode_error(bytes(out[:n]), key) == (device, number, code, detail)
@@ -168,7 +162,7 @@ def test_a_decoded_error_is_the_encoded_one(
 @given(st.tuples(u32, u32, u32, u32, u32, u32, u16, u16, u16, u8, u8), st.text(max_size=300))
 @example((0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0), "é" * 200)
 @example((0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0), "x" + "€" * 100)
-def test_a_decoded_hello_is_the_encoded_one(fields: tuple[int, ...], text: str) -> None:
+def test_a_decoded_hello_is_the_encoded_one(fields, text):
     out = bytearray(wire.MAX_FRAME)
     try:
         text.encode()
@@ -188,9 +182,7 @@ def test_a_decoded_hello_is_the_encoded_one(fields: tuple[int, ...], text: str) 
 
 
 @given(st.lists(st.tuples(st.integers(1, 2**32 - 1), keys), min_size=1, max_size=32), packings(), st.data())
-def test_reports_come_back_from_a_batch(
-    devices: list[tuple[int, bytes]], packing: tuple[int, list[int]], data: st.DataObject
-) -> None:
+def test_reports_come_back_from_a_batch(devices, packing, data):
     base, symbols = packing
     k = min(len(symbols), 8)
     size = frames.packed_size(base, k)
@@ -214,9 +206,7 @@ def test_reports_come_back_from_a_batch(
     st.integers(wire.MIN_EXPONENT, wire.MAX_EXPONENT), st.lists(st.integers(-32768, 32767), min_size=1, max_size=128),
     st.integers(2, 8),
 )  # fmt: skip
-def test_a_decoded_model_is_the_encoded_one(
-    key: bytes, device: int, number: int, model: int, exponent: int, row: list[int], many: int
-) -> None:
+def test_a_decoded_model_is_the_encoded_one(key, device, number, model, exponent, row, many):
     classes = many if model == wire.SOFTMAX else 1
     parameters = row * classes
     out = bytearray(wire.MAX_FRAME)
