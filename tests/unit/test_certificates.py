@@ -101,18 +101,16 @@ def hierarchy(data):
     bounds = struct.unpack_from(f"<{m - 1}h", data, 6)
     require(all(high > low for high, low in pairwise(bounds)))
     require(all(-ONE < bound <= ONE for bound in bounds))
-    start = 6 + 2 * (m - 1)
+    rest = data[6 + 2 * (m - 1) :]
     inside, rows = [], []
     for i in range(m):
-        card = data[start + 13 * i : start + 13 * i + 13]
+        card = rest[13 * i : 13 * i + 13]
         require(card[0] == 0x12)
         ratios_of(card)
         n, w, p = fields(card, "<HHI")
         require(n == m and w == 1)
         inside.append(p)
-    start += 13 * m
-    for i in range(m):
-        card = data[start + 17 * i : start + 17 * i + 17]
+        card = rest[13 * m + 17 * i : 13 * m + 17 * i + 17]
         require(card[0] == 0x11 and card[5] == 0)
         ratios_of(card)
         levels, rows_of_level = rows_of(card)
@@ -152,10 +150,8 @@ def some_table(rng, p=None, m=None, levels=None):
     like = [rng.randrange(1, T) for _ in range(m - 1)]  # rows that differ little, or much
     near = rng.choice([3, 10**5, T])
     epsilon = rng.randrange(1, MAX_EPSILON + 1)
-    rows = [
-        sorted(max(1, min(T - 1, n + rng.randrange(-near, near + 1))) for n in like) for _ in range(2**p + 1)
-    ]
-    return cards.table(epsilon, levels, rows)
+    rows = [[max(1, min(T - 1, n + rng.randrange(-near, near + 1))) for n in like] for _ in range(2**p + 1)]
+    return cards.table(epsilon, levels, [sorted(row) for row in rows])
 
 
 def some_window(rng, n=None, w=None):
@@ -191,13 +187,10 @@ def some_hierarchy(rng):
 
 def some_change(rng, data):
     """A byte changed, the end cut off, or nothing."""
-    kind = rng.randrange(8)
+    kind, at = rng.randrange(8), rng.randrange(len(data))
     if kind == 0:
-        return data[: rng.randrange(len(data))]
-    if kind == 1:
-        at = rng.randrange(len(data))
-        return data[:at] + bytes([rng.randrange(256)]) + data[at + 1 :]
-    return data
+        return data[:at]
+    return data[:at] + bytes([rng.randrange(256)]) + data[at + 1 :] if kind == 1 else data
 
 
 @pytest.mark.parametrize("make", [some_table, some_window, some_laplace, some_mixture, some_hierarchy])

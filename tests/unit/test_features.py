@@ -80,20 +80,20 @@ def test_scaled_features_are_rounded_down_and_clipped(samples, pair):
     assert (np.abs(out) <= ONE).all()
 
 
-def recordings(path, names=""):
-    rng = np.random.default_rng(1)
-    lines = [names] if names else []
-    for _ in range(3):
-        lines += [",".join(f"{v:.4f}" for v in sample) for sample in rng.normal(0, 0.3, (1300, 3))]
-        lines.append("")
-    path.write_text("\n".join(lines))
-    return path
+def recordings():
+    rows = np.random.default_rng(1).normal(0, 0.3, (3, 1300, 3))
+    return "\n".join("".join("{:.4f},{:.4f},{:.4f}\n".format(*row) for row in part) for part in rows)
 
 
-@pytest.mark.parametrize("names", ["", "x,y,z"])
+def scale_of(folder, text):
+    """The command for a file with this text."""
+    (folder / "public.csv").write_text(text)
+    return ["scale", str(folder / "public.csv")]
+
+
+@pytest.mark.parametrize("names", ["", "x,y,z\n"])
 def test_a_scale_is_computed_from_recordings(tmp_path, capsys, names):
-    file = recordings(tmp_path / "public.csv", names)
-    assert cli.main(["scale", str(file), "--times", "8192", "--json", "--length"]) == 0
+    assert cli.main([*scale_of(tmp_path, names + recordings()), "--times", "8192", "--json", "--length"]) == 0
     scale = json.loads(capsys.readouterr().out)["scale"]
     assert len(scale) == 16
     (low, high), (least, most) = scale[:2]  # of the mean and of the deviation of x: 0 and .3, 128 samples
@@ -104,10 +104,8 @@ def test_a_scale_is_computed_from_recordings(tmp_path, capsys, names):
 
 
 def test_a_scale_is_printed_for_a_program(tmp_path, capsys):
-    file = recordings(tmp_path / "public.csv")
-    assert cli.main(["scale", str(file), "--times", "8192"]) == 0
-    text = capsys.readouterr().out
-    program = {}
+    assert cli.main([*scale_of(tmp_path, recordings()), "--times", "8192"]) == 0
+    text, program = capsys.readouterr().out, {}
     exec(text, program)
     assert len(program["SCALE"]) == 12
     assert "# crossings of z" in text
@@ -128,8 +126,7 @@ def test_a_scale_is_printed_for_a_program(tmp_path, capsys):
     ],
 )
 def test_recordings_that_give_no_scale_are_refused(tmp_path, capsys, text, argv, message):
-    (tmp_path / "a.csv").write_text(text)
-    assert cli.main(["scale", str(tmp_path / "a.csv"), *argv]) == errors.USAGE
+    assert cli.main([*scale_of(tmp_path, text), *argv]) == errors.USAGE
     assert message in capsys.readouterr().err
 
 
