@@ -59,9 +59,6 @@ def table(monkeypatch):
     return use
 
 
-# Questions and their cost
-
-
 def _parts(options, table):
     (parts,) = collect.plan(options, table)
     return parts
@@ -180,9 +177,6 @@ def test_tables_that_cannot_be_collected_are_refused(sizes, message):
         collect.plan(Options(), _table(3, 0, sizes))
 
 
-# Estimates
-
-
 @pytest.mark.parametrize("mechanism", ["three-outputs", "duchi", "pm-sub"])
 def test_means_and_frequencies_are_near_the_true_ones(table, mechanism):
     n = 150_000
@@ -272,9 +266,6 @@ def test_an_attribute_without_reports_is_left_out(table):
     entries = finished(begin("collect", 3, epsilon="1")).result([])["attributes"]
     assert 1 <= len(entries) <= 3
     assert sum(entry["reports"] for entry in entries) == 3
-
-
-# Refusals
 
 
 @pytest.mark.parametrize(

@@ -445,9 +445,6 @@ def test_boards_that_lie_do_not_spoil_the_charts_of_the_fleet():
     assert sum(releases["series"][0]["data"]) == 1000
 
 
-# Cards
-
-
 def card(name, epsilon, **more):
     return mechanisms.design(name, epsilon_micro=round(epsilon * 1e6), **more).card
 
@@ -506,9 +503,6 @@ def test_the_outputs_of_a_card_of_labels_are_named_as_labels():
     assert of_own_labels == pytest.approx([e / (e + 2)] * 3, rel=1e-3)
 
 
-# Comparable runs
-
-
 def a_run(name, data="flights", measures=("auc", "accuracy"), rounds=3):
     return replace(
         RUN, name=name, options={"dataset": data}, references={"measures": [*measures]}, rounds=rounds
@@ -547,9 +541,6 @@ def test_the_epsilon_of_a_run_names_its_number_of_rounds():
         table = privacy._table(Snapshot("s", run=run))
         assert f"<th scope=col class=number>{head}<th" in table
         assert table.index("epsilon a report") < table.index("mechanism") < table.index("card")
-
-
-# Epsilon spent by the devices of each class
 
 
 def test_spent_epsilon_follows_from_the_classes_that_reported():

@@ -8,19 +8,8 @@ import numpy as np
 import pytest
 
 from ternhost import datasets
-from ternhost.datasets import (
-    CLASSIFICATION,
-    MULTICLASS,
-    REGRESSION,
-    base,
-    bundled,
-    images,
-    ipums,
-    motions,
-    synthetic,
-    vehicle,
-    wisdm,
-)
+from ternhost.datasets import base, bundled, images, ipums, motions, synthetic, vehicle, wisdm
+from ternhost.datasets.base import CLASSIFICATION, MULTICLASS, REGRESSION
 from ternhost.errors import UsageError
 
 ONE = 16384
@@ -33,9 +22,6 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(motions, "_bundled", lambda: None)
     (tmp_path / "data").mkdir()
     return tmp_path / "data"
-
-
-# All files
 
 
 @pytest.mark.parametrize("name", datasets.FILES)
@@ -81,9 +67,6 @@ def test_a_file_that_cannot_be_used_is_refused_with_its_problem(name, content, p
     assert {"vehicle": "combined_scale"}.get(name, "") in (caught.value.hint or "")
 
 
-# Categorical attributes
-
-
 def test_n_categories_become_n_minus_1_attributes():
     assert datasets.expand([0, 1, 2, 1], 3).tolist() == [[ONE, -ONE], [-ONE, ONE], [-ONE, -ONE], [-ONE, ONE]]
     assert datasets.expand([0, 1], 2).tolist() == [[ONE], [-ONE]]
@@ -106,8 +89,6 @@ def test_classes_are_divided_into_some_and_the_rest():
             iris.against_rest(*wrong)
         assert "versicolor" in caught.value.hint
 
-
-# WISDM
 
 WISDM_LINES = """\
 33,Jogging,49105962326000,-0.6946377,12.680544,0.50395286;
@@ -160,8 +141,6 @@ def test_wisdm_windows_have_the_features_of_their_samples(tmp_path):
     six = datasets.load(f"wisdm:{path}", classes=True)
     assert (len(six.classes), six.labels.tolist()) == (6, data.labels.tolist())
 
-
-# BasicMotions
 
 TS_HEADER = """\
 #Four students and four activities.
@@ -230,8 +209,6 @@ def test_a_ts_file_that_cannot_be_used_is_refused(tmp_path, change, problem):
         motions.motions(path)
 
 
-# IPUMS
-
 IPUMS_CSV = """\
 "COUNTRY","YEAR","SAMPLE","SERIAL","HHWT","PERNUM","PERWT","AGE","SEX","MARST","HRSWORK1","INCTOT"
 76,2000,76200001,1000,10.5,1,10.5,34,1,2,40,12000
@@ -272,8 +249,6 @@ def test_ipums_predicts_income(folder):
         assert "INCTOT" in caught.value.hint
 
 
-# Vehicle
-
 VEHICLE_LINES = b"""\
 3 1:-0.981481 2:-0.997268 50:0.5 100:1
 1 1:1 3:-0.25
@@ -292,9 +267,6 @@ def test_vehicle_is_read_packed_or_not(folder, pack, ending):
     ]  # fmt: skip
     assert data.features[2, [1, 99, 100]].tolist() == [0, -ONE, -ONE // 8]
     assert datasets.load("vehicle").labels.tolist() == [ONE, -ONE, -ONE]
-
-
-# MNIST and Fashion-MNIST
 
 
 def idx(array):
@@ -355,9 +327,6 @@ def test_an_idx_file_that_cannot_be_used_is_refused(folder, which, damage, probl
     with pytest.raises(UsageError, match=problem) as caught:
         images.load("mnist")
     assert str(path) in str(caught.value)
-
-
-# Bundled and synthetic
 
 
 @pytest.mark.parametrize(

@@ -15,19 +15,8 @@ from ternhost import datasets, experiments
 from ternhost.cli import main
 from ternhost.datasets import synthetic
 from ternhost.errors import StorageError, UsageError
-from ternhost.experiments import (
-    Contender,
-    Options,
-    base,
-    baseline,
-    coordinates,
-    erm,
-    hiera,
-    pldp,
-    reports_needed,
-    rounds,
-    variance,
-)
+from ternhost.experiments import baseline, coordinates, erm, hiera, pldp, reports_needed, rounds, variance
+from ternhost.experiments.base import Contender, Options, Outcome
 from ternhost.experiments.statistics import beyond_noise, enough, mean_and_error, summaries, winners
 from ternhost.learn import judging
 from ternhost.learn.base import Population
@@ -121,9 +110,6 @@ def test_invalid_options_of_an_experiment_are_refused():
             experiments.run(name, Options(**{"quick": True, "runs": 1, **options}))
 
 
-# The loop
-
-
 def test_an_experiment_learns_what_a_run_learns(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = {"dataset": "breast-cancer", "reports": 400, "group": 50, "epsilon": "4", "k": 1, "seed": 3}
@@ -170,9 +156,6 @@ def test_moves_beyond_the_safe_range_are_counted():
     assert 1 >= clipped[0] > 0.9 > clipped[1] > clipped[2] == 0
 
 
-# Contenders
-
-
 @pytest.mark.slow
 def test_a_mechanism_named_by_an_option_is_compared(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(pldp, "_MECHANISMS", ("duchi",))
@@ -201,7 +184,7 @@ def test_a_contender_s_options_reach_its_card():
 
 
 def test_nan_is_null_in_json_and_an_output_that_cannot_be_written_is_refused(tmp_path):
-    outcome = base.Outcome({}, {"x": [{"a": math.nan, "b": [math.inf, 1.5]}]}, {}, name="x")
+    outcome = Outcome({}, {"x": [{"a": math.nan, "b": [math.inf, 1.5]}]}, {}, name="x")
     experiments.write(outcome, tmp_path)
     assert json.loads((tmp_path / "x.json").read_text())["tables"]["x"] == [{"a": None, "b": [None, 1.5]}]
     with pytest.raises(StorageError):
@@ -256,9 +239,6 @@ def test_noise_alone_is_seldom_taken_for_a_difference():
     taken = [beyond_noise(rng.normal(0, 1, 8)) or beyond_noise(rng.normal(0, 1, 8)) for _ in range(1000)]
     assert 0.025 < np.mean(taken) < 0.075
     assert not beyond_noise(np.array([3.0])), "one run shows nothing"
-
-
-# The float baseline
 
 
 @pytest.mark.parametrize("name", baseline.MECHANISMS)
@@ -357,9 +337,6 @@ def test_the_baseline_and_synthetic_records_have_different_draws():
     assert baseline.generator(1).random() != np.random.default_rng(1).random()
 
 
-# HierA
-
-
 @pytest.mark.parametrize("unit", [0.1, 1.0])
 def test_taking_the_level_of_another_number_costs_more(unit):
     levels = hiera.levels(unit)
@@ -388,9 +365,6 @@ def test_reports_by_the_attribute_s_level_are_unbiased_and_less_noisy_for_a_low_
         graded = hiera._graded(levels, np.full(n, 0.3), np.full(n, attribute), baseline.generator(7))
         assert graded.std() == pytest.approx(2**1.5 / (2.5 if attribute < 0 else 0.5), rel=0.02)
     assert spread[0] < spread[1], "the lowest range has the largest budget"
-
-
-# PLDP-FL
 
 
 def test_a_client_that_reports_all_weights_spends_as_many_epsilons():
