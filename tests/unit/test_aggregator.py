@@ -191,8 +191,7 @@ def test_cohorts_are_counted_apart(aggregator):
     aggregator.open(1, [(question(), [1, 2]), (question(OTHER, 3), [5])], now=0.0)
     aggregator.accept([report(5, symbols=(1, 0, 1), card=OTHER, to=question(OTHER, 3)), report(1)], 0.0)
     aggregator.give_up(1, [2])
-    result = aggregator.ended(1, 0.0)
-    first, second = result.cohorts
+    first, second = aggregator.ended(1, 0.0).cohorts
     assert (first.counts.shape, first.reports, first.k) == ((D, 3), 1, 2)
     assert (second.counts.shape, second.reports, second.k) == ((D, 2), 1, 3)
     assert second.counts.sum() == 3
@@ -232,8 +231,7 @@ def test_a_round_that_had_ended_ends_again_after_a_crash(aggregator, store):
     result = aggregator.ended(1, 101.0)  # the host crashes before the store is updated
     resumed = Aggregator(store)
     resumed.resume(500.0)
-    again = resumed.ended(1, 500.0)
-    np.testing.assert_array_equal(again.cohorts[0].counts, result.cohorts[0].counts)
+    np.testing.assert_array_equal(resumed.ended(1, 500.0).cohorts[0].counts, result.cohorts[0].counts)
 
 
 OTHER_QUESTION = Question(wire.LOGISTIC, [0] * D, -12, CARD.data, 2, batch=1)
@@ -293,8 +291,7 @@ def test_reports_in_one_frame_and_in_any_order_count_as_they_would_alone(tmp_pat
         with Store(tmp_path / f"{i}.sqlite") as store:
             store.add_devices(KEYS)
             aggregator = start(Aggregator(store), devices=list(KEYS))
-            accepted = aggregator.accept(batch, 101.0)
-            assert sorted(accepted.reports) == [(1, device) for device in KEYS]
+            assert sorted(aggregator.accept(batch, 101.0).reports) == [(1, device) for device in KEYS]
             assert aggregator.statistics.accepted == len(KEYS)
             results.append((store.reports(1), aggregator.ended(1, 101.0).cohorts[0].counts.tolist()))
     assert results[0] == results[1] == results[2]
@@ -325,8 +322,7 @@ def test_a_bad_row_spoils_no_other(aggregator, store):
         report(5, symbols=(1, 0, 1), card=OTHER, to=question(OTHER, 3)),  # of another cohort
         report(2),
     ]
-    accepted = aggregator.accept([answers.reports(*rows)], 0.0)
-    assert sorted(accepted.reports) == [(1, 1), (1, 2), (1, 5)]
+    assert sorted(aggregator.accept([answers.reports(*rows)], 0.0).reports) == [(1, 1), (1, 2), (1, 5)]
     assert aggregator.statistics == Statistics(accepted=3, forged=1, damaged=1, unasked=2, unknown=1)
     assert [device for device, _ in store.reports(1)] == [1, 2, 5]
 

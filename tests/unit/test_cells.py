@@ -113,8 +113,7 @@ def test_a_process_that_is_killed_ends_the_experiment():
 
 
 def test_nan_becomes_null():
-    cell = Cell("t", add, {"x": math.nan, "y": 1})
-    assert cell.run()[0]["sum"] is None
+    assert Cell("t", add, {"x": math.nan, "y": 1}).run()[0]["sum"] is None
     assert cores() >= 1
 
 

@@ -183,8 +183,7 @@ def test_durations_and_tiles_are_written_for_people():
 
 
 def test_an_empty_panel_says_why():
-    run = replace(RUN, name="my run", references={})
-    now = Snapshot("s", run=run, history=({"round": 1},))
+    now = Snapshot("s", run=replace(RUN, name="my run", references={}), history=({"round": 1},))
     assert "tern runs --draw 'my run'" in learning._learning(now, [], None, curves.REPORTS, None)
     assert "chooses none" in learning._stepped(now, "tau", "range", curves.REPORTS)
     refused = tuple(entry | {"reports": 0, "refusals": 100} for entry in HISTORY)
@@ -376,8 +375,7 @@ def test_a_page_of_another_site_neither_fetches_nor_frames_the_dashboard(site, h
 
 
 def test_spent_epsilon_counts_the_reports_of_the_open_round():
-    opened = OpenRound(11, "r", 1.0, None, 100, 100, 50)
-    now = replace(NOW, open=(opened,), paid={1_500_000: 1000})
+    now = replace(NOW, open=(OpenRound(11, "r", 1.0, None, 100, 100, 50),), paid={1_500_000: 1000})
     assert curves.spent(now) == 1050 * 1.5 / 1000
     (tile,) = [tile for tile in words.tiles(now) if tile[0].startswith("mean epsilon spent")]
     assert tile[1:] == ("1.575", "by accepted reports, 1 to 3 each")
@@ -406,8 +404,7 @@ def test_the_page_and_the_terminal_agree_about_a_run_that_was_extended():
 def test_a_run_that_is_overdue_is_not_shown_as_running():
     now = time.time()
     opened = OpenRound(11, "r", now - 500, 60.0, 100, 100, 50)
-    boards = (BoardRow("b", 1, 1, True, now - 450),)
-    dead = replace(NOW, read=now, open=(opened,), boards=boards)
+    dead = replace(NOW, read=now, open=(opened,), boards=(BoardRow("b", 1, 1, True, now - 450),))
     assert dead.silent(now) == pytest.approx(450)
     assert words.old(dead).startswith("nothing written for 7.5 min")
     assert words.status(dead) == "running when last written"
@@ -468,8 +465,7 @@ def test_reports_are_drawn_by_class_where_cards_differ():
     assert sum(drawn["series"][0]["data"]) == 500
     assert sorted(drawn["series"][0]["data"][:3]) == [71, 86, 91]
     assert drawn["xAxis"]["name"] == "class: reported"
-    alone = rounds._symbols(Snapshot("s", run=run, tallies=tallies[:1]))
-    assert alone["xAxis"]["data"] == of_wide
+    assert rounds._symbols(Snapshot("s", run=run, tallies=tallies[:1]))["xAxis"]["data"] == of_wide
     assert rounds._symbols(Snapshot("s", run=run)) is None
     data = card("laplace", 1)  # its many outputs are drawn together with their neighbours
     outputs = range(len(charts.outputs(data)[0]))

@@ -385,8 +385,7 @@ def test_a_store_is_found_by_its_file_directory_run_and_newest_run(store, tmp_pa
         assert stores.chosen(text, runs) == (runs / "one" / "store.sqlite", "first")
     assert stores.chosen(None, runs)[0] == runs / "two" / "store.sqlite"
     assert stores.chosen(runs)[0] == runs / "two" / "store.sqlite"
-    beside = stores.beside(runs / "one" / "store.sqlite")
-    assert [path.parent.name for path in beside] == ["one", "two"]
+    assert [path.parent.name for path in stores.beside(runs / "one" / "store.sqlite")] == ["one", "two"]
     (runs / "two" / "store.sqlite").unlink()
     with pytest.raises(StorageError, match="is not at"):
         stores.chosen("two", runs)

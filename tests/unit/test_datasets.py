@@ -59,8 +59,7 @@ def test_the_split_is_fixed_and_a_tenth(flights):
     assert flights.held_out.mean() == pytest.approx(0.1, abs=1e-4)
     assert len(flights.training) + len(flights.test) == len(flights.labels)
     # No stretch of a thousand flights has much more or less than its share.
-    shares = np.add.reduceat(again[:327_000], np.arange(0, 327_000, 1000))
-    assert set(shares.tolist()) <= set(range(95, 106))
+    assert set(np.add.reduceat(again[:327_000], np.arange(0, 327_000, 1000)).tolist()) <= set(range(95, 106))
 
 
 def test_the_cache_gives_the_same_flights(flights, monkeypatch):

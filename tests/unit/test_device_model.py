@@ -115,8 +115,7 @@ def test_the_twin_has_the_figures_of_its_run():
 
 def test_the_twin_is_read_from_frames_and_stores(tmp_path):
     key = bytes(range(32))
-    averaged = Averaged(wire.SOFTMAX, [1, 2, 3, 4, 5, 6], -14, 3)
-    frame = averaged.frame(77, key)
+    frame = Averaged(wire.SOFTMAX, [1, 2, 3, 4, 5, 6], -14, 3).frame(77, key)
     twin = DeviceModel.of_frame(frame, key)
     assert (twin.model, twin.number, twin.exponent) == (4, 77, -14)
     assert twin.mantissas.tolist() == [[1, 2], [3, 4], [5, 6]]

@@ -48,8 +48,7 @@ CARDS = {
 
 def exact(card, xs):
     """The thresholds of each input out of 2**45, interpolated between its two knots."""
-    columns = card.symbols - 1
-    c = np.array(card.thresholds, np.int64).reshape(-1, columns)
+    c = np.array(card.thresholds, np.int64).reshape(-1, card.symbols - 1)
     b = (xs.astype(np.int64) + ONE) << card.knot_bits
     i, f = b >> 15, (b & 32767)[:, None]
     return (2**15 - f) * c[i] + f * c[np.minimum(i + 1, len(c) - 1)]

@@ -60,8 +60,7 @@ def check_refused(trace, message, hint="", **options):
 def test_idle_is_subtracted_and_shown():
     result = check(uniform(AMPERES, MARKER))
     assert result.windows == 6
-    many = energy.measure(uniform(AMPERES, MARKER), 4, "x")
-    assert many.net == pytest.approx(result.net / 4)
+    assert energy.measure(uniform(AMPERES, MARKER), 4, "x").net == pytest.approx(result.net / 4)
     shown = result.as_dict(bits=2)
     assert shown["microjoules_per_bit"] == pytest.approx(shown["microjoules_per_report"] / 2)
     assert shown["microjoules_per_report_with_idle"] > shown["microjoules_per_report"]
@@ -89,8 +88,7 @@ def test_a_marker_without_windows_or_idle_time_is_an_error(change, message):
 
 def test_a_battery_lasts_as_long_as_its_charge():
     # 1 mW asleep and a report of 3.6 J each hour make 2 mW on average; 2000 mAh at 3.6 V are 25,920 J.
-    days = energy.battery_days(2000, 3.6, 3.6e6, 1.0, 3600)
-    assert days == pytest.approx(25_920 / 2e-3 / 86400)
+    assert energy.battery_days(2000, 3.6, 3.6e6, 1.0, 3600) == pytest.approx(25_920 / 2e-3 / 86400)
     with pytest.raises(UsageError):
         energy.battery_days(2000, 3.6, 1.0, 1.0, every=0.001, active_seconds=0.01)
 
@@ -391,8 +389,7 @@ def test_the_model_multiplies_times_and_bytes_by_currents():
     model = current_model.load("rp2040")
     assert model.compute_microjoules(0.01) == pytest.approx(3.3 * 27.1 * 10)
     assert model.sleep_microjoules(1.0) == pytest.approx(3.3 * 390)
-    wifi = current_model.load("esp32").links["wifi"]
-    assert wifi.seconds(20) == pytest.approx((20 + 112) * 8 / 6.5e6)
+    assert current_model.load("esp32").links["wifi"].seconds(20) == pytest.approx((20 + 112) * 8 / 6.5e6)
     with pytest.raises(UsageError, match="no currents"):
         current_model.load("z80")
 

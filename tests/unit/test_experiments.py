@@ -123,8 +123,7 @@ def test_an_experiment_learns_what_a_run_learns(tmp_path, monkeypatch):
 
 
 def test_repeated_runs_begin_anew_with_other_draws():
-    values = synthetic.attributes(500, 2, seed=1).numeric
-    learner = rounds.collection(values, epsilon="4", k=1)
+    learner = rounds.collection(synthetic.attributes(500, 2, seed=1).numeric, epsilon="4", k=1)
     states = [repeated.state() for repeated in rounds.repeated(learner, (7, 8, 7))]
     assert states[0] == states[2] != states[1]
     assert [state["reports"] for state in states] == [[[500]]] * 3
@@ -340,8 +339,7 @@ def test_the_baseline_and_synthetic_records_have_different_draws():
 @pytest.mark.parametrize("unit", [0.1, 1.0])
 def test_taking_the_level_of_another_number_costs_more(unit):
     levels = hiera.levels(unit)
-    top_down = tuple(round(budget * unit * 1e6) for budget in (1, 2, 3, 4, 5))
-    assert lhp.budgets_of(levels) == top_down
+    assert lhp.budgets_of(levels) == tuple(round(budget * unit * 1e6) for budget in (1, 2, 3, 4, 5))
     most = Fraction(0)
     for reported, card in enumerate(levels.hierarchy.value_cards):  # brute force over both numbers
         for sign in (0, 1):

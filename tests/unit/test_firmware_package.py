@@ -252,12 +252,6 @@ def leaves():
                 yield module, function, constants
 
 
-def constant(index, constants):
-    """The value of an index if it is known to the compiler."""
-    names = {part.id for part in ast.walk(index) if isinstance(part, ast.Name)}
-    return eval(ast.unparse(index), dict(constants)) if names <= constants.keys() else None
-
-
 def variables(leaf):
     """Parameters and variables in the order of the text, in which MicroPython numbers them."""
     assigned = sorted(
@@ -286,7 +280,8 @@ def test_no_leaf_has_code_that_a_compiler_is_known_to_get_wrong():
                 assert isinstance(node.operand, ast.Constant), f"{where}: {ast.unparse(node)} of a variable"
             if not isinstance(node, ast.Subscript):
                 continue
-            known = constant(node.slice, constants)
+            names = {part.id for part in ast.walk(node.slice) if isinstance(part, ast.Name)}
+            known = eval(ast.unparse(node.slice), dict(constants)) if names <= constants.keys() else None
             if isinstance(node.ctx, ast.Store):
                 assert known in (None, 0), f"{where}: {ast.unparse(node)} = ... wants its index in a variable"
             assert known is None or 0 <= known < 256, f"{where}: {ast.unparse(node)}"

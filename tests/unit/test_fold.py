@@ -156,8 +156,7 @@ def test_public_names_that_only_the_library_uses_become_short():
     assert shorten.public_names({"tern.b": b}, whole) == {"tern.b": expected["tern.b"]}
     some = shorten.public_names(library, whole, ["x = 'Box total'\n"], whole=["tern.b"])
     assert some == {"tern.a": a.replace("named", named), "tern.b": b}
-    again = shorten.public_names(library, whole, [f"{named} = 1\n"])
-    assert "named" in again["tern.a"]
+    assert "named" in shorten.public_names(library, whole, [f"{named} = 1\n"])["tern.a"]
     assert "total" not in shorten.short_names((("tern.a", a), ("tern.b", "x = 'total'\n")))
 
 
