@@ -150,21 +150,19 @@ def test_no_flipped_bit_is_accepted(asked):
 
 
 @pytest.mark.parametrize(
-    ("ends", "why", "now", "counted"),
+    ("ends", "why", "now", "n"),
     [({"quorum": 2}, QUORUM, 101.0, 2), ({"deadline": 10.0}, DEADLINE, 110.0, 1)],
 )
-def test_a_quorum_or_the_deadline_ends_a_round_and_later_reports_are_late(
-    aggregator, store, ends, why, now, counted
-):
+def test_a_quorum_or_a_deadline_ends_a_round_and_later_reports_are_late(aggregator, store, ends, why, now, n):
     start(aggregator, **ends)
     aggregator.accept([report(1)], now - 0.1)
     assert aggregator.ended(1, now - 0.1) is None
     aggregator.accept([report(2)], now)
     result = aggregator.ended(1, now)
-    assert (result.ended, result.reports) == (why, counted)
+    assert (result.ended, result.reports) == (why, n)
     aggregator.accept([report(3)], now)
-    assert aggregator.statistics.late == 3 - counted
-    assert [device for device, _ in store.reports(1)] == [1, 2][:counted]
+    assert aggregator.statistics.late == 3 - n
+    assert [device for device, _ in store.reports(1)] == [1, 2][:n]
 
 
 def test_refused_and_given_up_devices_complete_a_round(asked):
@@ -299,12 +297,9 @@ def test_reports_in_one_frame_and_in_any_order_count_as_they_would_alone(tmp_pat
 
 def test_a_report_counts_once_however_it_is_packed(asked, store):
     first, second, changed = report(1), report(2), report(2, symbols=(2, 2))
-    for batch in (
-        [first, answers.reports(first, second, first), second],
-        [answers.reports(changed, first)],
-        [changed],
-    ):
-        asked.accept(batch, 101.0)
+    asked.accept([first, answers.reports(first, second, first), second], 101.0)
+    asked.accept([answers.reports(changed, first)], 101.0)
+    asked.accept([changed], 101.0)
     assert store.reports(1) == [(1, first[9:-8]), (2, second[9:-8])]
     assert asked.statistics == Statistics(accepted=2, duplicate=6)
 
@@ -367,10 +362,8 @@ def test_no_flipped_bit_of_a_row_is_accepted(asked, hit):
 
 
 def test_nothing_counts_that_was_not_committed(asked, store):
-    with (
-        mock.patch.object(store, "add_reports", side_effect=StorageError("full")),
-        pytest.raises(StorageError),
-    ):
+    full = mock.patch.object(store, "add_reports", side_effect=StorageError("full"))
+    with full, pytest.raises(StorageError):
         asked.accept([report(1), report(2)], 101.0)
     assert asked.unanswered(1) == [1, 2, 3]
     assert asked.statistics.accepted == 0

@@ -104,9 +104,8 @@ def test_ctrl_c_starts_no_watchdog_on_an_esp32_whose_link_is_its_port(machine, m
     with pytest.raises(KeyboardInterrupt):
         supervisor.run(board)
     # With a broker the watchdog is on. Nothing stops it, so it gets half an hour.
-    assert [started.kwargs["timeout"] for started in machine.WDT.call_args_list] == (
-        [] if console else [8388, 1 << 21]
-    )
+    started = [call.kwargs["timeout"] for call in machine.WDT.call_args_list]
+    assert started == ([] if console else [8388, 1 << 21])
 
 
 def rp2_board(monkeypatch, chip, version):
@@ -141,9 +140,9 @@ def test_an_rp2040_hashes_urandom_with_the_oscillator(monkeypatch):
     oscillator = os.urandom(1 << 16)
 
     def drawn(urandom):
-        stream = io.BytesIO(oscillator)
+        bits = io.BytesIO(oscillator)
         monkeypatch.setattr(
-            board_module, "read_oscillator", lambda out, n: stream.readinto(memoryview(out)[:n])
+            board_module, "read_oscillator", lambda out, n: bits.readinto(memoryview(out)[:n])
         )
         monkeypatch.setattr(board_module, "os", SimpleNamespace(urandom=lambda n: urandom * n))
         generator = board_module.Board(led=None, marker=None).generator()

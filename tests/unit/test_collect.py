@@ -169,10 +169,9 @@ def test_boards_that_hold_the_constant_are_not_asked_for_it():
     assert list(question.parameters) == [1, 1, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("sizes", "message"), [((1,), "has 2 to 8191"), ((9000,), "has 2 to 8191"), ((), "no attribute")]
-)
-def test_tables_that_cannot_be_collected_are_refused(sizes, message):
+@pytest.mark.parametrize("sizes", [(1,), (9000,), ()])
+def test_tables_that_cannot_be_collected_are_refused(sizes):
+    message = "has 2 to 8191" if sizes else "no attribute"
     with pytest.raises(UsageError, match=message):
         collect.plan(Options(), _table(3, 0, sizes))
 

@@ -264,9 +264,7 @@ def test_lines_differ_in_more_than_their_colour_and_a_legend_cuts_long_names():
     assert charts.bars(["a"], [1], "x", "boards")["yAxis"]["minInterval"] == 1, "counts are whole numbers"
 
 
-def test_a_port_that_is_invalid_or_taken_is_refused_and_the_default_is_a_free_one(
-    tmp_path, capsys, monkeypatch
-):
+def test_an_invalid_or_taken_port_is_refused_and_the_default_is_a_free_one(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("NICEGUI_STORAGE_PATH", os.devnull)
     with Store(tmp_path / "store.sqlite"):
         pass
@@ -423,9 +421,7 @@ def test_a_run_that_is_overdue_is_not_shown_as_running():
 
 def test_boards_that_lie_do_not_spoil_the_charts_of_the_fleet():
     def snapshot(hellos):
-        return Snapshot(
-            "s", boards=[BoardRow(f"b{i}", i, 1, True, 1.0, each) for i, each in enumerate(hellos)]
-        )
+        return Snapshot("s", boards=[BoardRow("b", i, 1, True, 1.0, hello) for i, hello in enumerate(hellos)])
 
     hellos = [{"budget": i * 10_000, "release": "0.2.0"} for i in range(1, 1001)]
     hellos += [{"budget": 2**32 - 1, "release": f"9.{i}"} for i in range(9)]
@@ -457,9 +453,8 @@ def test_reports_are_drawn_by_class_where_cards_differ():
         TallyView(wide.hex(), (6, 1, 1)),  # a class may be asked in several cohorts
     )
     drawn = rounds._symbols(Snapshot("s", run=run, tallies=tallies))
-    of_wide, of_narrow = (
-        [f"{v:.4g}" for v in sorted(cards.output_values(cards.decode(data)))] for data in (wide, narrow)
-    )
+    of_both = [sorted(cards.output_values(cards.decode(data))) for data in (wide, narrow)]
+    of_wide, of_narrow = ([f"{value:.4g}" for value in values] for values in of_both)
     assert of_wide != of_narrow
     assert drawn["xAxis"]["data"] == [*(f"1: {v}" for v in of_wide), *(f"2: {v}" for v in of_narrow)]
     assert sum(drawn["series"][0]["data"]) == 500
@@ -500,9 +495,8 @@ def test_the_outputs_of_a_card_of_labels_are_named_as_labels():
 
 
 def a_run(name, data="flights", measures=("auc", "accuracy"), rounds=3):
-    return replace(
-        RUN, name=name, options={"dataset": data}, references={"measures": [*measures]}, rounds=rounds
-    )
+    options, references = {"dataset": data}, {"measures": [*measures]}
+    return replace(RUN, name=name, options=options, references=references, rounds=rounds)
 
 
 def test_the_run_of_the_page_comes_first_and_similar_runs_follow():

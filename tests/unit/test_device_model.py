@@ -96,9 +96,8 @@ def test_the_twin_has_the_figures_of_its_run():
         ("iris", "softmax", "fedsgd", {"reports": 100, "group": 10}),
         ("synthetic-linear", "linear", "fedsgd", {"reports": 1000, "group": 100}),
     ):
-        result = ternhost.train(
-            algorithm, fleet="simulated:1000", dataset=dataset, model=model, epsilon=8, **options
-        )
+        common = {"dataset": dataset, "model": model, "epsilon": 8, "fleet": "simulated:1000"}
+        result = ternhost.train(algorithm, **common, **options)
         twin = result.device_model
         assert np.array_equal(twin.weights.ravel(), np.ravel(result.weights))
         assert twin.number == result["history"][-1]["round"]

@@ -13,7 +13,6 @@ from ternhost.cli import build_parser
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "examples", "firmware", "host", "shared_specs", "tests", "tools")
 PAGES = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))])
-PARSER = build_parser()
 # The pages name these options of other programs.
 OTHERS = {"--no-deps", "--target", "--exhaustive", "--check", "--random"}
 
@@ -83,13 +82,18 @@ def test_contributing_names_every_folder(house):
     assert [name for name in folders if not re.search(rf"[`/]{name}`", table)] == []
 
 
+@pytest.fixture(scope="module")
+def parser():
+    return build_parser()
+
+
 @pytest.mark.parametrize("path", PAGES, ids=name)
-def test_commands_can_be_parsed(path):
+def test_commands_can_be_parsed(path, parser):
     text = path.read_text()
     assert blocks(text, "") == []  # each block names its language, since only shell blocks are tried
     for words in commands(text):
         if not {"--help", "--version", "--with"} & {*words}:  # a file's options: test_docs_tried
-            assert PARSER.parse_args(words).func, words
+            assert parser.parse_args(words).func, words
 
 
 def test_the_pages_have_many_commands_to_parse():
@@ -99,9 +103,9 @@ def test_the_pages_have_many_commands_to_parse():
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
-def test_options_that_are_named_exist(path):
+def test_options_that_are_named_exist(path, parser):
     codes = " ".join(re.findall(r"`[^`]+`", path.read_text()))
-    assert {*re.findall(r"(?<!\w)--[a-z][\w-]*", codes)} - options(PARSER) <= OTHERS
+    assert {*re.findall(r"(?<!\w)--[a-z][\w-]*", codes)} - options(parser) <= OTHERS
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)

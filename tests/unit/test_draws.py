@@ -37,9 +37,7 @@ CARDS = {
     "from end to end": rows((1,), (T - 1,)),
     "and back": rows((T - 1,), (1,), (T - 1,)),
     "as close as can be": rows((1, 2, 3), (T - 3, T - 2, T - 1)),
-    "beside a first byte": rows(
-        ((1 << 29) - 1, 1 << 29, (1 << 29) + 1), ((1 << 29) - 2, 1 << 29, (1 << 29) + 2)
-    ),
+    "beside a first byte": rows((2**29 - 1, 2**29, 2**29 + 1), (2**29 - 2, 2**29, 2**29 + 2)),
     "steep steps of half a product": rows((32767, 65536), (T - 32769, T - 1)),
     "16 levels": some_rows(2, 16),
     "33 knots": some_rows(5, 3),

@@ -214,9 +214,8 @@ def _runs(noise):
 
 @pytest.mark.parametrize("larger", [True, False])
 def test_a_summary_says_which_is_better_beyond_noise(larger):
-    close, apart = (
-        summaries(_runs(noise), ("set",), "who", "figure", larger=lambda row: larger) for noise in (1.0, 0.01)
-    )
+    names = (("set",), "who", "figure")
+    close, apart = (summaries(_runs(noise), *names, larger=lambda row: larger) for noise in (1.0, 0.01))
     verdicts = [[row["verdict"] for row in rows] for rows in (close, apart)]
     assert [row["who"] for row in close + apart] == ["a", "b", "c"] * 2
     if larger:
@@ -226,10 +225,10 @@ def test_a_summary_says_which_is_better_beyond_noise(larger):
     a = close[0]
     assert a["low"] < a["figure"] < a["high"]
     assert a["high"] - a["figure"] == pytest.approx(2.262 * a["standard_error"], rel=1e-3)  # Student's t, 9
-    (best,) = winners(apart, ("set",), "who", "figure")
+    (best,) = winners(apart, *names)
     assert (best["best"], best["wins"]) == ("c" if larger else "a", True)
     if not larger:
-        (best,) = winners(close, ("set",), "who", "figure")
+        (best,) = winners(close, *names)
         assert (best["best"], best["wins"], best["tied"]) == ("b", False, "a")
 
 
@@ -317,15 +316,13 @@ def test_each_run_of_the_papers_learner_is_tuned_by_the_others():
 def test_a_summary_says_whether_ranges_are_better_than_none(measure, sign):
     rng = np.random.default_rng(3)
     common = rng.normal(0, 1, 10)
+    asked = {"model": "m", "epsilon": 1.0, "measure": measure}
     rows = [
-        {
-            "data": data, "model": "m", "epsilon": 1.0, "measure": measure, "mechanism": name, "run": i,
-            "figure": x,
-        }
+        {**asked, "data": data, "mechanism": name, "run": i, "figure": x}
         for data, by in (("more", 0.2), ("less", -0.2), ("same", 0.0))
         for name, add in ((erm._TERN, sign * by), (erm._LIKE_TERN, 0.0))
         for i, x in enumerate(common + add + rng.normal(0, 0.05, 10))
-    ]  # fmt: skip
+    ]
     compared = {row["data"]: row for row in erm._ranges(rows)}
     verdicts = {data: row["verdict"] for data, row in compared.items()}
     assert verdicts == {"more": "better", "less": "worse", "same": "tied"}

@@ -15,6 +15,11 @@ ONE = 16384
 int16 = st.integers(-32768, 32767)
 
 
+def windows_of(samples):
+    """Windows of every length, each equally likely."""
+    return st.integers(2, 256).flatmap(lambda n: st.lists(samples, min_size=n, max_size=n))
+
+
 def features(samples, **options):
     """The features of n x axes samples by a Window: scaled, with the constant; and before scaling."""
     window = Window(len(samples), axes=len(samples[0]), **options)
@@ -49,9 +54,7 @@ def test_each_feature_is_its_exact_value_rounded_down(n, size):
         assert ((below > -1e-6) & (below < 1)).all()
 
 
-@given(
-    st.integers(2, 256).flatmap(lambda n: st.lists(st.tuples(int16, int16, int16), min_size=n, max_size=n))
-)
+@given(windows_of(st.tuples(int16, int16, int16)))
 @settings(max_examples=60, deadline=None)
 def test_the_channel_of_the_length_holds_half_the_vector_s_length(samples):
     _, raw = features(samples, length=True)
@@ -62,18 +65,11 @@ def test_the_channel_of_the_length_holds_half_the_vector_s_length(samples):
     assert abs(exact[-2] - raw[-2]) < 3.74
 
 
-@given(
-    st.integers(2, 256).flatmap(
-        lambda n: st.lists(st.sampled_from((-32768, 32767, 0, -1)), min_size=n, max_size=n)
-    ),
-    st.integers(-32768, 32766).flatmap(
-        lambda low: st.tuples(st.just(low), st.integers(low + 1, low + 65535))
-    ),
-)
+@given(windows_of(st.sampled_from((-32768, 32767, 0, -1))), st.integers(-32768, 32766), st.integers(1, 65535))
 @settings(max_examples=100, deadline=None)
-def test_scaled_features_are_rounded_down_and_clipped(samples, pair):
-    out, raw = features([(v,) for v in samples], scale=(pair,) * 4)
-    low, high = pair
+def test_scaled_features_are_rounded_down_and_clipped(samples, low, width):
+    high = low + width
+    out, raw = features([(v,) for v in samples], scale=((low, high),) * 4)
     exact = (2 * np.clip(raw, low, high).astype(np.float64) - low - high) / (high - low) * ONE
     assert (out[:-1] == np.floor(exact + 1e-9)).all()
     assert out[-1] == ONE

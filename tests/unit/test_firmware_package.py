@@ -63,7 +63,7 @@ class Options(SimpleNamespace):
 
 
 @pytest.mark.parametrize(
-    ("folder", "base"), [("firmware/tern", "."), ("tern", "..")], ids=["checkout", "package"]
+    ("folder", "base"), [("firmware/tern", "."), ("tern", "..")], ids=["tree", "package"]
 )
 @pytest.mark.parametrize("options", [{}, {"pieces": "core, mqtt", "main": False}], ids=["usual", "pieces"])
 def test_manifest_freezes_the_pieces_and_the_entry(tmp_path, monkeypatch, folder, base, options):

@@ -138,9 +138,7 @@ def test_a_decoded_round_is_the_encoded_one(fields, key):
 
 
 @given(rounds(), keys, keys, st.integers(1, 2**32 - 2))
-def test_a_question_belongs_to_one_client_in_frames_for_a_device_and_for_the_fleet(
-    fields, key, fleet_key, device
-):
+def test_a_question_is_one_client_s_in_frames_for_a_device_and_for_the_fleet(fields, key, fleet_key, device):
     to_device = encoded_by(host_frames.encode_round, key, **{**fields, "device": device})
     to_fleet = encoded_by(host_frames.encode_round, fleet_key, **{**fields, "device": wire.FLEET})
     assert len(to_fleet) == len(to_device)
