@@ -129,10 +129,8 @@ def hierarchy(data):
 
 
 def holds(kind, pairs, epsilon):
-    if kind == "laplace":
-        return all(a <= epsilon * b for a, b in pairs)
-    bound = exp_by_the_text(epsilon)
-    return all(a * 2**40 <= bound * b for a, b in pairs)
+    unit, bound = (1, epsilon) if kind == "laplace" else (2**40, exp_by_the_text(epsilon))
+    return all(a * unit <= bound * b for a, b in pairs)
 
 
 # Random cards
@@ -178,9 +176,8 @@ def some_hierarchy(rng):
     if rng.random() < 0.3:
         top = rng.randrange(-ONE + m, ONE + 1)
         bounds = [top - i for i in range(m - 1)]
-    inside = [some_window(rng, m, 1) for _ in range(m)]
-    if rng.random() < 0.5:
-        inside = [some_window(rng, m, 1)] * m
+    levels = m if rng.random() < 0.5 else 1  # different ones, or one for all
+    inside = [some_window(rng, m, 1) for _ in range(levels)] * (m // levels)
     values = [some_table(rng, 0, 2, (-1, 1)) for _ in range(m)]
     return cards.hierarchy(MAX_EPSILON, bounds, inside, values)
 

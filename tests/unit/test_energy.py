@@ -312,9 +312,6 @@ def test_the_logger_sends_rows_that_are_decoded_until_its_time_is_over(logger, m
     assert trace.amperes == pytest.approx(1000 * chip.shunt / 0.1)
 
 
-# Joulescope and CSV
-
-
 def test_the_samples_of_a_joulescope_give_its_energy():
     rate = 200_000
     _, amperes, marker = known_trace(rate)
@@ -375,9 +372,6 @@ def test_a_file_that_is_no_export_is_refused(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(UsageError, match=message):
         csv.read(path)
-
-
-# Model
 
 
 def test_the_model_multiplies_times_and_bytes_by_currents():

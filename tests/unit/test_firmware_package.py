@@ -254,13 +254,11 @@ def leaves():
 
 def variables(leaf):
     """Parameters and variables in the order of the text, in which MicroPython numbers them."""
-    assigned = sorted(
-        (node.lineno, node.col_offset, node.id)
-        for node in ast.walk(leaf)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    )
-    names = [*(argument.arg for argument in leaf.args.args), *(name for _, _, name in assigned)]
-    return list(dict.fromkeys(names))
+    names = [
+        node for node in ast.walk(leaf) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
+    assigned = sorted(names, key=lambda node: (node.lineno, node.col_offset))
+    return list(dict.fromkeys([argument.arg for argument in leaf.args.args] + [node.id for node in assigned]))
 
 
 def test_no_leaf_has_code_that_a_compiler_is_known_to_get_wrong():
@@ -269,11 +267,8 @@ def test_no_leaf_has_code_that_a_compiler_is_known_to_get_wrong():
     assert len(functions) > 15
     for module, leaf, constants in functions:
         where = f"{module}.{leaf.name}"
-        wide = {
-            argument.arg
-            for argument in leaf.args.args
-            if argument.annotation and ast.unparse(argument.annotation) in ("ptr16", "ptr32")
-        }
+        types = {arg.arg: ast.unparse(arg.annotation) for arg in leaf.args.args if arg.annotation}
+        wide = {name for name, kind in types.items() if kind in ("ptr16", "ptr32")}
         in_registers = variables(leaf)[:3]
         for node in ast.walk(leaf):
             if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Invert)):
