@@ -6,7 +6,7 @@ from ternhost.errors import RefusedError
 from ternhost.privacy.accounting import Account, Release
 
 
-def test_a_plan_beyond_the_budget_is_refused_before_it_starts() -> None:
+def test_a_plan_beyond_the_budget_is_refused_before_it_starts():
     plan = (Release("weight", 100_000, values=10, times=3), Release("inference result", 1_000_000, times=2))
     assert Account(plan).user_level == Account(plan, 5_000_000).user_level == 5_000_000
     with pytest.raises(
@@ -25,16 +25,15 @@ def test_a_plan_beyond_the_budget_is_refused_before_it_starts() -> None:
         (3, 20, "20 reports of 3 coordinates, each coordinate at epsilon 0.5"),
     ],
 )
-def test_an_account_is_written_as_a_sentence(values: int, times: int, words: str) -> None:
+def test_an_account_is_written_as_a_sentence(values, times, words):
     account = Account((Release("coordinate", 500_000, values, times),))
     total = values * times / 2
     assert account.words() == f"each client spends epsilon {total:g} in total: {words}"
     assert account.words("in every round") == f"each client spends epsilon {total:g} in every round: {words}"
 
 
-def test_a_summary_has_the_cost_and_the_budget() -> None:
-    account = Account((Release("gradient", 1_500_000, 2, 4),), 20_000_000)
-    summary = account.summary()
+def test_a_summary_has_the_cost_and_the_budget():
+    summary = Account((Release("gradient", 1_500_000, 2, 4),), 20_000_000).summary()
     assert summary["epsilon_user_level"] == 12
     assert summary["epsilon_budget"] == 20
     assert summary["releases"][0]["values"] == 2

@@ -1,6 +1,7 @@
 """The activity example's sensor: it is the same on MicroPython, people differ, and activities are about as hard to
 classify as in WISDM. The default scale of a Window suits a worn accelerometer."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -30,14 +31,10 @@ for activity in windows(Person(int(sys.argv[1]), int(sys.argv[2])), window, row,
 
 @pytest.fixture(scope="module")
 def sensor():
-    sys.path.insert(0, str(EXAMPLE))
-    try:
-        import sensor
-
-        yield sensor
-    finally:
-        sys.path.remove(str(EXAMPLE))
-        sys.modules.pop("sensor", None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(EXAMPLE)
+        yield importlib.import_module("sensor")
+    del sys.modules["sensor"]
 
 
 def windows_of(sensor, seed, bouts, day=0, **options):
@@ -86,9 +83,8 @@ def test_activities_overlap_as_in_wisdm(people):
     from sklearn.metrics import confusion_matrix
 
     known, new = np.concatenate(people[:20]), np.concatenate(people[20:])
-    model = LogisticRegression(C=100, fit_intercept=False, max_iter=5000).fit(
-        known[:, 1:] / 16384, known[:, 0]
-    )
+    model = LogisticRegression(C=100, fit_intercept=False, max_iter=5000)
+    model.fit(known[:, 1:] / 16384, known[:, 0])
     predicted = model.predict(new[:, 1:] / 16384)
     walking, jogging, upstairs, downstairs = range(4)
     table = confusion_matrix(new[:, 0], predicted, labels=range(6))

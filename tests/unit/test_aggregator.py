@@ -3,6 +3,7 @@
 import random
 import shutil
 from array import array
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -80,9 +81,21 @@ def start(aggregator, devices=(1, 2, 3), number=1, **options):
     return aggregator
 
 
-def test_a_request_is_the_round_frame_that_a_device_understands(aggregator):
-    start(aggregator, deadline=30.4)
-    frame = aggregator.request(1, 3)
+@pytest.fixture
+def asked(aggregator):
+    """An aggregator that has asked three devices."""
+    return start(aggregator)
+
+
+def flipped(frame, bit):
+    """The frame with a bit flipped."""
+    frame = bytearray(frame)
+    frame[bit // 8] ^= 1 << bit % 8
+    return bytes(frame)
+
+
+def test_a_request_is_the_round_frame_that_a_device_understands(asked):
+    frame = asked.request(1, 3)
     frames.verify(KEYS[3], frame)
     decoded = frames.Round()
     decoded.decode(frame)
@@ -92,18 +105,16 @@ def test_a_request_is_the_round_frame_that_a_device_understands(aggregator):
     assert decoded.card == CARD.data
 
 
-def test_counts_are_by_coordinate_and_symbol(aggregator):
-    start(aggregator)
+def test_counts_are_by_coordinate_and_symbol(asked):
     symbols_by_device = {1: (0, 2), 2: (1, 1), 3: (2, 0)}
     for device, symbols in symbols_by_device.items():
-        aggregator.accept([report(device, symbols=symbols)], 101.0)
-    result = aggregator.ended(1, 101.0)
+        asked.accept([report(device, symbols=symbols)], 101.0)
+    result = asked.ended(1, 101.0)
     assert (result.ended, result.reports, result.asked) == (COMPLETE, 3, 3)
     np.testing.assert_array_equal(result.cohorts[0].counts, counts_of(symbols_by_device))
 
 
-def test_every_frame_is_accounted_for(aggregator):
-    start(aggregator, devices=(1, 2, 3))
+def test_every_frame_is_accounted_for(asked):
     stranger = report(1, key=b"s" * 32).replace((1).to_bytes(4, "little"), (99).to_bytes(4, "little"), 1)
     batch = [
         report(1),
@@ -121,67 +132,56 @@ def test_every_frame_is_accounted_for(aggregator):
         error(2, wire.ERR_TAG),
         error(wire.BOARD, wire.ERR_FRAME),
     ]
-    accepted = aggregator.accept(batch, 101.0)
-    assert aggregator.statistics == Statistics(
+    accepted = asked.accept(batch, 101.0)
+    assert asked.statistics == Statistics(
         accepted=1, duplicate=1, late=1, unasked=1, unknown=1, forged=3, damaged=3, refused=1, unread=2
     )
-    assert sum(vars(aggregator.statistics).values()) == len(batch)
+    assert sum(vars(asked.statistics).values()) == len(batch)
     assert accepted.reports == [(1, 1)]
     assert accepted.refusals == [Refusal(3, 1, wire.ERR_BUDGET, 5)]
     unread = [(refusal.device, refusal.code) for refusal in accepted.unread]
     assert unread == [(2, wire.ERR_TAG), (wire.BOARD, wire.ERR_FRAME)]
-    assert aggregator.unanswered(1) == [2]
+    assert asked.unanswered(1) == [2]
 
 
-def test_no_flipped_bit_is_accepted(aggregator):
-    start(aggregator)
+def test_no_flipped_bit_is_accepted(asked):
     for bit in range(8 * len(report(1))):
-        frame = bytearray(report(1))
-        frame[bit // 8] ^= 1 << bit % 8
-        assert aggregator.accept([bytes(frame)], 101.0).reports == []
+        assert asked.accept([flipped(report(1), bit)], 101.0).reports == []
 
 
-def test_a_quorum_ends_a_round_and_later_reports_are_late(aggregator):
-    start(aggregator, quorum=2)
-    aggregator.accept([report(1)], 101.0)
-    assert aggregator.ended(1, 101.0) is None
-    aggregator.accept([report(2)], 101.0)
-    result = aggregator.ended(1, 101.0)
-    assert (result.ended, result.reports) == (QUORUM, 2)
-    aggregator.accept([report(3)], 101.0)
-    assert aggregator.statistics.late == 1
+@pytest.mark.parametrize(
+    ("ends", "why", "now", "n"),
+    [({"quorum": 2}, QUORUM, 101.0, 2), ({"deadline": 10.0}, DEADLINE, 110.0, 1)],
+)
+def test_a_quorum_or_a_deadline_ends_a_round_and_later_reports_are_late(aggregator, store, ends, why, now, n):
+    start(aggregator, **ends)
+    aggregator.accept([report(1)], now - 0.1)
+    assert aggregator.ended(1, now - 0.1) is None
+    aggregator.accept([report(2)], now)
+    result = aggregator.ended(1, now)
+    assert (result.ended, result.reports) == (why, n)
+    aggregator.accept([report(3)], now)
+    assert aggregator.statistics.late == 3 - n
+    assert [device for device, _ in store.reports(1)] == [1, 2][:n]
 
 
-def test_the_deadline_ends_a_round_and_later_reports_are_late(aggregator, store):
-    start(aggregator, deadline=10.0)
-    aggregator.accept([report(1)], 109.9)
-    assert aggregator.ended(1, 109.9) is None
-    aggregator.accept([report(2)], 110.0)
-    result = aggregator.ended(1, 110.0)
-    assert (result.ended, result.reports) == (DEADLINE, 1)
-    assert aggregator.statistics.late == 1
-    assert [device for device, _ in store.reports(1)] == [1]
-
-
-def test_refused_and_given_up_devices_complete_a_round(aggregator):
-    start(aggregator)
-    aggregator.accept([report(1), error(2, wire.ERR_POLICY, 7)], 101.0)
-    assert aggregator.ended(1, 101.0) is None
-    aggregator.give_up(1, [3, 1, 99])
-    result = aggregator.ended(1, 101.0)
+def test_refused_and_given_up_devices_complete_a_round(asked):
+    asked.accept([report(1), error(2, wire.ERR_POLICY, 7)], 101.0)
+    assert asked.ended(1, 101.0) is None
+    asked.give_up(1, [3, 1, 99])
+    result = asked.ended(1, 101.0)
     assert (result.ended, result.reports, list(result.refusals)) == (COMPLETE, 1, [2])
 
 
-def test_a_device_that_was_given_up_and_then_refuses_counts_once(aggregator):
-    start(aggregator)
-    aggregator.give_up(1, [3])
-    aggregator.accept([error(3, wire.ERR_LEDGER)], 101.0)
-    aggregator.give_up(1, [3])
-    assert aggregator.ended(1, 101.0) is None, "two are still expected"
-    assert aggregator.unanswered(1) == [1, 2]
-    aggregator.give_up(1, [1])
-    aggregator.accept([error(2, wire.ERR_LEDGER), report(1), report(2)], 102.0)
-    result = aggregator.ended(1, 102.0)
+def test_a_device_that_was_given_up_and_then_refuses_counts_once(asked):
+    asked.give_up(1, [3])
+    asked.accept([error(3, wire.ERR_LEDGER)], 101.0)
+    asked.give_up(1, [3])
+    assert asked.ended(1, 101.0) is None, "two are still expected"
+    assert asked.unanswered(1) == [1, 2]
+    asked.give_up(1, [1])
+    asked.accept([error(2, wire.ERR_LEDGER), report(1), report(2)], 102.0)
+    result = asked.ended(1, 102.0)
     assert (result.reports, list(result.refusals)) == (2, [3]), "a report counts afterwards, too"
 
 
@@ -189,32 +189,29 @@ def test_cohorts_are_counted_apart(aggregator):
     aggregator.open(1, [(question(), [1, 2]), (question(OTHER, 3), [5])], now=0.0)
     aggregator.accept([report(5, symbols=(1, 0, 1), card=OTHER, to=question(OTHER, 3)), report(1)], 0.0)
     aggregator.give_up(1, [2])
-    result = aggregator.ended(1, 0.0)
-    first, second = result.cohorts
+    first, second = aggregator.ended(1, 0.0).cohorts
     assert (first.counts.shape, first.reports, first.k) == ((D, 3), 1, 2)
     assert (second.counts.shape, second.reports, second.k) == ((D, 2), 1, 3)
     assert second.counts.sum() == 3
     assert cards.card_hash(second.card.data) == cards.card_hash(OTHER.data)
 
 
-def test_two_rounds_may_be_open_at_the_same_time(aggregator):
-    start(aggregator)
-    start(aggregator, number=2, devices=(1, 4))
-    aggregator.accept([report(1, number=2), report(4, number=2), report(1, number=1)], 101.0)
-    assert aggregator.ended(1, 101.0) is None
-    result = aggregator.ended(2, 101.0)
+def test_two_rounds_may_be_open_at_the_same_time(asked):
+    start(asked, number=2, devices=(1, 4))
+    asked.accept([report(1, number=2), report(4, number=2), report(1, number=1)], 101.0)
+    assert asked.ended(1, 101.0) is None
+    result = asked.ended(2, 101.0)
     assert (result.number, result.reports) == (2, 2)
-    assert aggregator.in_flight() == [1]
-    aggregator.abandon(1)
-    aggregator.abandon(2)  # it has ended
-    result = aggregator.ended(1, 101.0)
+    assert asked.in_flight() == [1]
+    asked.abandon(1)
+    asked.abandon(2)  # it has ended
+    result = asked.ended(1, 101.0)
     assert (result.ended, result.reports, result.asked) == (COMPLETE, 1, 3)
 
 
-def test_a_crashed_host_resumes_the_same_round(aggregator, store):
-    start(aggregator, quorum=3)
-    before = [aggregator.request(1, device) for device in (1, 2, 3)]
-    aggregator.accept([report(1)], 101.0)
+def test_a_crashed_host_resumes_the_same_round(asked, store):
+    before = [asked.request(1, device) for device in (1, 2, 3)]
+    asked.accept([report(1)], 101.0)
 
     resumed = Aggregator(store)
     assert resumed.resume(500.0) == [1]
@@ -222,9 +219,8 @@ def test_a_crashed_host_resumes_the_same_round(aggregator, store):
     assert resumed.unanswered(1) == [2, 3]
     resumed.accept([report(1), report(2), report(3)], 501.0)
     assert resumed.statistics.duplicate == 1
-    result = resumed.ended(1, 501.0)
-    expected = counts_of(dict.fromkeys((1, 2, 3), (0, 2)))
-    np.testing.assert_array_equal(result.cohorts[0].counts, expected)
+    counts = resumed.ended(1, 501.0).cohorts[0].counts
+    np.testing.assert_array_equal(counts, counts_of(dict.fromkeys((1, 2, 3), (0, 2))))
 
 
 def test_a_round_that_had_ended_ends_again_after_a_crash(aggregator, store):
@@ -233,8 +229,7 @@ def test_a_round_that_had_ended_ends_again_after_a_crash(aggregator, store):
     result = aggregator.ended(1, 101.0)  # the host crashes before the store is updated
     resumed = Aggregator(store)
     resumed.resume(500.0)
-    again = resumed.ended(1, 500.0)
-    np.testing.assert_array_equal(again.cohorts[0].counts, result.cohorts[0].counts)
+    np.testing.assert_array_equal(resumed.ended(1, 500.0).cohorts[0].counts, result.cohorts[0].counts)
 
 
 OTHER_QUESTION = Question(wire.LOGISTIC, [0] * D, -12, CARD.data, 2, batch=1)
@@ -265,63 +260,56 @@ def test_a_report_to_another_question_of_the_same_number_does_not_count(tmp_path
         assert aggregator.reports(1) == 1
 
 
-def test_answers_to_a_question_that_this_host_never_asked_do_not_count(aggregator, store):
+def test_answers_to_a_question_that_this_host_never_asked_do_not_count(asked, store):
     """An attacker with the fleet's key has published it instead of the round, and honest devices have answered."""
-    start(aggregator)
     forged = [report(device, to=OTHER_QUESTION) for device in (1, 2)]
     refusal = answers.error(digest(3, to=OTHER_QUESTION), 3, 1, wire.ERR_BUDGET)
-    accepted = aggregator.accept([*forged, answers.reports(*forged), refusal], 101.0)
+    accepted = asked.accept([*forged, answers.reports(*forged), refusal], 101.0)
     assert (accepted.reports, accepted.refusals) == ([], [])
     assert store.report_count() == 0
-    assert aggregator.ended(1, 101.0) is None
-    assert aggregator.statistics.forged == 5
+    assert asked.ended(1, 101.0) is None
+    assert asked.statistics.forged == 5
 
 
-def test_an_answer_of_another_device_or_round_does_not_count(aggregator):
-    start(aggregator)
-    start(aggregator, number=2)
-    frame = report(1)
-    two = (2).to_bytes(4, "little")
+def test_an_answer_of_another_device_or_round_does_not_count(asked):
+    start(asked, number=2)
+    frame, two = report(1), (2).to_bytes(4, "little")
     moved = [frame[:1] + two + frame[5:], frame[:5] + two + frame[9:]]
-    aggregator.accept([*moved, *map(answers.reports, moved)], 101.0)
-    assert aggregator.statistics == Statistics(forged=4)
+    asked.accept([*moved, *map(answers.reports, moved)], 101.0)
+    assert asked.statistics == Statistics(forged=4)
 
 
 def test_reports_in_one_frame_and_in_any_order_count_as_they_would_alone(tmp_path):
     source = random.Random(1)
     alone = [report(device, symbols=(source.randrange(3), source.randrange(3))) for device in KEYS]
-    together = [answers.reports(*alone)]
-    shuffled = [answers.reports(*alone[3::-1]), *alone[:1:-1], answers.reports(*alone)]
+    together = answers.reports(*alone)
+    shuffled = [answers.reports(*alone[3::-1]), *alone[:1:-1], together]
     results = []
-    for i, batch in enumerate((alone, together, shuffled)):
+    for i, batch in enumerate((alone, [together], shuffled)):
         with Store(tmp_path / f"{i}.sqlite") as store:
             store.add_devices(KEYS)
             aggregator = start(Aggregator(store), devices=list(KEYS))
-            accepted = aggregator.accept(batch, 101.0)
-            assert sorted(accepted.reports) == [(1, device) for device in KEYS]
+            assert sorted(aggregator.accept(batch, 101.0).reports) == [(1, device) for device in KEYS]
             assert aggregator.statistics.accepted == len(KEYS)
             results.append((store.reports(1), aggregator.ended(1, 101.0).cohorts[0].counts.tolist()))
     assert results[0] == results[1] == results[2]
 
 
-def test_a_report_counts_once_however_it_is_packed(aggregator, store):
-    start(aggregator)
+def test_a_report_counts_once_however_it_is_packed(asked, store):
     first, second, changed = report(1), report(2), report(2, symbols=(2, 2))
-    aggregator.accept([first, answers.reports(first, second, first), second], 101.0)
-    aggregator.accept([answers.reports(changed, first)], 101.0)
-    aggregator.accept([changed], 101.0)
+    asked.accept([first, answers.reports(first, second, first), second], 101.0)
+    asked.accept([answers.reports(changed, first)], 101.0)
+    asked.accept([changed], 101.0)
     assert store.reports(1) == [(1, first[9:-8]), (2, second[9:-8])]
-    assert aggregator.statistics == Statistics(accepted=2, duplicate=6)
+    assert asked.statistics == Statistics(accepted=2, duplicate=6)
 
 
 def test_a_bad_row_spoils_no_other(aggregator, store):
     aggregator.open(1, [(question(), [1, 2]), (question(OTHER, 3), [5]), (question(), [3])], now=0.0)
-    flipped = bytearray(report(2))
-    flipped[-1] ^= 1
     beyond = answers.report(digest(3), 3, 1, b"\xff")  # a number that two symbols below 3 do not make
     rows = [
         report(1),
-        bytes(flipped),
+        flipped(report(2), 8 * len(report(2)) - 1),
         beyond,
         report(4),  # not asked
         report(6, key=KEYS[1]),  # not asked either, with any tag
@@ -329,8 +317,7 @@ def test_a_bad_row_spoils_no_other(aggregator, store):
         report(5, symbols=(1, 0, 1), card=OTHER, to=question(OTHER, 3)),  # of another cohort
         report(2),
     ]
-    accepted = aggregator.accept([answers.reports(*rows)], 0.0)
-    assert sorted(accepted.reports) == [(1, 1), (1, 2), (1, 5)]
+    assert sorted(aggregator.accept([answers.reports(*rows)], 0.0).reports) == [(1, 1), (1, 2), (1, 5)]
     assert aggregator.statistics == Statistics(accepted=3, forged=1, damaged=1, unasked=2, unknown=1)
     assert [device for device, _ in store.reports(1)] == [1, 2, 5]
 
@@ -348,50 +335,40 @@ WHOLE = answers.reports(*[report(device) for device in (1, 2, 3)])
 ROW = 4 + 1 + 8
 
 
-def test_a_cut_frame_gives_its_whole_rows_or_nothing(aggregator):
-    start(aggregator)
+def test_a_cut_frame_gives_its_whole_rows_or_nothing(asked):
     for length in range(len(WHOLE)):
-        before = vars(aggregator.statistics).copy()
-        aggregator.accept([WHOLE[:length]], 101.0)
-        now = vars(aggregator.statistics)
+        before = vars(asked.statistics).copy()
+        asked.accept([WHOLE[:length]], 101.0)
+        now = vars(asked.statistics)
         taken = now["accepted"] + now["duplicate"] - before["accepted"] - before["duplicate"]
         rows, rest = divmod(length - 7, ROW)
         assert taken == (rows if rest == 0 and rows > 0 else 0)
         assert now["damaged"] - before["damaged"] == (0 if taken else 1)
 
 
-def test_a_batch_of_no_valid_size_is_damaged(aggregator):
-    start(aggregator)
+def test_a_batch_of_no_valid_size_is_damaged(asked):
     sizes = [WHOLE[:5] + size + WHOLE[7:] for size in (b"\0\0", b"\2\0", b"\xff\xff")]
     longer_than_any_frame = WHOLE + WHOLE[7 : 7 + ROW] * 200
     for i, frame in enumerate([*sizes, WHOLE + b"\0", longer_than_any_frame], 1):
-        assert aggregator.accept([frame], 101.0).reports == []
-        assert aggregator.statistics == Statistics(damaged=i)
+        assert asked.accept([frame], 101.0).reports == []
+        assert asked.statistics == Statistics(damaged=i)
 
 
 @pytest.mark.parametrize("hit", [1, 2, 3])
-def test_no_flipped_bit_of_a_row_is_accepted(aggregator, hit):
-    start(aggregator)
+def test_no_flipped_bit_of_a_row_is_accepted(asked, hit):
     for bit in range(8 * (7 + (hit - 1) * ROW), 8 * (7 + hit * ROW)):
-        frame = bytearray(WHOLE)
-        frame[bit // 8] ^= 1 << bit % 8
-        aggregator.accept([bytes(frame)], 101.0)
-        assert aggregator.unanswered(1) == [hit]
+        asked.accept([flipped(WHOLE, bit)], 101.0)
+        assert asked.unanswered(1) == [hit]
 
 
-def test_nothing_counts_that_was_not_committed(aggregator, store, monkeypatch):
-    def full(reports):
-        raise StorageError("full")
-
-    start(aggregator)
-    with monkeypatch.context() as patch:
-        patch.setattr(store, "add_reports", full)
-        with pytest.raises(StorageError):
-            aggregator.accept([report(1), report(2)], 101.0)
-    assert aggregator.unanswered(1) == [1, 2, 3]
-    assert aggregator.statistics.accepted == 0
-    aggregator.accept([report(1), report(2), report(3)], 101.0)
-    assert aggregator.ended(1, 101.0).cohorts[0].counts.sum() == 6
+def test_nothing_counts_that_was_not_committed(asked, store):
+    full = mock.patch.object(store, "add_reports", side_effect=StorageError("full"))
+    with full, pytest.raises(StorageError):
+        asked.accept([report(1), report(2)], 101.0)
+    assert asked.unanswered(1) == [1, 2, 3]
+    assert asked.statistics.accepted == 0
+    asked.accept([report(1), report(2), report(3)], 101.0)
+    assert asked.ended(1, 101.0).cohorts[0].counts.sum() == 6
 
 
 @pytest.mark.parametrize(
@@ -416,7 +393,7 @@ def test_a_round_that_cannot_be_asked_is_refused(aggregator, store, cohorts):
 
 
 def test_a_store_without_devices_accepts_nothing(tmp_path):
-    with Store(tmp_path / "store.sqlite") as store:
+    with Store(tmp_path / "none.sqlite") as store:
         aggregator = Aggregator(store)
         assert (aggregator.resume(0.0), list(aggregator.devices)) == ([], [])
         with pytest.raises(UsageError, match="no key is known for device 1"):

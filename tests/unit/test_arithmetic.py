@@ -24,6 +24,16 @@ def some_mantissas(rng, d):
     return rng.integers(-most, most + 1, d).tolist()
 
 
+def gradient_of(model, m, e, records):
+    """The mean gradient that the device library computes."""
+    gradient, out = Gradient(len(m)), array("h", bytes(2 * len(m)))
+    gradient.reset()
+    for row in records:
+        gradient.add(model, array("h", m), e, array("h", row))
+    gradient.finish(out)
+    return out.tolist()
+
+
 @pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_mean_gradient_is_the_specified_one(model, seed):
@@ -31,25 +41,17 @@ def test_the_mean_gradient_is_the_specified_one(model, seed):
     for _ in range(150):
         d, n, e = int(rng.integers(1, 30)), int(rng.integers(1, 33)), int(rng.integers(-30, -11))
         records, m = some_records(rng, n, d), some_mantissas(rng, d)
-        gradient, out = Gradient(d), array("h", bytes(2 * d))
-        gradient.reset()
-        for row in records:
-            gradient.add(model, array("h", m), e, array("h", row))
-        gradient.finish(out)
-        assert out.tolist() == mean_gradient(model, m, e, records)
+        assert gradient_of(model, m, e, records) == mean_gradient(model, m, e, records)
 
 
 @pytest.mark.parametrize("e", [-12, -13, -14])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_kink_of_the_svm_is_where_it_is_specified(e, sign):
     for near, inside in ((-1, True), (0, False), (1, False)):  # y w.x is 1, or one unit below or above
-        m, x = [2**-e, 1], [sign * ONE, sign * near]
-        gradient, out = Gradient(2), array("h", bytes(4))
-        gradient.reset()
-        gradient.add(wire.SVM, array("h", m), e, array("h", [*x, sign * ONE]))
-        gradient.finish(out)
-        assert out.tolist() == mean_gradient(wire.SVM, m, e, [[*x, sign * ONE]])
-        assert bool(out[0]) == inside
+        m, records = [2**-e, 1], [[sign * ONE, sign * near, sign * ONE]]
+        gradient = gradient_of(wire.SVM, m, e, records)
+        assert gradient == mean_gradient(wire.SVM, m, e, records)
+        assert bool(gradient[0]) == inside
 
 
 @pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM])

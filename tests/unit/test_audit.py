@@ -5,26 +5,13 @@ import random
 from array import array
 
 import pytest
+from streams import Keyed
 
 from tern import card as cards
-from tern.entropy import Stream
 from tern.fixed import ONE
 from tern.sampler import sample
 from ternhost.privacy import mechanisms
 from terntests.hil.audit import audit, lower, upper
-
-
-class Seeded(Stream):
-    """A stream for tests: repeatable, and never for privacy."""
-
-    def __init__(self, seed):
-        super().__init__(bytearray(4096 + 16))
-        self._random = random.Random(seed)
-
-    def refill(self):
-        left = bytes(self.pool[self.cursor[0] : self.cursor[1]])
-        self.pool[:4096] = left + self._random.randbytes(4096 - len(left))
-        self.cursor[0], self.cursor[1] = 0, 4096
 
 
 def drawer(data, seed, shift=None):
@@ -33,7 +20,7 @@ def drawer(data, seed, shift=None):
     if shift is not None:
         index, factor = shift
         card.thresholds[index] = int(card.thresholds[index] * factor)
-    stream = Seeded(seed)
+    stream = Keyed(b"", bytes([seed]))
 
     def draw(x, n):
         counts = [0] * card.symbols

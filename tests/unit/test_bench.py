@@ -101,9 +101,9 @@ def test_a_session_tells_how_much_time_is_left(tmp_path, capsys):
             time.sleep(0.5)
             progress.say(line)
         progress.say("more than planned")
-    one, two, three, more = (line.strip() for line in capsys.readouterr().err.splitlines())
-    assert one == "one"
-    first, second, last = (int(re.search(r"about (\d+) s left", line)[1]) for line in (two, three, more))
+    one, *lines = capsys.readouterr().err.splitlines()
+    assert one.strip() == "one"
+    first, second, last = (int(re.search(r"about (\d+) s left", line)[1]) for line in lines)
     assert 9 <= first <= 30  # 19 times 0.5 s
     assert 3 <= second < first
     assert last == 0
@@ -129,12 +129,10 @@ def test_parts_can_be_told_apart_without_colour():
 @pytest.fixture
 def export(tmp_path):
     """The export of an instrument: six windows of 20 ms at 25 mA, and 10 mA between them."""
-    rows = ["time_s,current_a,marker"]
-    for i in range(3200):
-        on = i % 500 >= 300
-        rows.append(f"{i / 10_000},{0.025 if on else 0.010},{int(on)}")
+    on = [i % 500 >= 300 for i in range(3200)]
+    rows = [f"{i / 10_000},{0.025 if marked else 0.010},{int(marked)}\n" for i, marked in enumerate(on)]
     path = tmp_path / "export.csv"
-    path.write_text("\n".join(rows) + "\n")
+    path.write_text("time_s,current_a,marker\n" + "".join(rows))
     return path
 
 

@@ -1,30 +1,26 @@
 """The entropy sources of boards, without their chips: which source a board takes, and when it switches a radio on."""
 
-from __future__ import annotations
-
 import importlib
 import io
 import os
 import sys
-from collections.abc import Iterator
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
 from tern import __version__, compat, supervisor, wire
 from tern.entropy import FAILED, EntropyError
 
-pytestmark = pytest.mark.usefixtures("machine")
-
 
 class Radio:
     """Records when it was on, and what was read meanwhile."""
 
-    def __init__(self, on: bool) -> None:
+    def __init__(self, on):
         self.on = on
         self.switched = 0
 
-    def active(self, on: bool | None = None) -> bool:
+    def active(self, on=None):
         if on is not None and on != self.on:
             self.on = on
             self.switched += 1
@@ -36,25 +32,24 @@ class Thermometer:
 
     CORE_TEMP = 4
 
-    def __init__(self, channel: int) -> None:
+    def __init__(self, channel):
         assert channel == self.CORE_TEMP
 
-    def read_u16(self) -> int:
+    def read_u16(self):
         return round(0.706 / 3.3 * 65535)
 
 
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@pytest.fixture(autouse=True)
+def machine(monkeypatch):
     """The module `machine` of every board, as far as Board uses it."""
-    module = ModuleType("machine")
-    vars(module).update(Pin=SimpleNamespace(OUT=1, __call__=None), ADC=Thermometer)
+    module = SimpleNamespace(Pin=SimpleNamespace(OUT=1, __call__=None), ADC=Thermometer)
     monkeypatch.setitem(sys.modules, "machine", module)
-    yield
+    yield module
     for name in ("tern.boards.esp32", "tern.boards.rp2"):
         sys.modules.pop(name, None)
 
 
-def esp32_board(monkeypatch: pytest.MonkeyPatch, modules: dict[str, SimpleNamespace]) -> ModuleType:
+def esp32_board(monkeypatch, modules):
     for name in ("network", "bluetooth"):
         monkeypatch.setitem(sys.modules, name, modules.get(name))
     monkeypatch.setattr(sys.implementation, "_machine", "ESP32 module", raising=False)
@@ -64,18 +59,13 @@ def esp32_board(monkeypatch: pytest.MonkeyPatch, modules: dict[str, SimpleNamesp
 
 @pytest.mark.parametrize("was_on", [False, True])
 @pytest.mark.parametrize("kind", ["network", "bluetooth"])
-def test_an_esp32_reads_its_generator_with_a_radio_on(
-    monkeypatch: pytest.MonkeyPatch, kind: str, was_on: bool
-) -> None:
+def test_an_esp32_reads_its_generator_with_a_radio_on(monkeypatch, kind, was_on):
     radio = Radio(was_on)
-    modules = {
-        "network": SimpleNamespace(STA_IF=0, WLAN=lambda _: radio),
-        "bluetooth": SimpleNamespace(BLE=lambda: radio),
-    }
-    board_module = esp32_board(monkeypatch, {kind: modules[kind]})
+    module = SimpleNamespace(STA_IF=0, WLAN=lambda _: radio, BLE=lambda: radio)
+    board_module = esp32_board(monkeypatch, {kind: module})
     reads = []
 
-    def urandom(n: int) -> bytes:
+    def urandom(n):
         assert radio.on
         reads.append(n)
         return os.urandom(n)
@@ -94,7 +84,7 @@ def test_an_esp32_reads_its_generator_with_a_radio_on(
     assert board_module.Board().assessed == wire.MIXED
 
 
-def test_an_esp32_without_a_radio_reports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_esp32_without_a_radio_reports_nothing(monkeypatch):
     generator = esp32_board(monkeypatch, {}).Board().generator()
     assert generator.state == FAILED
     with pytest.raises(EntropyError):
@@ -102,77 +92,57 @@ def test_an_esp32_without_a_radio_reports_nothing(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("console", [False, True])
-def test_ctrl_c_starts_no_watchdog_on_an_esp32_whose_link_is_its_port(
-    monkeypatch: pytest.MonkeyPatch, console: bool
-) -> None:
-    started = []
-
-    class Watchdog:
-        def __init__(self, timeout: int) -> None:
-            started.append(timeout)
-
-        def feed(self) -> None:
-            pass
-
-    def interrupted(timeout_ms: int) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(sys.modules["machine"], "WDT", Watchdog, raising=False)
+def test_ctrl_c_starts_no_watchdog_on_an_esp32_whose_link_is_its_port(machine, monkeypatch, console):
+    machine.WDT = mock.Mock()
     monkeypatch.setattr(compat, "feed", compat.feed)  # undoes what the board sets
     board = esp32_board(monkeypatch, {}).Board()
     for name in ("begin", "end"):  # there is no console
         monkeypatch.setattr(board, name, lambda: None)
     monkeypatch.setattr(board, "keep", lambda word=0: 0)
-    link = SimpleNamespace(console=console, receive=interrupted, close=lambda: None)
+    link = mock.Mock(console=console, receive=mock.Mock(side_effect=KeyboardInterrupt))
     monkeypatch.setattr(board, "link", lambda: link)
     with pytest.raises(KeyboardInterrupt):
         supervisor.run(board)
     # With a broker the watchdog is on. Nothing stops it, so it gets half an hour.
+    started = [call.kwargs["timeout"] for call in machine.WDT.call_args_list]
     assert started == ([] if console else [8388, 1 << 21])
 
 
-def rp2_board(monkeypatch: pytest.MonkeyPatch, chip: str, version: tuple[int, int, int]) -> ModuleType:
+def rp2_board(monkeypatch, chip, version):
     board_module = importlib.import_module("tern.boards.rp2")
     implementation = SimpleNamespace(version=version, _machine=f"Raspberry Pi Pico with {chip}")
     monkeypatch.setattr(board_module, "sys", SimpleNamespace(implementation=implementation))
-    return board_module
+    return board_module, board_module.Board(led=None, marker=None)
 
 
-def test_a_newer_rp2350_takes_pico_rand(monkeypatch: pytest.MonkeyPatch) -> None:
-    board_module = rp2_board(monkeypatch, "RP2350", (1, 28, 0))
+def test_a_newer_rp2350_takes_pico_rand(monkeypatch):
+    board_module, board = rp2_board(monkeypatch, "RP2350", (1, 28, 0))
     monkeypatch.setattr(board_module, "read_oscillator", None)  # an RP2350 has none at that address
-    board = board_module.Board(led=None, marker=None)
     assert board.generator().state != FAILED
     assert board.assessed == wire.MIXED
 
 
 @pytest.mark.parametrize("version", [(1, 25, 0), (1, 27, 0), (1, 28, 0), (1, 29, 1), (2, 0, 0)])
-def test_an_rp2040_reads_the_oscillator_and_notices_a_constant_one(
-    monkeypatch: pytest.MonkeyPatch, version: tuple[int, int, int]
-) -> None:
-    board_module = rp2_board(monkeypatch, "RP2040", version)
-    board = board_module.Board(led=None, marker=None)
+def test_an_rp2040_reads_the_oscillator_and_notices_a_constant_one(monkeypatch, version):
+    board_module, board = rp2_board(monkeypatch, "RP2040", version)
+    for bits, failed in ((os.urandom, False), (bytes, True), (lambda n: b"\xff" * n, True)):
 
-    def state_with(bits: bytes) -> int:
-        def fill(out: bytearray, n: int) -> None:
-            out[:n] = (bits * n)[:n] if len(bits) == 1 else os.urandom(n)
+        def fill(out, n, bits=bits):
+            out[:n] = bits(n)
 
         monkeypatch.setattr(board_module, "read_oscillator", fill)
-        return int(board.generator().state)
-
-    assert state_with(b"running") != FAILED
-    assert state_with(b"\x00") == state_with(b"\xff") == FAILED
+        assert (board.generator().state == FAILED) == failed
     assert board.assessed == wire.RAW
 
 
-def test_an_rp2040_hashes_urandom_with_the_oscillator(monkeypatch: pytest.MonkeyPatch) -> None:
-    board_module = rp2_board(monkeypatch, "RP2040", (1, 28, 0))
+def test_an_rp2040_hashes_urandom_with_the_oscillator(monkeypatch):
+    board_module, _ = rp2_board(monkeypatch, "RP2040", (1, 28, 0))
     oscillator = os.urandom(1 << 16)
 
-    def drawn(urandom: bytes) -> list[int]:
-        stream = io.BytesIO(oscillator)
+    def drawn(urandom):
+        bits = io.BytesIO(oscillator)
         monkeypatch.setattr(
-            board_module, "read_oscillator", lambda out, n: stream.readinto(memoryview(out)[:n])
+            board_module, "read_oscillator", lambda out, n: bits.readinto(memoryview(out)[:n])
         )
         monkeypatch.setattr(board_module, "os", SimpleNamespace(urandom=lambda n: urandom * n))
         generator = board_module.Board(led=None, marker=None).generator()
@@ -181,9 +151,8 @@ def test_an_rp2040_hashes_urandom_with_the_oscillator(monkeypatch: pytest.Monkey
     assert drawn(b"a") == drawn(b"a") != drawn(b"b")
 
 
-def test_an_older_rp2350_reports_nothing_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    board_module = rp2_board(monkeypatch, "RP2350", (1, 25, 0))
-    board = board_module.Board(led=None, marker=None)
+def test_an_older_rp2350_reports_nothing_and_says_why(monkeypatch):
+    _, board = rp2_board(monkeypatch, "RP2350", (1, 25, 0))
     assert board.generator().state == FAILED
     assert "1.28" in board.text()
     assert board.text().endswith(f"; tern {__version__}; 27 C")

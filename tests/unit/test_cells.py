@@ -20,17 +20,15 @@ from ternhost.experiments.cells import KEPT, Cell, Kept, cores, tables
 OPTIONS = {"experiment": "sums", "seed": 1}
 
 
-def sums(count: int) -> list[Cell]:
+def sums(count):
     return [Cell(f"table{i % 2}", add, {"x": i, "y": 0.5}, cost=1 + i) for i in range(count)]
 
 
-def quiet(message: str) -> None:
+def quiet(message):
     pass
 
 
-def test_rows_are_in_the_order_of_their_cells_whichever_process_runs_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_rows_are_in_the_order_of_their_cells_whichever_process_runs_them(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     before = dict(os.environ)
     here, beside = (tables(sums(9), Kept(None, OPTIONS), quiet, workers) for workers in (1, 2))
@@ -44,8 +42,8 @@ def test_rows_are_in_the_order_of_their_cells_whichever_process_runs_them(
     assert not multiprocessing.active_children()
 
 
-def test_a_finished_cell_is_not_run_again(tmp_path: Path) -> None:
-    messages: list[str] = []
+def test_a_finished_cell_is_not_run_again(tmp_path):
+    messages = []
     first = tables(sums(4)[:3], Kept(tmp_path, OPTIONS), quiet, 1)
     with (tmp_path / KEPT).open("a") as file:
         file.write('{"cell": "cut o')  # by a loss of power
@@ -60,7 +58,7 @@ def test_a_finished_cell_is_not_run_again(tmp_path: Path) -> None:
     assert [row["sum"] for row in changed["table0"]] == [3], "other arguments are another cell"
 
 
-def test_another_experiment_in_the_same_directory_is_refused(tmp_path: Path) -> None:
+def test_another_experiment_in_the_same_directory_is_refused(tmp_path):
     Kept(tmp_path, OPTIONS)
     with pytest.raises(UsageError, match=r"another seed \(1, not 2\)"):
         Kept(tmp_path, {**OPTIONS, "seed": 2})
@@ -81,9 +79,7 @@ def test_another_experiment_in_the_same_directory_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_the_command_refuses_other_options_and_goes_on_with_the_same(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_refuses_other_options_and_goes_on_with_the_same(tmp_path, capsys):
     arguments = ["experiment", "rates", "--dataset", "diabetes", "--quick", "--output", str(tmp_path)]
     assert main([*arguments, "--runs", "1", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
@@ -102,7 +98,7 @@ def test_the_command_refuses_other_options_and_goes_on_with_the_same(
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_cell_that_fails_ends_the_experiment_and_the_others_are_kept(workers: int, tmp_path: Path) -> None:
+def test_a_cell_that_fails_ends_the_experiment_and_the_others_are_kept(workers, tmp_path):
     cells = [*sums(3), Cell("t", fail, {"x": 7}, cost=0.2), Cell("t", fail, {"x": 7}, cost=0.1)]
     with pytest.raises(UsageError, match="7 is wrong") as caught:
         tables(cells, Kept(tmp_path, OPTIONS), quiet, workers)
@@ -111,23 +107,22 @@ def test_a_cell_that_fails_ends_the_experiment_and_the_others_are_kept(workers: 
     assert not multiprocessing.active_children()
 
 
-def test_a_process_that_is_killed_ends_the_experiment() -> None:
+def test_a_process_that_is_killed_ends_the_experiment():
     with pytest.raises(Exception, match="ended from outside"):
         tables([*sums(2), Cell("t", end, {"x": 1})], Kept(None, OPTIONS), quiet, 2)
 
 
-def test_nan_becomes_null() -> None:
-    cell = Cell("t", add, {"x": math.nan, "y": 1})
-    assert cell.run()[0]["sum"] is None
+def test_nan_becomes_null():
+    assert Cell("t", add, {"x": math.nan, "y": 1}).run()[0]["sum"] is None
     assert cores() >= 1
 
 
 @pytest.mark.slow
-def test_an_interrupted_experiment_goes_on_and_leaves_no_process(tmp_path: Path) -> None:
+def test_an_interrupted_experiment_goes_on_and_leaves_no_process(tmp_path):
     path = tmp_path / "out" / KEPT
     words = ["experiment", "pldp", "--dataset", "synthetic-logistic", "--quick", f"--output={path.parent}"]
 
-    def interrupted(number: signal.Signals, lines: int) -> tuple[int, str]:
+    def interrupted(number, lines):
         """The exit code and the messages of a run that got this signal after this number of lines."""
         command = [sys.executable, "-m", "ternhost", *words, "--workers", "2"]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)

@@ -101,18 +101,16 @@ def hierarchy(data):
     bounds = struct.unpack_from(f"<{m - 1}h", data, 6)
     require(all(high > low for high, low in pairwise(bounds)))
     require(all(-ONE < bound <= ONE for bound in bounds))
-    start = 6 + 2 * (m - 1)
+    rest = data[6 + 2 * (m - 1) :]
     inside, rows = [], []
     for i in range(m):
-        card = data[start + 13 * i : start + 13 * i + 13]
+        card = rest[13 * i : 13 * i + 13]
         require(card[0] == 0x12)
         ratios_of(card)
         n, w, p = fields(card, "<HHI")
         require(n == m and w == 1)
         inside.append(p)
-    start += 13 * m
-    for i in range(m):
-        card = data[start + 17 * i : start + 17 * i + 17]
+        card = rest[13 * m + 17 * i : 13 * m + 17 * i + 17]
         require(card[0] == 0x11 and card[5] == 0)
         ratios_of(card)
         levels, rows_of_level = rows_of(card)
@@ -131,10 +129,8 @@ def hierarchy(data):
 
 
 def holds(kind, pairs, epsilon):
-    if kind == "laplace":
-        return all(a <= epsilon * b for a, b in pairs)
-    bound = exp_by_the_text(epsilon)
-    return all(a * 2**40 <= bound * b for a, b in pairs)
+    unit, bound = (1, epsilon) if kind == "laplace" else (2**40, exp_by_the_text(epsilon))
+    return all(a * unit <= bound * b for a, b in pairs)
 
 
 # Random cards
@@ -152,10 +148,8 @@ def some_table(rng, p=None, m=None, levels=None):
     like = [rng.randrange(1, T) for _ in range(m - 1)]  # rows that differ little, or much
     near = rng.choice([3, 10**5, T])
     epsilon = rng.randrange(1, MAX_EPSILON + 1)
-    rows = [
-        sorted(max(1, min(T - 1, n + rng.randrange(-near, near + 1))) for n in like) for _ in range(2**p + 1)
-    ]
-    return cards.table(epsilon, levels, rows)
+    rows = [[max(1, min(T - 1, n + rng.randrange(-near, near + 1))) for n in like] for _ in range(2**p + 1)]
+    return cards.table(epsilon, levels, [sorted(row) for row in rows])
 
 
 def some_window(rng, n=None, w=None):
@@ -182,22 +176,18 @@ def some_hierarchy(rng):
     if rng.random() < 0.3:
         top = rng.randrange(-ONE + m, ONE + 1)
         bounds = [top - i for i in range(m - 1)]
-    inside = [some_window(rng, m, 1) for _ in range(m)]
-    if rng.random() < 0.5:
-        inside = [some_window(rng, m, 1)] * m
+    levels = m if rng.random() < 0.5 else 1  # different ones, or one for all
+    inside = [some_window(rng, m, 1) for _ in range(levels)] * (m // levels)
     values = [some_table(rng, 0, 2, (-1, 1)) for _ in range(m)]
     return cards.hierarchy(MAX_EPSILON, bounds, inside, values)
 
 
 def some_change(rng, data):
     """A byte changed, the end cut off, or nothing."""
-    kind = rng.randrange(8)
+    kind, at = rng.randrange(8), rng.randrange(len(data))
     if kind == 0:
-        return data[: rng.randrange(len(data))]
-    if kind == 1:
-        at = rng.randrange(len(data))
-        return data[:at] + bytes([rng.randrange(256)]) + data[at + 1 :]
-    return data
+        return data[:at]
+    return data[:at] + bytes([rng.randrange(256)]) + data[at + 1 :] if kind == 1 else data
 
 
 @pytest.mark.parametrize("make", [some_table, some_window, some_laplace, some_mixture, some_hierarchy])

@@ -11,6 +11,7 @@ import re
 import socket
 import time
 from dataclasses import replace
+from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
@@ -50,22 +51,24 @@ REFERENCES = {
     ],
 }
 RUN = RunView("r", 0.0, "running", "fedsgd", "simulated:1000", references=REFERENCES, rounds=10, reports=1000)
-HISTORY = [
+HISTORY = tuple(
     {
         "round": i, "asked": 100, "reports": 100, "refusals": 0, "ended": "complete", "began": 1.0,
         "finished": 2.0, "auc": 0.6 + i / 100, "accuracy": 0.7, "log_loss": 0.5, "tau": 0.5, "spent": 150.0,
     }
     for i in range(1, 11)
-]  # fmt: skip
+)  # fmt: skip
+NOW = Snapshot("s", run=RUN, history=HISTORY)
+
+
+AUC = curves.curve(RUN, HISTORY, "auc")
 
 
 def test_a_curve_has_its_interval_the_optimum_and_the_baseline():
-    curve = curves.curve(RUN, HISTORY, "auc")
-    assert curve.points[0] == (100.0, 0.61)
-    assert curve.points[-1] == (1000.0, 0.7)
-    assert (curve.optimum, curve.baseline) == (0.9, 0.5)
-    intervals = [(low, high) for (_, low), (_, high) in zip(curve.low, curve.high, strict=True)]
-    assert intervals == [judging.auc_interval(y, 100, 300) for _, y in curve.points]
+    assert (AUC.points[0], AUC.points[-1]) == ((100.0, 0.61), (1000.0, 0.7))
+    assert (AUC.optimum, AUC.baseline) == (0.9, 0.5)
+    intervals = [(low, high) for (_, low), (_, high) in zip(AUC.low, AUC.high, strict=True)]
+    assert intervals == [judging.auc_interval(y, 100, 300) for _, y in AUC.points]
     assert not curves.curve(RUN, HISTORY, "log_loss").low, "a loss alone has no interval"
 
 
@@ -94,9 +97,9 @@ def test_the_card_is_drawn_from_its_integers_and_all_pictures_are_json(name):
         assert sum(series["data"]) == pytest.approx(1, abs=1e-3)
         assert len(series["data"]) == len(drawn["xAxis"]["data"]) <= 300
     for options in (
-        charts.learning(curves.curve(RUN, HISTORY, "auc"), "guessing"),
+        charts.learning(AUC, "guessing"),
         charts.learning(curves.curve(RUN, [], "auc"), None),
-        charts.compared({"r": curves.curve(RUN, HISTORY, "auc")}, "auc", curves.REPORTS),
+        charts.compared({"r": AUC}, "auc", curves.REPORTS),
         charts.stepped("tau", [(1.0, 0.5)], curves.ROUNDS),
         charts.arriving([(0.0, 1.0), (1.0, 5.0)], 10),
         charts.bars(["a"], [1], "x", "y"),
@@ -150,27 +153,18 @@ def test_a_board_without_a_value_is_sorted_last_in_both_orders():
 
 
 def test_equal_boards_are_no_change():
-    table = live_store.BoardTable()
-    first = boards(10)
-    table.take(first)
-    assert table.changes == 1
-    table.take(tuple(first))
-    table.take((*first,))
-    assert table.changes == 1
-    table.take(first[:9])
-    table.take((*first[:8], BoardRow("b009", 9, 1, False, 99.0)))
-    assert table.changes == 3
+    table, first = live_store.BoardTable(), boards(10)
+    changed = (*first[:8], BoardRow("b009", 9, 1, False, 99.0))
+    for taken, changes in ((first, 1), (first, 1), ((*first,), 1), (first[:9], 2), (changed, 3)):
+        table.take(taken)
+        assert table.changes == changes
 
 
 def test_texts_from_a_store_are_escaped():
     evil = "<script>alert(1)</script>"
     now = Snapshot(evil, run=RunView(evil, 0.0, "running", evil, evil, references=REFERENCES), devices=1)
-    for html in (
-        elements.first(now),
-        elements.table((evil,), [[evil]]),
-        elements.empty(evil),
-        elements.tile_html([(evil,) * 3]),
-    ):
+    table, tiles = elements.table((evil,), [[evil]]), elements.tile_html([(evil,) * 3])
+    for html in (elements.first(now), table, elements.empty(evil), tiles):
         assert evil not in html
         assert "&lt;script&gt;" in html
 
@@ -179,7 +173,7 @@ def test_durations_and_tiles_are_written_for_people():
     assert [words.duration(seconds) for seconds in (0.02, 1, 90, 150, 7200, 200_000)] == [
         "20 ms", "1 s", "90 s", "2.5 min", "2 h", "2.31 d",
     ]  # fmt: skip
-    now = Snapshot("s", run=RUN, history=tuple(HISTORY), open=(OpenRound(11, "r", None, None, 100, 90, 30),))
+    now = replace(NOW, open=(OpenRound(11, "r", None, None, 100, 90, 30),))
     assert {name: value for name, value, _ in words.tiles(now)} == {
         "rounds ended": "10", "reports accepted": "1,030", "AUC": "0.7000",
         "mean epsilon spent per device": "1.545", "devices": "1,000", "refusals": "0",
@@ -189,12 +183,11 @@ def test_durations_and_tiles_are_written_for_people():
 
 
 def test_an_empty_panel_says_why():
-    run = replace(RUN, name="my run", references={})
-    now = Snapshot("s", run=run, history=({"round": 1},))
+    now = Snapshot("s", run=replace(RUN, name="my run", references={}), history=({"round": 1},))
     assert "tern runs --draw 'my run'" in learning._learning(now, [], None, curves.REPORTS, None)
     assert "chooses none" in learning._stepped(now, "tau", "range", curves.REPORTS)
     refused = tuple(entry | {"reports": 0, "refusals": 100} for entry in HISTORY)
-    now = Snapshot("s", run=replace(RUN, reports=0), history=refused)
+    now = replace(NOW, run=replace(RUN, reports=0), history=refused)
     assert "No report yet" in learning._learning(now, ["auc"], "auc", curves.REPORTS, None), "no empty axes"
     assert "No report yet" in learning._stepped(now, "tau", "range", curves.REPORTS)
 
@@ -206,7 +199,7 @@ def test_a_fleet_whose_budget_is_spent_has_a_banner_with_the_remedy_and_a_tile_t
     assert "'tern provision'" in words.old(spent)
     assert summary_of(spent).note == words.old(spent), "in the terminal, too"
     assert elements.tile_html(words.tiles(spent)).count("class='tile warn'") == 1
-    fine = replace(spent, run=replace(spent.run, refusals=0), history=tuple(HISTORY))
+    fine = replace(spent, run=replace(spent.run, refusals=0), history=HISTORY)
     assert words.old(fine) is None
     assert "tile warn" not in elements.tile_html(words.tiles(fine))
     for reasons, banner in (
@@ -219,13 +212,13 @@ def test_a_fleet_whose_budget_is_spent_has_a_banner_with_the_remedy_and_a_tile_t
 def test_the_status_of_a_run_has_a_colour_and_a_stopped_one_a_remedy():
     now = time.time()
     for status, tone in (("running", "good"), ("finished", ""), ("stopped", "warn"), ("abandoned", "warn")):
-        shown = Snapshot("s", written=now, run=replace(RUN, status=status), history=tuple(HISTORY))
+        shown = replace(NOW, written=now, run=replace(RUN, status=status))
         assert f"<span class='badge {tone}'>{status}</span>" in elements.first(shown)
         assert ("'tern runs' shows the command" in (words.old(shown) or "")) == (status == "stopped")
 
 
 def test_a_legend_shows_the_line_as_it_is_drawn():
-    drawn = charts.learning(curves.curve(RUN, HISTORY, "auc"), "guessing")
+    drawn = charts.learning(AUC, "guessing")
     icons = {entry["name"]: entry.get("icon", "") for entry in drawn["legend"]["data"]}
     lines = {line["name"]: line for line in drawn["series"]}
     assert (lines["AUC"]["symbol"], icons["AUC"]) == ("circle", ""), "with its symbol"
@@ -263,8 +256,7 @@ def test_columns_of_numbers_are_right_aligned_and_empty_ones_are_not():
 
 def test_lines_differ_in_more_than_their_colour_and_a_legend_cuts_long_names():
     names = ["short", "greenhouse-" * 8, *map(str, range(4))]
-    named = {name: curves.curve(RUN, HISTORY, "auc") for name in names}
-    drawn = charts.compared(named, "auc", curves.REPORTS)
+    drawn = charts.compared(dict.fromkeys(names, AUC), "auc", curves.REPORTS)
     assert len({(str(line["lineStyle"]["type"]), line["symbol"]) for line in drawn["series"]}) == 6
     short, long, *_ = drawn["legend"]["data"]
     assert "textStyle" not in short
@@ -272,15 +264,13 @@ def test_lines_differ_in_more_than_their_colour_and_a_legend_cuts_long_names():
     assert charts.bars(["a"], [1], "x", "boards")["yAxis"]["minInterval"] == 1, "counts are whole numbers"
 
 
-def test_a_port_that_is_invalid_or_taken_is_refused_and_the_default_is_a_free_one(
-    tmp_path, capsys, monkeypatch
-):
+def test_an_invalid_or_taken_port_is_refused_and_the_default_is_a_free_one(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("NICEGUI_STORAGE_PATH", os.devnull)
     with Store(tmp_path / "store.sqlite"):
         pass
     with server.listening(0) as first:
-        port = first.getsockname()[1]
-        assert first.getsockname()[0] == "127.0.0.1"
+        address, port = first.getsockname()
+        assert address == "127.0.0.1"
         for name, options, message in (
             ("store.sqlite", ["--port", "70000"], "--port must be 0"),
             ("store.sqlite", ["--port", str(port)], f"cannot open port {port}"),
@@ -291,8 +281,7 @@ def test_a_port_that_is_invalid_or_taken_is_refused_and_the_default_is_a_free_on
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # another process has the port: as good
             stack.enter_context(socket.create_server(("127.0.0.1", server.PORT)))
-        with server.listening(None) as free:
-            assert free.getsockname()[1] != server.PORT
+        assert stack.enter_context(server.listening(None)).getsockname()[1] != server.PORT
 
 
 @pytest.mark.parametrize(
@@ -371,24 +360,20 @@ def test_a_page_of_another_site_neither_fetches_nor_frames_the_dashboard(site, h
     async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    sent = []
-
-    async def send(message):
-        sent.append(message)
-
+    send = AsyncMock()
     headers = [HERE, *((f"sec-fetch-{name}", value) for name, value in how.items())]
     headers += [] if site is None else [("sec-fetch-site", site)]
     scope = {"type": "http", "headers": [(name.encode(), value.encode()) for name, value in headers]}
     asyncio.run(server.OnlyHere(app, 8642)(scope, None, send))
-    assert sent[0]["status"] == status
-    answered = dict(sent[0]["headers"])
+    start = send.call_args_list[0].args[0]
+    assert start["status"] == status
+    answered = dict(start["headers"])
     assert (answered[b"x-frame-options"], answered[b"x-content-type-options"]) == (b"DENY", b"nosniff")
     assert answered[b"referrer-policy"] == b"no-referrer"
 
 
 def test_spent_epsilon_counts_the_reports_of_the_open_round():
-    opened = (OpenRound(11, "r", 1.0, None, 100, 100, 50),)
-    now = Snapshot("s", run=RUN, history=tuple(HISTORY), open=opened, paid={1_500_000: 1000})
+    now = replace(NOW, open=(OpenRound(11, "r", 1.0, None, 100, 100, 50),), paid={1_500_000: 1000})
     assert curves.spent(now) == 1050 * 1.5 / 1000
     (tile,) = [tile for tile in words.tiles(now) if tile[0].startswith("mean epsilon spent")]
     assert tile[1:] == ("1.575", "by accepted reports, 1 to 3 each")
@@ -403,7 +388,7 @@ def test_the_page_and_the_terminal_agree_about_a_run_that_was_extended():
         for i, (silence, left) in enumerate(silence_and_budget)
     )
     run = replace(RUN, schedule={"rounds": 40, "interval": 0.0})
-    shown = Snapshot("s", read=now, run=run, history=tuple(HISTORY), boards=boards)
+    shown = replace(NOW, read=now, run=run, boards=boards)
     console = Console(file=io.StringIO(), width=120)
     console.print(Drawn(summary_of(shown)))
     terminal = console.file.getvalue()
@@ -417,8 +402,7 @@ def test_the_page_and_the_terminal_agree_about_a_run_that_was_extended():
 def test_a_run_that_is_overdue_is_not_shown_as_running():
     now = time.time()
     opened = OpenRound(11, "r", now - 500, 60.0, 100, 100, 50)
-    boards = (BoardRow("b", 1, 1, True, now - 450),)
-    dead = Snapshot("s", read=now, run=RUN, history=tuple(HISTORY), open=(opened,), boards=boards)
+    dead = replace(NOW, read=now, open=(opened,), boards=(BoardRow("b", 1, 1, True, now - 450),))
     assert dead.silent(now) == pytest.approx(450)
     assert words.old(dead).startswith("nothing written for 7.5 min")
     assert words.status(dead) == "running when last written"
@@ -437,8 +421,7 @@ def test_a_run_that_is_overdue_is_not_shown_as_running():
 
 def test_boards_that_lie_do_not_spoil_the_charts_of_the_fleet():
     def snapshot(hellos):
-        rows = (BoardRow(f"b{i}", i, 1, True, 1.0, hello) for i, hello in enumerate(hellos))
-        return Snapshot("s", boards=tuple(rows))
+        return Snapshot("s", boards=[BoardRow("b", i, 1, True, 1.0, hello) for i, hello in enumerate(hellos)])
 
     hellos = [{"budget": i * 10_000, "release": "0.2.0"} for i in range(1, 1001)]
     hellos += [{"budget": 2**32 - 1, "release": f"9.{i}"} for i in range(9)]
@@ -455,20 +438,14 @@ def test_boards_that_lie_do_not_spoil_the_charts_of_the_fleet():
     assert sum(releases["series"][0]["data"]) == 1000
 
 
-# Cards
-
-
 def card(name, epsilon, **more):
     return mechanisms.design(name, epsilon_micro=round(epsilon * 1e6), **more).card
 
 
-def one_class(data):
-    return {"share": 0.5, "epsilon_per_report": 1.0, "card": data.hex(), "mechanism": "grr"}
-
-
 def test_reports_are_drawn_by_class_where_cards_differ():
     wide, narrow = card("three-outputs", 1), card("three-outputs", 3)
-    classes = {"classes": [one_class(wide), one_class(narrow)]}
+    one_class = {"share": 0.5, "epsilon_per_report": 1.0, "mechanism": "grr"}
+    classes = {"classes": [{**one_class, "card": data.hex()} for data in (wide, narrow)]}
     run = RunView("r", 0.0, "running", "fedsgd", "f", references=classes)
     tallies = (
         TallyView(wide.hex(), (80, 70, 90)),
@@ -476,16 +453,14 @@ def test_reports_are_drawn_by_class_where_cards_differ():
         TallyView(wide.hex(), (6, 1, 1)),  # a class may be asked in several cohorts
     )
     drawn = rounds._symbols(Snapshot("s", run=run, tallies=tallies))
-    of_wide, of_narrow = (
-        [f"{v:.4g}" for v in sorted(cards.output_values(cards.decode(data)))] for data in (wide, narrow)
-    )
+    of_both = [sorted(cards.output_values(cards.decode(data))) for data in (wide, narrow)]
+    of_wide, of_narrow = ([f"{value:.4g}" for value in values] for values in of_both)
     assert of_wide != of_narrow
     assert drawn["xAxis"]["data"] == [*(f"1: {v}" for v in of_wide), *(f"2: {v}" for v in of_narrow)]
     assert sum(drawn["series"][0]["data"]) == 500
     assert sorted(drawn["series"][0]["data"][:3]) == [71, 86, 91]
     assert drawn["xAxis"]["name"] == "class: reported"
-    alone = rounds._symbols(Snapshot("s", run=run, tallies=tallies[:1]))
-    assert alone["xAxis"]["data"] == of_wide
+    assert rounds._symbols(Snapshot("s", run=run, tallies=tallies[:1]))["xAxis"]["data"] == of_wide
     assert rounds._symbols(Snapshot("s", run=run)) is None
     data = card("laplace", 1)  # its many outputs are drawn together with their neighbours
     outputs = range(len(charts.outputs(data)[0]))
@@ -512,20 +487,16 @@ def test_outputs_are_in_the_order_of_their_values():
 
 def test_the_outputs_of_a_card_of_labels_are_named_as_labels():
     drawn = charts.card(card("grr", 2, levels=3), LABEL)
-    assert drawn["xAxis"]["data"] == ["label 0", "label 1", "label 2"]
-    assert [series["name"] for series in drawn["series"]] == ["label 0", "label 1", "label 2"]
+    labels = ["label 0", "label 1", "label 2"]
+    assert drawn["xAxis"]["data"] == [series["name"] for series in drawn["series"]] == labels
     e = 2.718281828**2
-    for i, series in enumerate(drawn["series"]):
-        assert series["data"][i] == pytest.approx(e / (e + 2), rel=1e-3)
-
-
-# Comparable runs
+    of_own_labels = [series["data"][i] for i, series in enumerate(drawn["series"])]
+    assert of_own_labels == pytest.approx([e / (e + 2)] * 3, rel=1e-3)
 
 
 def a_run(name, data="flights", measures=("auc", "accuracy"), rounds=3):
-    references = {"measures": list(measures)}
-    options = {"dataset": data}
-    return RunView(name, 0.0, "running", "fedsgd", "f", options, references=references, rounds=rounds)
+    options, references = {"dataset": data}, {"measures": [*measures]}
+    return replace(RUN, name=name, options=options, references=references, rounds=rounds)
 
 
 def test_the_run_of_the_page_comes_first_and_similar_runs_follow():
@@ -562,9 +533,6 @@ def test_the_epsilon_of_a_run_names_its_number_of_rounds():
         assert table.index("epsilon a report") < table.index("mechanism") < table.index("card")
 
 
-# Epsilon spent by the devices of each class
-
-
 def test_spent_epsilon_follows_from_the_classes_that_reported():
     # The devices of the class that pays more have spent their budget, and only the others go on.
     history = ({"round": 1, "reports": 100, "spent": 300}, {"round": 2, "reports": 100, "spent": 100})
@@ -577,12 +545,9 @@ def test_spent_epsilon_follows_from_the_classes_that_reported():
 
 def test_each_class_has_spent_the_cost_of_its_own_reports():
     # By the draw, 700 of 1000 devices pay 1 a report; the others, who pay 3, have had their last round.
-    now = Snapshot(
-        "s",
-        run=replace(RUN, reports=1300, rounds=2, epsilon_before=4.0),
-        paid={1_000_000: 1000, 3_000_000: 300},
-        demanded={1_000_000: 1400, 3_000_000: 600},
-    )
+    run = replace(RUN, reports=1300, rounds=2, epsilon_before=4.0)
+    paid, demanded = {1_000_000: 1000, 3_000_000: 300}, {1_000_000: 1400, 3_000_000: 600}
+    now = Snapshot("s", run=run, paid=paid, demanded=demanded)
     assert curves.spent_by_class(now) == pytest.approx([1000 / 700, 3 * 300 / 300])
     assert curves.spent(now) == pytest.approx(1.9)
     assert "<td class=number>1.429<td" in privacy._table(now)

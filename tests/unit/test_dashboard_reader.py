@@ -48,6 +48,17 @@ def a_round(store, number, run="first"):
     store.open_round(Round(number, [Cohort(BODY, range(1, DEVICES + 1))], DEVICES, 60.0, run))
 
 
+def ended_round(store, number, **figures):
+    a_round(store, number)
+    end(store, number, **figures)
+
+
+def snapshot(store):
+    """The snapshot of a new reader."""
+    with Reader(store.path) as reader:
+        return reader.snapshot()
+
+
 def reports(store, number, first, last):
     store.add_reports(reports_of(number, [(device, b"\1") for device in range(first, last + 1)]))
 
@@ -59,12 +70,11 @@ def test_a_round_waits_for_the_gateways_that_were_asked_and_have_not_answered(st
     a_round(store, 1)
     store.save_questions(1, dict.fromkeys(("answered", "gone", "stopped"), b"?"))
     store.save_answer(1, "answered", 1, b"!")
-    with Reader(store.path) as reader:
-        shown = summary_of(reader.snapshot())
-        assert (shown.waiting, shown.offline) == (("gone", "stopped"), ("gone",))
-        store.end_round(1, "complete")
-        shown = summary_of(reader.snapshot())
-        assert (shown.waiting, shown.offline) == ((), ("gone",))
+    shown = summary_of(snapshot(store))
+    assert (shown.waiting, shown.offline) == (("gone", "stopped"), ("gone",))
+    store.end_round(1, "complete")
+    shown = summary_of(snapshot(store))
+    assert (shown.waiting, shown.offline) == ((), ("gone",))
 
 
 def end(store, number, run="first", **figures):
@@ -87,8 +97,7 @@ def test_a_snapshot_has_the_contents_of_the_store(store):
     reports(store, 2, 1, 10)
     reports(store, 2, 11, 12)
     store.boards_seen([BoardRow("b1", 1, 20, True, 7.0, {"heap": 1000}), BoardRow("b2", 21, 20, False, 6.0)])
-    with Reader(store.path) as reader:
-        now = reader.snapshot()
+    now = snapshot(store)
     assert now.devices == DEVICES
     run, (entry,) = now.run, now.history
     assert (run.name, run.rounds, run.reports, run.fleet) == ("first", 1, 30, "mqtt:somewhere")
@@ -96,9 +105,8 @@ def test_a_snapshot_has_the_contents_of_the_store(store):
     assert entry["reasons"] == {"budget": 2}
     (opened,) = now.open
     assert (opened.number, opened.asked, opened.wanted, opened.reports) == (2, DEVICES, DEVICES, 12)
-    first, second = now.boards
-    assert (first.name, first.online, first.hello) == ("b1", True, {"heap": 1000})
-    assert (second.name, second.online, second.hello) == ("b2", False, {})
+    boards = [(board.name, board.online, board.hello) for board in now.boards]
+    assert boards == [("b1", True, {"heap": 1000}), ("b2", False, {})]
     (tally,) = now.tallies
     assert (tally.card, tally.symbols) == (CARD.data.hex(), (4,) * CARD.symbols)
     json.dumps(summary_of(now).as_json())
@@ -157,9 +165,9 @@ def test_the_named_run_is_shown_else_the_running_one_else_the_newest(store):
         store.begin_run(StoredRun("third", 3.0, RUNNING, OPTIONS, STATE))
         a_round(store, 1, "third")
         end(store, 1, "third")
-        assert [run.name for run in reader.snapshot().runs] == ["first", "second", "third"]
-        assert reader.snapshot().run.name == "third"
-        assert len(reader.snapshot().history) == 1
+        now = reader.snapshot()
+        assert [run.name for run in now.runs] == ["first", "second", "third"]
+        assert (now.run.name, len(now.history)) == ("third", 1)
         assert not of_first.snapshot().history
 
 
@@ -188,19 +196,17 @@ def test_only_some_columns_can_be_read_and_nothing_can_be_written(store):
     reports(store, 1, 1, 3)
     database = read_only.connect(store.path)
     with sqlite3.connect(store.path) as writable:
-        tables = [name for (name,) in writable.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-        columns = {
-            name: [row[1] for row in writable.execute(f"PRAGMA table_info({name})")] for name in tables
-        }
-    assert read_only.READABLE.keys() <= set(tables)
+        columns = writable.execute(
+            "SELECT t.name, c.name FROM sqlite_schema t, pragma_table_info(t.name) c WHERE t.type = 'table'"
+        ).fetchall()
+    assert read_only.READABLE.keys() <= {table for table, _ in columns}
     refused = list(REFUSED)
-    for table, names in columns.items():
-        for column in names:
-            statement = f"SELECT {column} FROM {table}"
-            if column in read_only.READABLE.get(table, ()):
-                database.execute(statement).fetchall()
-            else:
-                refused.append(statement)
+    for table, column in columns:
+        statement = f"SELECT {column} FROM {table}"
+        if column in read_only.READABLE.get(table, ()):
+            database.execute(statement).fetchall()
+        else:
+            refused.append(statement)
     for statement in refused:
         with pytest.raises(sqlite3.DatabaseError):
             database.execute(statement).fetchall()
@@ -210,12 +216,10 @@ def test_only_some_columns_can_be_read_and_nothing_can_be_written(store):
 
 @contextmanager
 def locked(path):
-    locker = sqlite3.connect(path, isolation_level=None)
-    locker.execute("PRAGMA locking_mode = EXCLUSIVE")
-    locker.execute("BEGIN EXCLUSIVE")
-    yield
-    locker.execute("ROLLBACK")
-    locker.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as locker:
+        locker.execute("PRAGMA locking_mode = EXCLUSIVE")
+        locker.execute("BEGIN EXCLUSIVE")
+        yield
 
 
 def test_a_locked_store_keeps_the_last_snapshot_with_a_note(store):
@@ -252,25 +256,24 @@ def test_a_reader_survives_a_store_that_vanishes_or_is_replaced(store, tmp_path)
         assert reader.snapshot().run.name == "first"
 
 
-def refusal(path):
-    with pytest.raises(StorageError) as caught, Reader(path) as reader:
-        reader.snapshot()
+def refusal(store):
+    with pytest.raises(StorageError) as caught:
+        snapshot(store)
     assert caught.value.hint
     return caught.value.message
 
 
 def test_an_older_store_another_file_and_torn_pages_are_refused_with_a_hint(store):
     for number in range(1, 60):
-        a_round(store, number)
-        end(store, number)
+        ended_round(store, number)
     store.close()
     data = store.path.read_bytes()
     alter(store.path, f"PRAGMA user_version = {schema.VERSION - 1}")
-    assert "older version" in refusal(store.path)
+    assert "older version" in refusal(store)
     store.path.write_bytes(b"x" * 5000)
-    assert "not a store of tern" in refusal(store.path)
+    assert "not a store of tern" in refusal(store)
     store.path.write_bytes(data[:4096] + b"\xff" * (len(data) - 4096))
-    assert "is damaged" in refusal(store.path)
+    assert "is damaged" in refusal(store)
 
 
 @pytest.mark.parametrize(
@@ -287,22 +290,20 @@ def test_an_older_store_another_file_and_torn_pages_are_refused_with_a_hint(stor
     ],
 )
 def test_damaged_contents_are_refused_as_damaged(store, statement):
-    a_round(store, 1)
-    end(store, 1)
+    ended_round(store, 1)
     store.boards_seen([BoardRow("b", 1, 1, True, 1.0)])
     with Reader(store.path) as before:
         whole = before.snapshot()
         store.close()
         alter(store.path, statement)
-        assert "is damaged" in refusal(store.path)
+        assert "is damaged" in refusal(store)
         assert before.snapshot().run.name == whole.run.name
 
 
 @pytest.mark.parametrize("read_between", [True, False])
 def test_a_new_store_in_the_same_file_is_not_mixed_with_the_old_one(store, read_between):
     for number in (1, 2, 3):
-        a_round(store, number)
-        end(store, number)
+        ended_round(store, number)
     store.close()
     with Reader(store.path) as reader:
         assert len(reader.snapshot().history) == 3
@@ -315,8 +316,7 @@ def test_a_new_store_in_the_same_file_is_not_mixed_with_the_old_one(store, read_
             anew.add_devices(KEYS)
             anew.begin_run(StoredRun("first", 2.0, RUNNING, OPTIONS, STATE))
             for number in (1, 2, 3):
-                a_round(anew, number)
-                end(anew, number, accuracy=0.5)
+                ended_round(anew, number, accuracy=0.5)
             a_round(anew, 4)
             status = os.stat(anew.path)
             if reader._file:
@@ -340,20 +340,16 @@ def test_a_reader_never_keeps_a_writer_waiting(store):
 def test_a_copy_of_the_file_alone_is_complete_while_a_reader_is_open(store, tmp_path):
     with Reader(store.path) as reader:
         reader.snapshot()
-        a_round(store, 1)
-        end(store, 1)
+        ended_round(store, 1)
         store.close()
-        copy = tmp_path / "copies" / "store.sqlite"
-        copy.parent.mkdir()
-        shutil.copy(store.path, copy)
+        copy = shutil.copy(store.path, tmp_path / "copy.sqlite")
         assert len(reader.snapshot().history) == 1
     with Reader(copy) as reader:
         assert len(reader.snapshot().history) == 1
 
 
 def test_a_read_only_store_is_read_and_no_file_is_written_beside_it(store, monkeypatch):
-    a_round(store, 1)
-    end(store, 1)
+    ended_round(store, 1)
     store.close()
     for path in store.path.parent.glob("store.sqlite-*"):
         path.unlink()
@@ -389,8 +385,7 @@ def test_a_store_is_found_by_its_file_directory_run_and_newest_run(store, tmp_pa
         assert stores.chosen(text, runs) == (runs / "one" / "store.sqlite", "first")
     assert stores.chosen(None, runs)[0] == runs / "two" / "store.sqlite"
     assert stores.chosen(runs)[0] == runs / "two" / "store.sqlite"
-    beside = stores.beside(runs / "one" / "store.sqlite")
-    assert [path.parent.name for path in beside] == ["one", "two"]
+    assert [path.parent.name for path in stores.beside(runs / "one" / "store.sqlite")] == ["one", "two"]
     (runs / "two" / "store.sqlite").unlink()
     with pytest.raises(StorageError, match="is not at"):
         stores.chosen("two", runs)

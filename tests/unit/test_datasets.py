@@ -16,16 +16,15 @@ from ternhost.errors import UsageError
 ONE = 16384
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def cache(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TERN_CACHE", str(folder))
-        yield folder
+        patch.setenv("TERN_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="module")
-def flights(cache):
+def flights():
     return datasets.flights()
 
 
@@ -60,11 +59,10 @@ def test_the_split_is_fixed_and_a_tenth(flights):
     assert flights.held_out.mean() == pytest.approx(0.1, abs=1e-4)
     assert len(flights.training) + len(flights.test) == len(flights.labels)
     # No stretch of a thousand flights has much more or less than its share.
-    shares = np.add.reduceat(again[:327_000], np.arange(0, 327_000, 1000))
-    assert set(shares.tolist()) <= set(range(95, 106))
+    assert set(np.add.reduceat(again[:327_000], np.arange(0, 327_000, 1000)).tolist()) <= set(range(95, 106))
 
 
-def test_the_cache_gives_the_same_flights(flights, cache, monkeypatch):
+def test_the_cache_gives_the_same_flights(flights, monkeypatch):
     monkeypatch.setattr(nycflights, "from_tables", lambda _: pytest.fail("made although it is in the cache"))
     again = datasets.flights()
     assert (again.features == flights.features).all()
@@ -105,15 +103,14 @@ def test_without_its_package_a_data_set_names_the_command_to_install_it(tmp_path
 def test_a_damaged_package_is_to_be_installed_again(damage, tmp_path, monkeypatch):
     monkeypatch.setenv("TERN_CACHE", str(tmp_path))
     folder = tmp_path / "data"
+    folder.mkdir()
     if damage != "missing":
-        folder.mkdir()
         (folder / "weather.csv").write_text("origin\n")
         (folder / "airports.csv").write_text("faa\n")
-        if damage == "short":
-            with zipfile.ZipFile(folder / "flights.csv.zip", "w") as file:
-                file.writestr("flights.csv", "year,month\n2013,1\n")
-        else:
-            (folder / "flights.csv.zip").write_text("not a zip file")
+        (folder / "flights.csv.zip").write_text("not a zip file")
+    if damage == "short":
+        with zipfile.ZipFile(folder / "flights.csv.zip", "w") as file:
+            file.writestr("flights.csv", "year,month\n2013,1\n")
     spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
     with pytest.raises(UsageError, match="cannot be used") as caught:
@@ -122,7 +119,7 @@ def test_a_damaged_package_is_to_be_installed_again(damage, tmp_path, monkeypatc
 
 
 @pytest.mark.slow
-def test_planned_flights_are_the_same_flights_without_their_delay_at_departure(flights, cache):
+def test_planned_flights_are_the_same_flights_without_their_delay_at_departure(flights):
     planned = datasets.load("flights-planned")
     assert planned.features.shape == (327_346, 31)
     assert planned.task == datasets.CLASSIFICATION == datasets.task_of("flights-planned")
@@ -141,7 +138,7 @@ def test_planned_flights_are_the_same_flights_without_their_delay_at_departure(f
     assert {row[name] for name in names} == {0.5}
 
 
-def test_delays_of_planned_flights_are_predictable_but_not_well(cache):
+def test_delays_of_planned_flights_are_predictable_but_not_well():
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import log_loss, roc_auc_score
 

@@ -1,6 +1,7 @@
 """The host's twin of the device's model gives the same bits for all rows and parameters. It is read from runs, frames,
 files and stores."""
 
+import itertools
 import json
 from array import array
 
@@ -27,16 +28,18 @@ KINDS = (wire.LINEAR, wire.LOGISTIC, wire.SVM, wire.SOFTMAX)
 INT16 = st.integers(-32768, 32767) | st.sampled_from([-32768, 32767, -ONE, ONE, 0, 1, -1])
 
 
-def on_a_board(folder, twin: DeviceModel) -> Model:
-    """The device's model, from a model.bin that the host wrote."""
-    twin.save(str(folder) + MODEL)
+def opened(folder):
+    """The device's model, from the model.bin in a folder."""
     device = Model()
     device.open(str(folder))
     assert device.ready
     return device
 
 
-def assert_the_same(device: Model, twin: DeviceModel, rows: np.ndarray) -> None:
+def check_predictions(folder, twin, rows):
+    """The device predicts what its twin does, from a model.bin that the host wrote."""
+    twin.save(str(folder) + MODEL)
+    device = opened(folder)
     scores, predictions = twin.score(rows), twin.predict(rows)
     probabilities = twin.probability(rows) if twin.model in (wire.LOGISTIC, wire.SOFTMAX) else None
     for i, values in enumerate(rows.tolist()):
@@ -61,19 +64,16 @@ def test_the_twin_predicts_what_a_device_predicts(tmp_path_factory, data):
     rows = data.draw(st.lists(st.lists(INT16, min_size=d, max_size=d), min_size=1, max_size=4))
     number = data.draw(st.integers(1, wire.MAX_ROUND))
     twin = DeviceModel(model, mantissas.reshape(classes, d), exponent, number)
-    assert_the_same(on_a_board(tmp_path_factory.mktemp("board"), twin), twin, np.array(rows, np.int16))
+    check_predictions(tmp_path_factory.mktemp("board"), twin, np.array(rows, np.int16))
 
 
 @pytest.mark.parametrize("model", KINDS)
 def test_the_twin_is_the_same_at_the_ends_of_int16(tmp_path, model):
     ends = np.array([[end] * 128 for end in (-32768, -ONE, -1, 0, 1, ONE, 32767)], np.int16)
-    for mantissa in (-32768, 32767):
-        classes = 8 if model == wire.SOFTMAX else 1
-        mantissas = np.full((classes, 128), mantissa, np.int16)
+    for mantissa, exponent in itertools.product((-32768, 32767), (-12, -30)):
+        mantissas = np.full((8 if model == wire.SOFTMAX else 1, 128), mantissa, np.int16)
         mantissas[::2] //= 3
-        for exponent in (-12, -30):
-            twin = DeviceModel(model, mantissas, exponent)
-            assert_the_same(on_a_board(tmp_path, twin), twin, ends)
+        check_predictions(tmp_path, DeviceModel(model, mantissas, exponent), ends)
 
 
 def test_rows_may_be_fixed_point_integers_or_floats():
@@ -96,9 +96,8 @@ def test_the_twin_has_the_figures_of_its_run():
         ("iris", "softmax", "fedsgd", {"reports": 100, "group": 10}),
         ("synthetic-linear", "linear", "fedsgd", {"reports": 1000, "group": 100}),
     ):
-        result = ternhost.train(
-            algorithm, fleet="simulated:1000", dataset=dataset, model=model, epsilon=8, **options
-        )
+        common = {"dataset": dataset, "model": model, "epsilon": 8, "fleet": "simulated:1000"}
+        result = ternhost.train(algorithm, **common, **options)
         twin = result.device_model
         assert np.array_equal(twin.weights.ravel(), np.ravel(result.weights))
         assert twin.number == result["history"][-1]["round"]
@@ -115,14 +114,14 @@ def test_the_twin_has_the_figures_of_its_run():
 
 def test_the_twin_is_read_from_frames_and_stores(tmp_path):
     key = bytes(range(32))
-    averaged = Averaged(wire.SOFTMAX, [1, 2, 3, 4, 5, 6], -14, 3)
-    twin = DeviceModel.of_frame(averaged.frame(77, key), key)
+    frame = Averaged(wire.SOFTMAX, [1, 2, 3, 4, 5, 6], -14, 3).frame(77, key)
+    twin = DeviceModel.of_frame(frame, key)
     assert (twin.model, twin.number, twin.exponent) == (4, 77, -14)
     assert twin.mantissas.tolist() == [[1, 2], [3, 4], [5, 6]]
-    assert twin.frame(key) == averaged.frame(77, key)
+    assert twin.frame(key) == frame
     assert DeviceModel.of_frame(twin.file()).mantissas.tolist() == twin.mantissas.tolist()
     with pytest.raises(UsageError, match="under this key"):
-        DeviceModel.of_frame(averaged.frame(77, key), bytes(32))
+        DeviceModel.of_frame(frame, bytes(32))
     with Store(tmp_path / "store.sqlite") as store:
         assert kept_model.kept(store) == b""
         with pytest.raises(UsageError, match="keeps no model"):
@@ -146,10 +145,7 @@ def test_the_command_shows_and_saves_the_model_of_a_run(here, capsys):
     assert (model["saved"], model["model"]) == ("model.bin", "logistic")
     assert np.array_equal(np.array(model["mantissas"][0]) * 2.0 ** model["exponent"], result.weights)
     assert (here / "model.bin").read_bytes() == result.device_model.file()
-    device = Model()
-    device.open(str(here))
-    assert device.ready
-    assert device.d == result["d"]
+    assert opened(here).d == result["d"]
     assert main(["runs", "--model", "mine", "--save", "nowhere/model.bin"]) == StorageError.exit_code
     assert "nowhere" in capsys.readouterr().err
     ternhost.collect(fleet="simulated:100", dataset="synthetic-logistic", clients=100, name="other")

@@ -40,11 +40,10 @@ def anchors(path):
 
 def commands(text):
     """The `tern ...` commands of a page's shell blocks, as lists of words."""
-    for code in blocks(text, "sh"):
-        for line in code.replace("\\\n", " ").splitlines():
-            words = shlex.split(line, comments=True)
-            if words and words[0] == "tern":
-                yield words[1:]
+    for line in "".join(blocks(text, "sh")).replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["tern"]:
+            yield words[1:]
 
 
 def options(parser):

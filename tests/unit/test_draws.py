@@ -1,7 +1,6 @@
 """The firmware's table leaf on every input, and its distribution over every branch."""
 
 from array import array
-from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -9,22 +8,22 @@ import sampler_walk
 from spec import cards as spec
 
 from tern import table
-from tern.card import Card, T, decode
+from tern.card import T, decode
 from tern.entropy import SLACK
 from tern.fixed import MAX_EPSILON, ONE
 from ternhost.privacy import certify, mechanisms
 
 
-def rows(*thresholds: tuple[int, ...]) -> Card:
+def rows(*thresholds):
     """A table card with these thresholds, a row for each knot."""
     return decode(spec.table(MAX_EPSILON, range(len(thresholds[0]) + 1), thresholds))
 
 
-def designed(name: str, epsilon: str) -> Card:
+def designed(name, epsilon):
     return decode(mechanisms.design(name, epsilon).card)
 
 
-def some_rows(knot_bits: int, levels: int) -> Card:
+def some_rows(knot_bits, levels):
     rng = np.random.default_rng(levels)
     drawn = (rng.choice(T - 2, levels - 1, replace=False) + 1 for _ in range((1 << knot_bits) + 1))
     return rows(*(tuple(sorted(thresholds.tolist())) for thresholds in drawn))
@@ -38,27 +37,22 @@ CARDS = {
     "from end to end": rows((1,), (T - 1,)),
     "and back": rows((T - 1,), (1,), (T - 1,)),
     "as close as can be": rows((1, 2, 3), (T - 3, T - 2, T - 1)),
-    "beside a first byte": rows(
-        ((1 << 29) - 1, 1 << 29, (1 << 29) + 1), ((1 << 29) - 2, 1 << 29, (1 << 29) + 2)
-    ),
+    "beside a first byte": rows((2**29 - 1, 2**29, 2**29 + 1), (2**29 - 2, 2**29, 2**29 + 2)),
     "steep steps of half a product": rows((32767, 65536), (T - 32769, T - 1)),
     "16 levels": some_rows(2, 16),
     "33 knots": some_rows(5, 3),
 }
 
 
-def exact(card: Card, xs: np.ndarray) -> np.ndarray:
+def exact(card, xs):
     """The thresholds of each input out of 2**45, interpolated between its two knots."""
-    columns = card.symbols - 1
-    c = np.array(card.thresholds, np.int64).reshape(-1, columns)
+    c = np.array(card.thresholds, np.int64).reshape(-1, card.symbols - 1)
     b = (xs.astype(np.int64) + ONE) << card.knot_bits
     i, f = b >> 15, (b & 32767)[:, None]
     return (2**15 - f) * c[i] + f * c[np.minimum(i + 1, len(c) - 1)]
 
 
-def check_first_bytes(
-    card: Card, xs: np.ndarray, bytes_of: Callable[[np.ndarray], Iterator[np.ndarray]]
-) -> None:
+def check_first_bytes(card, xs, bytes_of):
     """Run the leaf on each input and first byte: it decides unless a threshold lies in the interval of that byte."""
     thresholds = exact(card, xs)
     out, job, pool = array("H", (0,)), card.job, bytearray(1 + SLACK)
@@ -78,38 +72,37 @@ def check_first_bytes(
 EVERY_INPUT = np.arange(-ONE, ONE + 1)
 
 
-def beside_thresholds(thresholds: np.ndarray) -> Iterator[np.ndarray]:
+def beside_thresholds(thresholds):
     """The first byte of each threshold, and those beside it: a comparison is monotone in the byte."""
     for column in thresholds.T >> 37:
         for beside in (-1, 0, 1):
             yield np.clip(column + beside, 0, 255)
 
 
-def all_bytes(thresholds: np.ndarray) -> Iterator[np.ndarray]:
+def all_bytes(thresholds):
     return (np.full(len(thresholds), u) for u in range(256))
 
 
+NEAR_KNOTS = np.unique(np.clip(np.arange(-ONE, ONE + 1, 512)[:, None] + [-1, 0, 1], -ONE, ONE))
+
+
 @pytest.mark.parametrize("name", CARDS)
-def test_a_first_byte_decides_some_inputs_as_it_should(name: str) -> None:
-    near_knots = np.unique(np.clip(np.arange(-ONE, ONE + 1, 512)[:, None] + [-1, 0, 1], -ONE, ONE))
-    check_first_bytes(CARDS[name], np.union1d(EVERY_INPUT[::37], near_knots), beside_thresholds)
-
-
-@pytest.mark.slow
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("name", CARDS)
-def test_a_first_byte_decides_every_input_as_it_should(name: str) -> None:
-    check_first_bytes(CARDS[name], EVERY_INPUT, beside_thresholds)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", CARDS)
-def test_every_first_byte_decides_every_input_as_it_should(name: str) -> None:
-    check_first_bytes(CARDS[name], EVERY_INPUT, all_bytes)
+@pytest.mark.parametrize(
+    ("xs", "bytes_of"),
+    [
+        pytest.param(np.union1d(EVERY_INPUT[::37], NEAR_KNOTS), beside_thresholds, id="some"),
+        pytest.param(
+            EVERY_INPUT, beside_thresholds, id="every", marks=[pytest.mark.slow, pytest.mark.sampled(2)]
+        ),
+        pytest.param(EVERY_INPUT, all_bytes, id="every byte", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_a_first_byte_decides_inputs_as_it_should(name, xs, bytes_of):
+    check_first_bytes(CARDS[name], xs, bytes_of)
 
 
 @pytest.mark.parametrize("name", [name for name in CARDS if name != "16 levels"])
-def test_the_distribution_between_knots_is_exact(name: str) -> None:
+def test_the_distribution_between_knots_is_exact(name):
     for v in (-ONE, 1 - ONE, -12345, -1, 0, 1, 511, 512, 4097, 16383, ONE):
         drawn = sampler_walk.outputs(CARDS[name], v)
         assert sum(drawn) == 1

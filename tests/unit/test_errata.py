@@ -1,8 +1,6 @@
 """The figures in shared_specs/errata.md agree with the formulas, as far as no other test shows it."""
 
 import math
-from collections.abc import Callable
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -16,7 +14,7 @@ from ternhost.privacy.mechanisms import duchi, hybrid, piecewise, three_outputs
 
 
 @pytest.mark.parametrize("epsilon", [0.75, 1.0, 1.5, 1.7, 2.0, 4.0])
-def test_three_outputs_has_the_best_probability_of_0(epsilon: float) -> None:
+def test_three_outputs_has_the_best_probability_of_0(epsilon):
     """The probability a is between 0 and E/(E+2), and no other there has a smaller worst-case variance."""
     a, most = three_outputs.zero_probability(epsilon), three_outputs.rr3_zero_probability(epsilon)
     assert 0 < a <= most
@@ -24,7 +22,7 @@ def test_three_outputs_has_the_best_probability_of_0(epsilon: float) -> None:
     assert three_outputs.worst_variance(epsilon, a) <= min(variances) * (1 + 1e-12)
 
 
-def test_three_outputs_changes_its_form_continuously() -> None:
+def test_three_outputs_changes_its_form_continuously():
     assert three_outputs.zero_probability(math.log(2)) == 0
     assert three_outputs.zero_probability(math.log(2) + 1e-6) > 0
     last = (3 + math.sqrt(65)) / 2
@@ -33,7 +31,7 @@ def test_three_outputs_changes_its_form_continuously() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.3, math.log(2) / 2, 1.0, 3.0, 6.0])
-def test_pm_opt_has_the_best_t(epsilon: float) -> None:
+def test_pm_opt_has_the_best_t(epsilon):
     """It has the best t near epsilon = ln sqrt 2, too, where the printed closed form loses its digits."""
     best = piecewise.t_opt(epsilon)
     least = piecewise.worst_variance(epsilon, best)
@@ -43,19 +41,19 @@ def test_pm_opt_has_the_best_t(epsilon: float) -> None:
     assert best**4 + 2 * e * best**3 - 2 * e * best - e * e == pytest.approx(0, abs=1e-12 * e**4)
 
 
-def worst_of_mixture(epsilon: float, t: float, share: float) -> float:
+def worst_of_mixture(epsilon, t, share):
     """The worst-case variance of a piecewise mechanism mixed with Duchi's: a parabola, whose worst is at 0 or 1."""
 
-    def variance(x: float) -> float:
+    def variance(x):
         return share * piecewise.variance(epsilon, t, x) + (1 - share) * duchi.variance(epsilon, x)
 
     return max(variance(0), variance(1))
 
 
-def test_hm_tp_has_the_best_share_up_to_ln_2() -> None:
+def test_hm_tp_has_the_best_share_up_to_ln_2():
     """Three-Outputs is Duchi's mechanism there."""
 
-    def worst(epsilon: float, share: float) -> float:
+    def worst(epsilon, share):
         return worst_of_mixture(epsilon, piecewise.t_sub(epsilon), share)
 
     for epsilon in (0.615, 0.65, 0.69):
@@ -69,15 +67,15 @@ def test_hm_tp_has_the_best_share_up_to_ln_2() -> None:
     assert begins == pytest.approx(0.6109863, abs=5e-8)
 
 
-def crossing(f: Callable[[float], float], g: Callable[[float], float], near: float) -> float:
+def crossing(f, g, near):
     return float(brentq(lambda e: f(e) - g(e), near - 0.02, near + 0.02))
 
 
-def opt(epsilon: float) -> float:
+def opt(epsilon):
     return piecewise.worst_variance(epsilon, piecewise.t_opt(epsilon))
 
 
-def test_hm_and_pm_opt_are_better_than_hm_tp_in_the_stated_ranges() -> None:
+def test_hm_and_pm_opt_are_better_than_hm_tp_in_the_stated_ranges():
     hm, hm_tp = hybrid.HM.worst_variance, hybrid.HM_TP.worst_variance
     assert crossing(hm, hm_tp, 0.695) == pytest.approx(0.695, abs=5e-4)
     assert crossing(hm, hm_tp, 1.593) == pytest.approx(1.593, abs=5e-4)
@@ -90,22 +88,22 @@ def test_hm_and_pm_opt_are_better_than_hm_tp_in_the_stated_ranges() -> None:
             assert hm_tp(epsilon) - hm(epsilon) < 0.003
 
 
-def test_hm_mixes_from_the_stated_epsilon_on() -> None:
-    def mixed(epsilon: float) -> float:
+def test_hm_mixes_from_the_stated_epsilon_on():
+    def mixed(epsilon):
         return worst_of_mixture(epsilon, piecewise.t_pm(epsilon), 1 - math.exp(-epsilon / 2))
 
     assert crossing(mixed, duchi.worst_variance, 0.609) == pytest.approx(0.609352, abs=1e-6)
 
 
-def test_the_rules_for_k_lose_the_stated_variance() -> None:
+def test_the_rules_for_k_lose_the_stated_variance():
     """The loss at the worst x, with the sum scaled by d / k, as in the paper."""
 
-    def worst(name: str, epsilon: float, d: int, k: int) -> float:
+    def worst(name, epsilon, d, k):
         law = mechanisms.REGISTRY.named(name).variance
         assert law
         return max(d / k * (law(epsilon / k, x) + x * x) - x * x for x in np.linspace(0, 1, 41).tolist())
 
-    def most(name: str, d: int, rule: str) -> float:
+    def most(name, d, rule):
         losses = []
         for epsilon in (3.4, 3.49, 3.5, 4.98, 4.999, 5.99, 6.0, 7.49, 8.49, 8.5, 9.9):
             k = coordinates_by_rule(rule, round(epsilon * 1e6), d)
@@ -119,13 +117,13 @@ def test_the_rules_for_k_lose_the_stated_variance() -> None:
     assert 0.1 < most("duchi", 16, "wide") < 0.12
 
 
-def test_random_rounding_costs_a_vector_privacy() -> None:
+def test_random_rounding_costs_a_vector_privacy():
     """cards.md: on the grid of step 1, a laplace card of epsilon 1 loses up to 1.30 for a change of 2 in L1 norm that
     is spread over many coordinates, each rounded at random. Therefore probabilities are rounded down first."""
     card = cards.decode(base.laplace(0, 2, 1, -40, 40))
     assert card.epsilon == 1_000_000
 
-    def ratios(x: int, y: int) -> list[Fraction]:
+    def ratios(x, y):
         pairs = zip(certify.distribution(card, x), certify.distribution(card, y), strict=True)
         return [a / b for a, b in pairs]
 

@@ -15,6 +15,11 @@ ONE = 16384
 int16 = st.integers(-32768, 32767)
 
 
+def windows_of(samples):
+    """Windows of every length, each equally likely."""
+    return st.integers(2, 256).flatmap(lambda n: st.lists(samples, min_size=n, max_size=n))
+
+
 def features(samples, **options):
     """The features of n x axes samples by a Window: scaled, with the constant; and before scaling."""
     window = Window(len(samples), axes=len(samples[0]), **options)
@@ -49,9 +54,7 @@ def test_each_feature_is_its_exact_value_rounded_down(n, size):
         assert ((below > -1e-6) & (below < 1)).all()
 
 
-@given(
-    st.integers(2, 256).flatmap(lambda n: st.lists(st.tuples(int16, int16, int16), min_size=n, max_size=n))
-)
+@given(windows_of(st.tuples(int16, int16, int16)))
 @settings(max_examples=60, deadline=None)
 def test_the_channel_of_the_length_holds_half_the_vector_s_length(samples):
     _, raw = features(samples, length=True)
@@ -62,38 +65,31 @@ def test_the_channel_of_the_length_holds_half_the_vector_s_length(samples):
     assert abs(exact[-2] - raw[-2]) < 3.74
 
 
-@given(
-    st.integers(2, 256).flatmap(
-        lambda n: st.lists(st.sampled_from((-32768, 32767, 0, -1)), min_size=n, max_size=n)
-    ),
-    st.integers(-32768, 32766).flatmap(
-        lambda low: st.tuples(st.just(low), st.integers(low + 1, low + 65535))
-    ),
-)
+@given(windows_of(st.sampled_from((-32768, 32767, 0, -1))), st.integers(-32768, 32766), st.integers(1, 65535))
 @settings(max_examples=100, deadline=None)
-def test_scaled_features_are_rounded_down_and_clipped(samples, pair):
-    out, raw = features([(v,) for v in samples], scale=(pair,) * 4)
-    low, high = pair
+def test_scaled_features_are_rounded_down_and_clipped(samples, low, width):
+    high = low + width
+    out, raw = features([(v,) for v in samples], scale=((low, high),) * 4)
     exact = (2 * np.clip(raw, low, high).astype(np.float64) - low - high) / (high - low) * ONE
     assert (out[:-1] == np.floor(exact + 1e-9)).all()
     assert out[-1] == ONE
     assert (np.abs(out) <= ONE).all()
 
 
-def recordings(path, names=""):
-    rng = np.random.default_rng(1)
-    lines = [names] if names else []
-    for _ in range(3):
-        lines += [",".join(f"{v:.4f}" for v in sample) for sample in rng.normal(0, 0.3, (1300, 3))]
-        lines.append("")
-    path.write_text("\n".join(lines))
-    return path
+def recordings():
+    rows = np.random.default_rng(1).normal(0, 0.3, (3, 1300, 3))
+    return "\n".join("".join("{:.4f},{:.4f},{:.4f}\n".format(*row) for row in part) for part in rows)
 
 
-@pytest.mark.parametrize("names", ["", "x,y,z"])
+def scale_of(folder, text):
+    """The command for a file with this text."""
+    (folder / "public.csv").write_text(text)
+    return ["scale", str(folder / "public.csv")]
+
+
+@pytest.mark.parametrize("names", ["", "x,y,z\n"])
 def test_a_scale_is_computed_from_recordings(tmp_path, capsys, names):
-    file = recordings(tmp_path / "public.csv", names)
-    assert cli.main(["scale", str(file), "--times", "8192", "--json", "--length"]) == 0
+    assert cli.main([*scale_of(tmp_path, names + recordings()), "--times", "8192", "--json", "--length"]) == 0
     scale = json.loads(capsys.readouterr().out)["scale"]
     assert len(scale) == 16
     (low, high), (least, most) = scale[:2]  # of the mean and of the deviation of x: 0 and .3, 128 samples
@@ -104,10 +100,8 @@ def test_a_scale_is_computed_from_recordings(tmp_path, capsys, names):
 
 
 def test_a_scale_is_printed_for_a_program(tmp_path, capsys):
-    file = recordings(tmp_path / "public.csv")
-    assert cli.main(["scale", str(file), "--times", "8192"]) == 0
-    text = capsys.readouterr().out
-    program = {}
+    assert cli.main([*scale_of(tmp_path, recordings()), "--times", "8192"]) == 0
+    text, program = capsys.readouterr().out, {}
     exec(text, program)
     assert len(program["SCALE"]) == 12
     assert "# crossings of z" in text
@@ -128,8 +122,7 @@ def test_a_scale_is_printed_for_a_program(tmp_path, capsys):
     ],
 )
 def test_recordings_that_give_no_scale_are_refused(tmp_path, capsys, text, argv, message):
-    (tmp_path / "a.csv").write_text(text)
-    assert cli.main(["scale", str(tmp_path / "a.csv"), *argv]) == errors.USAGE
+    assert cli.main([*scale_of(tmp_path, text), *argv]) == errors.USAGE
     assert message in capsys.readouterr().err
 
 

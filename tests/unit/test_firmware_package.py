@@ -1,17 +1,13 @@
 """All ways of installing the device library install its modules, and a program brings the modules that it imports."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import graphlib
 import json
 import sys
-import types
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import ModuleType, SimpleNamespace
 
 import mip_packages
 import pytest
@@ -24,26 +20,21 @@ from terntools.boards.program import Program
 FIRMWARE = Path(tern.__file__).parents[1]
 
 
-def test_package_json_lists_every_module_of_a_board() -> None:
+def test_package_json_lists_every_module_of_a_board():
     listed = json.loads(mip_packages.text())
     assert listed["version"] == tern.__version__
     files = {path.relative_to(FIRMWARE).as_posix() for path in (FIRMWARE / "tern").rglob("*.py")}
     assert listed["urls"] == [[file, file] for file in sorted(files - {"tern/boards/emulated.py"})]
 
 
-def test_the_modules_of_a_board_follow_from_their_imports() -> None:
+def test_the_modules_of_a_board_follow_from_their_imports():
     sources = {
-        "tern.client": (
-            "try:\n from tern.new import Answerer\nexcept ImportError:\n pass\nfrom tern import links"
-        ),
+        "tern.client": "try:\n from tern.new import Answerer\nexcept ImportError:\n pass\nfrom tern import links",
         "tern.links": "MODULES = {'new.json': 'tern.links.new'}\ndef open_link():\n import socket",
         "tern.links.new": "from tern.tcp import Connection\ndef open_link():\n from tern import late",
-        "tern.late": "",
         "tern.tcp": "import socket",
         "tern.new": "from tern import helper",
-        "tern.helper": "",
-        "tern.boards.new": "",
-        "tern.boards.emulated": "",
+        **dict.fromkeys(("tern.late", "tern.helper", "tern.boards.new", "tern.boards.emulated"), ""),
     }
     assert modules.on_demand(sources) == ("new",)
     networked = {"tern.links.new", "tern.tcp", "tern.late"}
@@ -57,43 +48,38 @@ def test_the_modules_of_a_board_follow_from_their_imports() -> None:
     assert set(sources) - set(of_a_board) == networked | {"tern.boards.emulated"}
 
 
-def test_the_imports_of_the_library_have_no_circle() -> None:
+def test_the_imports_of_the_library_have_no_circle():
     library = mpy.library()
     imports = {name: modules.imports(source) & library.keys() for name, source in library.items()}
     order = list(graphlib.TopologicalSorter(imports).static_order())  # raises CycleError, which names them
     assert order.index("tern.shapes") < order.index("tern.card") < order.index("tern.client")
 
 
-class Options:
+class Options(SimpleNamespace):
     """The options of a manifest, as in MicroPython's tools/manifestfile.py."""
 
-    def __init__(self, **given: Any) -> None:
-        self.given = given
-
-    def defaults(self, **values: Any) -> None:
-        self.__dict__.update(values | self.given)
+    def defaults(self, **values):
+        vars(self).update(values | vars(self))
 
 
 @pytest.mark.parametrize(
-    ("folder", "base"), [("firmware/tern", "."), ("tern", "..")], ids=["checkout", "package"]
+    ("folder", "base"), [("firmware/tern", "."), ("tern", "..")], ids=["tree", "package"]
 )
 @pytest.mark.parametrize("options", [{}, {"pieces": "core, mqtt", "main": False}], ids=["usual", "pieces"])
-def test_manifest_freezes_the_pieces_and_the_entry(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, base: str, options: dict[str, Any]
-) -> None:
+def test_manifest_freezes_the_pieces_and_the_entry(tmp_path, monkeypatch, folder, base, options):
     (tmp_path / "firmware").mkdir()
     (tmp_path / folder).mkdir()
     for file, content in mip_packages.packages().items():
         (tmp_path / "firmware" / file).write_text(content)
     monkeypatch.chdir(tmp_path / "firmware")  # as MicroPython's build does, in the manifest's folder
-    calls: list[tuple[str, str, str | None]] = []
-    frozen: set[str] = set()
+    calls = []
+    frozen = set()
 
-    def note(word: str, name: str, files: Any = (), base_path: str | None = None, opt: int = 0) -> None:
+    def note(word, name, files=(), base_path=None, opt=0):
         calls.append((word, name, base_path))
         frozen.update(files)
 
-    words: dict[str, Any] = {word: partial(note, word) for word in ("include", "package", "module")}
+    words = {word: partial(note, word) for word in ("include", "package", "module")}
     exec((FIRMWARE / "manifest.py").read_text(), {**words, "options": Options(**options)})
     assert ("package", "tern", base) in calls
     assert (("module", "main.py", None) in calls) == options.get("main", True)
@@ -102,7 +88,7 @@ def test_manifest_freezes_the_pieces_and_the_entry(
     assert frozen == {mpy.file_of(name).removeprefix("tern/") + ".py" for name in expected}
 
 
-def test_a_package_for_every_piece_is_current_and_complete() -> None:
+def test_a_package_for_every_piece_is_current_and_complete():
     packages = {path.name: path.read_text() for path in FIRMWARE.glob("package*.json")}
     assert packages == mip_packages.packages(), "python tests/mip_packages.py writes them anew"
     sources = mpy.library()
@@ -143,12 +129,12 @@ class Logbook:
 
 
 @pytest.fixture
-def extra_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+def extra_modules(monkeypatch):
     """A library with two more modules: tern.pilot, which brings tern.logbook."""
     more = {"tern.pilot": PILOT, "tern.logbook": LOGBOOK}
     library = mpy.library
     for name, text in more.items():
-        module = types.ModuleType(name)
+        module = ModuleType(name)
         exec(text, module.__dict__)
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(mpy, "library", lambda architecture="": library(architecture) | more)
@@ -157,12 +143,11 @@ def extra_modules(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("extra_modules")
-def test_a_module_that_is_named_comes_with_the_modules_that_it_brings() -> None:
+def test_a_module_that_is_named_comes_with_the_modules_that_it_brings():
     assert {"pilot", "logbook"} <= set(mpy.BEYOND)
-    board = mpy.BOARDS["pico"]
-    plain = mpy.sources_for(board)
-    sources = mpy.sources_for(board, more=["pilot"])
-    assert sources.keys() - plain.keys() == {"tern.pilot", "tern.logbook"}
+    board, both = mpy.BOARDS["pico"], {"tern.pilot", "tern.logbook"}
+    plain, sources = mpy.sources_for(board), mpy.sources_for(board, more=["pilot"])
+    assert sources.keys() - plain.keys() == both
     assert "def fly" in sources["tern.pilot"], "an unknown program may call it"
     assert "def note" in sources["tern.logbook"]
     assert "_hidden" not in sources["tern.pilot"]
@@ -170,13 +155,13 @@ def test_a_module_that_is_named_comes_with_the_modules_that_it_brings() -> None:
     assert "unused" in mpy.sources_for(board, programs=["from tern.pilot import unused\n"])["tern.pilot"]
     assert mpy.sources_for(board, more=["logbook"]).keys() - plain.keys() == {"tern.logbook"}
     pieces = mip_packages.pieces(mpy.library())
-    assert pieces["pilot"] - pieces["core"] == {"tern.pilot", "tern.logbook"}
-    assert pieces["client"].isdisjoint({"tern.pilot", "tern.logbook"})
+    assert pieces["pilot"] - pieces["core"] == both
+    assert pieces["client"].isdisjoint(both)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("extra_modules")
-def test_a_program_brings_the_modules_of_the_library_that_it_imports() -> None:
+def test_a_program_brings_the_modules_of_the_library_that_it_imports():
     board = mpy.BOARDS["pico"]
     plain = mpy.sources_for(board).keys()
     program = "from tern.logbook import Logbook\nimport tern.softmax\nLogbook().note()\n"
@@ -199,7 +184,7 @@ def test_a_program_brings_the_modules_of_the_library_that_it_imports() -> None:
         mpy.sources_for(board, whole=True, programs=["import tern.nothing\n"])
 
 
-def test_a_program_is_read_before_the_board_is_touched(tmp_path: Path) -> None:
+def test_a_program_is_read_before_the_board_is_touched(tmp_path):
     path = tmp_path / "program.py"
     path.write_text("import tern\n")
     assert program.read(path) == Program(b"import tern\n", name=str(path))
@@ -210,7 +195,7 @@ def test_a_program_is_read_before_the_board_is_touched(tmp_path: Path) -> None:
         program.read(tmp_path / "none.py")
 
 
-def test_a_program_brings_the_modules_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_brings_the_modules_beside_it(tmp_path, capsys):
     files = {
         "mine.py": "import json, helper, umachine\ntry:\n import perhaps\nexcept ImportError:\n pass\n",
         "helper.py": "from tern import softmax\nfrom parts.one import f\nimport mine, nowhere.at_all\n",
@@ -237,12 +222,11 @@ def test_a_program_brings_the_modules_beside_it(tmp_path: Path, capsys: pytest.C
 
 @pytest.mark.slow
 @pytest.mark.skipif("app" not in mpy.BEYOND, reason="no tern.app here")
-def test_the_application_brings_its_modules() -> None:
+def test_the_application_brings_its_modules():
     sources = mpy.library()
-    assert modules.brought(sources, {"tern.app"}) == {
-        "tern.app", "tern.recorder", "tern.features", "tern.model", "tern.dns", "tern.lease",
-    }  # fmt: skip
     networked = {"tern.dns", "tern.lease"}
+    others = {"tern.app", "tern.recorder", "tern.features", "tern.model"}
+    assert modules.brought(sources, {"tern.app"}) == others | networked
     for name in ("pico", "pico-w"):
         board = mpy.BOARDS[name]
         brought = mpy.sources_for(board, more=["app"]).keys()
@@ -250,7 +234,7 @@ def test_the_application_brings_its_modules() -> None:
         assert not mpy.sources_for(board).keys() & networked
 
 
-def leaves() -> Iterator[tuple[str, ast.FunctionDef, dict[str, int]]]:
+def leaves():
     """(module, function, constants): the library's viper functions with the public constants folded in, and the
     private constants of their modules."""
     for module, source in fold.fold(mpy.library()).items():
@@ -268,41 +252,31 @@ def leaves() -> Iterator[tuple[str, ast.FunctionDef, dict[str, int]]]:
                 yield module, function, constants
 
 
-def constant(index: ast.expr, constants: dict[str, int]) -> int | None:
-    """The value of an index if it is known to the compiler."""
-    names = {part.id for part in ast.walk(index) if isinstance(part, ast.Name)}
-    return eval(ast.unparse(index), dict(constants)) if names <= constants.keys() else None
-
-
-def variables(leaf: ast.FunctionDef) -> list[str]:
+def variables(leaf):
     """Parameters and variables in the order of the text, in which MicroPython numbers them."""
-    assigned = sorted(
-        (node.lineno, node.col_offset, node.id)
-        for node in ast.walk(leaf)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    )
-    names = [*(argument.arg for argument in leaf.args.args), *(name for _, _, name in assigned)]
-    return list(dict.fromkeys(names))
+    names = [
+        node for node in ast.walk(leaf) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
+    assigned = sorted(names, key=lambda node: (node.lineno, node.col_offset))
+    return list(dict.fromkeys([argument.arg for argument in leaf.args.args] + [node.id for node in assigned]))
 
 
-def test_no_leaf_has_code_that_a_compiler_is_known_to_get_wrong() -> None:
+def test_no_leaf_has_code_that_a_compiler_is_known_to_get_wrong():
     """See firmware/BOARDS.md for which compilers these are, and tern.compat for the rules."""
     functions = list(leaves())
     assert len(functions) > 15
     for module, leaf, constants in functions:
         where = f"{module}.{leaf.name}"
-        wide = {
-            argument.arg
-            for argument in leaf.args.args
-            if argument.annotation and ast.unparse(argument.annotation) in ("ptr16", "ptr32")
-        }
+        types = {arg.arg: ast.unparse(arg.annotation) for arg in leaf.args.args if arg.annotation}
+        wide = {name for name, kind in types.items() if kind in ("ptr16", "ptr32")}
         in_registers = variables(leaf)[:3]
         for node in ast.walk(leaf):
             if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Invert)):
                 assert isinstance(node.operand, ast.Constant), f"{where}: {ast.unparse(node)} of a variable"
             if not isinstance(node, ast.Subscript):
                 continue
-            known = constant(node.slice, constants)
+            names = {part.id for part in ast.walk(node.slice) if isinstance(part, ast.Name)}
+            known = eval(ast.unparse(node.slice), dict(constants)) if names <= constants.keys() else None
             if isinstance(node.ctx, ast.Store):
                 assert known in (None, 0), f"{where}: {ast.unparse(node)} = ... wants its index in a variable"
             assert known is None or 0 <= known < 256, f"{where}: {ast.unparse(node)}"

@@ -1,5 +1,6 @@
 """Flashing: over a pty, esptool talks to a ROM loader of the tests that answers as a chip does; UF2 files."""
 
+import contextlib
 import hashlib
 import os
 import re
@@ -59,28 +60,19 @@ class RomLoader(Port):
         self._thread.join(60)
 
     def _serve(self):
-        try:
+        with contextlib.suppress(OSError):  # `near` is closed
             self._answer_all()
-        finally:
-            os.close(self.far)
+        os.close(self.far)
 
     def _answer_all(self):
         data = b""
         while True:
-            try:
-                data += os.read(self.far, 4096)
-            except OSError:
-                return
-            while data.count(b"\xc0") >= 2:
-                start = data.index(b"\xc0")
-                end = data.index(b"\xc0", start + 1)
-                packet = data[start + 1 : end].replace(b"\xdb\xdc", b"\xc0").replace(b"\xdb\xdd", b"\xdb")
-                data = data[end if not packet else end + 1 :]
+            data += os.read(self.far, 4096)
+            *packets, data = data.split(b"\xc0")
+            for packet in packets:
+                packet = packet.replace(b"\xdb\xdc", b"\xc0").replace(b"\xdb\xdd", b"\xdb")
                 if len(packet) >= 8 and packet[0] == 0:
-                    try:
-                        self._answer(packet[1], packet[8:])
-                    except OSError:
-                        return
+                    self._answer(packet[1], packet[8:])
                     if self.cut_after is not None and self.blocks >= self.cut_after:
                         return  # `far` is closed, as when the cable is pulled
 
@@ -89,9 +81,7 @@ class RomLoader(Port):
         os.write(self.far, b"\xc0" + packet + b"\xc0")
 
     def _reply(self, command, value=0, data=b"", failed=False):
-        status = bytes([1, 5]) if failed else bytes(2)
-        if not self.stub:
-            status += bytes(2)
+        status = (b"\1\5" if failed else bytes(2)) + bytes(0 if self.stub else 2)
         self._send(struct.pack("<BBHI", 1, command, len(data) + len(status), value) + data + status)
 
     def _answer(self, command, body):
@@ -108,9 +98,8 @@ class RomLoader(Port):
             self._reply(command, data=struct.pack("<IB7BII", 0, 0, *bytes(7), self.chip_id, 0))
         elif command in (FLASH_BEGIN, DEFLATE_BEGIN):
             self.erased = True
-            self._at = words[3]
+            size, *_, self._at = words
             self._inflate = zlib.decompressobj()
-            size = words[0]
             self.flash[self._at : self._at + size] = b"\xff" * size
             self._reply(command)
         elif command in (FLASH_DATA, DEFLATE_DATA):
@@ -150,7 +139,6 @@ class RomLoader(Port):
 @pytest.fixture
 def rom(monkeypatch):
     """Make RomLoaders, which are closed at the end of the test."""
-    loaders = []
     command = ESPLoader.command
 
     # A chip answers within 0.1 to 3 s; the loader's thread may take longer on a busy machine.
@@ -158,30 +146,25 @@ def rom(monkeypatch):
         return command(*args, timeout=max(timeout, 60), **kwargs)
 
     monkeypatch.setattr(ESPLoader, "command", patient)
-
-    def make(*args, **kwargs):
-        loaders.append(RomLoader(*args, **kwargs))
-        return loaders[-1]
-
-    yield make
-    for loader in loaders:
-        loader.close()
+    with contextlib.ExitStack() as stack:
+        yield lambda *args, **options: stack.enter_context(contextlib.closing(RomLoader(*args, **options)))
 
 
-def firmware_for(chip, size=150_000):
+def changed(data, at, value):
+    return data[:at] + value + data[at + len(value) :]
+
+
+def firmware_for(chip="esp32", size=150_000):
     """A file with the three marks of a whole firmware: image header, chip id, partition table."""
     chip_id, *_, offset = CHIPS[chip]
-    data = bytearray(hashlib.shake_128(chip.encode()).digest(size))
     header = (0xE9, 1, 2, 0x20, 0x40081000, 0xEE, 0, 0, 0, chip_id, 0, 0, 0xFFFF, 0)
-    data[:24] = struct.pack("<BBBBIB3BHBHH4xB", *header)
-    at = 0x8000 - offset
-    data[at : at + 2] = b"\xaa\x50"
-    return bytes(data)
+    data = struct.pack("<BBBBIB3BHBHH4xB", *header) + hashlib.shake_128(chip.encode()).digest(size - 24)
+    return changed(data, 0x8000 - offset, b"\xaa\x50")
 
 
-def flash_esp32(board, tmp_path, chip="esp32", **options):
+def flash_esp32(board, tmp_path, chip="esp32", size=150_000, **options):
     """Flash the board with a whole firmware for `chip`, with its ROM unless an option says otherwise."""
-    firmware = flash.read_firmware(save(tmp_path, firmware_for(chip)))
+    firmware = flash.read_firmware(save(tmp_path, firmware_for(chip, size)))
     return flash.flash(board.port, firmware, reset=False, **{"stub": False, **options})
 
 
@@ -194,13 +177,10 @@ def save(tmp_path, data, name="firmware.bin"):
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("stub", [False, True])
 def test_the_firmware_is_in_flash_at_the_chip_s_offset(rom, tmp_path, chip, stub):
-    board = rom(chip)
-    data = firmware_for(chip)
+    board, data, offset = rom(chip), firmware_for(chip), CHIPS[chip][5]
     shares = []
     result = flash_esp32(board, tmp_path, chip, stub=stub, progress=lambda done, n: shares.append(done / n))
-    offset = CHIPS[chip][5]
-    assert result["verified"] is True
-    assert result["offset"] == offset
+    assert (result["verified"], result["offset"]) == (True, offset)
     assert board.stub is stub
     assert board.flash[offset : offset + len(data)] == data
     assert not any(board.flash[:offset])
@@ -209,8 +189,7 @@ def test_the_firmware_is_in_flash_at_the_chip_s_offset(rom, tmp_path, chip, stub
 
 
 def test_erase_clears_the_whole_flash(rom, tmp_path):
-    board = rom("esp32")
-    data = firmware_for("esp32")
+    board, data = rom(), firmware_for()
     flash_esp32(board, tmp_path, stub=True, erase=True)
     assert board.flash[0x1000 : 0x1000 + len(data)] == data
     assert set(board.flash[:0x1000]) == set(board.flash[0x1000 + len(data) + 4096 :]) == {0xFF}
@@ -222,8 +201,8 @@ def test_erase_clears_the_whole_flash(rom, tmp_path):
         (b"not a firmware", "not a firmware that tern can flash"),
         (b"", "not a firmware that tern can flash"),
         (b"\xe9" + bytes(10), "not a firmware for an ESP32"),
-        (firmware_for("esp32")[:0x7000], "no partition table"),
-        (firmware_for("esp32")[:12] + b"\x63\x00" + firmware_for("esp32")[14:], "does not know"),
+        (firmware_for()[:0x7000], "no partition table"),
+        (changed(firmware_for(), 12, b"\x63\x00"), "does not know"),
     ],
 )
 def test_a_wrong_file_is_refused_without_a_board(tmp_path, content, message):
@@ -232,10 +211,9 @@ def test_a_wrong_file_is_refused_without_a_board(tmp_path, content, message):
 
 
 def test_a_file_that_is_too_large_is_refused_before_anything_is_erased(rom, tmp_path):
-    board = rom("esp32")
-    data = firmware_for("esp32", FLASH_BYTES)
+    board = rom()
     with pytest.raises(UsageError, match=r"too large .* 4MB; nothing was changed"):
-        flash.flash(board.port, flash.read_firmware(save(tmp_path, data)), reset=False, stub=False)
+        flash_esp32(board, tmp_path, size=FLASH_BYTES)
     assert not board.erased
 
 
@@ -251,13 +229,15 @@ def test_the_error_after_a_pulled_cable_says_how_to_recover(rom, tmp_path, monke
     assert "--no-reset" in caught.value.hint
 
 
-def test_the_error_after_ctrl_c_says_how_to_recover(rom, tmp_path):
-    def stop(done, total):
-        if done >= total // 2:
-            raise KeyboardInterrupt
+def stop(done, total):
+    """Progress that Ctrl-C ends half-way."""
+    if done >= total // 2:
+        raise KeyboardInterrupt
 
+
+def test_the_error_after_ctrl_c_says_how_to_recover(rom, tmp_path):
     with pytest.raises(InterruptedByUser, match="flashing was interrupted") as caught:
-        flash_esp32(rom("esp32"), tmp_path, progress=stop)
+        flash_esp32(rom(), tmp_path, progress=stop)
     assert caught.value.exit_code == 130
     assert "--no-reset" in caught.value.hint
 
@@ -270,11 +250,11 @@ def test_a_flash_that_alters_its_bytes_does_not_verify(rom, tmp_path):
 
 def test_a_silent_port_has_no_esp32():
     with silent() as port, pytest.raises(DeviceError, match="no ESP32 answers"):
-        esp32.flash(port, firmware_for("esp32"), "firmware.bin", chip="esp32", reset=False, attempts=1)
+        esp32.flash(port, firmware_for(), "firmware.bin", chip="esp32", reset=False, attempts=1)
 
 
 def test_the_command_reports_its_result_and_has_the_documented_exit_codes(rom, tmp_path, capsys):
-    good, other = save(tmp_path, firmware_for("esp32")), save(tmp_path, firmware_for("esp32s3"), "s3.bin")
+    good, other = save(tmp_path, firmware_for()), save(tmp_path, firmware_for("esp32s3"), "s3.bin")
     board = rom("esp32")
     common = ["--no-reset", "--no-stub"]
     assert main(["flash", board.port, "--firmware", str(other), *common]) == 2
@@ -292,10 +272,6 @@ def test_the_command_reports_its_result_and_has_the_documented_exit_codes(rom, t
 # UF2 files are checked block by block before they are copied to a Pico
 
 PROGRAM = bytes(range(256)) * 10
-
-
-def changed(data, at, value):
-    return data[:at] + value + data[at + len(value) :]
 
 
 def test_the_extra_block_of_an_rp2350_is_not_part_of_its_image():
@@ -335,9 +311,6 @@ def test_the_volume_of_another_board_is_refused(tmp_path):
 
 
 def test_the_error_after_a_broken_copy_says_how_to_recover(tmp_path):
-    def stop(done, total):
-        raise KeyboardInterrupt
-
     (tmp_path / "INFO_UF2.TXT").write_text("Board-ID: RPI-RP2\n")
     firmware = flash.read_firmware(save(tmp_path, uf2_file(bytes(200_000)), "new.uf2"))
     with pytest.raises(InterruptedByUser, match="flashing was interrupted") as caught:
