@@ -1,10 +1,8 @@
 """Thirty boards that sleep, whose wakes are processes, and a broker that is killed again and again."""
 
 import json
-import os
 import random
 import socket
-import subprocess
 import threading
 import time
 from contextlib import nullcontext
@@ -22,8 +20,6 @@ from ternhost.store.store import Store
 from terntools.boards import deploy
 from terntools.boards.repl import Repl
 from terntools.emulators import flash_image, qemu
-from terntools.emulators.micropython import device_command
-from terntools.emulators.unix_fleet import FIRMWARE
 
 PROGRAM = Path(__file__).with_name("once_program.py")
 BOARDS = 30
@@ -38,17 +34,7 @@ DEADLINE_S = 1200
 
 def wake(micropython, board, timeout_ms=ONCE_MS):
     """Run the program of a board; return its JSON object."""
-    ended = subprocess.run(
-        device_command(micropython, PROGRAM, str(timeout_ms)),
-        cwd=board,
-        env={**os.environ, "MICROPYPATH": f"{FIRMWARE}{os.pathsep}.frozen"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(ended.stdout)
+    return rig.run_program(micropython, PROGRAM, timeout_ms, cwd=board, timeout=TIMEOUT_S)
 
 
 def make(tmp_path, boards, **network):

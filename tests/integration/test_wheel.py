@@ -159,22 +159,17 @@ class Installed:
         return run(self.python.with_name("tern"), *line.split(), cwd=self.home)
 
 
-@pytest.fixture(scope="module")
-def bare(wheel, tmp_path_factory):
-    """The package without any extra."""
-    return Installed(tmp_path_factory.mktemp("bare"), wheel)
+def installed(*names):
+    """A fixture: the package with these extras."""
+
+    @pytest.fixture(scope="module")
+    def package(wheel, tmp_path_factory):
+        return Installed(tmp_path_factory.mktemp("installed"), wheel, *names)
+
+    return package
 
 
-@pytest.fixture(scope="module")
-def with_data(wheel, tmp_path_factory):
-    """The package with the extra `data`."""
-    return Installed(tmp_path_factory.mktemp("data"), wheel, "data")
-
-
-@pytest.fixture(scope="module")
-def for_boards(wheel, tmp_path_factory):
-    """The package with the extra `boards`."""
-    return Installed(tmp_path_factory.mktemp("boards"), wheel, "boards")
+bare, with_data, for_boards = installed(), installed("data"), installed("boards")
 
 
 def test_the_wheel_holds_every_source_file(wheel):
