@@ -1,12 +1,9 @@
 """The emulated board's serial link: damage, flow control and hang-up, over pipes and both ends of a pty."""
 
-from __future__ import annotations
-
 import os
 import select
 import subprocess
 import tty
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +19,7 @@ TIMEOUT = 60.0
 class Port:
     """The host's end of a board's process."""
 
-    def __init__(self, directory: Path, kind: str) -> None:
+    def __init__(self, directory, kind):
         if kind == "pipe":
             their_in, self.out = os.pipe()
             self.source, their_out = os.pipe()
@@ -50,14 +47,14 @@ class Port:
         self.receiver = frames.Receiver()
         self.credits = 0
 
-    def write(self, data: bytes) -> None:
+    def write(self, data):
         os.write(self.out, data)
 
-    def send(self, frame: bytes) -> None:
+    def send(self, frame):
         coded = bytearray(frames.cobs_size(len(frame)))
         self.write(bytes(coded[: frames.cobs_encode(frame, len(frame), coded)]))
 
-    def read(self, timeout: float = TIMEOUT) -> bytes | None:
+    def read(self, timeout=TIMEOUT):
         """The next frame that is not a credit, or None."""
         while True:
             while (n := self.receiver.next()) != frames.MORE:
@@ -69,7 +66,7 @@ class Port:
                 return None
             self.receiver.give(os.read(self.source, 1000))
 
-    def hello(self) -> host_frames.Hello:
+    def hello(self):
         """Ask for the hello; errors that are still on their way come before it."""
         out = bytearray(64)
         self.send(bytes(out[: frames.encode_hello_request(out, 5)]))
@@ -78,12 +75,12 @@ class Port:
         assert answer
         return host_frames.Hello(answer)
 
-    def close(self) -> None:
+    def close(self):
         for end in {self.out, self.source}:
             os.close(end)
         self.out = self.source = -1
 
-    def wait(self) -> int:
+    def wait(self):
         status = self.process.wait(TIMEOUT)
         assert self.process.stderr
         assert self.process.stderr.read() == b""
@@ -92,7 +89,7 @@ class Port:
 
 
 @pytest.fixture(params=["pipe", "pty master", "pty slave"])
-def port(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Port]:
+def port(request, tmp_path):
     small_board.provision(str(tmp_path), clients=3)
     port = Port(tmp_path, request.param)
     yield port
@@ -104,7 +101,7 @@ def port(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Port]:
         port.process.stderr.close()
 
 
-def report_of(port: Port, number: int, device: int = 7) -> list[int]:
+def report_of(port, number, device=7):
     frame = bytes(small_board.round_frame(number, small_board.THREE, device=device))
     small_board.asked[0] = frame
     port.send(frame)
@@ -114,7 +111,7 @@ def report_of(port: Port, number: int, device: int = 7) -> list[int]:
     return small_board.symbols_of(answer, 4, 3, device)
 
 
-def test_a_board_says_hello_reports_and_ends_with_its_port(port: Port) -> None:
+def test_a_board_says_hello_reports_and_ends_with_its_port(port):
     assert port.hello().clients == 3
     for number in (1, 2):
         for device in (7, 8, 9):
@@ -123,7 +120,7 @@ def test_a_board_says_hello_reports_and_ends_with_its_port(port: Port) -> None:
     assert port.wait() == 0
 
 
-def test_damaged_frames_cost_nothing(port: Port, sampled: Callable[[range, int], list[int]]) -> None:
+def test_damaged_frames_cost_nothing(port, sampled):
     port.write(b"\x55 half a frame " + bytes(wire.AT_ONCE))
     answer = port.read()
     assert answer
@@ -147,7 +144,7 @@ def test_damaged_frames_cost_nothing(port: Port, sampled: Callable[[range, int],
     report_of(port, 1)
 
 
-def test_a_frame_that_is_too_long_is_dropped_whole(port: Port) -> None:
+def test_a_frame_that_is_too_long_is_dropped_whole(port):
     port.hello()
     port.credits = 0
     for _ in range(50):
@@ -163,7 +160,7 @@ def test_a_frame_that_is_too_long_is_dropped_whole(port: Port) -> None:
     report_of(port, 1)
 
 
-def test_credits_count_every_byte_since_the_last_hello(port: Port) -> None:
+def test_credits_count_every_byte_since_the_last_hello(port):
     port.write(b"\x00" * 100)  # hello resets the count
     port.hello()
     port.credits = 0
@@ -176,7 +173,7 @@ def test_credits_count_every_byte_since_the_last_hello(port: Port) -> None:
     assert port.credits == 1000 // wire.CREDIT
 
 
-def test_tools_can_interrupt_a_board(port: Port) -> None:
+def test_tools_can_interrupt_a_board(port):
     assert port.hello().clients == 3
     port.write(b"\r\x03")
     assert port.process.wait(TIMEOUT) == 1

@@ -1,7 +1,5 @@
 """The package as installed by pip: in an environment of its own, in an empty folder, without a checkout."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
