@@ -186,10 +186,11 @@ def on_broker(directory, boards, row=(0, 0), tls=True, **network):
     Each device holds the record `row`. network: see `attach.write_network`. Writes CARD into `directory / "card"`.
     """
     rows = np.array([row] * boards, np.int16)
-    return _attached(directory, boards, rows, Policy(COST, 400 * COST), tls, **network)[:2]
+    return attached(directory, boards, rows, Policy(COST, 400 * COST), tls, **network)[:2]
 
 
-def _attached(directory, boards, rows, policy, tls=True, **network):
+def attached(directory, boards, rows, policy, tls=True, **network):
+    """As on_broker, for boards whose clients hold these rows; return (path of the store, boards, host's access)."""
     path, directories = provision(directory, rows, policy, boards)
     access = configure(directory / "broker", path, port=free_port(), tls=tls)
     attach(directories, directory / "broker", path, **network)
@@ -204,9 +205,8 @@ class OnBroker:
         dataset = datasets.load("iris")
         self.rows = dataset.records(dataset.training[:clients])
         policy = Policy(30_000_000, 900_000_000)
-        self.path, self.directories, self.access = _attached(
-            directory, boards, self.rows, policy, longest_pause_ms=500
-        )
+        made = attached(directory, boards, self.rows, policy, longest_pause_ms=500)
+        self.path, self.directories, self.access = made
         self.name = f"mqtt:{directory / 'broker'}"
         self._micropython = micropython
 
@@ -360,8 +360,10 @@ class Train:
         self.process.send_signal(number)
         self.process.send_signal(signal.SIGCONT)
 
-    def finish(self, code=0):
-        """Wait for its end, and assert its exit code; return (standard output, standard error)."""
+    def finish(self, code=0, number=None):
+        """Wait for its end, after a signal `number`, and assert its exit code; return (standard output, error)."""
+        if number:
+            self.signal(number)
         out, err = self.process.communicate(timeout=300)
         assert self.process.returncode == code, err
         return out, err

@@ -2,6 +2,7 @@
 
 import json
 import signal
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -32,13 +33,10 @@ def place(tmp_path_factory, micropython):
 
 def seen(access):
     """The retained messages that this user may read: topic -> payload."""
-    client = RawClient(access, access.user, access.password)
-    try:
+    with closing(RawClient(access, access.user, access.password)) as client:
         client.subscribe("#")
         # At QoS 1 each payload begins with the number of its packet.
         return {topic: bytes(payload[2:]) for topic, payload in client.arrived()}
-    finally:
-        client.close()
 
 
 def test_home_assistant_sees_a_fleet_until_it_is_served_without_the_option(place, micropython, serving):  # noqa: F811
@@ -72,8 +70,7 @@ def test_home_assistant_sees_a_fleet_until_it_is_served_without_the_option(place
         mosquitto.kill()
         mosquitto.start()  # it had no time to save its retained messages
         wait_for(shown)
-        served.signal(signal.SIGKILL)
-        served.finish(-signal.SIGKILL)
+        served.finish(-signal.SIGKILL, signal.SIGKILL)
         wait_for(lambda: seen(home)[AVAILABILITY] == b"offline")
 
         serve(path, directory, "--rounds", "1", "--home-assistant").finish()
