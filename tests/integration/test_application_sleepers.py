@@ -5,6 +5,7 @@ import random
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -66,17 +67,15 @@ def test_every_board_that_wakes_in_a_round_is_counted_once(tmp_path, micropython
         with Store(path, create=False, beside=True) as store:
             return len(kept.ended_rounds(store))
 
-    with Mosquitto(tmp_path / "broker") as broker:
+    with Mosquitto(tmp_path / "broker") as broker, ThreadPoolExecutor(BOARDS) as pool:
         host = serve(tmp_path, path, ROUNDS, DEADLINE_S)
-        lives = [threading.Thread(target=live, args=(b, random.Random(draws.random()))) for b in boards]
-        for thread in lives:
-            thread.start()
+        lives = [pool.submit(live, board, random.Random(draws.random())) for board in boards]
         try:
             kills = 0
             end = time.monotonic() + DEADLINE_S
             while host.process.poll() is None:
                 assert time.monotonic() < end, f"{ended()} rounds"
-                assert all(thread.is_alive() for thread in lives)
+                assert not any(life.done() for life in lives)
                 time.sleep(draws.uniform(0.3, 2.0))
                 # Twice a round at most, so that a round ends on a slow machine, too.
                 if kills < 2 * (ended() + 1) < 2 * ROUNDS:
@@ -87,8 +86,6 @@ def test_every_board_that_wakes_in_a_round_is_counted_once(tmp_path, micropython
         finally:
             over.set()
             host.process.kill()
-            for thread in lives:
-                thread.join()
         out, _ = host.finish()
     ends = [line for line in map(json.loads, out.splitlines()) if line["event"] == "end"]
     counts = [(line["asked"], line["reports"], line["refusals"]) for line in ends]

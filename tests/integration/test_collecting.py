@@ -6,6 +6,7 @@ import re
 import signal
 import threading
 import time
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -160,11 +161,9 @@ def test_a_board_that_is_unplugged_is_left_out_with_a_warning(site):
     with fleet.boards() as boards:
         board = boards.boards.pop()
         unplug = _During(20, board.close)
-        try:
+        with closing(board):
             ports = [*boards.ports, board.port]
             result, _ = fleet.round(ports, range(1, 81), report=unplug, warn=warnings.append, silence=3.0)
-        finally:
-            board.close()
     assert unplug.done
     assert 40 <= result.reports < 80
     assert any("gone" in warning and board.port in warning for warning in warnings)
@@ -214,10 +213,10 @@ class _Some:
 
     def __call__(self, frame):
         self._passed += 1
-        picked = self._passed % self._n == 0 and frame not in self._picked
-        if picked:
-            self._picked.add(frame)
-        return picked
+        if self._passed % self._n or frame in self._picked:
+            return False
+        self._picked.add(frame)
+        return True
 
 
 class _Frames:
@@ -319,12 +318,11 @@ def test_a_path_that_is_no_port_is_refused(site, tmp_path, name, message):
 def test_a_port_that_another_program_has_open_is_busy(site):
     fleet = site(clients=1, boards=1)
     with fleet.boards() as boards:
-        link = SerialLink(boards.ports[0], queue.SimpleQueue())
-        try:
-            with pytest.raises(DeviceError, match="busy"):
-                fleet.round(boards.ports, [1])
-        finally:
-            link.close()
+        with (
+            closing(SerialLink(boards.ports[0], queue.SimpleQueue())),
+            pytest.raises(DeviceError, match="busy"),
+        ):
+            fleet.round(boards.ports, [1])
         assert fleet.round(boards.ports, [1])[0].reports == 1  # the port is free again
 
 
@@ -337,14 +335,10 @@ def test_silence_on_a_port_is_an_error(monkeypatch, site):
             fleet.round(boards.ports, [1])
 
 
-def test_a_board_that_crashes_says_why(site, tmp_path, monkeypatch):
-    monkeypatch.setattr("ternhost.reach.ports.driver._HELLO_TIMEOUT", 1.0)
-    board = EmulatedBoard(site(clients=1, boards=1).micropython, tmp_path, firmware=tmp_path)
-    try:
+def test_a_board_that_crashes_says_why(tmp_path, micropython):
+    with closing(EmulatedBoard(micropython, tmp_path, firmware=tmp_path)) as board:
         wait_for(lambda: os.waitid(os.P_PID, board.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT))
         assert "ended with status 1: ImportError" in str(board.failure())
-    finally:
-        board.close()
 
 
 @pytest.mark.parametrize(
@@ -366,12 +360,11 @@ def test_a_board_of_another_schema_is_refused_with_advice(site, tmp_path, old, n
             assert old in text
             text = text.replace(old, new)
         copy.write_text(text)
-    board = EmulatedBoard(fleet.micropython, fleet.directories[0], firmware=changed)
-    try:
-        with pytest.raises(RefusedError, match="another schema") as caught:
-            fleet.round([board.port], [1])
-    finally:
-        board.close()
+    with (
+        closing(EmulatedBoard(fleet.micropython, fleet.directories[0], firmware=changed)) as board,
+        pytest.raises(RefusedError, match="another schema") as caught,
+    ):
+        fleet.round([board.port], [1])
     assert advice in caught.value.hint
     assert caught.value.exit_code == 4
 

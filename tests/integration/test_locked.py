@@ -8,7 +8,9 @@ import socket
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import serial
@@ -103,53 +105,45 @@ def test_tools_say_that_a_board_is_locked(flash, capsys, monkeypatch):
         assert devices.identify(board.url).tern
 
 
-class Fire:
-    """Sends keys to a Pico while it starts, as soon as its port appears in a folder below this one."""
-
-    def __init__(self, folder, keys):
-        self._folder = folder
-        self._keys = itertools.cycle(keys)
-        self._end = threading.Event()
-        self.output = b""
-        self.sent = 0  # times
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self):
-        with socket.socket(socket.AF_UNIX) as line:
-            while not self._end.is_set():
-                try:
-                    line.connect(str(next(self._folder.glob("*/port"))))
-                    break
-                except (StopIteration, OSError):
-                    time.sleep(0.001)
-            line.settimeout(0.01)
-            while not self._end.is_set():
-                with contextlib.suppress(TimeoutError):
-                    line.sendall(next(self._keys))
-                    self.sent += 1
-                self._end.wait(0.02)
-                with contextlib.suppress(TimeoutError):
-                    self.output += line.recv(4096)
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._end.set()
-        self._thread.join()
+def fire_at(folder, keys, fire, end):
+    """Send keys to a Pico while it starts, as soon as its port appears in a folder below this one."""
+    with socket.socket(socket.AF_UNIX) as line:
+        while not end.is_set():
+            try:
+                line.connect(str(next(folder.glob("*/port"))))
+                break
+            except (StopIteration, OSError):
+                time.sleep(0.001)
+        line.settimeout(0.01)
+        for key in itertools.cycle(keys):
+            if end.is_set():
+                return
+            with contextlib.suppress(TimeoutError):
+                line.sendall(key)
+                fire.sent += 1
+            end.wait(0.02)
+            with contextlib.suppress(TimeoutError):
+                fire.output += line.recv(4096)
 
 
 @contextlib.contextmanager
 def boot_under_fire(flash, keys, monkeypatch, until):
-    """Boot a board under a fire of keys, which lasts until `until(fire)` is true, or two minutes."""
+    """Boot a board under a fire of keys, which lasts until `until(fire)` is true, or two minutes; yield the fire, with
+    the output and the number of keys sent, and the board.
+    """
+    fire, over = SimpleNamespace(output=b"", sent=0), threading.Event()
     with tempfile.TemporaryDirectory() as folder:
-        with monkeypatch.context() as patched, Fire(Path(folder), keys) as fire:
-            patched.setenv("TMPDIR", folder)
-            board = boot_pico(flash)
-            end = time.monotonic() + 120
-            while not until(fire) and time.monotonic() < end:
-                time.sleep(0.02)
+        with monkeypatch.context() as patched, ThreadPoolExecutor() as pool:
+            firing = pool.submit(fire_at, Path(folder), keys, fire, over)
+            try:
+                patched.setenv("TMPDIR", folder)
+                board = boot_pico(flash)
+                end = time.monotonic() + 120
+                while not until(fire) and time.monotonic() < end:
+                    time.sleep(0.02)
+            finally:
+                over.set()
+        firing.result()
         with board:
             yield fire, board
 

@@ -6,13 +6,13 @@ import re
 import subprocess
 import sys
 import textwrap
-import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
 import rig
+from harness.raw_client import wait_for
 
 import tern
 from ternhost.cli import main, plugins
@@ -50,15 +50,14 @@ def running(micropython, directory, port):
         env={**os.environ, "MICROPYPATH": PATH},
     )
     try:
-        end = time.monotonic() + 60
-        while True:
-            try:
+
+        def listens():
+            assert process.poll() is None
+            with suppress(DeviceError):
                 links.open_link(port, SimpleQueue()).close()
-                break
-            except DeviceError:
-                assert process.poll() is None
-                assert time.monotonic() < end
-                time.sleep(0.01)
+                return True
+
+        wait_for(listens)
         yield process
     finally:
         process.kill()
@@ -99,16 +98,11 @@ def test_every_device_reports_once_over_the_link(fleet):
 def test_a_link_names_a_board_that_dies(fleet):
     _, ports, boards = fleet
     events = SimpleQueue()
-    link = links.open_link(ports[0], events)
-    try:
+    with closing(links.open_link(ports[0], events)) as link:
         link.hello()
         boards[0].kill()
-        event = events.get(timeout=60)
-        assert event.error
-        assert "has ended" in event.error.message
+        assert "has ended" in events.get(timeout=60).error.message
         with pytest.raises(DeviceError, match="has ended"):
             link.hello(60)
-    finally:
-        link.close()
     with pytest.raises(DeviceError, match="no board listens"):
         links.open_link(ports[0], events)
