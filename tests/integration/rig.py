@@ -13,6 +13,7 @@ import sys
 import threading
 import tty
 from pathlib import Path
+from subprocess import PIPE
 
 import numpy as np
 import warm
@@ -339,14 +340,8 @@ class Train:
 
     def __init__(self, *arguments, cwd, stop_after=0, command="train", **options):
         program = [*_STOPPING, str(stop_after)] if stop_after else TERN
-        self.process = warm.Popen(
-            [*program, command, *map(str, arguments)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=cwd,
-            **options,
-        )
+        words = [*program, command, *map(str, arguments)]
+        self.process = warm.Popen(words, stdout=PIPE, stderr=PIPE, text=True, cwd=cwd, **options)
 
     def wait_until_stopped(self):
         def stopped():

@@ -2,7 +2,6 @@
 
 import os
 import queue
-import re
 import signal
 import threading
 import time
@@ -301,18 +300,6 @@ def test_late_reports_are_recognised_and_not_counted(site, monkeypatch):
 
 
 # Ports
-
-
-@pytest.mark.parametrize(
-    ("name", "message"), [("nothing", "there is no port {}"), ("file", "{} is not a serial port")]
-)
-def test_a_path_that_is_no_port_is_refused(site, tmp_path, name, message):
-    (tmp_path / "file").touch()
-    port = str(tmp_path / name)
-    with pytest.raises(DeviceError, match=message.format(re.escape(port))) as caught:
-        site(clients=1, boards=1).round([port], [1])
-    assert caught.value.exit_code == 3
-    assert caught.value.hint
 
 
 def test_a_port_that_another_program_has_open_is_busy(site):

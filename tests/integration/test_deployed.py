@@ -1,6 +1,7 @@
 """The library as `tern deploy` installs it, with folded constants, answers as the source does."""
 
 import json
+from contextlib import closing
 from queue import SimpleQueue
 
 import pytest
@@ -51,7 +52,7 @@ class Asker:
 def test_a_deployed_pico_answers_rounds_refuses_and_keeps_its_budget(pico):
     three, window = small_board.THREE, small_board.WINDOW
     ask = Asker(pico.url)
-    try:
+    with closing(ask.link):
         hello = (ask.hello.schema, ask.hello.first, ask.hello.budget)
         assert hello == (wire.SCHEMA, 7, 7 * small_board.EPSILON)
         first = ask(small_board.round_frame(1, three))
@@ -71,8 +72,6 @@ def test_a_deployed_pico_answers_rounds_refuses_and_keeps_its_budget(pico):
         for number, model in ((2, wire.LINEAR), (3, wire.LOGISTIC), (4, wire.SVM)):
             assert ask(small_board.round_frame(number, window, k=1, model=model))[0] == wire.REPORT
         assert small_board.error_of(ask(small_board.round_frame(5, window, k=1))) == (wire.ERR_BUDGET, 0)
-    finally:
-        ask.link.close()
     with Repl(pico.url) as repl:
         spent = repl.read_file("/" + storage.ledger_name(7))[8:12]
         assert int.from_bytes(spent, "little") == 7 * small_board.EPSILON

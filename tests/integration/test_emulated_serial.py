@@ -5,13 +5,14 @@ import select
 import subprocess
 import tty
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 import small_board
 from spec.frames import cobs
 
 from tern import frames, host_frames, wire
-from terntools.emulators import micropython
+from terntools.emulators.micropython import device_command, find_micropython
 
 FIRMWARE = Path(frames.__file__).parents[1]
 TIMEOUT = 60.0
@@ -32,17 +33,9 @@ class Port:
             self.out = self.source = mine
             their_in = their_out = its_end
             theirs = {its_end}
-        command = micropython.device_command(
-            micropython.find_micropython(), "-m", "tern.boards.emulated", str(directory)
-        )
-        self.process = subprocess.Popen(
-            command,
-            stdin=their_in,
-            stdout=their_out,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "MICROPYPATH": str(FIRMWARE)},
-            start_new_session=True,
-        )
+        command = device_command(find_micropython(), "-m", "tern.boards.emulated", directory)
+        options = {"env": {**os.environ, "MICROPYPATH": str(FIRMWARE)}, "start_new_session": True}
+        self.process = subprocess.Popen(command, stdin=their_in, stdout=their_out, stderr=PIPE, **options)
         for end in theirs:
             os.close(end)
         self.receiver = frames.Receiver()

@@ -59,13 +59,9 @@ class Desk:
 
     def start_relay(self, place):
         self.log = self.directory / "relay.err"
+        command = [*warm.TERN, "relay", ",".join(map(str, self.cables)), "--broker", str(place), "--json"]
         with open(self.log, "ab") as err:
-            self.relay = warm.Popen(
-                [*warm.TERN, "relay", ",".join(map(str, self.cables)), "--broker", str(place), "--json"],
-                stdout=subprocess.PIPE,
-                stderr=err,
-                cwd=self.directory,
-            )
+            self.relay = warm.Popen(command, stdout=subprocess.PIPE, stderr=err, cwd=self.directory)
 
     def end_relay(self):
         self.relay.send_signal(signal.SIGINT)
