@@ -208,6 +208,7 @@ def test_every_command_has_a_help(bare):
 )
 def test_a_command_that_lacks_its_extra_names_it(bare, words, extra, monkeypatch, tmp_path):
     monkeypatch.setenv("TERN_CACHE", str(tmp_path))  # without data sets
+    (bare.home / "keys.sqlite").unlink(missing_ok=True)
     bare.tern("device add 1-3 --store keys.sqlite")
     answer = bare.tern(words, 2)
     assert f"pip install 'tern-ldp[{extra}]'" in answer.stderr
