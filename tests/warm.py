@@ -141,14 +141,9 @@ def _become(cwd, environment, start_new_session, files):
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
-    sys.stdin, sys.stdout, sys.stderr = (
-        open(number, mode, buffering, errors=errors, closefd=False)  # noqa: SIM115
-        for number, mode, buffering, errors in (
-            (0, "r", -1, "strict"),
-            (1, "w", -1, "strict"),
-            (2, "w", 1, "backslashreplace"),
-        )
-    )
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)

@@ -272,23 +272,20 @@ class Arena:
                 yield f"round {number}: the counts are not those of the accepted reports"
 
     def _ledgers(self, store):
-        accepted = {}
-        last = {}
-        for number in range(1, store.last_round() + 1):
-            for device, payload in store.reports(number):
-                accepted[device] = accepted.get(device, 0) + 1
-                last[device, number] = payload
+        numbers = range(1, store.last_round() + 1)
+        stored = {(device, number): row for number in numbers for device, row in store.reports(number)}
+        accepted = Counter(device for device, _ in stored)
         released = self.proxy.released()
         for device, account in kept.accounts(self.boards):
             if account.spent > min(account.budget, self.budget):
                 yield f"device {device} has spent {account.spent} of {account.budget}"
-            reports = max(accepted.get(device, 0), released[device])
+            reports = max(accepted[device], released[device])
             if account.spent < COST * reports:
                 yield f"device {device} has paid {account.spent} for {reports} reports"
             if account.spent > COST * store.last_round():
                 yield f"device {device} has paid {account.spent} for {store.last_round()} rounds"
             recorded = bytes(account.report)[9 : -wire.TAG_BYTES]
-            if recorded and last.get((device, account.round), recorded) != recorded:
+            if recorded and stored.get((device, account.round), recorded) != recorded:
                 yield f"device {device}: the report counted is not the one recorded"
 
     def summary(self):

@@ -55,7 +55,8 @@ def target(name, folder):
 def fuzz(seconds, seed=1):
     """(figures, findings) of fuzzing every target, several at a time, for `seconds` of a process in all."""
     share = max(1, round(seconds / len(TARGETS)))
-    with tempfile.TemporaryDirectory(prefix="tern-fuzz-", dir=_memory()) as folder:
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="tern-fuzz-", dir=memory) as folder:
         with ThreadPoolExecutor(os.cpu_count()) as several:
             runs = several.map(lambda name: _run(name, share, Path(folder) / name, seed), TARGETS)
             results = dict(zip(TARGETS, runs, strict=True))
@@ -69,10 +70,6 @@ def fuzz(seconds, seed=1):
         "compared with MicroPython": len(inputs),
     }
     return figures, [finding for result in results.values() for finding in result["findings"]] + different
-
-
-def _memory():
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 def _run(name, seconds, folder, seed):

@@ -44,9 +44,10 @@ TERN = [sys.executable, "-c", _TERN]
 _LONGEST = 180.0  # seconds; a run whose rounds do not end for longer has failed
 
 
-def _started(command, log):
+def _started(command, log, **options):
+    options |= {"stdin": subprocess.DEVNULL, "start_new_session": True}
     with open(log, "ab") as file:
-        return warm.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True)
+        return warm.Popen(command, stdout=file, stderr=file, **options)
 
 
 def _end(process):
@@ -107,9 +108,8 @@ class Flower:
         self._superlink = None
 
     def start(self):
-        self._superlink = _started(
-            [*TERN, "gateway", "superlink", str(self.directory)], self.directory / "link.log"
-        )
+        command = [*TERN, "gateway", "superlink", str(self.directory)]
+        self._superlink = _started(command, self.directory / "link.log")
         for name in self._gateways:
             self._start(name)
 
@@ -178,17 +178,9 @@ class Arena:
         self.way.stop()
 
     def _start_host(self):
-        options = [
-            "--algorithm", "fedsgd", "--dataset", "iris", "--epsilon", "1", "--interval", str(self.pause),
-        ]  # fmt: skip
-        command = [*TERN, "serve", "--fleet", self.way.fleet, "--rounds", str(self.rounds), *options]
-        self._host = warm.Popen(
-            [*command, "--json", "--no-report"],
-            stdin=subprocess.DEVNULL,
-            stdout=open(self.directory / "host.log", "ab"),  # noqa: SIM115
-            stderr=subprocess.STDOUT,
-            cwd=self.directory,
-        )
+        options = f"--algorithm fedsgd --dataset iris --epsilon 1 --interval {self.pause} --json --no-report"
+        command = [*TERN, "serve", "--fleet", self.way.fleet, "--rounds", str(self.rounds), *options.split()]
+        self._host = _started(command, self.directory / "host.log", cwd=self.directory)
 
     # Kills
 

@@ -23,17 +23,7 @@ from ternhost.errors import StorageError, UsageError
 from ternhost.privacy.mechanisms import design
 from ternhost.reach.broker.access import Access
 from ternhost.reach.gateway import messages
-from ternhost.reach.gateway.messages import (
-    Answer,
-    Ask,
-    Hello,
-    Here,
-    MessageError,
-    Model,
-    Refused,
-    Still,
-    Taken,
-)
+from ternhost.reach.gateway.messages import Answer, Ask, MessageError
 from ternhost.reach.gateway.round import check
 from ternhost.reach.links import read_hello
 from ternhost.reach.ports.link import SerialLink
@@ -265,9 +255,10 @@ def gateway_messages():
     counts = np.zeros((3, 3), np.int64)
     counts[0, 1] = 2
     answer = Answer(HERE, _ASK.digest, "complete", [2], [(6, 1, 1)], [pack_counts(counts)])
-    here = Here(np.arange(1, 9), 3, "mqtt", "1", 2, 5, True)
-    model = Model(Averaged(1, [1, -2], -14))
-    kinds = (Hello(), _ASK, model, here, Still(HERE, 1), answer, Refused(HERE, "no", "why"), Taken())
+    here = messages.Here(np.arange(1, 9), 3, "mqtt", "1", 2, 5, True)
+    model = messages.Model(Averaged(1, [1, -2], -14))
+    still, refused = messages.Still(HERE, 1), messages.Refused(HERE, "no", "why")
+    kinds = (messages.Hello(), _ASK, model, here, still, answer, refused, messages.Taken())
     return [message.encode() for message in kinds]
 
 

@@ -21,6 +21,7 @@ def accounts(boards):
     """(device, its ledger) of every client on these boards; all share one Ledger, which is loaded anew each time."""
     account = ledger.Ledger()
     for board in boards:
+        # A kill may leave a .new beside them, which no device reads.
         for path in (board / storage.LEDGERS).glob("????????"):
             account.load(str(path))
             yield int(path.name, 16), account

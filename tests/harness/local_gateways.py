@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from ternhost.errors import DeviceError, TernError, UsageError
@@ -210,12 +211,8 @@ def main(directory):
     """Run the gateway of a directory with the options in its gateway.json, until it is killed."""
     os.umask(0o077)
     directory = Path(directory)
-
-    def warn(message):
-        print(message, flush=True)
-
     with (
-        opened(directory, SiteFleet.of(directory, {}), warn) as gateway,
+        opened(directory, SiteFleet.of(directory, {}), partial(print, flush=True)) as gateway,
         serve_locally(directory / SOCKET, gateway.handle),
     ):
         gateway.run()

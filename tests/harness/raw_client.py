@@ -4,6 +4,7 @@ import socket
 import ssl
 import struct
 import time
+from contextlib import closing
 
 from tern.links import mqtt
 
@@ -122,6 +123,14 @@ class RawClient:
 
     def close(self):
         self.socket.close()
+
+
+def retained(access, topic="#"):
+    """The retained messages of these topics that the user of `access` may read: topic -> payload."""
+    with closing(RawClient(access, access.user, access.password)) as client:
+        client.subscribe(topic)
+        # At QoS 1 each payload begins with the number of its packet.
+        return {topic: payload[2:] for topic, payload in client.arrived()}
 
 
 def _message(body):

@@ -142,12 +142,8 @@ def of(name):
     elif name == "questions":
         rounds = [frame for frame in vectors("frames") if frame[0] == wire.ROUND]
         inputs += [frame[5 : -wire.TAG_BYTES] for frame in rounds]
-    elif name == "card":
-        inputs += vectors("cards")
-    elif name == "ledger":
-        inputs += vectors("ledger")
-    elif name in ("cobs", "serial"):
-        inputs += vectors("cobs")
+    elif name in ("card", "ledger", "cobs", "serial"):
+        inputs += vectors({"card": "cards", "serial": "cobs"}.get(name, name))
     return [data for data in inputs if len(data) <= LARGEST] or [b""]
 
 

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -270,22 +271,12 @@ class Sites:
 def weather(directory, cuts, boards, clients, seed=1, kind=Sites):
     """Run rounds during the cuts; return counts of what happened, and the differences, as a dictionary."""
     with kind(directory, boards, clients, seed) as sites:
-        problems = []
         started = time.monotonic()
-
-        def storm():
-            try:
-                sites.storm(cuts)
-            except Exception as problem:
-                problems.append(problem)
-
-        thread = threading.Thread(target=storm)
-        thread.start()
-        results = sites.rounds(lambda: not thread.is_alive(), least=4)
-        thread.join()
+        with ThreadPoolExecutor() as pool:
+            storm = pool.submit(sites.storm, cuts)
+            results = sites.rounds(storm.done, least=4)
         seconds = time.monotonic() - started
-    if problems:
-        raise problems[0]
+        storm.result()  # raises its problem
     accepted = sites.frames["accepted"]
     return {
         "boards": len(sites.boards),

@@ -2,17 +2,16 @@
 
 import os
 import struct
-import subprocess
 import threading
 import time
+from pathlib import Path
 
 from tern.update import BOOT, BOOT_FIELDS
-from ternhost.files import private
 from terntools.boards import program
-from terntools.emulators.micropython import device_command
-from terntools.emulators.unix_fleet import FIRMWARE, LOG_NAME, EmulatedBoard
+from terntools.emulators.unix_fleet import FIRMWARE, EmulatedBoard
 
 LOADER = FIRMWARE / "trial" / "main.py"
+NOWHERE = Path(os.devnull)  # the library is in /lib of the board
 
 # A program of a product: it answers rounds and takes updates; its hello has its name.
 PROGRAM = """
@@ -76,21 +75,9 @@ class FieldBoard(EmulatedBoard):
     def __init__(self, binary, directory):
         self.restarts = 0
         self._going = True
-        super().__init__(binary, directory)
+        super().__init__(binary, directory, firmware=NOWHERE, program=LOADER)
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
-
-    def start(self):
-        with open(self.directory / LOG_NAME, "ab", opener=private) as log:
-            self._process = subprocess.Popen(
-                device_command(self.binary, LOADER),
-                stdin=self._far,
-                stdout=self._far,
-                stderr=log,
-                cwd=self.directory,
-                env={**os.environ, "MICROPYPATH": ".frozen"},
-                start_new_session=True,
-            )
 
     def _watch(self):
         while self._going:

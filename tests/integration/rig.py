@@ -13,14 +13,16 @@ import sys
 import threading
 import tty
 from pathlib import Path
+from subprocess import PIPE
 
 import numpy as np
 import warm
+from harness import kept
 from harness.raw_client import wait_for
 from warm import TERN
 
 from tern import card as cards
-from tern import frames, ledger, storage, wire
+from tern import frames, wire
 from ternhost import datasets
 from ternhost.cli import main
 from ternhost.count.aggregator import Aggregator
@@ -42,7 +44,8 @@ from ternhost.run.run import Run
 from ternhost.store import store_file
 from ternhost.store.store import Store
 from terntools.boards.attach import attach
-from terntools.emulators.unix_fleet import EmulatedFleet
+from terntools.emulators.micropython import device_command
+from terntools.emulators.unix_fleet import FIRMWARE, EmulatedFleet
 
 _STOPPING = [sys.executable, str(Path(__file__).with_name("stopping_host.py"))]
 
@@ -71,9 +74,28 @@ def tern(*words, cwd=".", code=None):
     return Ended(ended, out.getvalue(), err.getvalue())
 
 
+def run_program(micropython, *words, cwd=None, timeout=120):
+    """Run MicroPython with these words until it ends; return the JSON object in its last line."""
+    ended = subprocess.run(
+        device_command(micropython, *words),
+        cwd=cwd,
+        env={**os.environ, "MICROPYPATH": f"{FIRMWARE}{os.pathsep}.frozen"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
 D = 6
 CARD = design("three-outputs", 1).card
 COST = cards.decode(CARD).epsilon  # micro-epsilon of a report of one coordinate
+
+
+def _no(*_):
+    pass
 
 
 @dataclasses.dataclass
@@ -87,26 +109,13 @@ class Site:
     def boards(self):
         return EmulatedFleet(self.micropython, self.directories)
 
-    def round(
-        self,
-        ports,
-        devices,
-        number=1,
-        card=CARD,
-        k=1,
-        report=lambda progress: None,
-        warn=print,
-        before=lambda: None,
-        deadline=None,
-        silence=30.0,
-    ):
+    def round(self, ports, devices, number=1, card=CARD, k=1, report=_no, warn=print, before=_no, **terms):
         """Run one round over `ports`; return the result and the aggregator.
 
-        before: called after the boards' hellos, before the first request.
+        report: called with the progress. before: called after the boards' hellos, before the first request.
         """
         question = Question(wire.LOGISTIC, [100] * D, -14, card, k)
-        terms = Terms(deadline=deadline, silence=silence)
-        with BoardsDriver(self.store, Ports(ports), terms, warn=warn) as driver:
+        with BoardsDriver(self.store, Ports(ports), Terms(**{"silence": 30.0} | terms), warn=warn) as driver:
             before()
             driver.open(number, [(question, devices)])
             result = driver.collect(number, report)
@@ -128,16 +137,10 @@ def ledgers_of_run(run):
 
 def read_ledgers(directories):
     """The ledgers of these boards: device -> (epsilon spent, last round, packed symbols of the last report)."""
-    accounts = {}
-    account = ledger.Ledger()
-    for directory in directories:
-        for path in (directory / storage.LEDGERS).iterdir():
-            if path.suffix == ".new":  # left by a kill while it was written; the device never reads it
-                continue
-            account.load(str(path))
-            symbols = bytes(account.report)[9 : -wire.TAG_BYTES]
-            accounts[int(path.name, 16)] = (account.spent, account.round, symbols)
-    return accounts
+    return {
+        device: (account.spent, account.round, bytes(account.report)[9 : -wire.TAG_BYTES])
+        for device, account in kept.accounts(directories)
+    }
 
 
 def make_site(directory, micropython, clients=40, boards=2, largest=COST, budget=COST):
@@ -184,10 +187,11 @@ def on_broker(directory, boards, row=(0, 0), tls=True, **network):
     Each device holds the record `row`. network: see `attach.write_network`. Writes CARD into `directory / "card"`.
     """
     rows = np.array([row] * boards, np.int16)
-    return _attached(directory, boards, rows, Policy(COST, 400 * COST), tls, **network)[:2]
+    return attached(directory, boards, rows, Policy(COST, 400 * COST), tls, **network)[:2]
 
 
-def _attached(directory, boards, rows, policy, tls=True, **network):
+def attached(directory, boards, rows, policy, tls=True, **network):
+    """As on_broker, for boards whose clients hold these rows; return (path of the store, boards, host's access)."""
     path, directories = provision(directory, rows, policy, boards)
     access = configure(directory / "broker", path, port=free_port(), tls=tls)
     attach(directories, directory / "broker", path, **network)
@@ -202,9 +206,8 @@ class OnBroker:
         dataset = datasets.load("iris")
         self.rows = dataset.records(dataset.training[:clients])
         policy = Policy(30_000_000, 900_000_000)
-        self.path, self.directories, self.access = _attached(
-            directory, boards, self.rows, policy, longest_pause_ms=500
-        )
+        made = attached(directory, boards, self.rows, policy, longest_pause_ms=500)
+        self.path, self.directories, self.access = made
         self.name = f"mqtt:{directory / 'broker'}"
         self._micropython = micropython
 
@@ -337,14 +340,8 @@ class Train:
 
     def __init__(self, *arguments, cwd, stop_after=0, command="train", **options):
         program = [*_STOPPING, str(stop_after)] if stop_after else TERN
-        self.process = warm.Popen(
-            [*program, command, *map(str, arguments)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=cwd,
-            **options,
-        )
+        words = [*program, command, *map(str, arguments)]
+        self.process = warm.Popen(words, stdout=PIPE, stderr=PIPE, text=True, cwd=cwd, **options)
 
     def wait_until_stopped(self):
         def stopped():
@@ -358,8 +355,10 @@ class Train:
         self.process.send_signal(number)
         self.process.send_signal(signal.SIGCONT)
 
-    def finish(self, code=0):
-        """Wait for its end, and assert its exit code; return (standard output, standard error)."""
+    def finish(self, code=0, number=None):
+        """Wait for its end, after a signal `number`, and assert its exit code; return (standard output, error)."""
+        if number:
+            self.signal(number)
         out, err = self.process.communicate(timeout=300)
         assert self.process.returncode == code, err
         return out, err

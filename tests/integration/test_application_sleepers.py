@@ -1,12 +1,11 @@
 """Thirty boards that sleep, whose wakes are processes, and a broker that is killed again and again."""
 
 import json
-import os
 import random
 import socket
-import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -22,8 +21,6 @@ from ternhost.store.store import Store
 from terntools.boards import deploy
 from terntools.boards.repl import Repl
 from terntools.emulators import flash_image, qemu
-from terntools.emulators.micropython import device_command
-from terntools.emulators.unix_fleet import FIRMWARE
 
 PROGRAM = Path(__file__).with_name("once_program.py")
 BOARDS = 30
@@ -38,17 +35,7 @@ DEADLINE_S = 1200
 
 def wake(micropython, board, timeout_ms=ONCE_MS):
     """Run the program of a board; return its JSON object."""
-    ended = subprocess.run(
-        device_command(micropython, PROGRAM, str(timeout_ms)),
-        cwd=board,
-        env={**os.environ, "MICROPYPATH": f"{FIRMWARE}{os.pathsep}.frozen"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(ended.stdout)
+    return rig.run_program(micropython, PROGRAM, timeout_ms, cwd=board, timeout=TIMEOUT_S)
 
 
 def make(tmp_path, boards, **network):
@@ -80,17 +67,15 @@ def test_every_board_that_wakes_in_a_round_is_counted_once(tmp_path, micropython
         with Store(path, create=False, beside=True) as store:
             return len(kept.ended_rounds(store))
 
-    with Mosquitto(tmp_path / "broker") as broker:
+    with Mosquitto(tmp_path / "broker") as broker, ThreadPoolExecutor(BOARDS) as pool:
         host = serve(tmp_path, path, ROUNDS, DEADLINE_S)
-        lives = [threading.Thread(target=live, args=(b, random.Random(draws.random()))) for b in boards]
-        for thread in lives:
-            thread.start()
+        lives = [pool.submit(live, board, random.Random(draws.random())) for board in boards]
         try:
             kills = 0
             end = time.monotonic() + DEADLINE_S
             while host.process.poll() is None:
                 assert time.monotonic() < end, f"{ended()} rounds"
-                assert all(thread.is_alive() for thread in lives)
+                assert not any(life.done() for life in lives)
                 time.sleep(draws.uniform(0.3, 2.0))
                 # Twice a round at most, so that a round ends on a slow machine, too.
                 if kills < 2 * (ended() + 1) < 2 * ROUNDS:
@@ -101,8 +86,6 @@ def test_every_board_that_wakes_in_a_round_is_counted_once(tmp_path, micropython
         finally:
             over.set()
             host.process.kill()
-            for thread in lives:
-                thread.join()
         out, _ = host.finish()
     ends = [line for line in map(json.loads, out.splitlines()) if line["event"] == "end"]
     counts = [(line["asked"], line["reports"], line["refusals"]) for line in ends]

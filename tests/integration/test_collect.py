@@ -10,11 +10,9 @@ from ternhost import datasets
 from ternhost.errors import InterruptedByUser
 from ternhost.learn import collect
 from ternhost.privacy.accounting import Policy
-from ternhost.reach.broker import configuration
-from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.reach.broker.mosquitto import Mosquitto
 from ternhost.run.status import Watcher
 from ternhost.store.store import Store
-from terntools.boards.attach import attach
 from terntools.emulators.unix_fleet import EmulatedFleet
 
 EXTRACT = "AGE,HRSWORK1,SEX,REGION,TOWN\n" + "".join(
@@ -45,9 +43,7 @@ TOWNS = "AGE,TOWN\n" + "".join(f"30,{i}\n" for i in range(60)) + "30,41\n" * 240
 def served(directory, micropython, table):
     """Run boards on a broker that hold the rows of a table; yield the options `fleet` and `store`."""
     policy = Policy(5_000_000, 50_000_000)
-    store, boards = rig.provision(directory, table.records(table.training), policy, 2)
-    configuration.configure(directory / "broker", store, port=free_port())
-    attach(boards, directory / "broker", store, longest_pause_ms=500)
+    store, boards, _ = rig.attached(directory, 2, table.records(table.training), policy, longest_pause_ms=500)
     with Mosquitto(directory / "broker"), EmulatedFleet(micropython, boards):
         yield {"fleet": f"mqtt:{directory}/broker", "store": store}
 

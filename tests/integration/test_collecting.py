@@ -2,10 +2,10 @@
 
 import os
 import queue
-import re
 import signal
 import threading
 import time
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -24,26 +24,18 @@ from terntools.emulators.unix_fleet import FIRMWARE, EmulatedBoard
 ALL = range(1, 41)
 
 
-def test_a_round_counts_each_device_once(site):
-    fleet = site()
-    with fleet.boards() as boards:
-        result, aggregator = fleet.round(boards.ports, ALL, k=1)
-    assert (result.ended, result.reports, result.asked) == (COMPLETE, 40, 40)
-    assert vars(aggregator.statistics) == {**dict.fromkeys(vars(aggregator.statistics), 0), "accepted": 40}
-    assert result.cohorts[0].counts.sum() == 40
-    rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, ALL)
-
-
 @pytest.mark.parametrize(
     ("name", "levels", "k"),
     [("duchi", None, 1), ("pm-sub", 255, 3), ("three-outputs", None, 6), ("optimal", 16, 1)],  # the largest
 )
-def test_rounds_of_every_mechanism_and_of_several_coordinates(site, name, levels, k):
+def test_a_round_of_any_mechanism_counts_each_device_once(site, name, levels, k):
     card = design(name, 1, levels).card
     cost = k * cards.decode(card).epsilon
     fleet = site(largest=cost, budget=cost)
     with fleet.boards() as boards:
-        result, _ = fleet.round(boards.ports, ALL, card=card, k=k)
+        result, aggregator = fleet.round(boards.ports, ALL, card=card, k=k)
+    assert (result.ended, result.reports, result.asked) == (COMPLETE, 40, 40)
+    assert vars(aggregator.statistics) == {**dict.fromkeys(vars(aggregator.statistics), 0), "accepted": 40}
     assert result.cohorts[0].counts.sum() == 40 * k
     rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, ALL, cost)
 
@@ -95,22 +87,14 @@ def test_an_old_round_is_refused(site):
     fleet = site(clients=5, boards=1, budget=2 * rig.COST)
     with fleet.boards() as boards:
         fleet.round(boards.ports, range(1, 6), 7)
+        keys = fleet.store.keys()
         fleet.store.close()
-        (fleet.store.path).unlink()
+        fleet.store.path.unlink()
         fleet.store = type(fleet.store)(fleet.store.path)  # a new store that knows the keys, and no rounds
-        fleet.store.add_devices(_keys(fleet.directories))
+        fleet.store.add_devices(keys)
         with pytest.raises(RefusedError, match="say that they have seen round 7 already") as caught:
             fleet.round(boards.ports, range(1, 6), 3)
     assert "--after-round 7" in caught.value.hint
-
-
-def _keys(directories):
-    keys = {}
-    for directory in directories:
-        data = (directory / "clients.bin").read_bytes()
-        for at in range(0, len(data), 52):
-            keys[int.from_bytes(data[at : at + 4], "little")] = data[at + 4 : at + 36]
-    return keys
 
 
 def test_boards_with_keys_of_another_store_are_refused(site):
@@ -176,11 +160,9 @@ def test_a_board_that_is_unplugged_is_left_out_with_a_warning(site):
     with fleet.boards() as boards:
         board = boards.boards.pop()
         unplug = _During(20, board.close)
-        try:
+        with closing(board):
             ports = [*boards.ports, board.port]
             result, _ = fleet.round(ports, range(1, 81), report=unplug, warn=warnings.append, silence=3.0)
-        finally:
-            board.close()
     assert unplug.done
     assert 40 <= result.reports < 80
     assert any("gone" in warning and board.port in warning for warning in warnings)
@@ -230,10 +212,10 @@ class _Some:
 
     def __call__(self, frame):
         self._passed += 1
-        picked = self._passed % self._n == 0 and frame not in self._picked
-        if picked:
-            self._picked.add(frame)
-        return picked
+        if self._passed % self._n or frame in self._picked:
+            return False
+        self._picked.add(frame)
+        return True
 
 
 class _Frames:
@@ -320,27 +302,14 @@ def test_late_reports_are_recognised_and_not_counted(site, monkeypatch):
 # Ports
 
 
-@pytest.mark.parametrize(
-    ("name", "message"), [("nothing", "there is no port {}"), ("file", "{} is not a serial port")]
-)
-def test_a_path_that_is_no_port_is_refused(site, tmp_path, name, message):
-    (tmp_path / "file").touch()
-    port = str(tmp_path / name)
-    with pytest.raises(DeviceError, match=message.format(re.escape(port))) as caught:
-        site(clients=1, boards=1).round([port], [1])
-    assert caught.value.exit_code == 3
-    assert caught.value.hint
-
-
 def test_a_port_that_another_program_has_open_is_busy(site):
     fleet = site(clients=1, boards=1)
     with fleet.boards() as boards:
-        link = SerialLink(boards.ports[0], queue.SimpleQueue())
-        try:
-            with pytest.raises(DeviceError, match="busy"):
-                fleet.round(boards.ports, [1])
-        finally:
-            link.close()
+        with (
+            closing(SerialLink(boards.ports[0], queue.SimpleQueue())),
+            pytest.raises(DeviceError, match="busy"),
+        ):
+            fleet.round(boards.ports, [1])
         assert fleet.round(boards.ports, [1])[0].reports == 1  # the port is free again
 
 
@@ -353,14 +322,10 @@ def test_silence_on_a_port_is_an_error(monkeypatch, site):
             fleet.round(boards.ports, [1])
 
 
-def test_a_board_that_crashes_says_why(site, tmp_path, monkeypatch):
-    monkeypatch.setattr("ternhost.reach.ports.driver._HELLO_TIMEOUT", 1.0)
-    board = EmulatedBoard(site(clients=1, boards=1).micropython, tmp_path, firmware=tmp_path)
-    try:
+def test_a_board_that_crashes_says_why(tmp_path, micropython):
+    with closing(EmulatedBoard(micropython, tmp_path, firmware=tmp_path)) as board:
         wait_for(lambda: os.waitid(os.P_PID, board.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT))
         assert "ended with status 1: ImportError" in str(board.failure())
-    finally:
-        board.close()
 
 
 @pytest.mark.parametrize(
@@ -382,12 +347,11 @@ def test_a_board_of_another_schema_is_refused_with_advice(site, tmp_path, old, n
             assert old in text
             text = text.replace(old, new)
         copy.write_text(text)
-    board = EmulatedBoard(fleet.micropython, fleet.directories[0], firmware=changed)
-    try:
-        with pytest.raises(RefusedError, match="another schema") as caught:
-            fleet.round([board.port], [1])
-    finally:
-        board.close()
+    with (
+        closing(EmulatedBoard(fleet.micropython, fleet.directories[0], firmware=changed)) as board,
+        pytest.raises(RefusedError, match="another schema") as caught,
+    ):
+        fleet.round([board.port], [1])
     assert advice in caught.value.hint
     assert caught.value.exit_code == 4
 

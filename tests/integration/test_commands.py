@@ -75,6 +75,7 @@ def test_device_commands_name_what_is_wrong_with_a_port(here, action, fleet, cod
     done = rig.tern("device", action, "--fleet", fleet, code=code)
     assert done.out == ""
     assert message in done.err
+    assert "\n  " in done.err, "there is a hint"
     assert "Traceback" not in done.err
 
 

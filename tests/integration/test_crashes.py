@@ -94,8 +94,7 @@ def test_a_run_that_is_killed_in_a_round_learns_the_same_model_from_its_reports(
     host = start(run, stop_after=after[0])
     for count, following in zip(after, (*after[1:], 0), strict=True):
         host.wait_until_stopped()
-        host.signal(signal.SIGKILL)
-        host.finish(-signal.SIGKILL)
+        host.finish(-signal.SIGKILL, signal.SIGKILL)
         before = stored_reports(run)
         assert len(before) >= count
         host = resume(run, "--json", stop_after=following)
@@ -111,14 +110,12 @@ def test_sigterm_and_ctrl_c_end_a_run_and_say_how_to_resume_it(run):
     """They also end its boards and free their directories. Neither the run nor its store can be begun again."""
     host = start(run, stop_after=10)
     host.wait_until_stopped()
-    host.signal(signal.SIGTERM)
-    host.finish(143)
+    host.finish(143, signal.SIGTERM)
     host = resume(run, stop_after=60)
     host.wait_until_stopped()
     _, err = resume(run).finish(5)  # while the run goes on
     assert "another program uses this store" in err
-    host.signal(signal.SIGINT)
-    out, err = host.finish(130)
+    out, err = host.finish(130, signal.SIGINT)
     assert out == ""
     assert "reports so far are safe" in err
     assert f"tern train --resume {run.name}" in err
@@ -133,8 +130,7 @@ def test_sigterm_and_ctrl_c_end_a_run_and_say_how_to_resume_it(run):
 def test_a_full_disk_ends_a_run_and_says_how_to_resume_it(run):
     host = start(run, stop_after=10)
     host.wait_until_stopped()
-    host.signal(signal.SIGINT)
-    host.finish(130)
+    host.finish(130, signal.SIGINT)
     room = (run / store_file.NAME).stat().st_size + 40_000
 
     def limit():

@@ -8,7 +8,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 
 import pytest
 import rig
@@ -41,22 +41,15 @@ def browser():
 
 
 @contextmanager
-def dashboard(place, *more):
+def dashboard(place):
     """Run `tern dashboard PLACE`; yield the URL of the page."""
-    process = warm.Popen(
-        [*TERN, "dashboard", str(place), "--port", "0", "--json", *more],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command = rig.Train(place, "--port", 0, "--json", cwd=".", command="dashboard")
     try:
-        line = process.stdout.readline()
-        assert line, process.stderr.read()
+        line = command.process.stdout.readline()
+        assert line, command.process.stderr.read()
         yield json.loads(line)["url"]
     finally:
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode == 0
+        _, errors = command.finish(0, signal.SIGINT)
     assert not errors, errors
 
 
@@ -99,6 +92,14 @@ class Visit:
         self.page.wait_for_selector("main.tern .tile")
         return self.page
 
+    def sections(self):
+        """Yield the name of each section, once the page shows it."""
+        for section in SECTIONS:
+            self.page.get_by_role("tab", name=section).click()
+            self.page.wait_for_selector(".q-tab-panel .card")
+            self.page.wait_for_timeout(300)
+            yield section
+
     def tile(self, name):
         """The value of a tile on the page."""
         tile = self.page.locator("main.tern .tile").filter(has_text=re.compile(f"^{re.escape(name)}"))
@@ -122,15 +123,8 @@ class Visit:
 
 @pytest.fixture
 def visit(browser):
-    visits = []
-
-    def start(url, **options):
-        visits.append(Visit(browser, url, **options))
-        return visits[-1]
-
-    yield start
-    for made in visits:
-        made.close()
+    with ExitStack() as visits:
+        yield lambda url, **options: visits.enter_context(closing(Visit(browser, url, **options)))
 
 
 @needs_browser
@@ -221,8 +215,7 @@ def test_the_page_follows_a_run_that_is_killed_and_resumed(tmp_path, visit, micr
         page = opened.open("round")
         page.wait_for_selector("text=Round 2:")
         assert opened.tile("rounds ended") == "1"
-        host.signal(signal.SIGKILL)
-        host.finish(-signal.SIGKILL)
+        host.finish(-signal.SIGKILL, signal.SIGKILL)
         page.wait_for_timeout(1500)
         assert opened.tile("rounds ended") == "1"
         assert not page.locator(".note").is_visible()
@@ -250,10 +243,7 @@ def test_the_page_needs_no_other_server_fits_a_phone_and_serves_no_key(small, vi
     ):
         opened = visit(small, **options)
         page = opened.open()
-        for section in SECTIONS:
-            page.get_by_role("tab", name=section).click()
-            page.wait_for_selector(".q-tab-panel .card")
-            page.wait_for_timeout(300)
+        for section in opened.sections():
             wide = page.evaluate("document.documentElement.scrollWidth")
             assert wide <= options["viewport"]["width"], section
         removes = page.locator(".q-chip__icon--remove:visible")
@@ -296,10 +286,7 @@ def test_few_boards_have_a_small_table_and_all_texts_one_font(tmp_path, visit):
         rows = page.locator(".ag-center-cols-container").bounding_box()["height"]
         heads = page.locator(".ag-header").bounding_box()["height"]
         assert 0 <= table - rows - heads < 30, "there is no empty space below the last board"
-        for section in SECTIONS:
-            page.get_by_role("tab", name=section).click()
-            page.wait_for_selector(".q-tab-panel .card")
-            page.wait_for_timeout(300)
+        for _ in opened.sections():
             assert not page.get_by_role("heading", name="Gateways").is_visible(), "there are none"
             sizes, families = map(set, zip(*page.evaluate(FONTS), strict=True))
             assert sizes <= {"14px", "16px", "22px"}

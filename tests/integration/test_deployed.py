@@ -1,10 +1,7 @@
 """The library as `tern deploy` installs it, with folded constants, answers as the source does."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
-from pathlib import Path
+from contextlib import closing
 from queue import SimpleQueue
 
 import pytest
@@ -13,19 +10,18 @@ import small_board
 
 from tern import frames, storage, wire
 from ternhost.cli import main
-from ternhost.reach.links import Link, Received, open_link
+from ternhost.reach.links import open_link
 from terntools.boards import deploy
 from terntools.boards.program import read
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue, flash_image
 from terntools.emulators.pico import boot_pico
-from terntools.emulators.process import EmulatedMachine
 
 TIMEOUT = 60.0
 
 
 @pytest.fixture(scope="module")
-def pico(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatedMachine]:
+def pico(tmp_path_factory):
     """A Pico with the client and the files of one device."""
     folder = tmp_path_factory.mktemp("board")
     small_board.provision(str(folder), budget=7 * small_board.EPSILON)
@@ -39,12 +35,12 @@ def pico(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatedMachine]:
 class Asker:
     """Sends frames to a board and waits for their answers."""
 
-    def __init__(self, url: str) -> None:
-        self._events: SimpleQueue[Received] = SimpleQueue()
-        self.link: Link = open_link(url, self._events)
+    def __init__(self, url):
+        self._events = SimpleQueue()
+        self.link = open_link(url, self._events)
         self.hello = self.link.hello(TIMEOUT)
 
-    def __call__(self, frame: memoryview) -> bytes:
+    def __call__(self, frame):
         small_board.asked[0] = bytes(frame)
         self.link.send(bytes(frame))
         received = self._events.get(timeout=TIMEOUT)
@@ -53,10 +49,10 @@ class Asker:
         return answer
 
 
-def test_a_deployed_pico_answers_rounds_refuses_and_keeps_its_budget(pico: EmulatedMachine) -> None:
+def test_a_deployed_pico_answers_rounds_refuses_and_keeps_its_budget(pico):
     three, window = small_board.THREE, small_board.WINDOW
     ask = Asker(pico.url)
-    try:
+    with closing(ask.link):
         hello = (ask.hello.schema, ask.hello.first, ask.hello.budget)
         assert hello == (wire.SCHEMA, 7, 7 * small_board.EPSILON)
         first = ask(small_board.round_frame(1, three))
@@ -76,14 +72,12 @@ def test_a_deployed_pico_answers_rounds_refuses_and_keeps_its_budget(pico: Emula
         for number, model in ((2, wire.LINEAR), (3, wire.LOGISTIC), (4, wire.SVM)):
             assert ask(small_board.round_frame(number, window, k=1, model=model))[0] == wire.REPORT
         assert small_board.error_of(ask(small_board.round_frame(5, window, k=1))) == (wire.ERR_BUDGET, 0)
-    finally:
-        ask.link.close()
     with Repl(pico.url) as repl:
         spent = repl.read_file("/" + storage.ledger_name(7))[8:12]
         assert int.from_bytes(spent, "little") == 7 * small_board.EPSILON
 
 
-def test_deploy_installs_the_imports_of_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_deploy_installs_the_imports_of_a_program(tmp_path, capsys):
     path = tmp_path / "mine.py"
     path.write_text(
         "import helper\nfrom tern.boards.this import this_board\nfrom tern.supervisor import run\n"

@@ -1,15 +1,12 @@
 """The device's look-up of names, on MicroPython over real sockets, with good, hostile and silent name servers."""
 
-import json
 import os
 import socket
-import subprocess
 import threading
+from contextlib import contextmanager
 
 import pytest
-
-from terntools.emulators.micropython import device_command
-from terntools.testing.device_tests import FIRMWARE
+import rig
 
 _PROGRAM = """
 import json, sys, time
@@ -41,56 +38,40 @@ def answer(question, records=_ALIAS + _ADDRESS, count=2, flags=b"\x81\x80"):
     return question[:2] + flags + b"\x00\x01" + count.to_bytes(2) + bytes(4) + question[12:] + records
 
 
-class NameServer:
-    """Answers each question with the datagrams of `behave(question, earlier questions)`; None: from another port."""
+@contextmanager
+def name_server(behave):
+    """Run a server that answers each question with the datagrams of `behave(question, earlier questions)`; None: from
+    another port. Yield its own port, and the questions.
+    """
+    questions = []
 
-    def __init__(self, behave):
-        self._behave = behave
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._other = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)  # seems to be another server
-        self._socket.bind(("127.0.0.1", 0))
-        self.port = self._socket.getsockname()[1]
-        self.questions = []
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self):
+    def run():
         while True:
-            question, source = self._socket.recvfrom(512)
+            question, source = own.recvfrom(512)
             if not question:
                 return
-            for data in self._behave(question, len(self.questions)):
+            for data in behave(question, len(questions)):
                 if data is None:
-                    self._other.sendto(answer(question), source)
+                    other.sendto(answer(question), source)
                 else:
-                    self._socket.sendto(data, source)
-            self.questions.append(question)
+                    own.sendto(data, source)
+            questions.append(question)
 
-    def __enter__(self):
-        self._thread.start()
-        return self
+    with socket.socket(type=socket.SOCK_DGRAM) as own, socket.socket(type=socket.SOCK_DGRAM) as other:
+        own.bind(("127.0.0.1", 0))
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            yield own.getsockname()[1], questions
+        finally:
+            other.sendto(b"", own.getsockname())
+            thread.join(10)
 
-    def __exit__(self, *_):
-        self._other.sendto(b"", ("127.0.0.1", self.port))
-        self._thread.join(10)
-        self._socket.close()
-        self._other.close()
 
-
-def look_up(micropython, directory, behave):
-    (directory / "client.py").write_text(_PROGRAM)
-    with NameServer(behave) as server, socket.create_server(("127.0.0.1", 0)) as broker:
-        ended = subprocess.run(
-            device_command(
-                micropython, directory / "client.py", str(server.port), str(broker.getsockname()[1])
-            ),
-            env={"MICROPYPATH": str(FIRMWARE)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert ended.returncode == 0, ended.stderr
-        result = json.loads(ended.stdout)
-        return result["end"], server.questions
+def look_up(micropython, behave):
+    with name_server(behave) as (port, questions), socket.create_server(("127.0.0.1", 0)) as broker:
+        end = rig.run_program(micropython, "-c", _PROGRAM, port, broker.getsockname()[1])["end"]
+        return end, questions
 
 
 def hostile(question, _):
@@ -114,8 +95,8 @@ def hostile(question, _):
     ],
     ids=["good", "lost", "hostile"],
 )
-def test_the_address_is_found(micropython, tmp_path, behave, least):
-    end, questions = look_up(micropython, tmp_path, behave)
+def test_the_address_is_found(micropython, behave, least):
+    end, questions = look_up(micropython, behave)
     assert end == "127.0.0.1"
     assert len(questions) >= least
     assert len(set(questions)) == 1
@@ -131,7 +112,7 @@ def test_the_address_is_found(micropython, tmp_path, behave, least):
     ],
     ids=["silent", "unknown", "alias", "noise"],
 )
-def test_without_an_address_the_connection_is_lost(micropython, tmp_path, behave, message):
-    end, questions = look_up(micropython, tmp_path, behave)
+def test_without_an_address_the_connection_is_lost(micropython, behave, message):
+    end, questions = look_up(micropython, behave)
     assert end == message
     assert len(questions) in (1, 4)

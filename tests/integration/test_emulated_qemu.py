@@ -1,5 +1,6 @@
 """QEMU's machines as boards: MicroPython on their instruction set, flash, radio and network; and fleets of them."""
 
+import functools
 import http.server
 import json
 import os
@@ -181,19 +182,11 @@ def test_without_the_radio_the_random_bytes_are_the_same_after_every_start(name)
 
 
 @pytest.mark.parametrize("name", WIRELESS)
-def test_a_board_reaches_a_server_of_this_computer_over_wifi(name):
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            body = bytes(range(256)) * 64
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *args):
-            pass
-
-    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+def test_a_board_reaches_a_server_of_this_computer_over_wifi(tmp_path, name):
+    content = bytes(range(256)) * 64
+    (tmp_path / "content").write_bytes(content)
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path)
+    server = http.server.HTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     code = f"""
 import network, socket, time
@@ -209,7 +202,7 @@ while not station.isconnected():
     time.sleep_ms(10)
 s = socket.socket()
 s.connect(socket.getaddrinfo("10.0.2.2", {server.server_port})[0][-1])
-s.write(b"GET / HTTP/1.0\\r\\n\\r\\n")
+s.write(b"GET /content HTTP/1.0\\r\\n\\r\\n")
 data = b""
 while part := s.read(1000):
     data += part

@@ -1,19 +1,18 @@
 """The emulated board's serial link: damage, flow control and hang-up, over pipes and both ends of a pty."""
 
-from __future__ import annotations
-
 import os
 import select
 import subprocess
 import tty
-from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 import small_board
+from spec.frames import cobs
 
 from tern import frames, host_frames, wire
-from terntools.emulators import micropython
+from terntools.emulators.micropython import device_command, find_micropython
 
 FIRMWARE = Path(frames.__file__).parents[1]
 TIMEOUT = 60.0
@@ -22,7 +21,7 @@ TIMEOUT = 60.0
 class Port:
     """The host's end of a board's process."""
 
-    def __init__(self, directory: Path, kind: str) -> None:
+    def __init__(self, directory, kind):
         if kind == "pipe":
             their_in, self.out = os.pipe()
             self.source, their_out = os.pipe()
@@ -34,30 +33,21 @@ class Port:
             self.out = self.source = mine
             their_in = their_out = its_end
             theirs = {its_end}
-        command = micropython.device_command(
-            micropython.find_micropython(), "-m", "tern.boards.emulated", str(directory)
-        )
-        self.process = subprocess.Popen(
-            command,
-            stdin=their_in,
-            stdout=their_out,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "MICROPYPATH": str(FIRMWARE)},
-            start_new_session=True,
-        )
+        command = device_command(find_micropython(), "-m", "tern.boards.emulated", directory)
+        options = {"env": {**os.environ, "MICROPYPATH": str(FIRMWARE)}, "start_new_session": True}
+        self.process = subprocess.Popen(command, stdin=their_in, stdout=their_out, stderr=PIPE, **options)
         for end in theirs:
             os.close(end)
         self.receiver = frames.Receiver()
         self.credits = 0
 
-    def write(self, data: bytes) -> None:
+    def write(self, data):
         os.write(self.out, data)
 
-    def send(self, frame: bytes) -> None:
-        coded = bytearray(frames.cobs_size(len(frame)))
-        self.write(bytes(coded[: frames.cobs_encode(frame, len(frame), coded)]))
+    def send(self, frame):
+        self.write(cobs(frame))
 
-    def read(self, timeout: float = TIMEOUT) -> bytes | None:
+    def read(self, timeout=TIMEOUT):
         """The next frame that is not a credit, or None."""
         while True:
             while (n := self.receiver.next()) != frames.MORE:
@@ -69,30 +59,28 @@ class Port:
                 return None
             self.receiver.give(os.read(self.source, 1000))
 
-    def hello(self) -> host_frames.Hello:
+    def hello(self):
         """Ask for the hello; errors that are still on their way come before it."""
         out = bytearray(64)
         self.send(bytes(out[: frames.encode_hello_request(out, 5)]))
         while (answer := self.read()) and answer[0] == wire.ERROR:
             pass
-        assert answer
         return host_frames.Hello(answer)
 
-    def close(self) -> None:
+    def close(self):
         for end in {self.out, self.source}:
             os.close(end)
         self.out = self.source = -1
 
-    def wait(self) -> int:
+    def wait(self):
         status = self.process.wait(TIMEOUT)
-        assert self.process.stderr
         assert self.process.stderr.read() == b""
         self.process.stderr.close()
         return status
 
 
 @pytest.fixture(params=["pipe", "pty master", "pty slave"])
-def port(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Port]:
+def port(request, tmp_path):
     small_board.provision(str(tmp_path), clients=3)
     port = Port(tmp_path, request.param)
     yield port
@@ -100,21 +88,19 @@ def port(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Port]:
         port.close()
     port.process.kill()
     port.process.wait()
-    if port.process.stderr:
-        port.process.stderr.close()
+    port.process.stderr.close()
 
 
-def report_of(port: Port, number: int, device: int = 7) -> list[int]:
+def report_of(port, number, device=7):
     frame = bytes(small_board.round_frame(number, small_board.THREE, device=device))
     small_board.asked[0] = frame
     port.send(frame)
     answer = port.read()
-    assert answer
     assert frames.address(answer) == (device, number)
     return small_board.symbols_of(answer, 4, 3, device)
 
 
-def test_a_board_says_hello_reports_and_ends_with_its_port(port: Port) -> None:
+def test_a_board_says_hello_reports_and_ends_with_its_port(port):
     assert port.hello().clients == 3
     for number in (1, 2):
         for device in (7, 8, 9):
@@ -123,22 +109,19 @@ def test_a_board_says_hello_reports_and_ends_with_its_port(port: Port) -> None:
     assert port.wait() == 0
 
 
-def test_damaged_frames_cost_nothing(port: Port, sampled: Callable[[range, int], list[int]]) -> None:
+def test_damaged_frames_cost_nothing(port, sampled):
     port.write(b"\x55 half a frame " + bytes(wire.AT_ONCE))
-    answer = port.read()
-    assert answer
-    assert small_board.error_of(answer, 0) == (wire.ERR_FRAME, 0)
+    assert small_board.error_of(port.read(), 0) == (wire.ERR_FRAME, 0)
     assert port.hello().clients == 3
     frame = bytes(small_board.round_frame(1, small_board.THREE))
-    coded = bytearray(frames.cobs_size(len(frame)))
-    coded = coded[: frames.cobs_encode(frame, len(frame), coded)]
+    coded = cobs(frame)
     # Any byte of the coded frame but its final zero may be lost or changed.
     for at in sampled(range(len(coded) - 1), 12):
         for damaged in (
             coded[:at] + coded[at + 1 :],
             coded[:at] + bytes([coded[at] ^ 0x41]) + coded[at + 1 :],
         ):
-            port.write(bytes(damaged) + bytes(wire.AT_ONCE))
+            port.write(damaged + bytes(wire.AT_ONCE))
             answers = 0
             while answer := port.read(0.05 if answers else TIMEOUT):  # a later one counts for the next
                 answers += 1
@@ -147,7 +130,7 @@ def test_damaged_frames_cost_nothing(port: Port, sampled: Callable[[range, int],
     report_of(port, 1)
 
 
-def test_a_frame_that_is_too_long_is_dropped_whole(port: Port) -> None:
+def test_a_frame_that_is_too_long_is_dropped_whole(port):
     port.hello()
     port.credits = 0
     for _ in range(50):
@@ -155,15 +138,13 @@ def test_a_frame_that_is_too_long_is_dropped_whole(port: Port) -> None:
         while port.read(0.0):
             pass
     port.write(bytes(wire.AT_ONCE))
-    answer = port.read()
-    assert answer
-    assert small_board.error_of(answer, 0) == (wire.ERR_FRAME, 0)
+    assert small_board.error_of(port.read(), 0) == (wire.ERR_FRAME, 0)
     port.hello()
     assert port.credits == (5000 + wire.AT_ONCE) // wire.CREDIT
     report_of(port, 1)
 
 
-def test_credits_count_every_byte_since_the_last_hello(port: Port) -> None:
+def test_credits_count_every_byte_since_the_last_hello(port):
     port.write(b"\x00" * 100)  # hello resets the count
     port.hello()
     port.credits = 0
@@ -176,9 +157,8 @@ def test_credits_count_every_byte_since_the_last_hello(port: Port) -> None:
     assert port.credits == 1000 // wire.CREDIT
 
 
-def test_tools_can_interrupt_a_board(port: Port) -> None:
+def test_tools_can_interrupt_a_board(port):
     assert port.hello().clients == 3
     port.write(b"\r\x03")
     assert port.process.wait(TIMEOUT) == 1
-    assert port.process.stderr
     assert b"KeyboardInterrupt" in port.process.stderr.read()

@@ -161,16 +161,11 @@ def test_the_minimal_example_records_samples_with_labels(tmp_path):
     provision_board(board, 1, [key], np.zeros((1, 14), np.int16), Policy(4_000_000, 4_000_000))
     (board / "machine.py").write_text(MACHINE)
     search = os.pathsep.join([str(board), str(ROOT / "firmware"), ".frozen"])
+    options = {"env": {**os.environ, "MICROPYPATH": search}, "capture_output": True, "timeout": 60}
+    command = device_command(find_micropython(), EXAMPLES / "minimal.py")
     read, write = os.pipe()  # a port without a host
     try:
-        ended = subprocess.run(
-            device_command(find_micropython(), EXAMPLES / "minimal.py"),
-            cwd=board,
-            env={**os.environ, "MICROPYPATH": search},
-            stdin=read,
-            capture_output=True,
-            timeout=60,
-        )
+        ended = subprocess.run(command, cwd=board, stdin=read, **options)
     finally:
         os.close(read)
         os.close(write)

@@ -185,12 +185,10 @@ def test_the_fleet_goes_on_after_a_kill(fleet, killed):
 
 def test_a_stranger_and_a_server_of_another_authority_are_refused(fleet, tmp_path, capsys):
     write_gateways(tmp_path, ["north"], port=fleet.server.port)
-    stranger = node.SiteNode(GatewaySite.load(tmp_path / "north"))
-    stranger.attempt()
+    node.SiteNode(GatewaySite.load(tmp_path / "north")).attempt()
     assert "certificate" in capsys.readouterr().out.lower()
     shutil.copy(fleet.directory / "north" / "authority.pem", tmp_path / "north")
-    stranger = node.SiteNode(GatewaySite.load(tmp_path / "north"))
-    stranger.attempt()
+    node.SiteNode(GatewaySite.load(tmp_path / "north")).attempt()
     output = capsys.readouterr().out
     assert "the server has no site with this key" in output
     assert "connected" not in output
@@ -244,12 +242,9 @@ def test_control_of_the_superlink_and_the_server_apps_role_need_a_secret(fleet):
     trusted = ssl.create_default_context(cafile=fleet.directory / "server" / "authority.pem")
     for path in ("start-run", "list-runs", "register-node"):
         assert httpx.post(f"{where}/control/{path}", content=b"", verify=trusted).status_code == 403
-    with RuntimeHttpClient.from_server_address(
-        fleet.server.here,
-        False,
-        (fleet.directory / "server" / "authority.pem").read_bytes(),
-        [RuntimeVersionHttpInterceptor(component_name="SuperExec")],
-    ) as client:
+    authority = (fleet.directory / "server" / "authority.pem").read_bytes()
+    version = RuntimeVersionHttpInterceptor(component_name="SuperExec")
+    with RuntimeHttpClient.from_server_address(fleet.server.here, False, authority, [version]) as client:
         with pytest.raises(httpx.HTTPStatusError) as refused:
             client.AcquireTask(AcquireTaskRequest(supported_task_types=["flwr-serverapp"]))
         assert refused.value.response.status_code in (401, 403)
@@ -283,15 +278,10 @@ def peak(pid):
 def client_of(fleet, site):
     """A client of the SuperLink that has the key of a site, and the public part of that key."""
     key = load_ssh_private_key((fleet.directory / site / "node.key").read_bytes(), None)
-    client = FleetHttpClient.from_server_address(
-        fleet.server.here,
-        False,
-        (fleet.directory / site / "authority.pem").read_bytes(),
-        [
-            RuntimeVersionHttpInterceptor(component_name="SuperNode"),
-            NodeAuthHttpInterceptor(key, key.public_key()),
-        ],
-    )
+    authority = (fleet.directory / site / "authority.pem").read_bytes()
+    version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
+    signed = [version, NodeAuthHttpInterceptor(key, key.public_key())]
+    client = FleetHttpClient.from_server_address(fleet.server.here, False, authority, signed)
     return client, public_key_to_bytes(key.public_key())
 
 

@@ -238,12 +238,6 @@ def over_flower(tmp_path_factory):
         yield place
 
 
-def stores(place):
-    return [
-        Store(path, beside=True) for path in (place / "emulated/store.sqlite", place / "mqtt/keys.sqlite")
-    ]
-
-
 def counted_by_one(place, row, directory):
     """The counts of a round's cohorts, by one host that has every key and every report."""
     path = directory / f"one-{row.number}.sqlite"
@@ -253,7 +247,8 @@ def counted_by_one(place, row, directory):
     cohorts = [(cohort.body, np.asarray(cohort.devices, np.int64)) for cohort in row.cohorts]
     is_simulated = [np.isin(ids, driver.devices) for _, ids in cohorts]
     real = [Cohort(body, ids[~s]) for (body, ids), s in zip(cohorts, is_simulated, strict=True)]
-    result = recounted(path, stores(place), [replace(row, cohorts=[c for c in real if len(c.devices)])])
+    stores = [Store(place / name, beside=True) for name in ("emulated/store.sqlite", "mqtt/keys.sqlite")]
+    result = recounted(path, stores, [replace(row, cohorts=[c for c in real if len(c.devices)])])
     real_counts = iter([cohort.counts for cohort in result[row.number].cohorts])
     simulated = [(body, np.sort(ids[s])) for (body, ids), s in zip(cohorts, is_simulated, strict=True)]
     driver.open(row.number, [(question_of(decode_body(body)), ids) for body, ids in simulated if len(ids)])

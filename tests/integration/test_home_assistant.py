@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import rig
-from harness.raw_client import RawClient, wait_for
+from harness.raw_client import RawClient, retained, wait_for
 from test_mqtt_commands import serve, serving, two_boards  # noqa: F401, a fixture
 
 from ternhost.reach.broker.access import HOME_ASSISTANT, HOST, PUBLISHER, Access
@@ -30,26 +30,15 @@ def place(tmp_path_factory, micropython):
     return place, path, boards
 
 
-def seen(access):
-    """The retained messages that this user may read: topic -> payload."""
-    client = RawClient(access, access.user, access.password)
-    try:
-        client.subscribe("#")
-        # At QoS 1 each payload begins with the number of its packet.
-        return {topic: bytes(payload[2:]) for topic, payload in client.arrived()}
-    finally:
-        client.close()
-
-
 def test_home_assistant_sees_a_fleet_until_it_is_served_without_the_option(place, micropython, serving):  # noqa: F811
     directory, path, boards = place
     home = Access.load(directory / HOME_ASSISTANT)
     with Mosquitto(directory) as mosquitto, EmulatedFleet(micropython, boards):
-        assert seen(home) == {}
+        assert retained(home) == {}
         served = serving(path, directory, "--interval", "1", "--home-assistant")
 
         def shown():
-            messages = seen(home)
+            messages = retained(home)
             state = json.loads(messages.get(STATE, b"{}"))
             # The store is seldom read for the budget: it is unknown until a read after the boards' first HELLO.
             ready = (state.get("reports"), messages.get(AVAILABILITY)) == (6, b"online") and state["budget"]
@@ -72,16 +61,15 @@ def test_home_assistant_sees_a_fleet_until_it_is_served_without_the_option(place
         mosquitto.kill()
         mosquitto.start()  # it had no time to save its retained messages
         wait_for(shown)
-        served.signal(signal.SIGKILL)
-        served.finish(-signal.SIGKILL)
-        wait_for(lambda: seen(home)[AVAILABILITY] == b"offline")
+        served.finish(-signal.SIGKILL, signal.SIGKILL)
+        wait_for(lambda: retained(home)[AVAILABILITY] == b"offline")
 
         serve(path, directory, "--rounds", "1", "--home-assistant").finish()
-        messages = seen(home)
+        messages = retained(home)
         assert (set(messages), messages[AVAILABILITY]) == ({CONFIG, STATE, AVAILABILITY}, b"offline")
 
         serve(path, directory, "--rounds", "1").finish()
-        assert seen(home) == {}
+        assert retained(home) == {}
     with Store(path) as store:
         assert store.state("home_assistant") is None
 
@@ -94,10 +82,10 @@ def test_notices_wait_for_a_broker_but_can_be_closed_without_one(place):
     waiting = Notices(publisher, gone)
     waiting.put(STATE, b"1")
     with Mosquitto(directory):
-        wait_for(lambda: seen(home) == {STATE: b"1"})
+        wait_for(lambda: retained(home) == {STATE: b"1"})
         waiting.put(STATE, b"2")
         assert waiting.close({AVAILABILITY: b"away"})
-        assert seen(home) == {STATE: b"2", AVAILABILITY: b"away"}
+        assert retained(home) == {STATE: b"2", AVAILABILITY: b"away"}
         refused = []
         stranger = Notices(replace(publisher, password="wrong"), gone, refused.append)
         wait_for(lambda: refused)
@@ -120,7 +108,7 @@ def test_every_user_of_the_broker_may_write_only_its_own_topics(place):
             for topic in topics:
                 client.publish(topic, access.user.encode(), retain=True)
             client.close()
-            written = {topic for topic, payload in seen(home).items() if payload == access.user.encode()}
+            written = {topic for topic, payload in retained(home).items() if payload == access.user.encode()}
             assert written == expected
 
 

@@ -1,7 +1,5 @@
 """A board locked by `tern provision --lock` answers its host, and never gives out its console."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools
@@ -10,8 +8,9 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import serial
@@ -26,20 +25,19 @@ from terntools.boards.program import Program
 from terntools.boards.repl import Repl, SilenceError
 from terntools.emulators import catalogue, flash_image
 from terntools.emulators.pico import boot_pico
-from terntools.emulators.process import EmulatedMachine
 
 RP2 = deploy.Machine("armv6m", "rp2", "", "", network=False, aes=True)
 PROMPTS = (b">>>", b"raw REPL", b"KeyboardInterrupt")
 KEYS = (b"\x03", b"\r\x03", b"\x03\x03\r\x01", b"\r\x03\r\x02\r\x04", bytes(65) + b"\r\x03\r\x01")
 
 
-def member(**options: object) -> provision.Member:
+def member(**options):
     rows = provision.dataset_records("flights", 7, 1)
-    return provision.Member(7, rows, provision.policy("2", "100"), **options)  # type: ignore[arg-type]
+    return provision.Member(7, rows, provision.policy("2", "100"), **options)
 
 
 @pytest.fixture(scope="module")
-def deployed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def deployed(tmp_path_factory):
     """The flash of a Pico with the library."""
     path = tmp_path_factory.mktemp("deployed") / "flash.bin"
     flash_image.fill("pico", path, deploy.library_files)
@@ -47,13 +45,13 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def copied(deployed: Path, tmp_path: Path) -> Path:
+def copied(deployed, tmp_path):
     """A copy of the flash `deployed`."""
     return Path(shutil.copy(deployed, tmp_path))
 
 
 @pytest.fixture(scope="module")
-def flash(deployed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def flash(deployed, tmp_path_factory):
     """The flash of a locked Pico, first provisioned without a lock."""
     folder = tmp_path_factory.mktemp("locked")
     shutil.copy(deployed, folder)
@@ -73,14 +71,14 @@ def flash(deployed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def with_loader(flash: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def with_loader(flash, tmp_path_factory):
     """The flash of a locked Pico that takes updates."""
     path = Path(shutil.copy(flash, tmp_path_factory.mktemp("loader")))
     flash_image.add(path, deploy.library_files(RP2, more=[deploy.UPDATE]))
     return path
 
 
-def type_keys(url: str, keys: bytes, times: int) -> bytes:
+def type_keys(url, keys, times):
     """Send keys to a board; return its output, until a reset if there is one."""
     output = b""
     with contextlib.suppress(serial.SerialException), open_port(url) as port:
@@ -93,9 +91,7 @@ def type_keys(url: str, keys: bytes, times: int) -> bytes:
     return output
 
 
-def test_tools_say_that_a_board_is_locked(
-    flash: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tools_say_that_a_board_is_locked(flash, capsys, monkeypatch):
     monkeypatch.setattr("terntools.boards.repl._ENTER_TRIES", 1)
     monkeypatch.setattr("terntools.boards.repl._HELLO_WAIT", 60.0)
     with boot_pico(flash) as board:
@@ -109,64 +105,52 @@ def test_tools_say_that_a_board_is_locked(
         assert devices.identify(board.url).tern
 
 
-class Fire:
-    """Sends keys to a Pico while it starts, as soon as its port appears in a folder below this one."""
-
-    def __init__(self, folder: Path, keys: Sequence[bytes]) -> None:
-        self._folder = folder
-        self._keys = itertools.cycle(keys)
-        self._end = threading.Event()
-        self.output = b""
-        self.sent = 0  # times
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
-        with socket.socket(socket.AF_UNIX) as line:
-            while not self._end.is_set():
-                try:
-                    line.connect(str(next(self._folder.glob("*/port"))))
-                    break
-                except (StopIteration, OSError):
-                    time.sleep(0.001)
-            line.settimeout(0.01)
-            while not self._end.is_set():
-                with contextlib.suppress(TimeoutError):
-                    line.sendall(next(self._keys))
-                    self.sent += 1
-                self._end.wait(0.02)
-                with contextlib.suppress(TimeoutError):
-                    self.output += line.recv(4096)
-
-    def __enter__(self) -> Fire:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
+def fire_at(folder, keys, fire, end):
+    """Send keys to a Pico while it starts, as soon as its port appears in a folder below this one."""
+    with socket.socket(socket.AF_UNIX) as line:
+        while not end.is_set():
+            try:
+                line.connect(str(next(folder.glob("*/port"))))
+                break
+            except (StopIteration, OSError):
+                time.sleep(0.001)
+        line.settimeout(0.01)
+        for key in itertools.cycle(keys):
+            if end.is_set():
+                return
+            with contextlib.suppress(TimeoutError):
+                line.sendall(key)
+                fire.sent += 1
+            end.wait(0.02)
+            with contextlib.suppress(TimeoutError):
+                fire.output += line.recv(4096)
 
 
 @contextlib.contextmanager
-def boot_under_fire(
-    flash: Path, keys: Sequence[bytes], monkeypatch: pytest.MonkeyPatch, until: Callable[[Fire], bool]
-) -> Iterator[tuple[Fire, EmulatedMachine]]:
-    """Boot a board under a fire of keys, which lasts until `until(fire)` is true, or two minutes."""
+def boot_under_fire(flash, keys, monkeypatch, until):
+    """Boot a board under a fire of keys, which lasts until `until(fire)` is true, or two minutes; yield the fire, with
+    the output and the number of keys sent, and the board.
+    """
+    fire, over = SimpleNamespace(output=b"", sent=0), threading.Event()
     with tempfile.TemporaryDirectory() as folder:
-        with monkeypatch.context() as patched, Fire(Path(folder), keys) as fire:
-            patched.setenv("TMPDIR", folder)
-            board = boot_pico(flash)
-            end = time.monotonic() + 120
-            while not until(fire) and time.monotonic() < end:
-                time.sleep(0.02)
+        with monkeypatch.context() as patched, ThreadPoolExecutor() as pool:
+            firing = pool.submit(fire_at, Path(folder), keys, fire, over)
+            try:
+                patched.setenv("TMPDIR", folder)
+                board = boot_pico(flash)
+                end = time.monotonic() + 120
+                while not until(fire) and time.monotonic() < end:
+                    time.sleep(0.02)
+            finally:
+                over.set()
+        firing.result()
         with board:
             yield fire, board
 
 
 @pytest.mark.parametrize("keys", [KEYS, *(pytest.param([key], marks=pytest.mark.exhaustive) for key in KEYS)])
 @pytest.mark.parametrize("kind", ["flash", "with_loader"])
-def test_no_key_opens_the_console_of_a_locked_board(
-    kind: str, keys: Sequence[bytes], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_key_opens_the_console_of_a_locked_board(kind, keys, request, monkeypatch):
     flash = request.getfixturevalue(kind)
     with boot_under_fire(flash, keys, monkeypatch, lambda fire: fire.sent > 50 * len(keys)) as (fire, board):
         output = fire.output + type_keys(board.url, b"".join(keys), 20)
@@ -174,21 +158,19 @@ def test_no_key_opens_the_console_of_a_locked_board(
         assert deploy.wait_for_hello(board.url).text.startswith("rp2040")
 
 
-def test_the_same_keys_open_the_console_of_a_board_that_is_not_locked(
-    copied: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def has_prompt(fire: Fire) -> bool:
+def test_the_same_keys_open_the_console_of_a_board_that_is_not_locked(copied, monkeypatch):
+    def has_prompt(fire):
         return any(prompt in fire.output for prompt in PROMPTS)
 
     with boot_under_fire(copied, KEYS[1:2], monkeypatch, has_prompt) as (fire, _):
         assert has_prompt(fire), fire.output
 
 
-def test_a_board_with_the_loader_can_be_locked_only_if_it_starts_terns_main() -> None:
+def test_a_board_with_the_loader_can_be_locked_only_if_it_starts_terns_main():
     with catalogue.boot("rv32") as board, Repl(board.url) as repl:
         machine = deploy.Machine.of(repl)
 
-        def put(files: dict[str, bytes]) -> None:
+        def put(files):
             assert files[deploy.MAIN] == mpy.LOADER.read_bytes()
             for path in (deploy.PROGRAM, deploy.MAIN):
                 repl.write_file(path, files[path])
@@ -208,7 +190,7 @@ def test_a_board_with_the_loader_can_be_locked_only_if_it_starts_terns_main() ->
                 lock.check(repl, network=False)
 
 
-def test_a_locked_board_with_a_broken_library_gives_no_prompt(tmp_path: Path) -> None:
+def test_a_locked_board_with_a_broken_library_gives_no_prompt(tmp_path):
     with boot_pico(tmp_path / "flash.bin", skip_idle=True) as board, Repl(board.url) as repl:
         repl.write_file("/main.py", mpy.MAIN.read_bytes())
         repl.write_file("/lock", b"")
@@ -219,7 +201,7 @@ def test_a_locked_board_with_a_broken_library_gives_no_prompt(tmp_path: Path) ->
             assert not any(prompt in output for prompt in PROMPTS[:2]), output
 
 
-def test_a_locked_board_with_a_broker_closes_its_port(copied: Path) -> None:
+def test_a_locked_board_with_a_broker_closes_its_port(copied):
     with boot_pico(copied) as board:
         broker = provision.Broker.parse("broker.example")
         with Repl(board.url) as repl, Store(copied.with_name("store.sqlite"), beside=True) as store:
@@ -241,7 +223,7 @@ board = this_board()
 """
 
 
-def test_the_watchdog_of_a_pico_resets_it_unless_fed_and_keeps_its_counts(copied: Path) -> None:
+def test_the_watchdog_of_a_pico_resets_it_unless_fed_and_keeps_its_counts(copied):
     with boot_pico(copied, skip_idle=True) as board:
         with Repl(board.url) as repl:
             # In one call: while no code runs, hours pass at once.
@@ -256,9 +238,7 @@ def test_the_watchdog_of_a_pico_resets_it_unless_fed_and_keeps_its_counts(copied
             assert repl.evaluate("board.keep()") >> 16 == 3
 
 
-def test_locking_needs_a_confirmation(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_locking_needs_a_confirmation(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO())
     with catalogue.boot("rv32") as board:
         words = ["--store", str(tmp_path / "s.sqlite"), "--device", "7", "--dataset", "flights"]

@@ -1,8 +1,6 @@
 """Boards get the model over their serial ports: at the end of a run, during a served one, and when they come back."""
 
 import os
-import subprocess
-import tty
 from array import array
 from pathlib import Path
 
@@ -10,7 +8,7 @@ import numpy as np
 import pytest
 import rig
 
-from tern import frames, wire
+from tern import wire
 from tern.model import MODEL, Model, check_model
 from ternhost import DeviceModel
 from ternhost.count.questions import Averaged, Question
@@ -22,58 +20,23 @@ from ternhost.run import serve
 from ternhost.run.options import RunOptions
 from ternhost.run.status import END, Watcher
 from ternhost.store.store import Store
-from terntools.emulators.micropython import device_command
+from terntools.emulators.unix_fleet import EmulatedFleet
 
-FIRMWARE = Path(frames.__file__).parents[1]
 PROGRAM = Path(__file__).parents[1] / "harness" / "model_board.py"
 
 
-class Board:
-    """MicroPython with model_board.py on a pty."""
-
-    def __init__(self, micropython, directory):
-        self.directory = directory
-        self._far, self._near = os.openpty()
-        tty.setraw(self._near)
-        self.port = os.ttyname(self._near)
-        self._command = device_command(micropython, str(PROGRAM), str(directory))
-        self.start()
-
-    def start(self):
-        with open(self.directory / "board.log", "ab") as log:
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=self._far,
-                stdout=self._far,
-                stderr=log,
-                env={**os.environ, "MICROPYPATH": str(FIRMWARE)},
-                start_new_session=True,
-            )
-
-    def kill(self):
-        self._process.kill()
-        self._process.wait()
-
-    def close(self):
-        self.kill()
-        os.close(self._near)
-        os.close(self._far)
-
-    @property
-    def round(self):
-        """The round of the model that the board keeps; None: it has none."""
-        path = Path(str(self.directory) + MODEL)
-        return check_model(path.read_bytes(), b"")[1] if path.exists() else None
+def kept_round(board):
+    """The round of the model that a board keeps; None: it has none."""
+    path = Path(f"{board.directory}{MODEL}")
+    return check_model(path.read_bytes(), b"")[1] if path.exists() else None
 
 
 @pytest.fixture
 def boards(here, micropython):
     site = rig.make_site(here, micropython, budget=200 * rig.COST)
     site.store.close()
-    running = [Board(micropython, directory) for directory in site.directories]
-    yield running
-    for board in running:
-        board.close()
+    with EmulatedFleet(micropython, site.directories, PROGRAM) as running:
+        yield running.boards
 
 
 def fleet(boards):
@@ -88,7 +51,7 @@ def assert_same_predictions(board, model):
     rows = np.random.default_rng(5).integers(-16384, 16385, (50, model.d), dtype=np.int16)
     predictions = model.predict(rows).tolist()
     assert [device.predict(array("h", row.tolist())) for row in rows] == predictions
-    assert board.round == model.number
+    assert kept_round(board) == model.number
 
 
 def test_a_board_that_missed_the_model_is_named_and_gets_it_when_it_is_back(boards, monkeypatch):
@@ -106,11 +69,11 @@ def test_a_board_that_missed_the_model_is_named_and_gets_it_when_it_is_back(boar
         (warning,) = warnings
         assert boards[1].port in warning
         assert "may have an earlier model" in warning
-        assert [board.round for board in boards] == [number, None]
+        assert [kept_round(board) for board in boards] == [number, None]
         boards[1].start()
         with BoardsDriver(store, ports, Terms(), warn=warnings.append):
             pass
-    assert [board.round for board in boards] == [number, number]
+    assert [kept_round(board) for board in boards] == [number, number]
     assert len(warnings) == 1
 
 
@@ -140,7 +103,7 @@ def test_boards_get_models_during_a_served_run_and_when_they_come_back(boards):
 
     def look(status):
         if status.event == END:
-            ends.append((status.number, [board.round for board in boards]))
+            ends.append((status.number, [kept_round(board) for board in boards]))
 
     learning = FedSGD.Options(dimension=rig.D, epsilon="1", model="logistic")
     options = RunOptions("fedsgd", learning, fleet(boards), schedule=Schedule(rounds=9, model_every=4))
@@ -150,7 +113,7 @@ def test_boards_get_models_during_a_served_run_and_when_they_come_back(boards):
     assert len(numbers) == 9
     assert ends[3][1] == [None, None]
     assert ends[7][1] == [numbers[3]] * 2  # sent after the fourth round
-    assert [board.round for board in boards] == [numbers[-1]] * 2
+    assert [kept_round(board) for board in boards] == [numbers[-1]] * 2
     for board in boards:
         board.kill()
         os.remove(str(board.directory) + MODEL)

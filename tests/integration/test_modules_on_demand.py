@@ -2,8 +2,9 @@
 
 import pytest
 import rig
+from simulating import ask
 
-from tern import ledger, storage, wire
+from tern import wire
 from ternhost.count.questions import Question
 from ternhost.learn import clustering
 from ternhost.learn.schedule import Terms
@@ -29,20 +30,13 @@ def test_a_board_answers_with_its_modules_and_refuses_for_free_without(tmp_path)
         boards = fleet.parse("rv32-emulated:1").boards(directories, ("local", "collect"))
         with BoardsDriver(store, boards, Terms()) as driver:
             assert driver.devices == [1, 2]
-
-            def ask(number, question):
-                driver.open(number, [(question, [1, 2])])
-                return driver.collect(number)
-
-            assert ask(1, LOCAL).reports == 2
+            assert ask(driver, [(LOCAL, [1, 2])], 1).reports == 2
             with pytest.raises(AllRefused, match="lack the module") as caught:
-                ask(2, INFERENCE)
+                ask(driver, [(INFERENCE, [1, 2])], 2)
             refusals = caught.value.result.refusals.values()
             assert {(each.code, each.detail) for each in refusals} == {(wire.ERR_MODEL, wire.SOFTMAX)}
             assert "tern deploy --with" in caught.value.hint
-            result = ask(3, VALUES)
+            result = ask(driver, [(VALUES, [1, 2])], 3)
             assert result.cohorts[0].counts.shape == (3, 2)
             assert result.reports == 2
-    account = ledger.Ledger()
-    account.load(str(directories[0] / storage.ledger_name(1)))
-    assert (account.spent, account.round) == (2 * CARD.decode().epsilon, 3)
+    assert rig.read_ledgers(directories)[1][:2] == (2 * CARD.decode().epsilon, 3)

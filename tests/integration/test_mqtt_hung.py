@@ -1,16 +1,15 @@
 """Brokers that hang at every stage: the device's client, on MicroPython, never waits longer than its patience."""
 
 import contextlib
-import json
 import os
 import socket
 import ssl
-import subprocess
 import threading
 import time
 from datetime import UTC, datetime
 
 import pytest
+import rig
 
 from tern import absence
 from ternhost.reach import certificates
@@ -18,40 +17,34 @@ from ternhost.reach.addresses import DEVICE_AUTHORITY
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import CERTIFICATE, KEY
 from ternhost.reach.broker.mosquitto import free_port
-from terntools.emulators.micropython import device_command
-from terntools.testing.device_tests import FIRMWARE
 
 PATIENCE = 600  # ms
 AMPLE = 30_000
 BUSY = 15_000  # ms by which a busy machine may be late
+ACCEPTED = b"\x20\x02\x00\x00"  # the session
 
 
-class Server:
-    """Accepts one connection, and passes it to `behave`; it stays open until the client has ended."""
+@contextlib.contextmanager
+def server(behave):
+    """Accept one connection, and pass it to `behave`; it stays open until the client has ended. Yield the port."""
+    ended = threading.Event()
 
-    def __init__(self, behave):
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.port = self._socket.getsockname()[1]
-        self._behave = behave
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self):
-        connection, _ = self._socket.accept()
+    def run():
+        connection, _ = listener.accept()
         with connection:
             connection.settimeout(60)
             with contextlib.suppress(OSError):
-                self._behave(connection)
-            self._ended.wait(60)
+                behave(connection)
+            ended.wait(60)
 
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._ended.set()
-        self._thread.join(60)
-        self._socket.close()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            ended.set()
+            thread.join(60)
 
 
 def silent(connection):
@@ -59,21 +52,15 @@ def silent(connection):
         pass
 
 
-def half_an_answer(connection):
-    connection.sendall(b"\x20\x02")
-    silent(connection)
+def answering(data):
+    """A server that answers the first packets with `data`, and then is silent."""
 
+    def behave(connection):
+        connection.recv(300)
+        connection.sendall(data)
+        silent(connection)
 
-def no_ping(connection):
-    connection.recv(100)
-    connection.sendall(b"\x20\x02\x00\x00")
-    silent(connection)
-
-
-def half_a_message(connection):
-    connection.recv(100)
-    connection.sendall(b"\x20\x02\x00\x00\x30\x50\x00\x01t")
-    silent(connection)
+    return behave
 
 
 def drips(connection):
@@ -88,12 +75,7 @@ def drips(connection):
 def reads_nothing(connection):
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.recv(100)
-    connection.sendall(b"\x20\x02\x00\x00")
-
-
-def garbage(connection):
-    connection.sendall(os.urandom(1000))
-    silent(connection)
+    connection.sendall(ACCEPTED)
 
 
 def hangs_up(connection):
@@ -155,17 +137,10 @@ print(json.dumps({"waits": list(waits), "hellos": hellos, "error": error, "ms": 
 """
 
 
-def no_acknowledgement(connection):
-    """Accepts the session and the subscriptions, but acknowledges no report."""
-    connection.recv(300)
-    connection.sendall(b"\x20\x02\x00\x00" + b"\x90\x03\xff\xff\x01" + b"\x90\x03\xff\xfe\x01")
-    silent(connection)
-
-
 def floods(connection):
     """Sends unwanted messages as fast as it can, the last one longer than any buffer."""
     connection.recv(300)
-    connection.sendall(b"\x20\x02\x00\x00")
+    connection.sendall(ACCEPTED)
     for _ in range(1000):
         connection.sendall(100 * b"\x30\x08\x00\x01tnoise" + 100 * b"\xd0\x00")
     connection.sendall(b"\x30\xff\xff\xff\x7f\x00\x01t" + bytes(1 << 20))
@@ -184,26 +159,28 @@ def secured(directory, behave):
     return talk
 
 
-WITHIN = [no_ping, half_a_message, reads_nothing, no_acknowledgement, floods]
-BEFORE = [silent, half_an_answer, garbage, hangs_up, drips]
+BEFORE = {
+    "silent": silent, "half an answer": answering(b"\x20\x02"), "garbage": answering(os.urandom(1000)),
+    "hangs up": hangs_up, "drips": drips,
+}  # fmt: skip
+NO_PING = answering(ACCEPTED)
+WITHIN = {
+    "no ping": NO_PING,
+    "half a message": answering(ACCEPTED + b"\x30\x50\x00\x01t"),
+    "reads nothing": reads_nothing,
+    "no acknowledgement": answering(
+        ACCEPTED + b"\x90\x03\xff\xff\x01" + b"\x90\x03\xff\xfe\x01"
+    ),  # of any report
+    "floods": floods,
+}
+SERVERS = BEFORE | WITHIN
 HELLO, ERROR = 1, 0  # the event that a client awaits before its last steps
 
 
-def steps(
-    micropython, directory, port, authority="-", name="localhost", opening=AMPLE, publishes=1, until=ERROR
-):
+def steps(micropython, port, authority="-", name="localhost", opening=AMPLE, publishes=1, until=ERROR):
     """Run a client step by step; return its result. opening: ms within which its session must be open."""
-    (directory / "client.py").write_text(_STEPS)
     arguments = (port, authority, name, opening, PATIENCE, publishes, until)
-    ended = subprocess.run(
-        device_command(micropython, directory / "client.py", *map(str, arguments)),
-        env={"MICROPYPATH": str(FIRMWARE)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(ended.stdout.splitlines()[-1])
+    return rig.run_program(micropython, "-c", _STEPS, *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -214,48 +191,52 @@ def broker(tmp_path_factory):
     return directory
 
 
-def assert_no_waits(micropython, directory, behave, served, **options):
+def assert_no_waits(micropython, case, behave, **options):
     """Assert that receive(0) and send() poll without waiting and do not sleep, and soon have an error; return both the
     error and its reason.
 
-    served: `behave` itself, or behind TLS.
+    behave: the server of this case itself, or behind TLS.
     """
-    within = behave in WITHIN
-    options |= {"until": HELLO} if behave is floods else {}
+    within = case in WITHIN
+    options |= {"until": HELLO} if case == "floods" else {}
     options |= {} if within else {"opening": PATIENCE}
-    options["publishes"] = 40 if behave is reads_nothing else 1
-    with Server(served) as server:
-        result = steps(micropython, directory, server.port, **options)
+    options["publishes"] = 40 if case == "reads nothing" else 1
+    with server(behave) as port:
+        result = steps(micropython, port, **options)
     assert result["waits"] == [0], result
     assert result["hellos"] == within, result
-    if behave is not floods:
+    if case != "floods":
         assert result["ms"] < PATIENCE + BUSY, result
-        assert result["ms"] > 0.9 * PATIENCE or behave in (garbage, hangs_up), result
+        assert result["ms"] > 0.9 * PATIENCE or case in ("garbage", "hangs up"), result
     return result["error"], result["reason"]
 
 
-@pytest.mark.parametrize("behave", BEFORE + WITHIN)
-def test_a_step_never_waits(micropython, tmp_path, behave):
-    error, reason = assert_no_waits(micropython, tmp_path, behave, behave)
-    assert behave in (garbage, hangs_up, floods) or error == "the broker does not answer"
-    if behave in BEFORE and behave is not garbage:
-        assert reason == (absence.CLOSED if behave is hangs_up else absence.SILENT)
+@pytest.mark.parametrize("case", SERVERS)
+def test_a_step_never_waits(micropython, case):
+    error, reason = assert_no_waits(micropython, case, SERVERS[case])
+    assert case in ("garbage", "hangs up", "floods") or error == "the broker does not answer"
+    if case in BEFORE and case != "garbage":
+        assert reason == (absence.CLOSED if case == "hangs up" else absence.SILENT)
+
+
+ALWAYS = ("silent", "no ping", "reads nothing", "floods")
 
 
 @pytest.mark.parametrize(
-    "behave",
-    [pytest.param(each, marks=pytest.mark.exhaustive) if each not in (silent, no_ping, reads_nothing, floods)
-     else each for each in BEFORE + WITHIN],
-)  # fmt: skip
-def test_a_step_never_waits_with_tls(micropython, tmp_path, broker, behave):
-    served = secured(broker, behave)
-    assert_no_waits(micropython, tmp_path, behave, served, authority=broker / DEVICE_AUTHORITY)
+    "case",
+    [case if case in ALWAYS else pytest.param(case, marks=pytest.mark.exhaustive) for case in SERVERS],
+)
+def test_a_step_never_waits_with_tls(micropython, broker, case):
+    assert_no_waits(micropython, case, secured(broker, SERVERS[case]), authority=broker / DEVICE_AUTHORITY)
 
 
-@pytest.mark.parametrize("behave", [silent, garbage, hangs_up])
-def test_a_step_never_waits_for_a_handshake(micropython, tmp_path, broker, behave):
-    _, reason = assert_no_waits(micropython, tmp_path, behave, behave, authority=broker / DEVICE_AUTHORITY)
-    assert reason == {silent: absence.SILENT, garbage: absence.NO_BROKER, hangs_up: absence.CLOSED}[behave]
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [("silent", absence.SILENT), ("garbage", absence.NO_BROKER), ("hangs up", absence.CLOSED)],
+)
+def test_a_step_never_waits_for_a_handshake(micropython, broker, case, expected):
+    _, reason = assert_no_waits(micropython, case, SERVERS[case], authority=broker / DEVICE_AUTHORITY)
+    assert reason == expected
 
 
 def test_a_broker_needs_a_certificate_with_its_name_from_the_right_authority(micropython, tmp_path, broker):
@@ -267,9 +248,9 @@ def test_a_broker_needs_a_certificate_with_its_name_from_the_right_authority(mic
         ("example.org", broker / DEVICE_AUTHORITY, "Common Name", absence.CERTIFICATE),
         ("localhost", other, "not correctly signed", absence.CERTIFICATE),
     ):
-        with Server(secured(broker, no_ping)) as server:
+        with server(secured(broker, NO_PING)) as port:
             until = ERROR if error else HELLO
-            result = steps(micropython, tmp_path, server.port, authority, name, until=until)
+            result = steps(micropython, port, authority, name, until=until)
         assert result["hellos"] == (not error), result
         assert not error or error in result["error"], result
         assert result["reason"] == reason
@@ -282,30 +263,24 @@ def test_a_certificate_out_of_its_dates_is_a_reason_of_its_own(
     monkeypatch.setattr(certificates, limit, datetime(year, 1, 1, tzinfo=UTC))
     configuration.write_configuration(tmp_path, {})
     for authority, reason in ((tmp_path, absence.DATES), (broker, absence.CERTIFICATE)):
-        with Server(secured(tmp_path, no_ping)) as server:
-            result = steps(micropython, tmp_path, server.port, authority / DEVICE_AUTHORITY)
+        with server(secured(tmp_path, NO_PING)) as port:
+            result = steps(micropython, port, authority / DEVICE_AUTHORITY)
         assert result["reason"] == reason, result
 
 
-def test_a_refusal_of_the_broker_says_of_what(micropython, tmp_path):
+def test_a_refusal_of_the_broker_says_of_what(micropython):
     for answer, reason in (
         (b"\x20\x02\x00\x05", absence.CREDENTIALS),
         (b"\x20\x02\x00\x04", absence.CREDENTIALS),
         (b"\x20\x02\x00\x03", absence.DECLINED),
         (b"\x15\x03\x03\x00\x02\x02\x46", absence.NO_BROKER),  # an alert of TLS
-        (b"\x20\x02\x00\x00" + b"\x90\x03\xff\xff\x80", absence.DECLINED),  # it may not subscribe
+        (ACCEPTED + b"\x90\x03\xff\xff\x80", absence.DECLINED),  # it may not subscribe
     ):
-
-        def refuse(connection, answer=answer):
-            connection.recv(100)
-            connection.sendall(answer)
-            silent(connection)
-
-        with Server(refuse) as server:
-            assert steps(micropython, tmp_path, server.port)["reason"] == reason
+        with server(answering(answer)) as port:
+            assert steps(micropython, port)["reason"] == reason
 
 
-def test_a_port_without_a_broker_is_an_error(micropython, tmp_path):
-    result = steps(micropython, tmp_path, port := free_port())
+def test_a_port_without_a_broker_is_an_error(micropython):
+    result = steps(micropython, port := free_port())
     assert result["error"] == f"cannot connect to 127.0.0.1 port {port}"
     assert result["reason"] == absence.REFUSED

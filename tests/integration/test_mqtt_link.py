@@ -2,7 +2,9 @@
 
 import asyncio
 import dataclasses
+import functools
 import struct
+from contextlib import asynccontextmanager
 
 import pytest
 import rig
@@ -18,6 +20,16 @@ from terntools.emulators.unix_fleet import EmulatedFleet
 KEYS = {1: bytes(32), 2: bytes(range(32))}
 
 
+def asynchronous(test):
+    """A test that runs this coroutine function."""
+
+    @functools.wraps(test)
+    def run(**fixtures):
+        asyncio.run(test(**fixtures))
+
+    return run
+
+
 async def until(condition):
     """Wait until `condition()` is true."""
     async with asyncio.timeout(60):
@@ -25,19 +37,14 @@ async def until(condition):
             await asyncio.sleep(0.02)
 
 
-async def connect(link):
-    """Connect, and wait until the broker has acknowledged the subscriptions."""
+@asynccontextmanager
+async def connected(access):
+    """A link whose subscriptions the broker has acknowledged."""
+    link = MqttLink(access)
     await link.connect()
     await until(link.subscribed.is_set)
-
-
-async def take(link, count):
-    """The first frames that the link receives, `count` or more."""
-    received = []
-    async with asyncio.timeout(60):
-        while len(received) < count:
-            received += await link.take(0.05)
-    return received
+    yield link
+    await link.close()
 
 
 def publish(access, count):
@@ -49,11 +56,11 @@ def publish(access, count):
         client.close()
 
 
-def test_boards_of_another_schema_are_kept_apart(running):
-    async def run():
-        link = MqttLink(running.access)
-        await connect(link)
-        client = board_client(running.access, KEYS, 2)
+@asynchronous
+async def test_boards_of_another_schema_are_kept_apart(running):
+    board, nobody = {"00000002"}, set()
+    client = board_client(running.access, KEYS, 2)
+    async with connected(running.access) as link:
         for flipped, expected in (
             (0, (board, nobody)),
             (1, (nobody, board)),
@@ -62,11 +69,7 @@ def test_boards_of_another_schema_are_kept_apart(running):
         ):
             await asyncio.to_thread(client.publish, "tern/hello/00000002", hello(flipped))
             await until(lambda expected=expected: (set(link.boards), link.strangers) == expected)
-        client.close()
-        await link.close()
-
-    board, nobody = {"00000002"}, set()
-    asyncio.run(run())
+    client.close()
 
 
 def hello(flipped):
@@ -79,7 +82,8 @@ def hello(flipped):
     return bytes(frame)
 
 
-def test_a_link_names_what_is_wrong_with_its_broker(running, tmp_path):
+@asynchronous
+async def test_a_link_names_what_is_wrong_with_its_broker(running, tmp_path):
     access = running.access
     other = configuration.write_configuration(tmp_path / "other", {}, port=access.port)
     for changed, message in (
@@ -87,125 +91,104 @@ def test_a_link_names_what_is_wrong_with_its_broker(running, tmp_path):
         ({"authority": other.authority}, "is not the right one"),
         ({"port": free_port()}, "does not answer"),
     ):
-        link = MqttLink(dataclasses.replace(access, **changed))
         with pytest.raises(DeviceError, match=message):
-            asyncio.run(link.connect())
+            await MqttLink(dataclasses.replace(access, **changed)).connect()
 
 
-def test_a_link_connects_again_and_sends_nothing_stale(running):
-    async def run():
-        link = MqttLink(running.access)
-        connections = []
-        link.on_connect = lambda: connections.append(link.announce(b"announcement %d" % len(connections)))
-        await link.connect()
-        await asyncio.to_thread(running.kill)
-        await until(lambda: not link.connected)
-        link.announce(b"stale")
-        link.ask("00000001", b"stale")
-        await asyncio.to_thread(running.start)
-        await until(lambda: link.connected)
-        reader = board_client(running.access, KEYS, 1)
-        reader.subscribe("tern/down/00000001")
-        reader.subscribe("tern/round")
-        heard = await asyncio.to_thread(reader.messages, 60.0, 1)
-        heard += await asyncio.to_thread(reader.messages, 1.0)
-        reader.close()
-        await link.close()
-        return len(connections), heard
-
-    connections, heard = asyncio.run(run())
-    assert connections == 2
+@asynchronous
+async def test_a_link_connects_again_and_sends_nothing_stale(running):
+    link = MqttLink(running.access)
+    connections = []
+    link.on_connect = lambda: connections.append(link.announce(b"announcement %d" % len(connections)))
+    await link.connect()
+    await asyncio.to_thread(running.kill)
+    await until(lambda: not link.connected)
+    link.announce(b"stale")
+    link.ask("00000001", b"stale")
+    await asyncio.to_thread(running.start)
+    await until(lambda: link.connected)
+    reader = board_client(running.access, KEYS, 1)
+    reader.subscribe("tern/down/00000001")
+    reader.subscribe("tern/round")
+    heard = await asyncio.to_thread(reader.messages, 60.0, 1)
+    heard += await asyncio.to_thread(reader.messages, 1.0)
+    reader.close()
+    await link.close()
+    assert len(connections) == 2
     assert [payload[2:] for _, payload in heard] == [b"announcement 1"]
 
 
-def test_a_link_waits_for_a_broker_that_is_not_there(running):
-    async def run():
-        running.stop()
-        link = MqttLink(running.access)
-        messages = []
-        link.on_waiting = messages.append
-        with pytest.raises(DeviceError, match="does not answer"):
-            await link.connect(patience=1.5)
-        assert len(messages) == 1
-        waiting = asyncio.create_task(link.connect(patience=None))
-        await asyncio.sleep(2.5)
-        assert not waiting.done()
-        await asyncio.to_thread(running.start)
-        await asyncio.wait_for(waiting, 60)
-        await asyncio.wait_for(link.subscribed.wait(), 60)
-        assert link.connected
-        await link.close()
-        return messages
-
-    messages = asyncio.run(run())
+@asynchronous
+async def test_a_link_waits_for_a_broker_that_is_not_there(running):
+    running.stop()
+    link = MqttLink(running.access)
+    messages = []
+    link.on_waiting = messages.append
+    with pytest.raises(DeviceError, match="does not answer"):
+        await link.connect(patience=1.5)
+    assert len(messages) == 1
+    waiting = asyncio.create_task(link.connect(patience=None))
+    await asyncio.sleep(2.5)
+    assert not waiting.done()
+    await asyncio.to_thread(running.start)
+    await asyncio.wait_for(waiting, 60)
+    await asyncio.wait_for(link.subscribed.wait(), 60)
+    assert link.connected
+    await link.close()
     assert len(messages) == 2, "once each time"
     assert "does not answer" in messages[0]
     assert messages[0].endswith("; waiting for it")
 
 
-def test_host_and_boards_try_the_other_nodes_of_a_cluster(tmp_path, micropython):
+@asynchronous
+async def test_host_and_boards_try_the_other_nodes_of_a_cluster(tmp_path, micropython):
     nodes = "127.0.0.2,127.0.0.1"  # nothing listens at the first
     _, boards = rig.on_broker(tmp_path, 3, host=nodes, server="localhost", longest_pause_ms=500)
-
-    async def run():
-        link = MqttLink(dataclasses.replace(broker.access, host=nodes))
-        await connect(link)
-        await until(lambda: len(link.boards) == 3)
-        await link.close()
-
     with Mosquitto(tmp_path / "broker") as broker, EmulatedFleet(micropython, boards):
-        asyncio.run(run())
+        async with connected(dataclasses.replace(broker.access, host=nodes)) as link:
+            await until(lambda: len(link.boards) == 3)
 
 
-def test_a_link_stops_waiting_when_it_is_closed_or_its_task_cancelled(running):
-    async def run(end):
-        link = MqttLink(running.access)
-        waiting = asyncio.create_task(link.connect(patience=None))
-        await asyncio.sleep(0.2)
-        await end(link, waiting)
-        (outcome,) = await asyncio.wait_for(asyncio.gather(waiting, return_exceptions=True), 60)
-        assert not link.connected
-        return outcome
-
-    async def close(link, waiting):
-        await link.close()
-
-    async def cancel(link, waiting):
-        waiting.cancel()
-
+@pytest.mark.parametrize("cancelled", [False, True])
+@asynchronous
+async def test_a_link_stops_waiting_when_it_is_closed_or_its_task_cancelled(running, cancelled):
     running.stop()
-    assert asyncio.run(run(close)) is None
-    assert isinstance(asyncio.run(run(cancel)), asyncio.CancelledError)
+    link = MqttLink(running.access)
+    waiting = asyncio.create_task(link.connect(patience=None))
+    await asyncio.sleep(0.2)
+    if cancelled:
+        waiting.cancel()
+    else:
+        await link.close()
+    (outcome,) = await asyncio.wait_for(asyncio.gather(waiting, return_exceptions=True), 60)
+    assert not link.connected
+    assert isinstance(outcome, asyncio.CancelledError if cancelled else type(None))
 
 
-def test_a_link_does_not_wait_for_a_broker_that_refuses(running):
-    async def run():
-        link = MqttLink(dataclasses.replace(running.access, password="wrong"))
-        link.on_waiting = lambda message: pytest.fail(message)
-        with pytest.raises(DeviceError, match="refuses this host"):
-            await asyncio.wait_for(link.connect(patience=None), 60)
-
-    asyncio.run(run())
+@asynchronous
+async def test_a_link_does_not_wait_for_a_broker_that_refuses(running):
+    link = MqttLink(dataclasses.replace(running.access, password="wrong"))
+    link.on_waiting = lambda message: pytest.fail(message)
+    with pytest.raises(DeviceError, match="refuses this host"):
+        await asyncio.wait_for(link.connect(patience=None), 60)
 
 
-def test_a_link_acknowledges_many_messages_with_few_writes(running):
-    async def run():
-        link = MqttLink(running.access)
-        await connect(link)
+@asynchronous
+async def test_a_link_acknowledges_many_messages_with_few_writes(running):
+    received, written = [], []
+    async with connected(running.access) as link:
         transport = link._client._connection._transport
-        written = []
         write = transport.write
         transport.write = lambda data: (written.append(bytes(data)), write(data))
         publish(running.access, 400)  # in this thread: the link reads nothing meanwhile
-        received = await take(link, 800)
+        async with asyncio.timeout(60):
+            while len(received) < 800:
+                received += await link.take(0.05)
         await asyncio.sleep(0.1)
-        await link.close()
-        return len(received), [data for data in written if data[0] == 0x40]
-
-    count, written = asyncio.run(run())
-    packets = b"".join(written)
-    assert count == 800
+    acknowledgements = [data for data in written if data[0] == 0x40]
+    packets = b"".join(acknowledgements)
+    assert len(received) == 800
     assert sorted(packets[at : at + 4] for at in range(0, len(packets), 4)) == [
         struct.pack("!BBH", 0x40, 2, number) for number in range(1, 801)
     ], "each once"
-    assert len(written) <= 20, "gmqtt alone would write 800 times"
+    assert len(acknowledgements) <= 20, "gmqtt alone would write 800 times"

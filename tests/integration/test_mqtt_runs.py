@@ -128,8 +128,7 @@ def test_a_served_algorithm_counts_every_report_of_every_round(tmp_path, micropy
             time.sleep(1)
             mosquitto = run_mosquitto(place)
         host.wait_until_stopped()
-        host.signal(signal.SIGKILL)
-        first, _ = host.finish(-signal.SIGKILL)
+        first, _ = host.finish(-signal.SIGKILL, signal.SIGKILL)
         second, _ = rig.Train(*words, command="serve", cwd=tmp_path).finish()
     finally:
         fleet.end()

@@ -1,21 +1,18 @@
 """A link from outside the package: one file on each side, registered with one line."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
 import rig
+from harness.raw_client import wait_for
 
 import tern
 from ternhost.cli import main, plugins
@@ -34,14 +31,14 @@ MAIN = re.search(r"```python\n(  import unix_link_device\n.*?)  ```", RECIPES.re
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def registered(monkeypatch):
     monkeypatch.setattr(links.SCHEMES, "_places", dict(links.SCHEMES._places))  # registered for one test only
     monkeypatch.setattr(links.SCHEMES, "_loaded", dict(links.SCHEMES._loaded))
     plugins.load(unix_link.__file__)  # as 'tern --with' does
 
 
 @contextmanager
-def running(micropython: Path, directory: Path, port: str) -> Iterator[subprocess.Popen[bytes]]:
+def running(micropython, directory, port):
     """Run a board on the files of `directory`, which listens at `port`."""
     config = directory.parent / f"{directory.name}.json"
     config.write_text(json.dumps({"path": "socket"}))
@@ -53,15 +50,14 @@ def running(micropython: Path, directory: Path, port: str) -> Iterator[subproces
         env={**os.environ, "MICROPYPATH": PATH},
     )
     try:
-        end = time.monotonic() + 60
-        while True:
-            try:
+
+        def listens():
+            assert process.poll() is None
+            with suppress(DeviceError):
                 links.open_link(port, SimpleQueue()).close()
-                break
-            except DeviceError:
-                assert process.poll() is None
-                assert time.monotonic() < end
-                time.sleep(0.01)
+                return True
+
+        wait_for(listens)
         yield process
     finally:
         process.kill()
@@ -69,9 +65,7 @@ def running(micropython: Path, directory: Path, port: str) -> Iterator[subproces
 
 
 @pytest.fixture
-def fleet(
-    site, micropython: Path, here: Path
-) -> Iterator[tuple[rig.Site, list[str], list[subprocess.Popen[bytes]]]]:
+def fleet(site, micropython, here):
     """Two boards of ten clients each: the site, the ports, the processes."""
     made = site(clients=20, boards=2)
     ports = [f"unix:{directory.relative_to(here)}/socket" for directory in made.directories]
@@ -83,7 +77,7 @@ def fleet(
         yield made, ports, boards
 
 
-def test_device_info_and_ping_reach_a_board_over_the_link(fleet, capsys: pytest.CaptureFixture[str]) -> None:
+def test_device_info_and_ping_reach_a_board_over_the_link(fleet, capsys):
     _, ports, _ = fleet
     assert main(["device", "info", ports[1], "--json"]) == 0
     (info,) = json.loads(capsys.readouterr().out)["boards"]
@@ -91,7 +85,7 @@ def test_device_info_and_ping_reach_a_board_over_the_link(fleet, capsys: pytest.
     assert device.ping(ports[1])["ms"]["n"] == 5
 
 
-def test_every_device_reports_once_over_the_link(fleet) -> None:
+def test_every_device_reports_once_over_the_link(fleet):
     made, ports, _ = fleet
     devices = list(range(1, 21))
     result, _ = made.round(ports, devices)
@@ -101,19 +95,14 @@ def test_every_device_reports_once_over_the_link(fleet) -> None:
         made.round(ports, devices, number=2)
 
 
-def test_a_link_names_a_board_that_dies(fleet) -> None:
+def test_a_link_names_a_board_that_dies(fleet):
     _, ports, boards = fleet
-    events: links.Events = SimpleQueue()
-    link = links.open_link(ports[0], events)
-    try:
+    events = SimpleQueue()
+    with closing(links.open_link(ports[0], events)) as link:
         link.hello()
         boards[0].kill()
-        event = events.get(timeout=60)
-        assert event.error
-        assert "has ended" in event.error.message
+        assert "has ended" in events.get(timeout=60).error.message
         with pytest.raises(DeviceError, match="has ended"):
             link.hello(60)
-    finally:
-        link.close()
     with pytest.raises(DeviceError, match="no board listens"):
         links.open_link(ports[0], events)

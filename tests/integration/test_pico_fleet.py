@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -47,21 +48,20 @@ def test_measured_figures_agree_with_the_file_to_the_microsecond():
 @pytest.mark.slow
 def test_a_monitor_shows_and_passes_frames():
     lines = []
-    with device.boards("pico-emulated:1") as (port,):
-        monitor = Monitor(port, lines.append, hello_every=0.5)
-        try:
-            end = time.monotonic() + 60
-            while monitor.state.frames["HELLO"] < 2:
-                assert time.monotonic() < end
-                monitor.run(time.monotonic() + 0.1)
-            command = [*warm.TERN, "device", "info", str(monitor.tap), "--json"]
-            info = warm.Popen(command, stdout=subprocess.PIPE, text=True)
-            while info.poll() is None:
-                monitor.run(time.monotonic() + 0.1)
-            (board,) = json.load(info.stdout)["boards"]
-            info.stdout.close()
-        finally:
-            monitor.close()
+    with (
+        device.boards("pico-emulated:1") as (port,),
+        closing(Monitor(port, lines.append, hello_every=0.5)) as monitor,
+    ):
+        end = time.monotonic() + 60
+        while monitor.state.frames["HELLO"] < 2:
+            assert time.monotonic() < end
+            monitor.run(time.monotonic() + 0.1)
+        command = [*warm.TERN, "device", "info", str(monitor.tap), "--json"]
+        info = warm.Popen(command, stdout=subprocess.PIPE, text=True)
+        while info.poll() is None:
+            monitor.run(time.monotonic() + 0.1)
+        (board,) = json.load(info.stdout)["boards"]
+        info.stdout.close()
     state = monitor.state
     assert state.board == board["build"]
     assert state.clients == board["clients"] == 1

@@ -3,6 +3,7 @@
 import os
 import socket
 import stat
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -113,8 +114,5 @@ def test_no_other_user_can_open_the_port_of_an_emulated_machine(name):
 
 @needs_root
 def test_no_other_user_can_open_the_port_of_a_board_in_a_process(tmp_path, micropython):
-    board = unix_fleet.EmulatedBoard(micropython, tmp_path)
-    try:
+    with closing(unix_fleet.EmulatedBoard(micropython, tmp_path)) as board:
         assert refused(board.port) == 13
-    finally:
-        board.close()

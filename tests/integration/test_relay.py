@@ -8,7 +8,7 @@ import time
 import pytest
 import rig
 import warm
-from harness.raw_client import RawClient, wait_for
+from harness.raw_client import retained, wait_for
 
 from tern import wire
 from ternhost.count.questions import Question
@@ -59,13 +59,9 @@ class Desk:
 
     def start_relay(self, place):
         self.log = self.directory / "relay.err"
+        command = [*warm.TERN, "relay", ",".join(map(str, self.cables)), "--broker", str(place), "--json"]
         with open(self.log, "ab") as err:
-            self.relay = warm.Popen(
-                [*warm.TERN, "relay", ",".join(map(str, self.cables)), "--broker", str(place), "--json"],
-                stdout=subprocess.PIPE,
-                stderr=err,
-                cwd=self.directory,
-            )
+            self.relay = warm.Popen(command, stdout=subprocess.PIPE, stderr=err, cwd=self.directory)
 
     def end_relay(self):
         self.relay.send_signal(signal.SIGINT)
@@ -102,11 +98,7 @@ def desk(tmp_path, micropython):
 
 def hellos(access):
     """The names of the boards whose hello the broker retains."""
-    client = RawClient(access, access.user, access.password)
-    client.subscribe("tern/hello/+")
-    names = {topic.rpartition("/")[2] for topic, body in client.arrived() if body[2:]}
-    client.close()
-    return names
+    return {topic.rpartition("/")[2] for topic, hello in retained(access, "tern/hello/+").items() if hello}
 
 
 def test_boards_behind_a_relay_answer_every_round(desk):

@@ -5,6 +5,7 @@ import json
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -67,20 +68,14 @@ def test_boards_that_wake_now_and_then_pay_for_their_counted_reports_only(place,
                     time.sleep(0.1)
             over.wait(WAKE / 2)
 
-    lives = [
-        threading.Thread(target=live, args=(board, offset))
-        for board, offset in zip(boards, itertools.count(0.0, 1.3), strict=False)
-    ]
-    with Mosquitto(folder / "broker"):
-        for thread in lives:
-            thread.start()
+    with Mosquitto(folder / "broker"), ThreadPoolExecutor() as lives:
+        lived = lives.map(live, boards, itertools.count(0.0, 1.3))
         try:
             host = rig.serving_on_broker(folder, path, "--rounds", ROUNDS, "--share", share)
             out, _ = host.finish()
         finally:
             over.set()
-            for thread in lives:
-                thread.join()
+        list(lived)  # raises their problems
     lines = [json.loads(line) for line in out.splitlines()]
     ends = [line for line in lines if line["event"] == "end"]
     asked = BOARDS if share == "1" else 2

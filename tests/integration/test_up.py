@@ -1,13 +1,11 @@
 """`tern up` makes a new emulated Pico a member of a fleet, and goes on where it was interrupted."""
 
 import json
-import subprocess
 import time
 
 import pytest
 import rig
 import serial
-import warm
 from harness.port import silent
 from harness.raw_client import wait_for
 from spec.files import uf2_file
@@ -41,9 +39,8 @@ def command(box, url):
 
 def begin(box, url):
     """`tern up` as a process."""
-    return warm.Popen(
-        [*warm.TERN, *map(str, command(box, url))], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
+    name, *words = command(box, url)
+    return rig.Train(*words, cwd=box, command=name).process
 
 
 def tern_up(box, url):
@@ -82,7 +79,7 @@ def test_up_goes_on_after_a_kill_and_a_power_cut_until_nothing_is_left_to_do(
         wait_until_flashed(box, process)  # a Pico with half a firmware does not start
         time.sleep(until_unplugged)
         board.cut_power()
-        message = process.communicate(timeout=300)[1].decode()
+        message = process.communicate(timeout=300)[1]
         assert process.returncode in (3, 0), message
     with boot(box, blank=True) as board:
         first = tern_up(box, board.url)

@@ -52,11 +52,8 @@ def kept(directory, more=()):
 
 def name_of(board):
     """The name in the hello of the running program."""
-    link = open_link(board.port, SimpleQueue())
-    try:
+    with closing(open_link(board.port, SimpleQueue())) as link:
         return link.hello(10.0).text.split(";")[0]
-    finally:
-        link.close()
 
 
 @pytest.fixture
@@ -255,17 +252,14 @@ class Field:
 
     def names(self):
         """The names in the hellos of the boards, by device."""
-        host = RawClient(self.access, self.access.user, self.access.password)
-        host.subscribe("tern/hello/+")
-        try:
+        with closing(RawClient(self.access, self.access.user, self.access.password)) as host:
+            host.subscribe("tern/hello/+")
             names = {}
             for topic, payload in host.messages(10.0, len(self.boards)):
                 hello = host_frames.Hello(payload[2:])
                 assert topic.endswith(mqtt.name(hello.first))
                 names[hello.first] = hello.text.split(";")[0]
             return names
-        finally:
-            host.close()
 
 
 def test_an_update_over_a_broker_stops_at_a_failure_and_skips_boards_that_sleep(site, tmp_path):

@@ -48,8 +48,7 @@ def test_watch_shows_an_open_round_and_goes_on_after_the_host_is_killed(fleet, m
         assert 0 < view["epsilon"]["left"] <= 40
         assert {board["name"] for board in view["worst"]} == {"00000001", "00000004"}
         number = view["round"]["number"]
-        host.signal(signal.SIGKILL)
-        host.finish(-signal.SIGKILL)
+        host.finish(-signal.SIGKILL, signal.SIGKILL)
         host = serving(path, directory, "--deadline", "3")
         until(lambda view: view["last"].get("round", 0) > number)
         host.signal(signal.SIGINT)
