@@ -10,10 +10,9 @@ import hashlib
 import struct
 import tempfile
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from known_board import get, hello_of, put, start
-from parts import case, write
+from parts import VECTORS, case, write
 from report_frames import answers_of, one_by_one
 from spec.cards import T, hierarchy, laplace, mixture, table, two_levels, window
 from spec.files import client_row, fleet_file, key_of, ledger_file, records_file
@@ -30,7 +29,6 @@ from spec.frames import (
 
 from tern.entropy import POSITION
 
-VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 EPSILON = 2_000_000
 LAST = 2**30 - 1
 FLEET_KEY = hashlib.sha256(b"fleet").digest()
@@ -358,15 +356,12 @@ def refusal(*names):
 def bounds():
     """Values at a bound, and one beyond it."""
     used = {"spent": 6_000_000, "last": 9, "state": 2}
-    spent = ledger_file(budget=10_000_000, **used)
+    spent, rich = ledger_file(budget=10_000_000, **used), ledger_file(**used)
     for what, board in (
         ("the ledger's budget covers one more report", Board(ledgers=(spent,))),
         ("it does not, by one", Board(ledgers=(ledger_file(budget=9_999_999, **used),))),
-        (
-            "the client's budget covers one more report",
-            Board(budget=10_000_000, ledgers=(ledger_file(**used),)),
-        ),
-        ("it does not, by one", Board(budget=9_999_999, ledgers=(ledger_file(**used),))),
+        ("the client's budget covers one more report", Board(budget=10_000_000, ledgers=(rich,))),
+        ("it does not, by one", Board(budget=9_999_999, ledgers=(rich,))),
         ("more is spent than the client's budget", Board(budget=5_000_000, ledgers=(spent,))),
         ("as much as the client allows in one report", Board(largest=4_000_000, ledgers=(spent,))),
         ("a micro-epsilon more than it allows", Board(largest=3_999_999, ledgers=(spent,))),

@@ -9,12 +9,10 @@ disagree.
 import hashlib
 import hmac
 import struct
-from pathlib import Path
 
-from parts import KEY, KEY_B, case, write
+from parts import KEY, KEY_B, VECTORS, case, write
 from spec.frames import sealed
 
-VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 DAMAGED = 7
 ERR_FRAME, ERR_TAG = 1, 2
 TOP = 2**32 - 1
@@ -77,10 +75,8 @@ def frame_vectors():
         ("a byte too many", sealed(answer_key(request), good[:-8] + b"\0")),
         ("a byte too few", sealed(answer_key(request), good[:-9])),
     ):
-        key = answer_key(request).hex()
-        tests.append(
-            case(comment, "invalid", ["hostile"], kind="updated", key=key, asked=request, frame=frame)
-        )
+        given = {"kind": "updated", "key": answer_key(request), "asked": request}
+        tests.append(case(comment, "invalid", ["hostile"], **given, frame=frame))
     return tests
 
 
