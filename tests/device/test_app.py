@@ -1,13 +1,11 @@
 """tern in a program: it answers as a Client does, in steps, and does not reveal the number of records."""
 
 import asyncio
-import struct
 from array import array
 
 import scratch
 import small_board
 from checks import raises, replaced
-from known_board import HELLO_NAMES
 from small_board import THREE, ask, error_of, key_of, provision, put_fleet, round_frame
 from streams import Keyed
 
@@ -19,7 +17,14 @@ from tern.ledger import LedgerError
 from tern.recorder import Recorder
 
 D = 4
-MODELS = ((wire.LINEAR, 0), (wire.LOGISTIC, 1), (wire.LOGISTIC, 0), (wire.SVM, 7))
+ROUNDS = (  # readings of the seven records, fields
+    (7, {"model": wire.LINEAR}),
+    (1, {"model": wire.LOGISTIC, "batch": 1}),
+    (7, {"model": wire.LOGISTIC}),
+    (7, {"model": wire.SVM, "batch": 7}),
+    (7, {"model": wire.SOFTMAX_GRADIENT, "k": 3, "classes": 3}),
+    (14, {"model": wire.LOCAL + wire.LOGISTIC, "k": 3, "batch": 2, "local": (2, 1, 1 << 20)}),
+)
 
 
 def recorder_of(board, rows, d=D, least=1):
@@ -88,28 +93,16 @@ def test_a_program_answers_as_a_client_with_the_same_records():
     client_board = provision(scratch.folder(), records=7)
     live_board = provision(scratch.folder(), records=1)
     recorder = recorder_of(live_board, rows_of(client_board))
-    for number, (model, batch) in enumerate(MODELS, 1):
-        frame = round_frame(number, THREE, model=model, batch=batch)
+    for number, (readings, fields) in enumerate(ROUNDS, 1):
+        frame = round_frame(number, THREE, **fields)
         client_board.generator = live_board.generator = generator_of(b"%d" % number)
         expected = ask(Client(client_board), frame)
         assert expected[0] == wire.REPORT
         live = Live(live_board, recorder, FakeModel())
         answers, pauses = in_steps(live, frame)
-        assert answers == [expected], (model, batch)
-        assert pauses == min(batch or 7, 7) + 3  # two for a new card, one for the model
+        assert answers == [expected], fields
+        assert pauses == readings + 3  # two for a new card, one for the model
         assert ask(live, frame) == expected  # the stored one
-
-
-def test_softmax_and_local_training_in_steps():
-    softmax = round_frame(1, THREE, k=3, model=wire.SOFTMAX_GRADIENT, classes=3)
-    local = round_frame(1, THREE, k=3, model=wire.LOCAL + wire.LOGISTIC, batch=2, local=(2, 1, 1 << 20))
-    for frame, readings in ((softmax, 5), (local, 10)):
-        live_board = provision(scratch.folder())
-        client_board = provision(scratch.folder(), records=5)
-        client_board.generator = live_board.generator = generator_of(b"%d" % readings)
-        answers, pauses = in_steps(live_on(live_board, rows_of(client_board)), frame)
-        assert answers == [ask(Client(client_board), frame)] and answers[0][0] == wire.REPORT
-        assert pauses == 3 + readings  # local training reads each of the five records twice
 
 
 def test_too_few_records_count_as_one_of_zeros_and_the_report_is_paid_for():
@@ -141,8 +134,8 @@ def test_hello_does_not_reveal_the_number_of_records():
     for count in (0, 9, 60):
         live = live_with_records(count)
         n = frames.encode_hello_request(live.reply, 5)
-        fields = struct.unpack_from(wire.HELLO_FIELDS, ask(live, memoryview(bytes(live.reply[:n]))), 1)
-        assert fields[HELLO_NAMES.index("heap")] == fields[HELLO_NAMES.index("records")] == 0, count
+        hello = host_frames.Hello(ask(live, memoryview(bytes(live.reply[:n]))))
+        assert hello.heap == hello.records == 0, count
 
 
 def test_a_program_has_one_node_and_its_board_one_device():
