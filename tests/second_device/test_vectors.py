@@ -6,12 +6,10 @@ import struct
 import subprocess
 from pathlib import Path
 
-import asking
 import pytest
-from asking import FIELDS
 from known_board import ALIKE, put
 from spec import frames as spec
-from spec.boards import Board, Round
+from spec.boards import FIELDS, Board, Round
 from spec.cards import THREE
 from spec.files import key_of
 from spec.frames import cobs, features, hello_request, int16s, sealed, tag, uncobs
@@ -88,9 +86,9 @@ def test_arithmetic(device, group):
             question = int16s(case["parameters"])
         fields = {"device": 7, "classes": 1, "k": 1, **dict.fromkeys(("range", "exponent", *FIELDS[8:]), 0)}
         fields |= {name: case[name] for name in FIELDS if name in case}
-        fields |= {"number": case["round"], "batch": min(fields["batch"], 32)}
+        fields["batch"] = min(fields["batch"], 32)
         card = h("card", case) if "card" in case else THREE
-        frame = sealed(key_of(7), asking.Round(**fields, question=question, card=card).body())
+        frame = sealed(key_of(7), Round(**fields, question=question, card=card).body())
         lines.append(("values", frame, u32(case["d"]), b"".join(map(int16s, case["records"]))))
     for case, answer in zip(tests, ask(device, lines), strict=True):
         assert list(map(int, answer)) == case["values"], case["comment"]
@@ -150,13 +148,12 @@ def test_questions(device):
 
 def test_rounds(device):
     tests = [c for c in cases("frames.json", "frames") if c["kind"] == "round"]
-    names = [{"number": "round"}.get(name, name) for name in FIELDS]
     for case, answer in answered(device, tests, lambda c: ("round", h("key", c), h("frame", c))):
         if case["result"] == "invalid":
             assert answer == [str(case["error"])], case["comment"]
             continue
         fields = case["fields"]
-        assert list(map(int, answer[1:13])) == [fields[n] for n in names], case["comment"]
+        assert list(map(int, answer[1:13])) == [fields[name] for name in FIELDS], case["comment"]
         question = bytes.fromhex(answer[14])
         parameters = fields["parameters"]
         if fields["model"] in (8, 9):  # a bit for each feature
@@ -276,16 +273,16 @@ def test_a_lone_ctrl_c_brings_the_console_back(device, tmp_path):
 def test_two_processes_do_not_pay_from_one_ledger(device, tmp_path):
     board = provision(tmp_path, fleet=(0, 0, 3, 1, 0))
     with subprocess.Popen([device, str(board)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
-        first.stdin.write(cobs(Round(1).frame()))
+        first.stdin.write(cobs(Round(round=1).frame()))
         first.stdin.flush()
         while first.stdout.read(1) != b"\0":
             pass
-        assert talk(device, board, Round(9).frame(), random=None)[0][0] == 0x82
-        answers, _ = first.communicate(cobs(Round(10).frame()) + cobs(Round(10).frame()))
+        assert talk(device, board, Round(round=9).frame(), random=None)[0][0] == 0x82
+        answers, _ = first.communicate(cobs(Round(round=10).frame()) + cobs(Round(round=10).frame()))
     frames = [uncobs(part) for part in answers.split(b"\0") if part]
     # The other process has written the ledger: refused, and loaded again.
-    assert error(frames[0], Round(10).frame())[2:] == (10, 0)
-    assert error(frames[1], Round(10).frame())[2:] == (4, 11)
+    assert error(frames[0], Round(round=10).frame())[2:] == (10, 0)
+    assert error(frames[1], Round(round=10).frame())[2:] == (4, 11)
 
 
 def test_slot(device, tmp_path):

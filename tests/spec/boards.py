@@ -8,6 +8,20 @@ from spec.files import client_row, fleet_file, key_of, ledger_file, records_file
 from spec.frames import COLLECTIONS, FLEET, features, int16s, round_body, sealed
 
 FLEET_KEY = hashlib.sha256(b"fleet").digest()
+FIELDS = (
+    "device",
+    "round",
+    "model",
+    "range",
+    "exponent",
+    "classes",
+    "d",
+    "k",
+    "batch",
+    "epochs",
+    "rate",
+    "tau",
+)
 
 
 @dataclass(frozen=True)
@@ -45,8 +59,10 @@ class Board:
 
 @dataclass(frozen=True)
 class Round:
-    number: int = 1
+    """The fields of a ROUND. parameters: all are made from these; in a collection the features asked for."""
+
     device: int = 7
+    round: int = 1
     model: int = 2
     range: int = 0
     exponent: int = -14
@@ -54,17 +70,24 @@ class Round:
     d: int = 2
     k: int = 2
     batch: int = 0
-    local: tuple = (0, 0, 0)
-    parameters: tuple = (3, -5)  # all are made from these; in a collection the features asked for
+    epochs: int = 0
+    rate: int = 0
+    tau: int = 0
+    question: bytes | None = None  # instead of that of the parameters
     card: bytes = THREE
+    length: int | None = None  # another value of the card's length field
+    parameters: tuple = (3, -5)
     key: bytes | None = None
 
-    def frame(self):
-        if self.model in COLLECTIONS:
+    def body(self):
+        question = self.question
+        if question is None and self.model in COLLECTIONS:
             question = features(self.parameters, self.d)
-        else:
+        elif question is None:
             n = self.classes * self.d
             question = int16s([self.parameters[j % len(self.parameters)] + j // 2 for j in range(n)])
-        fields = self.device, self.number, self.model, self.range, self.exponent, self.classes, self.d, self.k
-        body = round_body(*fields, self.batch, self.local, question, self.card)
-        return sealed(self.key or (FLEET_KEY if self.device == FLEET else key_of(self.device)), body)
+        *head, epochs, rate, tau = (getattr(self, name) for name in FIELDS)
+        return round_body(*head, (epochs, rate, tau), question, self.card, self.length)
+
+    def frame(self):
+        return sealed(self.key or (FLEET_KEY if self.device == FLEET else key_of(self.device)), self.body())

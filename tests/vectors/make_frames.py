@@ -11,6 +11,7 @@ import struct
 
 from parts import KEY, KEY_B, VECTORS, case, write
 from spec import answers, frames
+from spec.boards import FIELDS, Round
 from spec.frames import FLEET, sealed
 
 from tern.wire import SCHEMA, schema_text
@@ -39,10 +40,7 @@ def tag_vectors():
     return tests
 
 
-HEAD = (
-    "device", "round", "model", "range", "exponent", "classes", "d", "k", "batch", "epochs", "rate", "tau"
-)  # fmt: skip
-ROUND = dict.fromkeys(HEAD, 0)
+ROUND = dict.fromkeys(FIELDS, 0)
 ROUND.update(device=7, round=9, model=2, exponent=-14, classes=1, d=4, k=1, batch=1)
 ROUND["parameters"] = [1, -1, 32767, -32768]
 SOFTMAX = dict(ROUND, model=4, classes=2, d=2, k=2, batch=0)
@@ -57,8 +55,7 @@ def round_body(f, card=CARD):
         question = frames.features([j for j, bit in enumerate(values) if bit], len(values))
     else:
         question = frames.int16s(values)
-    *head, epochs, rate, tau = (f[name] for name in HEAD)
-    return frames.round_body(*head, (epochs, rate, tau), question, card, f.get("length"))
+    return Round(*(f[name] for name in FIELDS), question, card, f.get("length")).body()
 
 
 def frame_case(kind, comment, data, key=b"", **fields):

@@ -72,7 +72,9 @@ def ask(number=1, **fields):
         usual = {"exponent": 0, "parameters": (0, 1), "card": CATEGORIES if model == 9 else THREE}
     elif model == 10:
         usual = {"classes": 3, "k": 4}
-    return Round(number, **{**usual, **fields})
+    fields = {**usual, **fields}
+    local = dict(zip(("epochs", "rate", "tau"), fields.pop("local", (0, 0, 0)), strict=True))
+    return Round(round=number, **local, **fields)
 
 
 def fleet_key(epoch, device=7, key=None, new=ZERO, owner=7):
