@@ -6,6 +6,7 @@ from array import array
 import scratch
 import small_board
 from checks import raises, replaced
+from fake_link import Link
 from small_board import THREE, ask, error_of, key_of, provision, put_fleet, round_frame
 from streams import Keyed
 
@@ -139,7 +140,7 @@ def test_hello_does_not_reveal_the_number_of_records():
 
 
 def test_a_program_has_one_node_and_its_board_one_device():
-    node = app_on(Link())
+    node = app_on(link_with())
     raises(RuntimeError, App, node.board, Recorder(D), FakeModel())
     raises(storage.StorageError, live_on, provision(scratch.folder(), clients=2), [])
 
@@ -197,40 +198,9 @@ def test_the_model_gets_verified_frames_only():
         assert model.models[-1] == (bytes(memoryview(out)[:n]), key)
 
 
-class Link:
-    """Receives one of `given` a call, then nothing; an exception is raised instead."""
-
-    console = False
-
-    def __init__(self, *given):
-        self.given = list(given)
-        self.sent = []
-        self.admitted = []
-        self.closed = self.left = 0
-
-    def receive(self, timeout_ms=-1):
-        if not self.given:
-            return None
-        frame = self.given.pop(0)
-        if isinstance(frame, type):
-            raise frame("the records are 1, 2 and 3")
-        return frame
-
-    def send(self, reply, n):
-        self.sent.append(bytes(reply[:n]))
-        return True
-
-    def admit(self, kind):
-        self.admitted.append(kind)
-
-    def waiting(self):
-        return 0
-
-    def disconnect(self):
-        self.left += 1
-
-    def close(self):
-        self.closed += 1
+def link_with(*given):
+    """A link that receives nothing once it has received these."""
+    return Link(given, end=None)
 
 
 def app_on(link):
@@ -241,7 +211,7 @@ def app_on(link):
 
 
 def test_a_node_runs_beside_other_tasks():
-    link = Link(None, round_frame(1, THREE), None, OSError, EOFError)
+    link = link_with(None, round_frame(1, THREE), None, OSError, EOFError)
     node = app_on(link)
     ticks = []
     fed = []
@@ -270,7 +240,7 @@ def test_a_node_runs_beside_other_tasks():
 
 
 def test_once_answers_one_round_and_ends_in_time():
-    link = Link(round_frame(1, THREE))
+    link = link_with(round_frame(1, THREE))
     node = app_on(link)
     assert node.once(3000)
     assert link.sent[0][0] == wire.REPORT and link.left == link.closed == 1
@@ -282,7 +252,7 @@ def test_once_answers_one_round_and_ends_in_time():
     before = link.left
     assert not node.once(600) and isinstance(node.error, OSError)
     assert link.left == before + 1  # the radio is then off, too
-    flood = Link()
+    flood = link_with()
     flood.receive = lambda timeout_ms: b"\x04 no MODEL"
     node.board.link = lambda: flood
     start = ticks_ms()

@@ -7,7 +7,7 @@ from array import array
 import flash_chip
 import scratch
 import vectors
-from checks import raises, taken_by
+from checks import raises, replaced, taken_by
 from small_board import put_fleet
 from streams import Words
 
@@ -55,21 +55,17 @@ def opened(folder):
     return model
 
 
-class Writes:
+class Writes(replaced):
     """Counts the writes of a model."""
 
-    def __enter__(self):
+    def __init__(self):
+        super().__init__(model_module, replace=self.replace)
         self.count = 0
         self.real = model_module.replace
-        model_module.replace = self.replace
-        return self
 
     def replace(self, path, data):
         self.count += 1
         self.real(path, data)
-
-    def __exit__(self, *_):
-        model_module.replace = self.real
 
 
 # The model in use
