@@ -366,17 +366,15 @@ def test_prediction_vectors():
     for number, case in enumerate(vectors.cases("models.json", "predictions"), 1):
         gc.collect()  # the heap of a device is small
         parameters = array("h", case["parameters"])
-        classes = case["classes"]
+        classes, comment = case["classes"], case["comment"]
         model.take_model(frame_of(number, parameters, case["model"], case["exponent"], classes), KEY)
         for i, values in enumerate(case["rows"]):
             row = array("h", values)
-            assert [model.score(row, j) for j in range(classes)] == case["scores"][i], case["comment"]
-            assert model.predict(row) == case["predictions"][i], case["comment"]
+            assert [model.score(row, j) for j in range(classes)] == case["scores"][i], comment
+            assert model.predict(row) == case["predictions"][i], comment
             if "probabilities" in case:
                 labels = range(classes) if classes > 1 else (1,)
-                assert [model.probability(row, j) for j in labels] == case["probabilities"][i], case[
-                    "comment"
-                ]
+                assert [model.probability(row, j) for j in labels] == case["probabilities"][i], comment
 
 
 def test_predictions_that_a_model_cannot_make_are_refused():
