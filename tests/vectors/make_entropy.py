@@ -17,11 +17,8 @@ from parts import VECTORS, case, stream, write
 
 def first_failure(data):
     """The index of the byte at which a test first fails, or None, by SP 800-90B, 4.4.1 and 4.4.2."""
-    repetitions = proportion = None
-    for i in range(8, len(data)):
-        if len(set(data[i - 8 : i + 1])) == 1:
-            repetitions = i
-            break
+    repetitions = next((i for i in range(8, len(data)) if len(set(data[i - 8 : i + 1])) == 1), None)
+    proportion = None
     for start in range(0, len(data), 512):
         window = data[start : start + 512]
         count = 0

@@ -86,10 +86,8 @@ def entry(path, data, size=None):
 
 
 def package(number, content, key=KEY, label=b"tern update", coded=None):
-    total = len(content) + 32
-    head = struct.pack("<II", number if coded is None else coded, total)
-    code = hmac.new(hashlib.sha256(key + label).digest(), head + content, "sha256").digest()
-    return content + code
+    head = struct.pack("<II", number if coded is None else coded, len(content) + 32)
+    return content + hmac.new(hashlib.sha256(key + label).digest(), head + content, "sha256").digest()
 
 
 MAIN = entry("main.py", b"print(1)\n")
@@ -131,9 +129,9 @@ def package_vectors():
     hostile.append(("a name that is not UTF-8", package(5, entry(b"\xff.py", b"x") + MAIN)))
     hostile.append(("a name of other letters", package(5, entry("é.py", b"x") + MAIN)))
     given = {"flags": ["hostile"], "key": KEY, "number": 5}
-    return tests + [
-        case(comment, "invalid", **given, package=data, state=DAMAGED) for comment, data in hostile
-    ]
+    for comment, data in hostile:
+        tests.append(case(comment, "invalid", **given, package=data, state=DAMAGED))
+    return tests
 
 
 def main():
