@@ -1,6 +1,7 @@
 """Checks of a call on every interpreter: which exception it raises, how much heap it takes, and without memory."""
 
 import gc
+import sys
 
 from tern.compat import MICROPYTHON
 
@@ -27,6 +28,7 @@ class replaced:
             if hasattr(self._owner, name):
                 self._saved[name] = getattr(self._owner, name)
             setattr(self._owner, name, self._attributes[name])
+        return self
 
     def __exit__(self, *_):
         for name in self._attributes:
@@ -34,6 +36,26 @@ class replaced:
                 setattr(self._owner, name, self._saved[name])
             else:
                 delattr(self._owner, name)
+
+
+class modules:
+    """A context manager: within it imports find these modules, by name; None: the name is not imported yet."""
+
+    def __init__(self, by_name):
+        self._by_name = by_name
+
+    def __enter__(self):
+        self._saved = {name: sys.modules.pop(name, None) for name in self._by_name}
+        self._set(self._by_name)
+
+    def __exit__(self, *_):
+        self._set(self._saved)
+
+    def _set(self, by_name):
+        for name, module in by_name.items():
+            sys.modules.pop(name, None)
+            if module:
+                sys.modules[name] = module
 
 
 def no_memory(*arguments):

@@ -10,11 +10,8 @@ from tern import wire
 from tern.boards.emulated import Board
 from tern.client import Client
 from tern.entropy import EntropyError
+from tern.host_frames import HELLO_NAMES
 
-HELLO_NAMES = (
-    "nonce", "version", "schema", "first", "clients", "largest", "credit", "budget", "epoch", "heap", "records",
-    "exceptions", "restarts", "entropy", "assessed", "release", "n",
-)  # fmt: skip
 ALIKE = (  # fields that are the same on all devices with the same files
     "nonce", "version", "first", "clients", "largest", "credit", "budget", "epoch", "records",
 )  # fmt: skip

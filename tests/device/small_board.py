@@ -5,7 +5,8 @@ import struct
 from array import array
 
 import report_frames
-from spec.cards import T, table, two_levels, window
+from spec.cards import THREE as THREE
+from spec.cards import THREE_ROWS, T, table, two_levels, window
 
 from tern import frames, host_frames, ledger, storage, wire
 from tern.boards.emulated import Board
@@ -13,8 +14,6 @@ from tern.boards.emulated import Board
 KEY = bytes(range(32))
 _out = bytearray(wire.MAX_FRAME)
 EPSILON = 2_000_000  # micro-epsilon of these cards
-THREE_ROWS = (844000000, 959000000), (114800000, 958900000), (114700000, 229700000)
-THREE = table(EPSILON, (-1, 0, 1), THREE_ROWS)
 TWO = two_levels(EPSILON, 940000000, T - 940000000)
 LEAKING = table(EPSILON, (-1, 0, 1), THREE_ROWS[:2] + ((112400000, 229700000),))
 WINDOW = window(EPSILON, 15, 5, 800_000_000)

@@ -1,13 +1,12 @@
 """tern in a program: it answers as a Client does, in steps, and does not reveal the number of records."""
 
 import asyncio
-import struct
 from array import array
 
 import scratch
 import small_board
 from checks import raises, replaced
-from known_board import HELLO_NAMES
+from fake_link import Link
 from small_board import THREE, ask, error_of, key_of, provision, put_fleet, round_frame
 from streams import Keyed
 
@@ -19,7 +18,14 @@ from tern.ledger import LedgerError
 from tern.recorder import Recorder
 
 D = 4
-MODELS = ((wire.LINEAR, 0), (wire.LOGISTIC, 1), (wire.LOGISTIC, 0), (wire.SVM, 7))
+ROUNDS = (  # readings of the seven records, fields
+    (7, {"model": wire.LINEAR}),
+    (1, {"model": wire.LOGISTIC, "batch": 1}),
+    (7, {"model": wire.LOGISTIC}),
+    (7, {"model": wire.SVM, "batch": 7}),
+    (7, {"model": wire.SOFTMAX_GRADIENT, "k": 3, "classes": 3}),
+    (14, {"model": wire.LOCAL + wire.LOGISTIC, "k": 3, "batch": 2, "local": (2, 1, 1 << 20)}),
+)
 
 
 def recorder_of(board, rows, d=D, least=1):
@@ -88,28 +94,16 @@ def test_a_program_answers_as_a_client_with_the_same_records():
     client_board = provision(scratch.folder(), records=7)
     live_board = provision(scratch.folder(), records=1)
     recorder = recorder_of(live_board, rows_of(client_board))
-    for number, (model, batch) in enumerate(MODELS, 1):
-        frame = round_frame(number, THREE, model=model, batch=batch)
+    for number, (readings, fields) in enumerate(ROUNDS, 1):
+        frame = round_frame(number, THREE, **fields)
         client_board.generator = live_board.generator = generator_of(b"%d" % number)
         expected = ask(Client(client_board), frame)
         assert expected[0] == wire.REPORT
         live = Live(live_board, recorder, FakeModel())
         answers, pauses = in_steps(live, frame)
-        assert answers == [expected], (model, batch)
-        assert pauses == min(batch or 7, 7) + 3  # two for a new card, one for the model
+        assert answers == [expected], fields
+        assert pauses == readings + 3  # two for a new card, one for the model
         assert ask(live, frame) == expected  # the stored one
-
-
-def test_softmax_and_local_training_in_steps():
-    softmax = round_frame(1, THREE, k=3, model=wire.SOFTMAX_GRADIENT, classes=3)
-    local = round_frame(1, THREE, k=3, model=wire.LOCAL + wire.LOGISTIC, batch=2, local=(2, 1, 1 << 20))
-    for frame, readings in ((softmax, 5), (local, 10)):
-        live_board = provision(scratch.folder())
-        client_board = provision(scratch.folder(), records=5)
-        client_board.generator = live_board.generator = generator_of(b"%d" % readings)
-        answers, pauses = in_steps(live_on(live_board, rows_of(client_board)), frame)
-        assert answers == [ask(Client(client_board), frame)] and answers[0][0] == wire.REPORT
-        assert pauses == 3 + readings  # local training reads each of the five records twice
 
 
 def test_too_few_records_count_as_one_of_zeros_and_the_report_is_paid_for():
@@ -141,12 +135,12 @@ def test_hello_does_not_reveal_the_number_of_records():
     for count in (0, 9, 60):
         live = live_with_records(count)
         n = frames.encode_hello_request(live.reply, 5)
-        fields = struct.unpack_from(wire.HELLO_FIELDS, ask(live, memoryview(bytes(live.reply[:n]))), 1)
-        assert fields[HELLO_NAMES.index("heap")] == fields[HELLO_NAMES.index("records")] == 0, count
+        hello = host_frames.Hello(ask(live, memoryview(bytes(live.reply[:n]))))
+        assert hello.heap == hello.records == 0, count
 
 
 def test_a_program_has_one_node_and_its_board_one_device():
-    node = app_on(Link())
+    node = app_on(link_with())
     raises(RuntimeError, App, node.board, Recorder(D), FakeModel())
     raises(storage.StorageError, live_on, provision(scratch.folder(), clients=2), [])
 
@@ -204,40 +198,9 @@ def test_the_model_gets_verified_frames_only():
         assert model.models[-1] == (bytes(memoryview(out)[:n]), key)
 
 
-class Link:
-    """Receives one of `given` a call, then nothing; an exception is raised instead."""
-
-    console = False
-
-    def __init__(self, *given):
-        self.given = list(given)
-        self.sent = []
-        self.admitted = []
-        self.closed = self.left = 0
-
-    def receive(self, timeout_ms=-1):
-        if not self.given:
-            return None
-        frame = self.given.pop(0)
-        if isinstance(frame, type):
-            raise frame("the records are 1, 2 and 3")
-        return frame
-
-    def send(self, reply, n):
-        self.sent.append(bytes(reply[:n]))
-        return True
-
-    def admit(self, kind):
-        self.admitted.append(kind)
-
-    def waiting(self):
-        return 0
-
-    def disconnect(self):
-        self.left += 1
-
-    def close(self):
-        self.closed += 1
+def link_with(*given):
+    """A link that receives nothing once it has received these."""
+    return Link(given, end=None)
 
 
 def app_on(link):
@@ -248,7 +211,7 @@ def app_on(link):
 
 
 def test_a_node_runs_beside_other_tasks():
-    link = Link(None, round_frame(1, THREE), None, OSError, EOFError)
+    link = link_with(None, round_frame(1, THREE), None, OSError, EOFError)
     node = app_on(link)
     ticks = []
     fed = []
@@ -277,7 +240,7 @@ def test_a_node_runs_beside_other_tasks():
 
 
 def test_once_answers_one_round_and_ends_in_time():
-    link = Link(round_frame(1, THREE))
+    link = link_with(round_frame(1, THREE))
     node = app_on(link)
     assert node.once(3000)
     assert link.sent[0][0] == wire.REPORT and link.left == link.closed == 1
@@ -289,7 +252,7 @@ def test_once_answers_one_round_and_ends_in_time():
     before = link.left
     assert not node.once(600) and isinstance(node.error, OSError)
     assert link.left == before + 1  # the radio is then off, too
-    flood = Link()
+    flood = link_with()
     flood.receive = lambda timeout_ms: b"\x04 no MODEL"
     node.board.link = lambda: flood
     start = ticks_ms()

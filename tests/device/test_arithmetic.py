@@ -70,19 +70,10 @@ def test_vectors_of_gradients():
         check(case, answered(case, softmax) if is_softmax else mean_gradient(case))
 
 
-def test_vectors_of_local_training():
-    for case in cases("arithmetic.json", "local"):
-        check(case, answered(case, local))
-
-
-def test_vectors_of_inference():
-    for case in cases("arithmetic.json", "inference"):
-        check(case, answered(case, inference))
-
-
-def test_vectors_of_collection():
-    for case in cases("arithmetic.json", "collection"):
-        check(case, answered(case, collect))
+def test_vectors_of_other_values():
+    for group, module in (("local", local), ("inference", inference), ("collection", collect)):
+        for case in cases("arithmetic.json", group):
+            check(case, answered(case, module))
 
 
 def test_vectors_of_choice():

@@ -1,10 +1,9 @@
 """The round loop when memory, modules or time are short. test_rounds has its answers to every kind of request."""
 
-import sys
-
 import scratch
 import small_board
-from checks import no_memory, raises, replaced, taken_by
+from checks import modules, no_memory, raises, replaced, taken_by
+from fake_link import Link
 from small_board import EPSILON, THREE, TWO, ask, error_of, provision, put_fleet, round_frame, spent
 
 from tern import bench, frames, supervisor, wire
@@ -59,24 +58,12 @@ def test_the_loop_goes_on_when_there_is_no_memory_even_for_an_error():
     folder = scratch.folder()
     board = provision(folder)
     frame = round_frame(1, THREE)
-    given = [None, frame, frame, frame]
-    sent = []
     lit = []
 
-    class Link:
-        console = False
-
-        def receive(self, timeout_ms=-1):
-            if not given:
-                raise EOFError
-            return given.pop(0)
-
-        def close(self):
-            pass
-
+    class Forgetful(Link):
         def send(self, reply, n):
-            sent.append(bytes(reply[:n]))
-            if len(sent) == 1:
+            super().send(reply, n)
+            if len(self.sent) == 1:
                 raise MemoryError
 
     good = client_module.decode, frames.encode_error
@@ -85,11 +72,12 @@ def test_the_loop_goes_on_when_there_is_no_memory_even_for_an_error():
         client_module.decode, frames.encode_error = good
         raise MemoryError
 
-    board.link = Link
+    link = Forgetful([None, frame, frame, frame])
+    board.link = lambda: link
     board.led = lit.append
     with replaced(client_module, decode=no_memory), replaced(frames, encode_error=no_memory_once):
         supervisor.serve(board)
-    assert len(sent) == 2 and sent[0] == sent[1] and sent[0][0] == wire.REPORT
+    assert len(link.sent) == 2 and link.sent[0] == link.sent[1] and link.sent[0][0] == wire.REPORT
     assert not lit[-1] and spent(folder) == 4 * EPSILON
 
 
@@ -168,14 +156,7 @@ def test_a_board_without_a_models_module_refuses_the_model_and_pays_nothing():
         ("local", wire.LOCAL + wire.LINEAR, local),
         ("collect", wire.VALUES, round_frame(1, THREE, k=1, model=wire.VALUES, exponent=0)),
     ):
-        name = "tern." + module
-        imported = sys.modules.pop(name, None)
-        sys.modules[name] = object()  # nothing can be imported from it
-        try:
+        with modules({"tern." + module: object()}):  # nothing can be imported from it
             assert error_of(ask(client, frame)) == (wire.ERR_MODEL, model), module
-        finally:
-            del sys.modules[name]
-            if imported:
-                sys.modules[name] = imported
         assert spent(folder) == 0
     assert ask(client, local)[0] == wire.REPORT

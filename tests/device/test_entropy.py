@@ -103,9 +103,8 @@ def test_drawn_bytes_are_erased():
 
 def test_each_report_begins_at_its_own_slice():
     generator = Generator(counting_source())
-    for _ in range(
-        30
-    ):  # with k = 1, the time of the next refill does not depend on how many bytes were drawn
+    # With k = 1, the time of the next refill does not depend on how many bytes were drawn.
+    for _ in range(30):
         begins = []
         for drawn in (1, 2, 3, 16):
             generator.discard()

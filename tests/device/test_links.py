@@ -1,9 +1,7 @@
 """A board opens the link whose configuration file it holds."""
 
-import sys
-
 import scratch
-from checks import raises, replaced
+from checks import modules, raises, replaced
 
 from tern import links
 from tern.boards.emulated import Board
@@ -25,10 +23,7 @@ class Fake:
 def test_a_configuration_file_chooses_a_registered_link():
     folder = scratch.folder()
     scratch.write(folder + "/fake.json", b"{}")
-    with replaced(links, MODULES={"fake.json": "fake_link"}):
+    with replaced(links, MODULES={"fake.json": "missing_link"}):
         raises(ImportError, Board(folder).link)  # there is no such module yet
-        sys.modules["fake_link"] = Fake
-        try:
+        with modules({"missing_link": Fake}):
             assert Board(folder).link().directory == folder
-        finally:
-            del sys.modules["fake_link"]

@@ -17,13 +17,10 @@ class Rows:
 
     def __init__(self, n, d, label):
         stream = Keyed(b"rows", label)
-        self.rows = [
-            array(
-                "h",
-                [stream.uniform(2 * ONE + 1) - ONE for _ in range(d)] + [ONE if stream.uniform(2) else -ONE],
-            )
-            for _ in range(n)
-        ]
+        self.rows = []
+        for _ in range(n):
+            features = [stream.uniform(2 * ONE + 1) - ONE for _ in range(d)]
+            self.rows.append(array("h", features + [ONE if stream.uniform(2) else -ONE]))
 
     def read(self, i, row):
         source = self.rows[i]

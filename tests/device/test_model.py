@@ -7,7 +7,7 @@ from array import array
 import flash_chip
 import scratch
 import vectors
-from checks import raises, taken_by
+from checks import raises, replaced, taken_by
 from small_board import put_fleet
 from streams import Words
 
@@ -55,21 +55,17 @@ def opened(folder):
     return model
 
 
-class Writes:
+class Writes(replaced):
     """Counts the writes of a model."""
 
-    def __enter__(self):
+    def __init__(self):
+        super().__init__(model_module, replace=self.replace)
         self.count = 0
         self.real = model_module.replace
-        model_module.replace = self.replace
-        return self
 
     def replace(self, path, data):
         self.count += 1
         self.real(path, data)
-
-    def __exit__(self, *_):
-        model_module.replace = self.real
 
 
 # The model in use
@@ -370,17 +366,15 @@ def test_prediction_vectors():
     for number, case in enumerate(vectors.cases("models.json", "predictions"), 1):
         gc.collect()  # the heap of a device is small
         parameters = array("h", case["parameters"])
-        classes = case["classes"]
+        classes, comment = case["classes"], case["comment"]
         model.take_model(frame_of(number, parameters, case["model"], case["exponent"], classes), KEY)
         for i, values in enumerate(case["rows"]):
             row = array("h", values)
-            assert [model.score(row, j) for j in range(classes)] == case["scores"][i], case["comment"]
-            assert model.predict(row) == case["predictions"][i], case["comment"]
+            assert [model.score(row, j) for j in range(classes)] == case["scores"][i], comment
+            assert model.predict(row) == case["predictions"][i], comment
             if "probabilities" in case:
                 labels = range(classes) if classes > 1 else (1,)
-                assert [model.probability(row, j) for j in labels] == case["probabilities"][i], case[
-                    "comment"
-                ]
+                assert [model.probability(row, j) for j in labels] == case["probabilities"][i], comment
 
 
 def test_predictions_that_a_model_cannot_make_are_refused():

@@ -2,10 +2,9 @@
 
 import json
 import os
-import sys
 
 import scratch
-from checks import raises, replaced
+from checks import modules, raises, replaced
 from scratch import read, write
 
 import tern
@@ -126,9 +125,8 @@ class Bench:
         self.air = Air()
         self.ms = 1000
         self.dns = dns
-        self.good = sys.modules.get("network")
-        sys.modules["network"] = self.radio
-        sys.modules.pop("tern.wifi", None)
+        self.modules = modules({"network": self.radio, "tern.wifi": None})
+        self.modules.__enter__()
         from tern import wifi
 
         self.wifi = wifi
@@ -141,12 +139,9 @@ class Bench:
 
     def close(self):
         self.replaced.__exit__()
-        sys.modules.pop("tern.wifi", None)
+        self.modules.__exit__()
         if hasattr(tern, "wifi"):  # CPython would import it from there
             del tern.wifi
-        sys.modules.pop("network")
-        if self.good:
-            sys.modules["network"] = self.good
 
     def query(self, name=NAME):
         """(a new Query, the id of its packet)"""

@@ -10,32 +10,39 @@ from vectors import cases
 from tern import wire
 
 
-def check(board, case):
+def ask(client, frame):
+    return one_by_one(answers_of(client, frame))
+
+
+def check(board, case, start=start, ask=ask, comparable=list):
+    """Give the case to a board of these files, which `start` starts, and `ask` asks. comparable: what must be equal."""
     folder = scratch.folder()
     files = {}
     for hex_files in (board, case["files"]):
         for name in hex_files:
             files[name] = None if hex_files[name] is None else bytes.fromhex(hex_files[name])
     put(folder, files)
-    client = None
+    running = None
     for i, step in enumerate(case["steps"]):
         where = (case["comment"], i)
         if "start" in step:
-            if client:
-                client.close()
-            client = start(folder, bytes.fromhex(step["start"]))
+            if running:
+                running.close()
+            running = start(folder, bytes.fromhex(step["start"]))
             continue
-        answers = answers_of(client, bytes.fromhex(step["frame"]))
+        answers = ask(running, bytes.fromhex(step["frame"]))
         if "hello" in step:
             assert len(answers) == 1 and answers[0][0] == wire.HELLO, where
             assert hello_of(answers[0]) == step["hello"], where
         else:
-            assert [answer.hex() for answer in one_by_one(answers)] == step["answers"], where
+            assert comparable(answers) == comparable([bytes.fromhex(answer) for answer in step["answers"]]), (
+                where
+            )
         for name in step.get("files", ()):
             files[name] = bytes.fromhex(step["files"][name])
         for name in files:
             assert get(folder, name) == files[name], (where, name)
-    client.close()
+    running.close()
     scratch.remove(folder)
 
 

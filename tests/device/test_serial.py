@@ -61,9 +61,8 @@ class Poll:
 def with_a_stream(function):
     def test():
         stream = Stream()
-        with replaced(
-            serial, select=stream, ticks_ms=lambda: 0
-        ):  # a busy machine takes no time from the link
+        # A busy machine takes no time from the link.
+        with replaced(serial, select=stream, ticks_ms=lambda: 0):
             function(stream, Serial(stream, stream, stream, stream, False))
 
     return test

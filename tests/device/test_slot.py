@@ -5,6 +5,7 @@ import time
 import scratch
 import small_board
 from checks import replaced
+from fake_link import Link
 
 from tern import storage, wire
 from tern.boards.emulated import Board
@@ -26,35 +27,21 @@ def since(start, end):
     return time.ticks_diff(end, start) if MICROPYTHON else end - start
 
 
-class Link:
-    console = True
+class TimedLink(Link):
+    """Receives a frame in each call, and keeps its answers with their times."""
 
-    def __init__(self):
-        self.sent = []
-
-    def receive(self, timeout_ms=-1):
-        return memoryview(b"frame")
+    def __init__(self, now=now_us):
+        super().__init__(console=True, end=memoryview(b"frame"))
+        self.now = now
 
     def send(self, frame, n):
-        self.sent.append((bytes(frame[:n]), now_us()))
+        self.sent.append((bytes(frame[:n]), self.now()))
         return True
-
-    def waiting(self):
-        return 0
-
-    def admit(self, kind):
-        self.sent.append(("admitted", kind))
-
-    def disconnect(self):
-        self.sent.append("left")
-
-    def close(self):
-        self.sent.append("closed")
 
 
 def test_answers_are_sent_at_multiples_of_the_slot():
     for work_ms in (0, 5, 19, 25, 45):
-        link = Link()
+        link = TimedLink()
         slotted = Slotted(link, 20)
         before = now_us()
         assert bytes(slotted.receive()) == b"frame"
@@ -97,20 +84,9 @@ def with_a_clock(function):
     return test
 
 
-class TimedLink(Link):
-    """Records the times of its answers by the clock of the test."""
-
-    def __init__(self, clock):
-        super().__init__()
-        self.clock = clock
-
-    def send(self, frame, n):
-        self.sent.append(self.clock.us)
-
-
 def answering(clock, work_ms=0):
     """(link, Slotted on it, time when the frame came): a slot of 500 ms, and an answer that waits for its end."""
-    link = TimedLink(clock)
+    link = TimedLink(lambda: clock.us)
     slotted = Slotted(link, 500)
     slotted.receive(0)
     start = slotted._last
@@ -131,7 +107,7 @@ def test_receive_blocks_a_task_only_shortly_before_the_answer_is_due(clock):
             assert clock.us - before <= 8100
             assert (frame is None) == (not link.sent)
             clock.us += 5000  # the task sleeps
-        assert 500000 <= link.sent[0] - start <= 500020, work_ms  # whatever the work, the same
+        assert 500000 <= link.sent[0][1] - start <= 500020, work_ms  # whatever the work, the same
         assert 80 < calls < 110
 
 
@@ -143,7 +119,7 @@ def test_an_answer_is_in_time_beside_a_busy_task(clock):
             while not link.sent:
                 slotted.receive(0)
                 clock.us += 1000 * busy_ms
-            assert 500000 <= link.sent[0] - start <= 500020, (busy_ms, work_ms)
+            assert 500000 <= link.sent[0][1] - start <= 500020, (busy_ms, work_ms)
 
 
 @with_a_clock
@@ -153,12 +129,12 @@ def test_an_answer_that_missed_its_slot_is_sent_at_the_end_of_the_next(clock):
     clock.us += 700000
     assert slotted.receive(0) is None
     slotted.receive(-1)
-    assert 1000000 <= link.sent[0] - start <= 1000020
+    assert 1000000 <= link.sent[0][1] - start <= 1000020
     assert slotted.waiting() == 0
 
 
 def test_answers_that_do_not_depend_on_data_are_sent_at_once():
-    link = Link()
+    link = TimedLink()
     slotted = Slotted(link, 60000)
     for kind in (wire.HELLO, wire.UPDATED):
         slotted.receive()
@@ -167,13 +143,13 @@ def test_answers_that_do_not_depend_on_data_are_sent_at_once():
 
 
 def test_other_calls_are_passed_to_the_link():
-    link = Link()
+    link = TimedLink()
     slotted = Slotted(link, 20)
     assert slotted.console is True
     slotted.admit(wire.MODEL)
     slotted.disconnect()
     slotted.close()
-    assert link.sent == [("admitted", wire.MODEL), "left", "closed"]
+    assert link.admitted == [wire.MODEL] and link.left == link.closed == 1
 
 
 def test_a_board_takes_its_slot_from_its_file():

@@ -1,10 +1,9 @@
 """After any exception of a board the program goes on: it closes files, counts, pauses longer each time, and serves."""
 
-import sys
-
 import scratch
 import small_board
-from checks import raises, replaced
+from checks import modules, raises, replaced
+from fake_link import Link
 
 from tern import client, compat, frames, host_frames, supervisor, wire
 
@@ -24,45 +23,12 @@ def round_frame(number):
     return small_board.round_frame(number, small_board.THREE, k=1)
 
 
-class Link:
-    """Receives the frames of `given` and raises its exceptions; then the other end has gone."""
-
-    def __init__(self, given, console=False):
-        self.given = given
-        self.console = console
-        self.sent = []
-        self.waits = []
-        self.closed = 0
-
-    def receive(self, timeout_ms=-1):
-        self.waits.append(timeout_ms)
-        frame = self.given.pop(0) if self.given else EOFError
-        if isinstance(frame, type):
-            raise frame("the records are 1, 2 and 3")
-        return frame
-
-    def send(self, reply, n):
-        self.sent.append(bytes(reply[:n]))
-        return True
-
-    def close(self):
-        self.closed += 1
-
-
 class Clock:
     """Stands in for the supervisor's clock: a pause takes no time, and is recorded in seconds."""
 
     def __init__(self):
         self.pauses = []
         self.fed = self.ms = 0
-
-    def __enter__(self):
-        self.good = supervisor.sleep_ms, supervisor.ticks_ms, compat.feed
-        supervisor.sleep_ms, supervisor.ticks_ms, compat.feed = self.sleep_ms, self.ticks_ms, self.feed
-        return self
-
-    def __exit__(self, *_):
-        supervisor.sleep_ms, supervisor.ticks_ms, compat.feed = self.good
 
     def sleep_ms(self, ms):
         self.pauses[-1] += ms // 1000
@@ -97,14 +63,20 @@ def board_on(*links):
 clock = Clock()
 
 
+def supervise(board):
+    """Run the supervisor of a board by the clock of the test."""
+    with replaced(supervisor, sleep_ms=clock.sleep_ms, ticks_ms=clock.ticks_ms):
+        with replaced(compat, feed=clock.feed):
+            supervisor.run(board)
+
+
 def run(*links, **attributes):
     """Run a board on the links; return it."""
     clock.__init__()
     board = board_on(*links)
     for name in attributes:
         setattr(board, name, attributes[name])
-    with clock:
-        supervisor.run(board)
+    supervise(board)
     return board
 
 
@@ -149,7 +121,7 @@ def test_the_supervisor_goes_on_when_the_client_cannot_be_made():
 
 
 def test_pauses_grow_to_5_minutes_and_then_the_board_is_reset():
-    board = run(*([ValueError] * 11 + [Link([])]))
+    board = run(*([ValueError] * 11 + [Link()]))
     assert clock.pauses == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 0]
     assert board.log.count("reset") == 2
     assert clock.fed >= sum(clock.pauses)  # once a second
@@ -161,12 +133,12 @@ def test_a_pause_is_short_again_after_a_quiet_hour():
             clock.ms += 3_600_000
             return super().receive(timeout_ms)
 
-    run(ValueError, ValueError, ValueError, Quiet([ValueError]), ValueError, Link([]))
+    run(ValueError, ValueError, ValueError, Quiet([ValueError]), ValueError, Link())
     assert clock.pauses == [1, 2, 4, 1, 2, 0]
 
 
 def test_pauses_at_a_console_are_short_and_the_console_is_returned_at_the_end():
-    board = run(*([Link([ValueError], console=True) for _ in range(6)] + [Link([], console=True)]))
+    board = run(*([Link([ValueError], console=True) for _ in range(6)] + [Link(console=True)]))
     assert clock.pauses == [1, 2, 4, 8, 8, 8, 0]
     # A byte of a frame must not interrupt a pause either.
     assert board.log == ["begin"] * 7 + ["unwatch", "end"]
@@ -191,8 +163,7 @@ def test_a_locked_board_goes_on_when_the_other_end_has_gone_and_keeps_its_consol
     links = [Link(given, console=True) for given in ([], [], [SystemExit])]
     board = board_on(*links)
     board.locked = True
-    with clock:
-        raises(SystemExit, supervisor.run, board)  # main.py then resets
+    raises(SystemExit, supervise, board)  # main.py then resets
     assert board.log == ["begin"] * 3 + ["unwatch"] and board.exceptions == 0
 
 
@@ -204,12 +175,12 @@ def test_counts_survive_a_reset_and_stop_at_65535():
         kept[0] = word or before
         return before
 
-    board = run(RuntimeError, Link([]), keep=keep)
+    board = run(RuntimeError, Link(), keep=keep)
     assert (board.exceptions, board.restarts) == (1, 1)
-    board = run(Link([]), keep=keep)  # after a reset
+    board = run(Link(), keep=keep)  # after a reset
     assert (board.exceptions, board.restarts) == (1, 2)
     kept[0] = 0xFFFFFFFE
-    board = run(RuntimeError, RuntimeError, RuntimeError, Link([]), keep=keep)
+    board = run(RuntimeError, RuntimeError, RuntimeError, Link(), keep=keep)
     assert (board.exceptions, board.restarts, kept[0]) == (65535, 65535, 0xFFFFFFFF)
 
 
@@ -240,7 +211,7 @@ def test_the_name_of_an_exception_is_at_most_32_characters():
     class AnExceptionWhoseNameIsLongerThanWhatHelloHolds(Exception):
         pass
 
-    assert len(run(AnExceptionWhoseNameIsLongerThanWhatHelloHolds, Link([])).last_error) == 32
+    assert len(run(AnExceptionWhoseNameIsLongerThanWhatHelloHolds, Link()).last_error) == 32
 
 
 class Network:
@@ -267,10 +238,7 @@ class Network:
 
 def test_a_driver_that_throws_does_not_end_the_supervisor():
     network = Network(RuntimeError("Wifi Internal Error"), OSError(5))
-    good = sys.modules.get("network")
-    sys.modules["network"] = network
-    sys.modules.pop("tern.wifi", None)
-    try:
+    with modules({"network": network, "tern.wifi": None}):
         from tern import wifi
 
         class Wireless(Link):
@@ -280,12 +248,7 @@ def test_a_driver_that_throws_does_not_end_the_supervisor():
                 return super().receive(timeout_ms)
 
         last = Wireless([round_frame(1)])
-        board = run(Wireless([]), Wireless([]), last)
-    finally:
-        sys.modules.pop("tern.wifi", None)
-        sys.modules.pop("network")
-        if good:
-            sys.modules["network"] = good
+        board = run(Wireless(), Wireless(), last)
     assert (board.exceptions, board.last_error) == (2, "OSError") and last.sent[0][0] == wire.REPORT
 
 
@@ -309,5 +272,5 @@ def test_a_socket_that_cannot_be_made_does_not_end_the_supervisor():
 
     last = Wired([round_frame(1)])
     with replaced(tcp, socket=Sockets):
-        board = run(Wired([]), Wired([]), last)
+        board = run(Wired(), Wired(), last)
     assert (board.exceptions, board.last_error) == (2, "OSError") and last.sent[0][0] == wire.REPORT

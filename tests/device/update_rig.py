@@ -6,6 +6,7 @@ import sys
 
 import scratch
 import small_board
+from checks import modules
 from scratch import read, write
 from small_board import KEY
 
@@ -170,28 +171,21 @@ def load(folder, start=None):
         write(folder + "/" + update.BOOT, boot(proven, state, number))
         return ""
     here = os.getcwd()
-    modules = {name: sys.modules.get(name) for name in ("machine", "micropython", "seen")}
     path = list(sys.path)
     os.chdir(folder)
     try:
-        for name in modules:
-            sys.modules[name] = board
         del board.ran[:]
         del board.calls[:]
-        if start:
-            start(None)
-        else:
-            exec(_loader, {"execfile": _execute, "__name__": "__main__"})
-        board.path = list(sys.path)
+        with modules(dict.fromkeys(("machine", "micropython", "seen"), board)):
+            if start:
+                start(None)
+            else:
+                exec(_loader, {"execfile": _execute, "__name__": "__main__"})
+            board.path = list(sys.path)
     except (Exception, KeyboardInterrupt, SystemExit) as error:
         board.error = error
     finally:
         os.chdir(here)
         sys.path[:] = path
-        for name in modules:
-            if modules[name] is None:
-                del sys.modules[name]
-            else:
-                sys.modules[name] = modules[name]
     assert len(board.ran) <= 1
     return board.ran[0] if board.ran else ""

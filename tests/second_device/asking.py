@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from small_board import LEAKING, THREE, TWO, WINDOW, largest_card
+from spec.boards import FIELDS, Round
 from spec.files import checked_ledger, client_row, fleet_file, key_of, ledger_file, records_file
-from spec.frames import FLEET, cobs, features, fleet_key_body, int16s, round_body, sealed
+from spec.frames import FLEET, cobs, features, fleet_key_body, int16s, sealed
 from test_hostile_host import EDGES, GRR, LAPLACE, LHP, lie
 
 VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
@@ -26,9 +27,6 @@ GOOD = [THREE, TWO, WINDOW, GRR, LAPLACE, LHP]
 GOOD += [
     card for card, case in CASES if case["certified"] and int.from_bytes(card[1:5], "little") <= 10_000_000
 ]
-FIELDS = (
-    "device", "number", "model", "range", "exponent", "classes", "d", "k", "batch", "epochs", "rate", "tau",
-)  # fmt: skip
 
 
 @dataclass
@@ -142,32 +140,6 @@ def some_fleet_file(draw, board):
 # --- Frames -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Round:
-    """The fields of a ROUND by their names in wire.md; `question`: its bytes."""
-
-    device: int
-    number: int
-    model: int
-    range: int
-    exponent: int
-    classes: int
-    d: int
-    k: int
-    batch: int
-    epochs: int
-    rate: int
-    tau: int
-    question: bytes
-    card: bytes
-    length: int | None = None
-
-    def body(self):
-        fields = [getattr(self, name) for name in FIELDS[:9]]
-        local = (self.epochs, self.rate, self.tau)
-        return round_body(*fields, local, self.question, self.card, self.length)
-
-
 def some_card(draw):
     card = draw.choice(GOOD)
     kind = draw.randrange(12)
@@ -225,7 +197,7 @@ def altered(draw, request):
         byte = draw.choice((b"\0", b"\1", b""))
         return replace(request, question=request.question[:at] + byte + request.question[at + 1 :])
     values = {
-        "device": (*FIRSTS, 0, FLEET), "number": NUMBERS, "model": TIMES + tuple(range(12)), "range": (*TIMES, 12, 13),
+        "device": (*FIRSTS, 0, FLEET), "round": NUMBERS, "model": TIMES + tuple(range(12)), "range": (*TIMES, 12, 13),
         "exponent": (-31, -30, -29, -17, -16, -13, -12, -11, -1, 0, 1), "classes": TIMES, "d": EDGES, "k": EDGES,
         "batch": TIMES, "epochs": TIMES, "rate": (*TIMES, 17), "tau": (0, 1, 2**23 - 1, 2**23, 2**23 + 1, FLEET),
         "length": (0, 1, len(request.card) - 1, len(request.card) + 1, 2048, 2049, 65535),

@@ -8,6 +8,7 @@ from asking import Host, some_board
 from known_board import put
 from spec.frames import cobs, hello_request
 from talking import Library, Second, comparable, files_of
+from test_rounds import check
 from vectors import cases
 
 FRAMES = 1000  # of a seed
@@ -53,29 +54,14 @@ def test_the_second_device_and_the_library_agree(device, tmp_path, seed):
     assert len(seen) > 12, seen  # and most of the refusals
 
 
-def test_vectors_of_rounds(device, tmp_path):
+def test_vectors_of_rounds(device):
     """The second device passes the vectors that tests/device/test_rounds.py gives the library."""
     (usual,) = cases("rounds.json", "board")
-    for i, case in enumerate(cases("rounds.json", "rounds")):
-        files = {**usual["files"], **case["files"]}
-        files = {name: None if data is None else bytes.fromhex(data) for name, data in files.items()}
-        folder = tmp_path / str(i)
-        folder.mkdir()
-        put(str(folder), files)
-        second = None
-        for step in case["steps"]:
-            if "start" in step:
-                if second:
-                    second.close()
-                second = Second(device, folder, bytes.fromhex(step["start"]))
-                continue
-            answers = comparable(second.ask(cobs(bytes.fromhex(step["frame"]))))
-            if "hello" in step:
-                expected = [step["hello"]]
-            else:
-                expected = comparable(map(bytes.fromhex, step["answers"]))
-            assert answers == expected, (case["comment"], step.get("comment"))
-            files |= {name: bytes.fromhex(data) for name, data in step.get("files", {}).items()}
-            for name, data in files.items():
-                assert data is None or (folder / name).read_bytes() == data, (case["comment"], name)
-        second.close()
+    for case in cases("rounds.json", "rounds"):
+        check(
+            usual["files"],
+            case,
+            lambda folder, random: Second(device, folder, random),
+            lambda second, frame: second.ask(cobs(frame)),
+            comparable,
+        )

@@ -1,7 +1,5 @@
 """Tests of the second device (device.c) by every vector file but rounds.json (test_agreement.py), and as a board."""
 
-import collections
-import hashlib
 import itertools
 import json
 import struct
@@ -9,10 +7,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from asking import FIELDS
+from known_board import ALIKE, put
 from spec import frames as spec
-from spec.files import client_row, fleet_file, key_of, ledger_file, records_file
-from spec.frames import FLEET, cobs, features, hello_request, int16s, sealed, tag, uncobs
+from spec.boards import FIELDS, Board, Round
+from spec.cards import THREE
+from spec.files import key_of
+from spec.frames import cobs, features, hello_request, int16s, sealed, tag, uncobs
+
+from tern import host_frames
 
 HERE = Path(__file__).parent
 VECTORS = HERE.parent.parent / "shared_specs" / "vectors"
@@ -78,26 +80,15 @@ def test_arithmetic(device, group):
     # A batch of 33 counts as one of 32, though a ROUND cannot have it.
     tests, lines = cases("arithmetic.json", group), []
     for case in tests:
-        fields = collections.defaultdict(int, case)
         if "asked" in case:
             question = features([j for j, bit in enumerate(case["asked"]) if bit], case["d"])
         else:
             question = int16s(case["parameters"])
-        frame = round_frame(
-            device=case.get("device", 7),
-            key=KEYS[7],
-            number=case["round"],
-            model=case["model"],
-            value_range=fields["range"],
-            exponent=fields["exponent"],
-            classes=case.get("classes", 1),
-            d=case["d"],
-            k=case.get("k", 1),
-            batch=min(fields["batch"], 32),
-            local=(fields["epochs"], fields["rate"], fields["tau"]),
-            question=question,
-            card=h("card", case) if "card" in case else CARD,
-        )
+        fields = {"device": 7, "classes": 1, "k": 1, **dict.fromkeys(("range", "exponent", *FIELDS[8:]), 0)}
+        fields |= {name: case[name] for name in FIELDS if name in case}
+        fields["batch"] = min(fields["batch"], 32)
+        card = h("card", case) if "card" in case else THREE
+        frame = sealed(key_of(7), Round(**fields, question=question, card=card).body())
         lines.append(("values", frame, u32(case["d"]), b"".join(map(int16s, case["records"]))))
     for case, answer in zip(tests, ask(device, lines), strict=True):
         assert list(map(int, answer)) == case["values"], case["comment"]
@@ -157,13 +148,12 @@ def test_questions(device):
 
 def test_rounds(device):
     tests = [c for c in cases("frames.json", "frames") if c["kind"] == "round"]
-    names = [{"number": "round"}.get(name, name) for name in FIELDS]
     for case, answer in answered(device, tests, lambda c: ("round", h("key", c), h("frame", c))):
         if case["result"] == "invalid":
             assert answer == [str(case["error"])], case["comment"]
             continue
         fields = case["fields"]
-        assert list(map(int, answer[1:13])) == [fields[n] for n in names], case["comment"]
+        assert list(map(int, answer[1:13])) == [fields[name] for name in FIELDS], case["comment"]
         question = bytes.fromhex(answer[14])
         parameters = fields["parameters"]
         if fields["model"] in (8, 9):  # a bit for each feature
@@ -227,51 +217,11 @@ def test_generator(device):
 
 # ---- Conversations with the board ----
 
-CARD = bytes.fromhex(
-    "1180841e000103ff0001006b4e32c02d293980b5d706804a283940d2d6060095b10d"
-)  # epsilon 2, three levels
-KEYS = {device: key_of(device) for device in range(5, 9)}
-FLEET_KEY = hashlib.sha256(b"fleet").digest()
 
-
-def provision(directory, clients=(7,), budget=10**8, fleet=None, ledger_budget=10**9, shapes=0, most=10**8):
-    """Write a board with three records of d = 2 for each client. fleet: (pause, slot, ahead, epoch, records)."""
-    (directory / "ledger").mkdir(parents=True)
-    rows = b""
-    for i, device in enumerate(clients):
-        rows += client_row(device, most, budget, 3 * i, 3, shapes)
-        (directory / "ledger" / f"{device:08x}").write_bytes(ledger_file(budget=ledger_budget))
-    (directory / "clients.bin").write_bytes(rows)
-    values = (16384, 8192, 16384, -4096, 16384, -16384, 100, -16384, 16384) * len(clients)
-    (directory / "records.bin").write_bytes(records_file(2, values))
-    if fleet:
-        (directory / "fleet.bin").write_bytes(fleet_file(FLEET_KEY, *fleet))
+def provision(directory, **fields):
+    """Write the files of a Board of these fields."""
+    put(str(directory), Board(**fields).image())
     return directory
-
-
-def round_frame(
-    device=7,
-    number=1,
-    card=CARD,
-    key=None,
-    model=2,
-    k=2,
-    parameters=(3, -5),
-    exponent=-14,
-    batch=0,
-    local=(0, 0, 0),
-    value_range=0,
-    classes=1,
-    d=2,
-    question=None,
-):
-    fields = (device, number, model, value_range, exponent, classes, d, k, batch, local)
-    body = spec.round_body(*fields, question or int16s(parameters), card)
-    return sealed(key or (FLEET_KEY if device == FLEET else KEYS[device]), body)
-
-
-def answer_key(frame, device):
-    return spec.answer_key(spec.question(KEYS[device], device, frame[5:-8]))
 
 
 def talk(device, directory, *frames, random=b"", raw=b""):
@@ -293,30 +243,20 @@ def error(frame, request=None):
     """(device, round, code, detail) of an ERROR whose tag verifies. request: the ROUND that it answers."""
     kind, device, number, code, detail = struct.unpack("<BIIBI", frame[:-8])
     assert kind == 0x84
-    assert frame[-8:] == tag(answer_key(request, device) if device else b"", frame[:-8])
+    key = spec.answer_key(spec.question(key_of(device), device, request[5:-8])) if device else b""
+    assert frame[-8:] == tag(key, frame[:-8])
     return device, number, code, detail
 
 
-def hello(frame):
-    assert frame[0] == 0x81
-    assert frame[-8:] == tag(b"", frame[:-8])
-    fields = struct.unpack_from("<IB8sIIHHIIIHHHBB3sB", frame, 1)
-    names = "nonce version schema first clients largest credit budget epoch heap records exceptions restarts"
-    names += " entropy assessed release n"
-    assert len(frame) == 1 + struct.calcsize("<IB8sIIHHIIIHHHBB3sB") + fields[-1] + 8
-    return dict(zip(names.split(), fields, strict=True))
-
-
 def test_hello(device, tmp_path):
-    board = provision(tmp_path / "board", (5, 6), 1000, (60, 0, 1, 3, 256))
-    fields = hello(talk(device, board, hello_request(99))[0])
-    assert fields["schema"].hex() == cases("frames.json", "schema")[0]["hash"]
-    names = ("nonce", "version", "first", "clients", "largest", "credit", "budget", "epoch", "records")
-    assert [fields[name] for name in names] == [99, 2, 5, 2, 2560, 128, 1000, 3, 256]
+    board = provision(tmp_path, first=5, clients=2, budget=1000, fleet=(60, 0, 1, 3, 256))
+    hello = host_frames.Hello(talk(device, board, hello_request(99))[0])
+    assert hello.schema.hex() == cases("frames.json", "schema")[0]["hash"]
+    assert [getattr(hello, name) for name in ALIKE] == [99, 2, 5, 2, 2560, 128, 1000, 3, 256]
 
 
 def test_credits_count_the_bytes_that_the_board_takes(device, tmp_path):
-    board = provision(tmp_path / "board")
+    board = provision(tmp_path)
     line = bytes(1000) + cobs(hello_request(1)) + bytes(128)
     run = subprocess.run([device, str(board)], input=line, capture_output=True, check=True)
     assert run.stdout.startswith(bytes(7))
@@ -325,30 +265,30 @@ def test_credits_count_the_bytes_that_the_board_takes(device, tmp_path):
 
 
 def test_a_lone_ctrl_c_brings_the_console_back(device, tmp_path):
-    board = provision(tmp_path / "board")
+    board = provision(tmp_path)
     assert talk(device, board, hello_request(1), raw=b"\r\3\0") == []
     assert len(talk(device, board, hello_request(1), raw=b"\3\0")) == 2  # a lone 0x03 is half a frame
 
 
 def test_two_processes_do_not_pay_from_one_ledger(device, tmp_path):
-    board = provision(tmp_path / "board", fleet=(0, 0, 3, 1, 0))
+    board = provision(tmp_path, fleet=(0, 0, 3, 1, 0))
     with subprocess.Popen([device, str(board)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
-        first.stdin.write(cobs(round_frame(number=1)))
+        first.stdin.write(cobs(Round(round=1).frame()))
         first.stdin.flush()
         while first.stdout.read(1) != b"\0":
             pass
-        assert talk(device, board, round_frame(number=9), random=None)[0][0] == 0x82
-        answers, _ = first.communicate(cobs(round_frame(number=10)) + cobs(round_frame(number=10)))
+        assert talk(device, board, Round(round=9).frame(), random=None)[0][0] == 0x82
+        answers, _ = first.communicate(cobs(Round(round=10).frame()) + cobs(Round(round=10).frame()))
     frames = [uncobs(part) for part in answers.split(b"\0") if part]
     # The other process has written the ledger: refused, and loaded again.
-    assert error(frames[0], round_frame(number=10))[2:] == (10, 0)
-    assert error(frames[1], round_frame(number=10))[2:] == (4, 11)
+    assert error(frames[0], Round(round=10).frame())[2:] == (10, 0)
+    assert error(frames[1], Round(round=10).frame())[2:] == (4, 11)
 
 
 def test_slot(device, tmp_path):
     # records * (66 + 128) >> 8 for d = 2, 0 for the card: 24 for a batch of 32, 23 for one of 31
-    board = provision(tmp_path / "board", fleet=(0, 263, 1, 1, 0))
-    assert len(CARD) < 64
-    frame = round_frame()
+    board = provision(tmp_path, fleet=(0, 263, 1, 1, 0))
+    assert len(THREE) < 64
+    frame = Round().frame()
     assert error(talk(device, board, frame)[0], frame)[2:] == (16, 0)
-    assert len(talk(device, board, round_frame(batch=31), random=bytes(99))[0]) == 18
+    assert len(talk(device, board, Round(batch=31).frame(), random=bytes(99))[0]) == 18

@@ -40,3 +40,7 @@ def hierarchy(epsilon, bounds, level_cards, value_cards):
     """A hierarchy card: a window of width 1 and a table of -1 and 1 for each range, from the highest down."""
     data = struct.pack(f"<BIB{len(bounds)}h", 0x15, epsilon, len(level_cards), *bounds)
     return data + b"".join(level_cards) + b"".join(value_cards)
+
+
+THREE_ROWS = (844_000_000, 959_000_000), (114_800_000, 958_900_000), (114_700_000, 229_700_000)
+THREE = table(2_000_000, (-1, 0, 1), THREE_ROWS)

@@ -7,10 +7,9 @@ every rounding; the others are drawn from SHA-256 in counter mode, so that the f
 """
 
 import hashlib
-import json
 from itertools import chain
-from pathlib import Path
 
+from parts import VECTORS, case, write
 from spec import cards
 from spec.arithmetic import (
     CATEGORIES,
@@ -29,8 +28,6 @@ from spec.arithmetic import (
     probabilities,
     softmax_gradient,
 )
-
-VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 
 
 class Numbers:
@@ -60,10 +57,6 @@ def any_label(numbers):
     return numbers.between(-ONE, ONE)
 
 
-def finish(comment, fields, values):
-    return {"comment": comment, "flags": [], **fields, "values": values, "result": "valid"}
-
-
 def gradient(comment, model, parameters, exponent, records, *, range_=0, batch=0, number=1, classes=1):
     """A case. parameters: classes x d, row by row."""
     used = [records[i] for i in chosen(len(records), batch, number)]
@@ -77,20 +70,20 @@ def gradient(comment, model, parameters, exponent, records, *, range_=0, batch=0
         "round": number, "model": model, "range": range_, "exponent": exponent, "classes": classes, "d": d,
         "batch": batch, "parameters": parameters, "records": records,
     }  # fmt: skip
-    return finish(comment, fields, values)
+    return case(comment, "valid", **fields, values=values)
 
 
 def local(comment, model, parameters, exponent, records, epochs, batch, rate, tau):
     values = local_training(model, parameters, exponent, records, epochs, batch, rate, tau)
     fields = {"round": 1, "model": LOCAL + model, "exponent": exponent, "d": len(parameters), "batch": batch}
     fields.update(epochs=epochs, rate=rate, tau=tau, parameters=parameters, records=records)
-    return finish(comment, fields, values)
+    return case(comment, "valid", **fields, values=values)
 
 
 def inference_fields(rows, exponent, records, number, k, card):
     return {
         "round": number, "model": INFERENCE, "exponent": exponent, "classes": len(rows), "d": len(rows[0]), "k": k,
-        "parameters": list(chain(*rows)), "records": records, "card": card.hex(),
+        "parameters": list(chain(*rows)), "records": records, "card": card,
     }  # fmt: skip
 
 
@@ -98,14 +91,16 @@ def inference(comment, rows, exponent, records, q, number=1):
     """A case with the probabilities of the classes; the labels of the records are not used."""
     card = cards.laplace(2_000_000, q, 2**q, 1, -(2**q), 2**q)
     values = probabilities(rows, exponent, records[(number - 1) % len(records)][:-1], q)
-    return finish(comment, inference_fields(rows, exponent, records, number, len(rows), card), values)
+    fields = inference_fields(rows, exponent, records, number, len(rows), card)
+    return case(comment, "valid", **fields, values=values)
 
 
 def label_of(comment, rows, records, number=1):
     """A case with the class of the largest probability, under randomised response over the classes."""
     p = probabilities(rows, -12, records[(number - 1) % len(records)][:-1], 14)
     card = cards.window(20_000_000, len(rows), 1, 2**29)
-    return finish(comment, inference_fields(rows, -12, records, number, 1, card), [p.index(max(p))])
+    fields = inference_fields(rows, -12, records, number, 1, card)
+    return case(comment, "valid", **fields, values=[p.index(max(p))])
 
 
 def collection(comment, model, asked, records, *, range_=0, number=1, symbols=2, device=7):
@@ -115,7 +110,7 @@ def collection(comment, model, asked, records, *, range_=0, number=1, symbols=2,
     fields = {"round": number, "model": model, "range": range_, "d": len(asked), "asked": asked}
     if model == CATEGORIES and range_:
         fields["device"] = device
-    return finish(comment, {**fields, "records": records, "card": card.hex()}, values)
+    return case(comment, "valid", **fields, records=records, card=card, values=values)
 
 
 def gradients():
@@ -282,26 +277,19 @@ def choices():
     ):  # fmt: skip
         fields = {"count": c, "batch": batch, "round": number, "records": chosen(c, batch, number)}
         comment = f"{batch or 'all'} of {c} records in round {number}"
-        yield {"comment": comment, "flags": [], **fields, "result": "valid"}
-
-
-LISTS = {
-    "gradients": gradients,
-    "local": trainings,
-    "inference": inferences,
-    "collection": collections,
-    "choice": choices,
-}
+        yield case(comment, "valid", **fields)
 
 
 def main():
-    lists = []
-    for name, cases in LISTS.items():
-        lines = ",\n".join("  " + json.dumps(case, separators=(", ", ": ")) for case in cases())
-        lists.append(f' "{name}": [\n{lines}\n]')
-    notes = "arithmetic.md: the values that a client of these records computes for a ROUND of these fields"
-    text = f'{{"notes": {json.dumps(notes)},\n' + ",\n".join(lists) + "}\n"
-    (VECTORS / "arithmetic.json").write_text(text)
+    write(
+        VECTORS / "arithmetic.json",
+        "arithmetic.md: the values that a client of these records computes for a ROUND of these fields",
+        gradients=gradients(),
+        local=trainings(),
+        inference=inferences(),
+        collection=collections(),
+        choice=choices(),
+    )
 
 
 if __name__ == "__main__":

@@ -6,12 +6,11 @@ Written from the text with Python's own hashlib and struct, without the device l
 """
 
 import hashlib
-import json
 import struct
 from itertools import chain, count
-from pathlib import Path
 
-VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
+from parts import VECTORS, case, write
+
 SIZES = (
     *((1, 1), (2, 1), (28, 1), (28, 2), (28, 27), (28, 28), (100, 10), (128, 1), (128, 127), (128, 128)),
     *((255, 1), (255, 254), (256, 1), (256, 2), (256, 255), (257, 1), (257, 2), (257, 256)),
@@ -54,10 +53,9 @@ def coordinates(number, d, k):
     return sorted(order[:k]), stream.rejected
 
 
-def case(comment, number, d, k):
+def choice(comment, number, d, k):
     chosen, _ = coordinates(number, d, k)
-    fields = {"question": question(number).hex(), "d": d, "k": k, "coordinates": chosen}
-    return {"comment": comment, "flags": [], **fields, "result": "valid"}
+    return case(comment, "valid", question=question(number), d=d, k=k, coordinates=chosen)
 
 
 def rejecting(d, k, times):
@@ -66,15 +64,11 @@ def rejecting(d, k, times):
 
 
 def main():
-    tests = [
-        case(f"{k} of {d}", number, d, k) for d, k in SIZES for number in (1, 2, 3) if k < 127 or number == 1
-    ]
+    tests = [choice(f"{k} of {d}", n, d, k) for d, k in SIZES for n in (1, 2, 3) if k < 127 or n == 1]
     # 8 rejected bytes, or 4 pairs, are the end of the digest.
     rejected = ((129, 1, 1), (129, 1, 8), (257, 1, 3), (257, 1, 4), (257, 2, 5), (129, 3, 11))
-    tests += [case(f"{k} of {d}, draws rejected: {n}", rejecting(d, k, n), d, k) for d, k, n in rejected]
-    lines = ",\n".join("  " + json.dumps(test) for test in tests)
-    notes = "wire.md, Which k of the values"
-    (VECTORS / "coordinates.json").write_text(f'{{"notes": {json.dumps(notes)},\n "tests": [\n{lines}\n]}}\n')
+    tests += [choice(f"{k} of {d}, draws rejected: {n}", rejecting(d, k, n), d, k) for d, k, n in rejected]
+    write(VECTORS / "coordinates.json", "wire.md, Which k of the values", tests=tests)
 
 
 if __name__ == "__main__":

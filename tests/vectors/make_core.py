@@ -9,9 +9,8 @@ SHA-256 in counter mode of each case's comment, so that the file can be made aga
 import struct
 from array import array
 from itertools import accumulate
-from pathlib import Path
 
-from parts import case, stream, write
+from parts import VECTORS, case, stream, write
 from spec import cards
 from spec.cards import laplace, mixture, two_levels, window
 from streams import Replay
@@ -20,8 +19,6 @@ from tern import sampler
 from tern.card import TABLE, CardError, T, card_hash, certify, decode
 from tern.entropy import POSITION
 from tern.fixed import EXP_BITS, MAX_EPSILON, exp_lower
-
-VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 
 
 def table(epsilon, levels, rows, knot_bits=None):
@@ -35,6 +32,11 @@ def hierarchy(epsilon, bounds, inside, low):
     return cards.hierarchy(epsilon, bounds, ranges, [two_levels(1, T - n, n) for n in low])
 
 
+def half(first, second):
+    """A mixture in which each of the two cards comes in half of the draws."""
+    return mixture(2_000_000, T // 2, first, second)
+
+
 # at e**1: 3/(1+3) > 2.71.., so shares of 2.7 : 1
 DUCHI_1 = two_levels(1_000_000, 783548893, T - 783548893)
 THREE = table(
@@ -43,19 +45,14 @@ THREE = table(
     [(844000000, 115000000, 114741824), (114800000, 844141824, 114800000), (114741824, 115000000, 844000000)],
 )
 _UNEVEN = [[100_000_000 + 30_000_000 * ((i * j + i) % 5) + i + j for j in range(4)] for i in range(9)]
-UNEVEN = table(
-    3_000_000,
-    (-5, -1, 0, 2, 7),
-    [(*row, T - sum(row)) for row in _UNEVEN],
-)
+UNEVEN = table(3_000_000, (-5, -1, 0, 2, 7), [(*row, T - sum(row)) for row in _UNEVEN])
 WINDOW = window(2_000_000, 15, 5, 800_000_000)
 WINDOW_255 = window(2_000_000, 255, 85, 800_000_000)
 GRR_5 = window(1_000_000, 5, 1, 430_000_000)
 LAPLACE = laplace(2_000_000, 4, 16, 1, -320, 320)
 LAPLACE_FINE = laplace(2_000_000, 14, 16384, 1, -32768, 32767)
-RANGES = hierarchy(
-    7_000_000, (5461, -5461), (500_000_000, 450_000_000, 400_000_000), (200_000_000, 250_000_000, 300_000_000)
-)
+_INSIDE, _LOW = (500_000_000, 450_000_000, 400_000_000), (200_000_000, 250_000_000, 300_000_000)
+RANGES = hierarchy(7_000_000, (5461, -5461), _INSIDE, _LOW)
 TWO_RANGES = hierarchy(2_950_000, (0,), (900_000_000, 600_000_000), (100_000_000, 400_000_000))
 MIX = mixture(2_000_000, 400_000_000, WINDOW, THREE)
 
@@ -116,9 +113,9 @@ HOSTILE = [
     ("laplace with 65,537 outputs", changed(LAPLACE_FINE, 14, "<ii", -32768, 32768)),
     ("mixture with probability 0", changed(MIX, 5, "<I", 0)),
     ("mixture with a wrong length", changed(MIX, 9, "<H", 12)),
-    ("mixture of a mixture", mixture(2_000_000, T // 2, MIX, THREE)),
-    ("mixture of a laplace card", mixture(2_000_000, T // 2, LAPLACE, THREE)),
-    ("mixture of more than 256 symbols", mixture(2_000_000, T // 2, WINDOW_255, THREE)),
+    ("mixture of a mixture", half(MIX, THREE)),
+    ("mixture of a laplace card", half(LAPLACE, THREE)),
+    ("mixture of more than 256 symbols", half(WINDOW_255, THREE)),
     ("hierarchy of one range", changed(RANGES, 5, "B", 1)),
     ("hierarchy of four ranges in the bytes of three", changed(RANGES, 5, "B", 4)),
     ("hierarchy of 17 ranges", changed(RANGES, 5, "B", 17)),
@@ -134,18 +131,12 @@ HOSTILE = [
     ("hierarchy that tells the range too well", changed(RANGES, 19, "<I", 1_073_000_000)),
     ("hierarchy that tells the sign too well", changed(RANGES, 58, "<I", T - 100)),
     ("a byte behind a hierarchy", RANGES + b"\0"),
-    ("mixture of a hierarchy", mixture(2_000_000, T // 2, RANGES, THREE)),
-    (
-        "mixture whose second card leaks",
-        mixture(2_000_000, T // 2, WINDOW, changed(THREE, 10, "<I", 860900000)),
-    ),
-    (
-        "mixture whose first card leaks",
-        mixture(2_000_000, T // 2, changed(WINDOW, 9, "<I", 900_000_000), THREE),
-    ),
+    ("mixture of a hierarchy", half(RANGES, THREE)),
+    ("mixture whose second card leaks", half(WINDOW, changed(THREE, 10, "<I", 860900000))),
+    ("mixture whose first card leaks", half(changed(WINDOW, 9, "<I", 900_000_000), THREE)),
     (
         "mixture whose first card lies inside, but keeps the outer epsilon",
-        mixture(2_000_000, T // 2, changed(WINDOW, 1, "<I", 1), THREE),
+        half(changed(WINDOW, 1, "<I", 1), THREE),
     ),
 ]
 
@@ -215,12 +206,10 @@ UPPER_END = cards.hierarchy(MAX_EPSILON, (0,), [window(1, 2, 1, 900_000_000)] * 
 # And here it compares the lower end of the upper range with its upper end.
 MIRRORED = two_levels(1, 700_000_000, T - 5_000_000)
 LOWER_END = cards.hierarchy(MAX_EPSILON, (0,), [window(1, 2, 1, 900_000_000)] * 2, [MIRRORED, EVEN])
-MANY_RANGES = hierarchy(
-    MAX_EPSILON,
-    [15000 - 2000 * i for i in range(15)],
-    [T // 2 - 7**i % 50_000_000 for i in range(16)],
-    [T // 5 + 1_000_000 * i for i in range(16)],
-)
+_INSIDE_16 = [T // 2 - 7**i % 50_000_000 for i in range(16)]
+_LOW_16 = [T // 5 + 1_000_000 * i for i in range(16)]
+MANY_RANGES = hierarchy(MAX_EPSILON, range(15000, -15000, -2000), _INSIDE_16, _LOW_16)
+RANGES_17 = hierarchy(7_000_000, range(8000, -8000, -1000), [T // 17] * 17, [T // 3] * 17)
 MANY_EQUAL = hierarchy(MAX_EPSILON, [16384 - i for i in range(15)], [T // 8 + 5] * 16, [T // 2 - 9] * 16)
 # 2,000,000 s is far above 20,000,000, and below it modulo 2**32.
 WRAPPING = next(s for s in range(3000, 1 << 20) if 2_000_000 * s % (1 << 32) < MAX_EPSILON)
@@ -250,21 +239,15 @@ EDGES = [
     ),
     ("a hierarchy of 16 ranges at the largest epsilon", MANY_EQUAL),
     ("a hierarchy of 16 ranges whose certificate needs more than 128 bits", wrapping()),
-    (
-        "a hierarchy of 17 ranges that is right otherwise",
-        hierarchy(7_000_000, range(8000, -8000, -1000), [T // 17] * 17, [T // 3] * 17),
-    ),
-    ("a mixture whose first card claims 0", mixture(2_000_000, T // 2, changed(WINDOW, 1, "<I", 0), THREE)),
-    ("a mixture whose second card claims 0", mixture(2_000_000, T // 2, WINDOW, changed(THREE, 1, "<I", 0))),
+    ("a hierarchy of 17 ranges that is right otherwise", RANGES_17),
+    ("a mixture whose first card claims 0", half(changed(WINDOW, 1, "<I", 0), THREE)),
+    ("a mixture whose second card claims 0", half(WINDOW, changed(THREE, 1, "<I", 0))),
     ("a hierarchy whose level card claims 0", changed(RANGES, 11, "<I", 0)),
     ("a hierarchy whose value card claims 0", changed(RANGES, 50, "<I", 0)),
     ("65 knots, which are too many", full(6, 2)),
     ("a table of 17 levels that is right otherwise", full(0, 17)),
     ("a table of one level that is right otherwise", table(1, (0,), [(T,), (T,)])),
-    (
-        "a mixture of a table and a laplace card of 33 symbols",
-        mixture(2_000_000, T // 2, THREE, laplace(2_000_000, 4, 16, 1, -16, 16)),
-    ),
+    ("a mixture of a table and a laplace card of 33 symbols", half(THREE, laplace(2_000_000, 4, 16, 1, -16, 16))),
     ("a card of 2,048 bytes", mixture(5_000_000, T // 2, FULL, full(1, 3))),
     ("a card of 2,049 bytes", mixture(5_000_000, T // 2, FULL, full(0, 4))),
     ("a mixture of 256 symbols", THREE_254),
@@ -309,17 +292,11 @@ def drawn(card, xs, data):
 
 def sample_case(comment, data, xs=XS, begin=b""):
     """A case whose stream begins with the bytes `begin`."""
-    symbols, used = drawn(decode(data), xs, begin + stream(comment, 1200))
-    return {
-        "comment": comment,
-        "flags": ["thresholds"] if data[0] == 0x11 and data[6] < 4 else [],
-        "card": data.hex(),
-        "xs": xs,
-        "stream": (begin + stream(comment, 1200))[: used + 2].hex(),
-        "symbols": symbols,
-        "bytes_used": used,
-        "result": "valid",
-    }
+    drawn_from = begin + stream(comment, 1200)
+    symbols, used = drawn(decode(data), xs, drawn_from)
+    flags = ["thresholds"] if data[0] == 0x11 and data[6] < 4 else []
+    given = {"card": data, "xs": xs, "stream": drawn_from[: used + 2]}
+    return case(comment, "valid", flags, **given, symbols=symbols, bytes_used=used)
 
 
 def near(data, xs):
@@ -348,19 +325,14 @@ def near(data, xs):
 
 HALF = T // 2
 # Halves and quarters: the last bytes of a threshold are 0, and a draw is decided before them.
-ROUND = table(
-    4_000_000,
-    (-1, 0, 1),
-    [(HALF, T // 8, 3 * T // 8), (T // 4, T // 2, T // 4), (T // 8, T // 8, 3 * T // 4)],
-)
-CLOSE = table(
-    20_000_000,
-    range(-8, 8),
-    [(*[1 << 22] * 15, T - 15 * (1 << 22)), (*[3 + (1 << 26)] * 15, T - 15 * (3 + (1 << 26)))],
-)
+_ROUND = (HALF, T // 8, 3 * T // 8), (T // 4, T // 2, T // 4), (T // 8, T // 8, 3 * T // 4)
+ROUND = table(4_000_000, (-1, 0, 1), _ROUND)
+_CLOSE = [(*[n] * 15, T - 15 * n) for n in (1 << 22, 3 + (1 << 26))]
+CLOSE = table(20_000_000, range(-8, 8), _CLOSE)
 XS_TWICE = XS + [x + (x < 16384) for x in XS]
 ON_GRID = [-16384, 16384, 0, 0, 16384, -16384, 0, 16384] * 3
 LAPLACE_0 = laplace(2_000_000, 0, 1, 1, -9, 9)
+LAPLACE_FINEST = laplace(1_000_000, 14, 1 << 20, 32, -32768, 32767)
 
 SAMPLES = [
     *(
@@ -384,11 +356,7 @@ SAMPLES = [
     ("laplace, and uniform(256) takes one byte", laplace(1_000_000, 7, 256, 1, -1280, 1280), XS),
     ("laplace, and uniform(257) takes two bytes", laplace(1_000_000, 7, 257, 1, -1280, 1280), XS[:8]),
     ("laplace, and uniform(65536) takes two bytes", laplace(500_000, 14, 65536, 1, -32768, 32767), XS[:8]),
-    (
-        "laplace, and uniform(2**20) takes three bytes",
-        laplace(1_000_000, 14, 1 << 20, 32, -32768, 32767),
-        XS[:8],
-    ),
+    ("laplace, and uniform(2**20) takes three bytes", LAPLACE_FINEST, XS[:8]),
 ]
 
 

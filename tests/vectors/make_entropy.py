@@ -7,26 +7,18 @@ device library, so that the two can disagree.
 """
 
 import hashlib
-import json
 from collections import deque
-from pathlib import Path
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from parts import stream
-
-VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
-
+from parts import VECTORS, case, stream, write
 
 # --- Health tests ---------------------------------------------------------------------------------------------
 
 
 def first_failure(data):
     """The index of the byte at which a test first fails, or None, by SP 800-90B, 4.4.1 and 4.4.2."""
-    repetitions = proportion = None
-    for i in range(8, len(data)):
-        if len(set(data[i - 8 : i + 1])) == 1:
-            repetitions = i
-            break
+    repetitions = next((i for i in range(8, len(data)) if len(set(data[i - 8 : i + 1])) == 1), None)
+    proportion = None
     for start in range(0, len(data), 512):
         window = data[start : start + 512]
         count = 0
@@ -48,6 +40,7 @@ def mixed(n, places, value=255):
 def health_vectors():
     varied = bytes(range(256))
     every = [7 * i for i in range(71)]
+    over = mixed(600, [*every[:70], 512])
     cases = [
         ("1280 bytes that vary", stream("a good source", 1280)),
         ("8 equal bytes", varied + bytes([7]) * 8),
@@ -59,21 +52,13 @@ def health_vectors():
         ("70 of a window's 512 are its first byte", mixed(512, every[:70])),
         ("71 of a window's 512 are its first byte", mixed(512, every)),
         ("71 are equal, but not to the window's first byte", mixed(512, [1 + i for i in every])),
-        (
-            "71 from a window's first byte on, the last of them in the next window",
-            mixed(600, [*every[:70], 512]),
-        ),
+        ("71 from a window's first byte on, the last of them in the next window", over),
         ("71 of the second window", mixed(1024, [512 + i for i in every])),
     ]
+    failures = [(comment, data, first_failure(data)) for comment, data in cases]
     return [
-        {
-            "comment": comment,
-            "flags": [],
-            "raw": data.hex(),
-            "fails_at": first_failure(data),
-            "result": "valid" if first_failure(data) is None else "invalid",
-        }
-        for comment, data in cases
+        case(comment, "valid" if at is None else "invalid", raw=data, fails_at=at)
+        for comment, data, at in failures
     ]
 
 
@@ -175,47 +160,27 @@ def drawn(kind, raw, also, portion, reports):
 
 
 def generator_vectors():
-    tests = []
+    tests, untested = [], b"\x5a" * 32
     for comment, portion, also, runs, shown in (
         ("reports of 2 bytes: twelve from a piece of 192", 128, b"", [[14, 2]], 28),
         ("reports of 28 bytes", 128, b"", [[8, 28]], 224),
         ("one of 500 bytes: a request of three pieces; then others", 128, b"", [[1, 500], [3, 20]], 560),
         ("whole slices, one byte more, none", 128, b"", [[1, 16], [1, 17], [1, 0], [1, 32], [1, 1]], 66),
         ("a raw byte every fourth report: new seed after 1024", 1, b"", [[1020, 1], [8, 3]], 64),
-        (
-            "raw bytes 64 at a time, and others that are not tested",
-            64,
-            b"\x5a" * 32,
-            [[1024, 1], [3, 40]],
-            130,
-        ),
+        ("raw bytes 64 at a time, and others that are not tested", 64, untested, [[1024, 1], [3, 40]], 130),
     ):
         for kind, name in ((Ctr, "CTR_DRBG"), (Hash, "Hash_DRBG")):
             raw = stream(comment, 2048)
             reports = [n for count, n in runs for _ in range(count)]
             last_drawn = drawn(kind, raw, also, portion, reports)[-shown:]
-            tests.append(
-                {
-                    "comment": comment,
-                    "flags": [],
-                    "generator": name,
-                    "raw_of": comment,
-                    "portion": portion,
-                    "also": also.hex(),
-                    "reports": runs,
-                    "last_drawn": last_drawn.hex(),
-                    "result": "valid",
-                }
-            )
+            given = {"generator": name, "raw_of": comment, "portion": portion, "also": also, "reports": runs}
+            tests.append(case(comment, "valid", **given, last_drawn=last_drawn))
     return tests
 
 
 def main():
-    lists = {"health": health_vectors(), "generators": generator_vectors()}
-    text = '{"notes": "entropy.md"'
-    for name, tests in lists.items():
-        text += f',\n "{name}": [\n' + ",\n".join("  " + json.dumps(case) for case in tests) + "\n]"
-    (VECTORS / "entropy.json").write_text(text + "}\n")
+    path = VECTORS / "entropy.json"
+    write(path, "entropy.md", health=health_vectors(), generators=generator_vectors())
 
 
 if __name__ == "__main__":

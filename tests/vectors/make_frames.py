@@ -8,15 +8,14 @@ definition what wire.py builds), so that the two can disagree.
 
 import random
 import struct
-from pathlib import Path
 
-from parts import KEY, KEY_B, case, write
+from parts import KEY, KEY_B, VECTORS, case, write
 from spec import answers, frames
+from spec.boards import FIELDS, Round
 from spec.frames import FLEET, sealed
 
 from tern.wire import SCHEMA, schema_text
 
-VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 words = random.Random(20261122)
 
 CARD = bytes.fromhex("11 80841e00 00 02 ff 01 ffffff0f 000000e0")  # decoders of frames do not decode it
@@ -37,15 +36,11 @@ def tag_vectors():
         tests.append(case(comment, "valid", key=key, data=data, tag=good))
         for bit in (0, 37, 63):
             bad = (int.from_bytes(good, "big") ^ 1 << bit).to_bytes(8, "big")
-            flipped = case(f"bit {bit} flipped", "invalid", ["hostile"], key=key, data=data, tag=bad)
-            tests.append(flipped)
+            tests.append(case(f"bit {bit} flipped", "invalid", ["hostile"], key=key, data=data, tag=bad))
     return tests
 
 
-HEAD = (
-    "device", "round", "model", "range", "exponent", "classes", "d", "k", "batch", "epochs", "rate", "tau"
-)  # fmt: skip
-ROUND = dict.fromkeys(HEAD, 0)
+ROUND = dict.fromkeys(FIELDS, 0)
 ROUND.update(device=7, round=9, model=2, exponent=-14, classes=1, d=4, k=1, batch=1)
 ROUND["parameters"] = [1, -1, 32767, -32768]
 SOFTMAX = dict(ROUND, model=4, classes=2, d=2, k=2, batch=0)
@@ -60,8 +55,7 @@ def round_body(f, card=CARD):
         question = frames.features([j for j, bit in enumerate(values) if bit], len(values))
     else:
         question = frames.int16s(values)
-    *head, epochs, rate, tau = (f[name] for name in HEAD)
-    return frames.round_body(*head, (epochs, rate, tau), question, card, f.get("length"))
+    return Round(*(f[name] for name in FIELDS), question, card, f.get("length")).body()
 
 
 def frame_case(kind, comment, data, key=b"", **fields):
@@ -81,6 +75,7 @@ def round_vectors():
     biggest = dict(ROUND, device=2**32 - 2, round=2**30 - 1, model=3, range=12, exponent=-12)
     biggest.update(k=128, batch=32, d=128, parameters=many(128))
     widest = dict(REGRESSION, classes=8, d=128, k=1024, range=12, parameters=many(1024))
+    most = dict(LOCAL, model=7, exponent=-12, epochs=255, rate=16, tau=1 << 23)
     for comment, fields, card in (
         ("one of four coordinates", ROUND, CARD),
         ("smallest", dict(ROUND, model=1, exponent=-30, batch=0, d=1, parameters=[0]), b"\x11"),
@@ -92,11 +87,7 @@ def round_vectors():
         ("most features of a class", dict(SOFTMAX, d=128, parameters=list(range(256))), CARD),
         ("local training", LOCAL, CARD),
         ("the least local training", dict(LOCAL, model=5, exponent=-16, epochs=1, rate=0, tau=1), CARD),
-        (
-            "the most local training",
-            dict(LOCAL, model=7, exponent=-12, epochs=255, rate=16, tau=1 << 23),
-            CARD,
-        ),
+        ("the most local training", most, CARD),
         ("values of two of three features", COLLECT, CARD),
         ("values, scaled", dict(COLLECT, range=12), CARD),
         ("categories, hashed", dict(COLLECT, model=9, range=1), CARD),

@@ -6,13 +6,10 @@ Written from the text alone, without the device library, so that the two can dis
 """
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from parts import case, write
+from parts import VECTORS, case, write
 from spec.files import ledger_file
 from spec.frames import sealed
-
-VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 
 LAST_ROUND = 2**30 - 1
 ZERO = bytes(32)
@@ -50,17 +47,14 @@ RESERVED = Book(spent=2_000_000, last=9, state=2)
 
 
 def files():
-    tests = []
+    tests, full = [], replace(ANSWERED, spent=10**9, last=LAST_ROUND, report=LONGEST)
     for comment, book in (
         ("fresh", Book()),
         ("fresh, rounds begin above 1000", Book(last=1000)),
         ("fresh, no round is left", Book(last=LAST_ROUND)),
         ("smallest budget", Book(budget=1)),
         ("answered", ANSWERED),
-        (
-            "all spent, last round, longest report",
-            replace(ANSWERED, spent=10**9, last=LAST_ROUND, report=LONGEST),
-        ),
+        ("all spent, last round, longest report", full),
         ("least spent, first round", replace(ANSWERED, spent=1, last=1)),
         ("reserved", RESERVED),
     ):
@@ -173,177 +167,73 @@ def transition(comment, book, payments, ahead=1):
         reserved = reserved or ahead
         before = device.file
         answer = device.ask(number, question, cost, report, reserved)
-        events.append(
-            {
-                "round": number,
-                "question": question.hex(),
-                "cost": cost,
-                "report": (device.book.report if answer == "again" else report).hex(),
-                "ahead": reserved,
-                "answer": answer,
-                "spent": device.book.spent,
-                "file": "" if device.file is before else device.file.image().hex(),
-            }
-        )
+        kept = device.book.report if answer == "again" else report
+        event = {"round": number, "question": question.hex(), "cost": cost, "report": kept.hex()}
+        event |= {"ahead": reserved, "answer": answer, "spent": device.book.spent}
+        events.append({**event, "file": "" if device.file is before else device.file.image().hex()})
     return case(comment, "valid", ledger=book.image(), events=events)
 
 
 def transitions():
-    small = Book(budget=10)
-    two_before = LAST_ROUND - 2
-    return [
-        transition(
-            "a report, again, after a restart, another question",
-            Book(),
-            [pay(1), pay(1), RESTART, pay(1), pay(1, question=OTHER)],
-        ),
-        transition(
-            "rounds in a row, then one that is over",
-            ANSWERED,
-            [
-                pay(9),
-                pay(10, report=NEXT),
-                pay(9),
-                pay(10, question=OTHER),
-                pay(11),
-                RESTART,
-                pay(10),
-                pay(11),
-            ],
-        ),
-        transition(
-            "a draw that came to nothing is paid for, and its round is over",
-            ANSWERED,
-            [
-                pay(10, report=b""),
-                pay(10),
-                RESTART,
-                pay(10),
-                pay(11),
-                pay(12, report=b"", ahead=5),
-                pay(12),
-                pay(13),
-                pay(13),
-            ],
-        ),
-        transition("rounds may be skipped", ANSWERED, [pay(500), pay(499), pay(LAST_ROUND), pay(LAST_ROUND)]),
-        transition(
-            "the last round there is",
-            replace(ANSWERED, last=LAST_ROUND - 1),
-            [pay(2**30), pay(LAST_ROUND), pay(2**30), RESTART, pay(LAST_ROUND)],
-        ),
-        transition(
-            "fresh, rounds begin above 1000",
-            Book(last=1000),
-            [pay(999), pay(1000), pay(1000, question=ZERO), pay(1001), RESTART, pay(1001)],
-        ),
-        transition(
-            "the budget to the last micro-epsilon", small, [pay(1, 11), pay(1, 10), pay(2, 1), pay(1, 10)]
-        ),
-        transition("a budget that all counts", Book(budget=10**9), [pay(1, 10**9), pay(2, 1)]),
-        transition(
-            "a report that is refused costs nothing",
-            small,
-            [
-                pay(1, 0),
-                pay(1, 5, report=REPORT[:17]),
-                pay(1, 5, report=LONGEST + b"\0"),
-                pay(1, 10, report=LONGEST),
-                RESTART,
-                pay(1, 10, report=LONGEST),
-            ],
-        ),
-        transition(
-            "a shorter report after a longer one",
-            Book(),
-            [pay(1, report=LONGEST), pay(2, report=NEXT), pay(3), RESTART, pay(3)],
-        ),
-        transition(
-            "reserved: all its rounds are over",
-            RESERVED,
-            [pay(8), pay(9), pay(9, question=ZERO), pay(10), pay(10)],
-        ),
-        transition(
-            "three paid ahead: a write for three reports",
-            Book(),
-            [
-                pay(1),
-                pay(1),
-                pay(1, question=OTHER),
-                pay(2, question=OTHER, report=NEXT),
-                pay(1),
-                pay(2, question=OTHER),
-                pay(3),
-                pay(4),
-            ],
-            ahead=3,
-        ),
-        transition(
-            "paid ahead, then the power fails",
-            Book(),
-            [pay(10), RESTART, pay(10), pay(11), pay(12), pay(12, question=ZERO), pay(13)],
-            ahead=3,
-        ),
-        transition(
-            "rounds beyond those reserved: what was not used comes back",
-            Book(),
-            [pay(1), pay(100), pay(101, 7), RESTART, pay(103)],
-            ahead=3,
-        ),
-        transition(
-            "dearer than what is reserved, within its rounds",
-            Book(),
-            [pay(1), pay(2, 11), pay(4, 11)],
-            ahead=3,
-        ),
-        transition("as dear as all that is reserved", Book(), [pay(1), pay(2, 10), pay(3, 1)], ahead=3),
-        transition(
-            "cheaper reports do not stretch a reservation", Book(), [pay(1), pay(2, 1), pay(3, 1)], ahead=2
-        ),
-        transition(
-            "no more is reserved than the budget pays for",
-            small,
-            [pay(1, 3), pay(2, 3), pay(3, 3), pay(4, 2), pay(4, 1), RESTART, pay(4, 1)],
-            ahead=8,
-        ),
-        transition(
-            "the budget pays for one: nothing is reserved",
-            small,
-            [pay(1, 6), RESTART, pay(1, 6), pay(2, 2), pay(3, 2)],
-            ahead=8,
-        ),
-        transition(
-            "a write for one ends what is reserved",
-            Book(budget=40),
-            [
-                pay(1, ahead=4),
-                pay(9, 25, ahead=4),
-                pay(10, 5, ahead=1),
-                pay(11, 5, ahead=1),
-                RESTART,
-                pay(11, 5, ahead=1),
-            ],
-        ),
-        transition(
-            "no round beyond the last is reserved",
-            replace(ANSWERED, last=two_before),
-            [pay(LAST_ROUND - 1), pay(LAST_ROUND)],
-            ahead=1000,
-        ),
-        transition(
-            "the last round alone",
-            replace(ANSWERED, last=two_before),
-            [pay(LAST_ROUND), RESTART, pay(LAST_ROUND)],
-            ahead=1000,
-        ),
-        transition("the dearest report, paid ahead", Book(), [pay(1, 10**9), pay(2, 1)], ahead=1000),
-        transition(
-            "a thousand of the dearest",
-            Book(),
-            [pay(1, 10**6), pay(2, 10**9), pay(2, 999 * 10**6), pay(3, 1)],
-            ahead=1000,
-        ),
+    small, late = Book(budget=10), replace(ANSWERED, last=LAST_ROUND - 2)
+    comment = "a report, again, after a restart, another question"
+    yield transition(comment, Book(), [pay(1), pay(1), RESTART, pay(1), pay(1, question=OTHER)])
+    payments = [
+        pay(9),
+        pay(10, report=NEXT),
+        pay(9),
+        pay(10, question=OTHER),
+        pay(11),
+        RESTART,
+        pay(10),
+        pay(11),
     ]
+    yield transition("rounds in a row, then one that is over", ANSWERED, payments)
+    payments = [pay(10, report=b""), pay(10), RESTART, pay(10), pay(11)]
+    payments += [pay(12, report=b"", ahead=5), pay(12), pay(13), pay(13)]
+    comment = "a draw that came to nothing is paid for, and its round is over"
+    yield transition(comment, ANSWERED, payments)
+    payments = [pay(500), pay(499), pay(LAST_ROUND), pay(LAST_ROUND)]
+    yield transition("rounds may be skipped", ANSWERED, payments)
+    payments = [pay(2**30), pay(LAST_ROUND), pay(2**30), RESTART, pay(LAST_ROUND)]
+    yield transition("the last round there is", replace(ANSWERED, last=LAST_ROUND - 1), payments)
+    payments = [pay(999), pay(1000), pay(1000, question=ZERO), pay(1001), RESTART, pay(1001)]
+    yield transition("fresh, rounds begin above 1000", Book(last=1000), payments)
+    payments = [pay(1, 11), pay(1, 10), pay(2, 1), pay(1, 10)]
+    yield transition("the budget to the last micro-epsilon", small, payments)
+    yield transition("a budget that all counts", Book(budget=10**9), [pay(1, 10**9), pay(2, 1)])
+    payments = [pay(1, 0), pay(1, 5, report=REPORT[:17]), pay(1, 5, report=LONGEST + b"\0")]
+    payments += [pay(1, 10, report=LONGEST), RESTART, pay(1, 10, report=LONGEST)]
+    yield transition("a report that is refused costs nothing", small, payments)
+    payments = [pay(1, report=LONGEST), pay(2, report=NEXT), pay(3), RESTART, pay(3)]
+    yield transition("a shorter report after a longer one", Book(), payments)
+    payments = [pay(8), pay(9), pay(9, question=ZERO), pay(10), pay(10)]
+    yield transition("reserved: all its rounds are over", RESERVED, payments)
+    payments = [pay(1), pay(1), pay(1, question=OTHER), pay(2, question=OTHER, report=NEXT), pay(1)]
+    payments += [pay(2, question=OTHER), pay(3), pay(4)]
+    yield transition("three paid ahead: a write for three reports", Book(), payments, ahead=3)
+    payments = [pay(10), RESTART, pay(10), pay(11), pay(12), pay(12, question=ZERO), pay(13)]
+    yield transition("paid ahead, then the power fails", Book(), payments, ahead=3)
+    comment = "rounds beyond those reserved: what was not used comes back"
+    yield transition(comment, Book(), [pay(1), pay(100), pay(101, 7), RESTART, pay(103)], ahead=3)
+    comment = "dearer than what is reserved, within its rounds"
+    yield transition(comment, Book(), [pay(1), pay(2, 11), pay(4, 11)], ahead=3)
+    yield transition("as dear as all that is reserved", Book(), [pay(1), pay(2, 10), pay(3, 1)], ahead=3)
+    comment = "cheaper reports do not stretch a reservation"
+    yield transition(comment, Book(), [pay(1), pay(2, 1), pay(3, 1)], ahead=2)
+    payments = [pay(1, 3), pay(2, 3), pay(3, 3), pay(4, 2), pay(4, 1), RESTART, pay(4, 1)]
+    yield transition("no more is reserved than the budget pays for", small, payments, ahead=8)
+    payments = [pay(1, 6), RESTART, pay(1, 6), pay(2, 2), pay(3, 2)]
+    yield transition("the budget pays for one: nothing is reserved", small, payments, ahead=8)
+    payments = [pay(1, ahead=4), pay(9, 25, ahead=4), pay(10), pay(11), RESTART, pay(11)]
+    yield transition("a write for one ends what is reserved", Book(budget=40), payments)
+    payments = [pay(LAST_ROUND - 1), pay(LAST_ROUND)]
+    yield transition("no round beyond the last is reserved", late, payments, ahead=1000)
+    payments = [pay(LAST_ROUND), RESTART, pay(LAST_ROUND)]
+    yield transition("the last round alone", late, payments, ahead=1000)
+    yield transition("the dearest report, paid ahead", Book(), [pay(1, 10**9), pay(2, 1)], ahead=1000)
+    payments = [pay(1, 10**6), pay(2, 10**9), pay(2, 999 * 10**6), pay(3, 1)]
+    yield transition("a thousand of the dearest", Book(), payments, ahead=1000)
 
 
 def main():

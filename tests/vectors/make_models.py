@@ -5,10 +5,10 @@
 spec.arithmetic computes the expected values, without the library.
 """
 
-import json
 from itertools import chain
 
-from make_arithmetic import VECTORS, Numbers
+from make_arithmetic import Numbers
+from parts import VECTORS, case, write
 from spec.arithmetic import INFERENCE, LINEAR, LOGISTIC, ONE, SVM, clamp, prediction, probabilities, sigmoid
 
 LARGEST = 32767
@@ -27,17 +27,8 @@ def predicted(comment, model, parameters, exponent, rows):
         expected["predictions"] = [ONE if z > 0 else -ONE for (z,) in scores]
     if model == LOGISTIC:
         expected["probabilities"] = [[sigmoid(-z)] for (z,) in scores]
-    return {
-        "comment": comment,
-        "flags": [],
-        "model": model,
-        "exponent": exponent,
-        "classes": len(parameters),
-        "parameters": list(chain(*parameters)),
-        "rows": rows,
-        **expected,
-        "result": "valid",
-    }
+    fields = {"classes": len(parameters), "parameters": list(chain(*parameters)), "rows": rows}
+    return case(comment, "valid", model=model, exponent=exponent, **fields, **expected)
 
 
 def extremes(d):
@@ -76,10 +67,8 @@ def cases():
 
 
 def main():
-    lines = ",\n".join("  " + json.dumps(case, separators=(", ", ": ")) for case in cases())
     notes = "arithmetic.md: what a device with a MODEL of these fields predicts of rows of features"
-    text = f'{{"notes": {json.dumps(notes)},\n "predictions": [\n{lines}\n]}}\n'
-    (VECTORS / "models.json").write_text(text)
+    write(VECTORS / "models.json", notes, predictions=cases())
 
 
 if __name__ == "__main__":

@@ -9,31 +9,20 @@ which was written from the specifications, too, confirms them (tests/second_devi
 import hashlib
 import struct
 import tempfile
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 
 from known_board import get, hello_of, put, start
-from parts import case, write
+from parts import VECTORS, case, write
 from report_frames import answers_of, one_by_one
-from spec.cards import T, hierarchy, laplace, mixture, table, two_levels, window
-from spec.files import client_row, fleet_file, key_of, ledger_file, records_file
-from spec.frames import (
-    COLLECTIONS,
-    FLEET,
-    features,
-    fleet_key_body,
-    hello_request,
-    int16s,
-    round_body,
-    sealed,
-)
+from small_board import EPSILON, THREE, TWO, WINDOW
+from spec.boards import FLEET_KEY, Board, Round
+from spec.cards import T, hierarchy, laplace, mixture, two_levels, window
+from spec.files import key_of, ledger_file
+from spec.frames import COLLECTIONS, FLEET, fleet_key_body, hello_request, sealed
 
 from tern.entropy import POSITION
 
-VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
-EPSILON = 2_000_000
 LAST = 2**30 - 1
-FLEET_KEY = hashlib.sha256(b"fleet").digest()
 EDGES = (2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**32 - 2)
 ZERO = bytes(32)
 
@@ -52,52 +41,15 @@ def ranges(bounds):
     return hierarchy(EPSILON, bounds, [window(1, m, 1, T * 4 // 7 + i) for i in range(m)], values)
 
 
-TWO = two_levels(EPSILON, 940_000_000, T - 940_000_000)
-THREE_ROWS = (844_000_000, 959_000_000), (114_800_000, 958_900_000), (114_700_000, 229_700_000)
-THREE = table(EPSILON, (-1, 0, 1), THREE_ROWS)
 LEAKING = two_levels(EPSILON, 970_000_000, T - 970_000_000)
-WIDE = window(EPSILON, 15, 5, 800_000_000)
 CATEGORIES = window(EPSILON, 5, 1, 650_000_000)
-MIXED = mixture(EPSILON, T // 3, TWO, WIDE)
+MIXED = mixture(EPSILON, T // 3, TWO, WINDOW)
 RANGES = ranges((5000, -5000))
-CARDS = {"table of two levels": TWO, "table of three": THREE, "window": WIDE, "laplace": noise(), "mixture": MIXED,
+CARDS = {"table of two levels": TWO, "table of three": THREE, "window": WINDOW, "laplace": noise(), "mixture": MIXED,
          "hierarchy": RANGES}  # fmt: skip
 
 
 # --- Boards -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Board:
-    """Clients from `first` on, each with `held` records of d features. fleet: the fields of fleet.bin after the key."""
-
-    first: int = 7
-    clients: int = 1
-    d: int = 2
-    held: int = 3
-    largest: int = 10**9
-    budget: int = 10**9
-    shapes: int = 0
-    start: int = 0
-    ledgers: tuple = (ledger_file(),)  # of the clients; the last one of all further clients, too
-    fleet: tuple | None = None  # pause, slot, ahead, epoch, records
-    files: dict = field(default_factory=dict)  # instead of those above; None: missing
-
-    def image(self):
-        rows = b""
-        files = {}
-        for i in range(self.clients):
-            device = self.first + i
-            start = self.start + i * self.held
-            rows += client_row(device, self.largest, self.budget, start, self.held, self.shapes)
-            files[f"ledger/{device:08x}"] = self.ledgers[min(i, len(self.ledgers) - 1)]
-        count = self.clients * self.held
-        values = [16384 - (3001 * i + 5171 * j) % 32769 for i in range(count) for j in range(self.d + 1)]
-        files = {"clients.bin": rows, "records.bin": records_file(self.d, values), **files}
-        if self.fleet:
-            files["fleet.bin"] = fleet_file(FLEET_KEY, *self.fleet)
-        files |= self.files
-        return {name: data for name, data in files.items() if data is not None}
 
 
 BOARD = Board()
@@ -106,33 +58,6 @@ THREE_CLIENTS = Board(first=5, clients=3, held=2, fleet=POLICY)
 
 
 # --- Frames -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Round:
-    number: int = 1
-    device: int = 7
-    model: int = 2
-    range: int = 0
-    exponent: int = -14
-    classes: int = 1
-    d: int = 2
-    k: int = 2
-    batch: int = 0
-    local: tuple = (0, 0, 0)
-    parameters: tuple = (3, -5)  # all are made from these; in a collection the features asked for
-    card: bytes = THREE
-    key: bytes | None = None
-
-    def frame(self):
-        if self.model in COLLECTIONS:
-            question = features(self.parameters, self.d)
-        else:
-            n = self.classes * self.d
-            question = int16s([self.parameters[j % len(self.parameters)] + j // 2 for j in range(n)])
-        fields = self.device, self.number, self.model, self.range, self.exponent, self.classes, self.d, self.k
-        body = round_body(*fields, self.batch, self.local, question, self.card)
-        return sealed(self.key or (FLEET_KEY if self.device == FLEET else key_of(self.device)), body)
 
 
 def ask(number=1, **fields):
@@ -147,7 +72,9 @@ def ask(number=1, **fields):
         usual = {"exponent": 0, "parameters": (0, 1), "card": CATEGORIES if model == 9 else THREE}
     elif model == 10:
         usual = {"classes": 3, "k": 4}
-    return Round(number, **{**usual, **fields})
+    fields = {**usual, **fields}
+    local = dict(zip(("epochs", "rate", "tau"), fields.pop("local", (0, 0, 0)), strict=True))
+    return Round(round=number, **local, **fields)
 
 
 def fleet_key(epoch, device=7, key=None, new=ZERO, owner=7):
@@ -285,10 +212,10 @@ def cards():
         ("model 4 with a window", window(EPSILON, 3, 1, 650_000_000), {"model": 4}),
         ("a label with a laplace card", noise(), {"model": 4, "k": 1}),
         ("a label with a table", THREE, {"model": 4, "k": 1}),
-        ("a label with a wider window", WIDE, {"model": 4, "k": 1, "classes": 15}),
+        ("a label with a wider window", WINDOW, {"model": 4, "k": 1, "classes": 15}),
         ("a label with fewer classes than symbols", CATEGORIES, {"model": 4, "k": 1, "classes": 4}),
         ("a label with more classes than symbols", CATEGORIES, {"model": 4, "k": 1, "classes": 6}),
-        ("model 9 with a wider window", WIDE, {"model": 9}),
+        ("model 9 with a wider window", WINDOW, {"model": 9}),
         ("model 9 with a table", THREE, {"model": 9}),
         ("model 9 with a laplace card", noise(), {"model": 9}),
         ("a byte behind the card", THREE + b"\0", {}),
@@ -358,15 +285,12 @@ def refusal(*names):
 def bounds():
     """Values at a bound, and one beyond it."""
     used = {"spent": 6_000_000, "last": 9, "state": 2}
-    spent = ledger_file(budget=10_000_000, **used)
+    spent, rich = ledger_file(budget=10_000_000, **used), ledger_file(**used)
     for what, board in (
         ("the ledger's budget covers one more report", Board(ledgers=(spent,))),
         ("it does not, by one", Board(ledgers=(ledger_file(budget=9_999_999, **used),))),
-        (
-            "the client's budget covers one more report",
-            Board(budget=10_000_000, ledgers=(ledger_file(**used),)),
-        ),
-        ("it does not, by one", Board(budget=9_999_999, ledgers=(ledger_file(**used),))),
+        ("the client's budget covers one more report", Board(budget=10_000_000, ledgers=(rich,))),
+        ("it does not, by one", Board(budget=9_999_999, ledgers=(rich,))),
         ("more is spent than the client's budget", Board(budget=5_000_000, ledgers=(spent,))),
         ("as much as the client allows in one report", Board(largest=4_000_000, ledgers=(spent,))),
         ("a micro-epsilon more than it allows", Board(largest=3_999_999, ledgers=(spent,))),
@@ -378,7 +302,7 @@ def bounds():
     for number in (1024 + 9, 1024 + 10):
         rounds(f"round {number} after 9, by the fleet's key", fleet, [ask(number, device=FLEET)])
     for shapes in (0, 2, 4, 8, 16, 32, 62):
-        steps = [ask(i + 1, card=card, k=1) for i, card in enumerate((TWO, WIDE, noise(), MIXED, RANGES))]
+        steps = [ask(i + 1, card=card, k=1) for i, card in enumerate((TWO, WINDOW, noise(), MIXED, RANGES))]
         rounds(f"shapes allowed: {shapes}", Board(shapes=shapes), steps)
     for model in (4, 10):
         rounds(f"one report of model {model} at the largest cost", Board(largest=2_000_000 if model == 4 else 8_000_000),
@@ -546,7 +470,7 @@ def states():
     rounds("the ledger's longest report", Board(ledgers=(book,)), [ask(10)])
     rounds("no random bytes: paid, and nothing sent; then none before a restart", BOARD, [ask(1), Start(b""), ask(2), ask(2), ask(1), ask(3),
            hello_request(), Start(), ask(2), ask(3)])  # fmt: skip
-    rounds("one random byte of many", BOARD, [Start(b"\0"), ask(1, card=WIDE), ask(2)])
+    rounds("one random byte of many", BOARD, [Start(b"\0"), ask(1, card=WINDOW), ask(2)])
     steps = [Start(b""), ask(1), hello_request(), ask(1), ask(2), Start(), ask(3), ask(4)]
     rounds("no random bytes, paid ahead", Board(fleet=(0, 0, 3, 1, 0)), steps)
     comment = "the pause begins when the board starts; what is paid for is sent"

@@ -9,12 +9,10 @@ disagree.
 import hashlib
 import hmac
 import struct
-from pathlib import Path
 
-from parts import KEY, KEY_B, case, write
+from parts import KEY, KEY_B, VECTORS, case, write
 from spec.frames import sealed
 
-VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 DAMAGED = 7
 ERR_FRAME, ERR_TAG = 1, 2
 TOP = 2**32 - 1
@@ -77,10 +75,8 @@ def frame_vectors():
         ("a byte too many", sealed(answer_key(request), good[:-8] + b"\0")),
         ("a byte too few", sealed(answer_key(request), good[:-9])),
     ):
-        key = answer_key(request).hex()
-        tests.append(
-            case(comment, "invalid", ["hostile"], kind="updated", key=key, asked=request, frame=frame)
-        )
+        given = {"kind": "updated", "key": answer_key(request), "asked": request}
+        tests.append(case(comment, "invalid", ["hostile"], **given, frame=frame))
     return tests
 
 
@@ -90,10 +86,8 @@ def entry(path, data, size=None):
 
 
 def package(number, content, key=KEY, label=b"tern update", coded=None):
-    total = len(content) + 32
-    head = struct.pack("<II", number if coded is None else coded, total)
-    code = hmac.new(hashlib.sha256(key + label).digest(), head + content, "sha256").digest()
-    return content + code
+    head = struct.pack("<II", number if coded is None else coded, len(content) + 32)
+    return content + hmac.new(hashlib.sha256(key + label).digest(), head + content, "sha256").digest()
 
 
 MAIN = entry("main.py", b"print(1)\n")
@@ -135,9 +129,9 @@ def package_vectors():
     hostile.append(("a name that is not UTF-8", package(5, entry(b"\xff.py", b"x") + MAIN)))
     hostile.append(("a name of other letters", package(5, entry("é.py", b"x") + MAIN)))
     given = {"flags": ["hostile"], "key": KEY, "number": 5}
-    return tests + [
-        case(comment, "invalid", **given, package=data, state=DAMAGED) for comment, data in hostile
-    ]
+    for comment, data in hostile:
+        tests.append(case(comment, "invalid", **given, package=data, state=DAMAGED))
+    return tests
 
 
 def main():

@@ -7,12 +7,10 @@ two can disagree.
 """
 
 import random
-from pathlib import Path
 
-from parts import case, write
+from parts import VECTORS, case, write
 from spec.frames import cobs, packed
 
-VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 words = random.Random(20240229)
 
 

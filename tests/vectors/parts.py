@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+from pathlib import Path
 
+VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 KEY = bytes(range(32))
 KEY_B = hashlib.sha256(b"another key").digest()
 
