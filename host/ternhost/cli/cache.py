@@ -12,13 +12,9 @@ from ternhost.terminal import confirm
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "cache",
-        "show what tern keeps between commands, and its size; clear it",
-        "tern cache\ntern cache clear emulators --yes",
-        run_show,
-    )
+    summary = "show what tern keeps between commands, and its size; clear it"
+    example = "tern cache\ntern cache clear emulators --yes"
+    parser = add_command(subparsers, "cache", summary, example, run_show)
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION")
     summary = "delete it; tern makes it again where a command needs it"
     clear = add_command(actions, "clear", summary, "tern cache clear\ntern cache clear datasets", run_clear)

@@ -22,21 +22,14 @@ if TYPE_CHECKING:
 
 
 def add_parser(subparsers: Any) -> None:
-    card = add_command(
-        subparsers,
-        "card",
-        "design, certify and show cards, the integer tables of mechanisms",
-        "tern card design three-outputs --epsilon 2 -o three.card\ntern card show three.card",
-    )
+    summary = "design, certify and show cards, the integer tables of mechanisms"
+    example = "tern card design three-outputs --epsilon 2 -o three.card\ntern card show three.card"
+    card = add_command(subparsers, "card", summary, example)
     actions = card.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
 
-    design = add_command(
-        actions,
-        "design",
-        "design a card, and print its epsilon, variance and size",
-        "tern card design pm-sub --epsilon 2 --levels 15 -o pm.card --json",
-        run_design,
-    )
+    summary = "design a card, and print its epsilon, variance and size"
+    example = "tern card design pm-sub --epsilon 2 --levels 15 -o pm.card --json"
+    design = add_command(actions, "design", summary, example, run_design)
     _mechanism_arguments(design, required=True)
     design.add_argument("-o", "--output", metavar="FILE", help="write the card to this file")
 
@@ -56,24 +49,15 @@ def add_parser(subparsers: Any) -> None:
     )
     add_option(certify, "--delta", "also print the least delta of a table at --epsilon")
 
-    show = add_command(
-        actions,
-        "show",
-        "draw the exact distribution of a card's outputs",
-        "tern card show three.card\ntern card show pm-sub --epsilon 2 --levels 31 --plot pm.png",
-        run_show,
-    )
+    example = "tern card show three.card\ntern card show pm-sub --epsilon 2 --levels 31 --plot pm.png"
+    show = add_command(actions, "show", "draw the exact distribution of a card's outputs", example, run_show)
     _mechanism_arguments(show, required=False)
     add_option(show, "--plot FILE.png", "also draw it into this file")
 
-    account = add_command(
-        actions,
-        "account",
-        "compute the central epsilon of a report behind a shuffler that hides who sent what",
-        "tern card account three-outputs --epsilon 4 --reports 20000 --delta 1e-6\n"
-        "tern card account --epsilon 1 --reports 294000 --delta 1e-6 --plot shuffled.png",
-        run_account,
-    )
+    summary = "compute the central epsilon of a report behind a shuffler that hides who sent what"
+    example = """tern card account three-outputs --epsilon 4 --reports 20000 --delta 1e-6
+    tern card account --epsilon 1 --reports 294000 --delta 1e-6 --plot shuffled.png"""
+    account = add_command(actions, "account", summary, example, run_account)
     _mechanism_arguments(account, required=False, optional=True)
     add_option(account, "--reports N", "number of reports, each of an honest client", type=int, required=True)
     add_option(account, "--delta D", "delta of central privacy, well below 1 / N", type=float, required=True)
@@ -113,9 +97,8 @@ def run_certify(args: argparse.Namespace) -> int:
     epsilon = None if args.epsilon is None else parse_epsilon(args.epsilon)
     table = Path(args.file).suffix.lower() in matrix.FORMATS
     if args.delta and (epsilon is None or not table):
-        raise UsageError(
-            "--delta needs a table and an epsilon", "tern card certify FILE.csv --epsilon E --delta"
-        )
+        hint = "tern card certify FILE.csv --epsilon E --delta"
+        raise UsageError("--delta needs a table and an epsilon", hint)
     if table:
         result, reason = _certified_table(matrix.read(args.file), epsilon, args.delta)
     else:
@@ -179,10 +162,8 @@ def _card(args: argparse.Namespace) -> tuple[Card, dict[str, Any]]:
 def _card_file(args: argparse.Namespace) -> bytes:
     """The bytes of the card file that is named without --epsilon. Raises UsageError or OSError."""
     if options := mechanisms.options_named(args, "levels"):
-        raise UsageError(
-            f"{' and '.join(options)} would change nothing: {args.name} is a card file",
-            hint="to design the card of a mechanism, give --epsilon",
-        )
+        hint = "to design the card of a mechanism, give --epsilon"
+        raise UsageError(f"{' and '.join(options)} would change nothing: {args.name} is a card file", hint)
     if args.name in mechanisms.NAMES and not Path(args.name).exists():
         raise UsageError(f"{args.name} is a mechanism, which needs an epsilon", hint="add --epsilon E")
     return cards.load(args.name)

@@ -19,13 +19,10 @@ from ternhost.terminal import Progress
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "experiment",
-        "repeat an experiment of the papers; write CSV, JSON and PNG",
-        "tern experiment variance --output variance\ntern experiment erm --dataset digits --quick --output erm-digits",
-        run,
-    )
+    summary = "repeat an experiment of the papers; write CSV, JSON and PNG"
+    example = """tern experiment variance --output variance
+    tern experiment erm --dataset digits --quick --output erm-digits"""
+    parser = add_command(subparsers, "experiment", summary, example, run)
     names = "; ".join(f"{name}: {summary}" for name, summary in experiments.EXPERIMENTS.items())
     parser.add_argument("name", metavar="NAME", choices=experiments.EXPERIMENTS, help=names)
     dataset = "data set, of those in 'tern train --help' (default: chosen by the experiment)"

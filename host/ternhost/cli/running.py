@@ -157,17 +157,13 @@ def begun(args: argparse.Namespace, watcher: Watcher) -> Run:
     fixed = sorted(named(args).keys() - {"fleet", "after_round"})
     fixed += [name for name in ("store", "name", "anew") if getattr(args, name)]
     if fixed:
-        raise UsageError(
-            f"a resumed run keeps its options: {fields.flag(fixed[0])} cannot be changed",
-            hint=f"tern {args.command} --resume {args.resume}",
-        )
+        hint = f"tern {args.command} --resume {args.resume}"
+        raise UsageError(f"a resumed run keeps its options: {fields.flag(fixed[0])} cannot be changed", hint)
     run = Run.resume(args.resume, watcher, args.fleet, args.after_round)
     if run.algorithm.command != args.command:
         with run:
-            raise UsageError(
-                f"{args.resume} is a run of tern {run.algorithm.command}",
-                hint=f"tern {run.algorithm.command} --resume {args.resume}",
-            )
+            hint = f"tern {run.algorithm.command} --resume {args.resume}"
+            raise UsageError(f"{args.resume} is a run of tern {run.algorithm.command}", hint)
     return run
 
 

@@ -99,7 +99,5 @@ class Policy:
 
     def __post_init__(self) -> None:
         if not (0 < self.budget <= ledger.MAX_BUDGET and 0 < self.largest <= ledger.MAX_BUDGET):
-            raise UsageError(
-                "a budget must be more than 0 and at most an epsilon of 1000",
-                hint="name a larger or a smaller epsilon",
-            )
+            hint = "name a larger or a smaller epsilon"
+            raise UsageError("a budget must be more than 0 and at most an epsilon of 1000", hint)

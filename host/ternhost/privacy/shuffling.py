@@ -76,10 +76,8 @@ def account(local: int, reports: int, delta: float, card: Card | None = None, va
     Several values a report take the bound for any mechanism, whatever the `card`. Raises UsageError."""
     require(1 <= reports <= MOST_REPORTS, "reports", f"from 1 to {MOST_REPORTS:,}", f"{reports:,}")
     if not 0 < delta < 1:
-        raise UsageError(
-            f"--delta must be between 0 and 1, not {delta:g}",
-            hint="well below one in the number of reports, for example --delta 1e-6",
-        )
+        hint = "well below one in the number of reports, for example --delta 1e-6"
+        raise UsageError(f"--delta must be between 0 and 1, not {delta:g}", hint)
     require(delta >= _LEAST_DELTA, "delta", f"{_LEAST_DELTA:g} or more", f"{delta:g}")
     require(values >= 1, "values", "1 or more", values)
     epsilon = local * values / MICRO

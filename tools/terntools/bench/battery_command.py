@@ -14,14 +14,10 @@ from terntools.terminal import require_positive
 
 
 def add_action(actions: Any) -> None:
-    parser = add_command(
-        actions,
-        "battery",
-        "model how long a battery lasts on a board that sleeps and wakes for each round",
-        "tern bench battery --chip esp32 --interval-s 3600 --capacity-mah 2000\n"
-        "tern bench battery --chip pico-w --sleep timer --awake-ms join=2500 --plot battery.png",
-        _run,
-    )
+    summary = "model how long a battery lasts on a board that sleeps and wakes for each round"
+    example = """tern bench battery --chip esp32 --interval-s 3600 --capacity-mah 2000
+    tern bench battery --chip pico-w --sleep timer --awake-ms join=2500 --plot battery.png"""
+    parser = add_command(actions, "battery", summary, example, _run)
     boards = battery.figures()["boards"]
     sleeps = "; ".join(f"{name}: {', '.join(of['sleeps'])}" for name, of in boards.items())
     add_option(parser, "--chip", "kind of board", required=True, choices=tuple(boards))

@@ -72,9 +72,8 @@ def chips() -> dict[str, Any]:
 def load(chip: str | None) -> ChipCurrents:
     """The model of a chip, such as "rp2040". Raises UsageError."""
     if chip not in chips():
-        raise UsageError(
-            f"no currents are known for {chip or 'this'}", hint=f"there are currents for {', '.join(chips())}"
-        )
+        hint = f"there are currents for {', '.join(chips())}"
+        raise UsageError(f"no currents are known for {chip or 'this'}", hint)
     of = chips()[chip]
     figures = [field.name for field in fields(LinkCurrent)]
     links = {

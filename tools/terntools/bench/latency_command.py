@@ -15,14 +15,11 @@ from terntools.boards import devices
 
 
 def add_action(actions: Any) -> None:
-    parser = add_command(
-        actions,
-        "latency",
-        "measure how long a report takes on a board, and where the time goes",
-        "tern bench latency --fleet pico-emulated:1 --json\ntern bench latency a0\n"
-        "tern bench latency --fleet xtensa-emulated:1",
-        _run,
-    )
+    summary = "measure how long a report takes on a board, and where the time goes"
+    example = """tern bench latency --fleet pico-emulated:1 --json
+    tern bench latency a0
+    tern bench latency --fleet xtensa-emulated:1"""
+    parser = add_command(actions, "latency", summary, example, _run)
     add_options(parser)
 
 

@@ -62,9 +62,7 @@ def parse(stated: Any, where: str) -> tuple[Expectation, ...]:
     where: begins messages. Raises UsageError.
     """
     if not isinstance(stated, dict):
-        raise UsageError(
-            f"{where}: expect must be a table of figures", hint="such as expect: {heap-bytes: 70000}"
-        )
+        raise UsageError(f"{where}: expect must be a table of figures", "such as expect: {heap-bytes: 70000}")
     expect = []
     for figure, terms in stated.items():
         if figure not in FIGURES:
@@ -117,9 +115,7 @@ def read(path: Path) -> dict[str, list[Record]]:
         hint = "run tern hil with a map that says what to expect of its boards"
         raise UsageError(f"cannot read {path}: {error.strerror}", hint=hint) from error
     except (ValueError, TypeError, KeyError) as error:
-        raise UsageError(
-            f"{path} has a line that tern hil did not write: {error}", hint="remove it"
-        ) from error
+        raise UsageError(f"{path} has a line that tern hil did not write: {error}", "remove it") from error
     return series
 
 

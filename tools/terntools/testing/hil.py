@@ -233,14 +233,11 @@ def page(results: Sequence[BoardResult]) -> str:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "hil",
-        "run the board tests on all boards of a hardware map at once",
-        "tern hil --hardware-map boards.yaml\ntern hil --hardware-map boards.yaml --board pico-1 --json\n"
-        "tern hil --hardware-map boards.yaml --history",
-        _run,
-    )
+    summary = "run the board tests on all boards of a hardware map at once"
+    example = """tern hil --hardware-map boards.yaml
+    tern hil --hardware-map boards.yaml --board pico-1 --json
+    tern hil --hardware-map boards.yaml --history"""
+    parser = add_command(subparsers, "hil", summary, example, _run)
     figures = "Also measure the figures that the map expects."
     codes = "Exit code: 0 if all passed, 1 if a test or figure failed, 2 if a board is missing or timed out."
     parser.description = f"{parser.description} {figures}\n{codes}"

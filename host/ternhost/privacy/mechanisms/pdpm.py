@@ -57,9 +57,8 @@ def card(epsilon: int) -> bytes:
                 continue
             if cards.certify(cards.decode(data), epsilon):
                 return data
-    raise UsageError(
-        f"PDPM has no card at epsilon {epsilon / MICRO}", hint="scale another mechanism's card to tau"
-    )
+    hint = "scale another mechanism's card to tau"
+    raise UsageError(f"PDPM has no card at epsilon {epsilon / MICRO}", hint)
 
 
 def _closest(ratio: float) -> Iterator[tuple[int, int]]:
