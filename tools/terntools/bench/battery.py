@@ -90,8 +90,7 @@ class Wakes:
 
 
 def figures() -> dict[str, Any]:
-    wakes: dict[str, Any] = json.loads(current_model.FIGURES.read_text())["wakes"]
-    return wakes
+    return dict(json.loads(current_model.FIGURES.read_text())["wakes"])
 
 
 def load(
@@ -111,15 +110,11 @@ def load(
         ma: float = figure["ma"]
         return ma * figure["volts"] / volts if of["converter"] == "switching" else ma
 
-    currents = of["currents"]
-    phases = {
-        name: Phase(
-            phase["ms"],
-            out_of_the_battery(currents[phase["current"]]),
-            f"{_source(phase)}; current: {_source(currents[phase['current']])}",
-        )
-        for name, phase in of["phases"].items()
-    }
+    phases = {}
+    for name, phase in of["phases"].items():
+        current = of["currents"][phase["current"]]
+        source = f"{_source(phase)}; current: {_source(current)}"
+        phases[name] = Phase(phase["ms"], out_of_the_battery(current), source)
     asleep = of["sleeps"][sleep]
     # A timer that cuts the supply is before the converter.
     drawn = asleep["ma"] if sleep == "timer" else out_of_the_battery(asleep)

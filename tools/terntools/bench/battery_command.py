@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +54,7 @@ def _run(args: argparse.Namespace) -> int:
     wakes = battery.load(args.chip, args.sleep, volts=args.volts, self_discharge=args.self_discharge)
     wakes = wakes.with_ms(_times(args.awake_ms))
     life = wakes.life(args.capacity_mah, args.interval_s)
-    phases = {
-        name: {"ms": phase.ms, "ma": phase.ma, "mas": phase.charge, "source": phase.source}
-        for name, phase in wakes.phases.items()
-    }
+    phases = {name: {**asdict(phase), "mas": phase.charge} for name, phase in wakes.phases.items()}
     result = {
         "board": args.chip, "sleep": args.sleep, "interval_s": args.interval_s, "capacity_mah": args.capacity_mah,
         "volts": wakes.volts, "awake_s": wakes.awake_s, "milliampere_seconds_a_wake": wakes.charge, "phases": phases,

@@ -32,6 +32,7 @@ _SECONDS = 12.0
 _REST = 1.0  # of these before and after the board works, so that its idle power is seen
 _BURST = 200  # reports that a board makes in one go
 
+Energy = tuple[energy.ReportEnergy, str | None]  # of a report, and the chip
 Meter = joulescope.Joulescope | ppk2.Ppk2 | ina.Ina
 # The result, the microjoules of each bar's parts, and the chip.
 Measured = tuple[dict[str, Any], dict[str, dict[str, float]], str | None]
@@ -54,9 +55,8 @@ def add_action(actions: Any) -> None:
     add_option(meter, "--file CSV", "csv: exported file of the instrument", type=Path)
     add_option(meter, "--marker PIN", "the board's pin that marks reports (default: a Pico's GP15)", type=int)
     add_option(meter, "--active-low", "the marker pin is low during a window")
-    add_option(
-        meter, "--asleep", "also measure the current of the board in deep sleep, for the battery's life"
-    )
+    asleep = "also measure the current of the board in deep sleep, for the battery's life"
+    add_option(meter, "--asleep", asleep)
     add_option(meter, "--reports N", "csv: number of reports in a window", 1)
     life = parser.add_argument_group("battery life")
     add_option(life, "--battery MAH", "capacity of the battery in mAh", 2000.0)
@@ -78,8 +78,7 @@ def _run(args: argparse.Namespace) -> int:
         hint = "name it: tern bench energy a0 ...; or --meter model"
         raise UsageError("a meter needs a board to measure", hint)
     session = Session(args.sessions)
-    symbols = cards.decode(case.card).symbols
-    bits = math.ceil(case.k * math.log2(symbols))
+    bits = math.ceil(case.k * math.log2(cards.decode(case.card).symbols))
     with Telling(session) as progress:
         how = _model if args.meter == "model" else _measure
         result, rows, chip = how(args, case, bits, progress.say)
@@ -137,9 +136,8 @@ def _model(args: argparse.Namespace, case: latency.Case, bits: int, say: latency
         bench = latency.Bench(on)
         reports = []
         for k in dict.fromkeys((case.k, 1, case.d)):
-            one = replace(case, k=k)
-            say(f"{on.name}: timing a report, {one.label}")
-            reports.append(bench.figures(one))
+            say(f"{on.name}: timing a report, {replace(case, k=k).label}")
+            reports.append(bench.figures(replace(case, k=k)))
     rows = current_model.by_link(model, reports)
     gross = sum(model.report_microjoules(reports[0]))
     seconds = reports[0]["median"] / 1e6
@@ -165,16 +163,14 @@ def _measure(args: argparse.Namespace, case: latency.Case, bits: int, say: laten
     return measured.as_dict(bits), {case.label: parts}, chip
 
 
-def _exported(args: argparse.Namespace) -> tuple[energy.ReportEnergy, None]:
+def _exported(args: argparse.Namespace) -> Energy:
     if args.file is None:
         raise UsageError("--meter csv needs a --file to read", hint="such as --file export.csv")
     source = f"measured, from {args.file.name}"
     return energy.measure(csv.read(args.file, args.volts), args.reports, source, args.active_low), None
 
 
-def _on_board(
-    args: argparse.Namespace, case: latency.Case, say: latency.Tell
-) -> tuple[energy.ReportEnergy, str | None]:
+def _on_board(args: argparse.Namespace, case: latency.Case, say: latency.Tell) -> Energy:
     meter = _meter(args)
     results = []
     with subjects.subject(args.fleet, args.marker) as on:

@@ -44,8 +44,8 @@ def read(path: Path, volts: float | None = None) -> Trace:
         raise UsageError(f"{path} has no marker", hint="record the board's marker pin as a digital input")
     try:
         values = {
-            name: np.array([float(row[at]) for row in rows[1:]]) * scale
-            for name, (at, scale) in columns.items()
+            name: np.array([float(row[at]) for row in rows[1:]]) * unit
+            for name, (at, unit) in columns.items()
         }
     except (ValueError, IndexError) as error:
         raise UsageError(f"{path}: every row must have numbers only ({error})") from error
