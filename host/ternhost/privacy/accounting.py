@@ -84,9 +84,8 @@ def _of_release(release: Release) -> str:
     noun, *rest = release.what.split()
     reports = "one report" if release.times == 1 else f"{release.times} reports"
     values = f"one {noun}" if release.values == 1 else f"{release.values} {noun}s"
-    each = (
-        "" if release.times == release.values == 1 else f", each {noun}" if release.values > 1 else ", each"
-    )
+    one = release.times == release.values == 1
+    each = "" if one else f", each {noun}" if release.values > 1 else ", each"
     return " ".join([f"{reports} of {values}", *rest]) + f"{each} at epsilon {release.epsilon / MICRO:g}"
 
 

@@ -88,14 +88,9 @@ def account(local: int, reports: int, delta: float, card: Card | None = None, va
             hint="fewer --values, or a smaller epsilon",
         )
     known = card is not None and values == 1 and _is_rational(card)
-    return Shuffled(
-        epsilon,
-        reports,
-        delta,
-        closed(epsilon, reports, delta),
-        _least_epsilon(randomised_response(epsilon), epsilon, reports, delta),
-        _least_epsilon(parts(card), epsilon, reports, delta) if known and card is not None else None,
-    )
+    worst = _least_epsilon(randomised_response(epsilon), epsilon, reports, delta)
+    of_card = _least_epsilon(parts(card), epsilon, reports, delta) if known and card is not None else None
+    return Shuffled(epsilon, reports, delta, closed(epsilon, reports, delta), worst, of_card)
 
 
 _MOST_LOCAL = 40
@@ -195,9 +190,7 @@ def _envelope(part: Part, e: int, at: Sequence[int]) -> npt.NDArray[np.object_]:
         for j, q in enumerate(rows):
             if i != j:
                 best = np.maximum(best, np.maximum(p * scale - e * q - floor, 0).sum(axis=1))
-    return np.array(
-        [Fraction(int(b + r), part.whole * scale) for b, r in zip(best, rest, strict=True)], object
-    )
+    return np.array([Fraction(int(n), part.whole * scale) for n in best + rest], object)
 
 
 def _mean_positive(masses: Floats, first: int, unit: float, n: int) -> float:

@@ -21,7 +21,7 @@ _MAX_SCALE = 1 << 20
 _MOST_LEVELS = 65535
 
 
-def variance(epsilon: float) -> float:
+def variance(epsilon: float, x: float = 0.0) -> float:
     """Variance of the continuous mechanism, at every x."""
     return 8 / epsilon**2
 
@@ -68,13 +68,5 @@ def _tries(most: int) -> Iterator[Mapping[str, Any]]:
         yield {"levels": min(most - 1 + most % 2, _MOST_LEVELS)}
 
 
-LAPLACE = Mechanism(
-    "laplace",
-    design,
-    (Option("grid", "the grid's step is 2**-Q", int, "Q", shown="the finest that --levels allows"),),
-    variance=lambda epsilon, x: variance(epsilon),
-    worst_variance=worst_variance,
-    levels=LEVELS,
-    drawn=(1023,),
-    tries=_tries,
-)
+_GRID = Option("grid", "the grid's step is 2**-Q", int, "Q", shown="the finest that --levels allows")
+LAPLACE = Mechanism("laplace", design, (_GRID,), variance, worst_variance, LEVELS, (1023,), tries=_tries)

@@ -89,10 +89,5 @@ def _budgets(text: str) -> tuple[float, ...]:
     return tuple(float(part) for part in text.split(","))
 
 
-LHP = Mechanism(
-    "lhp",
-    design,
-    (Option("budgets", "relative budgets, lowest range first", _budgets, "B,B,...", shown="5,4,3,2,1"),),
-    tries=untried,
-    single_valued=False,
-)
+_BUDGETS = Option("budgets", "relative budgets, lowest range first", _budgets, "B,B,...", shown="5,4,3,2,1")
+LHP = Mechanism("lhp", design, (_BUDGETS,), tries=untried, single_valued=False)
