@@ -27,6 +27,7 @@ FIGURES = (
 # Which is better, and the bounds that it has.
 DIRECTIONS = {"lower": ["at most"], "higher": ["at least"], "equal": ["at least", "at most"]}
 
+Figures = Mapping[str, float]  # values by name
 Record = dict[str, Any]  # a line of the history: commit, date, board, figure, value, expectation, passed
 
 
@@ -89,9 +90,7 @@ def commit() -> str:
         return "no commit"
 
 
-def append(
-    path: Path, board: str, expect: Sequence[Expectation], values: Mapping[str, float]
-) -> list[Record]:
+def append(path: Path, board: str, expect: Sequence[Expectation], values: Figures) -> list[Record]:
     """Add the measured figures of a board to a history file (a JSON object a line). Raises StorageError."""
     about = {"commit": commit(), "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "board": board}
     measured = [(one, values[one.figure]) for one in expect if one.figure in values]
