@@ -46,10 +46,8 @@ class HomeAssistant:
         topics = parse(text).home_topics()
         if topics is None:
             place = text.removeprefix("mqtt:") if text.startswith("mqtt:") else "my-broker"
-            raise UsageError(
-                "--home-assistant needs a fleet on a broker that lets Home Assistant see it",
-                hint=f"let it: tern broker config {place} --home-assistant",
-            )
+            text = "--home-assistant needs a fleet on a broker that lets Home Assistant see it"
+            raise UsageError(text, f"let it: tern broker config {place} --home-assistant")
         self._topics, prefix = topics, topics.prefix
         self._state, self._availability = f"{prefix}/fleet/state", f"{prefix}/fleet/availability"
         self._id = f"tern_{prefix}"
