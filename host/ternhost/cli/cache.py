@@ -27,9 +27,8 @@ def add_parser(subparsers: Any) -> None:
 def run_show(args: argparse.Namespace) -> int:
     root, sizes = cache.cache_root(), cache.sizes()
     lines = [f"{name:10} {sizes[name] / 1e6:>9.1f} MB  {what}" for name, what in cache.KINDS.items()]
-    lines.append(
-        f"{'in all':10} {sum(sizes.values()) / 1e6:>9.1f} MB  in {root}; 'tern cache clear' deletes it"
-    )
+    megabytes = sum(sizes.values()) / 1e6
+    lines.append(f"{'in all':10} {megabytes:>9.1f} MB  in {root}; 'tern cache clear' deletes it")
     print_result({"directory": str(root), "bytes": sizes}, "\n".join(lines), args.json)
     return OK
 

@@ -49,10 +49,8 @@ class RunCommand:
         text = f"the devices, in a form that 'tern fleet kinds' lists (default: {default_fleet(self.name)})"
         add_option(where, "--fleet KIND", text, metavar="KIND:...")
         add_option(where, "--name NAME", NAME)
-        text = (
-            "file with the fleet's keys and rounds (default: the fleet's own, or one in the run's directory)"
-        )
-        add_option(where, "--store FILE", text)
+        default = "the fleet's own, or one in the run's directory"
+        add_option(where, "--store FILE", f"file with the fleet's keys and rounds (default: {default})")
         add_option(where, "--anew", "abandon an unfinished run of the store, and begin a new one")
         text = "resume this run: its name, directory or store; with --fleet if its boards have moved"
         add_option(where, "--resume RUN", text)
