@@ -95,9 +95,8 @@ class HomeAssistant:
     def _configure(self) -> None:
         components = {}
         for name in self._values:
-            words, unit, icon = _SENSORS.get(
-                name, (WORDS.get(name, name.replace("_", " ")).capitalize(), None, "mdi:chart-line")
-            )
+            title = WORDS.get(name, name.replace("_", " ")).capitalize()
+            words, unit, icon = _SENSORS.get(name, (title, None, "mdi:chart-line"))
             sensor = {
                 "p": "sensor",
                 "name": words,
