@@ -21,23 +21,9 @@ if TYPE_CHECKING:
     from ternhost.store.store import Store
 
 __all__ = [
-    "DeviceError",
-    "DeviceModel",
-    "RefusedError",
-    "Result",
-    "Status",
-    "StorageError",
-    "Store",
-    "TernError",
-    "UsageError",
-    "certify",
-    "collect",
-    "design",
-    "infer",
-    "list_runs",
-    "resume",
-    "train",
-]
+    "DeviceError", "DeviceModel", "RefusedError", "Result", "Status", "StorageError", "Store", "TernError",
+    "UsageError", "certify", "collect", "design", "infer", "list_runs", "resume", "train",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -83,8 +83,7 @@ class Result(Mapping[str, Any]):
         """Figures by name, such as `accuracy`, `accuracy_baseline` and `accuracy_optimum`."""
         figures = run_directory.figures_of(self["history"][-1] if self["history"] else None)
         for measure in self.get("measures", ()):
-            names = [measure + part for part in ("", "_baseline", "_optimum")]
-            figures |= {name: self[name] for name in names}
+            figures |= {name: self[name] for name in (measure, f"{measure}_baseline", f"{measure}_optimum")}
         return figures | {name: self[name] for name in _AT_THE_END if self.get(name) is not None}
 
     @property
@@ -124,15 +123,15 @@ class Result(Mapping[str, Any]):
 
 
 def _rows(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    more = {name: entry[name] for name in ("reports", "true") if name in entry}
     if "frequencies" not in entry:
         low, high = entry["interval"] or (None, None)
-        row = {"name": entry["name"], "mean": entry["mean"], "low": low, "high": high}
-        return [row | {name: entry[name] for name in ("reports", "true") if name in entry}]
+        return [{"name": entry["name"], "mean": entry["mean"], "low": low, "high": high, **more}]
     rows = []
     for i, category in enumerate(entry["categories"]):
         low, high = entry["intervals"][i] if entry["intervals"] else (None, None)
         row = {"name": entry["name"], "category": category, "frequency": entry["frequencies"][i]}
-        row |= {"low": low, "high": high, "reports": entry["reports"]}
+        row |= {"low": low, "high": high, **more}
         rows.append(row | ({"true": entry["true"][i]} if "true" in entry else {}))
     return rows
 
@@ -297,10 +296,8 @@ def _value(option: Option, value: Any) -> Any:
 
 
 def _card(card: Card) -> str:
-    if isinstance(card, Design):
-        card = card.card
-    if isinstance(card, bytes):
-        return card.hex()
+    if isinstance(card, Design | bytes):
+        return (card if isinstance(card, bytes) else card.card).hex()
     try:
         return cards.load(str(card)).hex()
     except OSError as error:

@@ -115,13 +115,9 @@ def build_entry(recipe: Recipe, make: Callable[[Path, Path], Mapping[str, str]],
             work, out = temporary / "work", temporary / "out"
             work.mkdir()
             out.mkdir()
-            record = {
-                "name": recipe.name,
-                "version": recipe.version,
-                "options": recipe.options,
-                "built_with": dict(make(work, out)),
-                "sha256": {name: sha256_of(out / name) for name in recipe.products},
-            }
+            record = {"name": recipe.name, "version": recipe.version, "options": recipe.options}
+            record["built_with"] = dict(make(work, out))
+            record["sha256"] = {name: sha256_of(out / name) for name in recipe.products}
             (out / RECORD).write_text(json.dumps(record, indent=2) + "\n")
             entry = root / recipe.key
             shutil.rmtree(entry, ignore_errors=True)  # a damaged one
@@ -142,9 +138,7 @@ def _places(kind: str) -> list[Path]:
 def sizes() -> dict[str, int]:
     """The bytes of each kind of entries."""
     files = {kind: (path for place in _places(kind) for path in (place, *place.rglob("*"))) for kind in KINDS}
-    return {
-        kind: sum(path.lstat().st_size for path in paths if path.is_file()) for kind, paths in files.items()
-    }
+    return {kind: sum(path.lstat().st_size for path in files[kind] if path.is_file()) for kind in KINDS}
 
 
 def clear(kinds: Iterable[str]) -> list[str]:

@@ -25,9 +25,8 @@ def add_command(
     namespace of the arguments has the name of the command, `prog`.
     """
     lines = "\n".join("  " + line.strip() for line in example.strip().splitlines())
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        name, help=summary, description=summary[:1].upper() + summary[1:] + ".", epilog=f"example:\n{lines}"
-    )
+    about = {"help": summary, "description": summary[:1].upper() + summary[1:] + "."}
+    parser: argparse.ArgumentParser = subparsers.add_parser(name, **about, epilog=f"example:\n{lines}")
     if run is not None:
         parser.add_argument("--json", action="store_true", help=as_json)
         parser.set_defaults(func=run, prog=parser.prog)

@@ -41,9 +41,7 @@ def explained(error: ImportError) -> UsageError | None:
     module = (error.name or "").partition(".")[0]
     if module in _UNIX:
         hint = "use boards on ports or --fleet simulated:N, or run tern in WSL (docs/guides/platforms.md)"
-        return UsageError(
-            f"this command needs Linux or macOS: Python's {module} is not on this system", hint=hint
-        )
+        return UsageError(f"this command needs Linux or macOS: Python's {module} is not on this system", hint)
     return _lack(module) if any(module in modules for modules in EXTRAS.values()) else None
 
 

@@ -26,11 +26,10 @@ def can_redraw(stream: TextIO) -> bool:
 
 def confirm(plan: str = "") -> None:
     """Ask at the terminal whether to carry out a plan. Raises UsageError unless the answer is yes."""
-    question = f"{plan}: go on? [y/N] " if plan else "go on? [y/N] "
     if not sys.stdin.isatty():
         text = "standard input is not a terminal, so nobody can confirm"
         raise UsageError(text, hint=f"add --yes to {plan or 'carry out the plan above'}")
-    print(question, end="", file=sys.stderr, flush=True)
+    print(f"{plan}: go on? [y/N] " if plan else "go on? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise UsageError("nothing was changed", hint="answer y, or add --yes")
 
@@ -138,12 +137,11 @@ def heeding_interrupts() -> Iterator[None]:
 
     For commands that run until they are interrupted. `ternhost.cli` handles SIGTERM.
     """
-    try:
+    previous = None
+    with contextlib.suppress(ValueError):  # only the main thread can be interrupted
         previous = signal.signal(signal.SIGINT, signal.default_int_handler)
-    except ValueError:  # only the main thread can be interrupted
-        yield
-        return
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, previous)
+        if previous is not None:
+            signal.signal(signal.SIGINT, previous)

@@ -59,14 +59,13 @@ COMMANDS: Registry[Command] = Registry(
 )
 
 # Codes of an OSError that mean a storage error; the others mean bad input.
-_STORAGE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM}
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+_STORAGE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, *_FORBIDDEN}
 _REMEDIES = {
     **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), "check the path: nothing is there"),
     **dict.fromkeys((errno.EISDIR, errno.EEXIST), "name another path"),
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room, and run the command again"),
-    **dict.fromkeys(
-        (errno.EACCES, errno.EPERM, errno.EROFS), "check who may read and write it, or name another"
-    ),
+    **dict.fromkeys(_FORBIDDEN, "check who may read and write it, or name another"),
 }
 
 
@@ -91,19 +90,13 @@ class Parser(argparse.ArgumentParser):
 def build_parser(names: Iterable[str] | None = None) -> Parser:
     """The parser of `tern` with the commands `names` (default: all)."""
     codes = "\n".join(f"  {code:<4} {meaning}" for code, meaning in errors.EXIT_CODES.items())
-    parser = Parser(
-        prog="tern",
-        description="Federated learning on microcontrollers under exact local differential privacy.",
-        epilog=f"example:\n  tern card design three-outputs --epsilon 2 --json\n\nexit codes:\n{codes}",
-    )
+    summary = "Federated learning on microcontrollers under exact local differential privacy."
+    epilog = f"example:\n  tern card design three-outputs --epsilon 2 --json\n\nexit codes:\n{codes}"
+    parser = Parser(prog="tern", description=summary, epilog=epilog)
     about = f"tern {version('tern-ldp')}"
     parser.add_argument("--version", action="version", version=about, help="show the version and exit")
-    parser.add_argument(
-        plugins.FLAG,
-        metavar="FILE.py",
-        action="append",
-        help="register the algorithms, mechanisms, optimisers, fleets and links that FILE.py defines",
-    )
+    text = "register the algorithms, mechanisms, optimisers, fleets and links that FILE.py defines"
+    parser.add_argument(plugins.FLAG, metavar="FILE.py", action="append", help=text)
     subparsers = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
     for name in COMMANDS if names is None else names:
         try:
@@ -214,11 +207,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("TERN_DEBUG"):
             raise
-        return report(
-            errors.FAULT,
-            f"{type(error).__name__}: {error}",
-            "this is a bug in tern: run it again with TERN_DEBUG=1 for a traceback, and report it",
-        )
+        hint = "this is a bug in tern: run it again with TERN_DEBUG=1 for a traceback, and report it"
+        return report(errors.FAULT, f"{type(error).__name__}: {error}", hint)
     finally:
         if previous is not None:
             signal.signal(signal.SIGTERM, previous)

@@ -12,13 +12,9 @@ from ternhost.terminal import confirm
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "cache",
-        "show what tern keeps between commands, and its size; clear it",
-        "tern cache\ntern cache clear emulators --yes",
-        run_show,
-    )
+    summary = "show what tern keeps between commands, and its size; clear it"
+    example = "tern cache\ntern cache clear emulators --yes"
+    parser = add_command(subparsers, "cache", summary, example, run_show)
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION")
     summary = "delete it; tern makes it again where a command needs it"
     clear = add_command(actions, "clear", summary, "tern cache clear\ntern cache clear datasets", run_clear)
@@ -31,9 +27,8 @@ def add_parser(subparsers: Any) -> None:
 def run_show(args: argparse.Namespace) -> int:
     root, sizes = cache.cache_root(), cache.sizes()
     lines = [f"{name:10} {sizes[name] / 1e6:>9.1f} MB  {what}" for name, what in cache.KINDS.items()]
-    lines.append(
-        f"{'in all':10} {sum(sizes.values()) / 1e6:>9.1f} MB  in {root}; 'tern cache clear' deletes it"
-    )
+    megabytes = sum(sizes.values()) / 1e6
+    lines.append(f"{'in all':10} {megabytes:>9.1f} MB  in {root}; 'tern cache clear' deletes it")
     print_result({"directory": str(root), "bytes": sizes}, "\n".join(lines), args.json)
     return OK
 

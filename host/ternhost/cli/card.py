@@ -22,21 +22,14 @@ if TYPE_CHECKING:
 
 
 def add_parser(subparsers: Any) -> None:
-    card = add_command(
-        subparsers,
-        "card",
-        "design, certify and show cards, the integer tables of mechanisms",
-        "tern card design three-outputs --epsilon 2 -o three.card\ntern card show three.card",
-    )
+    summary = "design, certify and show cards, the integer tables of mechanisms"
+    example = "tern card design three-outputs --epsilon 2 -o three.card\ntern card show three.card"
+    card = add_command(subparsers, "card", summary, example)
     actions = card.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
 
-    design = add_command(
-        actions,
-        "design",
-        "design a card, and print its epsilon, variance and size",
-        "tern card design pm-sub --epsilon 2 --levels 15 -o pm.card --json",
-        run_design,
-    )
+    summary = "design a card, and print its epsilon, variance and size"
+    example = "tern card design pm-sub --epsilon 2 --levels 15 -o pm.card --json"
+    design = add_command(actions, "design", summary, example, run_design)
     _mechanism_arguments(design, required=True)
     design.add_argument("-o", "--output", metavar="FILE", help="write the card to this file")
 
@@ -51,29 +44,19 @@ def add_parser(subparsers: Any) -> None:
         "card file; or table of probabilities (.csv, .json): a row for each input, a column for each output"
     )
     certify.add_argument("file", metavar="FILE", help=text)
-    add_option(
-        certify, "--epsilon E", "epsilon in decimal (default: the card's claim; a table's is only printed)"
-    )
+    text = "epsilon in decimal (default: the card's claim; a table's is only printed)"
+    add_option(certify, "--epsilon E", text)
     add_option(certify, "--delta", "also print the least delta of a table at --epsilon")
 
-    show = add_command(
-        actions,
-        "show",
-        "draw the exact distribution of a card's outputs",
-        "tern card show three.card\ntern card show pm-sub --epsilon 2 --levels 31 --plot pm.png",
-        run_show,
-    )
+    example = "tern card show three.card\ntern card show pm-sub --epsilon 2 --levels 31 --plot pm.png"
+    show = add_command(actions, "show", "draw the exact distribution of a card's outputs", example, run_show)
     _mechanism_arguments(show, required=False)
     add_option(show, "--plot FILE.png", "also draw it into this file")
 
-    account = add_command(
-        actions,
-        "account",
-        "compute the central epsilon of a report behind a shuffler that hides who sent what",
-        "tern card account three-outputs --epsilon 4 --reports 20000 --delta 1e-6\n"
-        "tern card account --epsilon 1 --reports 294000 --delta 1e-6 --plot shuffled.png",
-        run_account,
-    )
+    summary = "compute the central epsilon of a report behind a shuffler that hides who sent what"
+    example = """tern card account three-outputs --epsilon 4 --reports 20000 --delta 1e-6
+    tern card account --epsilon 1 --reports 294000 --delta 1e-6 --plot shuffled.png"""
+    account = add_command(actions, "account", summary, example, run_account)
     _mechanism_arguments(account, required=False, optional=True)
     add_option(account, "--reports N", "number of reports, each of an honest client", type=int, required=True)
     add_option(account, "--delta D", "delta of central privacy, well below 1 / N", type=float, required=True)
@@ -95,8 +78,9 @@ def _mechanism_arguments(parser: argparse.ArgumentParser, required: bool, option
 
 
 def _design(args: argparse.Namespace) -> Design:
-    options = mechanisms.options_given(args, args.name)
-    return mechanisms.design(args.name, args.epsilon, args.levels, **options)
+    return mechanisms.design(
+        args.name, args.epsilon, args.levels, **mechanisms.options_given(args, args.name)
+    )
 
 
 def run_design(args: argparse.Namespace) -> int:
@@ -113,9 +97,8 @@ def run_certify(args: argparse.Namespace) -> int:
     epsilon = None if args.epsilon is None else parse_epsilon(args.epsilon)
     table = Path(args.file).suffix.lower() in matrix.FORMATS
     if args.delta and (epsilon is None or not table):
-        raise UsageError(
-            "--delta needs a table and an epsilon", "tern card certify FILE.csv --epsilon E --delta"
-        )
+        hint = "tern card certify FILE.csv --epsilon E --delta"
+        raise UsageError("--delta needs a table and an epsilon", hint)
     if table:
         result, reason = _certified_table(matrix.read(args.file), epsilon, args.delta)
     else:
@@ -163,36 +146,29 @@ def run_show(args: argparse.Namespace) -> int:
     if args.plot:
         _plot(card, result, Path(args.plot))
     picture = cards.picture(card, sys.stdout.encoding or "ascii")
-    print_result(result, _summary(result) + "\n\n" + picture, args.json)
+    print_result(result, f"{_summary(result)}\n\n{picture}", args.json)
     return OK
 
 
 def _card(args: argparse.Namespace) -> tuple[Card, dict[str, Any]]:
-    """The card in the named file, or of the named mechanism at --epsilon, and its description. Raises UsageError."""
-    if args.epsilon is None:
-        card = cards.decode(_card_file(args), args.name)
-        return card, cards.describe(card)
-    design = _design(args)
-    return cards.decode(design.card), cards.describe_design(design)
-
-
-def _card_file(args: argparse.Namespace) -> bytes:
-    """The bytes of the card file that is named without --epsilon. Raises UsageError or OSError."""
+    """The card of the named mechanism at --epsilon, or without that in the named file, and its description. Raises
+    UsageError or OSError."""
+    if args.epsilon is not None:
+        design = _design(args)
+        return cards.decode(design.card), cards.describe_design(design)
     if options := mechanisms.options_named(args, "levels"):
-        raise UsageError(
-            f"{' and '.join(options)} would change nothing: {args.name} is a card file",
-            hint="to design the card of a mechanism, give --epsilon",
-        )
+        hint = "to design the card of a mechanism, give --epsilon"
+        raise UsageError(f"{' and '.join(options)} would change nothing: {args.name} is a card file", hint)
     if args.name in mechanisms.NAMES and not Path(args.name).exists():
         raise UsageError(f"{args.name} is a mechanism, which needs an epsilon", hint="add --epsilon E")
-    return cards.load(args.name)
+    card = cards.decode(cards.load(args.name), args.name)
+    return card, cards.describe(card)
 
 
 def _plot(card: Card, description: dict[str, Any], path: Path) -> None:
     from ternhost.run.report import plots  # loads matplotlib
 
-    title = f"{description['shape']} card, epsilon {description['epsilon_certified']}"
-    title += f", {description['levels']} outputs"
+    title = "{shape} card, epsilon {epsilon_certified}, {levels} outputs".format_map(description)
     plots.check_place(path)
     plots.save(plots.card_distribution(card, title), path)
 
@@ -216,19 +192,11 @@ def run_account(args: argparse.Namespace) -> int:
         curve.sort(key=lambda one: one.reports)
         title = f"{what}, local epsilon {account.local:g}, delta {args.delta:g}"
         plots.save(plots.shuffled(curve, title), Path(args.plot))
-    result = {
-        "what": what,
-        "values": args.values,
-        "reports": args.reports,
-        "delta": args.delta,
-        "epsilon_local": account.local,
-        "epsilon_closed": account.closed,
-        "epsilon_any_mechanism": account.any_mechanism,
-        "epsilon_card": account.card,
-        "epsilon_central": account.epsilon,
-        "needs": "an anonymous shuffler",
-        "holds_for_terns_transport": False,
-    }
+    named = ("local", "closed", "any_mechanism", "card")
+    epsilons = {f"epsilon_{name}": getattr(account, name) for name in named}
+    asked = {"what": what, "values": args.values, "reports": args.reports, "delta": args.delta}
+    holds = {"needs": "an anonymous shuffler", "holds_for_terns_transport": False}
+    result = {**asked, **epsilons, "epsilon_central": account.epsilon, **holds}
     print_result(result, _shuffled_words(what, account), args.json)
     return OK
 
@@ -260,15 +228,12 @@ def _shuffled_words(what: str, account: Shuffled) -> str:
     if account.card is not None:
         lines.append(f"  {account.card:<10.4g} this card, from its integers (privacy blanket)")
     lines.append(f"  {account.any_mechanism:<10.4g} any mechanism of that local epsilon (privacy blanket)")
-    lines.append(
-        f"  {account.closed:<10.4g} closed bound (hiding among the clones)"
-        if account.closed is not None
-        else f"  {'-':10} the closed bound does not apply: too few reports, or too large an epsilon"
-    )
-    lines.append(
-        f"The central epsilon is {account.epsilon:.4g}"
-        + (", no better than the local one." if account.epsilon > 0.999 * account.local else ".")
-    )
+    if account.closed is None:
+        lines.append(f"  {'-':10} the closed bound does not apply: too few reports, or too large an epsilon")
+    else:
+        lines.append(f"  {account.closed:<10.4g} closed bound (hiding among the clones)")
+    better = "" if account.epsilon <= 0.999 * account.local else ", no better than the local one"
+    lines.append(f"The central epsilon is {account.epsilon:.4g}{better}.")
     lines.append(
         "This holds only behind a shuffler that hides who sent what. tern's transport has none, and its authenticated\n"
         f"reports are not anonymous: to tern's host a report costs its sender the local {account.local:g}."
@@ -292,9 +257,9 @@ def run_list(args: argparse.Namespace) -> int:
 
 def _posterior(result: dict[str, Any]) -> str:
     most = result["posterior_from_half"]
-    return (
-        "up to 100 %" if most is None else f"at most {100 * most:.1f} %" if most < 1 else "more than 99.9 %"
-    )
+    if most is None:
+        return "up to 100 %"
+    return f"at most {100 * most:.1f} %" if most < 1 else "more than 99.9 %"
 
 
 def _summary(result: dict[str, Any]) -> str:

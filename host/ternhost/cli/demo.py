@@ -13,13 +13,8 @@ _REPORTS = 20_000
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "demo",
-        f"train a model on {_REPORTS:,} real flights with {_BOARDS} emulated boards, and write a report",
-        "tern demo",
-        run,
-    )
+    summary = f"train a model on {_REPORTS:,} real flights with {_BOARDS} emulated boards, and write a report"
+    parser = add_command(subparsers, "demo", summary, "tern demo", run)
     add_option(parser, "--boards N", "number of emulated boards", _BOARDS)
     add_option(parser, "--reports R", "number of reports, one per client", _REPORTS)
     add_option(parser, "--epsilon E", "epsilon of a report", "2")

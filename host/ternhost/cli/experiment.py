@@ -19,19 +19,15 @@ from ternhost.terminal import Progress
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "experiment",
-        "repeat an experiment of the papers; write CSV, JSON and PNG",
-        "tern experiment variance --output variance\ntern experiment erm --dataset digits --quick --output erm-digits",
-        run,
-    )
+    summary = "repeat an experiment of the papers; write CSV, JSON and PNG"
+    example = """tern experiment variance --output variance
+    tern experiment erm --dataset digits --quick --output erm-digits"""
+    parser = add_command(subparsers, "experiment", summary, example, run)
     names = "; ".join(f"{name}: {summary}" for name, summary in experiments.EXPERIMENTS.items())
     parser.add_argument("name", metavar="NAME", choices=experiments.EXPERIMENTS, help=names)
-    dataset = "data set, of those in 'tern train --help' (default: chosen by the experiment)"
-    add_option(parser, "--dataset D", dataset)
-    runs = "number of runs, for erm of folds (default: chosen by the experiment)"
-    add_option(parser, "--runs R", runs, type=int)
+    chosen = "(default: chosen by the experiment)"
+    add_option(parser, "--dataset D", f"data set, of those in 'tern train --help' {chosen}")
+    add_option(parser, "--runs R", f"number of runs, for erm of folds {chosen}", type=int)
     add_option(parser, "--quick", "run a small, fast version")
     add_option(parser, "--seed S", "seed of all random numbers", 1)
     output = "directory of the results (default: runs/<time>); the same command with the same DIR resumes"
@@ -51,10 +47,9 @@ def run(args: argparse.Namespace) -> int:
             try:
                 outcome = experiments.run(args.name, options, directory)
             except KeyboardInterrupt:
-                raise InterruptedByUser(
-                    f"interrupted: finished parts are kept in {directory}",
-                    hint=f"run the same command with --output {directory} to resume",
-                ) from None
+                hint = f"run the same command with --output {directory} to resume"
+                text = f"interrupted: finished parts are kept in {directory}"
+                raise InterruptedByUser(text, hint) from None
             paths = [str(path) for path in experiments.write(outcome, directory)]
     result = {"experiment": args.name, "files": paths, "lines": list(outcome.lines)}
     print_result(result, "\n".join([*outcome.lines, "", *paths]), args.json)

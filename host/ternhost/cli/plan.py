@@ -17,14 +17,10 @@ from ternhost.terminal import Progress
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "plan",
-        "estimate by simulation how many devices a good model needs",
-        "tern plan --dataset flights-planned --epsilon 1 --plot plan.png\n"
-        "tern plan --dimension 20 --epsilon 2 --goal 0.8",
-        run,
-    )
+    summary = "estimate by simulation how many devices a good model needs"
+    example = """tern plan --dataset flights-planned --epsilon 1 --plot plan.png
+    tern plan --dimension 20 --epsilon 2 --goal 0.8"""
+    parser = add_command(subparsers, "plan", summary, example, run)
     records = parser.add_mutually_exclusive_group()
     like = f"data set that resembles the devices' records: {', '.join(datasets.DATASETS)}"
     add_option(records, "--dataset D", f"{like} (default: synthetic-logistic)")

@@ -32,10 +32,8 @@ def load_named(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def with_files(hint: str, files: Sequence[str], commands: Iterable[str]) -> str:
     """A hint whose command lines load the files of this start again."""
-    loaded = shlex.join(word for path in files for word in (FLAG, path))
-    return (
-        re.sub(rf"\btern (?=({'|'.join(commands)})\b)", lambda _: f"tern {loaded} ", hint) if files else hint
-    )
+    loaded = " ".join(["tern", *(f"{FLAG} {shlex.quote(path)}" for path in files), ""])
+    return re.sub(rf"\btern (?=({'|'.join(commands)})\b)", lambda _: loaded, hint)
 
 
 def load(path: str) -> None:

@@ -32,11 +32,11 @@ class ProgressPrinter(Progress):
     def status(self, status: Status) -> None:
         """Show the state of the run, unless the last one was shown just before."""
         now = time.monotonic()
-        since = now - self._status_at
-        ended = status.event == END
-        last_round = ended and status.round == status.rounds
+        since, ended = now - self._status_at, status.event == END
         line = _line(status, bar=self._redraws)
-        if last_round or (since >= _REDRAW_EVERY if self._redraws else ended and since >= _LINE_EVERY):
+        if (ended and status.round == status.rounds) or (
+            since >= _REDRAW_EVERY if self._redraws else ended and since >= _LINE_EVERY
+        ):
             self._status_at = now
             (self.step if self._redraws else self.say)(line)
         elif not self._redraws:

@@ -49,10 +49,8 @@ class RunCommand:
         text = f"the devices, in a form that 'tern fleet kinds' lists (default: {default_fleet(self.name)})"
         add_option(where, "--fleet KIND", text, metavar="KIND:...")
         add_option(where, "--name NAME", NAME)
-        text = (
-            "file with the fleet's keys and rounds (default: the fleet's own, or one in the run's directory)"
-        )
-        add_option(where, "--store FILE", text)
+        default = "the fleet's own, or one in the run's directory"
+        add_option(where, "--store FILE", f"file with the fleet's keys and rounds (default: {default})")
         add_option(where, "--anew", "abandon an unfinished run of the store, and begin a new one")
         text = "resume this run: its name, directory or store; with --fleet if its boards have moved"
         add_option(where, "--resume RUN", text)
@@ -157,17 +155,13 @@ def begun(args: argparse.Namespace, watcher: Watcher) -> Run:
     fixed = sorted(named(args).keys() - {"fleet", "after_round"})
     fixed += [name for name in ("store", "name", "anew") if getattr(args, name)]
     if fixed:
-        raise UsageError(
-            f"a resumed run keeps its options: {fields.flag(fixed[0])} cannot be changed",
-            hint=f"tern {args.command} --resume {args.resume}",
-        )
+        hint = f"tern {args.command} --resume {args.resume}"
+        raise UsageError(f"a resumed run keeps its options: {fields.flag(fixed[0])} cannot be changed", hint)
     run = Run.resume(args.resume, watcher, args.fleet, args.after_round)
     if run.algorithm.command != args.command:
         with run:
-            raise UsageError(
-                f"{args.resume} is a run of tern {run.algorithm.command}",
-                hint=f"tern {run.algorithm.command} --resume {args.resume}",
-            )
+            hint = f"tern {run.algorithm.command} --resume {args.resume}"
+            raise UsageError(f"{args.resume} is a run of tern {run.algorithm.command}", hint)
     return run
 
 

@@ -80,19 +80,13 @@ def run(args: argparse.Namespace) -> int:
     for other in (metrics, home):
         if other is not None:
             watcher = watcher.also(other.update)
-    served = serve(
-        options,
-        store=args.store,
-        name=args.name,
-        watcher=watcher,
-        new_model=args.new_model,
-        named=running.named(args).keys() - _OF_EACH_START,
-    )
+    named = running.named(args).keys() - _OF_EACH_START
+    place = {"store": args.store, "name": args.name, "new_model": args.new_model}
+    served = serve(options, watcher=watcher, named=named, **place)
     if metrics is not None:
         metrics.add_store(served.files.store, served.files.name)
-    previous = {
-        number: signal.signal(number, lambda *_: served.stop()) for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    stops = (signal.SIGINT, signal.SIGTERM)
+    previous = {number: signal.signal(number, lambda *_: served.stop()) for number in stops}
     try:
         with served, _shown(args, served.directory), shown(home, served, watcher.warn):
             result = served.run()

@@ -139,10 +139,8 @@ class Aggregator:
         except ValueError:
             raise UsageError("a round must ask at least one device, and none twice") from None
         if np.any(in_flight.revoked):
-            raise UsageError(
-                f"no key is known for device {in_flight.members.ids[in_flight.revoked][0]}",
-                hint="name the --store that it was provisioned with",
-            )
+            text = f"no key is known for device {in_flight.members.ids[in_flight.revoked][0]}"
+            raise UsageError(text, "name the --store that it was provisioned with")
         self._store.open_round(stored)
         self._rounds[number] = in_flight
         self._last = number

@@ -78,10 +78,8 @@ class Dataset:
         """The same records, with label 1 for these classes and -1 for the rest. Raises UsageError unless these are some
         of the classes, but not all."""
         if self.task != MULTICLASS or not positive or not set(positive) < set(self.classes):
-            raise UsageError(
-                f"{self.name} cannot be divided into {', '.join(positive) or 'nothing'} and the rest",
-                hint=f"its classes are: {', '.join(self.classes)}",
-            )
+            text = f"{self.name} cannot be divided into {', '.join(positive) or 'nothing'} and the rest"
+            raise UsageError(text, f"its classes are: {', '.join(self.classes)}")
         chosen = [self.classes.index(name) for name in positive]
         labels = np.where(np.isin(self.labels, chosen), ONE, -ONE).astype(np.int16)
         return replace(self, task=CLASSIFICATION, labels=labels)

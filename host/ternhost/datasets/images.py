@@ -54,9 +54,7 @@ def load(name: str, path: Path | None = None) -> Dataset:
     if path is None:
         path = data_folder() / name  # both sets have files of the same names
     if path.is_file():
-        raise UsageError(
-            f"{name} is two files, and {path} is one", hint=f"name the folder of both: {name}:FOLDER"
-        )
+        raise UsageError(f"{name} is two files, and {path} is one", f"name the folder of both: {name}:FOLDER")
     images_file = find_file(name, path, (_IMAGES, f"{_IMAGES}.gz", _IMAGES.replace("-idx3", ".idx3")), source)
     labels_file = find_file(name, path, (_LABELS, f"{_LABELS}.gz", _LABELS.replace("-idx1", ".idx1")), source)
     images, labels = read_idx(images_file, source), read_idx(labels_file, source)

@@ -88,10 +88,8 @@ def ipums(path: Path | None = None, *, dataset: str = "ipums") -> Table:
     for name in categorical:
         positions, distinct = pandas.factorize(frame[name].fillna("missing").astype(str), sort=True)
         if len(distinct) > _MOST_CATEGORIES:
-            raise UsageError(
-                f"{file}: {name} has {len(distinct)} different values, too many for a categorical variable",
-                hint=f"leave {name} out of the extract",
-            )
+            text = f"{file}: {name} has {len(distinct)} different values, too many for a categorical variable"
+            raise UsageError(text, f"leave {name} out of the extract")
         codes.append(positions.astype(np.int16))
         categories.append(tuple(str(value) for value in distinct))
     return Table(

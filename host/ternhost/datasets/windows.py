@@ -19,18 +19,11 @@ def statistics(windows: Floats, reach: npt.ArrayLike) -> Fixed:
     top = np.asarray(reach, np.float64)
     mean = windows.mean(axis=1)
     difference = np.abs(windows - mean[:, None]).mean(axis=1)
-    return np.concatenate(
-        [
-            normalised(mean, -top, top),
-            normalised(windows.std(axis=1), 0, top / 2),
-            normalised(difference, 0, top / 2),
-        ],
-        axis=1,
-    )
+    spread = normalised(windows.std(axis=1), 0, top / 2)
+    return np.concatenate([normalised(mean, -top, top), spread, normalised(difference, 0, top / 2)], axis=1)
 
 
 def lengths(windows: Floats, reach: float) -> Fixed:
     """The mean length of the vectors of each window (n x samples x axes): n x 1, Q1.14."""
-    return normalised(
-        np.linalg.norm(windows, axis=2).mean(axis=1)[:, None], 0, reach * windows.shape[2] ** 0.5
-    )
+    lengths = np.linalg.norm(windows, axis=2).mean(axis=1)[:, None]
+    return normalised(lengths, 0, reach * windows.shape[2] ** 0.5)

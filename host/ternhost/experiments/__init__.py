@@ -48,10 +48,8 @@ def run(name: str, options: Options, directory: Path | None = None) -> Outcome:
     """
     module = _module(name)
     if options.contender is not None and name not in COMPARING:
-        raise UsageError(
-            f"the experiment {name!r} compares no mechanisms",
-            hint=f"leave out --mechanism, or run one of: {', '.join(COMPARING)}",
-        )
+        hint = f"leave out --mechanism, or run one of: {', '.join(COMPARING)}"
+        raise UsageError(f"the experiment {name!r} compares no mechanisms", hint)
     cells = module.cells(options)
     kept = Kept(directory, {"experiment": name, "tern": tern.__version__, **options.decisive})
     outcome: Outcome = module.outcome(options, tables(cells, kept, options.progress, options.workers))

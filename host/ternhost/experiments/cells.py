@@ -220,10 +220,8 @@ def _in_processes(cells: Sequence[Cell], workers: int) -> _Results:
             yield waiting.pop(future), *future.result()
         pool.shutdown()
     except BrokenProcessPool as error:
-        raise TernError(
-            "a process of the experiment was ended from outside",
-            hint="if memory was short, use fewer --workers; the same command with the same --output continues",
-        ) from error
+        hint = "if memory was short, use fewer --workers; the same command with the same --output continues"
+        raise TernError("a process of the experiment was ended from outside", hint) from error
     finally:
         for process in set(multiprocessing.active_children()) - before:
             process.terminate()

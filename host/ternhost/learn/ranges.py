@@ -227,8 +227,6 @@ def named(text: str) -> int | None:
     if text == "auto":
         return None
     if not text.isdecimal() or int(text) > MAX_RANGE:
-        raise UsageError(
-            f"--range must be auto, or 0 to {MAX_RANGE}, not {text}",
-            hint=f"a range of r means values up to 2**-r; 0 is all of [-1, 1], and {MAX_RANGE} the narrowest",
-        )
+        hint = f"a range of r means values up to 2**-r; 0 is all of [-1, 1], and {MAX_RANGE} the narrowest"
+        raise UsageError(f"--range must be auto, or 0 to {MAX_RANGE}, not {text}", hint)
     return int(text)

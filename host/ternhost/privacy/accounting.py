@@ -84,9 +84,8 @@ def _of_release(release: Release) -> str:
     noun, *rest = release.what.split()
     reports = "one report" if release.times == 1 else f"{release.times} reports"
     values = f"one {noun}" if release.values == 1 else f"{release.values} {noun}s"
-    each = (
-        "" if release.times == release.values == 1 else f", each {noun}" if release.values > 1 else ", each"
-    )
+    one = release.times == release.values == 1
+    each = "" if one else f", each {noun}" if release.values > 1 else ", each"
     return " ".join([f"{reports} of {values}", *rest]) + f"{each} at epsilon {release.epsilon / MICRO:g}"
 
 
@@ -99,7 +98,5 @@ class Policy:
 
     def __post_init__(self) -> None:
         if not (0 < self.budget <= ledger.MAX_BUDGET and 0 < self.largest <= ledger.MAX_BUDGET):
-            raise UsageError(
-                "a budget must be more than 0 and at most an epsilon of 1000",
-                hint="name a larger or a smaller epsilon",
-            )
+            hint = "name a larger or a smaller epsilon"
+            raise UsageError("a budget must be more than 0 and at most an epsilon of 1000", hint)

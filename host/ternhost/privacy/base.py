@@ -53,10 +53,8 @@ def parse_epsilon(
     except (InvalidOperation, OverflowError):
         micro = 0
     if not 1 <= micro <= most:
-        raise UsageError(
-            f"{option.lstrip('-')} {text} is not a number from 0.000001 to {most // MICRO}",
-            hint=f"give it in decimal, for example {option} 1.5",
-        )
+        text = f"{option.lstrip('-')} {text} is not a number from 0.000001 to {most // MICRO}"
+        raise UsageError(text, f"give it in decimal, for example {option} 1.5")
     return micro
 
 

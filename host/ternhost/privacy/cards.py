@@ -59,16 +59,13 @@ def fraction(value: Fraction) -> str:
 def describe(card: Card) -> dict[str, Any]:
     """The properties of a card, from its integers, ready for JSON. A card that is not unbiased has null moments."""
     certified = certify.epsilon_certified(card)
+    moment_names = ("worst_case_variance", "worst_case_at", "variance_at_zero", "worst_case_second_moment")
     description: dict[str, Any] = {
         "shape": SHAPES[card.shape],
         "epsilon_claimed": card.epsilon / MICRO,
         "epsilon_certified": None if certified is None else certified / MICRO,
         "posterior_from_half": None if certified is None else float(posterior(certified)),
-        "worst_case_variance": None,
-        "worst_case_at": None,
-        "variance_at_zero": None,
-        "worst_case_second_moment": None,
-        "bias": None,
+        **dict.fromkeys((*moment_names, "bias")),
         "levels": card.symbols,
         "bits_per_value": math.log2(card.symbols),
         "card_bytes": len(card.data),
@@ -80,14 +77,9 @@ def describe(card: Card) -> dict[str, Any]:
     except Biased:
         return description
     worst, at = moments.worst_variance()
-    description.update(
-        worst_case_variance=float(worst),
-        worst_case_at=abs(float(at)),
-        variance_at_zero=float(moments.variance(Fraction(0))),
-        worst_case_second_moment=float(moments.worst_second_moment()),
-        bias=0 if bias == 0 else fraction(bias),
-        scale=fraction(scales[0]),
-    )
+    known = (worst, abs(at), moments.variance(Fraction(0)), moments.worst_second_moment())
+    description |= zip(moment_names, map(float, known), strict=True)
+    description |= {"bias": 0 if bias == 0 else fraction(bias), "scale": fraction(scales[0])}
     if len(scales) > 1:
         description["scales"] = [fraction(scale) for scale in scales]
     return description
@@ -95,12 +87,8 @@ def describe(card: Card) -> dict[str, Any]:
 
 def describe_design(design: Design) -> dict[str, Any]:
     """The output of `tern card design --json`."""
-    return {
-        "mechanism": design.mechanism,
-        "epsilon": design.epsilon / MICRO,
-        **describe(decode(design.card)),
-        "notes": list(design.notes),
-    }
+    asked = {"mechanism": design.mechanism, "epsilon": design.epsilon / MICRO}
+    return {**asked, **describe(decode(design.card)), "notes": list(design.notes)}
 
 
 def check(data: bytes, epsilon: int | None = None) -> dict[str, Any]:

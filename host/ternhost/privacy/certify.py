@@ -222,10 +222,8 @@ def _laplace_seconds(card: Card) -> list[Fraction]:
     g, powers = _geometric(card), _powers(card)
     tail = g / (1 - g) ** 2
     one = 1 << card.grid_bits
-    return [
-        (i * i + 2 * tail - tail * (powers[card.highest - i] + powers[i - card.lowest]) / (1 + g)) / one**2
-        for i in range(-one, one + 1)
-    ]
+    ends = [(i, powers[card.highest - i] + powers[i - card.lowest]) for i in range(-one, one + 1)]
+    return [(i * i + 2 * tail - tail * both / (1 + g)) / one**2 for i, both in ends]
 
 
 def bias(card: Card) -> Fraction:

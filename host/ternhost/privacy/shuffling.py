@@ -76,10 +76,8 @@ def account(local: int, reports: int, delta: float, card: Card | None = None, va
     Several values a report take the bound for any mechanism, whatever the `card`. Raises UsageError."""
     require(1 <= reports <= MOST_REPORTS, "reports", f"from 1 to {MOST_REPORTS:,}", f"{reports:,}")
     if not 0 < delta < 1:
-        raise UsageError(
-            f"--delta must be between 0 and 1, not {delta:g}",
-            hint="well below one in the number of reports, for example --delta 1e-6",
-        )
+        hint = "well below one in the number of reports, for example --delta 1e-6"
+        raise UsageError(f"--delta must be between 0 and 1, not {delta:g}", hint)
     require(delta >= _LEAST_DELTA, "delta", f"{_LEAST_DELTA:g} or more", f"{delta:g}")
     require(values >= 1, "values", "1 or more", values)
     epsilon = local * values / MICRO
@@ -90,14 +88,9 @@ def account(local: int, reports: int, delta: float, card: Card | None = None, va
             hint="fewer --values, or a smaller epsilon",
         )
     known = card is not None and values == 1 and _is_rational(card)
-    return Shuffled(
-        epsilon,
-        reports,
-        delta,
-        closed(epsilon, reports, delta),
-        _least_epsilon(randomised_response(epsilon), epsilon, reports, delta),
-        _least_epsilon(parts(card), epsilon, reports, delta) if known and card is not None else None,
-    )
+    worst = _least_epsilon(randomised_response(epsilon), epsilon, reports, delta)
+    of_card = _least_epsilon(parts(card), epsilon, reports, delta) if known and card is not None else None
+    return Shuffled(epsilon, reports, delta, closed(epsilon, reports, delta), worst, of_card)
 
 
 _MOST_LOCAL = 40
@@ -197,9 +190,7 @@ def _envelope(part: Part, e: int, at: Sequence[int]) -> npt.NDArray[np.object_]:
         for j, q in enumerate(rows):
             if i != j:
                 best = np.maximum(best, np.maximum(p * scale - e * q - floor, 0).sum(axis=1))
-    return np.array(
-        [Fraction(int(b + r), part.whole * scale) for b, r in zip(best, rest, strict=True)], object
-    )
+    return np.array([Fraction(int(n), part.whole * scale) for n in best + rest], object)
 
 
 def _mean_positive(masses: Floats, first: int, unit: float, n: int) -> float:

@@ -81,10 +81,8 @@ def provision_board(
         _write_ledgers(directory, range(first, first + len(keys)), budgets, last)
         _write(directory / storage.CLIENTS, clients.tobytes())
     except FileExistsError as error:
-        raise StorageError(
-            f"{directory} holds a board already",
-            hint="name another directory (--store), or go on with a run that made it (--resume)",
-        ) from error
+        hint = "name another directory (--store), or go on with a run that made it (--resume)"
+        raise StorageError(f"{directory} holds a board already", hint) from error
     except (OSError, ledger.LedgerError) as error:
         raise StorageError(f"cannot write a board's files: {error}", hint="make room on the disk") from error
 
@@ -122,10 +120,8 @@ def provision_fleet(
     devices = len(rows) // each
     made = store.state(_EMULATED) or 0
     if max(store.keys(), default=0) > made:
-        raise UsageError(
-            f"{store.path} holds keys of devices that are not emulated, and they would be lost",
-            hint="name another --store",
-        )
+        text = f"{store.path} holds keys of devices that are not emulated, and they would be lost"
+        raise UsageError(text, "name another --store")
     keys = new_keys(range(1, devices + 1))
     last = last_number(store)
     bounds = [devices * board // len(directories) for board in range(len(directories) + 1)]
@@ -144,10 +140,8 @@ def provision_from(
     fewer records.
     """
     if clients > len(dataset.training):
-        raise UsageError(
-            f"{dataset.name} has {len(dataset.training)} records, one a client, not {clients}",
-            hint=f"ask for at most --clients {len(dataset.training)}",
-        )
+        text = f"{dataset.name} has {len(dataset.training)} records, one a client, not {clients}"
+        raise UsageError(text, f"ask for at most --clients {len(dataset.training)}")
     positions = np.random.default_rng(seed).permutation(dataset.training)[:clients]
     with Store(path, beside=True) as store:  # a run may be waiting for these keys
         provision_fleet(store, directories, dataset.records(np.sort(positions)), policy)

@@ -52,14 +52,10 @@ def fleet_of(boards: Sequence[BoardRow], now: float) -> FleetView:
         ages[next((age for age, most in AGES.items() if now - board.heard <= most), OLDER)] += 1
     releases = [board.hello.get("release") for board in boards]
     generators = Counter(name for board in boards if (name := generator(board)) is not None)
-    return FleetView(
-        ages,
-        states(boards),
-        _most(Counter(str(release) for release in releases if release is not None)),
-        dict.fromkeys(_GENERATORS.values(), 0) | dict(generators),
-        _most(Counter(board.error for board in boards if board.error is not None)),
-        least_budget(boards, now),
-    )
+    of_release = _most(Counter(str(release) for release in releases if release is not None))
+    of_generator = dict.fromkeys(_GENERATORS.values(), 0) | dict(generators)
+    of_error = _most(Counter(board.error for board in boards if board.error is not None))
+    return FleetView(ages, states(boards), of_release, of_generator, of_error, least_budget(boards, now))
 
 
 def generator(board: BoardRow) -> str | None:

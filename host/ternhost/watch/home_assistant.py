@@ -46,10 +46,8 @@ class HomeAssistant:
         topics = parse(text).home_topics()
         if topics is None:
             place = text.removeprefix("mqtt:") if text.startswith("mqtt:") else "my-broker"
-            raise UsageError(
-                "--home-assistant needs a fleet on a broker that lets Home Assistant see it",
-                hint=f"let it: tern broker config {place} --home-assistant",
-            )
+            text = "--home-assistant needs a fleet on a broker that lets Home Assistant see it"
+            raise UsageError(text, f"let it: tern broker config {place} --home-assistant")
         self._topics, prefix = topics, topics.prefix
         self._state, self._availability = f"{prefix}/fleet/state", f"{prefix}/fleet/availability"
         self._id = f"tern_{prefix}"
@@ -97,9 +95,8 @@ class HomeAssistant:
     def _configure(self) -> None:
         components = {}
         for name in self._values:
-            words, unit, icon = _SENSORS.get(
-                name, (WORDS.get(name, name.replace("_", " ")).capitalize(), None, "mdi:chart-line")
-            )
+            title = WORDS.get(name, name.replace("_", " ")).capitalize()
+            words, unit, icon = _SENSORS.get(name, (title, None, "mdi:chart-line"))
             sensor = {
                 "p": "sensor",
                 "name": words,

@@ -66,12 +66,9 @@ class Metrics:
         self._refused = Counter("tern_refused_reports", text, ["reason"], registry=registry)
         for reason in wire.ERRORS:  # so that the first refusal is an increase
             self._refused.labels(reason)
-        self._rounds = Histogram(
-            "tern_round_duration_seconds",
-            "Durations of the rounds that have ended since this process began",
-            registry=registry,
-            buckets=_DURATIONS,
-        )
+        text = "Durations of the rounds that have ended since this process began"
+        name = "tern_round_duration_seconds"
+        self._rounds = Histogram(name, text, registry=registry, buckets=_DURATIONS)
         self._frames_before: dict[str, int] = {}
         self._began: tuple[int, float] | None = None  # number and start of the current round
         self.server, _ = start_http_server(port, "127.0.0.1", registry)
@@ -131,9 +128,8 @@ class _StoreCollector(Collector):
                 shown = self._reader.snapshot()
             except StorageError as error:
                 shown = Snapshot(str(self._reader.path), note=error.message)
-        yield GaugeMetricFamily(
-            "tern_store_readable", "1 where the store could be read", float(shown.note is None)
-        )
+        readable = float(shown.note is None)
+        yield GaugeMetricFamily("tern_store_readable", "1 where the store could be read", readable)
         if shown.read:
             yield from _of_fleet(fleet_of(shown.boards, time.time()))
             yield from _of_gateways(shown)

@@ -102,9 +102,8 @@ def said(entry: Mapping[str, Any], which: str, figures: Iterable[str], fleet: st
     """An ended round, called `which`, in one line. figures: the names of those to print. fleet: text to append."""
     reasons = entry.get("reasons") or {}
     line = f"{which}: {entry.get('reports', 0)} of {counted(entry.get('asked', 0), 'report')}"
-    line += f", {counted(entry.get('refusals', 0), 'refusal')}" + (
-        f" ({breakdown(reasons)})" if reasons else ""
-    )
+    line += f", {counted(entry.get('refusals', 0), 'refusal')}"
+    line += f" ({breakdown(reasons)})" if reasons else ""
     line += (f", {entry['ended']}" if entry.get("ended") else "") + fleet
     return line + "".join(f"; {curves.word(name)} {entry[name]:.4f}" for name in figures if name in entry)
 

@@ -67,10 +67,8 @@ class Wakes:
     def with_ms(self, times: Mapping[str, float]) -> Wakes:
         """With other times of some phases, in milliseconds. Raises UsageError for a phase that there is not."""
         if unknown := sorted(times.keys() - self.phases.keys()):
-            raise UsageError(
-                f"a wake has no phase {unknown[0]!r}",
-                hint=f"it has {', '.join(self.phases)}: --awake-ms join=800",
-            )
+            hint = f"it has {', '.join(self.phases)}: --awake-ms join=800"
+            raise UsageError(f"a wake has no phase {unknown[0]!r}", hint)
         changed = {name: replace(self.phases[name], ms=ms, source="given") for name, ms in times.items()}
         return replace(self, phases={**self.phases, **changed})
 
@@ -80,10 +78,8 @@ class Wakes:
         Self-discharge takes the same charge each month; the years end when the battery is empty.
         """
         if interval <= self.awake_s:
-            raise UsageError(
-                f"a wake takes {self.awake_s:g} s: it cannot come every {interval:g} s",
-                hint="give a longer --interval-s",
-            )
+            hint = "give a longer --interval-s"
+            raise UsageError(f"a wake takes {self.awake_s:g} s: it cannot come every {interval:g} s", hint)
         parts = {name: phase.charge / interval for name, phase in self.phases.items()}
         if self.longest:  # it wakes in between, to sleep again
             between = math.ceil(interval / self.longest) - 1
@@ -94,8 +90,7 @@ class Wakes:
 
 
 def figures() -> dict[str, Any]:
-    wakes: dict[str, Any] = json.loads(current_model.FIGURES.read_text())["wakes"]
-    return wakes
+    return dict(json.loads(current_model.FIGURES.read_text())["wakes"])
 
 
 def load(
@@ -104,9 +99,8 @@ def load(
     """The wakes of "pico-w" or "esp32" with one of its `sleeps`; the table's battery by default. Raises UsageError."""
     table = figures()
     if board not in table["boards"]:
-        raise UsageError(
-            f"no figures are known for {board}", hint=f"there are figures for {', '.join(table['boards'])}"
-        )
+        hint = f"there are figures for {', '.join(table['boards'])}"
+        raise UsageError(f"no figures are known for {board}", hint)
     of, battery = table["boards"][board], table["battery"]
     if sleep not in of["sleeps"]:
         raise UsageError(f"{of['name']} has no sleep {sleep!r}", hint=f"it has {', '.join(of['sleeps'])}")
@@ -116,15 +110,11 @@ def load(
         ma: float = figure["ma"]
         return ma * figure["volts"] / volts if of["converter"] == "switching" else ma
 
-    currents = of["currents"]
-    phases = {
-        name: Phase(
-            phase["ms"],
-            out_of_the_battery(currents[phase["current"]]),
-            f"{_source(phase)}; current: {_source(currents[phase['current']])}",
-        )
-        for name, phase in of["phases"].items()
-    }
+    phases = {}
+    for name, phase in of["phases"].items():
+        current = of["currents"][phase["current"]]
+        source = f"{_source(phase)}; current: {_source(current)}"
+        phases[name] = Phase(phase["ms"], out_of_the_battery(current), source)
     asleep = of["sleeps"][sleep]
     # A timer that cuts the supply is before the converter.
     drawn = asleep["ma"] if sleep == "timer" else out_of_the_battery(asleep)

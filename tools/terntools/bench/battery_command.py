@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,10 @@ from terntools.terminal import require_positive
 
 
 def add_action(actions: Any) -> None:
-    parser = add_command(
-        actions,
-        "battery",
-        "model how long a battery lasts on a board that sleeps and wakes for each round",
-        "tern bench battery --chip esp32 --interval-s 3600 --capacity-mah 2000\n"
-        "tern bench battery --chip pico-w --sleep timer --awake-ms join=2500 --plot battery.png",
-        _run,
-    )
+    summary = "model how long a battery lasts on a board that sleeps and wakes for each round"
+    example = """tern bench battery --chip esp32 --interval-s 3600 --capacity-mah 2000
+    tern bench battery --chip pico-w --sleep timer --awake-ms join=2500 --plot battery.png"""
+    parser = add_command(actions, "battery", summary, example, _run)
     boards = battery.figures()["boards"]
     sleeps = "; ".join(f"{name}: {', '.join(of['sleeps'])}" for name, of in boards.items())
     add_option(parser, "--chip", "kind of board", required=True, choices=tuple(boards))
@@ -57,10 +54,7 @@ def _run(args: argparse.Namespace) -> int:
     wakes = battery.load(args.chip, args.sleep, volts=args.volts, self_discharge=args.self_discharge)
     wakes = wakes.with_ms(_times(args.awake_ms))
     life = wakes.life(args.capacity_mah, args.interval_s)
-    phases = {
-        name: {"ms": phase.ms, "ma": phase.ma, "mas": phase.charge, "source": phase.source}
-        for name, phase in wakes.phases.items()
-    }
+    phases = {name: {**asdict(phase), "mas": phase.charge} for name, phase in wakes.phases.items()}
     result = {
         "board": args.chip, "sleep": args.sleep, "interval_s": args.interval_s, "capacity_mah": args.capacity_mah,
         "volts": wakes.volts, "awake_s": wakes.awake_s, "milliampere_seconds_a_wake": wakes.charge, "phases": phases,

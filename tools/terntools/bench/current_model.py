@@ -49,16 +49,10 @@ class ChipCurrents:
 
     def report_microjoules(self, figures: Mapping[str, Any]) -> tuple[float, float]:
         """Energy of computing and of the link for a report over serial; figures: of latency.Bench.figures."""
-        line = (figures["receive"] + figures["send"]) / 1e6
-        serial = self.links["serial"]
-        sending = sum(
-            self.volts * serial.ma * serial.seconds(figures[name]) * 1000
-            for name in ("bytes_in", "bytes_out")
-        )
-        return (
-            self.compute_microjoules(figures["median"] / 1e6 - line),
-            self.compute_microjoules(line) + sending,
-        )
+        line, serial = (figures["receive"] + figures["send"]) / 1e6, self.links["serial"]
+        on_line = serial.seconds(figures["bytes_in"]) + serial.seconds(figures["bytes_out"])
+        link = self.compute_microjoules(line) + self.volts * serial.ma * on_line * 1000
+        return self.compute_microjoules(figures["median"] / 1e6 - line), link
 
     def sleep_microjoules(self, seconds: float) -> float:
         return self.volts * self.sleep_ma * seconds * 1000
@@ -72,9 +66,8 @@ def chips() -> dict[str, Any]:
 def load(chip: str | None) -> ChipCurrents:
     """The model of a chip, such as "rp2040". Raises UsageError."""
     if chip not in chips():
-        raise UsageError(
-            f"no currents are known for {chip or 'this'}", hint=f"there are currents for {', '.join(chips())}"
-        )
+        hint = f"there are currents for {', '.join(chips())}"
+        raise UsageError(f"no currents are known for {chip or 'this'}", hint)
     of = chips()[chip]
     figures = [field.name for field in fields(LinkCurrent)]
     links = {

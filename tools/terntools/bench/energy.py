@@ -47,14 +47,10 @@ class Trace:
     def __post_init__(self) -> None:
         n = len(self.seconds)
         if not n or not len(self.amperes) == len(self.volts) == len(self.marker) == n:
-            raise UsageError(
-                "the trace has no samples", hint="is the meter connected, and the board switched on?"
-            )
+            raise UsageError("the trace has no samples", "is the meter connected, and the board switched on?")
         if not (np.all(np.diff(self.seconds) > 0) and np.all(np.isfinite(self.watts))):
-            raise UsageError(
-                "the times of a trace must increase, and its currents and voltages must be numbers",
-                hint="record or export it anew",
-            )
+            text = "the times of a trace must increase, and its currents and voltages must be numbers"
+            raise UsageError(text, "record or export it anew")
 
     @property
     def watts(self) -> Floats:
@@ -109,10 +105,8 @@ def require_samples(trace: Trace, marked: Sequence[Window]) -> None:
             hint=LOST_HINT,
         )
     if trace.clipped is not None and (full := touched(np.flatnonzero(trace.clipped))):
-        raise TernError(
-            f"the current exceeds the meter's range in {full} of {len(marked)} windows",
-            hint="use a smaller --shunt, a wider --range, or a meter for larger currents",
-        )
+        hint = "use a smaller --shunt, a wider --range, or a meter for larger currents"
+        raise TernError(f"the current exceeds the meter's range in {full} of {len(marked)} windows", hint)
     changes = touched(np.flatnonzero(np.diff(trace.ranges))) if trace.ranges is not None else 0
     if changes > _ODD * len(marked):
         raise TernError(
@@ -142,9 +136,8 @@ def idle_watts(trace: Trace, marked: Sequence[Window]) -> float:
         before, after = window.start - _GUARD, window.start + window.seconds + _GUARD
         away &= (trace.seconds < before) | (trace.seconds > after)
     if not away.any():
-        raise TernError(
-            "the trace has no idle time outside of its windows", hint="let the board rest between two windows"
-        )
+        hint = "let the board rest between two windows"
+        raise TernError("the trace has no idle time outside of its windows", hint)
     return float(np.median(trace.watts[away]))
 
 
@@ -189,10 +182,8 @@ def measure(
     marked = windows(trace)
     require_samples(trace, marked)
     if len(marked) < MIN_WINDOWS:
-        raise TernError(
-            f"{len(marked)} windows were marked, and {MIN_WINDOWS} are needed",
-            hint="is the board's marker pin wired to the meter's digital input, and ground to ground?",
-        )
+        hint = "is the board's marker pin wired to the meter's digital input, and ground to ground?"
+        raise TernError(f"{len(marked)} windows were marked, and {MIN_WINDOWS} are needed", hint)
     idle = idle_watts(trace, marked)
     require_pairs(trace, marked, made)
     gross = median(window.joules for window in marked) / reports_per_window

@@ -32,21 +32,18 @@ _SECONDS = 12.0
 _REST = 1.0  # of these before and after the board works, so that its idle power is seen
 _BURST = 200  # reports that a board makes in one go
 
+Energy = tuple[energy.ReportEnergy, str | None]  # of a report, and the chip
 Meter = joulescope.Joulescope | ppk2.Ppk2 | ina.Ina
 # The result, the microjoules of each bar's parts, and the chip.
 Measured = tuple[dict[str, Any], dict[str, dict[str, float]], str | None]
 
 
 def add_action(actions: Any) -> None:
-    parser = add_command(
-        actions,
-        "energy",
-        "measure or model the energy of a report in microjoules",
-        "tern bench energy --meter model --fleet pico-emulated:1 --json\n"
-        "tern bench energy a0 --meter ppk2 --meter-port a1 --volts 3.3\n"
-        "tern bench energy --meter csv --file export.csv --volts 5",
-        _run,
-    )
+    summary = "measure or model the energy of a report in microjoules"
+    example = """tern bench energy --meter model --fleet pico-emulated:1 --json
+    tern bench energy a0 --meter ppk2 --meter-port a1 --volts 3.3
+    tern bench energy --meter csv --file export.csv --volts 5"""
+    parser = add_command(actions, "energy", summary, example, _run)
     latency_command.add_options(parser)
     meter = parser.add_argument_group("meter")
     add_option(meter, "--meter", "instrument, its exported file or a model", required=True, choices=METERS)
@@ -58,9 +55,8 @@ def add_action(actions: Any) -> None:
     add_option(meter, "--file CSV", "csv: exported file of the instrument", type=Path)
     add_option(meter, "--marker PIN", "the board's pin that marks reports (default: a Pico's GP15)", type=int)
     add_option(meter, "--active-low", "the marker pin is low during a window")
-    add_option(
-        meter, "--asleep", "also measure the current of the board in deep sleep, for the battery's life"
-    )
+    asleep = "also measure the current of the board in deep sleep, for the battery's life"
+    add_option(meter, "--asleep", asleep)
     add_option(meter, "--reports N", "csv: number of reports in a window", 1)
     life = parser.add_argument_group("battery life")
     add_option(life, "--battery MAH", "capacity of the battery in mAh", 2000.0)
@@ -71,22 +67,18 @@ def add_action(actions: Any) -> None:
 def _run(args: argparse.Namespace) -> int:
     require_positive(args, "volts", "shunt", "battery", "every", "reports")
     if args.sleep_milliwatts is not None and not 0 <= args.sleep_milliwatts < math.inf:
-        raise UsageError(
-            f"--sleep-milliwatts must be a number, 0 or more, not {args.sleep_milliwatts:g}",
-            hint="leave it out for what the chip's datasheet says",
-        )
+        text = f"--sleep-milliwatts must be a number, 0 or more, not {args.sleep_milliwatts:g}"
+        raise UsageError(text, "leave it out for what the chip's datasheet says")
     args.fleet = devices.fleet_of(args)
     case = latency_command.case_of(args)
     without = args.meter in ("csv", "model")
     if args.asleep and without:
         raise UsageError("--asleep needs a meter", hint="such as --meter ppk2; or give --sleep-milliwatts")
     if not without and not isinstance(fleet.parse(args.fleet), OnPorts):
-        raise UsageError(
-            "a meter needs a board to measure", hint="name it: tern bench energy a0 ...; or --meter model"
-        )
+        hint = "name it: tern bench energy a0 ...; or --meter model"
+        raise UsageError("a meter needs a board to measure", hint)
     session = Session(args.sessions)
-    symbols = cards.decode(case.card).symbols
-    bits = math.ceil(case.k * math.log2(symbols))
+    bits = math.ceil(case.k * math.log2(cards.decode(case.card).symbols))
     with Telling(session) as progress:
         how = _model if args.meter == "model" else _measure
         result, rows, chip = how(args, case, bits, progress.say)
@@ -137,18 +129,15 @@ def _battery(args: argparse.Namespace, result: dict[str, Any], chip: str | None)
 
 def _model(args: argparse.Namespace, case: latency.Case, bits: int, say: latency.Tell) -> Measured:
     if not isinstance(fleet.parse(args.fleet), (OnPorts, Pico)):
-        raise UsageError(
-            f"--meter model needs a board's times, and {args.fleet} has none",
-            hint="take --fleet pico-emulated:1, or name a board",
-        )
+        hint = "take --fleet pico-emulated:1, or name a board"
+        raise UsageError(f"--meter model needs a board's times, and {args.fleet} has none", hint)
     with subjects.subject(args.fleet) as on:
         model = current_model.load(on.chip)
         bench = latency.Bench(on)
         reports = []
         for k in dict.fromkeys((case.k, 1, case.d)):
-            one = replace(case, k=k)
-            say(f"{on.name}: timing a report, {one.label}")
-            reports.append(bench.figures(one))
+            say(f"{on.name}: timing a report, {replace(case, k=k).label}")
+            reports.append(bench.figures(replace(case, k=k)))
     rows = current_model.by_link(model, reports)
     gross = sum(model.report_microjoules(reports[0]))
     seconds = reports[0]["median"] / 1e6
@@ -174,25 +163,22 @@ def _measure(args: argparse.Namespace, case: latency.Case, bits: int, say: laten
     return measured.as_dict(bits), {case.label: parts}, chip
 
 
-def _exported(args: argparse.Namespace) -> tuple[energy.ReportEnergy, None]:
+def _exported(args: argparse.Namespace) -> Energy:
     if args.file is None:
         raise UsageError("--meter csv needs a --file to read", hint="such as --file export.csv")
     source = f"measured, from {args.file.name}"
     return energy.measure(csv.read(args.file, args.volts), args.reports, source, args.active_low), None
 
 
-def _on_board(
-    args: argparse.Namespace, case: latency.Case, say: latency.Tell
-) -> tuple[energy.ReportEnergy, str | None]:
+def _on_board(args: argparse.Namespace, case: latency.Case, say: latency.Tell) -> Energy:
     meter = _meter(args)
     results = []
     with subjects.subject(args.fleet, args.marker) as on:
         bench = latency.Bench(on)
         bench.prepare(case)
         if not on.call("has_marker()"):
-            raise UsageError(
-                "no pin of this board marks the windows", hint="wire one to the meter and name it: --marker 4"
-            )
+            hint = "wire one to the meter and name it: --marker 4"
+            raise UsageError("no pin of this board marks the windows", hint)
         for number in range(1, _SESSIONS + 1):
             say(f"{meter.source}: window {number} of {_SESSIONS}, {_SECONDS:g} s")
             results.append(_session(meter, bench, case, args.active_low))
@@ -206,10 +192,8 @@ def _on_board(
             asleep = 1e6 * float(np.mean(trace.amperes))
     middle = sorted(results, key=lambda result: result.net)[_SESSIONS // 2]
     if middle.net <= 0:
-        raise TernError(
-            "a report seems to cost no more energy than idling, which is impossible",
-            hint="is the meter in the board's supply line?",
-        )
+        hint = "is the meter in the board's supply line?"
+        raise TernError("a report seems to cost no more energy than idling, which is impossible", hint)
     return replace(middle, asleep_microamperes=asleep), on.chip
 
 
@@ -230,10 +214,8 @@ def _meter(args: argparse.Namespace) -> Meter:
     if args.meter == "joulescope":
         return joulescope.Joulescope(args.range)
     if args.meter_port is None:
-        raise UsageError(
-            f"--meter-port is missing: the port of the {args.meter}",
-            hint="such as --meter-port a1; see `tern devices`",
-        )
+        hint = "such as --meter-port a1; see `tern devices`"
+        raise UsageError(f"--meter-port is missing: the port of the {args.meter}", hint)
     port = names.resolve(args.meter_port)
     if args.meter == "ppk2":
         return ppk2.Ppk2(port, args.volts or 3.3, supply=not args.no_supply)

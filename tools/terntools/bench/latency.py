@@ -82,8 +82,7 @@ class Case:
     @property
     def report_bytes(self) -> int:
         """The bytes of a REPORT, before COBS."""
-        packed: int = frames.packed_size(cards.decode(self.card).symbols, self.k)
-        return OVERHEAD + packed
+        return OVERHEAD + int(frames.packed_size(cards.decode(self.card).symbols, self.k))
 
     @property
     def card(self) -> bytes:
@@ -140,8 +139,7 @@ class Bench:
         totals = [time for window in windows for time in window]
         parts = self._parts(case)
         parts["steps"] = max(0.0, answer - sum(parts.values()))
-        if link:
-            parts["link"] = sum(link.values())
+        parts |= {"link": sum(link.values())} if link else {}
         means = [fmean(window) for window in windows]
         return {
             "answer": answer, **link, "median": median(totals), "slowest": max(totals), "mean": median(means),

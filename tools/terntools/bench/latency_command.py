@@ -15,14 +15,11 @@ from terntools.boards import devices
 
 
 def add_action(actions: Any) -> None:
-    parser = add_command(
-        actions,
-        "latency",
-        "measure how long a report takes on a board, and where the time goes",
-        "tern bench latency --fleet pico-emulated:1 --json\ntern bench latency a0\n"
-        "tern bench latency --fleet xtensa-emulated:1",
-        _run,
-    )
+    summary = "measure how long a report takes on a board, and where the time goes"
+    example = """tern bench latency --fleet pico-emulated:1 --json
+    tern bench latency a0
+    tern bench latency --fleet xtensa-emulated:1"""
+    parser = add_command(actions, "latency", summary, example, _run)
     add_options(parser)
 
 
@@ -39,9 +36,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "--epsilon E", "epsilon of a report", case.epsilon)
     add_option(parser, "--d D", "number of coordinates", case.d)
     add_option(parser, "--k K", "number of coordinates in the report", case.k)
-    add_option(
-        parser, "--model", "model whose gradient is reported", case.model, choices=tuple(LINEAR_MODELS)
-    )
+    models = tuple(LINEAR_MODELS)
+    add_option(parser, "--model", "model whose gradient is reported", case.model, choices=models)
     add_option(parser, "--sessions DIR", "write log, JSON and pictures to a new folder in DIR", "sessions")
 
 
@@ -52,7 +48,6 @@ def case_of(args: argparse.Namespace) -> latency.Case:
 def _run(args: argparse.Namespace) -> int:
     case = case_of(args)
     session = Session(args.sessions)
-
     spec = devices.fleet_of(args)
     with Telling(session, latency.plan(spec, case)) as progress:
         result = latency.measure(spec, case, progress.say)
@@ -73,9 +68,8 @@ def summary(result: dict[str, Any]) -> str:
     ]
     lines += [f"  {part:12}{value / 1000:10,.2f} {thousands}" for part, value in report["breakdown"].items()]
     if not is_time:
-        bounds = " and ".join(
-            f"{us / 1000:.2f} ms at {clock}" for clock, us in result["us_per_report_at_least"].items()
-        )
+        least = result["us_per_report_at_least"].items()
+        bounds = " and ".join(f"{us / 1000:.2f} ms at {clock}" for clock, us in least)
         lines.append(
             f"a chip that executes as many takes at least {bounds}: a cycle for each, none for SHA-256 and AES, "
             "which it has in hardware; what flash, caches and slow instructions add is not known here"
@@ -96,9 +90,8 @@ def summary(result: dict[str, Any]) -> str:
     if result["runs_differ_by"] is not None:
         lines.append(f"two boots differ by {100 * result['runs_differ_by']:.2f} % in a report")
     if result["identical_runs"] is not None:
-        lines.append(
-            "two boots agree to the microsecond" if result["identical_runs"] else "two boots do NOT agree"
-        )
+        agree = "agree to the microsecond" if result["identical_runs"] else "do NOT agree"
+        lines.append(f"two boots {agree}")
     return "\n".join(lines)
 
 
@@ -119,9 +112,7 @@ def pictures(result: dict[str, Any]) -> dict[str, Any]:
         panels.append(plots.energy(by_link, "modelled"))
     sizes = {one["name"].rpartition(", ")[0]: one["bytes_out"] for one in reports}
     sizes |= {f"float32, {one['d']} of {one['d']}": one["bytes_float32"] for one in reports}
-    rows = {
-        name: {"header and tag": latency.OVERHEAD, "content": n - latency.OVERHEAD}
-        for name, n in sizes.items()
-    }
+    head = latency.OVERHEAD
+    rows = {name: {"header and tag": head, "content": n - head} for name, n in sizes.items()}
     panels.append(plots.Panel("Bytes of a report", "bytes, before COBS or MQTT", rows))
     return {"page": plots.page(panels)}

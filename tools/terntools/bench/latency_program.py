@@ -49,20 +49,19 @@ def _timed(owner, name, label):
 def watch():
     """From now on, time the parts of a report too, which makes the whole slower."""
     client = _state[1]
-    entropy = client.entropy
     _timed(client, "_load", "ledger load")
     _timed(client._ledger, "pay", "ledger pay")
     _timed(client, "_decode", "certify")
     _timed(client._gradients, "values", "gradient")
-    _timed(client.round, "decode", "decode")
-    _timed(_client, "choose", "coordinates")
     _timed(client._gradients, "draw", "sample")
-    _timed(entropy, "refill", "refill")
-    _timed(entropy, "end_report", "end of report")
-    _timed(_frames, "encode_report", "encode")
-    _timed(_frames, "question", "question")
-    _timed(_frames, "seal", "tag")
-    _timed(_frames, "pack", "pack")
+    _timed(client.round, "decode", "decode")
+    _timed(client.entropy, "refill", "refill")
+    _timed(client.entropy, "end_report", "end of report")
+    _timed(_client, "choose", "coordinates")
+    for function, label in (("encode_report", "encode"), ("seal", "tag")):
+        _timed(_frames, function, label)
+    for function in ("question", "pack"):
+        _timed(_frames, function, function)
 
 
 def overhead():
@@ -93,8 +92,7 @@ def _keep(reply, n):
 
 def answer(messages):
     """Answer each ROUND of `messages`; return the times of all, and of the parts: {label: [...]}."""
-    client = _state[1]
-    board = _state[0]
+    board, client = _state
     _parts.clear()
     times = []
     for message in messages:
@@ -166,12 +164,9 @@ def use_native():
 
     leaves = _sampler._LEAVES
     for shape, found in list(leaves.items()):
-        for leaf, native in (
-            (_sampler.table, native_sampler.table),
-            (_sampler.window, native_sampler.window),
-        ):
-            if found[0] is leaf:
-                leaves[shape] = (native,)
+        for name in ("table", "window"):
+            if found[0] is getattr(_sampler, name):
+                leaves[shape] = (getattr(native_sampler, name),)
 
 
 def case(name, repeats, card):

@@ -42,9 +42,8 @@ def energy(rows: Rows, source: str) -> Panel:
 def page(panels: Sequence[Panel]) -> Figure:
     heights = [1.3 + _ROW * len(panel.rows) for panel in panels]
     figure = blank(_WIDTH, sum(heights))
-    for axes, panel in zip(
-        figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0], panels, strict=True
-    ):
+    places = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, panel in zip(places, panels, strict=True):
         _draw(axes, panel)
     return figure
 
@@ -53,8 +52,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
     dress(axes)
     names = list(panel.rows)
     parts = list(dict.fromkeys(part for row in panel.rows.values() for part in row))
-    few = len(parts) <= 2
-    styles = (_STYLES[0], _STYLES[7]) if few else _STYLES
+    styles = (_STYLES[0], _STYLES[7]) if len(parts) <= 2 else _STYLES
     left = [0.0] * len(names)
     for part, (colour, hatch) in zip(parts, styles, strict=False):
         values = [panel.scale * panel.rows[name].get(part, 0.0) for name in names]
@@ -67,13 +65,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
     axes.set_xlim(0, 1.12 * max(left))
     axes.invert_yaxis()
     axes.set_xlabel(panel.unit)
-    axes.set_title(
-        panel.title,
-        pad=10 + 15 * -(-len(parts) // _COLUMNS),
-        loc="left",
-        fontsize="medium",
-        fontweight="bold",
-    )
+    _set_title(axes, panel.title, 10 + 15 * -(-len(parts) // _COLUMNS))
     legend_above(axes, _COLUMNS)
 
 
@@ -86,15 +78,18 @@ def history(series: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
         values = [record["value"] for record in records]
         axes.plot(values, marker="o", color=_STYLES[0][0], label="measured")
         missed = [i for i, record in enumerate(records) if not record["passed"]]
-        axes.plot(
-            missed, [values[i] for i in missed], "X", markersize=11, color=_STYLES[3][0], label="missed"
-        )
+        at = [values[i] for i in missed]
+        axes.plot(missed, at, "X", markersize=11, color=_STYLES[3][0], label="missed")
         limits = [record["bounds"] for record in records]
         for limit in limits[-1]:
             ends = [bounds.get(limit, math.nan) for bounds in limits]
             axes.plot(ends, linestyle="--", marker="_", color=_STYLES[9][0], label=limit)
         names = [record["commit"][:12] for record in records]
         axes.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize="small")
-        axes.set_title(name, loc="left", fontsize="medium", fontweight="bold", pad=20)
+        _set_title(axes, name, 20)
         legend_above(axes, _COLUMNS)
     return figure
+
+
+def _set_title(axes: Axes, text: str, above: float) -> None:
+    axes.set_title(text, pad=above, loc="left", fontsize="medium", fontweight="bold")

@@ -39,12 +39,9 @@ def remove(path):
         is_folder = os.stat(path)[0] & 0x4000
     except OSError:  # nothing there
         return
-    if not is_folder:
-        os.remove(path)
-        return
-    for name in os.listdir(path):
+    for name in os.listdir(path) if is_folder else ():
         remove(path + "/" + name)
-    os.rmdir(path)
+    (os.rmdir if is_folder else os.remove)(path)
 
 
 def _unlock_heap():

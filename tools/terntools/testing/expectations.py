@@ -27,6 +27,7 @@ FIGURES = (
 # Which is better, and the bounds that it has.
 DIRECTIONS = {"lower": ["at most"], "higher": ["at least"], "equal": ["at least", "at most"]}
 
+Figures = Mapping[str, float]  # values by name
 Record = dict[str, Any]  # a line of the history: commit, date, board, figure, value, expectation, passed
 
 
@@ -62,9 +63,7 @@ def parse(stated: Any, where: str) -> tuple[Expectation, ...]:
     where: begins messages. Raises UsageError.
     """
     if not isinstance(stated, dict):
-        raise UsageError(
-            f"{where}: expect must be a table of figures", hint="such as expect: {heap-bytes: 70000}"
-        )
+        raise UsageError(f"{where}: expect must be a table of figures", "such as expect: {heap-bytes: 70000}")
     expect = []
     for figure, terms in stated.items():
         if figure not in FIGURES:
@@ -91,9 +90,7 @@ def commit() -> str:
         return "no commit"
 
 
-def append(
-    path: Path, board: str, expect: Sequence[Expectation], values: Mapping[str, float]
-) -> list[Record]:
+def append(path: Path, board: str, expect: Sequence[Expectation], values: Figures) -> list[Record]:
     """Add the measured figures of a board to a history file (a JSON object a line). Raises StorageError."""
     about = {"commit": commit(), "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "board": board}
     measured = [(one, values[one.figure]) for one in expect if one.figure in values]
@@ -117,9 +114,7 @@ def read(path: Path) -> dict[str, list[Record]]:
         hint = "run tern hil with a map that says what to expect of its boards"
         raise UsageError(f"cannot read {path}: {error.strerror}", hint=hint) from error
     except (ValueError, TypeError, KeyError) as error:
-        raise UsageError(
-            f"{path} has a line that tern hil did not write: {error}", hint="remove it"
-        ) from error
+        raise UsageError(f"{path} has a line that tern hil did not write: {error}", "remove it") from error
     return series
 
 

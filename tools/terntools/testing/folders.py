@@ -16,13 +16,9 @@ SPEC = DEVICE.parent / "spec"  # encoders of cards and frames that tests share
 VECTORS = Path(next(iter(ternspecs.__path__)), "vectors")
 
 # Settings for DEVICE where pytest has no pyproject.toml.
-PYTEST_OPTIONS = (
-    "--import-mode=importlib",
-    "-o",
-    f"tern_device_tests={shlex.quote(str(DEVICE))}",
-    "-o",
-    f"pythonpath={shlex.quote(str(DEVICE))} {shlex.quote(str(SPEC.parent))}",
-)
+_FOLDERS = f"pythonpath={shlex.quote(str(DEVICE))} {shlex.quote(str(SPEC.parent))}"
+_DEVICE_TESTS = f"tern_device_tests={shlex.quote(str(DEVICE))}"
+PYTEST_OPTIONS = ("--import-mode=importlib", "-o", _DEVICE_TESTS, "-o", _FOLDERS)
 
 
 def come_with_tern(path: Path) -> bool:

@@ -59,9 +59,7 @@ class MappedBoard:
         if self.power_script:
             command = shlex.split(self.power_script)
         elif not self.power:
-            raise UsageError(
-                f"the map names no way to switch {self.id}", hint="add power: or power_script: to it"
-            )
+            raise UsageError(f"the map names no way to switch {self.id}", "add power: or power_script: to it")
         elif shutil.which("uhubctl"):
             command = ["uhubctl", "-l", str(self.power["hub"]), "-p", str(self.power["port"]), "-a"]
         else:

@@ -113,16 +113,14 @@ def run(
     progress = progress or Progress(quiet=True)
     boards = boards_of(hardware_map, only)
     require_tests(tests)
-
     stopped = threading.Event()
 
     def one(board: MappedBoard) -> BoardResult:
         progress.say(f"{board.id}: started")
         result = _run_board(board, hardware_map, directory, tests, timeout, stopped, progress)
-        counts = ", ".join(f"{n} {state}" for state, n in result.counts.items() if n)
-        outcome = result.lost or counts or "no tests"
+        counts = ", ".join(f"{n} {state}" for state, n in result.counts.items() if n) or "no tests"
         if not stopped.is_set():
-            progress.say(f"{board.id}: {result.word} after {result.seconds:.0f} s ({outcome})")
+            progress.say(f"{board.id}: {result.word} after {result.seconds:.0f} s ({result.lost or counts})")
         return result
 
     with ThreadPoolExecutor(len(boards)) as pool:
@@ -200,8 +198,7 @@ def _write_junit(results: Sequence[BoardResult], path: Path) -> None:
     root = Element("testsuites")
     for result in results:
         for suite in result.suites:
-            properties = suite.find("properties")
-            if properties is None:
+            if (properties := suite.find("properties")) is None:
                 properties = SubElement(suite, "properties")
             SubElement(properties, "property", name="platform", value=result.board.platform)
             root.append(suite)
@@ -233,14 +230,11 @@ def page(results: Sequence[BoardResult]) -> str:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "hil",
-        "run the board tests on all boards of a hardware map at once",
-        "tern hil --hardware-map boards.yaml\ntern hil --hardware-map boards.yaml --board pico-1 --json\n"
-        "tern hil --hardware-map boards.yaml --history",
-        _run,
-    )
+    summary = "run the board tests on all boards of a hardware map at once"
+    example = """tern hil --hardware-map boards.yaml
+    tern hil --hardware-map boards.yaml --board pico-1 --json
+    tern hil --hardware-map boards.yaml --history"""
+    parser = add_command(subparsers, "hil", summary, example, _run)
     figures = "Also measure the figures that the map expects."
     codes = "Exit code: 0 if all passed, 1 if a test or figure failed, 2 if a board is missing or timed out."
     parser.description = f"{parser.description} {figures}\n{codes}"
@@ -266,7 +260,6 @@ def _run(args: argparse.Namespace) -> int:
         expectations.read(history)
     require_tests(tests)
     session = Session(args.sessions)
-
     with Telling(session) as progress:
         results = run(args.hardware_map, session.directory, tests, args.timeout, args.board, progress)
     boards, lines, missed = [], [], []
@@ -280,8 +273,8 @@ def _run(args: argparse.Namespace) -> int:
     moves = expectations.moves(expectations.read(history)) if missed else {}
     said = [moves[name] for name in missed]
     result = {"directory": str(session.directory), "boards": boards, "missed": said}
-    text = "\n".join((*lines, *said, f"report: {session.directory / 'report.html'}"))
-    print_result(result, text, args.json)
+    lines += [*said, f"report: {session.directory / 'report.html'}"]
+    print_result(result, "\n".join(lines), args.json)
     return worst(results)
 
 

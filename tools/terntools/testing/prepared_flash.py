@@ -37,7 +37,7 @@ def deployed(name: str, processor: str | None = None) -> PreparedFlash:
     processor: compile for this one; the board's own must run its code. Raises DeviceError if not built,
     MiscompiledError.
     """
-    kept = f"flash-{name}-{processor}" if processor else f"flash-{name}"
+    kept = "-".join(filter(None, ("flash", name, processor)))
     recipe = Recipe(kept, tern.__version__, {"of": _fingerprint(name)}, (_FLASH,))
 
     def make(work: Path, out: Path) -> Mapping[str, str]:
@@ -81,10 +81,9 @@ def _fingerprint(name: str) -> str:
     hashed = hashlib.sha256(mpy.compiler_version().encode())
     for architecture in mpy.ARCHITECTURES:
         hashed.update(mpy.compiled(self_check.source(), architecture, "constructs.py"))
-    firmware = _firmware(name)
-    tools = [Path(deploy.__file__).with_name(f"{name}.py") for name in _TOOLS]
+    tools = [Path(deploy.__file__).with_name(f"{tool}.py") for tool in _TOOLS]
     tools += [Path(flash_image.__file__), Path(__file__)]
-    for path in (*mpy.library_modules(), mpy.MAIN, *tools, *([firmware] if firmware else [])):
+    for path in filter(None, (*mpy.library_modules(), mpy.MAIN, *tools, _firmware(name))):
         data = path.read_bytes()
         hashed.update(f"{path.name} {len(data)}\n".encode() + data)
     return hashed.hexdigest()

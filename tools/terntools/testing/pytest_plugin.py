@@ -5,8 +5,9 @@ Options are named as pytest-embedded's. With pytest-xdist `--dist loadgroup` run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,37 +39,31 @@ class Targets:
 
     def __init__(self, config: pytest.Config) -> None:
         self.names: list[str] = [name for name in config.getoption("target").split(",") if name]
-        self._exhaustive: bool = config.getoption("exhaustive")
-        self._kinds = dict(KINDS)
+        self.kinds = dict(KINDS)
         if port := config.getoption("port"):
             board = partial(BoardTarget, port, config.getoption("baud"))
-            self._kinds[_BOARD] = Kind(board, device_tests.BOARD_LACKS)
+            self.kinds[_BOARD] = Kind(board, device_tests.BOARD_LACKS)
             self.names = list(dict.fromkeys((*self.names, _BOARD)))
         if unknown := [name for name in self.names if name not in (*KINDS, _BOARD)]:
-            raise pytest.UsageError(
-                f"--target: there is no '{unknown[0]}', only {', '.join((*KINDS, _BOARD))}"
-            )
+            known = ", ".join((*KINDS, _BOARD))
+            raise pytest.UsageError(f"--target: there is no '{unknown[0]}', only {known}")
         if _BOARD in self.names and not port:
             raise pytest.UsageError(f"--target {_BOARD} needs --port")
+        if config.getoption("exhaustive"):
+            for name, kind in self.kinds.items():
+                self.kinds[name] = replace(kind, spared={}, selection=device_tests.ALL, one_of=1)
         self.wanted: dict[tuple[str, Path], list[str]] = {}
         self._made: dict[str, Future[Target]] = {}
         self._results: dict[tuple[str, Path], Future[dict[str, Outcome]]] = {}
-
-    def lacks(self, name: str) -> Mapping[str, str]:
-        return {**self._kinds[name].lacks, **({} if self._exhaustive else self._kinds[name].spared)}
-
-    def selection(self, name: str) -> str:
-        return device_tests.ALL if self._exhaustive else self._kinds[name].selection
 
     def outcomes(self, name: str, path: Path) -> dict[str, Outcome]:
         """The outcomes of the `wanted` functions of a file. Raises the error that kept the target from running it."""
         return _once(self._results, (name, path), lambda: self._run(name, path))
 
     def _run(self, name: str, path: Path) -> dict[str, Outcome]:
-        target = _once(self._made, name, self._kinds[name].make)
-        target.one_of = 1 if self._exhaustive else self._kinds[name].one_of
-        outcomes = device_tests.run_file(target, path, self.wanted[name, path])
-        return {outcome.name: outcome for outcome in outcomes}
+        target = _once(self._made, name, self.kinds[name].make)
+        target.one_of = self.kinds[name].one_of
+        return {one.name: one for one in device_tests.run_file(target, path, self.wanted[name, path])}
 
     def close(self) -> None:
         for target in self._made.values():
@@ -92,17 +87,12 @@ _TARGETS_KEY = pytest.StashKey[Targets]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tern", "device tests")
-    group.addoption(
-        "--target",
-        default="unix",
-        metavar="LIST",
-        help="where device tests run beside CPython (default: unix)",
-    )
+    where = "where device tests run beside CPython (default: unix)"
+    group.addoption("--target", default="unix", metavar="LIST", help=where)
     group.addoption("--not-on-cpython", action="store_true", help="device tests on --target and --port alone")
     group.addoption("--exhaustive", action="store_true", help="slow tests as well")
-    group.addoption(
-        "--port", metavar="PORT", help="a board on which they run too: a device or a socket:// URL"
-    )
+    port = "a board on which they run too: a device or a socket:// URL"
+    group.addoption("--port", metavar="PORT", help=port)
     group.addoption("--baud", type=int, default=BAUD, help="of --port (default: %(default)s)")
     parser.addini("tern_device_tests", "folders of device tests", type="paths", default=[])
 
@@ -118,15 +108,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    folders = parent.config.getini("tern_device_tests")
-    if (
-        file_path.match("test_*.py")
-        and file_path.parent in folders
-        and parent.config.stash[_TARGETS_KEY].names
-    ):
-        file: pytest.Collector = DeviceFile.from_parent(parent, path=file_path)
-        return file
-    return None
+    is_test = file_path.match("test_*.py") and file_path.parent in parent.config.getini("tern_device_tests")
+    wanted = is_test and parent.config.stash[_TARGETS_KEY].names
+    return DeviceFile.from_parent(parent, path=file_path) if wanted else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -152,14 +136,13 @@ class DeviceFile(pytest.File):
         targets = self.config.stash[_TARGETS_KEY]
         needs = device_tests.needs(self.path)
         for target in targets.names:
-            lacks = targets.lacks(target)
+            kind = targets.kinds[target]
+            lacks = {**kind.lacks, **kind.spared}
             absent = device_tests.absence(target)
-            for name in device_tests.selected(self.path, targets.selection(target)):
+            for name in device_tests.selected(self.path, kind.selection):
                 item = DeviceItem.from_parent(self, name=f"{name}[{target}]", test_name=name, target=target)
-                if absent:
-                    item.add_marker(pytest.mark.skip(reason=absent))
-                elif needs.get(name) in lacks:
-                    item.add_marker(pytest.mark.skip(reason=lacks[needs[name]]))
+                if reason := absent or lacks.get(needs.get(name, "")):
+                    item.add_marker(pytest.mark.skip(reason=reason))
                 yield item
 
 

@@ -81,10 +81,8 @@ def design(
     micro = parse_epsilon(epsilon) if epsilon is not None else epsilon_micro
     assert micro is not None
     if micro < 1:
-        raise UsageError(
-            f"the epsilon of one card must not be below a millionth, but it is {micro / MICRO:g}",
-            hint="give a larger --epsilon, or report fewer coordinates",
-        )
+        text = f"the epsilon of one card must not be below a millionth, but it is {micro / MICRO:g}"
+        raise UsageError(text, "give a larger --epsilon, or report fewer coordinates")
     for option_name in options:
         option(name, option_name)  # or refuse it
     chosen = mechanism.chosen(options, use)

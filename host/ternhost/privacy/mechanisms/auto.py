@@ -43,9 +43,8 @@ def design(
     goal: dict[str, Any] = {"objective": objective, "prior": prior}
     if objective == WORST_VARIANCE and share != 1:
         goal["share"] = share
-    programme.problem(
-        epsilon / MICRO, knots=programme.KNOTS, **{"share": 1, **goal}
-    )  # or it refuses the goal
+    # This refuses a goal that makes no sense.
+    programme.problem(epsilon / MICRO, knots=programme.KNOTS, **{"share": 1, **goal})
     scored = []
     for candidate, card in _candidates(epsilon, most, goal):
         score = _score(certify.moments(card), objective, prior, share)
@@ -55,10 +54,8 @@ def design(
     best, *rivals = sorted(scored, key=lambda entry: entry[:3])
     named = f"worst variance with {k} of {d} coordinates" if "share" in goal else objective
     reason = f"{best[3].mechanism} with {best[1]} levels has the least {named}, {best[0]:.6g}, of {len(scored)} cards"
-    listed = ", ".join(
-        f"{entry[3].mechanism} ({entry[1]} levels) {entry[0]:.6g}" for entry in rivals[:_RIVALS]
-    )
-    notes = (reason, f"next best: {listed}") if rivals else (reason,)
+    named_rivals = [f"{rival[3].mechanism} ({rival[1]} levels) {rival[0]:.6g}" for rival in rivals[:_RIVALS]]
+    notes = (reason, f"next best: {', '.join(named_rivals)}") if rivals else (reason,)
     return Design("auto", epsilon, best[3].card, notes + best[3].notes)
 
 
@@ -92,17 +89,8 @@ def _candidates(epsilon: int, most: int, goal: dict[str, Any]) -> Iterator[tuple
                 yield designed, card
 
 
-AUTO = Mechanism(
-    "auto",
-    design,
-    (
-        optimal.OBJECTIVE,
-        optimal.PRIOR,
-        Option("d", "number of coordinates", int, "D", default=1),
-        Option("k", "coordinates per report", int, "K", shown="all"),
-        Option("bits", "most bits per value", float, "B", default=BITS),
-    ),
-    tuned=optimal.TUNED,
-    tries=untried,
-    slow=True,
-)
+_D = Option("d", "number of coordinates", int, "D", default=1)
+_K = Option("k", "coordinates per report", int, "K", shown="all")
+_BITS = Option("bits", "most bits per value", float, "B", default=BITS)
+_OPTIONS = (optimal.OBJECTIVE, optimal.PRIOR, _D, _K, _BITS)
+AUTO = Mechanism("auto", design, _OPTIONS, tuned=optimal.TUNED, tries=untried, slow=True)

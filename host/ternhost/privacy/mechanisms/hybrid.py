@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from tern import card as cards
@@ -45,11 +46,10 @@ def _worst(variance: Callable[[float, float], float], epsilon: float) -> float:
     """The maximum of a variance that is a parabola in |x|: at an end, or where its slope is 0."""
     first, middle, last = (variance(epsilon, x) for x in (0.0, 0.5, 1.0))
     bend = 2 * (first - 2 * middle + last)
-    candidates = [first, last]
-    if bend < 0:
-        top = (first - last + bend) / (2 * bend)
-        candidates.append(variance(epsilon, min(max(top, 0.0), 1.0)))
-    return max(candidates)
+    if bend >= 0:
+        return max(first, last)
+    top = (first - last + bend) / (2 * bend)
+    return max(first, last, variance(epsilon, min(max(top, 0.0), 1.0)))
 
 
 def _tries(most: int) -> Iterator[Mapping[str, Any]]:
@@ -84,30 +84,11 @@ def _hybrid(
         note = f"piecewise with probability {piecewise_share:.6g}: {note}"
         return checked(name, epsilon, mixture(threshold, first, second), note)
 
-    return Mechanism(
-        name,
-        design,
-        (piecewise.WINDOW,),
-        variance=variance,
-        worst_variance=lambda epsilon: _worst(variance, epsilon),
-        levels=LEVELS,
-        tries=_tries,
-    )
+    options, worst = (piecewise.WINDOW,), partial(_worst, variance)
+    return Mechanism(name, design, options, variance, worst, LEVELS, tries=_tries)
 
 
-HM = _hybrid(
-    "hm",
-    hm_share,
-    piecewise.t_pm,
-    duchi.card,
-    duchi.variance,
-    f"up to epsilon {_HM_FROM} HM is Duchi's mechanism",
-)
-HM_TP = _hybrid(
-    "hm-tp",
-    hm_tp_share,
-    piecewise.t_sub,
-    three_outputs.card,
-    three_outputs.variance,
-    f"up to epsilon {_HM_TP_FROM} HM-TP is Three-Outputs",
-)
+_NOTE = f"up to epsilon {_HM_FROM} HM is Duchi's mechanism"
+HM = _hybrid("hm", hm_share, piecewise.t_pm, duchi.card, duchi.variance, _NOTE)
+_NOTE_TP = f"up to epsilon {_HM_TP_FROM} HM-TP is Three-Outputs"
+HM_TP = _hybrid("hm-tp", hm_tp_share, piecewise.t_sub, three_outputs.card, three_outputs.variance, _NOTE_TP)

@@ -21,7 +21,7 @@ _MAX_SCALE = 1 << 20
 _MOST_LEVELS = 65535
 
 
-def variance(epsilon: float) -> float:
+def variance(epsilon: float, x: float = 0.0) -> float:
     """Variance of the continuous mechanism, at every x."""
     return 8 / epsilon**2
 
@@ -56,9 +56,8 @@ def design(epsilon: int, levels: int | None = None, grid: int | None = None) -> 
         finest = math.floor(math.log2(half / (1 + _REACH * scale))) if half > 1 + _REACH * scale else 0
         grid = min(finest, ONE.bit_length() - 1)
     if not 0 <= grid < ONE.bit_length() or half < 1 << grid:
-        raise UsageError(
-            f"a grid of 2**-{grid} is finer than 2**-14, or has more than {count} steps in [-1, 1]"
-        )
+        text = f"a grid of 2**-{grid} is finer than 2**-14, or has more than {count} steps in [-1, 1]"
+        raise UsageError(text)
     t, s = rational_scale(epsilon, grid)
     note = f"grid step 1/{1 << grid}, noise scale {t}/{s} steps, clamped at {half / (1 << grid):g}"
     return checked("laplace", epsilon, laplace(grid, t, s, -half, half), note)
@@ -69,13 +68,5 @@ def _tries(most: int) -> Iterator[Mapping[str, Any]]:
         yield {"levels": min(most - 1 + most % 2, _MOST_LEVELS)}
 
 
-LAPLACE = Mechanism(
-    "laplace",
-    design,
-    (Option("grid", "the grid's step is 2**-Q", int, "Q", shown="the finest that --levels allows"),),
-    variance=lambda epsilon, x: variance(epsilon),
-    worst_variance=worst_variance,
-    levels=LEVELS,
-    drawn=(1023,),
-    tries=_tries,
-)
+_GRID = Option("grid", "the grid's step is 2**-Q", int, "Q", shown="the finest that --levels allows")
+LAPLACE = Mechanism("laplace", design, (_GRID,), variance, worst_variance, LEVELS, (1023,), tries=_tries)

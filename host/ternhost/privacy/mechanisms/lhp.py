@@ -59,9 +59,7 @@ def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = B
     if levels is not None and levels != 2 * len(budgets):
         raise UsageError(f"LHP has two levels for each budget, here {2 * len(budgets)}, not {levels}")
     if not 2 <= len(budgets) <= MAX_RANGES or not all(0 < budget < math.inf for budget in budgets):
-        raise UsageError(
-            f"LHP takes 2 to {MAX_RANGES} positive budgets", hint="for example --budgets 5,4,3,2,1"
-        )
+        raise UsageError(f"LHP takes 2 to {MAX_RANGES} positive budgets", "for example --budgets 5,4,3,2,1")
     top = max(budgets)
 
     def at(largest: int) -> bytes:
@@ -91,10 +89,5 @@ def _budgets(text: str) -> tuple[float, ...]:
     return tuple(float(part) for part in text.split(","))
 
 
-LHP = Mechanism(
-    "lhp",
-    design,
-    (Option("budgets", "relative budgets, lowest range first", _budgets, "B,B,...", shown="5,4,3,2,1"),),
-    tries=untried,
-    single_valued=False,
-)
+_BUDGETS = Option("budgets", "relative budgets, lowest range first", _budgets, "B,B,...", shown="5,4,3,2,1")
+LHP = Mechanism("lhp", design, (_BUDGETS,), tries=untried, single_valued=False)

@@ -26,19 +26,7 @@ from ternhost.privacy import integers
 from ternhost.privacy.base import MICRO, Design, check_levels, checked
 from ternhost.privacy.mechanism import GRADIENTS, VALUES, Mechanism
 from ternhost.privacy.mechanisms import duchi, programme
-from ternhost.privacy.mechanisms.programme import (
-    KNOTS,
-    MEAN_SECOND_MOMENT,
-    OBJECTIVES,
-    PRIORS,
-    WORST_VARIANCE,
-    Array,
-    Move,
-    Problem,
-    mirrored,
-    prior_name,
-    solve,
-)
+from ternhost.privacy.mechanisms.programme import MEAN_SECOND_MOMENT, WORST_VARIANCE, Array, Problem, solve
 
 LEVELS = 8
 LARGEST_LEVEL = 127  # what a card holds; 64 would cost up to 0.9 % of variance (4 levels, epsilon 6)
@@ -57,7 +45,7 @@ def design(
     levels: int | None = None,
     *,
     objective: str = WORST_VARIANCE,
-    knots: int = KNOTS,
+    knots: int = programme.KNOTS,
     prior: str | tuple[float, ...] | None = None,
     share: float | Fraction = 1,
 ) -> Design:
@@ -71,7 +59,7 @@ def design(
     problem = programme.problem(epsilon / MICRO, objective, knots, prior, share)
     goal = f"{objective} objective"
     if objective == MEAN_SECOND_MOMENT:
-        goal += f", prior {prior_name(prior)}"
+        goal += f", prior {programme.prior_name(prior)}"
     elif share != 1:
         goal += f", one coordinate of {float(share):g}"
     best = _search(problem, most) if most > 2 else None
@@ -81,7 +69,7 @@ def design(
     halves, unit = best
     common = math.gcd(*halves.astype(int).tolist())
     halves, unit = halves / common, unit * common
-    columns = mirrored(halves)[0].astype(int).tolist()
+    columns = programme.mirrored(halves)[0].astype(int).tolist()
     # The means are B (2i - (knots - 1)) counts with a whole B (cards.md): a unit for which it is all but whole leaves
     # the rounding of the rows little to move.
     divisor = math.gcd(*(b - a for a, b in pairwise(columns)))
@@ -126,7 +114,7 @@ def _improve(problem: Problem, halves: Array, directions: Array, until: float) -
         return math.inf, halves
     trust = 0.1 * halves[-1]
     for _ in range(_STEPS):
-        step = solve(problem, halves, Move(solution.rows, directions, trust))
+        step = solve(problem, halves, programme.Move(solution.rows, directions, trust))
         moved = None if step is None else solve(problem, halves + step.moves)
         if step is None or moved is None or moved.objective >= solution.objective:
             trust /= 4
@@ -199,19 +187,17 @@ def _to_integers(problem: Problem, halves: Array) -> tuple[float, Array, float]:
         solution = solve(problem, integers * (halves[-1] / integers[-1]))
         return math.inf if solution is None else solution.objective
 
-    rounded = {
-        tuple(np.unique(np.rint(halves / halves[-1] * top)).tolist()) for top in range(1, LARGEST_LEVEL + 1)
-    }
+    shares = halves / halves[-1]
+    rounded = {tuple(np.unique(np.rint(shares * top)).tolist()) for top in range(1, LARGEST_LEVEL + 1)}
     candidates = sorted((np.array(c) for c in sorted(rounded) if c[-1] > 0), key=first)[:_KEPT]
     best = min(candidates, key=fit)
-    improved = True
-    while improved:
-        improved = False
-        for other in _neighbours(best):
-            fewer = 2 * (len(best) - len(other)) + (other[0] == 0) - (best[0] == 0)
-            if fit(other) < fit(best) * (1 + (_WORTH if fewer > 0 else -1e-6)):
-                best, improved = other, True
-                break
+
+    def is_better(other: Array) -> bool:
+        fewer = 2 * (len(best) - len(other)) + (other[0] == 0) - (best[0] == 0)
+        return fit(other) < fit(best) * (1 + (_WORTH if fewer > 0 else -1e-6))
+
+    while (better := next(filter(is_better, _neighbours(best)), None)) is not None:
+        best = better
     objective, unit = tried[tuple(best.astype(int).tolist())]
     return objective, best, unit
 
@@ -237,25 +223,16 @@ def _tries(most: int) -> Iterator[Mapping[str, Any]]:
 
 
 _GOAL = f"quantity to minimise (default: {WORST_VARIANCE}; in a run, {MEAN_SECOND_MOMENT})"
-OBJECTIVE = Option("objective", _GOAL, choices=OBJECTIVES, default=WORST_VARIANCE, shown="")
-_PRIOR = f"prior over [-1, 1]: {', '.join(PRIORS)}, or a histogram such as 1,2,1"
+OBJECTIVE = Option("objective", _GOAL, choices=programme.OBJECTIVES, default=WORST_VARIANCE, shown="")
+_PRIOR = f"prior over [-1, 1]: {', '.join(programme.PRIORS)}, or a histogram such as 1,2,1"
 PRIOR = Option("prior", _PRIOR, metavar="P", shown="uniform; in training, small")
 TUNED = {
     GRADIENTS: {"objective": MEAN_SECOND_MOMENT, "prior": "small"},
     VALUES: {"objective": MEAN_SECOND_MOMENT, "prior": "uniform"},
 }
+_KNOTS = Option("knots", "number of knots of the table: 3, 5, 9, 17 or 33", int, "K", default=programme.KNOTS)
+_SHARE = Option("share", "d / k, if a device reports k of d coordinates", float, "S", default=1.0)
+_OPTIONS = (OBJECTIVE, PRIOR, _KNOTS, _SHARE)
 OPTIMAL = Mechanism(
-    "optimal",
-    design,
-    (
-        OBJECTIVE,
-        PRIOR,
-        Option("knots", "number of knots of the table: 3, 5, 9, 17 or 33", int, "K", default=KNOTS),
-        Option("share", "d / k, if a device reports k of d coordinates", float, "S", default=1.0),
-    ),
-    levels=LEVELS,
-    drawn=(4, 8, 16),
-    tuned=TUNED,
-    tries=_tries,
-    slow=True,
+    "optimal", design, _OPTIONS, levels=LEVELS, drawn=(4, 8, 16), tuned=TUNED, tries=_tries, slow=True
 )

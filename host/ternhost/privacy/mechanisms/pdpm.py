@@ -57,9 +57,8 @@ def card(epsilon: int) -> bytes:
                 continue
             if cards.certify(cards.decode(data), epsilon):
                 return data
-    raise UsageError(
-        f"PDPM has no card at epsilon {epsilon / MICRO}", hint="scale another mechanism's card to tau"
-    )
+    hint = "scale another mechanism's card to tau"
+    raise UsageError(f"PDPM has no card at epsilon {epsilon / MICRO}", hint)
 
 
 def _closest(ratio: float) -> Iterator[tuple[int, int]]:
@@ -78,12 +77,7 @@ def _table(e: float, down: int, up: int) -> bytes:
     return table((-down, 0, up), [[low[i], T - low[i] - top[i], top[i]] for i in (0, 1)])
 
 
+_NOTE = "Duchi's card scaled to tau has less variance: see shared_specs/errata.md"
 PDPM = fixed(
-    "pdpm",
-    3,
-    card,
-    lambda _: ("Duchi's card scaled to tau has less variance: see shared_specs/errata.md",),
-    variance=variance,
-    worst_variance=worst_variance,
-    tries=untried,
+    "pdpm", 3, card, lambda _: (_NOTE,), variance=variance, worst_variance=worst_variance, tries=untried
 )

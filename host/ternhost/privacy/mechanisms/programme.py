@@ -55,9 +55,8 @@ def problem(
     if not any(knots == (1 << p) + 1 for p in range(MAX_KNOT_BITS + 1)):
         raise UsageError(f"a table has 2, 3, 5, 9, 17 or {KNOTS} knots, not {knots}")
     if prior is not None and objective != MEAN_SECOND_MOMENT:
-        raise UsageError(
-            f"a prior is for the objective {MEAN_SECOND_MOMENT}", hint=f"add --objective {MEAN_SECOND_MOMENT}"
-        )
+        hint = f"add --objective {MEAN_SECOND_MOMENT}"
+        raise UsageError(f"a prior is for the objective {MEAN_SECOND_MOMENT}", hint)
     if share != 1 and objective != WORST_VARIANCE:
         raise UsageError(f"a share is for the objective {WORST_VARIANCE}")
     if not 1 <= share < math.inf:

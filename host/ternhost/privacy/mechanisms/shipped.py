@@ -35,8 +35,6 @@ def load(mechanism: str, epsilon: int, levels: int | None = None) -> bytes | Non
         if fits and (entry["mechanism"], entry["epsilon_micro"]) == (mechanism, epsilon):
             data = (directory() / str(entry["file"])).read_bytes()
             if cards.card_hash(data).hex() != entry["card_hash"]:
-                raise UsageError(
-                    f"the shipped card {entry['file']} has been changed", hint="install tern again"
-                )
+                raise UsageError(f"the shipped card {entry['file']} has been changed", "install tern again")
             return data
     return None

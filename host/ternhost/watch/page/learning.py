@@ -203,9 +203,8 @@ def alike(name: str | None, runs: Sequence[RunView]) -> list[str]:
     if first is None:
         return []
     figure, data = first.references["measures"][0], first.options.get("dataset")
-    like = [
-        run for run in able if run.options.get("dataset") == data and figure in run.references["measures"]
-    ]
+    of_data = [run for run in able if run.options.get("dataset") == data]
+    like = [run for run in of_data if figure in run.references["measures"]]
     return list(dict.fromkeys([first.name, *(run.name for run in like)]))[:_MOST]
 
 
@@ -224,14 +223,8 @@ def _runs_table(runs: Sequence[RunView]) -> str:
         epsilon = max((float(device_class["epsilon_run"]) for device_class in run.classes), default=None)
         paid = None if epsilon is None else f"{epsilon:.4g} {words.reckoned(run)}".removesuffix(" in the run")
         mechanisms = sorted({str(device_class["mechanism"]) for device_class in run.classes})
-        about = [
-            run.name,
-            words.moment(run.began),
-            run.status,
-            run.algorithm,
-            run.options.get("dataset"),
-            run.fleet,
-        ]
+        began, dataset = words.moment(run.began), run.options.get("dataset")
+        about = [run.name, began, run.status, run.algorithm, dataset, run.fleet]
         cost = [", ".join(mechanisms) or None, paid, run.rounds, run.reports, words.duration(run.seconds)]
         rows.append([*about, *cost])
     head = (

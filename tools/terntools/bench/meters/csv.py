@@ -36,18 +36,16 @@ def read(path: Path, volts: float | None = None) -> Trace:
         raise UsageError(f"{path} holds no samples")
     columns = {name: at for name in _COLUMNS if (at := _column(rows[0], name))}
     if not {"time", "current"} <= columns.keys():
-        raise UsageError(
-            f"{path}: no column of time or of current among {', '.join(rows[0])}",
-            hint="name them in the first row, with units: time_s,current_a,voltage_v,marker",
-        )
+        hint = "name them in the first row, with units: time_s,current_a,voltage_v,marker"
+        raise UsageError(f"{path}: no column of time or of current among {', '.join(rows[0])}", hint)
     if "voltage" not in columns and volts is None:
         raise UsageError(f"{path} has no voltage", hint="name the supply's: --volts 3.3")
     if "marker" not in columns:
         raise UsageError(f"{path} has no marker", hint="record the board's marker pin as a digital input")
     try:
         values = {
-            name: np.array([float(row[at]) for row in rows[1:]]) * scale
-            for name, (at, scale) in columns.items()
+            name: np.array([float(row[at]) for row in rows[1:]]) * unit
+            for name, (at, unit) in columns.items()
         }
     except (ValueError, IndexError) as error:
         raise UsageError(f"{path}: every row must have numbers only ({error})") from error

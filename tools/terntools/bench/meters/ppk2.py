@@ -42,10 +42,8 @@ class Ppk2:
         except OSError as error:
             raise DeviceError(f"cannot open the Power Profiler Kit II on {port}: {error}") from error
         if not self._kit.get_modifiers():
-            raise DeviceError(
-                f"no Power Profiler Kit II answers on {port}",
-                hint="see `tern devices` for its port; it has two",
-            )
+            hint = "see `tern devices` for its port; it has two"
+            raise DeviceError(f"no Power Profiler Kit II answers on {port}", hint)
         if supply:
             self._kit.use_source_meter()
         else:
