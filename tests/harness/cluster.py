@@ -34,10 +34,7 @@ class Nodes:
             self.running[host] = subprocess.Popen(
                 [self._program, "-c", cluster.CONFIG], cwd=self._directory / host, stdout=log, stderr=log
             )
-        end = time.monotonic() + 30
-        while not listens(host, self.access.port):
-            assert time.monotonic() < end, f"node {host} does not start"
-            time.sleep(0.05)
+        wait_for(lambda: listens(host, self.access.port), 30)
 
     def kill(self, host):
         """As a power cut would."""

@@ -82,9 +82,8 @@ def test_cards_simulated_fleets_and_stores_need_no_module_of_unix(without_unix):
 
 
 def test_a_missing_com_port_is_told_without_unix(without_unix):
-    for code, _, err in without_unix(
-        "up|COM3|--store|f.sqlite|--device|7|--dataset|iris|--yes", "deploy|COM3"
-    ):
+    up = "up|COM3|--store|f.sqlite|--device|7|--dataset|iris|--yes"
+    for code, _, err in without_unix(up, "deploy|COM3"):
         assert code == 3
         assert "there is no port COM3" in err
 
