@@ -19,6 +19,11 @@ _CALM = 10.0  # s between a node's start and the next kill
 _DOWN = 3.0  # s that a node is down
 
 
+def client_at(access, node):
+    """A client of this node, with the password of `access`."""
+    return RawClient(replace(access, host=access.hosts[node]), access.user, access.password)
+
+
 class Nodes:
     """The running nodes of a cluster whose files `configure` has written; a context manager."""
 
@@ -49,9 +54,8 @@ class Nodes:
         return self
 
     def _admits(self):
-        access = replace(self.access, host=self.access.hosts[0])
         with suppress(ConnectionError):
-            RawClient(access, access.user, access.password).close()
+            client_at(self.access, 0).close()
             return True
 
     def __exit__(self, *_):

@@ -127,8 +127,12 @@ class Place:
         self.broker()
         self.start()
         self.serve()
-        wait_for(lambda: any('"event": "round"' in line for line in self.lines), 60)
+        wait_for(lambda: self.told('"event": "round"'), 60)
         self.began = time.monotonic()
+
+    def told(self, words):
+        """Whether the host has said these words."""
+        return any(words in line for line in list(self.lines))
 
     def store(self):
         return Store(self.path, beside=True)
@@ -313,7 +317,7 @@ def require_told(place, way, host, board):
     said, reasons = set(), set()
 
     def told():
-        said.update(name for name, words in SAYS.items() if any(words in line for line in list(place.lines)))
+        said.update(name for name, words in SAYS.items() if place.told(words))
         if board and not reasons & board:
             with suppress(TernError):
                 reasons.add(absent(place.port)[0])
@@ -383,10 +387,7 @@ def test_a_board_that_is_back_says_why_it_was_away(tmp_path, micropython):
         wait_for(lambda: place.lines and absent(place.port) == (A.REFUSED, True), 60)
         (place.board / "mqtt.json").write_text(good)
         place.emulated.restart()
-        wait_for(
-            lambda: any("board 00000001 was away: connection refused" in line for line in list(place.lines)),
-            60,
-        )
+        wait_for(lambda: place.told("board 00000001 was away: connection refused"), 60)
         shown = rig.tern("watch", "--once", place.path, code=0).out
         assert re.search(r"00000001 +online.*was away", shown), shown
 
@@ -411,8 +412,12 @@ def test_a_board_without_a_way_to_its_broker_is_told_with_its_reason(tmp_path, m
 @pytest.mark.slow
 def test_provision_waits_until_the_broker_hears_the_board_and_says_why_it_does_not(tmp_path):
     port = free_port()
-    for name, of in (("my-broker", port), ("other", port + 1)):
-        rig.tern("broker", "config", name, "--port", of, cwd=tmp_path, code=0)
+
+    def config(*words):
+        rig.tern("broker", "config", *words, cwd=tmp_path, code=0)
+
+    config("my-broker", "--port", port)
+    config("other", "--port", port + 1)
     with qemu.boot("rv32") as board:
         rig.tern("deploy", board.url, code=0)
 
@@ -432,9 +437,7 @@ def test_provision_waits_until_the_broker_hears_the_board_and_says_why_it_does_n
         assert "tern broker run" in text
         text = provision(*air, "--prefix", "other", code=2)
         assert "begin with 'tern'\n  add --prefix tern" in text
-        rig.tern(
-            "broker", "config", "my-broker", "--name", "localhost", "--name", "10.0.2.2", cwd=tmp_path, code=0
-        )
+        config("my-broker", "--name", "localhost", "--name", "10.0.2.2")
         with Mosquitto(tmp_path / "my-broker"):
             assert "its link is mqtt now, and its broker hears it" in provision(*air), "passwords are written"
             assert "is up, and its broker hears it" in provision(*air, "--yes", command="up")

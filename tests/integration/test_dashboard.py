@@ -120,6 +120,15 @@ class Visit:
         self.context.close()
 
 
+def sections(page):
+    """Show each section in turn; its name."""
+    for section in SECTIONS:
+        page.get_by_role("tab", name=section).click()
+        page.wait_for_selector(".q-tab-panel .card")
+        page.wait_for_timeout(300)
+        yield section
+
+
 @pytest.fixture
 def visit(browser):
     visits = []
@@ -250,10 +259,7 @@ def test_the_page_needs_no_other_server_fits_a_phone_and_serves_no_key(small, vi
     ):
         opened = visit(small, **options)
         page = opened.open()
-        for section in SECTIONS:
-            page.get_by_role("tab", name=section).click()
-            page.wait_for_selector(".q-tab-panel .card")
-            page.wait_for_timeout(300)
+        for section in sections(page):
             wide = page.evaluate("document.documentElement.scrollWidth")
             assert wide <= options["viewport"]["width"], section
         removes = page.locator(".q-chip__icon--remove:visible")
@@ -296,10 +302,7 @@ def test_few_boards_have_a_small_table_and_all_texts_one_font(tmp_path, visit):
         rows = page.locator(".ag-center-cols-container").bounding_box()["height"]
         heads = page.locator(".ag-header").bounding_box()["height"]
         assert 0 <= table - rows - heads < 30, "there is no empty space below the last board"
-        for section in SECTIONS:
-            page.get_by_role("tab", name=section).click()
-            page.wait_for_selector(".q-tab-panel .card")
-            page.wait_for_timeout(300)
+        for _ in sections(page):
             assert not page.get_by_role("heading", name="Gateways").is_visible(), "there are none"
             sizes, families = map(set, zip(*page.evaluate(FONTS), strict=True))
             assert sizes <= {"14px", "16px", "22px"}
@@ -323,10 +326,8 @@ def test_a_report_fits_a_phone_in_light_and_dark_colours_and_can_be_read(tmp_pat
             " parseFloat(getComputedStyle(e).fontSize) || 99)"
         )
         assert min(heights) > 10, "pixels on the screen"
-        inks = set(
-            page.evaluate("[...document.querySelectorAll('svg text')].map(e => getComputedStyle(e).fill)")
-        )
-        assert len(inks) == 1
+        inks = "[...document.querySelectorAll('svg text')].map(e => getComputedStyle(e).fill)"
+        assert len(set(page.evaluate(inks))) == 1
         assert not opened.complaints
 
 
