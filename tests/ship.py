@@ -3,13 +3,9 @@
 .venv/bin/python tests/ship.py
 """
 
-from __future__ import annotations
-
+import itertools
 import json
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 from tern import card as cards
 from tern.card import LAPLACE, CardError
@@ -28,30 +24,20 @@ _OPTIMAL_LEVELS = (4, 8, 16)
 _OPTIMAL_AT = tuple(MICRO * n // 4 for n in range(2, 25))
 
 
-def wanted() -> Iterator[tuple[str, int, int | None]]:
+def wanted():
     """(mechanism, epsilon, levels) of every card that is shipped."""
-    for paper in _PAPERS:
+    for paper, epsilon in itertools.product(_PAPERS, _PAPERS_AT):
         name, _, levels = paper.partition(" ")
-        for epsilon in _PAPERS_AT:
-            yield name, epsilon, int(levels) if levels else None
-    for count in _OPTIMAL_LEVELS:
-        for epsilon in _OPTIMAL_AT:
-            yield "optimal", epsilon, count
+        yield name, epsilon, int(levels) if levels else None
+    for levels, epsilon in itertools.product(_OPTIMAL_LEVELS, _OPTIMAL_AT):
+        yield "optimal", epsilon, levels
 
 
-def ship(
-    directory: Path,
-    *,
-    fresh: bool = False,
-    only: Callable[[str, int, int | None], bool] = lambda name, epsilon, levels: True,
-    progress: Callable[[str], None] = lambda name: None,
-) -> int:
+def ship(directory, *, fresh=False, only=lambda name, epsilon, levels: True, progress=lambda name: None):
     """Write every shipped card and the manifest to `directory`; return how many. Those there stay, unless `fresh`."""
     directory.mkdir(parents=True, exist_ok=True)
     entries = []
-    for name, epsilon, levels in wanted():
-        if not only(name, epsilon, levels):
-            continue
+    for name, epsilon, levels in (card for card in wanted() if only(*card)):
         file = directory / f"{name}{'' if levels is None else f'-{levels}'}-{epsilon / MICRO:g}.card"
         if fresh or not _is_good(file, epsilon):
             progress(file.name)
@@ -63,14 +49,14 @@ def ship(
     return len(entries)
 
 
-def _is_good(file: Path, epsilon: int) -> bool:
+def _is_good(file, epsilon):
     try:
         return bool(cards.certify(cards.decode(file.read_bytes()), epsilon))
     except (OSError, CardError):
         return False
 
 
-def _entry(name: str, epsilon: int, levels: int | None, file: Path) -> dict[str, Any]:
+def _entry(name, epsilon, levels, file):
     card = decode(file.read_bytes(), str(file))
     worth = describe(card)
     exact = None if card.shape == LAPLACE else certify.moments(card).worst_variance()[0]

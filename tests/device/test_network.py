@@ -411,15 +411,8 @@ def test_an_invalid_lease_counts_as_none():
     from tern import lease
 
     folder = scratch.folder()
-    for data in (
-        b"",
-        b"{",
-        b"[]",
-        b"{}",
-        b"7",
-        b'{"broker": 7, "address": []}',
-        b'{"broker": "x", "address": [1]}',
-    ):
+    bad = b"", b"{", b"[]", b"{}", b"7", b'{"broker": 7, "address": []}', b'{"broker": "x", "address": [1]}'
+    for data in bad:
         write(folder + "/" + lease.LEASE, data)
         assert lease.Lease(folder).broker is None
 

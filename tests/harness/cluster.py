@@ -19,6 +19,11 @@ _CALM = 10.0  # s between a node's start and the next kill
 _DOWN = 3.0  # s that a node is down
 
 
+def client_at(access, node):
+    """A client of this node, with the password of `access`."""
+    return RawClient(replace(access, host=access.hosts[node]), access.user, access.password)
+
+
 class Nodes:
     """The running nodes of a cluster whose files `configure` has written; a context manager."""
 
@@ -34,10 +39,7 @@ class Nodes:
             self.running[host] = subprocess.Popen(
                 [self._program, "-c", cluster.CONFIG], cwd=self._directory / host, stdout=log, stderr=log
             )
-        end = time.monotonic() + 30
-        while not listens(host, self.access.port):
-            assert time.monotonic() < end, f"node {host} does not start"
-            time.sleep(0.05)
+        wait_for(lambda: listens(host, self.access.port), 30)
 
     def kill(self, host):
         """As a power cut would."""
@@ -52,9 +54,8 @@ class Nodes:
         return self
 
     def _admits(self):
-        access = replace(self.access, host=self.access.hosts[0])
         with suppress(ConnectionError):
-            RawClient(access, access.user, access.password).close()
+            client_at(self.access, 0).close()
             return True
 
     def __exit__(self, *_):

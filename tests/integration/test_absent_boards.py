@@ -1,5 +1,6 @@
 """Ways in which a board fails to appear on its broker: each is told with its reason within 15 s, at the host or by the
-board, and no other reason is told. Real Mosquitto, emulated boards, and the real commands.
+board (at its port, in its file, and in its next HELLO), and no other reason is told. Real Mosquitto, emulated boards,
+and the real commands.
 """
 
 import json
@@ -10,14 +11,14 @@ import socket
 import subprocess
 import threading
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from datetime import datetime
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 import rig
 from harness.raw_client import board_client, wait_for
-from test_absence import AIR, absent, change
 
 from tern import absence as A
 from tern import ledger, wire
@@ -29,13 +30,17 @@ from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import CONFIG, HOST, Access
 from ternhost.reach.broker.broker_log import TEXTS
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port, listener, listens
+from ternhost.reach.links import open_link
+from ternhost.store.boards import hello_fields
 from ternhost.store.store import Store
 from terntools.boards import deploy
+from terntools.boards.monitor import Monitor
 from terntools.emulators import flash_image, qemu
 from terntools.emulators.unix_fleet import EmulatedFleet
 
 SOON = 15.0  # seconds
 _AIR_NETWORK = Path(__file__).with_name("air_network.py")
+AIR = {"ssid": "air", "key": "x" * 8, "lease": True}
 
 # What the host may say of a board, by a short name.
 SAYS = {part: words.partition("{at} ")[2] for part, (words, _) in TEXTS["refused"].items()} | {
@@ -56,6 +61,22 @@ SAYS = {part: words.partition("{at} ")[2] for part, (words, _) in TEXTS["refused
     "no configuration": "make it: tern broker config",
     "budget": "their budget is spent",
 }
+
+
+def absent(port):
+    """What the HELLO at `port` tells: (reason, whether the absence goes on)."""
+    with closing(open_link(port, SimpleQueue())) as link:
+        fields = hello_fields(link.hello(15))
+    return fields["absent"], fields["absent_now"]
+
+
+def change(directory, **members):
+    """Change mqtt.json; None takes a member away. Return what it was."""
+    path = directory / "mqtt.json"
+    before = path.read_text()
+    config = {name: value for name, value in {**json.loads(before), **members}.items() if value is not None}
+    path.write_text(json.dumps(config))
+    return before
 
 
 class Place:
@@ -84,19 +105,10 @@ class Place:
     def serve(self):
         if self.began:
             return
-        options = (
-            "--fleet",
-            self.fleet,
-            "--dimension",
-            rig.D,
-            "--k",
-            1,
-            "--card",
-            self.folder / "card",
-            "--json",
-        )
+        places = ("--store", self.path, "--fleet", self.fleet, "--card", self.folder / "card")
         self.began = time.monotonic()
-        serving = rig.Train("--store", self.path, *options, cwd=self.folder, command="serve").process
+        options = (*places, "--dimension", rig.D, "--k", 1, "--json")
+        serving = rig.Train(*options, cwd=self.folder, command="serve").process
         streams = serving.stdout, serving.stderr
         readers = [threading.Thread(target=self.lines.extend, args=(stream,)) for stream in streams]
         for reader in readers:
@@ -115,11 +127,15 @@ class Place:
         self.broker()
         self.start()
         self.serve()
-        wait_for(lambda: any('"event": "round"' in line for line in self.lines), 60)
+        wait_for(lambda: self.told('"event": "round"'), 60)
         self.began = time.monotonic()
 
-    def store(self, path=None):
-        return Store(path or self.path, beside=True)
+    def told(self, words):
+        """Whether the host has said these words."""
+        return any(words in line for line in list(self.lines))
+
+    def store(self):
+        return Store(self.path, beside=True)
 
     def edit(self, name, old, new):
         text = (self.directory / name).read_text()
@@ -131,13 +147,16 @@ def settings(**members):
     return lambda place: change(place.board, **members)
 
 
-def no_broker(place):
-    place.running = "none"
+def having(**attributes):
+    return lambda place: vars(place).update(attributes)
 
 
-def broker_stopped(place):
-    place.all_well()
-    place.running.kill()
+def killed(part):
+    def way(place):
+        place.all_well()
+        getattr(place, part).kill()
+
+    return way
 
 
 def swallowed(place, accepted=0):
@@ -172,11 +191,6 @@ def another_store(place):
     place.path = place.folder / "other.sqlite"
     with place.store() as store:
         keys.add(store, [2])
-
-
-def empty_store(place):
-    place.path = place.folder / "other.sqlite"
-    place.port = "none"
 
 
 def two_of_one_name(place):
@@ -218,19 +232,10 @@ def budget_spent(place):
     ledger.create(str(path), rig.COST - 1)
 
 
-def power_cut(place):
-    place.all_well()
-    place.emulated.kill()
-
-
 def crashed(place):
     (place.board / "crash.py").write_text("raise ValueError\n")
     place.broker()
     place.start(program=place.board / "crash.py")
-
-
-def wrong_directory(place):
-    place.fleet = "mqtt:nowhere"
 
 
 def full(place):
@@ -263,8 +268,8 @@ def log_elsewhere(place):
 ENDED = {A.CLOSED, A.NO_BROKER}
 # Way -> how it comes about; what the host says; the reasons of which the board tells one.
 WAYS = {
-    "broker not started": (no_broker, {"down"}, {A.REFUSED}),
-    "broker stopped": (broker_stopped, {"gone"}, {A.REFUSED, A.LOST}),
+    "broker not started": (having(running="none"), {"down"}, {A.REFUSED}),
+    "broker stopped": (killed("running"), {"gone"}, {A.REFUSED, A.LOST}),
     "port closed": (settings(port=1), {"login"}, {A.REFUSED}),
     "address silent": (lambda place: swallowed(place, 3), {"login"}, {A.SILENT}),
     "firewall swallows": (swallowed, {"login"}, {A.SILENT}),
@@ -288,19 +293,21 @@ WAYS = {
     "certificate not valid yet": (certified(_NOT_BEFORE=datetime(2040, 1, 1)), {"early"}, {A.DATES}),
     "other version": (another_version, {"version"}, set()),
     "budget spent": (budget_spent, {"budget"}, set()),
-    "power cut": (power_cut, {"ended"}, set()),
+    "power cut": (killed("emulated"), {"ended"}, set()),
     "program crashed": (crashed, {"login"}, set()),
-    "wrong directory": (wrong_directory, {"no configuration"}, set()),
+    "wrong directory": (having(fleet="mqtt:nowhere"), {"no configuration"}, set()),
     "broker full": (full, {"max_connections", "login"}, {A.CLOSED}),
     "site down": (site_down, {"site"}, {A.REFUSED, A.LOST}),
     "log elsewhere": (log_elsewhere, {"log"}, set()),
-    "store without devices": (empty_store, {"store"}, set()),
+    "store without devices": (having(path="other.sqlite", port="none"), {"store"}, set()),
 }  # fmt: skip
 WIRELESS = {  # the air, the board's settings, and the reason that it tells
     "no Wi-Fi settings": ({}, {"ssid": None}, A.NO_SETTINGS),
     "other Wi-Fi name": ({}, {"ssid": "other"}, A.NO_NETWORK),
     "other Wi-Fi password": ({}, {"wifi_password": "y" * 8}, A.WIFI_KEY),
     "no lease": ({"lease": False}, {}, A.NO_LEASE),
+    "name unknown": ({}, {"host": "nobody.invalid"}, A.NO_NAME),
+    "port closed": ({}, {"port": 1}, A.REFUSED),
     "name server silent": ({"name_server": "10.0.2.77"}, {"host": "broker.local"}, A.NAME_SILENT),
 }
 
@@ -310,7 +317,7 @@ def require_told(place, way, host, board):
     said, reasons = set(), set()
 
     def told():
-        said.update(name for name, words in SAYS.items() if any(words in line for line in list(place.lines)))
+        said.update(name for name, words in SAYS.items() if place.told(words))
         if board and not reasons & board:
             with suppress(TernError):
                 reasons.add(absent(place.port)[0])
@@ -324,6 +331,36 @@ def require_told(place, way, host, board):
     assert seconds <= SOON
     words = [SAYS[name] for name in sorted(host)] + [REASONS[reason][0] for reason in reasons if reason]
     print(f"ABSENT | {way} | {seconds:.1f} s | {'; '.join(words)}")
+
+
+def test_a_board_says_at_its_port_why_it_is_not_on_its_broker(tmp_path, micropython):
+    store, (directory,) = rig.on_broker(tmp_path, 1, longest_pause_ms=500)
+    with EmulatedFleet(micropython, [directory]) as fleet:
+        (board,) = fleet.boards
+        wait_for(lambda: absent(board.port) == (A.REFUSED, True), 15)
+        text = rig.tern("device", "info", board.port).out
+        assert "connection refused" in text
+        assert "tern broker run" in text
+        lines = []
+        monitor = Monitor(board.port, lines.append, 0.2)
+        with closing(monitor):
+            monitor.run(time.monotonic() + 2)
+        assert "connection refused" in lines[-1]
+        assert "connection refused" in monitor.state.absence
+        refused = rig.tern("train", "--fleet", f"port:{board.port}", "--store", store, cwd=tmp_path)
+        assert "answers its broker, and at its port only HELLO; not on its broker" in refused.err
+        assert (directory / A.ABSENT).read_bytes() == bytes((A.REFUSED,))
+
+        with Mosquitto(tmp_path / "broker"):
+            wait_for(lambda: absent(board.port) == (A.REFUSED, False), 15)
+            assert "was away" in rig.tern("device", "info", board.port).out
+            good = change(directory, password="0" * 32)
+            board.restart()
+            wait_for(lambda: absent(board.port) == (A.CREDENTIALS, True), 15)
+            (directory / "mqtt.json").write_text(good)
+            board.restart()
+            wait_for(lambda: absent(board.port) == (A.CREDENTIALS, False), 15)
+        wait_for(lambda: absent(board.port)[1], 15)
 
 
 @pytest.mark.slow
@@ -350,10 +387,7 @@ def test_a_board_that_is_back_says_why_it_was_away(tmp_path, micropython):
         wait_for(lambda: place.lines and absent(place.port) == (A.REFUSED, True), 60)
         (place.board / "mqtt.json").write_text(good)
         place.emulated.restart()
-        wait_for(
-            lambda: any("board 00000001 was away: connection refused" in line for line in list(place.lines)),
-            60,
-        )
+        wait_for(lambda: place.told("board 00000001 was away: connection refused"), 60)
         shown = rig.tern("watch", "--once", place.path, code=0).out
         assert re.search(r"00000001 +online.*was away", shown), shown
 
@@ -378,8 +412,12 @@ def test_a_board_without_a_way_to_its_broker_is_told_with_its_reason(tmp_path, m
 @pytest.mark.slow
 def test_provision_waits_until_the_broker_hears_the_board_and_says_why_it_does_not(tmp_path):
     port = free_port()
-    for name, of in (("my-broker", port), ("other", port + 1)):
-        rig.tern("broker", "config", name, "--port", of, cwd=tmp_path, code=0)
+
+    def config(*words):
+        rig.tern("broker", "config", *words, cwd=tmp_path, code=0)
+
+    config("my-broker", "--port", port)
+    config("other", "--port", port + 1)
     with qemu.boot("rv32") as board:
         rig.tern("deploy", board.url, code=0)
 
@@ -399,9 +437,7 @@ def test_provision_waits_until_the_broker_hears_the_board_and_says_why_it_does_n
         assert "tern broker run" in text
         text = provision(*air, "--prefix", "other", code=2)
         assert "begin with 'tern'\n  add --prefix tern" in text
-        rig.tern(
-            "broker", "config", "my-broker", "--name", "localhost", "--name", "10.0.2.2", cwd=tmp_path, code=0
-        )
+        config("my-broker", "--name", "localhost", "--name", "10.0.2.2")
         with Mosquitto(tmp_path / "my-broker"):
             assert "its link is mqtt now, and its broker hears it" in provision(*air), "passwords are written"
             assert "is up, and its broker hears it" in provision(*air, "--yes", command="up")

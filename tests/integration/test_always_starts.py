@@ -72,9 +72,8 @@ def board(prepared, tmp_path, number=0):
     folder = tmp_path / str(number)
     shutil.copytree(prepared, folder)
     with boot_pico(folder / "flash.bin") as pico:
-        (folder / "map.yaml").write_text(
-            f"- {{connected: true, id: one, platform: pico, serial: '{pico.url}'}}\n"
-        )
+        board_map = f"- {{connected: true, id: one, platform: pico, serial: '{pico.url}'}}\n"
+        (folder / "map.yaml").write_text(board_map)
         until_it_answers(pico.url)
         yield pico.url, folder
 
@@ -149,11 +148,8 @@ def test_a_board_answers_again_after_a_refusal(one):
         (["provision", url, *member(folder)[:3], 8, "--dataset", "flights"], REFUSED),
         (["provision", url, *member(folder, "--budget", 500)], USAGE),
         (["up", url, *member(folder, "--budget", 500, "--yes")], USAGE),
-        (["flash", url, "--firmware", folder / "other.uf2"], USAGE),
-        (
-            ["device", "records", url, "--fill", folder / "mine.csv", "--output", "/nowhere/records.csv"],
-            STORAGE,
-        ),
+        (COMMANDS["flash"](url, folder, 0), USAGE),
+        ([*COMMANDS["records"](url, folder, 0), "--output", "/nowhere/records.csv"], STORAGE),
     ):
         rig.tern(*words, code=code)
         until_it_answers(url)
@@ -164,11 +160,8 @@ def test_a_board_answers_again_after_ctrl_c_and_a_kill(one):
     """Ctrl-C starts the program at once; after a kill the board's timer does, and no ledger is lost."""
     url, folder = one
     for how, seconds in ((signal.SIGINT, 1.5), (signal.SIGINT, 4.0), (signal.SIGKILL, 3.0)):
-        assert kill_at(COMMANDS["provision"](url, folder, 0), seconds, how) in (
-            0,
-            INTERRUPTED,
-            -signal.SIGKILL,
-        )
+        code = kill_at(COMMANDS["provision"](url, folder, 0), seconds, how)
+        assert code in (0, INTERRUPTED, -signal.SIGKILL)
         until_it_answers(url)
     with Repl(url, visits=True) as repl:
         time.sleep(14)  # longer than the timer: a host that works renews it

@@ -6,7 +6,7 @@ import brokers
 import pytest
 import rig
 from harness import cluster, sites
-from harness.raw_client import RawClient, board_client, wait_for
+from harness.raw_client import board_client, wait_for
 
 from tern import wire
 from ternhost.provision import keys
@@ -41,12 +41,13 @@ def connect(place):
     clients = []
 
     def connected(device=0, node=0, **options):
-        at = replace(access, host=access.hosts[node])
-        with Store(access.store, beside=True) as store:
-            known = store.keys()
-        client = board_client(at, known, device, **options) if device else RawClient(at, at.user, at.password)
-        clients.append(client)
-        return client
+        if device:
+            with Store(access.store, beside=True) as store:
+                at = replace(access, host=access.hosts[node])
+                clients.append(board_client(at, store.keys(), device, **options))
+        else:
+            clients.append(cluster.client_at(access, node))
+        return clients[-1]
 
     yield connected
     for client in clients:
@@ -109,10 +110,10 @@ def test_a_board_can_end_another_connection_but_gets_none_of_its_messages(connec
 
 def test_home_assistant_reads_its_topics_and_the_fleet_only(place):
     home, publisher = (Access.load(place / name) for name in (HOME_ASSISTANT, PUBLISHER))
-    reader = RawClient(replace(home, host=home.hosts[0]), home.user, home.password)
+    reader = cluster.client_at(home, 0)
     topics = ["homeassistant/#", "tern/fleet/+"]
     assert granted(reader, *topics, "tern/up/+", "tern/round", "#") == topics
-    writer = RawClient(replace(publisher, host=home.hosts[1]), publisher.user, publisher.password)
+    writer = cluster.client_at(publisher, 1)
     writer.publish("homeassistant/device/tern/config", b"{}", retain=True)
     writer.publish("tern/fleet/state", b"{}", retain=True)
     topics = {topic for topic, _ in reader.messages(PATIENCE, 2)}

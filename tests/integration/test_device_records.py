@@ -161,8 +161,7 @@ def _csv(folder: Path, d: int, n: int) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("d", "mean_ms", "within_5_ms"),
-    [pytest.param(13, 4, 0.85, marks=pytest.mark.exhaustive), (28, 5, 0.5)],
+    ("d", "mean_ms", "within_5_ms"), [pytest.param(13, 4, 0.85, marks=pytest.mark.exhaustive), (28, 5, 0.5)]
 )
 def test_a_flush_takes_a_few_milliseconds(tmp_path: Path, d: int, mean_ms: int, within_5_ms: float) -> None:
     """In simulated time, the same in every run. In the longest ones LittleFS compacts the folder."""

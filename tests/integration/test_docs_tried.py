@@ -23,6 +23,14 @@ ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ
 PAGES = [path for path in MARKDOWN if BLOCK.search(path.read_text())]
 
 
+def run(program, folder, seconds, **options):
+    """Run a program of a page; return its exit code and the end of its outputs."""
+    ended = subprocess.run(
+        program, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=seconds, **options
+    )
+    return ended.returncode, ended.stdout[-3000:] + ended.stderr[-3000:]
+
+
 def test_there_are_pages_to_try():
     assert {path.stem for path in PAGES} >= {"tutorial", "runs", "CONTRIBUTING"}
 
@@ -35,17 +43,8 @@ def test_the_blocks_end_with_their_exit_codes(page, tmp_path):
             continue
         code = code.replace("--reports 2000 ", "--reports 200 ")  # emulated boards take long
         program = ["sh", "-ec", code] if language == "sh" else [sys.executable, "-c", code]
-        ended = subprocess.run(
-            program,
-            cwd=tmp_path,
-            env=ENVIRONMENT,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        expected = int(argument) if argument.isdecimal() else 0
-        assert ended.returncode == expected, code + ended.stdout + ended.stderr
+        ended, said = run(program, tmp_path, 300)
+        assert ended == (int(argument) if argument.isdecimal() else 0), code + said
 
 
 # README, read from top to bottom by somebody with one machine and no board.
@@ -116,22 +115,13 @@ def test_readme_works_from_top_to_bottom_in_one_shell(tmp_path, micropython):
     script = [AROUND]
     add_lines(script, "tern emulator run --flash a0.bin --blank --volume a0.volume")
     script.append("head -1 2.log > a0.port")
-    for language, code in re.findall(
-        r"^```(sh|python)\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S
-    ):
+    readme = (ROOT / "README.md").read_text()
+    for language, code in re.findall(r"^```(sh|python)\n(.*?)^```", readme, re.M | re.S):
         if language == "sh":
             add_lines(script, code)
         elif code.startswith("import ternhost"):  # the other is a part of examples/minimal.py
             script.append(f"python - <<'END'\n{code}END")
     (tmp_path / "readme.sh").write_text("\n".join(script) + "\n")
-    ended = subprocess.run(
-        ["sh", "readme.sh"],
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=1200,
-        check=False,
-        start_new_session=True,  # its end ends all that it began
-    )
-    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+    # In a session of its own: its end ends all that it began.
+    ended, said = run(["sh", "readme.sh"], tmp_path, 1200, start_new_session=True)
+    assert ended == 0, said

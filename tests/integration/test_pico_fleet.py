@@ -130,17 +130,14 @@ def test_hil_names_the_commit_that_moved_a_figure(here):
     (here / ".gitignore").write_text("boards.history.*\nsessions\n")
     (here / "test_it.py").write_text("def test_it():\n    pass\n")
     (here / "figures.yaml").write_text("heap-bytes: {value: 66626, tolerance: 1%}\nenergy-uj: 400\n")
-    (here / "boards.yaml").write_text(
-        "- {connected: true, id: desk, platform: pico-emulated, expect: figures.yaml}\n"
-    )
+    desk = "- {connected: true, id: desk, platform: pico-emulated, expect: figures.yaml}\n"
+    (here / "boards.yaml").write_text(desk)
     environment = {**os.environ, "PYTHONPATH": str(here), "PYTHONDONTWRITEBYTECODE": "1"}
     hil_command = [Path(sys.executable).with_name("tern"), "hil", "--hardware-map", "boards.yaml"]
 
     def git(*words):
-        names = ("-c", "user.name=a", "-c", "user.email=a@b")
-        return subprocess.run(
-            ["git", *names, *words], check=True, capture_output=True, text=True
-        ).stdout.strip()
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words]
+        return subprocess.check_output(command, text=True).strip()
 
     def run(*words):
         return subprocess.run([*hil_command, *words], env=environment, capture_output=True, text=True)
@@ -148,9 +145,8 @@ def test_hil_names_the_commit_that_moved_a_figure(here):
     git("init", "--quiet")
     commits = []
     client = here / "tern/client.py"
-    for code, text in enumerate(
-        (client.read_text(), client.read_text().replace("(wire.MAX_FRAME)", "(wire.MAX_FRAME + 2000)"))
-    ):
+    before = client.read_text()
+    for code, text in enumerate((before, before.replace("(wire.MAX_FRAME)", "(wire.MAX_FRAME + 2000)"))):
         client.write_text(text)
         git("add", ".")
         git("commit", "--quiet", "-m", "x")

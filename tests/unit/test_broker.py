@@ -32,9 +32,8 @@ KEYS = {7: bytes(range(32)), 8: bytes(32)}
 
 def passwords(directory):
     """The hash of each user's password."""
-    return dict(
-        line.split(":", 1) for line in (directory / mosquitto_files.PASSWORDS).read_text().splitlines()
-    )
+    lines = (directory / mosquitto_files.PASSWORDS).read_text().splitlines()
+    return dict(line.split(":", 1) for line in lines)
 
 
 def matches(coded, password):
@@ -248,8 +247,7 @@ NODES = ("n1.local", "n2.local", "n3.local")
 
 def users(directory):
     """The users of a cluster, by name, the same at every node."""
-    texts = {(directory / "nodes" / node / "users.conf").read_text() for node in NODES}
-    (text,) = texts
+    (text,) = {(directory / "nodes" / node / "users.conf").read_text() for node in NODES}
     return {user["user"]: user for user in map(json.loads, text.splitlines()[1:-1])}
 
 

@@ -269,12 +269,8 @@ def test_certify_takes_a_table_of_probabilities(capsys, tmp_path):
     assert certified(capsys, tmp_path, VALUED, "--epsilon", "1.098613")[0] == errors.OK
     code, words = certified(capsys, tmp_path, VALUED, "--epsilon", "1.098612", "--json")
     result = json.loads(words)
-    assert (code, result["certified"], result["ratio"], result["bias"]) == (
-        errors.FAILED,
-        False,
-        "3/1",
-        "0/1",
-    )
+    assert (code, result["certified"]) == (errors.FAILED, False)
+    assert (result["ratio"], result["bias"]) == ("3/1", "0/1")
     whole = {"inputs": [-1, 1], "outputs": [-2, 2], "rows": [["0.75", 0.25], [0.25, "3/4"]]}
     for table in (whole, whole["rows"]):
         code, words = certified(capsys, tmp_path, json.dumps(table), "--json", name="t.json")
@@ -317,10 +313,8 @@ def test_a_table_of_more_than_epsilon_20_is_not_certified(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("place", ["no/a.card", "."])
-def test_a_card_that_cannot_be_written_is_a_storage_error_that_names_the_place(
-    capsys, tmp_path, monkeypatch, place
-):
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("here")
+def test_a_card_that_cannot_be_written_is_a_storage_error_that_names_the_place(capsys, place):
     assert main(["card", "design", "duchi", "--epsilon", "1", "-o", place]) == errors.STORAGE
     assert capsys.readouterr().err.startswith(f"tern: cannot write {place}: ")
 

@@ -408,15 +408,7 @@ def test_the_ratio_of_a_laplace_card_is_the_certified_one():
 
 @pytest.mark.parametrize(
     ("name", "levels"),
-    [
-        ("duchi", None),
-        ("three-outputs", None),
-        ("rr3", None),
-        ("3r", None),
-        ("pdpm", None),
-        ("optimal", 4),
-        ("grr", 5),
-    ],
+    [*((name, None) for name in ("duchi", "three-outputs", "rr3", "3r", "pdpm")), ("optimal", 4), ("grr", 5)],
 )
 def test_a_card_as_a_table_has_the_epsilon_bias_and_variance_of_the_card(name, levels):
     card = designed(name, "1.5", levels)

@@ -21,6 +21,10 @@ from terntools.testing import expectations, hardware, hil
 BOARD = "- {connected: true, id: x, platform: pico, serial: /dev/x"
 
 
+def expecting(figures):
+    return f"{BOARD}, expect: {figures}}}"
+
+
 def read(tmp_path, text):
     path = tmp_path / "map.yaml"
     path.write_text(text)
@@ -51,19 +55,16 @@ def test_a_hardware_map_of_twister_is_read(tmp_path):
         ("- {connected: true, id: x, platform: pico, serial: /dev/x, colour: red}", "no 'colour'"),
         ("- {connected: true, id: x, serial: /dev/x}", "platform are missing"),
         ("- {connected: true, id: x, platform: pico, serial: /dev/x, power: {hub: 1}}", "needs hub and port"),
-        (BOARD + ", meter: ppk2}", "meter has options of tern bench energy"),
-        (BOARD + ", expect: [1]}", "expect must be a table of figures"),
-        (BOARD + ", expect: none.yaml}", "cannot read .*none.yaml"),
-        (BOARD + ", expect: {latency-ms: 4.4}}", "there is no figure 'latency-ms'"),
-        (BOARD + ", expect: {latency-us: 4.4 ms}}", "latency-us needs a value in us"),
-        (BOARD + ", expect: {latency-us: {tolerance: 1}}}", "latency-us needs a value in us"),
-        (
-            BOARD + ", expect: {heap-bytes: {value: 1, tolerance: 5 kB}}}",
-            "a tolerance .in the same unit or %",
-        ),
-        (BOARD + ", expect: {heap-bytes: {value: 1, direction: down}}}", "a direction .lower, higher, equal"),
-        (BOARD + ", expect: {heap-bytes: {value: 1, unit: kB}}}", "heap-bytes needs a value in bytes"),
-        (BOARD + ", expect: {heap-bytes: .nan}}", "heap-bytes needs a value in bytes"),
+        (f"{BOARD}, meter: ppk2}}", "meter has options of tern bench energy"),
+        (expecting("[1]"), "expect must be a table of figures"),
+        (expecting("none.yaml"), "cannot read .*none.yaml"),
+        (expecting("{latency-ms: 4.4}"), "there is no figure 'latency-ms'"),
+        (expecting("{latency-us: 4.4 ms}"), "latency-us needs a value in us"),
+        (expecting("{latency-us: {tolerance: 1}}"), "latency-us needs a value in us"),
+        (expecting("{heap-bytes: {value: 1, tolerance: 5 kB}}"), "a tolerance .in the same unit or %"),
+        (expecting("{heap-bytes: {value: 1, direction: down}}"), "a direction .lower, higher, equal"),
+        (expecting("{heap-bytes: {value: 1, unit: kB}}"), "heap-bytes needs a value in bytes"),
+        (expecting("{heap-bytes: .nan}"), "heap-bytes needs a value in bytes"),
         ("- &a {connected: true, id: x, platform: pico, serial: /dev/x}\n- *a", "two boards of one id"),
     ],
 )
@@ -83,9 +84,8 @@ def test_mistakes_in_a_map_are_named(tmp_path, text, message):
 )
 def test_an_expectation_has_a_value_a_tolerance_and_a_direction(tmp_path, terms, passing, failing):
     (tmp_path / "figures.yaml").write_text(f"heap-bytes: {terms}\n")
-    for expect in ("figures.yaml", f"{{heap-bytes: {terms}}}"):
-        (board,) = read(tmp_path, f"{BOARD}, expect: {expect}}}")
-        (expectation,) = board.expect
+    for figures in ("figures.yaml", f"{{heap-bytes: {terms}}}"):
+        ((expectation,),) = (board.expect for board in read(tmp_path, expecting(figures)))
         assert all(map(expectation.allows, passing))
         assert not any(map(expectation.allows, failing))
 
@@ -118,7 +118,7 @@ def test_the_history_names_the_commits_that_moved_a_figure(tmp_path, monkeypatch
         assert main(words) == 2
         assert fault in capsys.readouterr().err
     history.write_text("{}\n")
-    (tmp_path / "map.yaml").write_text(f"{BOARD}, expect: {{heap-bytes: 1}}}}")
+    (tmp_path / "map.yaml").write_text(expecting("{heap-bytes: 1}"))
     words = [*words[:-1], "--sessions", str(tmp_path / "sessions")]
     assert main(words) == 2  # before any test
     assert main([*words, "--history-file", str(tmp_path / "none" / "file")]) == 5

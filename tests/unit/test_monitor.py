@@ -3,6 +3,7 @@
 import os
 import time
 from array import array
+from contextlib import closing
 
 import pytest
 from harness.port import Port
@@ -50,10 +51,8 @@ def test_the_state_is_shown_while_it_runs(board, monkeypatch):
     shown = []
     monitor = Monitor(board.port, lambda line: None, hello_every=3600, show=shown.append)
     board.send(REPORT)
-    try:
+    with closing(monitor):
         run(monitor, lambda: any("1 frame," in line for line in shown))
-    finally:
-        monitor.close()
     assert shown[-1].endswith("0 errors, 0 damaged; epsilon left not told; heap free: not told")
 
 

@@ -79,6 +79,7 @@ def test_an_interval_stays_within_what_a_figure_can_be(capsys):
     command = "plan --dataset flights-planned --epsilon 1 --reports 10,30,100,300 --runs 2 --workers 1 --json"
     assert main(command.split()) == errors.OK
     curve = json.loads(capsys.readouterr().out)["curve"]
+    assert all(point["low"] < point["mean"] < point["high"] for point in curve)
     assert min(point["low"] for point in curve) == 0.0
     assert max(point["high"] for point in curve) == 1.0
 
@@ -117,9 +118,3 @@ def test_several_classes_are_planned_by_softmax_regression():
     assert plan["d"] == 5
     assert plan["baseline"] < 0.5  # three classes
     assert plan["curve"][-1]["mean"] > 0.8
-
-
-def test_the_interval_of_a_plan_is_within_what_its_figure_can_be(capsys):
-    assert main(["plan", "--reports", "100", "--runs", "2", "--workers", "1", "--json"]) == errors.OK
-    (row,) = json.loads(capsys.readouterr().out)["curve"]
-    assert 0 <= row["low"] < row["mean"] < row["high"] == 1
