@@ -111,10 +111,8 @@ def run_config(args: argparse.Namespace) -> int:
     else:
         text += f"  start the broker: {start}\n  a broker elsewhere takes new passwords, once copied to it, on SIGHUP"
     if (Path(args.directory) / HOME_ASSISTANT).exists():
-        text += (
-            f"\n  Home Assistant reaches it with user and password of {args.directory}/{HOME_ASSISTANT}"
-            "; publish the fleet to it: tern serve --home-assistant"
-        )
+        text += f"\n  Home Assistant reaches it with user and password of {args.directory}/{HOME_ASSISTANT}"
+        text += "; publish the fleet to it: tern serve --home-assistant"
     for each in result["sites"]:
         text += "\n  " + _site_text(each)
     print_result(result, text, args.json)
@@ -177,11 +175,8 @@ def run_run(args: argparse.Namespace) -> int:
     passwords = Path(args.directory) / PASSWORDS
     written = passwords.stat().st_mtime_ns
     with heeding_interrupts(), Mosquitto(args.directory) as running:
-        text = (
-            f"the broker listens at {access.host} port {access.port}"
-            + (f"; keys are in {access.store}" if _devices(access) is not None else "")
-            + "; Ctrl-C ends it"
-        )
+        keys = f"; keys are in {access.store}" if _devices(access) is not None else ""
+        text = f"the broker listens at {access.host} port {access.port}{keys}; Ctrl-C ends it"
         try:
             print_result(_result(args.directory, access), text, args.json)
             sys.stdout.flush()
