@@ -262,9 +262,8 @@ def _why(port: str) -> str:
 def add_parser(subparsers: Any) -> None:
     example = "tern deploy a0\ntern deploy a0 --with local\ntern deploy a0 --main my_program.py\n"
     example += "tern deploy socket://127.0.0.1:7777 --json"
-    parser = add_command(
-        subparsers, "deploy", "install or update the device library on a board", example, _run
-    )
+    summary = "install or update the device library on a board"
+    parser = add_command(subparsers, "deploy", summary, example, _run)
     devices.add_board(parser)
     added = f"also install this module and its imports: {', '.join(mpy.CHOICES)}; those added before stay"
     add_option(parser, "--with MODULE...", added, choices=mpy.CHOICES, dest="more")

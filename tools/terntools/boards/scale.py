@@ -83,9 +83,8 @@ def names(count: int, length: bool) -> list[str]:
 
 def add_parser(subparsers: Any) -> None:
     summary = "compute the ranges of a sensor's features from public recordings, for tern.features.Window"
-    parser = add_command(
-        subparsers, "scale", summary, "tern scale recordings.csv --times 8192 --length", _run
-    )
+    example = "tern scale recordings.csv --times 8192 --length"
+    parser = add_command(subparsers, "scale", summary, example, _run)
     text = "one sample per line, in one to three columns of numbers; an empty line ends a recording"
     parser.add_argument("file", type=Path, metavar="FILE.csv", help=text)
     add_option(parser, "--window N", "samples in a window", 128)
