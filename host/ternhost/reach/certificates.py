@@ -43,9 +43,8 @@ def write_site_certificates(directory: Path, names: Sequence[str], central: Path
 
 def names_of(certificate: Path) -> list[str]:
     """The host names and addresses that a broker's certificate carries, in order. Raises OSError and ValueError."""
-    loaded = x509.load_pem_x509_certificate(certificate.read_bytes())
-    names = loaded.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return [str(name.value) for name in names]
+    extensions = x509.load_pem_x509_certificate(certificate.read_bytes()).extensions
+    return [str(name.value) for name in extensions.get_extension_for_class(x509.SubjectAlternativeName).value]
 
 
 def _write_authority(directory: Path, authority: x509.Certificate) -> None:

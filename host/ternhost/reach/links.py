@@ -153,8 +153,7 @@ class Link(ABC):
         # A fixed number of questions: a delayed host must not give up a board that answers.
         for _ in range(math.ceil(timeout / HELLO_EVERY)):
             self._awaits_hello = True
-            nonce = self.ask_hello()
-            reply = self._hello(nonce, min(timeout, HELLO_EVERY))
+            reply = self._hello(self.ask_hello(), min(timeout, HELLO_EVERY))
             try:
                 hello = read_hello(reply or b"")
             except frames.FrameError:

@@ -25,10 +25,8 @@ class Known(Stream):
         self._blocks = 0
 
     def refill(self):
-        left = (
-            self.pool[self.cursor[0] : self.cursor[1]]
-            + hashlib.sha256(b"self-check %d" % self._blocks).digest()
-        )
+        digest = hashlib.sha256(b"self-check %d" % self._blocks).digest()
+        left = self.pool[self.cursor[0] : self.cursor[1]] + digest
         self._blocks += 1
         self.pool = left + bytes(16)
         self.cursor[0] = 0

@@ -40,8 +40,7 @@ def write_network(directory: str | Path, access: Access, fleet_key: bytes, **opt
     such as ssid. Raises UsageError and StorageError.
     """
     directory = Path(directory)
-    policy = {name: options.pop(name) for name in _POLICY & options.keys()}
-    fleet = fleet_file(fleet_key, **policy)
+    fleet = fleet_file(fleet_key, **{name: options.pop(name) for name in _POLICY & options.keys()})
     config = {"host": access.host, "port": access.port, "prefix": access.prefix, **options}
     with storage_errors():
         if access.authority:

@@ -175,11 +175,10 @@ def apply(repl: Repl, changes: Changes, progress: FileProgress | None = None) ->
     """Make the changes. An interruption leaves whole files; the same command then does the rest."""
     done = 0
     for path, data in changes.write.items():
-        before = done
 
-        def show(sent: int, total: int, before: int = before) -> None:
+        def show(sent: int, total: int, done: int = done) -> None:
             if progress:
-                progress(before + sent, changes.size)
+                progress(done + sent, changes.size)
 
         repl.write_file(path, data, show)
         done += len(data)
@@ -261,33 +260,22 @@ def _why(port: str) -> str:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "deploy",
-        "install or update the device library on a board",
-        "tern deploy a0\ntern deploy a0 --with local\ntern deploy a0 --main my_program.py\n"
-        "tern deploy socket://127.0.0.1:7777 --json",
-        _run,
-    )
+    example = "tern deploy a0\ntern deploy a0 --with local\ntern deploy a0 --main my_program.py\n"
+    example += "tern deploy socket://127.0.0.1:7777 --json"
+    summary = "install or update the device library on a board"
+    parser = add_command(subparsers, "deploy", summary, example, _run)
     devices.add_board(parser)
     added = f"also install this module and its imports: {', '.join(mpy.CHOICES)}; those added before stay"
     add_option(parser, "--with MODULE...", added, choices=mpy.CHOICES, dest="more")
-    add_option(
-        parser,
-        "--main FILE",
-        "install this program as main.py, with the modules beside it that it imports (default: one that only serves "
-        "the host)",
-    )
+    text = "install this program as main.py, with the modules beside it that it imports (default: one that only serves "
+    add_option(parser, "--main FILE", text + "the host)")
     add_options(parser)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that `tern up` has as well."""
-    add_option(
-        parser,
-        "--whole",
-        "install every module, with line numbers: for your own programs and their tracebacks",
-    )
+    text = "install every module, with line numbers: for your own programs and their tracebacks"
+    add_option(parser, "--whole", text)
 
 
 def run_deploy(

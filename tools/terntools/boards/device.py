@@ -93,12 +93,10 @@ _TESTED_ON = {
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "device",
-        "identify boards; read or write their records; make, list, rotate and revoke the keys of devices",
-        "tern device info a0",
+    summary = (
+        "identify boards; read or write their records; make, list, rotate and revoke the keys of devices"
     )
+    parser = add_command(subparsers, "device", summary, "tern device info a0")
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
 
     summary = "show the identity and state of a board, or of each board of a fleet"

@@ -22,14 +22,10 @@ def add_actions(actions: Any) -> None:
     summary = "make a key for each device, and keep it in a store, which is made if it is missing"
     example = "tern device add 1-20 --store my-fleet/store.sqlite --keys new-keys"
     add = add_command(actions, "add", summary, example, run_add)
-    rotate = add_command(
-        actions,
-        "rotate",
-        "make new keys for devices, or a new fleet key; the old ones are refused from the next round on",
-        "tern device rotate 7 --store my-fleet/store.sqlite --keys new-keys\n"
-        "tern device rotate --fleet-key --store my-fleet/store.sqlite",
-        run_rotate,
-    )
+    summary = "make new keys for devices, or a new fleet key; the old ones are refused from the next round on"
+    example = "tern device rotate 7 --store my-fleet/store.sqlite --keys new-keys\n"
+    example += "tern device rotate --fleet-key --store my-fleet/store.sqlite"
+    rotate = add_command(actions, "rotate", summary, example, run_rotate)
     summary = "revoke the keys of devices: their reports are refused from now on, and the others get a new fleet key"
     example = "tern device revoke 7 12-15 --store my-fleet/store.sqlite"
     revoke = add_command(actions, "revoke", summary, example, run_revoke)
@@ -96,8 +92,7 @@ def run_revoke(args: argparse.Namespace) -> int:
         fleet = keys.revoke(store, devices)
     text = f"revoked: {counted(len(devices), 'device')}; 'tern broker config' takes their passwords away too"
     text += _of_fleet(fleet)
-    result = {"revoked": devices, "store": args.store, "fleet_epoch": fleet.epoch}
-    print_result(result, text, args.json)
+    print_result({"revoked": devices, "store": args.store, "fleet_epoch": fleet.epoch}, text, args.json)
     return OK
 
 
@@ -111,12 +106,8 @@ def run_list(args: argparse.Namespace) -> int:
         + (f", heard {_when(device.heard)}" if device.heard else "")
         for device in devices
     ]
-    result = {
-        "devices": [
-            {"id": one.id, "revoked": one.revoked, "wake_s": one.wake, "heard": one.heard} for one in devices
-        ]
-    }
-    print_result(result, "\n".join(lines) or "no devices", args.json)
+    rows = [{"id": one.id, "revoked": one.revoked, "wake_s": one.wake, "heard": one.heard} for one in devices]
+    print_result({"devices": rows}, "\n".join(lines) or "no devices", args.json)
     return OK
 
 

@@ -19,22 +19,17 @@ from terntools.terminal import Bar
 
 
 def add_actions(actions: Any) -> None:
-    parser = add_command(
-        actions,
-        "records",
-        "read the records on a board as CSV, remove or add records; the board's program is interrupted and restarted",
-        "tern device records a0 --output mine.csv\ntern device records a0 --clear --fill mine.csv",
-        _run,
-        "print one JSON object, and no records",
+    summary = (
+        "read the records on a board as CSV, remove or add records; the board's program is interrupted and "
     )
+    summary += "restarted"
+    example = "tern device records a0 --output mine.csv\ntern device records a0 --clear --fill mine.csv"
+    parser = add_command(actions, "records", summary, example, _run, "print one JSON object, and no records")
     devices.add_board(parser)
     add_option(parser, "--output FILE", "write the records to this CSV file (default: standard output)")
     add_option(parser, "--clear", "after reading, remove the records that the board's program has collected")
-    add_option(
-        parser,
-        "--fill FILE",
-        "append the records of a CSV file: a row holds features, then the label, in [-1, 1]",
-    )
+    text = "append the records of a CSV file: a row holds features, then the label, in [-1, 1]"
+    add_option(parser, "--fill FILE", text)
     add_option(parser, "--classes", "labels are class numbers from 0")
 
 

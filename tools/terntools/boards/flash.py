@@ -118,19 +118,12 @@ def flash(
             f"the file was written, but no MicroPython shows up on {port}",
             hint="see `tern devices`: the port may have another name now; " + _PICO_RECOVER,
         )
-    size = uf2.read(firmware.data).size
-    return {
-        "chip": chip,
-        "offset": 0,
-        "bytes": size,
-        "verified": identity.firmware is not None,
-        "firmware": identity.firmware,
-    }
+    done = {"chip": chip, "offset": 0, "bytes": uf2.read(firmware.data).size}
+    return {**done, "verified": identity.firmware is not None, "firmware": identity.firmware}
 
 
 def _check_and_erase(port: str, firmware: Firmware, erase: bool) -> None:
     # Checked before anything is changed. A board without MicroPython cannot name its chip.
-    erasing = "import os, rp2, vfs\nvfs.umount('/')\nvfs.VfsLfs2.mkfs(rp2.Flash(), progsize=256)"
     with Repl(port, visits=True) as repl:
         machine = repl.evaluate("__import__('sys').implementation[2]")
         if firmware.chip not in machine:
@@ -140,14 +133,14 @@ def _check_and_erase(port: str, firmware: Firmware, erase: bool) -> None:
                 hint=WHERE[names.RP2 if "RP2" in machine else names.ESP32],
             )
         if erase:
-            repl.run(erasing, timeout=60.0)
+            repl.run(
+                "import rp2, vfs\nvfs.umount('/')\nvfs.VfsLfs2.mkfs(rp2.Flash(), progsize=256)", timeout=60.0
+            )
 
 
 def _enter_boot_loader(port: str) -> None:
-    with (
-        contextlib.suppress(DeviceError),
-        Repl(port, visits=True) as repl,
-    ):  # it goes while it is being talked to
+    # It goes while it is being talked to.
+    with contextlib.suppress(DeviceError), Repl(port, visits=True) as repl:
         try:
             repl.run("import machine\nmachine.bootloader()", timeout=2.0)
         except ExecutionError as error:
@@ -226,13 +219,10 @@ def _wait_for(look: Callable[[], _T | None], seconds: float) -> _T | None:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "flash",
-        "put MicroPython on a board",
-        "tern flash a0 --firmware RPI_PICO-v1.28.0.uf2\ntern flash u0 --firmware ESP32_GENERIC-v1.28.0.bin",
-        _run,
+    example = (
+        "tern flash a0 --firmware RPI_PICO-v1.28.0.uf2\ntern flash u0 --firmware ESP32_GENERIC-v1.28.0.bin"
     )
+    parser = add_command(subparsers, "flash", "put MicroPython on a board", example, _run)
     devices.add_board(parser)
     add_options(parser)
     add_option(parser, "--erase", "also erase its files with its ledger: it becomes another device")
@@ -247,8 +237,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "--baud BAUD", "ESP32: baud rate while flashing", esp32.FLASH_BAUD)
 
 
-def run_flash(port: str, args: argparse.Namespace) -> dict[str, Any]:
-    firmware = read_firmware(args.firmware)
+def run_flash(port: str, firmware: Firmware, args: argparse.Namespace) -> dict[str, Any]:
     with Bar("flashing") as bar:
         return flash(
             port, firmware, reset=not args.no_reset, stub=not args.no_stub, volume=args.volume, baud=args.baud,
@@ -268,7 +257,7 @@ def _run(args: argparse.Namespace) -> int:
             hint="name it: such as a0",
         )
     port = args.board if waits and "/" in args.board else names.resolve(args.board)
-    result = {"port": port, **run_flash(port, args)}
+    result = {"port": port, **run_flash(port, firmware, args)}
     text = f"{result['chip']} on {port}: {result['bytes']} bytes at {result['offset']:#x}, verified"
     print_result(result, text, args.json)
     return errors.OK

@@ -17,6 +17,7 @@ import io
 import re
 import string
 import tokenize
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
@@ -46,7 +47,7 @@ class _Module:
     source: bytes
     tree: ast.Module
     # how often each name is assigned, imported or a parameter
-    bound: dict[str, int] = field(default_factory=dict)
+    bound: Counter[str] = field(default_factory=Counter)
 
 
 def fold(sources: Mapping[str, str]) -> dict[str, str]:
@@ -115,14 +116,11 @@ def prune(sources: Mapping[str, str], programs: Iterable[str]) -> dict[str, str]
 def _named(tree: ast.Module) -> set[str]:
     names = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            names.add(node.id)
-        elif isinstance(node, ast.Attribute):
-            names.add(node.attr)
-        elif isinstance(node, ast.alias):
-            names.add(node.name)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            names.add(node.value)
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name):
+                names.add(name)
+            case ast.Constant(value=str(name)):
+                names.add(name)
     return names
 
 
@@ -191,15 +189,13 @@ def _count_bindings(module: _Module) -> None:
         names = _bound_names(node)
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.asname or alias.name for alias in node.names]
-        for name in names:
-            module.bound[name] = module.bound.get(name, 0) + 1
+        module.bound.update(names)
 
 
 def _assigned(statement: ast.stmt) -> str | None:
-    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-        target = statement.targets[0]
-        if isinstance(target, ast.Name) and target.id.isupper() and not target.id.startswith("_"):
-            return target.id
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)]) if name.isupper() and not name.startswith("_"):
+            return name
     return None
 
 

@@ -160,17 +160,13 @@ def _top(source: str) -> frozenset[str]:
 def networked(sources: Sources) -> set[str]:
     """The modules that are of no use without a network."""
     tops = {name: _top(source) for name, source in sources.items()}
-    wanted = {name: imports(source) for name, source in sources.items()}
-    users = {name: {other for other in sources if name in wanted[other]} for name in sources}
+    users = {name: {other for other in sources if name in imports(sources[other])} for name in sources}
     useless: set[str] = set()
-    while (
-        more := {
-            name
-            for name in sources
-            if tops[name] & (_NETWORK | useless) or (users[name] and users[name] <= useless)
-        }
-        - useless
-    ):
+
+    def is_useless(name: str) -> bool:
+        return bool(tops[name] & (_NETWORK | useless)) or set() < users[name] <= useless
+
+    while more := set(filter(is_useless, sources.keys() - useless)):
         useless |= more
     return useless
 

@@ -208,8 +208,9 @@ class Monitor:
                     state.heap_free_bytes = hello.heap
                     state.epsilon_left = (hello.budget or 0) / MICRO
                     *_, last = hello.text.split("; ")
-                    degrees = float(last.removesuffix(" C")) if last.endswith(" C") else None
-                    state.temperature_celsius = degrees
+                    state.temperature_celsius = (
+                        float(last.removesuffix(" C")) if last.endswith(" C") else None
+                    )
 
 
 def error_fields(frame: bytes) -> tuple[int, int, int, int]:
@@ -219,14 +220,12 @@ def error_fields(frame: bytes) -> tuple[int, int, int, int]:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "monitor",
-        "monitor a board: frames, rates, errors, budget, heap, temperature",
+    summary = "monitor a board: frames, rates, errors, budget, heap, temperature"
+    example, as_json = (
         "tern monitor a0\ntern monitor a0 --seconds 10 --json",
-        _run,
         "print one JSON object at the end",
     )
+    parser = add_command(subparsers, "monitor", summary, example, _run, as_json)
     devices.add_board(parser)
     add_option(parser, "--seconds S", "end after S seconds (default: at Ctrl-C)", type=float)
     add_option(parser, "--every S", "seconds between two status requests", 2.0)
@@ -244,12 +243,8 @@ def _run(args: argparse.Namespace) -> int:
     tell = (lambda line: None) if args.quiet else show
     monitor = Monitor(names.resolve(args.board), tell, args.every, show=show)
     print(f"talk to the board through {monitor.tap}", file=sys.stderr, flush=True)
-    try:
+    with contextlib.closing(monitor), contextlib.suppress(KeyboardInterrupt):
         monitor.run(start + args.seconds if args.seconds is not None else None)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        monitor.close()
     state = monitor.state
     frames_rate, bytes_rate = state.rates(time.monotonic())
     result = {

@@ -176,8 +176,7 @@ def compiled(text: str, architecture: str, name: str, optimise: bool = False) ->
 
 @functools.cache
 def _compiled(compiler: str, text: str, architecture: str, name: str, optimise: bool) -> bytes:
-    optimisation = f"-O{3 if optimise else 0}"
-    answer = _run(compiler, f"-march={architecture}", optimisation, "-s", name, "-", text=text)
+    answer = _run(compiler, f"-march={architecture}", f"-O{3 * optimise}", "-s", name, "-", text=text)
     if answer.returncode:
         message = answer.stderr.decode(errors="replace").strip()
         raise TernError(f"{name} does not compile for {architecture}:\n{message}")

@@ -108,8 +108,7 @@ def program_files(
         )
     more = [*more, *_ALWAYS]
     if machine == EMULATED:
-        board = mpy.Board("", "linux", True)
-        sources = mpy.sources_for(board, whole=True, more=more)
+        sources = mpy.sources_for(mpy.Board("", "linux", True), whole=True, more=more)
         files = {f"{mpy.file_of(name)}.py": source.encode() for name, source in sources.items()}
     else:
         files = mpy.files_of(mpy.compile_set(mpy.BOARDS[machine], more=more, programs=program.texts))

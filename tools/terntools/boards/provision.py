@@ -210,8 +210,8 @@ class Member:
         """fleet.bin with the fleet's key. Raises UsageError."""
         # It is public and reveals little: the smallest power of two from 64 on that is not below their number.
         enough = min(max(_LEAST_BOUND, 1 << (len(self.rows) - 1).bit_length()), _MAX_RECORDS)
-        records = self.most_records or enough
-        return fleet_file(fleet.key, self.pause, self.slot, self.reserve, fleet.epoch, records)
+        most = self.most_records or enough
+        return fleet_file(fleet.key, self.pause, self.slot, self.reserve, fleet.epoch, most)
 
 
 def check_fits(rows: Rows) -> None:
@@ -277,11 +277,7 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
     earlier = store.state(_LINK % member.device) or []
     if new := member.link.keys() - set(earlier):
         store.save_state({_LINK % member.device: sorted({*earlier, *new})})
-    optional = (
-        *("/" + name for name in (*links.MODULES, *earlier)),
-        "/" + AUTHORITY,
-        *((lock.BOOT,) if member.lock else ()),
-    )
+    optional = ["/" + name for name in (*links.MODULES, *earlier, AUTHORITY)] + [lock.BOOT] * member.lock
     present = repl.hashes([path for path in optional if path not in files])
     return deploy.Changes(changes.write, tuple(present))
 
@@ -290,8 +286,7 @@ def _files(member: Member, key: bytes, fleet: FleetKey, last: int) -> dict[str, 
     # Path on the board -> content; clients.bin last, but for the lock: after that there is no way back.
     mask = sum(1 << SHAPES[shape] for shape in set(member.shapes))
     made = board_files(member.device, [key], member.rows, member.policy, mask, last)
-    names = (storage.RECORDS, storage.ledger_name(member.device))
-    files = {"/" + name: made[name] for name in names}
+    files = {"/" + name: made[name] for name in (storage.RECORDS, storage.ledger_name(member.device))}
     files["/" + storage.FLEET] = member.fleet_file(fleet)
     files.update({"/" + name: content for name, content in member.link.items()})
     if member.broker:
@@ -315,9 +310,7 @@ def _check_network(repl: Repl) -> None:
 
 def _device(repl: Repl) -> int | None:
     path = "/" + storage.CLIENTS
-    if path not in repl.directory("/"):
-        return None
-    return int.from_bytes(repl.read_file(path)[:4], "little")
+    return int.from_bytes(repl.read_file(path)[:4], "little") if path in repl.directory("/") else None
 
 
 def _check_ledger(repl: Repl, path: str, member: Member) -> None:

@@ -26,16 +26,16 @@ _OF_A_RECORDER = 256  # records that count: the capacity that it has by itself
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "provision",
-        "make a board a member of a fleet: key, policy, records, broker",
+    summary = "make a board a member of a fleet: key, policy, records, broker"
+    example = (
         "tern provision a0 --store fleet.sqlite --device 7 --budget 100 --largest 2 --records mine.csv\n"
-        "tern provision u0 --store fleet.sqlite --device 8 --dataset flights --broker broker.local:8883 "
-        "--authority broker/authority.der --ssid lab --wifi-password-file secret.txt\n"
-        "tern provision a0 --store fleet.sqlite --device 9 --own-records",
-        _run,
     )
+    example += (
+        "tern provision u0 --store fleet.sqlite --device 8 --dataset flights --broker broker.local:8883 "
+    )
+    example += "--authority broker/authority.der --ssid lab --wifi-password-file secret.txt\n"
+    example += "tern provision a0 --store fleet.sqlite --device 9 --own-records"
+    parser = add_command(subparsers, "provision", summary, example, _run)
     devices.add_board(parser)
     add_options(parser, required=True)
     add_option(parser, "--lock", "lock the board's console until its flash is erased")
@@ -52,42 +52,28 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
     add_option(member, "--own-records", "no records: its program collects them (tern.recorder)")
     add_option(member, "--classes", "labels are class numbers from 0, for softmax regression")
     add_option(member, "--count N", "take N records of --dataset (default: 1)", type=int)
-    bound = (
-        "public upper bound on the records of a device, the same for all boards "
-        "(default: 64, or the next power of two that holds this device's; 256 with --own-records)"
-    )
-    add_option(member, "--most-records N", bound, type=int)
+    text = "public upper bound on the records of a device, the same for all boards (default: 64, or the next power of "
+    text += "two that holds this device's; 256 with --own-records)"
+    add_option(member, "--most-records N", text, type=int)
     policy = parser.add_argument_group("privacy policy, which the device enforces")
     add_option(policy, "--largest E", "largest epsilon of a report", "2")
     add_option(policy, "--budget E", "lifetime epsilon of the device", "100")
-    add_option(
-        policy,
-        "--mechanisms LIST",
-        f"accepted shapes of cards, of {','.join(provision.SHAPES)} (default: all)",
-    )
+    text = f"accepted shapes of cards, of {','.join(provision.SHAPES)} (default: all)"
+    add_option(policy, "--mechanisms LIST", text)
     add_option(policy, "--pause S", "least seconds between two payments from the budget", 0)
-    slot = (
-        "send only at multiples of MS milliseconds after a round arrived, so that timing reveals nothing about the "
-        "data; MS must be longer than a report takes; 0 sends at once"
-    )
-    add_option(policy, "--slot-ms MS", slot, _SLOT_MS)
-    add_option(
-        policy,
-        "--reserve N",
-        "number of reports paid in advance, which spares the flash; a power cut loses unused ones",
-        1,
-    )
+    text = "send only at multiples of MS milliseconds after a round arrived, so that timing reveals nothing about the "
+    text += "data; MS must be longer than a report takes; 0 sends at once"
+    add_option(policy, "--slot-ms MS", text, _SLOT_MS)
+    text = "number of reports paid in advance, which spares the flash; a power cut loses unused ones"
+    add_option(policy, "--reserve N", text, 1)
     add_option(policy, "--own-key-only", "answer rounds for this device only, not rounds for the whole fleet")
-    wake = (
+    text = (
         "the host expects the board, whose program lets it sleep, every S seconds (docs/guides/battery.md); "
-        "needs --broker"
     )
-    add_option(policy, "--wake-s S", wake, type=int)
-    link = (
-        "put the configuration FILE of your own link on the board as NAME, such as unix.json=my-link.json (its module "
-        "comes with the program: tern deploy --main)"
-    )
-    add_option(parser, "--link NAME=FILE...", link)
+    add_option(policy, "--wake-s S", text + "needs --broker", type=int)
+    text = "put the configuration FILE of your own link on the board as NAME, such as unix.json=my-link.json (its "
+    text += "module comes with the program: tern deploy --main)"
+    add_option(parser, "--link NAME=FILE...", text)
     network = parser.add_argument_group("network (without a broker, the link is the board's port)")
     add_option(network, "--broker HOST[:PORT]", "MQTT broker; for a cluster its nodes, divided by commas")
     add_option(network, "--authority FILE", "the broker's CA certificate (DER)", type=Path)
@@ -128,18 +114,14 @@ def member_of(args: argparse.Namespace) -> Member:
             if getattr(args, name):
                 option = "--" + name.replace("_", "-")
                 raise UsageError(f"{option} needs a broker", hint="name the broker with --broker HOST[:PORT]")
-    broker = (
-        Broker.parse(args.broker, args.authority, args.ssid, args.wifi_password_file, args.prefix)
-        if args.broker
-        else None
-    )
-    shapes = tuple(args.mechanisms.split(",")) if args.mechanisms else ()
-    policy = provision.policy(args.largest, args.budget)
+    broker = None
+    if args.broker:
+        broker = Broker.parse(args.broker, args.authority, args.ssid, args.wifi_password_file, args.prefix)
     return Member(
         args.device,
         rows,
-        policy,
-        shapes,
+        provision.policy(args.largest, args.budget),
+        tuple(args.mechanisms.split(",")) if args.mechanisms else (),
         not args.own_key_only,
         args.pause,
         args.slot_ms,

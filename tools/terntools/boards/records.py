@@ -41,8 +41,9 @@ def opened(port: str) -> Iterator[Repl]:
         try:
             repl = stack.enter_context(Repl(port, visits=True))
         except RefusedError as error:
-            message = f"the board on {port} is locked: its records cannot be read"
-            raise RefusedError(message, error.hint) from error
+            raise RefusedError(
+                f"the board on {port} is locked: its records cannot be read", error.hint
+            ) from error
         yield repl
 
 
@@ -62,9 +63,8 @@ def read(repl: Repl, progress: FileProgress | None = None) -> Held:
         if len({rows.shape[1] for _, rows in segments_by_number}) > 1:
             raise UsageError(f"the segments on {repl.name} hold records of several sizes", hint=_ANEW)
         segments_by_number.sort(key=lambda one: one[0])
-        return Held(
-            np.concatenate([rows for _, rows in segments_by_number]), FOLDER, segments_by_number[-1][0]
-        )
+        numbers, parts = zip(*segments_by_number, strict=True)
+        return Held(np.concatenate(parts), FOLDER, numbers[-1])
     if _PATH not in repl.directory("/"):
         return Held(None, None)
     return Held(_provisioned(repl.read_file(_PATH)), _PATH)
@@ -129,9 +129,8 @@ def read_csv(path: str | Path, *, classes: bool = False) -> Rows:
             for number, row in enumerate(rows, 1):
                 if not row or (number == 1 and not any(map(_is_number, row))):
                     continue
-                values.append(
-                    _record(row, f"{path}, line {rows.line_num}", len(values[0]) if values else None, classes)
-                )
+                width = len(values[0]) if values else None
+                values.append(_record(row, f"{path}, line {rows.line_num}", width, classes))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except (UnicodeDecodeError, csv.Error) as error:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from random import choice
 from select import select
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from tern.mqtt import MqttError, Session
 from tern.tcp import Connection, client_context
 from ternhost.errors import DeviceError, StorageError, TernError, UsageError
 from ternhost.reach.absence import require_at_port
-from ternhost.reach.links import Received, hello_request
+from ternhost.reach.links import Received, drain, hello_request
 from ternhost.reach.ports import names
 from ternhost.reach.ports.link import SerialLink
 from ternhost.store.store import Store
@@ -99,11 +99,7 @@ class _Inbox(SimpleQueue[Received]):
     def take(self) -> list[Received]:
         with suppress(BlockingIOError):
             self.bell.recv(4096)
-        received = []
-        with suppress(Empty):
-            while True:
-                received.append(self.get_nowait())
-        return received
+        return drain(self, 0)
 
     def close(self) -> None:
         self.bell.close()

@@ -18,23 +18,16 @@ _CHECK_EVERY = 0.5
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "relay",
-        "connect boards on USB to a broker, as if they had Wi-Fi, until Ctrl-C",
-        """tern relay a0 --broker my-broker
+    summary = "connect boards on USB to a broker, as if they had Wi-Fi, until Ctrl-C"
+    example = """tern relay a0 --broker my-broker
         tern broker config my-broker --relay desk --boards 20-29
-        tern relay a0,a1 --broker my-broker/sites/desk""",
-        _run,
-    )
+        tern relay a0,a1 --broker my-broker/sites/desk"""
+    parser = add_command(subparsers, "relay", summary, example, _run)
     parser.add_argument("boards", metavar="BOARD[,BOARD...]", help=names.NAMES)
     place = "directory of the broker, or of a site, from 'tern broker config' (for a site, with --relay SITE)"
     add_option(parser, "--broker DIR", place, required=True)
-    add_option(
-        parser,
-        "--store FILE",
-        "file with the devices' keys (default: DIR/boards.json, or the broker's store)",
-    )
+    text = "file with the devices' keys (default: DIR/boards.json, or the broker's store)"
+    add_option(parser, "--store FILE", text)
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -11,7 +11,6 @@ import threading
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import PurePosixPath
 from queue import SimpleQueue
 from typing import Any, Self
 
@@ -286,11 +285,11 @@ class Repl:
     def read_file(self, path: str) -> bytes:
         """The bytes of a file. Raises ExecutionError and DeviceError."""
         self.run(f"from binascii import b2a_base64 as _b\n_f = open({path!r}, 'rb')")
-        parts = []
+        data = b""
         while part := self.run(f"_d = _f.read({_CHUNK})\nif _d: print(str(_b(_d), 'ascii'), end='')").strip():
-            parts.append(part)
+            data += b64decode(part)
         self.run("_f.close()")
-        return b"".join(b64decode(part) for part in parts)
+        return data
 
     def hashes(self, paths: Sequence[str]) -> dict[str, str]:
         """The first 8 bytes of the SHA-256 of each file that is there, as hexadecimal digits."""
@@ -302,10 +301,7 @@ class Repl:
             " try:\n"
             "  with open(_p, 'rb') as _f:\n"
             "   _h = hashlib.sha256()\n"
-            "   while True:\n"
-            "    _n = _f.readinto(_b)\n"
-            "    if not _n:\n"
-            "     break\n"
+            "   while _n := _f.readinto(_b):\n"
             "    _h.update(_m[:_n])\n"
             "   print(repr((_p, _h.digest()[:8].hex())))\n"
             " except OSError:\n"
@@ -316,8 +312,17 @@ class Repl:
     def write_file(self, path: str, data: bytes, progress: FileProgress | None = None) -> None:
         """Write a file: to a temporary name, then renamed, so that a cut leaves the old one or the new one, whole."""
         new = path + ".new"
-        self.make_directory(str(PurePosixPath(path).parent))
-        self.run(f"from binascii import a2b_base64 as _b\n_f = open({new!r}, 'wb')")
+        self.run(
+            "import os\n_p = ''\n"
+            f"for _s in {path.strip('/').split('/')[:-1]!r}:\n"
+            " _p += '/' + _s\n"
+            " try:\n"
+            "  os.mkdir(_p)\n"
+            " except OSError as _e:\n"
+            "  if _e.errno != 17:\n"
+            "   raise\n"
+            f"from binascii import a2b_base64 as _b\n_f = open({new!r}, 'wb')"
+        )
         for at in range(0, len(data), _CHUNK):
             self.run(f"_f.write(_b({b64encode(data[at : at + _CHUNK])!r}))")
             if progress:
@@ -341,19 +346,6 @@ class Repl:
             " os.rmdir(path)\n"
             f"try:\n _remove({path!r})\nexcept OSError:\n pass\ndel _remove"
         )
-
-    def make_directory(self, path: str) -> None:
-        if path not in ("/", ".", ""):
-            self.run(
-                "import os\n_p = ''\n"
-                f"for _s in {path.strip('/').split('/')!r}:\n"
-                " _p += '/' + _s\n"
-                " try:\n"
-                "  os.mkdir(_p)\n"
-                " except OSError as _e:\n"
-                "  if _e.errno != 17:\n"
-                "   raise\n"
-            )
 
     def _silent(self, wanted: str, output: bytes = b"") -> SilenceError:
         self.at_prompt = False

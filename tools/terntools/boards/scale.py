@@ -82,19 +82,11 @@ def names(count: int, length: bool) -> list[str]:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "scale",
-        "compute the ranges of a sensor's features from public recordings, for tern.features.Window",
-        "tern scale recordings.csv --times 8192 --length",
-        _run,
-    )
-    parser.add_argument(
-        "file",
-        type=Path,
-        metavar="FILE.csv",
-        help="one sample per line, in one to three columns of numbers; an empty line ends a recording",
-    )
+    summary = "compute the ranges of a sensor's features from public recordings, for tern.features.Window"
+    example = "tern scale recordings.csv --times 8192 --length"
+    parser = add_command(subparsers, "scale", summary, example, _run)
+    text = "one sample per line, in one to three columns of numbers; an empty line ends a recording"
+    parser.add_argument("file", type=Path, metavar="FILE.csv", help=text)
     add_option(parser, "--window N", "samples in a window", 128)
     add_option(parser, "--hop N", "samples from window to window (default: half a window)", type=int)
     add_option(parser, "--length", "also compute features of the vector's length")

@@ -63,8 +63,7 @@ class MiscompiledError(TernError):
 
 def source(plain: bool = False) -> str:
     """constructs.py as a device gets it; plain: without its decorators."""
-    text = _CONSTRUCTS.read_text()
-    text = _LONG.sub(lambda line: line[0] * _TIMES, text)
+    text = _LONG.sub(lambda line: line[0] * _TIMES, _CONSTRUCTS.read_text())
     if not plain:
         return text
     text = re.sub(r"^@micropython\.viper\n|^import micropython\n", "", text, flags=re.MULTILINE)
@@ -132,8 +131,7 @@ def require_compiler(repl: Repl, processor: str) -> None:
         f"{name}.mpy": mpy.compiled(text, processor, f"{name}.py", optimise=True)
         for name, text in texts.items()
     }
-    code = f"import {_PLAIN}, {_NATIVE}\n{_PLAIN}.run({_NATIVE}, {_PLAIN})\n"
-    output, exception = _run(repl, files, code)
+    output, exception = _run(repl, files, f"import {_PLAIN}, {_NATIVE}\n{_PLAIN}.run({_NATIVE}, {_PLAIN})\n")
     if lines := faults(output, exception):
         what = "does not suit" if exception else "miscompiles for"
         raise MiscompiledError(

@@ -82,14 +82,12 @@ def _plan_files(repl: Repl, member: Member, store: Path, whole: bool) -> Plan:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "up",
-        "make a board a member of a fleet: flash, deploy and provision it, as far as necessary",
+    summary = "make a board a member of a fleet: flash, deploy and provision it, as far as necessary"
+    example = (
         "tern up a0 --firmware RPI_PICO-v1.28.0.uf2 --store fleet.sqlite --device 7 --records mine.csv\n"
-        "tern up u0 --store fleet.sqlite --device 8 --dataset flights --yes",
-        _run,
     )
+    example += "tern up u0 --store fleet.sqlite --device 8 --dataset flights --yes"
+    parser = add_command(subparsers, "up", summary, example, _run)
     devices.add_board(parser)
     flash.add_options(parser)
     add_option(parser, "--reflash", "flash the board even if its MicroPython is recent enough")
@@ -113,8 +111,8 @@ def _run(args: argparse.Namespace) -> int:
     print("\n".join(f"  {visible(line)}" for line in plan.lines(args.verbose or args.json)), file=sys.stderr)
     if plan and not args.yes:
         confirm()
-    if plan.flash:
-        flash.run_flash(port, args)
+    if plan.flash and firmware:
+        flash.run_flash(port, firmware, args)
     with Bar("writing") as bar, Repl(port, visits=True) as repl:
         left = plan if plan.machine else _plan_files(repl, member, store, args.whole)
         assert left.machine is not None

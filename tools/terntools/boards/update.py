@@ -74,9 +74,8 @@ class Transfer:
 
 def _is_for(device: int, frame: bytes) -> bool:
     # An ERROR of the board names none.
-    return frame[:1] in (bytes((wire.UPDATED,)), bytes((wire.ERROR,))) and int.from_bytes(
-        frame[1:5], "little"
-    ) in (device, wire.BOARD)
+    named = int.from_bytes(frame[1:5], "little")
+    return frame[:1] in (bytes((wire.UPDATED,)), bytes((wire.ERROR,))) and named in (device, wire.BOARD)
 
 
 class BrokerPost:

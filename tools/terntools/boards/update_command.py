@@ -38,21 +38,19 @@ _ADVICE = {
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "update",
-        "update the library and program of boards in the field; a board rolls back an update that fails",
+    summary = "update the library and program of boards in the field; a board rolls back an update that fails"
+    example = (
         "tern update 7 --store my-fleet/store.sqlite --broker my-broker --machine pico-w --main product.py\n"
+    )
+    example += (
         "tern update all --store my-fleet/store.sqlite --broker my-broker --main product.py --at-once 5\n"
-        "tern update 7 --store my-fleet/store.sqlite --board a0 --machine pico --main product.py --json",
-        run,
     )
-    parser.add_argument(
-        "devices",
-        nargs="+",
-        metavar="DEVICE",
-        help="ids, or ranges such as 10-19; all: every board that is connected and does not sleep",
+    example += (
+        "tern update 7 --store my-fleet/store.sqlite --board a0 --machine pico --main product.py --json"
     )
+    parser = add_command(subparsers, "update", summary, example, run)
+    text = "ids, or ranges such as 10-19; all: every board that is connected and does not sleep"
+    parser.add_argument("devices", nargs="+", metavar="DEVICE", help=text)
     add_option(parser, "--store FILE", "file with the devices' keys (default: the broker's store)")
     way = parser.add_mutually_exclusive_group(required=True)
     text = "directory of the fleet's broker, or one host-N.json in it while 'tern serve' runs"
@@ -96,8 +94,9 @@ def run(args: argparse.Namespace) -> int:
             f"left as they are: {counted(left, 'board')}; --keep-going goes on after one that failed"
         )
     if update.asleep:
-        which = ", ".join(map(str, update.asleep))
-        lines.append(f"boards that sleep take no package, and were left out: {which}")
+        lines.append(
+            f"boards that sleep take no package, and were left out: {', '.join(map(str, update.asleep))}"
+        )
     result = {"boards": done, "failed": len(failed), "left": left, "asleep": update.asleep}
     result |= {"modules": list(update.program.modules), "missing": list(update.program.missing)}
     print_result(result, "\n".join(lines), args.json)

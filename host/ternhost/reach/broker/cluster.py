@@ -97,7 +97,6 @@ def write_users(
         # '#' takes the level above, too; a message at QoS 1 reaches a client through a subject of the server's own.
         subscribe += [subject[:-2] for subject in subscribe if subject.endswith(".>")] + ["$MQTT.sub.*"]
         permissions = {"publish": publish, "subscribe": subscribe}
-        whole = {"user": user, "password": coded, "permissions": permissions, **_BY_MQTT}
-        text += json.dumps(whole) + "\n"
+        text += json.dumps({"user": user, "password": coded, "permissions": permissions, **_BY_MQTT}) + "\n"
     for node in nodes:
         write_file(node / _USERS, (text + "]\n").encode(), secret=True)

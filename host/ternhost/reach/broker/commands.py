@@ -30,17 +30,14 @@ def add_parser(subparsers: Any) -> None:
     summary = "configure a broker for a fleet, Mosquitto or a cluster of NATS, or run Mosquitto"
     parser = add_command(subparsers, "broker", summary, "tern broker config my-broker")
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
-    config = add_command(
-        actions,
-        "config",
-        "write the configuration, passwords, rights and certificates into DIR; again, without options, for new keys",
-        """tern broker config my-broker --name broker.local --address 0.0.0.0
+    summary = "write the configuration, passwords, rights and certificates into DIR; again, without options, for new "
+    summary += "keys"
+    example = """tern broker config my-broker --name broker.local --address 0.0.0.0
         mosquitto -c my-broker/mosquitto.conf
         tern serve --fleet mqtt:my-broker
         tern broker config my-broker --bridge lab --site-name lab.local --site-address 0.0.0.0 --boards 1-99
-        tern broker config my-cluster --for nats --name n1.local --name n2.local --name n3.local""",
-        run_config,
-    )
+        tern broker config my-cluster --for nats --name n1.local --name n2.local --name n3.local"""
+    config = add_command(actions, "config", summary, example, run_config)
     config.add_argument("directory", metavar="DIR", help="directory of the broker")
     text = "file with the devices' keys, made if it is missing (default: that of the last time, or DIR/store.sqlite)"
     add_option(config, "--store FILE", text)
@@ -111,10 +108,8 @@ def run_config(args: argparse.Namespace) -> int:
     else:
         text += f"  start the broker: {start}\n  a broker elsewhere takes new passwords, once copied to it, on SIGHUP"
     if (Path(args.directory) / HOME_ASSISTANT).exists():
-        text += (
-            f"\n  Home Assistant reaches it with user and password of {args.directory}/{HOME_ASSISTANT}"
-            "; publish the fleet to it: tern serve --home-assistant"
-        )
+        text += f"\n  Home Assistant reaches it with user and password of {args.directory}/{HOME_ASSISTANT}"
+        text += "; publish the fleet to it: tern serve --home-assistant"
     for each in result["sites"]:
         text += "\n  " + _site_text(each)
     print_result(result, text, args.json)
@@ -177,11 +172,8 @@ def run_run(args: argparse.Namespace) -> int:
     passwords = Path(args.directory) / PASSWORDS
     written = passwords.stat().st_mtime_ns
     with heeding_interrupts(), Mosquitto(args.directory) as running:
-        text = (
-            f"the broker listens at {access.host} port {access.port}"
-            + (f"; keys are in {access.store}" if _devices(access) is not None else "")
-            + "; Ctrl-C ends it"
-        )
+        keys = f"; keys are in {access.store}" if _devices(access) is not None else ""
+        text = f"the broker listens at {access.host} port {access.port}{keys}; Ctrl-C ends it"
         try:
             print_result(_result(args.directory, access), text, args.json)
             sys.stdout.flush()

@@ -227,8 +227,7 @@ class MqttLink:
                 # It has moved: the will came from the site that it left.
                 self.boards[board] = self._gone.pop(board)
                 self.changed.add(board)
-            if not self._arrived.is_set():
-                self._arrived.set()
+            self._arrived.set()
         elif topic.startswith(self._hello_prefix):
             self._on_hello(topic.removeprefix(self._hello_prefix), payload, bool(properties.get("retain")))
         elif topic.startswith(self._site_prefix):
@@ -254,8 +253,7 @@ class MqttLink:
                 clients = self._site_ids.cut(range(hello.first, hello.first + (hello.clients or 0)))
                 kept = kept or self._site_ids.resent(hello.first, time.monotonic())
                 self.boards[board] = Said(clients, hello.epoch or 0, hello.nonce, kept, hello)
-        if not self._arrived.is_set():
-            self._arrived.set()
+        self._arrived.set()
 
     def _accepted(self, client: Any, flags: int, code: int, properties: Any) -> None:
         self.connected = True
@@ -275,9 +273,8 @@ class MqttLink:
         self.subscribed.clear()
         self._site_ids.renew()
         self._unacknowledged = 3
-        self._client.subscribe(self._up_prefix + "+", qos=1)
-        self._client.subscribe(self._site_prefix + "+", qos=1)
-        self._client.subscribe(self._hello_prefix + "+", qos=1)
+        for prefix in (self._up_prefix, self._site_prefix, self._hello_prefix):
+            self._client.subscribe(prefix + "+", qos=1)
 
     def _on_subscribe(self, client: Any, number: int, qos: Any, properties: Any) -> None:
         self._unacknowledged -= 1

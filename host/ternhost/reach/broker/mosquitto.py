@@ -76,13 +76,11 @@ def reload(directory: str | Path) -> bool:
 
 
 def _hang_up(directory: Path, pid_file: str = PID, program: str = "mosquitto") -> bool:
-    try:
+    with suppress(OSError, ValueError):
         pid = int((directory / pid_file).read_text())
         if Path(f"/proc/{pid}/comm").read_text() == f"{program}\n":  # no later process has its number
             os.kill(pid, signal.SIGHUP)
             return True
-    except (OSError, ValueError):
-        pass
     return False
 
 
@@ -117,8 +115,7 @@ class Mosquitto:
         binary = shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
         if binary is None:
             raise DeviceError(
-                "mosquitto is not installed",
-                hint="apt-get install --no-install-recommends mosquitto",
+                "mosquitto is not installed", hint="apt-get install --no-install-recommends mosquitto"
             )
         address, port = self._listener
         if listens(address, port):

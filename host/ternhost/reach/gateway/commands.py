@@ -22,24 +22,19 @@ _CHECK_EVERY = 0.5  # seconds
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "gateway",
-        "set up and run gateways: a gateway asks its site's devices, keeps their keys, and sends only counts",
-        """tern gateway init my-sites --site north --site south --name gateways.example.org
+    summary = (
+        "set up and run gateways: a gateway asks its site's devices, keeps their keys, and sends only counts"
+    )
+    example = """tern gateway init my-sites --site north --site south --name gateways.example.org
         tern gateway superlink my-sites
         tern gateway run north --fleet mqtt:my-broker
-        tern gateway status my-sites""",
-    )
+        tern gateway status my-sites"""
+    parser = add_command(subparsers, "gateway", summary, example)
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
-    init = add_command(
-        actions,
-        "init",
-        "write DIR/server and, for each site, DIR/NAME to copy there; run it again to add sites",
-        """tern gateway init my-sites --site north:1-500 --site south:501-900 --name gateways.example.org
-        tern gateway init my-sites --site west""",
-        run_init,
-    )
+    summary = "write DIR/server and, for each site, DIR/NAME to copy there; run it again to add sites"
+    example = """tern gateway init my-sites --site north:1-500 --site south:501-900 --name gateways.example.org
+        tern gateway init my-sites --site west"""
+    init = add_command(actions, "init", summary, example, run_init)
     init.add_argument("directory", metavar="DIR", help="directory of the server and its sites")
     text = "name of a site, and the ids that its devices may have (default: any)"
     add_option(init, "--site NAME[:FIRST-LAST]...", text)
@@ -52,17 +47,12 @@ def add_parser(subparsers: Any) -> None:
     summary = "run Flower's SuperLink for DIR/server until Ctrl-C; new sites may join; a crash restarts it"
     link = add_command(actions, "superlink", summary, "tern gateway superlink my-sites", run_superlink, lines)
     link.add_argument("directory", metavar="DIR", help="directory from 'tern gateway init'")
-    run_ = add_command(
-        actions,
-        "run",
-        "run the gateway of a site until Ctrl-C; later starts need no options",
-        """tern gateway run north --fleet port:a0,a1 --store fleet/store.sqlite
+    summary = "run the gateway of a site until Ctrl-C; later starts need no options"
+    example = """tern gateway run north --fleet port:a0,a1 --store fleet/store.sqlite
         tern gateway run north --fleet mqtt:my-broker
         tern gateway run north --fleet simulated:1000 --dataset flights --first-id 1001
-        tern gateway run north""",
-        run_run,
-        lines,
-    )
+        tern gateway run north"""
+    run_ = add_command(actions, "run", summary, example, run_run, lines)
     run_.add_argument("directory", metavar="DIR", help="directory of the site, from 'tern gateway init'")
     fields.add_arguments(run_, SiteFleet)
     summary = "show which sites are connected to a server, or whether the gateway of a site runs"

@@ -38,8 +38,9 @@ class GatewaysRefuse(AllRefused):
     """No device reported, and some gateways refuse to ask: gives the reason of one of them."""
 
     def __init__(self, result: RoundResult, gateway: str, refused: Refused) -> None:
-        message = f"gateway {gateway} refuses: {refused.message}"
-        RefusedError.__init__(self, message, hint=refused.hint or None)
+        RefusedError.__init__(
+            self, f"gateway {gateway} refuses: {refused.message}", hint=refused.hint or None
+        )
         self.result = result
 
 
@@ -268,9 +269,8 @@ class GatewaysDriver(StoredDriver):
 
     def _latest(self, round_: RoundAtGateways, gateway: KnownGateway) -> float:
         """The time at which the wait for a gateway's answer ends."""
-        if self.terms.deadline is None:
-            return gateway.heard + GRACE
-        return round_.begun + self.terms.deadline + GRACE
+        deadline = self.terms.deadline
+        return GRACE + (gateway.heard if deadline is None else round_.begun + deadline)
 
     def _ended(self, round_: RoundAtGateways) -> str | None:
         waiting = [gateway.name for gateway in self._roster.all.values() if not gateway.left_out]

@@ -58,8 +58,8 @@ def answer_to(ask: Ask, result: RoundResult) -> Answer:
             hashes, buckets, categories = answers.symbols[:, 0], cohort.card.symbols, ask.categories[i]
             supports = estimate.supports(answers.devices, hashes, ask.number, buckets, categories)
             results[i] = pack_counts(supports)
-        elif answers is not None and is_vector(cohort.question):
-            results[i] = pack_results(answers.symbols)
+        elif answers is not None and is_vector(cohort.question):  # sorted: their order is to reveal nothing
+            results[i] = pack_counts(answers.symbols[np.lexsort(answers.symbols.T[::-1])])
     return Answer(
         ask.number,
         ask.digest,
@@ -69,11 +69,6 @@ def answer_to(ask: Ask, result: RoundResult) -> Answer:
         [pack_counts(cohort.counts) for cohort in result.cohorts],
         results if any(results) else (),
     )
-
-
-def pack_results(symbols: Rows) -> bytes:
-    """Single results (reports x k), sorted, so that their order reveals nothing."""
-    return pack_counts(symbols[np.lexsort(symbols.T[::-1])])
 
 
 def _reasons(refusals: Mapping[int, Refusal]) -> list[tuple[int, int, int]]:
@@ -111,12 +106,11 @@ def check(answer: Answer, ask: Ask) -> list[CohortAnswer]:
         _require(reports <= len(cohort.devices), "has more reports than devices were asked")
         empty = CohortInFlight(cohort.body)
         counts = _integers(answer.counts[i], empty.size).reshape(empty.d, empty.card.symbols)
-        _require(bool(np.all(counts >= 0)), "has counts below 0")
+        _require(counts >= 0, "has counts below 0")
         # A report names k coordinates, none of them twice. (No sum overflows: no summand is beyond `reports`.)
-        _require(bool(np.all(counts <= reports)), "has counts beyond its reports")
+        _require(counts <= reports, "has counts beyond its reports")
         _require(int(counts.sum()) == empty.k * reports, "has counts that are not those of its reports")
-        within = bool(np.all(counts.sum(axis=1) <= reports))
-        _require(within, "counts a coordinate more often than there are reports")
+        _require(counts.sum(axis=1) <= reports, "counts a coordinate more often than there are reports")
         results = supports = None
         if ask.individual and is_hashed(empty.question):
             supports = _supports(answer, i, reports, ask.categories[i])
@@ -131,8 +125,7 @@ def check(answer: Answer, ask: Ask) -> list[CohortAnswer]:
 def _supports(answer: Answer, i: int, reports: int, categories: int) -> Counts:
     _require(bool(answer.results), "lacks the support of hashed answers")
     supports = _integers(answer.results[i], categories)
-    in_order = bool(np.all((supports >= 0) & (supports <= reports)))
-    _require(in_order, "has more support for a category than reports")
+    _require((supports >= 0) & (supports <= reports), "has more support for a category than reports")
     return supports
 
 
@@ -140,10 +133,10 @@ def _results(answer: Answer, i: int, reports: int, asked: CohortInFlight, counts
     _require(bool(answer.results), "lacks the single results")
     rows = _integers(answer.results[i], reports * asked.k).reshape(reports, asked.k)
     _require(asked.d == asked.k, "has single results of unknown coordinates")
-    _require(bool(np.all((rows >= 0) & (rows < asked.card.symbols))), "has symbols that the card has not")
+    _require((rows >= 0) & (rows < asked.card.symbols), "has symbols that the card has not")
     cells = rows + np.arange(asked.k) * asked.card.symbols
     recounted = np.bincount(cells.reshape(-1), minlength=asked.size).reshape(counts.shape)
-    _require(bool(np.all(recounted == counts)), "has single results that are not those of its counts")
+    _require(recounted == counts, "has single results that are not those of its counts")
     return rows
 
 
@@ -156,8 +149,8 @@ def _integers(packed: bytes, count: int) -> Rows:
     return np.frombuffer(data, "<i8").astype(np.int64)
 
 
-def _require(condition: bool, what: str) -> None:
-    if not condition:
+def _require(condition: bool | npt.NDArray[np.bool_], what: str) -> None:
+    if not np.all(condition):
         raise MessageError(f"it {what}")
 
 

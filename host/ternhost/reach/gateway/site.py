@@ -213,8 +213,7 @@ class Gateway:
                 return  # stopped: the question is taken up at the next start
             answer, ended = answer_to(ask, result).encode(), result.ended
         with self._changed:
-            current = self._last == number
-            if not current:
+            if self._last != number:
                 answer, ended = None, ABANDONED
         with self._store.transaction():
             self._store.end_round(number, ended)
@@ -238,8 +237,7 @@ class Gateway:
 
         try:
             if not under_way:
-                devices = [cohort.devices for cohort in ask.cohorts]
-                driver.open(number, list(zip(questions, devices, strict=True)))
+                driver.open(number, list(zip(questions, (part.devices for part in ask.cohorts), strict=True)))
             with self._changed:
                 if self._last != number:  # it was superseded before it was open
                     driver.abandon(number)

@@ -128,16 +128,11 @@ class BoardsDriver(ReportsDriver):
         wanted = self.aggregator.unanswered(number)
         self._begin(number, wanted, time.monotonic())
         asked = len(wanted) + self.aggregator.reports(number)
-
-        def request(device: int) -> bytes:
-            return self.aggregator.request(number, device)
-
         while not self.stopped:
             for board in self.boards:
-                if given_up := board.feed(request):
-                    self._give_up(
-                        number, given_up, f"{board.port}: no answer from {counted(len(given_up), 'device')}"
-                    )
+                if given_up := board.feed(lambda device: self.aggregator.request(number, device)):
+                    why = f"{board.port}: no answer from {counted(len(given_up), 'device')}"
+                    self._give_up(number, given_up, why)
             self._receive(number)
             now = time.monotonic()
             tell(RoundProgress(number, self.aggregator.reports(number), asked))
@@ -151,13 +146,10 @@ class BoardsDriver(ReportsDriver):
 
     def _begin(self, number: int, wanted: Sequence[int], now: float) -> None:
         of_board: dict[BoardOnPort, list[int]] = {board: [] for board in self.boards}
-        homeless = []
+        homeless: list[int] = []
         for device in wanted:
             board = self._board_of.get(device)
-            if board is None:
-                homeless.append(device)
-            else:
-                of_board[board].append(device)
+            (of_board[board] if board else homeless).append(device)
         for board, devices in of_board.items():
             board.begin(devices, now)
             if board.left_out and not self._is_back(board):

@@ -12,6 +12,7 @@ import re
 import time
 from base64 import b64decode
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -136,15 +137,13 @@ class _Keys:
         return verify_signature(key, timestamp, signature)
 
     def _known(self) -> Mapping[bytes, ec.EllipticCurvePublicKey]:
-        try:
+        with suppress(OSError):  # it cannot be read now: the known keys stay
             changed = self._directory.stat().st_mtime_ns
             if changed != self._read_at:
                 keys, wrong = public_keys(self._directory)
                 self._keys = {public_key_to_bytes(key): key for key in keys.values()}
                 settled = time.time_ns() - changed > _SETTLED
                 self._read_at = changed if settled and not wrong else -1
-        except OSError:
-            pass  # it cannot be read now: the known keys stay
         return self._keys
 
 

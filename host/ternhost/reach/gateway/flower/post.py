@@ -170,11 +170,8 @@ class FlowerPost(Post):
             site, question = self._questions.pop(number, ("", b""))
         if not site:
             return
-        if failed:
-            self.received(site, None, text_of(data))
-            return
         try:
-            error, answer = unseal(self._keys[site], question, data)
+            error, answer = (True, data) if failed else unseal(self._keys[site], question, data)
         except (KeyError, ValueError) as why:
             self.received(site, None, f"an answer without the signature of {site}: {why}")
             return
