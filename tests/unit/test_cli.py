@@ -322,7 +322,7 @@ def test_a_value_that_no_command_can_use_is_refused_before_anything_is_written(w
 
 
 def test_more_reports_than_a_life_allows_are_refused_with_advice_that_is_possible(here, capsys):
-    assert cli.main("train --fleet simulated:9 --reports 100000000000".split()) == errors.USAGE
+    assert cli.main(["train", "--fleet", "simulated:9", "--reports", "100000000000"]) == errors.USAGE
     message = capsys.readouterr().err
     assert "no budget for life is above 1000" in message
     assert "ask for fewer --reports or --rounds" in message

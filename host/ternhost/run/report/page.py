@@ -125,10 +125,8 @@ def spent(result: Mapping[str, Any]) -> dict[float, int]:
         [1, *(each["times"] for account in result.get("accounting", ()) for each in account["releases"])]
     )
     reporting, asked = (-(-int(result[count]) // times) for count in ("reports", "asked"))
-    clients = {float(result["epsilon_per_client"]): reporting}
-    if silent := asked - reporting:
-        clients[0.0] = silent
-    return clients
+    silent = {0.0: asked - reporting} if asked > reporting else {}
+    return {float(result["epsilon_per_client"]): reporting, **silent}
 
 
 def _picture(name: str, figure: Figure, caption: str) -> str:
