@@ -250,7 +250,7 @@ def test_a_query_without_an_answer_is_repeated_and_then_given_up(bench):
         assert query.step() is None
     bench.ms += 1
     error = raises(Lost, query.step)
-    assert "nobody" in str(error) and error.reason == absence.NAME_SILENT
+    assert "no name server" in str(error) and error.reason == absence.NAME_SILENT
     assert 2 <= len(bench.air.sent) <= 4 and len(set(bench.air.sent)) == 1
 
 

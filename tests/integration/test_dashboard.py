@@ -216,13 +216,13 @@ def test_the_page_follows_a_run_that_is_killed_and_resumed(tmp_path, visit, micr
         page.wait_for_selector("text=Round 2:")
         assert opened.tile("rounds ended") == "1"
         host.finish(-signal.SIGKILL, signal.SIGKILL)
-        page.wait_for_timeout(1500)
+        page.wait_for_selector(".note >> text=the process of this run is gone")
         assert opened.tile("rounds ended") == "1"
-        assert not page.locator(".note").is_visible()
         rig.Train("--resume", "run", "--no-report", cwd=tmp_path).finish()
         opened.wait_for_tile("rounds ended", "4")
         assert opened.tile("reports accepted") == "600"
         page.wait_for_selector("text=The run has ended")
+        assert not page.locator(".note").is_visible()
         assert page.locator("main.tern .badge").inner_text() == "finished"
         page.get_by_role("tab", name="Fleet").click()
         page.wait_for_selector(".ag-row >> text=offline")

@@ -67,7 +67,7 @@ INSTEAD = (
 UNTIL_CTRL_C = {
     "tern emulator run": "socket:",
     "tern broker run": "the broker listens",
-    "tern fleet emulate": "are on the broker",
+    "tern fleet emulate": "on the broker of my-broker: 2 boards",
     "tern gateway superlink": "listens at",
     "cd my-sites": "connected",
     "tern serve": None,

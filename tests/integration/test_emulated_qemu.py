@@ -79,7 +79,7 @@ def test_micropython_computes_keeps_time_and_can_be_interrupted(machine):
             assert repl.evaluate(expression) == value
         repl.run("import time")
         assert abs(repl.evaluate("time.time()") - time.time()) < 60  # the clock of this computer
-        repl._paste(b"while True: pass")
+        repl._paste("while True: pass")
         repl.enter()
         assert repl.evaluate("1 + 1") == 2, "a loop is interrupted"
 

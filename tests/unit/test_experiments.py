@@ -115,7 +115,7 @@ def test_an_experiment_learns_what_a_run_learns(tmp_path, monkeypatch):
     options = {"dataset": "breast-cancer", "reports": 400, "group": 50, "epsilon": "4", "k": 1, "seed": 3}
     learned = simulating.run("fedsgd", "simulated:400", **options)["weights"]
     learner = rounds.sgd(datasets.load("breast-cancer"), 400, 3, epsilon="4", k=1)
-    assert (learner.options.group_size, learner.rounds) == (4, rounds.GROUPS)
+    assert (learner.options.group, learner.rounds) == (4, rounds.GROUPS)
     learner = simulating.begin("fedsgd", 400, **options)
     assert len(list(rounds.rounds(learner, rounds.fleet_of(learner, 3)))) == 8
     assert learner.weights.tolist() == learned
