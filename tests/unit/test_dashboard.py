@@ -273,7 +273,7 @@ def test_an_invalid_or_taken_port_is_refused_and_the_default_is_a_free_one(tmp_p
         assert address == "127.0.0.1"
         for name, options, message in (
             ("store.sqlite", ["--port", "70000"], "--port must be 0"),
-            ("store.sqlite", ["--port", str(port)], f"cannot open port {port}"),
+            ("store.sqlite", ["--port", str(port)], f"cannot open port {port}: Address already in use\n"),
             ("none", [], "there is no run or store"),
         ):
             assert main(["dashboard", str(tmp_path / name), *options]) == USAGE

@@ -108,9 +108,8 @@ def refusing(now: Snapshot) -> str | None:
     if last.get("reports") or not last.get("reasons"):
         return None
     reason, count = next(iter(last["reasons"].items()))
-    who = (
-        "every device refuses" if count >= last["asked"] else f"{count:,} of {last['asked']:,} devices refuse"
-    )
+    asked = last["asked"]
+    who = "every device refuses" if count >= asked else f"{count:,} of {asked:,} devices refuse"
     if reason != wire.error_name(wire.ERR_BUDGET):
         return f"{who}: {reason}; the section Round counts the reasons"
     return f"{who}: budget spent. {_SPENT}"

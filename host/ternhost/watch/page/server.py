@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -77,7 +78,7 @@ def listening(port: int | None) -> socket.socket:
             return socket.create_server((ADDRESS, wanted))
         except OSError as error:
             if port is not None:
-                text = f"cannot open port {port}: {error.strerror}"
+                text = f"cannot open port {port}: {os.strerror(error.errno or 0)}"
                 raise UsageError(text, hint="give another --port, or leave it out") from error
     raise UsageError("no loopback port is free", hint="end a program that listens on one")
 
