@@ -148,6 +148,7 @@ class Sites:
         self.path = self.directory / "store.sqlite"
         self.happened = Counter()
         self.warnings = []
+        self.clients = clients
         self._place = self.directory / "broker"
         self.boards = board_directories(self.directory, boards)
         rows = np.random.default_rng(seed).integers(-16384, 16385, (clients, D + 1), dtype=np.int16)
@@ -280,7 +281,7 @@ def weather(directory, cuts, boards, clients, seed=1, kind=Sites):
     accepted = sites.frames["accepted"]
     return {
         "boards": len(sites.boards),
-        "devices": sum(result.reports for result in results[-1:]),
+        "devices": sites.clients,
         "seconds": round(seconds, 1),
         **sites.happened,
         "rounds": len(results),
