@@ -68,7 +68,7 @@ class Absence:
     def ended(self):
         self._count()
         self._ended = True
-        if not self.reason:  # that of the last start, if any
+        if not self.reason:  # the board was absent before it restarted
             self.reason = self._kept
             self._ms = 0
         self._keep(0)

@@ -65,7 +65,7 @@ def tell(
 ) -> None:
     """Say, before the first question, what a run costs a device of each class. before, left: the most that a device has
     spent, and the least that a board reports as left, micro-epsilon. endless: the accounts are of a round. alone: there
-    is one device. Raises RefusedError where a named budget, or that of the only device, does not cover the run."""
+    is one device. Raises RefusedError where a named budget, or the only device's, does not cover the run."""
     for account in accounts:
         words = account.words("in every round") if endless else account.words()
         words += " (one a round: --rounds sets how many)" * (account.releases[0].times > 1)

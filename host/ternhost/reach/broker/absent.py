@@ -27,7 +27,7 @@ Facts = set[tuple[object, ...]]
 
 
 class AbsentBoards:
-    """The absent boards of a store on a broker, and what was told about them."""
+    """Finds the absent boards of a store on a broker, and remembers which it has reported."""
 
     def __init__(
         self,

@@ -39,13 +39,13 @@ def add_parser(subparsers: Any) -> None:
         tern broker config my-cluster --for nats --name n1.local --name n2.local --name n3.local"""
     config = add_command(actions, "config", summary, example, run_config)
     config.add_argument("directory", metavar="DIR", help="directory of the broker")
-    text = "file with the devices' keys, made if it is missing (default: that of the last time, or DIR/store.sqlite)"
+    text = "file with the devices' keys, made if it is missing (default: as before, or DIR/store.sqlite)"
     add_option(config, "--store FILE", text)
     text = "the broker: one Mosquitto, or a cluster of NATS servers, which survives the loss of one, in DIR/nodes "
     text += "(default: as before, or mosquitto)"
     add_option(config, "--for", text, dest="kind", choices=("mosquitto", "nats"))
-    text = "name or address at which boards reach the broker, for its certificate; the host uses the first; of a "
-    text += "cluster, that of each node (default: localhost, 127.0.0.1; of a cluster 127.0.0.1, 127.0.0.2, 127.0.0.3)"
+    text = "name or address at which boards reach the broker, for its certificate; the host uses the first; for a "
+    text += "cluster, name each node (default: localhost, 127.0.0.1; for a cluster 127.0.0.1, 127.0.0.2, 127.0.0.3)"
     add_option(config, "--name HOST...", text)
     add_option(config, "--address A", "address to listen on (default: 127.0.0.1; 0.0.0.0 for all)")
     add_option(config, "--port P", f"port to listen on (default: {PORT})", type=int)
