@@ -1,27 +1,13 @@
 """Boards by their files, and ROUNDs by their fields, written without the library, which they check."""
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from spec.cards import THREE
 from spec.files import client_row, fleet_file, key_of, ledger_file, records_file
 from spec.frames import COLLECTIONS, FLEET, features, int16s, round_body, sealed
 
 FLEET_KEY = hashlib.sha256(b"fleet").digest()
-FIELDS = (
-    "device",
-    "round",
-    "model",
-    "range",
-    "exponent",
-    "classes",
-    "d",
-    "k",
-    "batch",
-    "epochs",
-    "rate",
-    "tau",
-)
 
 
 @dataclass(frozen=True)
@@ -91,3 +77,6 @@ class Round:
 
     def frame(self):
         return sealed(self.key or (FLEET_KEY if self.device == FLEET else key_of(self.device)), self.body())
+
+
+FIELDS = tuple(each.name for each in fields(Round))[:12]  # up to tau, in the order of wire.md

@@ -6,6 +6,7 @@ import math
 import re
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -94,19 +95,17 @@ def test_sessions_that_begin_in_the_same_second_have_folders_of_their_own(tmp_pa
     assert all((folder / "log.txt").is_file() for folder in folders)
 
 
-def test_a_session_tells_how_much_time_is_left(tmp_path, capsys):
-    with Telling(Session(tmp_path), [1, 3, 16]) as progress:
-        progress.say("one")
-        for line in ("two", "three"):
-            time.sleep(0.5)
+def test_a_session_tells_how_much_time_is_left(tmp_path, capsys, monkeypatch):
+    session, seconds = Session(tmp_path), iter((100, 101, 103, 110))
+    clock = SimpleNamespace(monotonic=lambda: next(seconds), strftime=time.strftime)
+    monkeypatch.setattr("terntools.bench.sessions.time", clock)
+    with Telling(session, [1, 3, 16]) as progress:
+        for line in ("one", "two", "three", "more than planned"):
             progress.say(line)
-        progress.say("more than planned")
     one, *lines = capsys.readouterr().err.splitlines()
     assert one.strip() == "one"
-    first, second, last = (int(re.search(r"about (\d+) s left", line)[1]) for line in lines)
-    assert 9 <= first <= 30  # 19 times 0.5 s
-    assert 3 <= second < first
-    assert last == 0
+    left = [int(re.search(r"about (\d+) s left", line)[1]) for line in lines]
+    assert left == [19, 12, 0]  # 1 s for a share of 1, 3 s for 4, and all of 20
 
 
 def test_a_folder_of_sessions_that_cannot_be_made_is_a_clear_error(tmp_path):

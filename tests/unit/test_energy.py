@@ -57,13 +57,6 @@ def check_refused(trace, message, hint="", **options):
     assert hint in caught.value.hint
 
 
-def refused(message, trace, **how):
-    """The error with this message that the trace gives."""
-    with pytest.raises(TernError, match=message) as caught:
-        energy.measure(trace, 1, "x", **how)
-    return caught.value
-
-
 def test_idle_is_subtracted_and_shown():
     result = check(uniform(AMPERES, MARKER))
     assert result.windows == 6

@@ -106,6 +106,18 @@ def test_a_refused_question_leaves_its_round_number_free(running):
     assert kept.spent(boards(gateway)) == dict.fromkeys(DEVICES, COST)
 
 
+def test_a_stored_question_is_answered_after_a_restart(running, tmp_path):
+    running(**SIMULATED).stop()
+    question = ask(4)
+    with Store(tmp_path / "site" / "store.sqlite") as store:  # as it is left by a kill at that moment
+        store.save_question(4, question.digest, question.encode())
+    gateway = running()
+    answer = wait_for(
+        lambda: not isinstance(reply := messages.decode(gateway.ask(ask(4, hold=0.0))), Still) and reply
+    )
+    assert sum(answer.reports) == 10
+
+
 def test_a_restarted_gateway_resumes_a_round_with_its_reports(running, tmp_path):
     gateway = running(**BOARDS)
     question = ask(5)
@@ -165,7 +177,7 @@ def test_a_restart_answers_the_last_question_and_abandons_rounds_before(running,
         store.open_round(Round(7, ask(7).cohorts, 10, None, "gateway"))
         for question in (ask(7), ask(8)):
             store.save_question(question.number, question.digest, question.encode())
-    assert isinstance(messages.decode(running().ask(ask(8))), Answer)
+    assert messages.decode(running().ask(ask(8))).reports == [10]
     with Store(tmp_path / "site" / "store.sqlite", beside=True) as store:
         assert [ended[:2] for ended in kept.ended_rounds(store)] == [(7, ABANDONED), (8, "complete")]
 

@@ -146,6 +146,9 @@ def test_a_dumb_terminal_shows_long_steps_and_rounds_again_and_again(monkeypatch
     wait_for(lambda: out.getvalue().count("round 1/4  100/400 reports") > 2)
     printer.close()
     assert "\x1b" not in out.getvalue()
+    text = out.getvalue()
+    time.sleep(0.1)
+    assert out.getvalue() == text, "nothing is written after the end"
 
 
 def test_progress_on_a_terminal_is_one_changing_line():

@@ -136,6 +136,25 @@ def test_categories_equal_those_of_the_firmware(name):
     assert symbols.reshape(-1, 1).tolist() == expected
 
 
+def test_the_twin_takes_as_many_bytes_as_the_firmware():
+    """Coordinates are chosen after symbols, which leave each lane at another byte."""
+    card = decode(CARDS["mixture"])
+    rng = np.random.default_rng(5)
+    streams = _streams(CARDS["mixture"], rng)
+    xs = rng.integers(-16384, 16385, (CLIENTS, 1)).astype(np.int16)
+    lanes = ReplayLanes(streams)
+    vectorised.sample(card, lanes, xs)
+    vectorised.choose(lanes, 28, 5)
+    _, taken = _by_firmware(card, streams, xs)
+    for i, position in enumerate(taken):
+        stream = Replay(streams[i].tobytes()[position:])
+        order = list(range(28))
+        for j in range(5):
+            at = j + stream.uniform(28 - j)
+            order[j], order[at] = order[at], order[j]
+        assert lanes._position[i] == position + stream.cursor[0]
+
+
 @pytest.mark.parametrize(
     "name", ["three-outputs", "pm-sub 15", "table 5", "mixture", "coarse laplace", "narrow laplace"]
 )
