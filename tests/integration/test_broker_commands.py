@@ -118,6 +118,8 @@ def test_boards_of_another_store_are_refused(tmp_path, start):
     refused = rig.tern("fleet", "emulate", 1, "--dir", "mine", "--budget", 200, cwd=tmp_path, code=2)
     assert "--budget 200 changes nothing about the boards that mine holds already" in refused.err
     assert "tern fleet emulate 1 --budget 200 --dir NEW-DIR" in refused.err
+    refused = rig.tern("fleet", "emulate", 1, "--dir", "mine", "--classes", cwd=tmp_path, code=2)
+    assert "tern fleet emulate 1 --classes --dir NEW-DIR" in refused.err
 
 
 @on_the_usual_port

@@ -290,7 +290,7 @@ def run_deploy(
         output = repl.listen(_FIRST_SECONDS) if program else ""
     _, crashed, traceback = output.partition("Traceback (most recent call last):")
     if program and crashed:
-        last = "\n  ".join(traceback.partition("\nMicroPython v")[0].split("\r\n")[-4:]).rstrip()
+        last = "\n  ".join(traceback.partition("\nMicroPython v")[0].strip("\r\n").split("\r\n")[-4:])
         raise TernError(
             f"{program.name} is main.py on {port}, but stopped as soon as it was started:\n  {last}",
             hint=f"correct it and deploy it again: tern deploy {port} --main {program.name}",

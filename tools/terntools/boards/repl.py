@@ -184,7 +184,7 @@ class Repl:
         end = time.monotonic() + seconds
         with contextlib.suppress(GoneError):
             while time.monotonic() < end and not data.endswith(b">>> "):
-                data += self._receive(self._port.in_waiting or 1)
+                data += self._receive()
         return data.decode(errors="replace")
 
     def execute(self, code: str, timeout: float = TIMEOUT) -> tuple[str, str]:
@@ -372,9 +372,9 @@ class Repl:
         with self._there():
             self._port.write(data)
 
-    def _receive(self, n: int) -> bytes:
-        with self._there():
-            return bytes(self._port.read(n))
+    def _receive(self, n: int = 0) -> bytes:
+        with self._there():  # 0: what has come, or the next byte
+            return bytes(self._port.read(n or self._port.in_waiting or 1))
 
     def _read(self, n: int, timeout: float) -> bytes:
         data = b""
@@ -408,5 +408,5 @@ class Repl:
     def _drain(self, quiet: float) -> None:
         end = time.monotonic() + quiet
         while time.monotonic() < end:
-            if self._receive(self._port.in_waiting or 1):
+            if self._receive():
                 end = time.monotonic() + quiet

@@ -143,9 +143,8 @@ def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Pat
     policy = Policy(parse_epsilon(args.largest, option="--largest") if args.largest else budget, budget)
     dataset = None if args.program else datasets.held(args.dataset, classes=args.classes)
     if dataset:
-        most = len(dataset.training)
-        must = f"at most {most}, the records of {args.dataset}"
-        require(args.clients <= most, "clients", must, args.clients)
+        must = f"at most {len(dataset.training)}, the records of {args.dataset}"
+        require(args.clients <= len(dataset.training), "clients", must, args.clients)
     directory = directory or run_directory.new_directory()
     boards = board_directories(directory, args.boards)
     store = keys or directory / store_file.NAME
@@ -165,6 +164,7 @@ def _require_the_same(args: argparse.Namespace, directory: Path) -> None:
     made = json.loads(path.read_text()) if path.exists() else {}
     for name in _MADE:
         if (value := getattr(args, name)) not in (None, False, made.get(name)):
-            text = f"{flag(name)} {value} changes nothing about the boards that {directory} holds already"
-            new = f"tern fleet emulate {args.boards} {flag(name)} {value} --dir NEW-DIR"
+            option = flag(name) if value is True else f"{flag(name)} {value}"
+            text = f"{option} changes nothing about the boards that {directory} holds already"
+            new = f"tern fleet emulate {args.boards} {option} --dir NEW-DIR"
             raise UsageError(text, hint=f"leave it out to run those again, or make new ones: {new}")
