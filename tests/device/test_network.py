@@ -492,9 +492,11 @@ def test_the_led_blinks_the_reason_until_the_absence_ends():
         assert watch(3000) == 0, "nothing has failed"
         for reason in (1, 3, 17):
             away.failed(reason)
-            assert watch((2 * reason + 6) * 256) == reason
-            dark = [later[0] - ms for (ms, on), later in zip(board.lit, board.lit[1:]) if not on]
-            assert not dark or max(dark) - min(dark) < 2 * 256 or max(dark) >= 1500
+            assert watch(2 * (2 * reason + 6) * 256) == 2 * reason
+            spans = [(on, later[0] - ms) for (ms, on), later in zip(board.lit, board.lit[1:])]
+            dark = sorted(ms for on, ms in spans if not on)
+            assert all(200 <= ms <= 350 for ms in dark[:-2] + [ms for on, ms in spans if on])
+            assert 1500 <= dark[-1] <= 1900, "the pause after the last blink"
         while not away._lit:
             watch(50)
         away.ended()

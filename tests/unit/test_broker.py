@@ -49,6 +49,18 @@ def subjects(directory):
     return [(type(name), str(name.value)) for name in names]
 
 
+def test_a_password_of_another_kind_does_not_count_as_missing(tmp_path):
+    mosquitto_files.write_password_file(tmp_path, [("7", "secret")])
+    assert mosquitto_files.has_password(tmp_path, "7", "secret")
+    assert not mosquitto_files.has_password(tmp_path, "7", "Secret")
+    assert not mosquitto_files.has_password(tmp_path, "8", "secret")
+    for line in ("7:$6$c2FsdA==$ZGlnZXN0", "7:plain", "7:$7$x$c2FsdA==$ZGlnZXN0", "7"):
+        folder = tmp_path / str(hash(line))
+        folder.mkdir()
+        (folder / mosquitto_files.PASSWORDS).write_text(line + "\n")
+        assert mosquitto_files.has_password(folder, "7", "secret"), line
+
+
 def test_passwords_follow_from_the_keys_and_only_their_owner_reads_secrets(tmp_path):
     access = configuration.write_configuration(tmp_path, KEYS)
     hashes = passwords(tmp_path)

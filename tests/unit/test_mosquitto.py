@@ -114,6 +114,23 @@ def test_the_pause_before_a_restart_is_short_again_after_healthy_time(replaced, 
     assert messages[:3] == 3 * ["mosquitto has ended with exit code 0; it is restarted in 0.01 s"]
 
 
+def test_the_error_says_why_mosquitto_has_ended_after_its_log_was_emptied(replaced, monkeypatch):
+    place = replaced(
+        "listener = socket.create_server(('127.0.0.1', port))\nlistener.accept()\nlistener.accept()\n"
+        "time.sleep(0.5)\nprint('9: Error: out of memory', flush=True)\nsys.exit(1)"
+    )
+    (place / LOG).write_text("1: Error: of another day\n" * 10)
+    for name, value in {"_LOOK_EVERY": 0.01, "_ASK_EVERY": 0.3, "_LARGEST_LOG": 100, "_PAUSE": 60.0}.items():
+        monkeypatch.setattr(mosquitto, name, value)
+    messages = []
+    with mosquitto.Mosquitto(place) as running:
+        running.keep(messages.append)
+        end = time.monotonic() + 20
+        while not messages and time.monotonic() < end:
+            time.sleep(0.05)
+    assert messages == ["mosquitto has ended: Error: out of memory; it is restarted in 60 s"]
+
+
 NEW = "New connection from {0}:{1} on port 8883."
 JOINED = "New client connected from {0}:{1} as {2} (p2, c1, k60, u'{2}')."
 REFUSED = "Client <unknown> disconnected, not authorised."

@@ -202,6 +202,7 @@ class Mosquitto:
                 with suppress(OSError):
                     if (self.directory / LOG).stat().st_size > _LARGEST_LOG:
                         os.truncate(self.directory / LOG, 0)
+                        self._logged = 0
                 answers = self.answers(_HUNG)
                 checked = time.monotonic()
                 if answers or self._stopping.is_set():

@@ -47,12 +47,11 @@ def _coded_passwords(path: Path, changed: int) -> dict[str, str]:
 def has_password(directory: Path, user: str, password: str) -> bool:
     """Whether this is the user's password in the password file; true where that cannot be read."""
     path = directory / PASSWORDS
-    try:
+    with suppress(OSError, ValueError):  # ValueError: of another kind, such as $6$ of older releases
         coded = _coded_passwords(path, path.stat().st_mtime_ns).get(user)
-    except (OSError, ValueError):
-        return True
-    _, _, iterations, salt, digest = coded.split("$") if coded else ("", "", "1", "", "")
-    return _digest(password, base64.b64decode(salt), int(iterations)) == base64.b64decode(digest)
+        _, _, iterations, salt, digest = coded.split("$") if coded else ("", "", "1", "", "")
+        return _digest(password, base64.b64decode(salt), int(iterations)) == base64.b64decode(digest)
+    return True
 
 
 def write_password_file(directory: Path, passwords: Iterable[tuple[str, str]]) -> None:
