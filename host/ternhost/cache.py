@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 from ternhost.files import replacing, storage_errors
 
 T = TypeVar("T")
-
 RECORD = "record.json"
 OWN = "data"  # the kind that a user has put there
 KINDS = {
@@ -128,11 +127,12 @@ def build_entry(recipe: Recipe, make: Callable[[Path, Path], Mapping[str, str]],
 
 
 def _places(kind: str) -> list[Path]:
-    """The files and folders of a kind. Builds are beside the folders of the others."""
+    """The folders of a kind. Builds, each with a lock, are beside the others, and perhaps beside a user's folders."""
     root = cache_root()
     if kind != "emulators":
         return [path for path in [root / kind] if path.exists()]
-    return [path for path in sorted(root.glob("*")) if path.name not in KINDS and path.suffix != ".lock"]
+    locks = {lock.stem for lock in root.glob("*.lock")}
+    return [path for path in sorted(root.glob("*/")) if path.name.partition(".tmp-")[0] in locks]
 
 
 def sizes() -> dict[str, int]:
@@ -153,7 +153,7 @@ def clear(kinds: Iterable[str]) -> list[str]:
             lock = path.with_name(f"{path.name.partition('.tmp-')[0]}.lock")
             try:
                 with _lock(lock, stay) if lock.exists() else nullcontext():
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                    path.unlink() if path.is_symlink() else shutil.rmtree(path)
             except BlockingIOError:
                 left.append(path.name)
     return left

@@ -351,3 +351,16 @@ def test_the_cache_is_shown_and_cleared_by_kind(tmp_path, monkeypatch, capsys):
     assert run("clear", "--yes")[1]["freed"] == {"emulators": 50, "datasets": 0, "optima": 0}
     assert run()[1]["bytes"] == dict.fromkeys(shown, 0) | {"data": 7}, "the user's own files stay"
     assert run("clear", "data", "--yes")[1]["freed"] == {"data": 7}
+
+
+def test_clearing_the_cache_leaves_what_others_keep_in_its_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TERN_CACHE", str(tmp_path / "home"))
+    kept = ["home/letters/one", "home/notes", "home/notes.lock", "elsewhere/flights.npz"]
+    for name in (*kept, "home/board-1-abc.lock", "home/board-1-abc/thing", "home/board-1-abc.tmp-9/work"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(bytes(5))
+    (tmp_path / "home/datasets").symlink_to(tmp_path / "elsewhere")
+    assert cli.main(["cache", "clear", "--yes"]) == errors.OK
+    assert all((tmp_path / name).is_file() for name in kept), "a link is removed, and not what it leads to"
+    left = {path.name for path in (tmp_path / "home").iterdir()}
+    assert left == {"letters", "notes", "notes.lock", "board-1-abc.lock"}
