@@ -84,11 +84,12 @@ def until_it_answers(url, seconds=PATIENCE):
     while True:
         try:
             with closing(open_link(url, SimpleQueue())) as link:
-                assert link.hello(20.0).first == 7
-                return time.monotonic() - start
+                if link.hello(20.0).first == 7:  # a bench answers as device 1 until it misses its host
+                    return time.monotonic() - start
         except DeviceError:
-            assert time.monotonic() - start < seconds, "the board stays silent"
-            time.sleep(0.2)
+            pass
+        assert time.monotonic() - start < seconds, "the board stays silent"
+        time.sleep(0.2)
 
 
 def begin(words):

@@ -187,7 +187,7 @@ def test_a_round_does_not_wait_for_devices_that_are_on_no_board(site):
         boards.open(1, [(QUESTION, range(1, 31))])
         result = boards.collect(1)
     assert (result.reports, result.asked) == (15, 30)
-    assert warnings == ["round 1: not on a board of this fleet: 15 devices"]
+    assert warnings == ["round 1: on no board of this fleet: 15 devices"]
 
 
 def test_a_board_without_clients_or_with_a_client_of_another_is_refused(site, tmp_path):

@@ -75,8 +75,3 @@ def test_reuse_of_reports_depends_only_on_the_seed_and_the_round(monkeypatch):
 def test_options_that_are_refused(options, message):
     with pytest.raises(UsageError, match=message):
         Options(**options)
-
-
-def test_a_single_budget_is_refused():
-    with pytest.raises(UsageError, match="budgets"):
-        begin("hiera", 100, dataset="diabetes", model="linear", reports=100, budgets="1")

@@ -63,7 +63,7 @@ MOST_LINES = {
     "ternhost/privacy": 2873,
     "ternhost/provision": 298,
     "ternhost/reach": 8413,
-    "ternhost/run": 2533,
+    "ternhost/run": 2532,
     "ternhost/store": 1593,
     "ternhost/vectorised": 644,
     "ternhost/watch": 2882,

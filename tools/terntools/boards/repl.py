@@ -21,10 +21,8 @@ from ternhost.reach.ports.link import BAUD, PORT_ERRORS, open_port
 _RAW_BANNER = b"raw REPL; CTRL-B to exit\r\n"
 _ENTER_TRIES = 5
 _CHUNK = 1536  # bytes of a file in one command
-TIMEOUT = 20.0  # seconds that a command may take
-_HANDSHAKE = 10.0  # and an answer of raw paste
-_HELLO_WAIT = 3.0
-_ARM_WAIT = 2.0
+TIMEOUT, _HANDSHAKE = 20.0, 10.0  # seconds that a command may take, and an answer of raw paste
+_HELLO_WAIT, _ARM_WAIT = 3.0, 2.0
 _MOST_SECONDS, _MOST_SECONDS_TALKING = 3600, 300  # that code may run, and a program that waits for the host
 _RENEW = 3.0  # seconds between two renewals of a waiting board's timer
 
@@ -236,7 +234,9 @@ class Repl:
             raise ExecutionError(traceback)
 
     def _paste(self, code: str, most: int = _MOST_SECONDS) -> None:
-        data = (f"_A({most})\n{code}\n_A()" if self._armed else code or "\n").encode()
+        if self._armed:
+            code = f"_A({most})\ntry:\n exec({code!r})\nfinally:\n _A()"
+        data = (code or "\n").encode()
         self._write(b"\x05A\x01")
         # A slow board may first answer earlier attempts to get its prompt.
         if not self._read_until(b"R\x01", _HANDSHAKE).endswith(b"R\x01"):

@@ -157,9 +157,7 @@ class BoardsDriver(ReportsDriver):
                 board.begin([], now)
                 board.given_up = devices
         if homeless:
-            self._give_up(
-                number, homeless, f"not on a board of this fleet: {counted(len(homeless), 'device')}"
-            )
+            self._give_up(number, homeless, f"on no board of this fleet: {counted(len(homeless), 'device')}")
 
     def _give_up(self, number: int, devices: Iterable[int], why: str) -> None:
         self.aggregator.give_up(number, devices)
