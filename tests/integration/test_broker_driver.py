@@ -318,7 +318,7 @@ def test_one_warning_counts_the_boards_with_a_later_fleet_key(tmp_path):
             link._on_hello(name(1), frame)
             broker_driver.wait(1.0)
     (message,) = [message for message in warnings if "later fleet key" in message]
-    assert message.startswith("7 boards say that they have a later fleet key")
+    assert message.startswith("a later fleet key than this store's is on 7 boards")
 
 
 def verified(broker_driver, frame):

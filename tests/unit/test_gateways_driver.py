@@ -108,7 +108,7 @@ def test_counts_are_the_sum_over_the_gateways(host):
     assert [cohort.reports for cohort in cohorts] == [10, 15, 25]
     assert [cohort.question.card for cohort in cohorts] == [CARD, costly.card, CARD]
     assert (beyond.asked, beyond.reports) == (51, 50)
-    assert host.warnings == ["round 6: 1 devices are on no gateway"]
+    assert host.warnings == ["round 6: on no gateway: 1 device"]
     # The rounds that gateways were asked show what devices have spent.
     cost, dearer = cards.decode(CARD).epsilon, cards.decode(costly.card).epsilon
     assert costs.spent_before(host.store, DEVICES[:7], "another") == 4 * cost

@@ -62,7 +62,7 @@ MOST_LINES = {
     "ternhost/learn": 3401,
     "ternhost/privacy": 2873,
     "ternhost/provision": 298,
-    "ternhost/reach": 8413,
+    "ternhost/reach": 8412,
     "ternhost/run": 2532,
     "ternhost/store": 1593,
     "ternhost/vectorised": 644,

@@ -32,9 +32,7 @@ from terntools.emulators.fleets import OnFirmware
 Tell = Callable[[str], None]
 
 DEVICE = 1
-WINDOWS = 5
-ITERATIONS = 10
-WARM_UP = 3
+WINDOWS, ITERATIONS, WARM_UP = 5, 10, 3
 MAIN_ITERATIONS = 80  # of the main case at a port: garbage is collected after 250 reports
 MECHANISMS = ("three-outputs", "duchi", "pm-sub")
 DIMENSIONS = (28, 100)

@@ -146,6 +146,8 @@ def serve(n):
             received = _ticks()
             client.respond(frame, send)
             end = _ticks()
+            if client.reply[0] != 0x82:  # REPORT; another host asks
+                raise ValueError("refused")
             times[i] = time.ticks_diff(received, start)
             times[i + 1] = time.ticks_diff(answered, received)
             times[i + 2] = time.ticks_diff(end, answered)

@@ -13,7 +13,7 @@ import sys
 import time
 import tty
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,8 +123,7 @@ class Monitor:
         self.tap = os.ttyname(near)
         os.close(near)  # so that a reader can be detected
         os.set_blocking(self._far, False)
-        self._up = frames.Receiver()
-        self._down = frames.Receiver()
+        self._up, self._down = frames.Receiver(), frames.Receiver()
         self._asked = 0.0
 
     def close(self) -> None:
@@ -145,10 +144,8 @@ class Monitor:
                 self.ask_hello()
 
     def _take_from_board(self) -> None:
-        try:
+        with self._there():
             data = bytes(self._board.read(self._board.in_waiting or 1))
-        except PORT_ERRORS as error:
-            raise self._gone() from error
         if data:
             with contextlib.suppress(OSError):  # no reader, or one that does not read
                 os.write(self._far, data)
@@ -161,22 +158,25 @@ class Monitor:
             return True
         except OSError:  # EIO: the port is not open
             return False
-        try:
+        with self._there():
             self._board.write(data)
-        except PORT_ERRORS as error:
-            raise self._gone() from error
         self._decode(self._down, data, ">")
         return True
 
-    def _gone(self) -> DeviceError:
-        return DeviceError(f"the board on {self.state.port} is gone", hint="check its cable")
+    @contextlib.contextmanager
+    def _there(self) -> Iterator[None]:
+        try:
+            yield
+        except PORT_ERRORS as error:
+            raise DeviceError(f"the board on {self.state.port} is gone", hint="check its cable") from error
 
     def ask_hello(self) -> None:
         _, request = hello_request()
         out = bytearray(1 + frames.cobs_size(len(request)))
         frames.cobs_encode(request, len(request), memoryview(out)[1:])
         if not {2, 3, 4} & {*out}:  # one ends the program of a board that is just starting, or uses a broker
-            self._board.write(bytes(out))
+            with self._there():
+                self._board.write(bytes(out))
 
     def _decode(self, receiver: frames.Receiver, data: bytes, arrow: str) -> None:
         now = time.monotonic()

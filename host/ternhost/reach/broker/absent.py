@@ -108,8 +108,7 @@ class AbsentBoards:
 
     def _silence(self, first: int, roster: BoardRoster, now: float) -> float:
         # Seconds since a board was heard.
-        board = roster.boards.get(mqtt.name(first))
-        if board:
+        if board := roster.boards.get(mqtt.name(first)):
             return now - board.heard
         return time.time() - self._stored[first].heard if first in self._stored else float("inf")
 

@@ -29,6 +29,7 @@ from ternhost.store import kept_model, sleepers
 from ternhost.store.boards import hello_fields
 from ternhost.store.fleet_key import fleet_key
 from ternhost.store.store import Store
+from ternhost.text import counted
 
 PATIENCE = 2.0  # seconds without news until boards are asked again; doubles with every time
 _MOST_GREETING = 15.0
@@ -348,11 +349,10 @@ class BrokerDriver(ReportsDriver):
             self._sightings.saw(board.name, board.clients, board.heard, online=board.there, hello=hello)
 
     def _warn_of_later_keys(self, boards: Iterable[BoardOnBroker]) -> None:
-        ahead = [board.name for board in boards if board.is_ahead(self._fleet.epoch)]
-        if ahead:
+        if ahead := [board.name for board in boards if board.is_ahead(self._fleet.epoch)]:
             self._warn(
-                f"{len(ahead)} boards say that they have a later fleet key than this store, {ahead[0]} among them: if "
-                "it is a copy, revoke again what was revoked since, or run 'tern device rotate --fleet-key'"
+                f"a later fleet key than this store's is on {counted(len(ahead), 'board')}, {ahead[0]} among them: if "
+                "the store is a copy, revoke again what was revoked since, or run 'tern device rotate --fleet-key'"
             )
 
     def _check_somebody_is_left(self, result: RoundResult) -> None:

@@ -26,6 +26,7 @@ from ternhost.reach.refusals import AllRefused
 from ternhost.reach.stored import DriverOptions, StoredDriver
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
+from ternhost.text import counted
 
 GRACE = 150.0  # seconds beyond a round's deadline in which a lost gateway may come back
 _TICK = 0.25
@@ -253,7 +254,7 @@ class GatewaysDriver(StoredDriver):
         for gateway in self._roster.all.values():
             gateway.hold, gateway.next, gateway.heard = HOLD[0], now, max(gateway.heard, now)
         if round_.unreached:
-            self._warn(f"round {round_.number}: {round_.unreached} devices are on no gateway")
+            self._warn(f"round {round_.number}: on no gateway: {counted(round_.unreached, 'device')}")
 
     def _leave_out(self, round_: RoundAtGateways, now: float) -> None:
         for name in sorted(round_.outstanding):
@@ -264,7 +265,7 @@ class GatewaysDriver(StoredDriver):
                 self._store.gateway_gone(name)
                 self._warn(
                     f"round {round_.number}: gateway {name} has not answered, and is left out with its "
-                    f"{round_.asks[name].asked} devices until it answers again"
+                    f"{counted(round_.asks[name].asked, 'device')} until it answers again"
                 )
 
     def _latest(self, round_: RoundAtGateways, gateway: KnownGateway) -> float:

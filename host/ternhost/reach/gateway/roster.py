@@ -16,6 +16,7 @@ from ternhost.reach.gateway.messages import Hello, Here
 from ternhost.reach.gateway.post import Post
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
+from ternhost.text import counted
 
 HOLD = 2.0, 15.0  # seconds for which a gateway keeps a question: at first, and at most
 _PATIENCE = 2.0, 30.0  # seconds until a gateway that fails is asked again: at first, and at most
@@ -141,9 +142,9 @@ class GatewayRoster:
                 raise UsageError(message, hint="give the devices of every site ids of their own (--first-id)")
             self._ignore(gateway, now, message)
             return
-        count = len(here.devices)
-        if len(gateway.devices) and gateway.here is not None and len(gateway.devices) != count:
-            self._warn(f"gateway {gateway.name} now has {count} devices, not {len(gateway.devices)}")
+        count, before = len(here.devices), len(gateway.devices)
+        if before and gateway.here is not None and before != count:
+            self._warn(f"gateway {gateway.name} now has {counted(count, 'device')}, not {before}")
         gateway.first = here.last if gateway.first is None else gateway.first
         gateway.devices, gateway.here, gateway.next, gateway.refused = here.devices, here, now, False
         fields = {name: value for name, value in asdict(here).items() if name != "devices"}

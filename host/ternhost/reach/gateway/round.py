@@ -174,8 +174,7 @@ def parts(
     for name, devices in gateways.items():
         members = Members(devices)
         by_cohort = [cohort[members.find(cohort) >= 0] for cohort in wanted]
-        there = [i for i, ids in enumerate(by_cohort) if len(ids)]
-        if there:
+        if there := [i for i, ids in enumerate(by_cohort) if len(ids)]:
             cohorts = [Cohort(round_.cohorts[i].body, by_cohort[i]) for i in there]
             sizes = [] if categories is None else [categories[i] for i in there]
             single = categories is not None

@@ -115,8 +115,7 @@ class SerialLink(Link):
         receiver = frames.Receiver()
         try:
             while not self._closing:
-                data = self._port.read(self._port.in_waiting or 1)
-                if data:
+                if data := self._port.read(self._port.in_waiting or 1):
                     self._take(receiver, data)
                 with self._lock:
                     if self._waiting and time.monotonic() - self._last_credit > _STALL:
