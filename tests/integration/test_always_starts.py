@@ -110,7 +110,6 @@ def kill_at(words, seconds, how=signal.SIGKILL):
 def test_a_board_answers_again_after_its_command_is_killed_at_any_moment(name, prepared, tmp_path, sampled):
     """Each board is visited again and again; the moments are spread over the time that the command takes."""
     made = COMMANDS[name]
-    patience = 400.0 if name == "bench" else PATIENCE  # a measurement that has begun ends first
     moments = sampled(range(MOMENTS), BOARDS)
 
     def visits(number):
@@ -124,10 +123,10 @@ def test_a_board_answers_again_after_its_command_is_killed_at_any_moment(name, p
             process.kill()
             process.wait()
             whole = time.monotonic() - start
-            until_it_answers(url, patience)
+            until_it_answers(url)
             for moment in moments[number::BOARDS]:
                 kill_at(made(url, folder, next(runs)), whole * (moment + random.random()) / MOMENTS)
-                spent.append(until_it_answers(url, patience))
+                spent.append(until_it_answers(url))
         return spent
 
     with ThreadPoolExecutor(BOARDS) as pool:
