@@ -41,10 +41,7 @@ def client_context(authority):
         raise Lost("no TLS here", absence.FAULT)
     context = tls.SSLContext(tls.PROTOCOL_TLS_CLIENT)
     context.verify_mode = tls.CERT_REQUIRED  # type: ignore[attr-defined]
-    if MICROPYTHON:
-        context.load_verify_locations(authority)
-    else:
-        context.load_verify_locations(cadata=authority)
+    context.load_verify_locations(*(() if MICROPYTHON else (None, None)), authority)
     return context
 
 
@@ -74,12 +71,15 @@ class Connection:
             try:  # that of an address asks nobody; that of a name waits for the answer
                 if self._addresses is None:
                     self._addresses = socket.getaddrinfo(self.host, self._port, 0, socket.SOCK_STREAM)
-            except OSError as error:
-                raise Lost("no address of %s: %s" % (self.host, error), absence.NO_NAME)
+            except OSError:
+                raise Lost("no address of " + self.host, absence.NO_NAME)
             if not self._addresses:
                 raise Lost("cannot connect to %s port %d" % (self.host, self._port), self._reason)
-            family, kind, protocol, _, address = self._addresses.pop(0)
-            self._socket = socket.socket(family, kind, protocol)
+            try:
+                self._socket = socket.socket(*self._addresses[0][:3])
+            except OSError:  # while the last ones are closing, lwIP has no other
+                return False
+            address = self._addresses.pop(0)[4]
             self._socket.setblocking(False)
             self._poll = select.poll()
             self._poll.register(self._socket, select.POLLOUT)

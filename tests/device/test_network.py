@@ -8,7 +8,7 @@ from checks import modules, raises, replaced
 from scratch import read, write
 
 import tern
-from tern import absence
+from tern import absence, tcp
 from tern.tcp import Lost
 
 NEEDS = "sockets"
@@ -84,17 +84,19 @@ class Air:
     """Stands in for `socket`: keeps sent packets in `sent`, and receives each of `answers` once."""
 
     AF_INET = 2
-    SOCK_DGRAM = 2
+    SOCK_DGRAM = SOCK_STREAM = 2
 
     def __init__(self):
         self.sent = []
         self.answers = []
         self.broken = self.closed = False
 
-    def getaddrinfo(self, host, port):
+    def getaddrinfo(self, host, port, *_):
         return [(2, 2, 0, "", (host, port))]
 
     def socket(self, *_):
+        if self.broken:
+            raise OSError(12)  # lwIP's ENOMEM
         return self
 
     def setblocking(self, on):
@@ -436,6 +438,14 @@ class Lamp:
             return list(read(self.directory + "/" + absence.ABSENT))
         except OSError:
             return None
+
+
+def test_a_connection_waits_for_a_socket_while_the_last_ones_are_closing():
+    air = Air()
+    air.broken = True
+    with replaced(tcp, socket=air):
+        connection = tcp.Connection("10.0.0.7", 1883)
+        assert connection.write(b"x") == connection.write(b"x") == 0
 
 
 def test_an_absence_is_told_and_kept_while_it_goes_on():

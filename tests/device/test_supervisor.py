@@ -7,15 +7,7 @@ from fake_link import Link
 
 from tern import client, compat, frames, host_frames, supervisor, wire
 
-try:
-    from tern import tcp  # before a test replaces the network
-except ImportError:
-    tcp = None  # a board without a network
-
-NEEDS = {
-    "test_a_driver_that_throws_does_not_end_the_supervisor": "sockets",
-    "test_a_socket_that_cannot_be_made_does_not_end_the_supervisor": "sockets",
-}
+NEEDS = {"test_a_driver_that_throws_does_not_end_the_supervisor": "sockets"}
 EXCEPTIONS = (RuntimeError, MemoryError, ValueError, OSError, TypeError, ImportError)
 
 
@@ -249,28 +241,4 @@ def test_a_driver_that_throws_does_not_end_the_supervisor():
 
         last = Wireless([round_frame(1)])
         board = run(Wireless(), Wireless(), last)
-    assert (board.exceptions, board.last_error) == (2, "OSError") and last.sent[0][0] == wire.REPORT
-
-
-def test_a_socket_that_cannot_be_made_does_not_end_the_supervisor():
-    class Sockets:
-        SOCK_STREAM = 1
-
-        @staticmethod
-        def getaddrinfo(*_):
-            return [(2, 1, 0, "", None)]
-
-        @staticmethod
-        def socket(*_):
-            raise OSError(12)
-
-    class Wired(Link):
-        def receive(self, timeout_ms=-1):
-            if len(clock.pauses) < 3:
-                tcp.Connection("broker", 1883).write(b"x")
-            return super().receive(timeout_ms)
-
-    last = Wired([round_frame(1)])
-    with replaced(tcp, socket=Sockets):
-        board = run(Wired(), Wired(), last)
     assert (board.exceptions, board.last_error) == (2, "OSError") and last.sent[0][0] == wire.REPORT
