@@ -41,7 +41,7 @@ def client_context(authority):
         raise Lost("no TLS here", absence.FAULT)
     context = tls.SSLContext(tls.PROTOCOL_TLS_CLIENT)
     context.verify_mode = tls.CERT_REQUIRED  # type: ignore[attr-defined]
-    context.load_verify_locations(*(() if MICROPYTHON else (None, None)), authority)
+    context.load_verify_locations(*(() if MICROPYTHON else (None, None)), authority)  # CPython: cadata
     return context
 
 

@@ -84,7 +84,7 @@ def until_it_answers(url, seconds=PATIENCE):
     while True:
         try:
             with closing(open_link(url, SimpleQueue())) as link:
-                if link.hello(20.0).first == 7:  # a bench answers as device 1 until it misses its host
+                if link.hello(20.0).first == 7:  # a bench answers once more, as device 1
                     return time.monotonic() - start
         except DeviceError:
             pass
