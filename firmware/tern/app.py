@@ -9,6 +9,7 @@ import gc
 from tern import compat, frames, wire
 from tern.client import REFUSALS, Client
 from tern.compat import MICROPYTHON, TYPE_CHECKING, const, ticks_diff, ticks_ms
+from tern.links.slot import Slotted
 from tern.storage import StorageError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ BRINGS = "dns, features, lease, model, recorder"  # deployed with this module, s
 
 _TICK_MS = const(5)  # between two looks at the link
 _LONGEST_S = const(300)  # pause after an exception
-_QUIET_MS = const(300)  # the time that once() waits for more after a report,
+_QUIET_MS = const(300)  # the time that once() waits for more after an acknowledged report,
 _PATIENCE_MS = const(2000)  # and else for what the host has to say
 
 _in_use: "set[str]" = set()  # directories: two nodes on one ledger would spend the same budget twice
@@ -58,6 +59,7 @@ class Live(Client):
 
     def steps(self, frame: memoryview, send: "Callable[[bytearray, int], object]") -> "Iterator[None]":
         """Answer `frame` as respond(), and take a MODEL: a generator, which gives way between two pieces of work."""
+        self.arrived = ticks_ms()
         if len(frame) and frame[0] == wire.MODEL:
             self._take_model(frame)
             return
@@ -187,6 +189,7 @@ class App:
             return False
         finally:
             self._held = None
+            self.recorder.patient = False
             if self._client:
                 self._client.close()
                 self._client = None
@@ -204,6 +207,10 @@ class App:
         link.admit(wire.UPDATE)
         if link.console:
             board.begin()
+        if not timeout_ms and isinstance(link, Slotted):
+            from tern.links.beside import Beside  # a board that sleeps has no use for it
+
+            link = Beside(link, self.recorder)
         start = heard = ticks_ms()
         reports = self.reports
         settled = late = False
@@ -211,7 +218,6 @@ class App:
             compat.feed()
             frame = link.receive(0)
             if frame is not None:
-                board.led(True)
                 await sleep_ms(0)
                 try:
                     for _ in self._client.steps(frame, self._hold):
@@ -224,11 +230,12 @@ class App:
                         self._held = None
                 except MemoryError:  # not even for an ERROR: the host asks again
                     gc.collect()
-                board.led(False)
                 heard = ticks_ms()
                 settled = True
             now = ticks_ms()
-            if settled and not link.waiting():
+            if link.waiting():  # so it is quiet from a public moment on
+                heard = now
+            elif settled:
                 if self.update:
                     self.update.confirm()  # what runs has said HELLO, and its host has heard it
                     if self.update.restart:

@@ -9,7 +9,7 @@ from array import array
 
 from tern import frames, host_frames, wire
 from tern.card import certify, decode
-from tern.compat import const
+from tern.compat import const, ticks_diff
 from tern.gradient import Gradient
 from tern.ledger import MAX_BUDGET, Ledger, create
 from tern.sampler import sample
@@ -22,27 +22,26 @@ _SINGLES = const(256)
 _KEY = bytes(32)
 
 
-def run(case, repeats, card_bytes, client):
-    """Run one of CASES; return (units of each run, list of microseconds). Spends none of the clients' budget.
+def run(case, repeats, card_bytes, client, clock):
+    """Run one of CASES; return (units of each run, list of ticks of `clock`). Spends none of the clients' budget.
 
     Raises FrameError where the case needs another card, CardError, EntropyError, LedgerError.
     """
     board = client.board
     units, work, before = CASES[case](card_bytes, client)
     times = []
-    ticks_us = board.ticks_us
     for i in range(repeats + 1):
         before()
         gc.collect()
         for j in range(_SINGLES):  # room is looked for behind the last single block: as after some reports
             _ = (j,)
         board.marker(True)
-        start = ticks_us()
+        start = clock()
         work()
-        end = ticks_us()
+        end = clock()
         board.marker(False)
         if i:  # the first is to warm up
-            times.append(board.ticks_diff(end, start))
+            times.append(ticks_diff(end, start))
     return units, times
 
 

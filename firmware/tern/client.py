@@ -69,7 +69,8 @@ class Client:
         self._epoch = self._pause_ms = self._slot_ms = 0
         self._bound = 0  # public upper bound on records per client
         self._ahead = 1  # reports to pay for at once
-        self._paid = []  # when each client paid last, if they must pause
+        self._paid = []  # when the last ROUND came that each client paid for, if they must pause
+        self.arrived = ticks_ms()  # when the frame under way came, before any work of it
         self._ledger = Ledger(board.in_place)
         self._loaded = wire.BOARD  # whose ledger it is
         self.round = frames.Round()  # the ROUND under way
@@ -100,6 +101,7 @@ class Client:
 
     def respond(self, frame, send):
         """Answer `frame` for each client that it asks, by send(reply, n); several reports go together in REPORTS."""
+        self.arrived = ticks_ms()
         if len(frame) and frame[0] == wire.MODEL:  # asks for no answer
             return
         if frames.is_for_fleet(frame):
@@ -323,7 +325,7 @@ class Client:
             self._ledger.pay(self._number, self._question, self._cost, report, self._at_once)
             if self._paid:
                 client = self._clients
-                self._paid[client.device - client.first] = ticks_ms()
+                self._paid[client.device - client.first] = self.arrived
         return n
 
     def _decode(self, data, k):
@@ -372,8 +374,7 @@ class Client:
             if clients.count == 1:
                 self._ahead = ahead
             if pause:
-                now = ticks_ms()  # nobody knows when the last debits were: the pauses begin now
-                self._paid = [now] * clients.count
+                self._paid = [self.arrived] * clients.count  # nobody knows when the last debits were
             self._clients = clients  # last: without the policy above there are no clients
         return self._clients
 
@@ -387,7 +388,7 @@ class Client:
         raise FrameError(wire.ERR_DEVICE, "no such client", device)
 
     def _check_pause(self, client):
-        left = self._pause_ms - ticks_diff(ticks_ms(), self._paid[client.device - client.first])
+        left = self._pause_ms - ticks_diff(self.arrived, self._paid[client.device - client.first])
         if 0 < left <= self._pause_ms:
             raise FrameError(wire.ERR_TOO_SOON, "the client pauses", (left + 999) // 1000)
 

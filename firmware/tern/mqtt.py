@@ -31,10 +31,6 @@ _PAUSE_MS = const(100)  # and without a connection
 _IDS = const(65000)  # of publications; above them, those of subscriptions
 
 
-class MqttError(Lost):
-    """The broker refused, or broke the protocol."""
-
-
 class Session:
     """A session with a broker, connected from `open` until Lost.
 
@@ -97,10 +93,10 @@ class Session:
                 raise Lost("the broker does not answer", absence.SILENT)
             return False
         if self._in[0] != _CONNACK or self._need != 4:
-            raise MqttError("not an MQTT 3.1.1 broker", absence.NO_BROKER)
+            raise Lost("not an MQTT 3.1.1 broker", absence.NO_BROKER)
         if self._in[3]:
             reason = absence.CREDENTIALS if self._in[3] in (4, 5) else absence.DECLINED
-            raise MqttError("refused by the broker: code %d" % self._in[3], reason)
+            raise Lost("refused by the broker: code %d" % self._in[3], reason)
         self._have = 0
         self.connected = True
         self._began = now
@@ -282,7 +278,7 @@ class Session:
             elif self._need < 5:
                 self._need += 1
             else:
-                raise MqttError("malformed length", absence.NO_BROKER)
+                raise Lost("malformed length", absence.NO_BROKER)
         if self._skip:  # a piece of it in one step
             n = self._connection.read_into(self._in[len(self._in) - min(self._skip, _TAIL) :])
             if n:
@@ -316,11 +312,11 @@ class Session:
         elif kind == _SUBACK and length == 3 and self._subscriptions:
             self._subscriptions -= 1
             if self._in[4] > 2:
-                raise MqttError("subscription refused", absence.DECLINED)
+                raise Lost("subscription refused", absence.DECLINED)
         elif kind == _PINGRESP and not length:
             self._ping = False
         else:
-            raise MqttError("unexpected packet 0x%02x" % self._in[0])
+            raise Lost("unexpected packet 0x%02x" % self._in[0], absence.NO_BROKER)
         return False
 
     def _message(self):
@@ -331,7 +327,7 @@ class Session:
             n = self._in[at - 2] << 8 | self._in[at - 1]
             start = at + n + 2 * qos
         if qos > 1 or at > end or start > end or not n:
-            raise MqttError("message malformed")
+            raise Lost("message malformed", absence.NO_BROKER)
         number = self._in[at + n] << 8 | self._in[at + n + 1] if qos else 0
         if self._long:
             self._have = 0

@@ -1,41 +1,43 @@
-"""Records that the program itself collects, kept in flash in a ring of small files. See shared_specs/storage.md."""
+"""Records that the program itself collects, kept in flash in a ring of small files. See shared_specs/storage.md.
+
+All files are there from the first start, each in a block of its own: neither the room on the flash nor the heap, and
+nothing that depends on them, tells how many records there are.
+"""
 
 import os
 from array import array
 from struct import pack_into, unpack
 
-from tern.compat import TYPE_CHECKING, const
-from tern.storage import RECORDS_BYTES, RECORDS_HEADER, StorageError
+from tern.compat import const
+from tern.storage import StorageError
 from tern.wire import MAX_DIMENSION
 
-if TYPE_CHECKING:
-    from typing import Any
-
 SAMPLES = "samples"  # directory of the segments
-SEGMENT_MAGIC = b"TRS1"  # of a header like that of records.bin, with the segment's number for the count
+SEGMENT_MAGIC = b"TRS2"
+SEGMENT_HEADER = "<4sHIH"  # magic, d, number, records; then rows of d features and a label, int16 Q1.14
+SEGMENT_BYTES = const(12)
 SEGMENT_MOST = const(4096)  # an erase block
 
-_START = const(5)  # int16s of the header
+_START = const(6)  # int16s of the header
+_LEAST = const(260)  # and of a file: LittleFS keeps files of up to 512 bytes within their folder
 _MOST = const(65535)
-_FULL = const(28)  # ENOSPC
-
-# A segment: its number, its records, the path of its file
-_ROWS = const(1)
-_PATH = const(2)
+_MOST_NUMBER = const(0x3FFFFFFF)
+_SPARE = const(4)  # blocks for all other files
 
 
 class Recorder:
     """The newest `capacity` records of `d` features (int16 Q1.14, the constant one included) and a label. RAM: 4 KiB.
 
-    append() writes `hold` records at once; a power cut loses those in RAM. If the flash is full, the oldest go early.
+    append() writes `hold` records at once; a power cut loses those in RAM.
     least: with fewer records, a client answers as if it held one of zeros. flushes: writes since the program began.
-    lost: records since then that went early, or that the flash did not take.
+    lost: records since then that the flash did not take, or did not return: a report takes zeros in their place.
+    patient: tend() writes, not append().
     """
 
     def __init__(self, d: int, capacity: int = 256, hold: int = 8, least: "int | None" = None) -> None:
         """Do no input or output yet. least: None for `hold`. Raises ValueError."""
         self.least = least = hold if least is None else least
-        most = (SEGMENT_MOST - RECORDS_BYTES) // (2 * abs(d) + 2)
+        most = (SEGMENT_MOST - SEGMENT_BYTES) // (2 * abs(d) + 2)
         if (
             not 0 < d <= MAX_DIMENSION
             or not 0 < hold <= min(most, capacity)
@@ -45,155 +47,186 @@ class Recorder:
                 "d must be 1 to 128, capacity at most 65535, least 1 to capacity, hold 1 to capacity and %d"
             )
             raise ValueError(form % most)
-        self._most = min(most, capacity + hold - 1) // hold * hold  # records of a segment
+        self._most = most = min(most, capacity + hold - 1) // hold * hold  # records of a segment
+        self._files = (capacity - 1) // most + 2
         self._bytes = 2 * d + 2  # of a record
         self.d = d
         self.capacity = capacity
         self.hold = hold
+        self.patient = False
         self.flushes = self.lost = 0
         # The segment that grows, as in its file: LittleFS takes six times as long to append to a file as to write it.
-        self._image = array("h", bytes(RECORDS_BYTES + self._most * self._bytes))
+        self._image = array("h", bytes(max(2 * _LEAST, SEGMENT_BYTES + most * self._bytes)))
+        self._names = array("I", bytes(4 * self._files))  # of the files, in the order of their segments,
+        self._rows = array("H", bytes(2 * self._files))  # and how many records each holds
         self._folder: "str" = None
-        self._file = None  # that of the segment _opened
+        self._file = None  # the one at place _opened
         self._forget()
 
     def _forget(self):
         self._shut()
-        self._segments = None  # the oldest first
+        self._found = False  # whether the files are known
         self._total = 0  # records in them
-        self._rows = self._held = 0  # records in _image that are in flash, and that are not yet
+        self._at = self._number = 0  # place and number of the newest segment
+        self._held = 0  # records in _image that are not in flash
+        self._grown = 0  # and those that are; 0: the next one begins a segment
 
     def open(self, directory: str) -> None:
-        """Find the records in `directory`. Raises StorageError, and OSError."""
+        """Find the records in `directory`, and make the files that are missing. Raises StorageError, and OSError."""
         self._forget()
-        self._folder = folder = directory + "/" + SAMPLES
-        segments = []
-        total = 0
+        self._folder = directory + "/" + SAMPLES
         try:
-            os.mkdir(folder)
+            os.mkdir(self._folder)
         except OSError:  # it is there
             pass
-        for name in os.listdir(folder):
-            segment: "list[Any]" = [0, 1, folder + "/" + name]
-            file = self._open(segment)
-            segment[_ROWS] = rows = (file.seek(0, 2) - RECORDS_BYTES) // self._bytes
-            if rows > 0:  # else it was only begun
-                file.seek(0)
-                magic, d, segment[0] = unpack(RECORDS_HEADER, file.read(RECORDS_BYTES))
-                if magic != SEGMENT_MAGIC or d != self.d:
-                    form = "%s: damaged, or not of %d features; clear() removes all"
-                    raise StorageError(form % (segment[_PATH], self.d))
-                total += rows
-                segments.append(segment)
+        self._find()
+
+    def _find(self):
+        segments = []
+        for name in os.listdir(self._folder):
+            path = self._folder + "/" + name
+            with open(path, "rb") as file:
+                header = file.read(SEGMENT_BYTES)
+                size = file.seek(0, 2)
+            if len(header) < SEGMENT_BYTES:  # it was only begun
+                os.remove(path)
+                continue
+            magic, d, number, rows = unpack(SEGMENT_HEADER, header)
+            if (
+                magic != SEGMENT_MAGIC
+                or d != self.d
+                or number > _MOST_NUMBER
+                or name.strip("0123456789abcdef")
+            ):
+                raise StorageError("%s: damaged, or not of %d features; clear() removes all" % (path, self.d))
+            segments.append((number, min(rows, (size - SEGMENT_BYTES) // self._bytes), int(name, 16)))
         segments.sort()
-        while segments and total - segments[0][_ROWS] > self.capacity:  # it was larger
-            total -= segments[0][_ROWS]
-            os.remove(segments.pop(0)[_PATH])
-        if segments:
-            last = segments[-1]
-            rows = last[_ROWS]
-            if rows + self.hold <= self._most:
-                self._rows = rows
-                file = self._open(last)
+        while len(segments) > self._files:  # it was larger
+            os.remove("%s/%x" % (self._folder, segments.pop(0)[2]))
+        if len(segments) < self._files:
+            segments = self._created([segment[2] for segment in segments]) + segments
+        for at in range(self._files):
+            self._number, self._rows[at], self._names[at] = segments[at]
+        self._total = sum(self._rows)
+        self._at = at
+        rows = self._rows[at]
+        if 0 < rows < self._most:
+            try:
+                file = self._open(at)
                 file.seek(0)
                 file.readinto(memoryview(self._image)[: _START + rows * (self.d + 1)])
-        self._shut()
-        self._total = total
-        self._segments = segments
+                self._grown = rows
+            except OSError:  # then the next ones begin another
+                pass
+            self._shut()
+        self._found = True
+
+    def _created(self, names):
+        # Makes the files that are missing beside those of these names; returns them as segments.
+        image = self._image
+        missing = self._files - len(names)
+        block, _, _, free = os.statvfs(self._folder)[:4]
+        if block * free < missing * max(block, 2 * len(image)) + _SPARE * block:
+            raise StorageError("no room on the flash for %d records" % self.capacity)
+        pack_into(SEGMENT_HEADER, image, 0, SEGMENT_MAGIC, self.d, 0, 0)
+        segments = []
+        for name in range(self._files):
+            if name not in names and len(segments) < missing:
+                with open("%s/%x" % (self._folder, name), "wb") as file:
+                    file.write(memoryview(image)[:_LEAST])
+                segments.append((0, 0, name))
+        return segments
 
     @property
     def count(self) -> int:
         return min(self._total, self.capacity)
 
     def append(self, row: "array[int]", label: int) -> None:
-        """Take a record of d features (array('h')); label: Q1.14, or a class. Only every `hold`th call allocates."""
+        """Take a record of d features (array('h')); label: Q1.14, or a class. Only a call that writes allocates."""
         image = self._image
         d = self.d
-        at = _START + (self._rows + self._held) * (d + 1)
+        rows = self._grown + self._held
+        at = _START + rows * (d + 1)
         for j in range(d):
             image[at + j] = row[j]
         image[at + d] = label
         self._held += 1
-        if self._held == self.hold:
+        if rows + 1 == self._most or (self._held >= self.hold and not self.patient):
+            self.flush()
+
+    def tend(self) -> None:
+        """Write the records in RAM if there are `hold` of them. Raises as flush()."""
+        if self._held >= self.hold:
             self.flush()
 
     def flush(self) -> None:
         """Write the records in RAM; `lost` counts those that do not fit. Raises StorageError before open()."""
         n = self._held
         self._held = 0
-        while n:
-            try:
+        if not self._folder:
+            raise StorageError("open() comes first")
+        try:
+            if n:
                 self._write(n)
                 self.flushes += 1
-                return
-            except OSError as error:
-                self._shut()
-                if error.errno != _FULL or len(self._segments) < 2:
-                    self.lost += n
-                    return
-            oldest = self._take_oldest()
-            self.lost += oldest[_ROWS]
-            try:
-                os.remove(oldest[_PATH])
-            except OSError:
-                pass
+        except (OSError, StorageError):
+            self._shut()
+            self.lost += n
 
     def _write(self, n):
-        segments = self._segments
-        if segments is None:
-            raise StorageError("open() comes first")
-        if not segments or (not self._rows and segments[-1][_ROWS]):
-            # The next segment takes the file of the oldest one: LittleFS is quicker with few names that stay.
-            number = segments[-1][0] + 1 if segments else 1
-            path = "%s/%x" % (self._folder, number)
-            if segments and self._total - segments[0][_ROWS] >= self.capacity:
-                path = self._take_oldest()[_PATH]
-            segments.append([number, 0, path])
-        last = segments[-1]
-        rows = self._rows + n
-        pack_into(RECORDS_HEADER, self._image, 0, SEGMENT_MAGIC, self.d, last[0])
-        file = self._open(last, "r+b" if last[_ROWS] else "wb")
+        if not self._found:
+            self._find()
+        rows = self._grown + n
+        at = self._at
+        number = self._number
+        if not self._grown:  # in the file of the oldest: LittleFS is quicker with few names that stay
+            at = (at + 1) % self._files
+            number += 1
+        pack_into(SEGMENT_HEADER, self._image, 0, SEGMENT_MAGIC, self.d, number, rows)
+        file = self._open(at, "r+b" if self._grown else "wb")
         file.seek(0)
-        data = memoryview(self._image)[: _START + rows * (self.d + 1)]
+        data = memoryview(self._image)[: max(_LEAST, _START + rows * (self.d + 1))]
         if file.write(data) != 2 * len(data):
-            raise OSError(_FULL)
+            raise OSError(28)  # ENOSPC
         file.flush()
-        last[_ROWS] = rows
-        self._total += n
-        self._rows = rows if rows + self.hold <= self._most else 0
-
-    def _take_oldest(self):
-        # Its records count no more.
-        oldest = self._segments.pop(0)
-        self._total -= oldest[_ROWS]
-        return oldest
+        self._total += rows - self._rows[at]
+        self._rows[at] = rows
+        self._at = at
+        self._number = number
+        self._grown = rows % self._most
 
     def read(self, index: int, row: "array[int]") -> None:
         """Read record `index`, 0 .. count - 1, the oldest first, into the array('h') `row` of d + 1.
 
-        Below `least` records it is zeros; it is a later one if the oldest have gone. Raises StorageError and OSError.
+        Below `least` records it is zeros, as where the flash fails; it is a later one if the oldest have gone.
         """
         count = self.count
+        for j in range(len(row)):
+            row[j] = 0
         if count < self.least:
-            for j in range(len(row)):
-                row[j] = 0
             return
         index = index % count + self._total - count
-        for segment in self._segments:
-            if index < segment[_ROWS]:
-                break
-            index -= segment[_ROWS]
-        file = self._open(segment)
-        file.seek(RECORDS_BYTES + self._bytes * index)
-        if file.readinto(row) != self._bytes:
-            raise StorageError("samples: cut short")
-
-    def _open(self, segment, mode="rb"):
-        # One at a time: LittleFS shows an open file nothing that another one writes.
-        if segment is not self._opened or mode != self._mode:
+        at = self._at + 1
+        while index >= self._rows[at % self._files]:
+            index -= self._rows[at % self._files]
+            at += 1
+        try:
+            file = self._open(at % self._files)
+            file.seek(SEGMENT_BYTES + self._bytes * index)
+            if file.readinto(row) == self._bytes:
+                return
+        except OSError:
             self._shut()
-            self._file = open(segment[_PATH], mode)
-            self._opened = segment
+        self.lost += 1
+        for j in range(len(row)):  # it may have read a part
+            row[j] = 0
+
+    def _open(self, at, mode="rb"):
+        # One at a time: LittleFS shows an open file nothing that another one writes.
+        if at != self._opened or mode != self._mode:
+            self._shut()
+            self._file = open("%s/%x" % (self._folder, self._names[at]), mode)
+            self._opened = at
             self._mode = mode
         return self._file
 
@@ -202,7 +235,7 @@ class Recorder:
         self._forget()
         for name in os.listdir(self._folder):
             os.remove(self._folder + "/" + name)
-        self._segments = []
+        self._find()
 
     def close(self) -> None:
         self.flush()

@@ -65,12 +65,10 @@ def serve(board):
             frame = link.receive(wait)
             compat.feed()
             if frame is not None:
-                board.led(True)
                 try:
                     client.respond(frame, link.send)
                 except MemoryError:  # not even for an ERROR: the host asks again
                     gc.collect()
-                board.led(False)
     except EOFError:
         pass
     finally:

@@ -11,7 +11,7 @@ from hashlib import sha256
 from struct import pack, pack_into, unpack_from
 
 from tern import frames, wire
-from tern.compat import TYPE_CHECKING, const, ticks_diff, ticks_ms
+from tern.compat import TYPE_CHECKING, const
 from tern.ledger import LedgerError, replace
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _BOOT_BYTES = const(14)
 _HEADER = const(8)  # of a staged package: its number and its length
 _CODE = const(32)
 _PIECE = const(512)
-_WORK_MS = const(10)  # at once
+_STEPS = const(4)  # of the work, for an UPDATE
 _DATA_AT = const(17)
 _NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./"
 
@@ -51,7 +51,7 @@ class Update:
         try:
             with open(self._directory + BOOT, "rb") as file:
                 data = file.read()
-            if data[:4] == MAGIC and data[-4:] == pack("<I", crc32(data[:-4])):
+            if len(data) == _BOOT_BYTES and data[:4] == MAGIC and data[-4:] == pack("<I", crc32(data[:-4])):
                 _, proven, self.state, self.number = unpack_from(BOOT_FIELDS, data)
                 if self.state == wire.TRIAL:
                     if proven == self._proven:  # the loader could not write that the trial is over
@@ -64,7 +64,8 @@ class Update:
     def take(self, frame: memoryview, key: bytes, reply: bytearray) -> int:
         """Take an UPDATE under its client's `key`; return the length of the UPDATED in `reply`. Raises FrameError.
 
-        Once the package is complete, each UPDATE does the next 10 ms of work. After FrameError nothing has changed.
+        Once the package is complete, each UPDATE does the next four steps of work, however long the flash takes: how
+        many it needs depends on the package alone. After FrameError nothing has changed.
         """
         device, number, offset, total = frames.fields_of(frame, wire.UPDATE, wire.UPDATE_FIELDS)
         answer_key = frames.answer_key(frames.verify(key, frame))
@@ -125,11 +126,12 @@ class Update:
             self._wanted = total
             work = self._work or self._install(number, total, key)
             self._work = None  # where it raises it begins anew
-            start = ticks_ms()
-            for state in work:
-                if state or ticks_diff(ticks_ms(), start) >= _WORK_MS:
-                    self._work = work
+            for _ in range(_STEPS):
+                state = next(work)
+                if state:
                     return state
+            self._work = work
+            return wire.RECEIVING
         if offset == there and there + len(data) <= total:
             with open(path, "ab") as file:
                 file.write(data)
@@ -162,7 +164,7 @@ class Update:
                     or name.strip(_NAMES)
                     or "/." in whole
                     or "//" in whole
-                    or name.rsplit(".", 1)[-1] not in ("py", "mpy", "json")
+                    or name[name.rfind(".") :] not in (".py", ".mpy", ".json")
                     or (name == MAIN) != (not left)
                 ):
                     raise ValueError

@@ -24,9 +24,9 @@ try:
         try:
             with open(root + "/boot.bin", "rb") as file:
                 data = file.read()
-            if data[-4:] == struct.pack("<I", crc32(data[:-4])) and data[:4] == b"TBT1":
+            if len(data) == 14 and data[-4:] == struct.pack("<I", crc32(data[:-4])) and data[:4] == b"TBT1":
                 return struct.unpack_from(FIELDS, data)
-        except (OSError, ValueError):
+        except OSError:
             pass
         return b"TBT1", 0, 0, 0
 

@@ -26,21 +26,23 @@ def announcement(number):
 
 
 def test_a_client_still_pauses_when_memory_runs_out():
-    opened = []
+    class Starved(storage.Clients):
+        @property
+        def count(self):  # what the list of pauses takes its length from
+            self.close()
+            no_memory()
 
-    def remember(path, most):
-        opened.append(storage.Clients(path, most))
-        return opened[-1]
+        @count.setter
+        def count(self, _):
+            pass
 
     for frame in (round_frame(1, small_board.THREE), announcement(1)):
         client = client_of(1)
-        with replaced(client_module, ticks_ms=no_memory, Clients=remember):
+        with replaced(client_module, Clients=Starved):
             (error,) = answers(client, frame)
         assert error[0] == wire.ERROR
         (error,) = answers(client, frame)
         assert error_of(error)[0] == wire.ERR_TOO_SOON
-    for file in opened:
-        file.close()
 
 
 def test_a_client_pauses_between_two_payments():
@@ -62,3 +64,38 @@ def test_a_client_pauses_between_two_payments():
         assert one[0] == wire.REPORT and error_of(other, 8) == (wire.ERR_TOO_SOON, 30)
         client = Client(client.board)
         assert error_of(answers(client, announcement(3))[0]) == (wire.ERR_TOO_SOON, 60), "started again"
+
+
+def test_a_refusal_does_not_tell_how_long_the_work_took():
+    """A host that asks again and again would else bisect the work, and with it the number of records, to a ms."""
+    for asked_ms in (1_000, 59_400, 59_999, 60_000):
+        details = set()
+        for work_ms in (0, 3, 400):
+            now = [1000]
+            with replaced(
+                client_module,
+                ticks_ms=lambda now=now: now[0],
+                ticks_diff=lambda later, earlier: later - earlier,
+            ):
+                client = client_of(2)
+                answers(client, announcement(1))
+                now[0] += 60_000
+                came = now[0]
+                gradient = client._gradients.values
+
+                def values(*arguments, now=now, work_ms=work_ms, gradient=gradient):
+                    now[0] += work_ms
+                    return gradient(*arguments)
+
+                client._gradients.values = values
+                reports = answers(client, announcement(2))
+                assert [report[0] for report in reports] == [wire.REPORT] * 2
+                now[0] = came + asked_ms
+                answer = answers(client, announcement(3))
+                details.add(
+                    tuple(
+                        one[0] if one[0] == wire.REPORT else error_of(one, 7 + i)
+                        for i, one in enumerate(answer)
+                    )
+                )
+        assert len(details) == 1, (asked_ms, details)

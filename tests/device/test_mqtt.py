@@ -8,7 +8,7 @@ from tern import absence, wire
 from tern.compat import MICROPYTHON
 from tern.frames import encode_hello_request, encode_report
 from tern.links.mqtt import Mqtt, name, password
-from tern.mqtt import MqttError, Session
+from tern.mqtt import Session
 from tern.tcp import Lost
 
 NEEDS = "sockets"
@@ -94,10 +94,12 @@ def test_connect_names_the_client_and_its_will():
 
 
 def test_a_refusal_names_its_code():
-    for code in range(1, 6):
-        assert str(raises(MqttError, session_over(Wire(bytes((0x20, 2, 0, code)))).open)).endswith(str(code))
-    for answer in (b"\x20\x02\x00\x06", b"\x30\x02\x00\x00", b"SSH-2.0" + bytes(90), b"\xff" * 6):
-        raises(MqttError, session_over(Wire(answer)).open)
+    for code in range(1, 7):
+        error = raises(Lost, session_over(Wire(bytes((0x20, 2, 0, code)))).open)
+        assert str(error).endswith(str(code))
+        assert error.reason == (absence.CREDENTIALS if code in (4, 5) else absence.DECLINED)
+    for answer in (b"\x30\x02\x00\x00", b"SSH-2.0" + bytes(90), b"\xff" * 6):
+        assert raises(Lost, session_over(Wire(answer)).open).reason == absence.NO_BROKER
 
 
 def open_until_it_ends(session):
@@ -158,7 +160,7 @@ def test_malformed_packets_end_the_connection():
     ):
         session, line = opened(patience_ms=1000)
         line.given = packet
-        raises(MqttError, session.receive)
+        assert raises(Lost, session.receive).reason in (absence.NO_BROKER, absence.DECLINED)
 
 
 def test_publications_are_sent_again_until_acknowledged():
@@ -548,8 +550,8 @@ def test_a_link_notes_why_it_has_no_broker():
     for error, connected, reason in (
         (Lost("no", absence.REFUSED), False, absence.REFUSED),
         (Lost("no", absence.CLOSED), True, absence.LOST),
-        (MqttError("no", absence.CREDENTIALS), False, absence.CREDENTIALS),
-        (MqttError("no", absence.DECLINED), True, absence.DECLINED),
+        (Lost("no", absence.CREDENTIALS), False, absence.CREDENTIALS),
+        (Lost("no", absence.DECLINED), True, absence.DECLINED),
         (MemoryError(), False, absence.FAULT),
         (OSError(5), True, absence.FAULT),
     ):

@@ -1,7 +1,5 @@
 """A Slotted link sends answers at multiples of its slot."""
 
-import time
-
 import scratch
 import small_board
 from checks import replaced
@@ -10,55 +8,65 @@ from fake_link import Link
 from tern import storage, wire
 from tern.boards.emulated import Board
 from tern.client import Client
-from tern.compat import MICROPYTHON, sleep_ms
+from tern.compat import sleep_ms, ticks_diff, ticks_ms
 from tern.links import slot as module
 from tern.links.slot import Slotted
 
 REPORT = bytes((wire.REPORT,)) + b"answer"
 ERROR = bytes((wire.ERROR,)) + b"ext"
-
-
-def now_us():
-    return time.ticks_us() if MICROPYTHON else time.monotonic_ns() // 1000
-
-
-def since(start, end):
-    """Microseconds between two now_us(), also after a device's clock has wrapped."""
-    return time.ticks_diff(end, start) if MICROPYTHON else end - start
+QUESTION = memoryview(bytes((wire.ROUND,)) + b"frame")
+HELLO = memoryview(bytes((wire.HELLO_REQUEST,)))
 
 
 class TimedLink(Link):
-    """Receives a frame in each call, and keeps its answers with their times."""
+    """Receives a frame in each call, and keeps its answers, looks and end with their times (ms)."""
 
-    def __init__(self, now=now_us):
-        super().__init__(console=True, end=memoryview(b"frame"))
+    def __init__(self, now, frame=QUESTION):
+        super().__init__(console=True, end=frame)
         self.now = now
+        self.looks = []
+
+    def receive(self, timeout_ms=-1):
+        self.looks.append(self.now())
+        return super().receive(timeout_ms)
 
     def send(self, frame, n):
         self.sent.append((bytes(frame[:n]), self.now()))
         return True
 
+    def disconnect(self):
+        self.left = self.now()
 
-def test_answers_are_sent_at_multiples_of_the_slot():
+
+def unlit(on):
+    pass
+
+
+def test_answers_are_sent_at_multiples_of_the_slot_by_the_clock_of_this_machine():
+    link = TimedLink(ticks_ms)
+    slotted = Slotted(link, 20, unlit)
     for work_ms in (0, 5, 19, 25, 45):
-        link = TimedLink()
-        slotted = Slotted(link, 20)
-        before = now_us()
-        assert bytes(slotted.receive()) == b"frame"
-        start = slotted._last
-        assert since(before, start) >= 0 and since(start, now_us()) >= 0, "the time when the frame came"
+        before = ticks_ms()
+        assert slotted.receive() is QUESTION
+        start = slotted.last
+        assert ticks_diff(start, before) >= 0 and ticks_diff(ticks_ms(), start) >= 0, (
+            "the time when the frame came"
+        )
         sleep_ms(work_ms)
         reply = bytearray(REPORT)
         assert slotted.send(reply, 3)
         reply[:3] = bytes(3)  # the client's next answer
-        assert not link.sent and slotted.waiting() == 3
+        assert slotted.waiting()
         slotted.send(ERROR, 4)
-        at = since(start, link.sent[0][1])
-        least = (work_ms // 20 + 1) * 20000
-        assert least - 1000 <= at, (work_ms, at)  # never early; late only if this machine was busy elsewhere
-        assert bytes(slotted.receive()) == b"frame" and slotted.waiting() == 0
-        assert since(link.sent[0][1], link.sent[1][1]) >= 19000 - (at - least) % 20000
-        assert [sent[0] for sent in link.sent] == [REPORT[:3], ERROR]
+        slotted.disconnect()
+        (report, at), (error, then) = link.sent[-2:]
+        assert (report, error) == (REPORT[:3], ERROR)
+        least = (work_ms // 20 + 1) * 20
+        assert ticks_diff(at, start) >= least, (
+            work_ms
+        )  # never early; late only if this machine was busy elsewhere
+        assert ticks_diff(then, start) >= least + 20
+        assert not slotted.waiting()
 
 
 class Clock:
@@ -69,7 +77,7 @@ class Clock:
 
     def now(self):
         self.us += 10
-        return self.us
+        return self.us // 1000
 
     def sleep_ms(self, ms):
         self.us += 1000 * ms
@@ -78,21 +86,31 @@ class Clock:
 def with_a_clock(function):
     def test():
         clock = Clock()
-        with replaced(module, _us=clock.now, _diff=lambda end, start: end - start, sleep_ms=clock.sleep_ms):
+        with replaced(
+            module, ticks_ms=clock.now, ticks_diff=lambda end, start: end - start, sleep_ms=clock.sleep_ms
+        ):
             function(clock)
 
     return test
 
 
-def answering(clock, work_ms=0):
+def answering(clock, work_ms=0, frame=QUESTION):
     """(link, Slotted on it, time when the frame came): a slot of 500 ms, and an answer that waits for its end."""
-    link = TimedLink(lambda: clock.us)
-    slotted = Slotted(link, 500)
-    slotted.receive(0)
-    start = slotted._last
+    link = TimedLink(lambda: clock.us // 1000, frame)
+    slotted = Slotted(link, 500, unlit)
+    slotted.receive()
+    start = slotted.last
     clock.us += 1000 * work_ms
     slotted.send(REPORT, 3)
     return link, slotted, start
+
+
+@with_a_clock
+def test_a_link_begins_at_a_multiple_of_the_slot_since_power_on(clock):
+    for opened_ms, began_ms in ((1, 500), (7, 500), (499, 500), (500, 1000), (730, 1000)):
+        clock.us = 1000 * opened_ms
+        link, _, start = answering(clock)
+        assert start == began_ms and link.looks == [began_ms], opened_ms
 
 
 @with_a_clock
@@ -107,7 +125,7 @@ def test_receive_blocks_a_task_only_shortly_before_the_answer_is_due(clock):
             assert clock.us - before <= 8100
             assert (frame is None) == (not link.sent)
             clock.us += 5000  # the task sleeps
-        assert 500000 <= link.sent[0][1] - start <= 500020, work_ms  # whatever the work, the same
+        assert link.sent[0][1] - start == 500, work_ms  # whatever the work, the same
         assert 80 < calls < 110
 
 
@@ -119,7 +137,7 @@ def test_an_answer_is_in_time_beside_a_busy_task(clock):
             while not link.sent:
                 slotted.receive(0)
                 clock.us += 1000 * busy_ms
-            assert 500000 <= link.sent[0][1] - start <= 500020, (busy_ms, work_ms)
+            assert link.sent[0][1] - start == 500, (busy_ms, work_ms)
 
 
 @with_a_clock
@@ -129,27 +147,39 @@ def test_an_answer_that_missed_its_slot_is_sent_at_the_end_of_the_next(clock):
     clock.us += 700000
     assert slotted.receive(0) is None
     slotted.receive(-1)
-    assert 1000000 <= link.sent[0][1] - start <= 1000020
+    assert link.sent[0][1] - start == 1000
+
+
+@with_a_clock
+def test_a_frame_takes_its_slot_with_or_without_an_answer(clock):
+    for work_ms in (0, 60, 499):
+        link = TimedLink(lambda: clock.us // 1000)
+        lit = []
+        slotted = Slotted(link, 500, lit.append)
+        slotted.receive()  # a MODEL
+        (start,) = link.looks
+        clock.us += 1000 * work_ms
+        assert lit == [False, True] and slotted.waiting()
+        slotted.receive()
+        assert link.looks[1] - start == 500 and not link.sent and lit == [False, True] * 2
+        slotted.disconnect()
+        assert link.left - start == 1000
+
+
+@with_a_clock
+def test_only_a_hello_is_sent_at_once(clock):
+    link, slotted, _ = answering(clock, 30, HELLO)
+    assert link.sent == [(REPORT[:3], clock.us // 1000)]
     assert slotted.waiting() == 0
 
 
-def test_answers_that_do_not_depend_on_data_are_sent_at_once():
-    link = TimedLink()
-    slotted = Slotted(link, 60000)
-    for kind in (wire.HELLO, wire.UPDATED):
-        slotted.receive()
-        assert slotted.send(bytes((kind,)), 1)
-        assert link.sent.pop()[0] == bytes((kind,))
-
-
 def test_other_calls_are_passed_to_the_link():
-    link = TimedLink()
-    slotted = Slotted(link, 20)
+    link = TimedLink(ticks_ms)
+    slotted = Slotted(link, 20, unlit)
     assert slotted.console is True
     slotted.admit(wire.MODEL)
-    slotted.disconnect()
     slotted.close()
-    assert link.admitted == [wire.MODEL] and link.left == link.closed == 1
+    assert link.admitted == [wire.MODEL] and link.closed == 1
 
 
 def test_a_board_takes_its_slot_from_its_file():

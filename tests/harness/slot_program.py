@@ -63,7 +63,7 @@ def answers(files, beat, frames, task=False):
     board.directory = DIRECTORY
     client = Client(board)
     link = Link()
-    slotted = Slotted(link, beat) if beat else link
+    slotted = Slotted(link, beat, board.led) if beat else link
     for frame in frames:
         link.frame = memoryview(frame)
         client.respond(_receive(slotted, task), slotted.send)

@@ -66,6 +66,8 @@ asyncio.core.ticks = compat.ticks_ms = ticks_ms
 asyncio.core.IOQueue.wait_io_event = idle
 compat.sleep_ms = wait
 
+import tern.links.beside
+import tern.links.slot
 import tern.tcp
 from tern.app import App
 from tern.boards.this import this_board
@@ -73,6 +75,7 @@ from tern.model import Model
 from tern.recorder import Recorder
 
 tern.tcp.select = Select
+tern.links.slot.ticks_ms = tern.links.beside.ticks_ms = time.ticks_ms  # no loop waits for a clock that stands
 late = array("i", (0, 0, 0))  # simulated ms; runs; ms that tern computed between two runs
 
 

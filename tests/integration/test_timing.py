@@ -12,6 +12,11 @@ BATCH = slots.Case("", wire.LINEAR, slots.table, 28, batch=32, anew=False)  # of
 SLOT, ROUNDS = 500, 20
 
 
+def at_end_of(slot_ms, us):
+    """Whether this is the end of the first slot, by a clock of milliseconds."""
+    return 1000 * slot_ms - 1000 < us < 1000 * slot_ms + 500
+
+
 @pytest.fixture(scope="module")
 def pico():
     with slots.emulated() as board:
@@ -30,7 +35,7 @@ def test_with_a_slot_every_report_leaves_at_its_end(pico, task):
     reports = pico.answers(BATCH, SLOT, SLOT, ROUNDS, task)
     assert {kind for kind, _, _ in reports} == {wire.REPORT}
     assert not slots.depends_on_data(reports)
-    assert {us // 1000 for _, _, us in reports} == {SLOT}
+    assert all(at_end_of(SLOT, us) for _, _, us in reports), reports
 
 
 @pytest.mark.slow
@@ -41,7 +46,7 @@ def test_every_report_leaves_within_the_shortest_slot_that_admits_it(pico, case)
     beat = slot * 15 // 16  # the slowest of 400 reports took 7 / 8 of the slot
     reports = pico.answers(case, slot, beat)
     assert [kind for kind, _, _ in reports] == [wire.REPORT] * 4
-    assert {us // 1000 for _, _, us in reports} == {beat}, "none in the second slot"
+    assert all(at_end_of(beat, us) for _, _, us in reports), reports
     refused = pico.answers(case, slot - 1, 1)
     assert [(kind, code) for kind, code, _ in refused] == [(wire.ERROR, wire.ERR_SLOT)] * 4
 
@@ -54,7 +59,7 @@ def test_certifying_a_hierarchy_delays_no_report_into_the_second_slot(pico, pyte
             micro = slots.AFFORDABLE + 10 * i
             case = slots.Case("", wire.LINEAR, lambda e, n=ranges: slots.hierarchy(e, n), 28, micro=micro)
             for kind, _, us in pico.answers(case, 500, 500):
-                assert (kind, us // 1000) == (wire.REPORT, 500), ranges
+                assert kind == wire.REPORT and at_end_of(500, us), (ranges, us)
 
 
 @pytest.mark.slow
@@ -64,4 +69,4 @@ def test_the_time_of_a_refusal_does_not_depend_on_the_number_of_records(pico):
         case = slots.Case("", wire.LOCAL + wire.SVM, slots.table, 28, local=(epochs, 2, 1 << 18))
         one, many = pico.answers(case, 500, 500, 1)
         assert one[:2] == many[:2] == ((wire.REPORT, 0) if case.slot <= 500 else (wire.ERROR, wire.ERR_SLOT))
-        assert one[2] // 1000 == many[2] // 1000 == 500
+        assert at_end_of(500, one[2]) and at_end_of(500, many[2])

@@ -92,7 +92,7 @@ def test_a_damaged_segment_is_named():
         records.read(Files({"/samples/1": four, "/samples/2": five}))
     assert "--clear" in caught.value.hint
     with pytest.raises(UsageError, match="/samples/7 on the board is damaged"):
-        records.read(Files({"/samples/7": b"TRS2" + four[4:]}))
+        records.read(Files({"/samples/7": b"TRS1" + four[4:]}))
 
 
 def test_a_csv_that_fits_no_board_is_refused_before_the_port_is_opened(tmp_path, capsys):

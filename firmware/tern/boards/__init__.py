@@ -2,7 +2,6 @@
 
 import gc
 import sys
-import time
 
 from tern import __version__, compat
 from tern.compat import TYPE_CHECKING
@@ -12,7 +11,6 @@ from tern.storage import FLEET, StorageError, read_fleet
 from tern.wire import MIXED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
 
@@ -28,8 +26,6 @@ class Base:
     locked = False  # whether nobody gets the console
     assessed = MIXED  # what the health tests of its entropy see
     in_place = False  # whether a ledger may be written over (see Ledger)
-    ticks_us: "Callable[[], int]" = staticmethod(getattr(time, "ticks_us", None))
-    ticks_diff: "Callable[[int, int], int]" = staticmethod(getattr(time, "ticks_diff", None))
 
     def text(self) -> str:
         """`board; interpreter; tern version`, then `; last_error`, `; absence` and `; temperature` where known."""
@@ -54,7 +50,7 @@ class Base:
         if slot:
             from tern.links.slot import Slotted
 
-            return Slotted(link, slot)
+            return Slotted(link, slot, self.led)
         return link
 
     def open_link(self) -> "Any":
@@ -91,7 +87,7 @@ class Base:
         """Start as after power on, where there is a power."""
 
     def led(self, on: bool) -> None:
-        """Show whether a frame is being answered."""
+        """Show whether a frame is being answered, on a board with a slot."""
 
     def marker(self, on: bool) -> None:
         """Set the pin that marks a measured window for an energy meter."""

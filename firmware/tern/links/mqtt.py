@@ -35,6 +35,7 @@ _SLICE_MS = const(1000)  # of a wait,
 _SHORT_MS = const(50)  # and of one during an absence, or while the port takes an answer
 _PARTS = const(4)  # of the bytes that have come in at the port
 _HELLO_BYTES = const(512)  # at most
+_GREETING = const(13)  # bytes
 _BROKEN = (OSError, MemoryError)  # a TLS handshake wants much memory: later there may be enough
 
 
@@ -129,6 +130,8 @@ class Mqtt:
         self._up = (UP % (prefix, board)).encode()
         self._hello = (HELLO % (prefix, board)).encode()
         self._frame = memoryview(bytearray(wire.MAX_FRAME + 1))
+        self.greeting = memoryview(bytearray(_GREETING))  # asks for the hello of a new connection
+        frames.encode_hello_request(self.greeting, 0)
         self._admitted = [wire.ROUND, wire.FLEET_KEY]  # what may be asked over a network
         self._longest = longest_pause_ms
         self._lease = lease
@@ -174,7 +177,7 @@ class Mqtt:
                             self._absence.ended()
                         if self._lease:
                             self._lease.keep()
-                        return self._frame[: frames.encode_hello_request(self._frame, 0)]
+                        return self.greeting
                 elif session.receive():
                     n = session.take(self._frame)
                     if n and self._frame[0] in self._admitted:

@@ -1,80 +1,89 @@
-"""Fixed moments to send at, so that the time from a round to its report tells nothing of data or noise."""
-
-import time
+"""Public moments: whatever a board with a slot lets anybody see happens at one (shared_specs/storage.md, "Slot")."""
 
 from tern import compat, wire
-from tern.compat import MICROPYTHON, const, sleep_ms
+from tern.compat import const, sleep_ms, ticks_diff, ticks_ms
 
-if MICROPYTHON:
-    _us = time.ticks_us
-    _diff = time.ticks_diff
-else:
-
-    def _us():
-        return time.monotonic_ns() // 1000
-
-    def _diff(later, earlier):
-        return later - earlier
-
-
-_NEAR_US = const(8000)  # a moment so near is waited for; beside tasks that take long, one farther off
+_NEAR_MS = const(8)  # a moment so near is waited for; beside tasks that take long, one farther off
 _SLEEP_MS = const(2000)  # at most, for the watchdog
 
 
 class Slotted:
-    """`link`, but REPORT and ERROR leave only at whole multiples of a slot after the last frame or answer.
+    """`link`, but a frame takes its slots: its answer, or silence, ends at a whole multiple of them after it arrived.
 
-    The slot must be longer than the work for any report (shared_specs/storage.md, "Slot").
+    Nothing else is read or written until then. The link begins at a multiple of the slot since power-on, and takes
+    leave at one. The slot must be longer than the work for any frame.
     """
 
-    def __init__(self, link, slot_ms):
+    def __init__(self, link, slot_ms, led):
+        """led: called with whether a frame is being answered."""
         self._link = link
-        self._slot = 1000 * slot_ms
-        self._last = _us()  # when it received, or answered
+        self.slot = slot_ms
+        self._led = led
+        self.greeting = getattr(link, "greeting", None)
+        now = ticks_ms()
+        self.last = now - now % slot_ms  # the last public moment
+        self.busy = True  # until the next one
         self._answer = bytearray()
         self._n = 0  # bytes of it that wait for their moment
-        self._looked = self._last
+        self._looked = now
 
     def __getattr__(self, name):
         return getattr(self._link, name)
 
     def receive(self, timeout_ms=-1):
-        """As the link's, once the answer is sent at its moment; with 0 None before."""
-        if self._n and not self._give(timeout_ms):
+        """As the link's, once the answer is sent at its moment; with 0 None until then."""
+        if self.busy and not (self._give(timeout_ms) and timeout_ms):
             return None
         frame = self._link.receive(timeout_ms)
-        self._last = _us()
+        # The HELLO of a new connection is computed from nothing else; at a console nobody waits for another.
+        if frame and frame is not self.greeting and frame[0] != wire.HELLO_REQUEST:
+            self.begin(ticks_ms())
         return frame
 
+    def begin(self, moment):
+        """Begin the slots of a frame that came at `moment` (ms)."""
+        self.last = self._looked = moment
+        if not self.busy:
+            self.busy = True
+            self._led(True)
+
     def send(self, frame, n):
-        """As the link's; a REPORT, REPORTS or an ERROR at the next moment, by receive() or by the next of them."""
-        if frame[0] in (wire.REPORT, wire.REPORTS, wire.ERROR):
-            if self._n:
-                self._give(-1)
-            self._answer[:n] = memoryview(frame)[:n]  # the client's next answer is written over it
-            self._n = n
-            self._looked = _us()
-            return True
-        return self._link.send(frame, n)
+        """As the link's, at the next moment: by receive(), or by the next answer to the same frame."""
+        if not self.busy:
+            return self._link.send(frame, n)
+        if self._n:
+            self._give(-1)
+            self.busy = True
+        self._answer[:n] = memoryview(frame)[:n]  # the client's next answer is written over it
+        self._n = n
+        return True
 
     def waiting(self):
-        return self._n or self._link.waiting()
+        return self.busy or self._link.waiting()
+
+    def disconnect(self):
+        """As the link's, at the next moment, with an answer that still waits for it."""
+        self._give(-1)
+        self._link.disconnect()
 
     def _give(self, timeout_ms):
-        # Returns whether it has. A moment that was missed does not tell when the answer was there: the next one.
-        start = _us()
-        near = _NEAR_US
+        # Returns whether the moment has come. One that was missed does not tell when the answer was there: the next.
+        start = ticks_ms()
+        near = _NEAR_MS
         if not timeout_ms:  # tasks that take long would else have it miss moment after moment
-            near = max(near, min(_diff(start, self._looked) * 3 // 2, self._slot // 4))
+            near = max(near, min(ticks_diff(start, self._looked) * 3 // 2, self.slot // 4))
             self._looked = start
-        wait = self._slot - _diff(start, self._last) % self._slot
-        while (left := wait - _diff(_us(), start)) > 0:
+        wait = self.slot - ticks_diff(start, self.last) % self.slot
+        while (left := wait - ticks_diff(now := ticks_ms(), start)) > 0:
             if left > near:
                 if not timeout_ms:
                     return False
                 compat.feed()
-                sleep_ms(min((left - near) // 1000 + 1, _SLEEP_MS))
-        self._last = _us()
-        self._link.send(self._answer, self._n)
-        self._n = 0
+                sleep_ms(min(left - near, _SLEEP_MS))
+        self.last = now + left
+        self.busy = False
+        if self._n:
+            self._link.send(self._answer, self._n)
+            self._n = 0
+        self._led(False)
         return True

@@ -18,6 +18,12 @@ _TEXTS = json.loads(Path(__file__).with_suffix(".json").read_text())  # by the n
 REASONS: Mapping[int, tuple[str, str]] = {getattr(absence, name): (*texts,) for name, texts in _TEXTS.items()}
 
 
+def refuses(error: BaseException | None) -> bool:
+    """Whether what ended a connection is an answer of the broker that it will give again, or no broker."""
+    reason = getattr(error, "reason", 0)
+    return reason in (absence.NO_BROKER, absence.CREDENTIALS, absence.DECLINED)
+
+
 def describe(fields: Mapping[str, Any]) -> str:
     """The absence in the fields of a HELLO, such as "was away 3 min 2 s: connection lost"; empty if nothing failed."""
     reason, seconds = fields.get("absent"), fields.get("absent_seconds", 0)

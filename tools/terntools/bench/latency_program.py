@@ -22,7 +22,7 @@ def setup(directory, marker=None, clock="ticks_us"):
     free = gc.mem_free()
     board = this_board()
     board.directory = directory
-    board.ticks_us = _ticks = getattr(time, clock)
+    _ticks = getattr(time, clock)
     if marker is not None:
         from machine import Pin
 
@@ -175,5 +175,5 @@ def case(name, repeats, card):
     """Run a case of tern.bench; return microseconds a unit, of each repeat."""
     from tern.bench import run
 
-    units, times = run(name, repeats, card, _state[1])
+    units, times = run(name, repeats, card, _state[1], _ticks)
     return [one / units for one in times]

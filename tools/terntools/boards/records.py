@@ -72,35 +72,37 @@ def read(repl: Repl, progress: FileProgress | None = None) -> Held:
 
 def _segment(path: str, data: bytes) -> tuple[int, Rows]:
     # Its number and its whole records; none of a file that was only begun.
-    if len(data) < storage.RECORDS_BYTES:
+    if len(data) < recorder.SEGMENT_BYTES:
         return 0, np.zeros((0, 2), np.int16)
-    magic, d, number = struct.unpack_from(storage.RECORDS_HEADER, data)
+    magic, d, number, count = struct.unpack_from(recorder.SEGMENT_HEADER, data)
     if magic != recorder.SEGMENT_MAGIC or not d:
         raise UsageError(f"{path} on the board is damaged", hint=_ANEW)
-    return number, _rows(data, d)
+    return number, _rows(data, recorder.SEGMENT_BYTES, d)[:count]
 
 
 def _provisioned(data: bytes) -> Rows:
     if len(data) >= storage.RECORDS_BYTES:
         magic, d, count = struct.unpack_from(storage.RECORDS_HEADER, data)
         if magic == storage.MAGIC and d and len(data) == storage.RECORDS_BYTES + 2 * count * (d + 1):
-            return _rows(data, d)
+            return _rows(data, storage.RECORDS_BYTES, d)
     raise UsageError(f"{_PATH} on the board is damaged", hint="provision it again: tern provision")
 
 
-def _rows(data: bytes, d: int) -> Rows:
-    count = (len(data) - storage.RECORDS_BYTES) // (2 * d + 2)
-    return np.frombuffer(data, "<i2", count * (d + 1), storage.RECORDS_BYTES).reshape(count, d + 1)
+def _rows(data: bytes, start: int, d: int) -> Rows:
+    count = (len(data) - start) // (2 * d + 2)
+    return np.frombuffer(data, "<i2", count * (d + 1), start).reshape(count, d + 1)
 
 
 def segments(rows: Rows, last: int = 0) -> dict[str, bytes]:
     """Files of segments that hold `rows`: path on the board -> content. last: number of the last one that is there."""
     d = rows.shape[1] - 1
-    most = (recorder.SEGMENT_MOST - storage.RECORDS_BYTES) // (2 * d + 2)
+    most = (recorder.SEGMENT_MOST - recorder.SEGMENT_BYTES) // (2 * d + 2)
     files = {}
     for number, at in enumerate(range(0, len(rows), most), last + 1):
-        header = struct.pack(storage.RECORDS_HEADER, recorder.SEGMENT_MAGIC, d, number)
-        files[f"{FOLDER}/{number:x}"] = header + rows[at : at + most].astype("<i2").tobytes()
+        part = rows[at : at + most]
+        header = struct.pack(recorder.SEGMENT_HEADER, recorder.SEGMENT_MAGIC, d, number, len(part))
+        # A recorder uses shorter names for its own files.
+        files[f"{FOLDER}/{0x10000 + number:x}"] = header + part.astype("<i2").tobytes()
     return files
 
 

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 from tern import wire
 from tern.links import mqtt
-from tern.mqtt import MqttError, Session
+from tern.mqtt import Session
 from tern.tcp import Connection, client_context
 from ternhost.errors import DeviceError, StorageError, TernError, UsageError
-from ternhost.reach.absence import require_at_port
+from ternhost.reach.absence import refuses, require_at_port
 from ternhost.reach.links import Received, drain, hello_request
 from ternhost.reach.ports import names
 from ternhost.reach.ports.link import SerialLink
@@ -271,7 +271,7 @@ class _Passage:
         now = time.monotonic()
         if self._session.connected:
             self._say(f"board {self._name} is on {self._where}")
-        elif isinstance(self._broker.error, MqttError):  # its password may be another by now
+        elif refuses(self._broker.error):  # its password may be another by now
             raise DeviceError(
                 f"{self._where} does not let board {self._name} in: {self._broker.error}",
                 hint="give it the board's password: tern broker config",

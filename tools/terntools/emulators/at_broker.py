@@ -12,9 +12,10 @@ from pathlib import Path
 
 from tern import storage
 from tern.links import mqtt
-from tern.mqtt import MqttError, Session
+from tern.mqtt import Session
 from tern.tcp import Connection, Lost, client_context
 from ternhost.errors import UsageError
+from ternhost.reach.absence import refuses
 from ternhost.reach.broker.access import Access, host_file
 from ternhost.reach.broker.configuration import configure
 from ternhost.reach.broker.mosquitto import reload
@@ -82,7 +83,7 @@ class AtBroker:
         config = json.loads((boards[0] / mqtt.CONFIG).read_text())
         self._address: tuple[str, int] = (config["host"], config["port"])
         self._board = boards[0]  # the one that logs in, to see whether it can
-        self._problem: MqttError | Lost | None = None  # the last one reported
+        self._problem: Lost | None = None  # the last one reported
         self._due = 0.0
 
     def begin(self) -> None:
@@ -105,10 +106,10 @@ class AtBroker:
         self._tell(problem)
         self._due = time.monotonic() + _EVERY
 
-    def _log_in(self) -> MqttError | Lost | None:
+    def _log_in(self) -> Lost | None:
         try:
             log_in(self._board)
-        except (MqttError, Lost) as error:
+        except Lost as error:
             return error
         return None
 
@@ -121,14 +122,14 @@ class AtBroker:
                 lost = Lost(error.strerror or str(error))
         return lost
 
-    def _tell(self, problem: MqttError | Lost | None) -> None:
+    def _tell(self, problem: Lost | None) -> None:
         where = "the broker at {} port {}".format(*self._address)
-        if type(problem) is type(self._problem):
+        if refuses(problem) == refuses(self._problem) and bool(problem) == bool(self._problem):
             return
         self._problem = problem
         if problem is None:
             warn(f"{where} is there again and lets the boards in")
-        elif isinstance(problem, MqttError):
+        elif refuses(problem):
             reason = _REFUSALS.get(str(problem).rpartition(" ")[2], "")
             warn(f"{where} does not let the boards in: {problem}{reason}\n  {self._refresh}")
         else:
@@ -141,7 +142,7 @@ def first_client(board: Path) -> tuple[int, bytes]:
 
 
 def log_in(board: Path) -> None:
-    """Connect to the broker as the board of a directory does, and disconnect. Raises Lost and MqttError."""
+    """Connect to the broker as the board of a directory does, and disconnect. Raises Lost."""
     config = json.loads((board / mqtt.CONFIG).read_text())
     first, key = first_client(board)
     name = mqtt.name(first)

@@ -1,0 +1,37 @@
+"""Each frame, field and event that can be seen of a device is in the table of shared_specs/storage.md, and no other."""
+
+import re
+from pathlib import Path
+
+from tern import wire
+
+PAGE = Path(__file__).parents[2] / "shared_specs" / "storage.md"
+EVENTS = (Path(__file__).parents[1] / "integration" / "world.py").read_text()
+
+
+def table():
+    """By what can be seen, the names of its fields and events."""
+    text = PAGE.read_text().partition("## What leaves a device")[2].partition("\nLimits of this")[0]
+    names: dict[str, list[str]] = {}
+    what = ""
+    for row in re.findall(r"^\| ([^|]*)\| ([^|]*)\| [^|\n]+ \|$", text, re.M)[1:]:
+        what = row[0].strip() or what
+        names.setdefault(what, []).extend(re.findall(r"`(\w+)(?:\(\))?`", row[1]))
+    return names
+
+
+def test_every_field_of_every_frame_of_a_device_is_in_the_table():
+    fields = {}
+    kinds = {getattr(wire, name): name for name in ("HELLO", "REPORT", "REPORTS", "ERROR", "UPDATED")}
+    for line in wire.schema_text().splitlines():
+        if match := re.fullmatch(r"([89a-f][0-9a-f]) <\w+ (.*)", line):  # up
+            names = re.findall(r"[a-z]+", re.sub(r":\w|\*\w+", "", match[2]))
+            fields[kinds[int(match[1], 16)]] = sorted(names)
+    assert set(fields) == set(kinds.values())
+    assert {name: sorted(rows) for name, rows in table().items() if name in fields} == fields
+
+
+def test_every_event_of_the_emulated_world_is_in_the_table():
+    events = {name for what in ("link", "port", "radio", "board") for name in table()[what]} - {"once"}
+    known = re.findall(r"^(?:EVENTS|PACKETS) = (.*)", EVENTS, re.M)
+    assert events == set(re.findall(r'"(\w+)"', " ".join(known)))
