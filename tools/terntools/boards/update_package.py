@@ -61,3 +61,8 @@ def number_for(store: Store, device: int, content: bytes, again: bool = False) -
             raise StorageError("there is no larger number for a package", hint="set this machine's clock")
         store.save_state({_STATE % device: (number, digest)})
     return int(number)
+
+
+def numbered(store: Store, device: int) -> bool:
+    """Whether a package was made for `device`."""
+    return store.state(_STATE % device) is not None
