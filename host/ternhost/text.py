@@ -21,6 +21,12 @@ def visible(text: str, lines: bool = False) -> str:
     )
 
 
+def brief(text: str, most: int = 400, lines: bool = False) -> str:
+    """`text` as `visible`, cut where it is longer than any name and any sentence of tern."""
+    shown = visible(text, lines)
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
 def counted(n: int, what: str) -> str:
     """A number of something, for people: "1 report", "20 reports"."""
     return f"{n:,} {what}" + ("" if n == 1 else "s")

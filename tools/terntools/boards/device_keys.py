@@ -49,7 +49,9 @@ def run_add(args: argparse.Namespace) -> int:
         again = sorted(store.revoked().keys() & devices)
         made = keys.add(store, devices)
     if again:
-        warn(f"device {again[0]} had a key before; 'tern provision --again' takes off its budget what it has spent")
+        warn(
+            f"device {again[0]} had a key before: 'tern provision --again' takes what it has spent off its budget"
+        )
     return _made(args, made, "added")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from nicegui import ui
 
 from ternhost.store.snapshot import Snapshot
+from ternhost.text import brief
 from ternhost.watch import words
 from ternhost.watch.page.live_store import LiveStore, Others
 from ternhost.watch.words import Tile
@@ -89,9 +90,10 @@ def toggle(label: str, on_change: Callable[[], None], options: dict[str, str] | 
 
 def offer(made: ui.toggle, options: Mapping[Any, str]) -> None:
     """Offer these options; the one that is pressed stays if it is still there."""
-    if made.options != options:
-        value = made.value if made.value in options else next(iter(options), None)
-        made.set_options(dict(options), value=value)
+    shown = {value: brief(text, 40) for value, text in options.items()}
+    if made.options != shown:
+        value = made.value if made.value in shown else next(iter(shown), None)
+        made.set_options(shown, value=value)
 
 
 def card(title: str, wide: bool = False) -> ui.element:
@@ -170,7 +172,7 @@ def empty(message: str) -> str:
 
 def text(value: Any) -> str:
     """A value as escaped HTML."""
-    return html.escape(str(value), quote=True)
+    return html.escape(brief(str(value)), quote=True)
 
 
 CSS = (files("ternhost.watch.page") / "page.css").read_text()
