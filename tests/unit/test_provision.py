@@ -262,5 +262,5 @@ def test_the_plan_of_up_is_a_line_for_each_step_and_lists_files_if_asked():
         "deploy     write  /lib/a.mpy  1,200 bytes", "deploy     write  /main.py  1 bytes",
         "deploy     remove /lib/b.mpy",
     ]  # fmt: skip
-    again = up.Plan(membership=provision.Joining({"/clients.bin": b""}, (), note="device 7 begins again"))
-    assert again.lines(False) == ["provision  write 1 file (0 bytes)", "device 7 begins again"]
+    again = up.Plan(membership=deploy.Changes({"/clients.bin": b""}, (), note="device 7 begins again"))
+    assert again.lines(False) == ["provision  write 1 file (0 bytes); device 7 begins again"]

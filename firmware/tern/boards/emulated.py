@@ -23,9 +23,8 @@ class Board(Base):
         inode, device = [number & 0xFFFFFFFF for number in os.stat(directory)[1:3]]  # as MicroPython has them
         # MicroPython has no flock. Any path leads to this name in Linux's abstract namespace, which the kernel frees.
         name = b"\0tern board %x %x" % (device, inode)
-        if (
-            sys.platform == "linux" and inode and name not in _held
-        ):  # a flash that is emulated here has no inode
+        # A flash that this process emulates has no inode.
+        if sys.platform == "linux" and inode and name not in _held:
             import socket
 
             lock = socket.socket(1, socket.SOCK_DGRAM)  # AF_UNIX

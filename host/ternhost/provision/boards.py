@@ -45,10 +45,16 @@ def board_files(
     last: int = 0,
     spent: int = 0,
 ) -> dict[str, bytes]:
-    """The files that provision_board() writes: path below the board's directory -> content."""
+    """The files that provision_board() writes: path below the board's directory -> content. spent: what the client has
+    spent in an earlier life, in rounds up to the last; micro-epsilon, below its budget.
+    """
     with tempfile.TemporaryDirectory(prefix="tern-board-") as folder:
         board = Path(folder, "board")
-        provision_board(board, first, keys, rows, policy, shapes, last, spent)
+        provision_board(board, first, keys, rows, policy, shapes, last - (spent > 0))
+        if spent:  # paid for in the last round, which has no report any more
+            account = ledger.Ledger()
+            account.load(str(board / storage.ledger_name(first)))
+            account.pay(last, bytes(wire.KEY_BYTES), spent, b"")
         files = (path for path in board.rglob("*") if path.is_file())
         return {path.relative_to(board).as_posix(): path.read_bytes() for path in files}
 
@@ -61,12 +67,10 @@ def provision_board(
     policy: Policy | Sequence[Policy],
     shapes: int = 0,
     last: int = 0,
-    spent: int = 0,
 ) -> None:
     """Write the files of a board whose clients are `first`, `first + 1`, ..., one for each key. rows: int16, a record
     of d features and a label (Q1.14) in each, shared as evenly as possible. last: the last round that they refuse.
-    spent: what each has spent in an earlier life, in rounds up to that one; micro-epsilon, below its budget. Raises
-    UsageError, and StorageError, also where there is a board already: its ledgers must not be reset.
+    Raises UsageError, and StorageError, also where there is a board already: its ledgers must not be reset.
     """
     directory = Path(directory)
     if not 1 <= first <= first + len(keys) - 1 < wire.FLEET or not len(keys) <= len(rows):
@@ -86,7 +90,7 @@ def provision_board(
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         (directory / storage.LEDGERS).mkdir(mode=0o700)
         _write(directory / storage.RECORDS, header + np.ascontiguousarray(rows, "<i2").tobytes())
-        _write_ledgers(directory, range(first, first + len(keys)), budgets, last, spent)
+        _write_ledgers(directory, range(first, first + len(keys)), budgets, last)
         _write(directory / storage.CLIENTS, clients.tobytes())
     except FileExistsError as error:
         hint = "name another directory (--store), or go on with a run that made it (--resume)"
@@ -170,9 +174,7 @@ def epsilon_spent(directories: Sequence[Path]) -> list[list[float]]:
     return [[micro / MICRO, clients] for micro, clients in sorted(clients_by_spent.items())]
 
 
-def _write_ledgers(
-    directory: Path, devices: Sequence[int], budgets: Sequence[int], last: int, spent: int
-) -> None:
+def _write_ledgers(directory: Path, devices: Sequence[int], budgets: Sequence[int], last: int) -> None:
     # Fresh ledgers of one budget are equal: make one, copy the others.
     fresh: dict[int, bytes] = {}
     for device, budget in zip(devices, budgets, strict=True):
@@ -180,11 +182,7 @@ def _write_ledgers(
         if budget in fresh:
             _write(path, fresh[budget])
         else:
-            ledger.create(str(path), budget, last - (spent > 0))
-            if spent:  # paid for in the last round, which has no report any more
-                account = ledger.Ledger()
-                account.load(str(path))
-                account.pay(last, bytes(32), spent, b"")
+            ledger.create(str(path), budget, last)
             fresh[budget] = path.read_bytes()
 
 

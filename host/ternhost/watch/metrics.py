@@ -9,11 +9,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, make_server
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, make_wsgi_app
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, start_http_server
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
 from tern import wire
@@ -75,10 +73,9 @@ class Metrics:
         self._rounds = Histogram(name, text, registry=registry, buckets=_DURATIONS)
         self._frames_before: dict[str, int] = {}
         self._began: tuple[int, float] | None = None  # number and start of the current round
-        self.server = make_server(ADDRESS, port, make_wsgi_app(registry), ThreadingWSGIServer, _Quiet)
+        self.server, _ = start_http_server(port, ADDRESS, registry)
         self.port: int = self.server.server_port
-        self.server.set_app(_only_here(self.server.get_app(), self.port))
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.server.set_app(_only_here(self.server.get_app(), self.port))  # before there is any figure
 
     def add_store(self, store: str | Path, run: str | None = None) -> None:
         """Also serve the figures of a store, read at each scrape."""
@@ -115,11 +112,6 @@ class Metrics:
                 gauge.labels(name).set(value)
         for reason, count in status.reasons.items():
             self._refused.labels(reason).inc(count)
-
-
-class _Quiet(WSGIRequestHandler):
-    def log_message(self, *_: object) -> None:
-        """Requests are no news."""
 
 
 def _only_here(app: Any, port: int) -> Any:

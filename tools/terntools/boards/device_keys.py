@@ -49,9 +49,7 @@ def run_add(args: argparse.Namespace) -> int:
         again = sorted(store.revoked().keys() & devices)
         made = keys.add(store, devices)
     if again:
-        warn(
-            f"device {again[0]} had a key before: 'tern provision --again' takes what it has spent off its budget"
-        )
+        warn(f"device {again[0]} had a key before: 'tern provision --again' counts what it has spent")
     return _made(args, made, "added")
 
 

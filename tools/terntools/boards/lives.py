@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ternhost.count.questions import cost_of, decode_body
 from ternhost.privacy.base import MICRO
@@ -13,31 +13,23 @@ from terntools.boards import update_package
 _LEDGER = "ledger of device %d"  # in a store: the budget of the first ledger that was made, micro-epsilon
 
 
-@dataclass(frozen=True)
-class Life:
-    """What a device has done, by a store. budget, spent: micro-epsilon."""
+class Life(NamedTuple):
+    """What a device has done, by a store. known: in words; budget, spent: micro-epsilon."""
 
+    known: str
     budget: int | None  # of its first ledger
-    rounds: int  # that asked it
     spent: int  # at most: it may have paid for every round that asked it, also where no report arrived
-    updated: bool  # whether a package was made for it
-
-    def __bool__(self) -> bool:
-        return bool(self.budget or self.rounds or self.updated)
-
-    def text(self) -> str:
-        parts = [f"a ledger of epsilon {self.budget / MICRO:g}"] if self.budget else []
-        asked = f"{counted(self.rounds, 'round')} that asked it, for epsilon {self.spent / MICRO:g} at most"
-        return ", ".join([*parts, *[asked] * bool(self.rounds), *["updates of its program"] * self.updated])
 
 
-def life_of(store: Store, device: int) -> Life:
-    """All that this store knows of the lives of a device."""
-    asked = [
-        cohort.body for each in store.rounds() for cohort in each.cohorts if device in cohort.devices
-    ]  # by round: one device is in one cohort
+def life_of(store: Store, device: int) -> Life | None:
+    """All that this store knows of the lives of a device; None for nothing."""
+    budget = store.state(_LEDGER % device)
+    asked = [each.body for round_ in store.rounds() for each in round_.cohorts if device in each.devices]
     spent = sum(cost_of(decode_body(body)) for body in asked)
-    return Life(store.state(_LEDGER % device), len(asked), spent, update_package.numbered(store, device))
+    rounds = f"{counted(len(asked), 'round')} that asked it, for epsilon {spent / MICRO:g} at most"
+    known = [f"a ledger of epsilon {(budget or 0) / MICRO:g}"] * (budget is not None) + [rounds] * bool(asked)
+    known += ["updates of its program"] * (store.state(update_package.STATE % device) is not None)
+    return Life(", ".join(known), budget, spent) if known else None
 
 
 def keep_ledger(store: Store, device: int, budget: int) -> None:

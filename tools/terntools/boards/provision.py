@@ -243,14 +243,7 @@ def dataset_records(name: str, device: int, count: int, *, classes: bool = False
     return dataset.records(dataset.training[at])
 
 
-@dataclass(frozen=True)
-class Joining(deploy.Changes):
-    """Changes that make a board a member; note: what the user should know of them."""
-
-    note: str = ""
-
-
-def plan(repl: Repl, member: Member, store: Store) -> Joining:
+def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
     """Changes that make the board this member. The device's key is that of `store`, or a new one for `apply` to store.
 
     Raises RefusedError where the board is another device, its ledger is lost or damaged, or the device has lived
@@ -268,14 +261,14 @@ def plan(repl: Repl, member: Member, store: Store) -> Joining:
         )
     ledger = "/" + storage.ledger_name(member.device)
     has_ledger = ledger in repl.directory("/" + storage.LEDGERS)
-    life = None
+    life, note = None, ""
     if has_ledger:
         lives.keep_ledger(store, member.device, _check_ledger(repl, ledger, member))
     elif there is not None:
         # clients.bin is written last: there was a ledger, whatever the options are now.
         raise _ledger_refusal(repl, member, "has lost its ledger")
     elif life := lives.life_of(store, member.device):
-        _check_life(repl, member, life)
+        note = _check_life(repl, member, life)
     key = None if life else store.keys().get(member.device)
     key = key or new_keys([member.device])[member.device]
     sleepers.set_wake(store, member.device, member.wake)
@@ -291,11 +284,11 @@ def plan(repl: Repl, member: Member, store: Store) -> Joining:
         store.save_state({_LINK % member.device: sorted({*earlier, *new})})
     optional = ["/" + name for name in (*links.MODULES, *earlier, AUTHORITY)] + [lock.BOOT] * member.lock
     present = repl.hashes([path for path in optional if path not in files])
-    return Joining(changes.write, tuple(present), note=_note(member, life) if life else "")
+    return deploy.Changes(changes.write, tuple(present), note=note)
 
 
 def apply(
-    repl: Repl, changes: Joining, member: Member, store: Store, progress: FileProgress | None = None
+    repl: Repl, changes: deploy.Changes, member: Member, store: Store, progress: FileProgress | None = None
 ) -> None:
     """Make the changes of `plan`; the store has the device's key before the board."""
     key = changes.write.get("/" + storage.CLIENTS, b"")[4 : 4 + wire.KEY_BYTES]
@@ -306,23 +299,22 @@ def apply(
         lives.keep_ledger(store, member.device, int.from_bytes(ledger[4:8], "little"))
 
 
-def _check_life(repl: Repl, member: Member, life: lives.Life) -> None:
+def _check_life(repl: Repl, member: Member, life: lives.Life) -> str:
+    """What the user should know of a device that begins again. Raises RefusedError and UsageError."""
     known = f"device {member.device} has lived before, and the board on {repl.name} has no ledger of it; "
-    known += f"the store knows of {life.text()}"
-    new = "give the board an id that no board has had: --device"
+    known += f"the store knows of {life.known}"
+    new, budget = "give the board an id that no board has had: --device", member.policy.budget / MICRO
     if not member.again:
         hint = f"{new}; or go on with --again: a new key, and what it may have spent is taken off its budget"
         raise RefusedError(known, hint=hint)
     if life.budget is not None:
         _check_budget(member, life.budget)
     if life.spent >= member.policy.budget:
-        raise RefusedError(f"{known}: nothing is left of {member.policy.budget / MICRO:g}", hint=new)
-
-
-def _note(member: Member, life: lives.Life) -> str:
-    spent, budget = life.spent / MICRO, member.policy.budget / MICRO
-    text = f"device {member.device} begins again: epsilon {spent:g} of {budget:g} counts as spent, and its key is new"
-    return f"{text}; 'tern broker config' brings sites and relays its new password"
+        raise RefusedError(f"{known}: nothing is left of {budget:g}", hint=new)
+    text = (
+        f"device {member.device} begins again: epsilon {life.spent / MICRO:g} of {budget:g} counts as spent"
+    )
+    return f"{text}, and its key is new; 'tern broker config' brings sites and relays its new password"
 
 
 def _files(member: Member, key: bytes, fleet: FleetKey, last: int, spent: int) -> dict[str, bytes]:

@@ -17,7 +17,7 @@ from ternhost.terminal import confirm
 from ternhost.text import visible
 from terntools.boards import deploy, devices, flash, provision, provision_command
 from terntools.boards.deploy import Changes
-from terntools.boards.provision import Joining, Member
+from terntools.boards.provision import Member
 from terntools.boards.repl import Repl, SilenceError
 from terntools.terminal import Bar
 
@@ -29,7 +29,7 @@ class Plan:
     flash: str | None = None  # the reason
     machine: deploy.Machine | None = None
     library: Changes = field(default_factory=lambda: Changes({}, ()))
-    membership: Joining = field(default_factory=lambda: Joining({}, ()))
+    membership: Changes = field(default_factory=lambda: Changes({}, ()))
 
     def __bool__(self) -> bool:
         return bool(self.flash or self.library or self.membership)
@@ -45,7 +45,7 @@ class Plan:
             f"{step:10} {line}"
             for step, changes in steps.items()
             for line in (changes.lines() if files else [changes.text()] * bool(changes))
-        ] + [self.membership.note] * bool(self.membership.note)
+        ]
 
 
 def make_plan(

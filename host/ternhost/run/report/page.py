@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -15,12 +14,9 @@ from matplotlib.figure import Figure
 from ternhost.files import storage_errors, write_file
 from ternhost.privacy.cards import decode
 from ternhost.run.report import plots
-from ternhost.text import brief
+from ternhost.text import as_html, brief
 
 NAME = "report.html"
-
-_LONGEST = 1000  # characters of a paragraph
-_LONG = re.compile(r"\S{40}(?=\S)")
 
 Row = tuple[str, str, str]
 
@@ -146,15 +142,9 @@ def table(head: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
     return f"<div class=wide><table><thead><tr>{header}</thead><tbody>{lines}</tbody></table></div>"
 
 
-def as_html(text: str) -> str:
-    """Text as HTML, whatever it holds: a word that is too long for a line may be broken, and no line before its %."""
-    wrapped = escape(_LONG.sub("\\g<0>\u200b", brief(text, _LONGEST, lines=True)))
-    return wrapped.replace("\u200b", "<wbr>").replace(" %", "&nbsp;%")
-
-
 def percent(share: float) -> str:
-    """A share, for people."""
-    return f"{100 * share:.2f} %" if share < 1 else "100 %"
+    """A share, for people; no line breaks before its sign."""
+    return f"{100 * share:.2f}\u00a0%" if share < 1 else "100\u00a0%"
 
 
 STYLE = (files("ternhost.run.report") / "report.css").read_text()

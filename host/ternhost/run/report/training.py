@@ -11,16 +11,8 @@ from matplotlib.figure import Figure
 
 from ternhost.learn.judging import WORDS
 from ternhost.run.report import plots
-from ternhost.run.report.page import (
-    Page,
-    Row,
-    as_html,
-    common_pictures,
-    common_results,
-    common_settings,
-    percent,
-)
-from ternhost.text import clipped
+from ternhost.run.report.page import Page, Row, common_pictures, common_results, common_settings, percent
+from ternhost.text import as_html, clipped
 
 _MODELS = {
     "linear": "linear regression",
