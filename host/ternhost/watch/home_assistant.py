@@ -93,9 +93,7 @@ class HomeAssistant:
             self._values["budget"] = least_budget(self._store.boards(), time.time())
             self._read = time.monotonic()
             self._took = self._read - self._last
-        self._notices.put(
-            self._state, json.dumps({name: self._values[name] for name in self._shown}).encode()
-        )
+        self._notices.put(self._state, _packed({name: self._values[name] for name in self._shown}))
 
     def _configure(self) -> None:
         components: dict[str, Any] = {}

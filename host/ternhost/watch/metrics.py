@@ -21,7 +21,7 @@ from ternhost.store.reader import Reader
 from ternhost.store.snapshot import Snapshot
 from ternhost.watch import curves
 from ternhost.watch.fleet_view import FleetView, fleet_of, states
-from ternhost.watch.loopback import ADDRESS, REFUSED, Loopback
+from ternhost.watch.loopback import ADDRESS, REFUSED, is_welcome
 
 _MINUTE, _HOUR = 60.0, 3600.0
 # Upper bounds of the histogram of round durations, seconds: from a simulated fleet to devices that wake once a day.
@@ -115,14 +115,12 @@ class Metrics:
 
 
 def _only_here(app: Any, port: int) -> Any:
-    here = Loopback(port)
-
     def answer(environ: Mapping[str, Any], start_response: Any) -> Any:
         sent = {name[5:].replace("_", "-"): environ[name] for name in environ if name[:5] == "HTTP_"}
-        if here.welcomes(sent.items()):
+        if is_welcome(port, sent.items()):
             return app(environ, start_response)
         start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
-        return [REFUSED.encode()]
+        return [REFUSED]
 
     return answer
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ternhost.errors import UsageError
 from ternhost.options import require_port
-from ternhost.watch.loopback import ADDRESS, REFUSED, Loopback
+from ternhost.watch.loopback import ADDRESS, REFUSED, is_welcome
 
 PORT = 8642  # or any other one where it is taken
 _GUARDS = (
@@ -29,7 +29,7 @@ class OnlyHere:
 
     def __init__(self, app: Any, port: int) -> None:
         self._app = app
-        self._port = Loopback(port)
+        self._port = port
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         if scope["type"] not in ("http", "websocket") or self._welcome(scope):
@@ -40,11 +40,11 @@ class OnlyHere:
         else:
             head = [(b"content-type", b"text/plain; charset=utf-8"), *_GUARDS]
             await send({"type": "http.response.start", "status": 403, "headers": head})
-            await send({"type": "http.response.body", "body": REFUSED.encode()})
+            await send({"type": "http.response.body", "body": REFUSED})
 
     def _welcome(self, scope: Scope) -> bool:
         headers = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"])
-        return self._port.welcomes(headers, scope["type"] == "websocket")
+        return is_welcome(self._port, headers, scope["type"] == "websocket")
 
 
 def _guarded(send: Any) -> Any:
