@@ -41,6 +41,10 @@ def browser():
         launched.close()
 
 
+def tern(place, words):
+    warm.run([*TERN, *words.split()], cwd=place, check=True, stdout=subprocess.DEVNULL)
+
+
 @contextmanager
 def dashboard(place):
     """Run `tern dashboard PLACE`; yield the URL of the page."""
@@ -58,8 +62,7 @@ def dashboard(place):
 def small(tmp_path_factory):
     """The URL of a page for a run with 50 boards; a run with a long name is beside it."""
     place = tmp_path_factory.mktemp("small")
-    words = ["serve", "--fleet", "simulated:60", "--rounds", "2", "--no-report", "--quiet", "--name"]
-    warm.run([*TERN, *words, "greenhouse-" * 8 + "2026"], cwd=place, check=True, stdout=subprocess.DEVNULL)
+    tern(place, f"serve --fleet simulated:60 --rounds 2 --no-report --quiet --name {'greenhouse-' * 8}2026")
     with dashboard(sample_store.make(place / "runs", 50)) as url:
         yield url
 
@@ -161,9 +164,10 @@ def test_the_page_follows_a_store_from_before_its_run_until_it_is_gone(tmp_path,
             page.get_by_role("tab", name=section).click()
             page.wait_for_selector(f".q-tab-panel .empty:visible >> text={words}")
 
-        words = ["serve", "--fleet", "simulated:50", "--rounds", "2", "--no-report", "--quiet"]
-        command = [*TERN, *words, "--store", str(path), "--name", sample_store.NAME]
-        warm.run(command, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+        words = (
+            f"--fleet simulated:50 --rounds 2 --no-report --quiet --store {path} --name {sample_store.NAME}"
+        )
+        tern(tmp_path, f"serve {words}")
         opened.wait_for_tile("rounds ended", "2")
         with Store(path) as store:
             for number in (3, 4):
@@ -317,26 +321,14 @@ def test_texts_of_a_hostile_fleet_are_text_and_leave_the_page_as_it_is(tmp_path,
 
 @needs_browser
 def test_a_report_with_hostile_names_is_text_and_fits_its_window(tmp_path, visit):
-    words = [
-        *TERN,
-        "train",
-        "--fleet",
-        "simulated:300",
-        "--reports",
-        "300",
-        "--quiet",
-        "--name",
-        "r",
-        "--no-report",
-    ]
-    warm.run(words, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    tern(tmp_path, "train --fleet simulated:300 --reports 300 --quiet --name r --no-report")
     path = tmp_path / "runs" / "r" / "result.json"
     result = json.loads(path.read_text())
     names = itertools.cycle((*sample_store.HOSTILE, "in $\\frac{$"))
     result["features"] = [next(names) for _ in result["features"]]
     result["options"] |= dict.fromkeys(("dataset", "fleet"), " ".join(sample_store.HOSTILE))
     path.write_text(json.dumps(result))
-    warm.run([*TERN, "runs", "--draw", "r"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    tern(tmp_path, "runs --draw r")
     for width in (1280, 390):
         opened = visit("", viewport={"width": width, "height": 900})
         opened.page.goto(path.with_name("report.html").as_uri())
@@ -375,8 +367,7 @@ def test_few_boards_have_a_small_table_and_all_texts_one_font(tmp_path, visit):
 
 @needs_browser
 def test_a_report_fits_a_phone_in_light_and_dark_colours_and_can_be_read(tmp_path, visit):
-    words = ["train", "--fleet", "simulated:1000", "--reports", "1000", "--quiet", "--name", "r"]
-    warm.run([*TERN, *words], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    tern(tmp_path, "train --fleet simulated:1000 --reports 1000 --quiet --name r")
     for scheme, background in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(18, 22, 28)")):
         opened = visit("", viewport={"width": 400, "height": 800}, color_scheme=scheme)
         page = opened.page

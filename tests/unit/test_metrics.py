@@ -69,17 +69,9 @@ def status_of(port, *headers, path="/metrics"):
 def test_only_requests_for_its_own_address_are_answered(metrics):
     """A page of another site reads nothing: not by DNS rebinding, and not where it fetches or frames these figures."""
     port = metrics.port
-    for host in (f"127.0.0.1:{port}", f"LOCALHOST:{port}"):
-        assert status_of(port, ("Host", host)) == 200
     here = ("Host", f"127.0.0.1:{port}")
-    for host in (
-        "evil.example",
-        f"evil.example:{port}",
-        "127.0.0.1",
-        f"127.0.0.1:{port + 1}",
-        f"[::1]:{port}",
-        "",
-    ):
+    assert status_of(port, here) == status_of(port, ("Host", f"LOCALHOST:{port}")) == 200
+    for host in f"evil.example evil.example:{port} 127.0.0.1 127.0.0.1:{port + 1} [::1]:{port}".split():
         assert status_of(port, ("Host", host)) == status_of(port, ("Host", host), path="/") == 403
     assert status_of(port) == status_of(port, here, ("Host", "evil.example")) == 403
     assert status_of(port, here, ("Origin", "http://evil.example")) == 403
