@@ -1,12 +1,13 @@
 """A store for tests and pictures of the dashboard: with a run, boards and an open round."""
 
+import json
 import random
 import time
 
 import numpy as np
 
 from tern import wire
-from ternhost.count.members import integers
+from ternhost.count.members import integers, pack_ids
 from ternhost.count.questions import Question, round_body
 from ternhost.count.rounds import Cohort, Reports, Round
 from ternhost.learn.fedsgd import Options
@@ -15,6 +16,7 @@ from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.run.status import END, Watcher
 from ternhost.store.boards import BoardRow
+from ternhost.store.fleet_key import fleet_key
 from ternhost.store.store import Store
 
 NAME = "greenhouses"
@@ -75,7 +77,8 @@ def make(parent, count=10_000, rounds=12, planned=20, **options):
         directory, path = run.directory, run.files.store
     with Store(path) as store:
         store.add_devices({device: key_of(device) for device in range(1, count + 1)})
-        store.save_state({"fleet_key": FLEET_KEY.hex()})
+        store.save_state({"fleet key": [FLEET_KEY.hex(), 1]})
+        assert fleet_key(store).key == FLEET_KEY, "it is where the key of a fleet is"
         store.boards_seen(boards(count))
         store.save_run(NAME, asked={**store.run(NAME).asked, "fleet": f"mqtt:{NAME}"})
         first = rounds * group + 1
@@ -115,3 +118,45 @@ def end_round(store, number, count, run=NAME, **figures):
     state = {**state, "rounds": state["rounds"] + 1, "reports": state["reports"] + count}
     entry = {"round": number, "asked": count, "ended": "quorum", "reports": count, "refusals": 0, **figures}
     store.end_run_round(run, number, "quorum", state, entry, None, (), time.time() - 1)
+
+
+CANARY = "window.hostile = 1"
+HOSTILE = (
+    f"<script>{CANARY}</script>", f'<img src=x onerror="{CANARY}">', f'"><svg/onload="{CANARY}">',
+    "</script></title></textarea><iframe src=//hostile.invalid>", f"'-({CANARY})-'", f"`${{{CANARY}}}`",
+    f"{{{{constructor.constructor('{CANARY}')()}}}}", f"javascript:{CANARY}", "{a|%s}{0}\\\\u003cb>",
+    "\u202e\u2066reversed\u200b\ufeff", "\x1b[2J\x1b]0;hostile\x07\r\nround 9: all is well\x9b31m\x00",
+    "Z" + "\u0337" * 200, "wide" * 2500,
+)  # fmt: skip
+
+
+def spoil(path, name=NAME):
+    """Put HOSTILE wherever the store of a made run holds text of boards, sites and learners: in turn or as a whole.
+
+    Returns the new name of the run.
+    """
+    whole = " ".join((name, *HOSTILE))
+    with Store(path) as store:
+        asked, number = store.run(name).asked, store.last_round() - 1
+        references = {**asked["references"], "measures": [*asked["references"]["measures"], whole]}
+        for each in references["classes"]:
+            each |= {"mechanism": whole, "card_hash": whole}
+        learning = {**asked["learning"], "dataset": whole}
+        asked = {**asked, "algorithm": whole, "fleet": whole, "references": references, "learning": learning}
+        store.save_run(name, asked=asked)
+        said = ({"budget": i, "entropy": 1, "release": text, "text": text} for i, text in enumerate(HOSTILE))
+        named = enumerate(zip(HOSTILE, said, strict=True), 1)
+        store.boards_seen(
+            BoardRow(text, i, 1, i > 1, time.time(), hello, 1, text) for i, (text, hello) in named
+        )
+        with store.transaction():
+            execute = store._db.execute
+            (entry,) = execute("SELECT entry FROM history WHERE number = ?", (number,)).fetchone()
+            entry = {**json.loads(entry), "ended": whole, "reasons": {whole: 3}, whole: 0.5, "refusals": 3}
+            execute("UPDATE history SET entry = ? WHERE number = ?", (json.dumps(entry), number))
+            row = (whole, pack_ids(range(1, 4)), 0, 0.0, json.dumps({whole: whole}))
+            execute("INSERT INTO gateway VALUES (?, ?, ?, ?, ?)", row)
+            execute("PRAGMA defer_foreign_keys = ON")
+            for table, column in (("run", "name"), ("history", "run"), ("round", "run")):
+                execute(f"UPDATE {table} SET {column} = ? WHERE {column} = ?", (whole, name))
+    return whole

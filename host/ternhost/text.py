@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from html import escape
+
+_LONG = re.compile(r"\S{40}(?=\S)")
 
 
 def visible(text: str, lines: bool = False) -> str:
     """`text` with escapes instead of unprintable characters, such as control and bidirectional characters.
 
-    lines: newlines and tabs stay.
+    A no-break space stays; lines: so do newlines and tabs.
     """
     if text.isprintable():
         return text
-    kept = "\n\t" if lines else ""
+    kept = "\u00a0\n\t" if lines else "\u00a0"
     return "".join(
         character
         if character.isprintable() or character in kept
         else character.encode("unicode_escape").decode("ascii")
         for character in text
     )
+
+
+def brief(text: str, most: int = 600, lines: bool = False) -> str:
+    """`text` as `visible`, cut where it is longer than any name and any paragraph of tern."""
+    shown = visible(text, lines)
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def as_html(text: object) -> str:
+    """A text as HTML, as `brief`, with its ends of lines; a word that is too long for a line may be broken."""
+    return escape(_LONG.sub("\\g<0>\u200b", brief(str(text), lines=True))).replace("\u200b", "<wbr>")
 
 
 def counted(n: int, what: str) -> str:

@@ -29,8 +29,14 @@ def key_of(device):
     return bytes([device & 255]) + KEY[1:]
 
 
-def provision(directory, clients=1, d=4, records=1, largest=300_000_000, budget=ledger.MAX_BUDGET, first=7):
-    """Write clients.bin, records.bin and the ledgers into `directory`; return the Board."""
+def provision(directory, **options):
+    """Write the files of a board into `directory`; return the Board, which this process then runs."""
+    write_files(directory, **options)
+    return Board(directory)
+
+
+def write_files(directory, clients=1, d=4, records=1, largest=300_000_000, budget=ledger.MAX_BUDGET, first=7):
+    """Write clients.bin, records.bin and the ledgers into `directory`."""
     with open(directory + "/" + storage.CLIENTS, "wb") as file:
         for i in range(clients):
             device = first + i
@@ -44,7 +50,6 @@ def provision(directory, clients=1, d=4, records=1, largest=300_000_000, budget=
     os.mkdir(directory + "/" + storage.LEDGERS)
     for i in range(clients):
         ledger.create(directory + "/" + storage.ledger_name(first + i), budget)
-    return Board(directory)
 
 
 def put_fleet(folder, key=bytes(32), pause=0, slot=0, ahead=1, epoch=1, records=0):

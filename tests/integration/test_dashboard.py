@@ -2,6 +2,7 @@
 
 import base64
 import http.client
+import itertools
 import json
 import re
 import shutil
@@ -40,6 +41,10 @@ def browser():
         launched.close()
 
 
+def tern(place, words):
+    warm.run([*TERN, *words.split()], cwd=place, check=True, stdout=subprocess.DEVNULL)
+
+
 @contextmanager
 def dashboard(place):
     """Run `tern dashboard PLACE`; yield the URL of the page."""
@@ -57,8 +62,7 @@ def dashboard(place):
 def small(tmp_path_factory):
     """The URL of a page for a run with 50 boards; a run with a long name is beside it."""
     place = tmp_path_factory.mktemp("small")
-    words = ["serve", "--fleet", "simulated:60", "--rounds", "2", "--no-report", "--quiet", "--name"]
-    warm.run([*TERN, *words, "greenhouse-" * 8 + "2026"], cwd=place, check=True, stdout=subprocess.DEVNULL)
+    tern(place, f"serve --fleet simulated:60 --rounds 2 --no-report --quiet --name {'greenhouse-' * 8}2026")
     with dashboard(sample_store.make(place / "runs", 50)) as url:
         yield url
 
@@ -77,11 +81,16 @@ class Visit:
         self.page.on("websocket", self._socket)
         self.page.on("console", self._console)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", self._dialog)
         self.frames = []
 
     def _socket(self, socket):
         self.requests.append(socket.url)
         socket.on("framereceived", lambda data: self.frames.append(data))
+
+    def _dialog(self, dialog):
+        self.complaints.append(dialog.message)
+        dialog.dismiss()
 
     def _console(self, message):
         if message.type in ("error", "warning"):
@@ -99,6 +108,16 @@ class Visit:
             self.page.wait_for_selector(".q-tab-panel .card")
             self.page.wait_for_timeout(300)
             yield section
+
+    def require_harmless(self, width):
+        """No text has run as a program, and no element is wider than the window, but in boxes that scroll."""
+        assert self.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert self.page.evaluate(WIDE) == []
+        assert self.page.evaluate(sample_store.CANARY.split()[0]) is None
+        assert not self.complaints
+        own = self.url.removeprefix("http://").split("/")[0]
+        elsewhere = [url for url in self.requests if url.split("/")[2] not in ("", own)]
+        assert elsewhere == []
 
     def tile(self, name):
         """The value of a tile on the page."""
@@ -145,9 +164,10 @@ def test_the_page_follows_a_store_from_before_its_run_until_it_is_gone(tmp_path,
             page.get_by_role("tab", name=section).click()
             page.wait_for_selector(f".q-tab-panel .empty:visible >> text={words}")
 
-        words = ["serve", "--fleet", "simulated:50", "--rounds", "2", "--no-report", "--quiet"]
-        command = [*TERN, *words, "--store", str(path), "--name", sample_store.NAME]
-        warm.run(command, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+        words = (
+            f"--fleet simulated:50 --rounds 2 --no-report --quiet --store {path} --name {sample_store.NAME}"
+        )
+        tern(tmp_path, f"serve {words}")
         opened.wait_for_tile("rounds ended", "2")
         with Store(path) as store:
             for number in (3, 4):
@@ -270,6 +290,57 @@ def test_the_page_needs_no_other_server_fits_a_phone_and_serves_no_key(small, vi
         assert password.encode() not in served, name
 
 
+WIDE = """() => [...document.querySelectorAll("body :not(svg *)")].filter(e => e.checkVisibility()).filter(e => {
+    const box = e.getBoundingClientRect(), scrolls = e.parentElement.closest(".scroll, .wide, .ag-root-wrapper");
+    return scrolls ? e.matches("td, th, .ag-cell") && box.width > innerWidth : box.right > innerWidth + 1;
+}).map(e => e.outerHTML.slice(0, 100))"""
+
+
+@needs_browser
+@second_group
+@pytest.mark.parametrize("width", [1280, 390])
+def test_texts_of_a_hostile_fleet_are_text_and_leave_the_page_as_it_is(tmp_path, visit, width):
+    store = sample_store.make(tmp_path / "runs", 50) / store_file.NAME
+    sample_store.spoil(store)
+    with dashboard(store) as url:
+        opened = visit(url, viewport={"width": width, "height": 900})
+        page = opened.open()
+        for section in opened.sections():
+            for chart in page.locator(".chart:visible").all():
+                chart.hover()  # its tooltip names what it shows
+            opened.require_harmless(width)
+            assert page.get_by_role("heading", level=1).inner_text().startswith("greenhouses <script>"), (
+                section
+            )
+            assert opened.tile("rounds ended") == "12"
+            assert page.evaluate("document.documentElement.scrollHeight") < 5000, "10 kB are cut"
+            if section == "Fleet":
+                page.get_by_label("search boards").fill("reversed")
+                page.wait_for_selector(".ag-row[row-index='0'] >> text=\\u202e\\u2066reversed")
+
+
+@needs_browser
+def test_a_report_with_hostile_names_is_text_and_fits_its_window(tmp_path, visit):
+    tern(tmp_path, "train --fleet simulated:300 --reports 300 --quiet --name r --no-report")
+    path = tmp_path / "runs" / "r" / "result.json"
+    result = json.loads(path.read_text())
+    names = itertools.cycle((*sample_store.HOSTILE, "in $\\frac{$"))
+    result["features"] = [next(names) for _ in result["features"]]
+    result["options"] |= dict.fromkeys(("dataset", "fleet"), " ".join(sample_store.HOSTILE))
+    path.write_text(json.dumps(result))
+    tern(tmp_path, "runs --draw r")
+    for width in (1280, 390):
+        opened = visit("", viewport={"width": width, "height": 900})
+        opened.page.goto(path.with_name("report.html").as_uri())
+        for section in opened.page.locator("summary").all():
+            section.click()
+        opened.require_harmless(width)
+        text = opened.page.locator("body").inner_text()
+        assert text.startswith("<script>window.hostile = 1</script>")
+        assert "\\u202e\\u2066reversed" in text
+        assert "in $\\frac{$" in text
+
+
 # By section, the sizes (pixels) and the families of all visible texts.
 FONTS = """() => [...document.querySelectorAll("main.tern :not(.q-icon)")].filter(e => e.checkVisibility() &&
     [...e.childNodes].some(node => node.nodeType == 3 && node.textContent.trim())).map(e => getComputedStyle(e))
@@ -296,8 +367,7 @@ def test_few_boards_have_a_small_table_and_all_texts_one_font(tmp_path, visit):
 
 @needs_browser
 def test_a_report_fits_a_phone_in_light_and_dark_colours_and_can_be_read(tmp_path, visit):
-    words = ["train", "--fleet", "simulated:1000", "--reports", "1000", "--quiet", "--name", "r"]
-    warm.run([*TERN, *words], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    tern(tmp_path, "train --fleet simulated:1000 --reports 1000 --quiet --name r")
     for scheme, background in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(18, 22, 28)")):
         opened = visit("", viewport={"width": 400, "height": 800}, color_scheme=scheme)
         page = opened.page

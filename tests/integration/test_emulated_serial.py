@@ -3,18 +3,26 @@
 import os
 import select
 import subprocess
+import sys
 import tty
+from contextlib import closing
 from pathlib import Path
+from queue import SimpleQueue
 from subprocess import PIPE
 
 import pytest
 import small_board
+from harness.raw_client import wait_for
 from spec.frames import cobs
 
 from tern import frames, host_frames, wire
+from ternhost.reach.links import open_link
 from terntools.emulators.micropython import device_command, find_micropython
+from terntools.emulators.unix_fleet import EmulatedBoard
 
 FIRMWARE = Path(frames.__file__).parents[1]
+BOARD = ("-m", "tern.boards.emulated")
+ENVIRONMENT = {**os.environ, "MICROPYPATH": str(FIRMWARE), "PYTHONPATH": str(FIRMWARE)}
 TIMEOUT = 60.0
 
 
@@ -33,8 +41,8 @@ class Port:
             self.out = self.source = mine
             their_in = their_out = its_end
             theirs = {its_end}
-        command = device_command(find_micropython(), "-m", "tern.boards.emulated", directory)
-        options = {"env": {**os.environ, "MICROPYPATH": str(FIRMWARE)}, "start_new_session": True}
+        command = device_command(find_micropython(), *BOARD, directory)
+        options = {"env": ENVIRONMENT, "start_new_session": True}
         self.process = subprocess.Popen(command, stdin=their_in, stdout=their_out, stderr=PIPE, **options)
         for end in theirs:
             os.close(end)
@@ -81,7 +89,7 @@ class Port:
 
 @pytest.fixture(params=["pipe", "pty master", "pty slave"])
 def port(request, tmp_path):
-    small_board.provision(str(tmp_path), clients=3)
+    small_board.write_files(str(tmp_path), clients=3)
     port = Port(tmp_path, request.param)
     yield port
     if port.out >= 0:
@@ -162,3 +170,28 @@ def test_tools_can_interrupt_a_board(port):
     port.write(b"\r\x03")
     assert port.process.wait(TIMEOUT) == 1
     assert b"KeyboardInterrupt" in port.process.stderr.read()
+
+
+@pytest.mark.parametrize("port", ["pipe"], indirect=True)
+def test_a_boards_directory_is_one_process_s_until_it_ends(port, tmp_path):
+    """Two boards on one ledger would release two reports for a round; neither a link nor a relative path hides it."""
+    assert port.hello().clients == 3
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+    for command in device_command(find_micropython()), [sys.executable]:
+        for path in (tmp_path, link, Path("ledger", "..")):
+            words = [*command, *BOARD, path]
+            options = {"env": ENVIRONMENT, "cwd": tmp_path, "timeout": TIMEOUT}
+            second = subprocess.run(words, input=b"", capture_output=True, **options)
+            assert second.returncode == 1
+            message = f"StorageError: another process runs the board in {path}: end that one first"
+            assert second.stderr.decode().splitlines()[-1].endswith(message)
+    with closing(EmulatedBoard(find_micropython(), tmp_path)) as board:
+        wait_for(board.failure, TIMEOUT)
+        assert f"another process runs the board in {tmp_path}" in str(board.failure())
+        report_of(port, 1)
+        port.process.kill()
+        port.process.wait()
+        board.start()  # as after a power cut: what was killed leaves no lock behind
+        with closing(open_link(board.port, SimpleQueue())) as host:
+            assert host.hello().clients == 3

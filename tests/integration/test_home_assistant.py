@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 import rig
 from harness.raw_client import RawClient, retained, wait_for
+from jinja2.sandbox import SandboxedEnvironment
 from test_mqtt_commands import serve, serving, two_boards  # noqa: F401, a fixture
 
 from ternhost.reach.broker.access import HOME_ASSISTANT, HOST, PUBLISHER, Access
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.broker.notices import Notices
 from ternhost.store.store import Store
+from ternhost.watch.home_assistant import HomeAssistant
 from terntools.boards.attach import attach
 from terntools.emulators.unix_fleet import EmulatedFleet
 
@@ -52,7 +54,7 @@ def test_home_assistant_sees_a_fleet_until_it_is_served_without_the_option(place
         assert (config["dev"]["ids"], config["o"]["name"]) == (["tern_farm/a"], "tern")
         for name, sensor in config["cmps"].items():
             assert sensor["p"] == "sensor"
-            assert sensor["value_template"] == f"{{{{ value_json.{name} }}}}"
+            assert sensor["value_template"] == f'{{{{ value_json["{name}"] }}}}'
         assert len({sensor["unique_id"] for sensor in config["cmps"].values()}) == len(config["cmps"])
         assert set(config["cmps"]) == set(state) >= {"round", "reports", "boards", "budget"}
         assert (state["asked"], state["boards"]) == (6, 2)
@@ -110,6 +112,26 @@ def test_every_user_of_the_broker_may_write_only_its_own_topics(place):
             client.close()
             written = {topic for topic, payload in retained(home).items() if payload == access.user.encode()}
             assert written == expected
+
+
+def test_hostile_names_of_figures_are_data_and_never_a_template(place):
+    """Home Assistant evaluates value_template alone; it must give the figure, whatever the name of the figure is."""
+    directory, path, _ = place
+    home = Access.load(directory / HOME_ASSISTANT)
+    names = ('a"] }}{{ 7 * 191 }}\\', "{% raw %}</script>\u202e\n", "\U0001f600é (micro)~")
+    figures = {name: 0.25 + i for i, name in enumerate((*names, "x" * 10_000))}  # the last has no room
+    with Mosquitto(directory), Store(path) as store:
+        fleet = HomeAssistant(f"mqtt:{directory}")
+        fleet.begin(store, figures)
+        messages = wait_for(lambda: (seen := retained(home)).get(AVAILABILITY) == b"online" and seen)
+        fleet.end()
+        config, state = json.loads(messages[CONFIG]), json.loads(messages[STATE])
+    assert set(figures) - set(config["cmps"]) == set(figures) - set(state) == {"x" * 10_000}
+    for name, value in list(figures.items())[:-1]:
+        sensor = config["cmps"][name]
+        template = SandboxedEnvironment().from_string(sensor["value_template"])
+        assert template.render(value_json=state) == str(value), name
+        assert sensor["name"].isprintable()
 
 
 def test_home_assistants_rights_stay_until_they_are_withdrawn(place):

@@ -62,7 +62,7 @@ def flash(deployed, tmp_path_factory):
                 provision.plan(repl, member(lock=True), store)
             repl.write_file(deploy.MAIN, mpy.MAIN.read_bytes())
             repl.write_file("/boot.py", b"import os\n")
-            deploy.apply(repl, provision.plan(repl, member(), store))
+            provision.apply(repl, provision.plan(repl, member(), store), member(), store)
         done = provision_command.run_provision(board.url, member(lock=True), folder / "store.sqlite")
         assert done["written"] == ["/lock"]
         assert done["removed"] == ["/boot.py"]

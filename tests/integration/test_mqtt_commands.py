@@ -36,6 +36,7 @@ def test_device_commands_add_rotate_list_and_revoke_keys(tmp_path):
     revoked = [(device["id"], device["revoked"] is not None) for device in devices]
     assert revoked == [(1, True), (2, False), (3, False), (9, False)]
     assert "device 1 has no key" in rig.tern("device", "revoke", 1, *where, code=2).err
+    assert "device 1 had a key before" in rig.tern("device", "add", 1, 4, *where, code=0).err
     assert "'x' is not a device" in rig.tern("device", "add", "x", *where, code=2).err
     assert "there is no store" in rig.tern("device", "list", "--store", tmp_path / "none", code=2).err
 

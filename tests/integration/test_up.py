@@ -5,18 +5,21 @@ import time
 
 import pytest
 import rig
+import sample_store
 import serial
 from harness.port import silent
 from harness.raw_client import wait_for
 from spec.files import uf2_file
 
-from tern import ledger, storage
+from tern import frames, ledger, storage, wire
+from tern.boards.emulated import Board
+from tern.update import Update
 from ternhost import cache
 from ternhost.errors import DeviceError, RefusedError, UsageError
 from ternhost.provision.boards import fleet_file
 from ternhost.provision.keys import fleet_key
 from ternhost.store.store import Store
-from terntools.boards import deploy, flash, provision, uf2, up
+from terntools.boards import deploy, flash, provision, uf2, up, update, update_package
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue
 from terntools.emulators.pico import FIRMWARE, boot_pico
@@ -97,6 +100,11 @@ def member(device, largest="2", budget="100", **options):
     return provision.Member(device, rows, provision.policy(largest, budget), **options)
 
 
+def join(repl, wanted, store):
+    """Make the board this member."""
+    provision.apply(repl, provision.plan(repl, wanted, store), wanted, store)
+
+
 @pytest.fixture
 def board():
     """The prompt of a blank board that starts quickly."""
@@ -112,7 +120,7 @@ def store(box):
 
 def test_a_board_has_the_key_of_the_store_and_stays_the_same_device(board, store):
     policy = {"pause": 2, "slot": 300, "reserve": 5}
-    deploy.apply(board, provision.plan(board, member(7, **policy), store))
+    join(board, member(7, **policy), store)
     row = board.read_file("/" + storage.CLIENTS)
     assert row[4:36] == store.keys()[7]
     fleet = fleet_key(store)
@@ -133,7 +141,7 @@ def spent_ledger(folder, budget):
 
 
 def test_a_ledger_is_never_overwritten_and_a_lost_one_is_not_replaced(board, store, box):
-    deploy.apply(board, provision.plan(board, member(7), store))
+    join(board, member(7), store)
     path = "/" + storage.ledger_name(7)
     spent = spent_ledger(box, 100_000_000)
     board.write_file(path, spent)
@@ -163,8 +171,65 @@ def test_a_provisioning_that_was_interrupted_before_its_ledger_goes_on(board, st
     assert "/" + storage.ledger_name(7) in provision.plan(board, member(7, budget="50"), store).write
 
 
+def erase(board):
+    """Remove all that provisioning wrote, as erasing the flash does."""
+    for path in (storage.CLIENTS, storage.RECORDS, storage.FLEET, storage.ledger_name(7)):
+        board.remove("/" + path)
+
+
+def test_an_erased_board_has_no_second_budget_and_takes_no_package_of_its_first_life(board, store, box):
+    join(board, member(7, budget="10"), store)
+    key = store.keys()[7]
+    erase(board)
+    with pytest.raises(RefusedError, match=r"lived before.*no ledger.* of a ledger of epsilon 10$") as caught:
+        provision.plan(board, member(7, budget="10"), store)
+    assert "an id that no board has had: --device; or go on with --again" in caught.value.hint
+    for number in (1, 2):  # the report of the second was lost, and may have been paid for
+        sample_store.begin_round(store, number, (7, 8))
+    sample_store.report(store, 1, [7])
+    known = "a ledger of epsilon 10, 2 rounds that asked it, for epsilon 4 at most"
+    for budget, error, message in (
+        ("20", UsageError, "was set to 10 for life and cannot be raised to 20"),
+        ("4", RefusedError, f"{known}: nothing is left of 4"),
+    ):
+        with pytest.raises(error, match=message):
+            provision.plan(board, member(7, budget=budget, again=True), store)
+    assert store.keys()[7] == key, "a plan changes nothing"
+
+    again = member(7, budget="10", again=True)
+    changes = provision.plan(board, again, store)
+    assert "epsilon 4 of 10 counts as spent, and its key is new; 'tern broker config'" in changes.note
+    provision.apply(board, changes, again, store)
+    row = board.read_file("/" + storage.CLIENTS)
+    assert row[4:36] == store.keys()[7] != key
+    (box / "ledger").write_bytes(board.read_file("/" + storage.ledger_name(7)))
+    account = ledger.Ledger()
+    account.load(str(box / "ledger"))
+    assert (account.budget, account.spent, account.round) == (10_000_000, 4_000_000, 2)
+    for wanted in (again, member(7, budget="10")):
+        assert not provision.plan(board, wanted, store), "the board has its ledger"
+
+    package = update_package.sealed(key, 1, update_package.content({"main.py": b"pass"}))
+    recorded = memoryview(update.Transfer(7, key, 1, package).frame())
+    taken = Update(Board(str(box)))
+    assert taken.take(recorded, key, bytearray(wire.MAX_FRAME))
+    with pytest.raises(frames.FrameError) as refused:
+        taken.take(recorded, store.keys()[7], bytearray(wire.MAX_FRAME))
+    assert refused.value.code == wire.ERR_TAG
+
+
+def test_a_device_that_was_sent_updates_has_lived_before(board, store):
+    update_package.number_for(store, 7, b"content")
+    with pytest.raises(RefusedError, match="the store knows of updates of its program"):
+        provision.plan(board, member(7), store)
+    join(board, member(7, again=True), store)
+    erase(board)
+    with pytest.raises(RefusedError, match="a ledger of epsilon 100, updates of its program"):
+        provision.plan(board, member(7), store)
+
+
 def test_a_budget_for_life_is_not_raised(board, store, box):
-    deploy.apply(board, provision.plan(board, member(7, budget="12.345678"), store))
+    join(board, member(7, budget="12.345678"), store)
     with pytest.raises(
         UsageError, match=r"7 was set to 12\.345678 for life and cannot be raised to 20$"
     ) as caught:
@@ -179,7 +244,7 @@ def test_a_budget_for_life_is_not_raised(board, store, box):
 
 
 def test_a_damaged_ledger_counts_as_lost(board, store):
-    deploy.apply(board, provision.plan(board, member(7), store))
+    join(board, member(7), store)
     for damage in (b"", b"what it has released" * 4):
         board.write_file("/" + storage.ledger_name(7), damage)
         with pytest.raises(RefusedError, match=r"bad ledger .* nobody knows"):
@@ -188,13 +253,13 @@ def test_a_damaged_ledger_counts_as_lost(board, store):
 
 def test_files_of_options_that_a_member_no_longer_has_are_removed(board, store):
     link = {"unix.json": b'{"path": "socket"}'}
-    deploy.apply(board, provision.plan(board, member(7, link=link), store))
+    join(board, member(7, link=link), store)
     assert board.read_file("/unix.json") == link["unix.json"]
     on_broker = provision.plan(board, member(7, broker=provision.Broker.parse("broker.example:1883")), store)
     assert on_broker.remove == ("/unix.json",)
     deploy.apply(board, on_broker)
     broker = provision.Broker.parse("broker.example:1883", ssid="lab")
-    deploy.apply(board, provision.plan(board, member(7, broker=broker), store))
+    join(board, member(7, broker=broker), store)
     config = json.loads(board.read_file("/mqtt.json"))
     assert config == {"host": "broker.example", "port": 1883, "ssid": "lab"}
     alone = provision.plan(board, member(7, whole_fleet=False), store)
@@ -218,7 +283,7 @@ def test_a_pico_loses_old_files_refuses_wrong_firmware_and_can_be_erased(box, st
             assert list(changes.write)[-1] == "/main.py"
             repl.write_file("/lib/tern/card.py", b"an old one")
             assert deploy.plan(repl)[1].remove == ("/lib/tern/card.py",)
-            deploy.apply(repl, provision.plan(repl, member(7), store))
+            join(repl, member(7), store)
         with pytest.raises(UsageError, match=r"is for RP2350, and the board .* nothing was changed"):
             flash.flash(board.url, flash.read_firmware(box / "other.uf2"), volume=box / "volume")
         flash.flash(board.url, flash.read_firmware(box / "firmware.uf2"), volume=box / "volume", erase=True)

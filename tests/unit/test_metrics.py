@@ -1,5 +1,6 @@
 """Figures for Prometheus. Every name in the dashboard and the alerts is served."""
 
+import http.client
 import json
 import re
 import time
@@ -19,6 +20,7 @@ from ternhost.reach.broker.mosquitto import free_port
 from ternhost.run.status import END, PROGRESS, ROUND, Status
 from ternhost.store.boards import BoardRow
 from ternhost.store.store import Store
+from ternhost.text import visible
 from ternhost.watch import metrics as module
 from ternhost.watch.metrics import Metrics
 
@@ -49,6 +51,33 @@ def metrics():
 def page_at(port):
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as response:
         return response.read().decode()
+
+
+def status_of(port, *headers, path="/metrics"):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.putrequest("GET", path, skip_host=True)
+    for name, value in headers:
+        connection.putheader(name, value)
+    connection.endheaders()
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    assert (b"tern_round" in body) == (answer.status == 200)
+    return answer.status
+
+
+def test_only_requests_for_its_own_address_are_answered(metrics):
+    """A page of another site reads nothing: not by DNS rebinding, and not where it fetches or frames these figures."""
+    port = metrics.port
+    here = ("Host", f"127.0.0.1:{port}")
+    assert status_of(port, here) == status_of(port, ("Host", f"LOCALHOST:{port}")) == 200
+    for host in f"evil.example evil.example:{port} 127.0.0.1 127.0.0.1:{port + 1} [::1]:{port}".split():
+        assert status_of(port, ("Host", host)) == status_of(port, ("Host", host), path="/") == 403
+    assert status_of(port) == status_of(port, here, ("Host", "evil.example")) == 403
+    assert status_of(port, here, ("Origin", "http://evil.example")) == 403
+    for mode, status in (("no-cors", 403), ("navigate", 200)):
+        fetch = (("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Mode", mode), ("Sec-Fetch-Dest", "document"))
+        assert status_of(port, here, *fetch) == status
 
 
 def scrape(served):
@@ -140,6 +169,29 @@ def test_lying_boards_make_few_series(metrics, store):
         assert len(series) <= 21
         assert sum(series.values()) == 199
         assert max(len(key[1][1]) for key in series) <= 60
+
+
+def test_hostile_names_are_labels_and_nothing_else(metrics, store):
+    """No name makes a line of its own, and nothing that a board says becomes a template of an alert or a panel."""
+    hostile = '</script><b>"}} 9\n# TYPE evil gauge\nevil 1\\{{ $value }}${x}\u202e\u200b\x1b[2J'
+    store.boards_seen([board(1, 0, hello={"release": hostile}, error=hostile)])
+    with store.transaction():
+        store._db.execute("INSERT INTO gateway VALUES (?, ?, 1, 0.0, '{}')", (hostile, pack_ids([1])))
+    metrics.add_store(store.path)
+    figures = {"figures": {hostile: 0.5}, "chosen": {hostile: 2.0}, "reasons": {hostile: 1}}
+    metrics.update(replace(STATUS, event=END, frames={hostile: 3}, **figures))
+    served = scrape(metrics)
+    named = {"figure": "name", "chosen": "name", "refused_reports_total": "reason", "frames_total": "fate"}
+    for name, label in {**named, "gateway_devices": "gateway"}.items():
+        assert served[f"tern_{name}", (label, hostile)] > 0
+    shown = visible(hostile)[:60]
+    for name in ("release", "error"):
+        assert served[f"tern_boards_by_{name}", (name, shown)] == 1
+    assert {name.partition("_")[0] for name, *_ in served} == {"tern"}
+    assert not any(line.startswith(("evil", "# TYPE evil")) for line in page_at(metrics.port).splitlines())
+    templates = {name for rule in RULES for name in re.findall(r"\$\w+[.\w]*", str(rule["annotations"]))}
+    assert templates <= {"$labels.instance", "$value"}
+    assert not [panel for panel in PANELS if panel["type"] == "text" or "links" in json.dumps(panel)]
 
 
 def test_an_unreadable_store_is_reported(metrics, store, tmp_path):

@@ -43,6 +43,7 @@ def test_a_board_with_its_own_records_gets_none():
     assert not board.rows.any()
     assert board.most_records == 256
     assert member("--own-records", "--most-records", "64").most_records == 64
+    assert member("--own-records", "--again").again
     for options in ((), ("--own-records", "--dataset", "wine"), ("--records", "a.csv", "--dataset", "wine")):
         with pytest.raises(UsageError, match="records from one place"):
             member(*options)
@@ -261,3 +262,5 @@ def test_the_plan_of_up_is_a_line_for_each_step_and_lists_files_if_asked():
         "deploy     write  /lib/a.mpy  1,200 bytes", "deploy     write  /main.py  1 bytes",
         "deploy     remove /lib/b.mpy",
     ]  # fmt: skip
+    again = up.Plan(membership=deploy.Changes({"/clients.bin": b""}, (), note="device 7 begins again"))
+    assert again.lines(False) == ["provision  write 1 file (0 bytes); device 7 begins again"]

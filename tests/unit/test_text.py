@@ -8,6 +8,7 @@ import threading
 import unicodedata
 
 import pytest
+import sample_store
 from harness.port import Port
 from serial.tools import list_ports
 from serial.tools.list_ports_common import ListPortInfo
@@ -16,11 +17,13 @@ from spec.frames import cobs
 from tern import frames, wire
 from ternhost.cli import main
 from ternhost.errors import DeviceError
+from ternhost.store import store_file
 from ternhost.terminal import Progress
-from ternhost.text import visible
+from ternhost.text import brief, visible
 
 # Clears the screen, sets the title, overwrites the line, adds a line, reverses the direction of writing.
 HOSTILE = "pico\x1b[2J\x1b]0;owned\x07\r\nround 9: all is well\x9b31m\u202eevil\u2066\u200b\u2028; mp\x00; tern \x7f9"
+HOSTILE += "; evil C"  # is no temperature
 OBEYED = {"Cc", "Cf", "Zl", "Zp"}
 
 
@@ -43,8 +46,9 @@ def test_characters_that_a_terminal_obeys_are_escaped(text, shown):
     assert visible(text) == shown
 
 
-def test_ends_of_lines_can_be_kept():
+def test_ends_of_lines_can_be_kept_and_long_texts_cut():
     assert visible("a\n\tb\r\x1b", lines=True) == "a\n\tb\\r\\x1b"
+    assert [brief(text, 6) for text in ("abcdef", "abcdefg", "ab\x1b")] == ["abcdef", "abcde…", "ab\\x1b"]
 
 
 def test_errors_and_progress_are_escaped(capsys):
@@ -88,6 +92,20 @@ class HostileBoard(Port):
         self.hang_up()
         for end in (self._end, self._ending):
             os.close(end)
+
+
+@pytest.mark.parametrize("command", ["runs {}", "watch {} --once", "device list --store {}"])
+def test_the_texts_in_a_store_are_escaped_and_cut(tmp_path, command, capsys):
+    path = sample_store.make(tmp_path, 50) / store_file.NAME
+    name = sample_store.spoil(path)
+    capsys.readouterr()
+    assert main(command.format(path).split()) == 0
+    printed = capsys.readouterr().out
+    assert obeyed(printed) == []
+    assert not any(line.startswith("round 9") for line in printed.splitlines())
+    if command.startswith("watch"):
+        assert brief(name)[:40] in printed
+        assert len(printed) < 8000
 
 
 @pytest.fixture

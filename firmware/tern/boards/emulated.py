@@ -3,18 +3,37 @@
 micropython -X heapsize=192k -m tern.boards.emulated DIRECTORY
 """
 
+import os
 import sys
 
 from tern.boards import Base
+from tern.compat import MICROPYTHON
+from tern.storage import StorageError
+
+_held: "dict[bytes, object]" = {}  # by name, the locks of this process, which has them until it ends
 
 
 class Board(Base):
-    """A board whose files are in `directory`."""
+    """A board whose files are in `directory`, which no other process may open meanwhile. Raises StorageError."""
 
     name = "emulated"
 
     def __init__(self, directory="."):
         self.directory = directory
+        inode, device = [number & 0xFFFFFFFF for number in os.stat(directory)[1:3]]  # as MicroPython has them
+        # MicroPython has no flock. Any path leads to this name in Linux's abstract namespace, which the kernel frees.
+        name = b"\0tern board %x %x" % (device, inode)
+        # A flash that this process emulates has no inode.
+        if sys.platform == "linux" and inode and name not in _held:
+            import socket
+
+            lock = socket.socket(1, socket.SOCK_DGRAM)  # AF_UNIX
+            try:
+                lock.bind(b"\1\0" + name if MICROPYTHON else name)  # a raw address, little-endian
+            except OSError:
+                raise StorageError("another process runs the board in %s: end that one first" % directory)
+            # The folder stays open, so that no other gets its inode once it is removed.
+            _held[name] = lock, open(directory) if MICROPYTHON else os.open(directory, 0)
 
     def unique_id(self):
         return self.directory.encode()

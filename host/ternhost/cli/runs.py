@@ -11,7 +11,7 @@ from ternhost.errors import OK, UsageError
 from ternhost.learn.judging import WORDS
 from ternhost.run import directory
 from ternhost.run import result as results
-from ternhost.text import counted
+from ternhost.text import counted, visible
 
 
 def add_parser(subparsers: Any) -> None:
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     if args.model is not None:
         return _model(args)
     runs = directory.listed(directory.existing(args.place))
-    text = "\n".join(_line(entry) for entry in runs) or f"no runs in {args.place}"
+    text = "\n".join(visible(_line(entry)) for entry in runs) or f"no runs in {args.place}"
     print_result({"runs": runs}, text, args.json)
     return OK
 
@@ -61,7 +61,7 @@ def _model(args: argparse.Namespace) -> int:
         model.save(args.save)
         summary |= {"saved": args.save}
         lines[1:] = [f"written to {args.save}: put it on a board as /model.bin, and restart the board"]
-    print_result(summary, "\n".join(lines), args.json)
+    print_result(summary, "\n".join(map(visible, lines)), args.json)
     return OK
 
 

@@ -37,12 +37,24 @@ def new_keys(devices: Sequence[int]) -> dict[int, bytes]:
 
 
 def board_files(
-    first: int, keys: Sequence[bytes], rows: Rows, policy: Policy, shapes: int = 0, last: int = 0
+    first: int,
+    keys: Sequence[bytes],
+    rows: Rows,
+    policy: Policy,
+    shapes: int = 0,
+    last: int = 0,
+    spent: int = 0,
 ) -> dict[str, bytes]:
-    """The files that provision_board() writes: path below the board's directory -> content."""
+    """The files that provision_board() writes: path below the board's directory -> content. spent: what the client has
+    spent in an earlier life, in rounds up to the last; micro-epsilon, below its budget.
+    """
     with tempfile.TemporaryDirectory(prefix="tern-board-") as folder:
         board = Path(folder, "board")
-        provision_board(board, first, keys, rows, policy, shapes, last)
+        provision_board(board, first, keys, rows, policy, shapes, last - (spent > 0))
+        if spent:  # paid for in the last round, which has no report any more
+            account = ledger.Ledger()
+            account.load(str(board / storage.ledger_name(first)))
+            account.pay(last, bytes(wire.KEY_BYTES), spent, b"")
         files = (path for path in board.rglob("*") if path.is_file())
         return {path.relative_to(board).as_posix(): path.read_bytes() for path in files}
 

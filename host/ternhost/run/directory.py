@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import tarfile
 import time
@@ -200,9 +201,9 @@ def _of_store(path: Path) -> list[dict[str, Any]]:
 def going_on(run: StoredRun) -> str:
     """The command that goes on with a run."""
     if run.asked["schedule"] is not None:
-        return f"tern serve --fleet {run.asked['fleet']}"
+        return f"tern serve --fleet {shlex.quote(run.asked['fleet'])}"
     learner = ALGORITHMS[name] if (name := run.asked["algorithm"]) in ALGORITHMS else Learner
-    return f"tern {learner.command} --resume {run.name}"
+    return f"tern {learner.command} --resume {shlex.quote(run.name)}"
 
 
 def _line(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:

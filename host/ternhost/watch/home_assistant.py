@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
 
+from tern import wire
 from ternhost.errors import UsageError
 from ternhost.learn.judging import WORDS
 from ternhost.reach.fleet import parse
@@ -18,10 +19,12 @@ from ternhost.run.directory import figures_of
 from ternhost.run.run import Run
 from ternhost.run.status import END, Status
 from ternhost.store.store import Store
+from ternhost.text import visible
 from ternhost.watch.fleet_view import least_budget
 
 ONLINE, OFFLINE = b"online", b"offline"
 _STATE = "home_assistant"  # in the store: the topics with retained messages
+_LONGEST = wire.MAX_FRAME - 64  # bytes of a message: a broker drops a connection with a longer packet
 _EVERY = 5.0  # seconds between two messages within a round
 _SELDOM = 50  # pauses between reads of the store, in units of the duration of a read
 
@@ -90,22 +93,10 @@ class HomeAssistant:
             self._values["budget"] = least_budget(self._store.boards(), time.time())
             self._read = time.monotonic()
             self._took = self._read - self._last
-        self._notices.put(self._state, json.dumps(self._values).encode())
+        self._notices.put(self._state, _packed({name: self._values[name] for name in self._shown}))
 
     def _configure(self) -> None:
-        components = {}
-        for name in self._values:
-            title = WORDS.get(name, name.replace("_", " ")).capitalize()
-            words, unit, icon = _SENSORS.get(name, (title, None, "mdi:chart-line"))
-            sensor = {
-                "p": "sensor",
-                "name": words,
-                "unique_id": f"{self._id}_{name}",
-                "value_template": f"{{{{ value_json.{name} }}}}",
-                "state_class": "measurement",
-                "icon": icon,
-            }
-            components[name] = sensor | ({"unit_of_measurement": unit} if unit else {})
+        components: dict[str, Any] = {}
         release = version("tern-ldp")
         config = {
             "dev": {"ids": [self._id], "name": f"{self._topics.prefix} fleet", "mf": "tern", "sw": release},
@@ -115,7 +106,27 @@ class HomeAssistant:
             "availability_topic": self._availability,
             "qos": 1,
         }
-        self._notices.put(self._topics.discovery, json.dumps(config).encode())
+        for name in self._values:
+            title = visible(WORDS.get(name, name.replace("_", " "))).capitalize()
+            words, unit, icon = _SENSORS.get(name, (title, None, "mdi:chart-line"))
+            sensor = {
+                "p": "sensor",
+                "name": words,
+                "unique_id": f"{self._id}_{name}",
+                # A name is no part of the template: an algorithm of one's own may call a figure anything.
+                "value_template": f"{{{{ value_json[{json.dumps(name, ensure_ascii=False)}] }}}}",
+                "state_class": "measurement",
+                "icon": icon,
+            }
+            components[name] = sensor | ({"unit_of_measurement": unit} if unit else {})
+            if len(_packed(config)) > _LONGEST:
+                del components[name]
+        self._shown = tuple(components)
+        self._notices.put(self._topics.discovery, _packed(config))
+
+
+def _packed(values: Mapping[str, Any]) -> bytes:
+    return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 @contextmanager

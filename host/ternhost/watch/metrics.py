@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, start_http_server
 from prometheus_client.core import GaugeMetricFamily
@@ -20,6 +21,7 @@ from ternhost.store.reader import Reader
 from ternhost.store.snapshot import Snapshot
 from ternhost.watch import curves
 from ternhost.watch.fleet_view import FleetView, fleet_of, states
+from ternhost.watch.loopback import ADDRESS, REFUSED, is_welcome
 
 _MINUTE, _HOUR = 60.0, 3600.0
 # Upper bounds of the histogram of round durations, seconds: from a simulated fleet to devices that wake once a day.
@@ -71,8 +73,9 @@ class Metrics:
         self._rounds = Histogram(name, text, registry=registry, buckets=_DURATIONS)
         self._frames_before: dict[str, int] = {}
         self._began: tuple[int, float] | None = None  # number and start of the current round
-        self.server, _ = start_http_server(port, "127.0.0.1", registry)
+        self.server, _ = start_http_server(port, ADDRESS, registry)
         self.port: int = self.server.server_port
+        self.server.set_app(_only_here(self.server.get_app(), self.port))  # before there is any figure
 
     def add_store(self, store: str | Path, run: str | None = None) -> None:
         """Also serve the figures of a store, read at each scrape."""
@@ -109,6 +112,17 @@ class Metrics:
                 gauge.labels(name).set(value)
         for reason, count in status.reasons.items():
             self._refused.labels(reason).inc(count)
+
+
+def _only_here(app: Any, port: int) -> Any:
+    def answer(environ: Mapping[str, Any], start_response: Any) -> Any:
+        sent = {name[5:].replace("_", "-"): environ[name] for name in environ if name[:5] == "HTTP_"}
+        if is_welcome(port, sent.items()):
+            return app(environ, start_response)
+        start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
+        return [REFUSED]
+
+    return answer
 
 
 class _StoreCollector(Collector):

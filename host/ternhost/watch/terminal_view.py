@@ -13,7 +13,7 @@ from rich.text import Text
 from ternhost.reach import absence
 from ternhost.store.boards import BoardRow
 from ternhost.store.runs import FINISHED, RUNNING
-from ternhost.text import counted, visible
+from ternhost.text import brief, counted, visible
 from ternhost.watch.curves import Curve, word
 from ternhost.watch.fleet_view import budget, failed
 from ternhost.watch.summary import Summary, breakdown
@@ -60,7 +60,7 @@ class Drawn:
 
 def _line(*words: str | tuple[str, str]) -> Text:
     """A line, or more where the terminal is narrow. words: plain, or with a style."""
-    shown = [visible(word) if isinstance(word, str) else (visible(word[0]), word[1]) for word in words]
+    shown = [brief(word) if isinstance(word, str) else (brief(word[0]), word[1]) for word in words]
     return Text.assemble(*shown)
 
 

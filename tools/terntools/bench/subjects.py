@@ -154,6 +154,7 @@ class UnixSubject(Subject):
         answer = subprocess.run(
             micropython.device_command(self._interpreter, "-c", text),
             env={**os.environ, "MICROPYPATH": path},
+            cwd=self._folder,  # its board runs there
             capture_output=True,
             text=True,
             timeout=_BENCH_TIMEOUT,

@@ -115,11 +115,13 @@ class Machine:
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes that give a board the wanted files: files to write, in order, and files to remove; main: its main.py."""
+    """Changes that give a board the wanted files: files to write, in order, and files to remove; main: its main.py;
+    note: what the user should know of them."""
 
     write: dict[str, bytes]
     remove: tuple[str, ...]
     main: bytes = b""
+    note: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.write or self.remove)
@@ -132,7 +134,8 @@ class Changes:
         """The changes in one line."""
         writes = f"write {counted(len(self.write), 'file')} ({counted(self.size, 'byte')})"
         removes = f"remove {counted(len(self.remove), 'file')}"
-        return ", ".join([writes] * bool(self.write) + [removes] * bool(self.remove))
+        changes = ", ".join([writes] * bool(self.write) + [removes] * bool(self.remove))
+        return changes + f"; {self.note}" * bool(self.note)
 
     def lines(self) -> list[str]:
         """Each file."""

@@ -14,6 +14,7 @@ from ternhost.provision import keys
 from ternhost.store.fleet_key import FleetKey
 from ternhost.store.store import Store
 from ternhost.text import counted
+from terntools.terminal import warn
 
 _STAYS = "the fleet's key stays; a thief of a device's key has it too: see 'tern device rotate --fleet-key'"
 
@@ -45,7 +46,10 @@ def add_actions(actions: Any) -> None:
 def run_add(args: argparse.Namespace) -> int:
     devices = keys.parse_ids(args.devices)
     with Store(args.store, beside=True) as store:
+        again = sorted(store.revoked().keys() & devices)
         made = keys.add(store, devices)
+    if again:
+        warn(f"device {again[0]} had a key before: 'tern provision --again' counts what it has spent")
     return _made(args, made, "added")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import select
 import sys
 import time
@@ -38,6 +39,7 @@ _NAMES = {
 _WINDOW = 10.0  # seconds over which rates are taken
 _STATUS = 5.0  # seconds between two lines with the state
 _TURN = 0.02
+_TEMPERATURE = re.compile(r"; (-?[0-9]{1,4}) C$")  # at the end of a board's text
 
 
 @dataclass
@@ -207,10 +209,8 @@ class Monitor:
                     state.clients = hello.clients or 0
                     state.heap_free_bytes = hello.heap
                     state.epsilon_left = (hello.budget or 0) / MICRO
-                    *_, last = hello.text.split("; ")
-                    state.temperature_celsius = (
-                        float(last.removesuffix(" C")) if last.endswith(" C") else None
-                    )
+                    warmth = _TEMPERATURE.search(hello.text)
+                    state.temperature_celsius = float(warmth[1]) if warmth else None
 
 
 def error_fields(frame: bytes) -> tuple[int, int, int, int]:

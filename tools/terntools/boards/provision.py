@@ -25,15 +25,15 @@ from ternhost.privacy import cards
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.provision import keys
-from ternhost.provision.boards import Rows, board_files, fleet_file
+from ternhost.provision.boards import Rows, board_files, fleet_file, new_keys
 from ternhost.store import sleepers
 from ternhost.store.fleet_key import OWN_KEY_ONLY, FleetKey
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 from ternhost.text import counted
-from terntools.boards import deploy, lock, mpy
+from terntools.boards import deploy, lives, lock, mpy
 from terntools.boards.program import read_file
-from terntools.boards.repl import Repl
+from terntools.boards.repl import FileProgress, Repl
 
 MQTT = "mqtt.json"
 AUTHORITY = "authority.der"
@@ -153,6 +153,7 @@ class Member:
     lock: bool = False  # the board's console is closed
     wake: int | None = None  # seconds from one wake to the next, if it sleeps
     link: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # files of one's own link, by name
+    again: bool = False  # a device that has lived before goes on, on a board without its ledger
 
     def __post_init__(self) -> None:
         keys.parse_ids([str(self.device)])
@@ -243,9 +244,10 @@ def dataset_records(name: str, device: int, count: int, *, classes: bool = False
 
 
 def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
-    """Changes that make the board this member. The device's key is taken from `store`, or made there.
+    """Changes that make the board this member. The device's key is that of `store`, or a new one for `apply` to store.
 
-    Raises RefusedError where the board is another device or its ledger is lost or damaged, and UsageError.
+    Raises RefusedError where the board is another device, its ledger is lost or damaged, or the device has lived
+    before, and UsageError.
     """
     if member.lock:
         lock.check(repl, network=member.broker is not None)
@@ -259,18 +261,21 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
         )
     ledger = "/" + storage.ledger_name(member.device)
     has_ledger = ledger in repl.directory("/" + storage.LEDGERS)
+    life, note = None, ""
     if has_ledger:
-        _check_ledger(repl, ledger, member)
+        lives.keep_ledger(store, member.device, _check_ledger(repl, ledger, member))
     elif there is not None:
         # clients.bin is written last: there was a ledger, whatever the options are now.
         raise _ledger_refusal(repl, member, "has lost its ledger")
-    known = store.keys()
-    key = known[member.device] if member.device in known else keys.add(store, [member.device])[member.device]
+    elif life := lives.life_of(store, member.device):
+        note = _check_life(repl, member, life)
+    key = None if life else store.keys().get(member.device)
+    key = key or new_keys([member.device])[member.device]
     sleepers.set_wake(store, member.device, member.wake)
     # Instead of the fleet's key it gets one that nobody uses and that is never replaced; the same each time.
     alone = FleetKey(hashlib.sha256(b"tern alone" + key).digest(), OWN_KEY_ONLY)
     fleet = keys.fleet_key(store) if member.whole_fleet else alone
-    files = _files(member, key, fleet, last_number(store))
+    files = _files(member, key, fleet, last_number(store), life.spent if life else 0)
     if has_ledger:
         del files[ledger]
     changes = deploy.compare(repl, files)
@@ -279,13 +284,43 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
         store.save_state({_LINK % member.device: sorted({*earlier, *new})})
     optional = ["/" + name for name in (*links.MODULES, *earlier, AUTHORITY)] + [lock.BOOT] * member.lock
     present = repl.hashes([path for path in optional if path not in files])
-    return deploy.Changes(changes.write, tuple(present))
+    return deploy.Changes(changes.write, tuple(present), note=note)
 
 
-def _files(member: Member, key: bytes, fleet: FleetKey, last: int) -> dict[str, bytes]:
+def apply(
+    repl: Repl, changes: deploy.Changes, member: Member, store: Store, progress: FileProgress | None = None
+) -> None:
+    """Make the changes of `plan`; the store has the device's key before the board."""
+    key = changes.write.get("/" + storage.CLIENTS, b"")[4 : 4 + wire.KEY_BYTES]
+    if key and key != store.keys().get(member.device):
+        store.add_devices({member.device: key})
+    deploy.apply(repl, changes, progress)
+    if ledger := changes.write.get("/" + storage.ledger_name(member.device)):
+        lives.keep_ledger(store, member.device, int.from_bytes(ledger[4:8], "little"))
+
+
+def _check_life(repl: Repl, member: Member, life: lives.Life) -> str:
+    """What the user should know of a device that begins again. Raises RefusedError and UsageError."""
+    known = f"device {member.device} has lived before, and the board on {repl.name} has no ledger of it; "
+    known += f"the store knows of {life.known}"
+    new, budget = "give the board an id that no board has had: --device", member.policy.budget / MICRO
+    if not member.again:
+        hint = f"{new}; or go on with --again: a new key, and what it may have spent is taken off its budget"
+        raise RefusedError(known, hint=hint)
+    if life.budget is not None:
+        _check_budget(member, life.budget)
+    if life.spent >= member.policy.budget:
+        raise RefusedError(f"{known}: nothing is left of {budget:g}", hint=new)
+    text = (
+        f"device {member.device} begins again: epsilon {life.spent / MICRO:g} of {budget:g} counts as spent"
+    )
+    return f"{text}, and its key is new; 'tern broker config' brings sites and relays its new password"
+
+
+def _files(member: Member, key: bytes, fleet: FleetKey, last: int, spent: int) -> dict[str, bytes]:
     # Path on the board -> content; clients.bin last, but for the lock: after that there is no way back.
     mask = sum(1 << SHAPES[shape] for shape in set(member.shapes))
-    made = board_files(member.device, [key], member.rows, member.policy, mask, last)
+    made = board_files(member.device, [key], member.rows, member.policy, mask, last, spent)
     files = {"/" + name: made[name] for name in (storage.RECORDS, storage.ledger_name(member.device))}
     files["/" + storage.FLEET] = member.fleet_file(fleet)
     files.update({"/" + name: content for name, content in member.link.items()})
@@ -313,8 +348,8 @@ def _device(repl: Repl) -> int | None:
     return int.from_bytes(repl.read_file(path)[:4], "little") if path in repl.directory("/") else None
 
 
-def _check_ledger(repl: Repl, path: str, member: Member) -> None:
-    # The device would enforce the smaller of the two budgets, while the user believes in the larger one.
+def _check_ledger(repl: Repl, path: str, member: Member) -> int:
+    """Return the budget of the ledger at `path`, micro-epsilon. Raises RefusedError and UsageError."""
     account = Ledger()
     with tempfile.TemporaryDirectory(prefix="tern-provision-") as folder:
         copy = Path(folder, "ledger")
@@ -323,8 +358,14 @@ def _check_ledger(repl: Repl, path: str, member: Member) -> None:
             account.load(str(copy))
         except LedgerError as error:
             raise _ledger_refusal(repl, member, f"has a bad ledger ({error})") from error
-    if member.policy.budget > account.budget:
-        fixed, wanted = (f"{Decimal(micro) / MICRO:f}" for micro in (account.budget, member.policy.budget))
+    _check_budget(member, account.budget)
+    return int(account.budget)
+
+
+def _check_budget(member: Member, budget: int) -> None:
+    # The device would enforce the smaller of the two budgets, while the user believes in the larger one.
+    if member.policy.budget > budget:
+        fixed, wanted = (f"{Decimal(micro) / MICRO:f}" for micro in (budget, member.policy.budget))
         raise UsageError(
             f"the budget of device {member.device} was set to {fixed} for life and cannot be raised to {wanted}",
             hint=f"name --budget {fixed} or less; a new device id needs an erased board (tern flash --erase)",

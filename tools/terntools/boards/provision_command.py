@@ -47,6 +47,8 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
     member = parser.add_argument_group("member")
     add_option(member, "--store FILE", "the host's store, which gets the device's key", required=required)
     add_option(member, "--device ID", "id from 1, unique in the fleet", type=int, required=required)
+    text = "go on with a device that the store knows on a board without its ledger: it gets a new key, and what it may"
+    add_option(member, "--again", f"{text} have spent is taken off its budget")
     add_option(member, "--records FILE", "CSV file: each row has features, then the label, all in [-1, 1]")
     add_option(member, "--dataset", "take records of a data set, for a trial", choices=datasets.HELD)
     add_option(member, "--own-records", "no records: its program collects them (tern.recorder)")
@@ -130,6 +132,7 @@ def member_of(args: argparse.Namespace) -> Member:
         broker,
         wake=args.wake_s,
         link=provision.read_link(args.link),
+        again=args.again,
     )
 
 
@@ -140,10 +143,9 @@ def run_provision(
     with Repl(port, visits=True) as repl:
         if self_check.has_library(repl):
             self_check.require_library(repl)
-        with Store(store, beside=True) as opened:
+        with Store(store, beside=True) as opened, Bar("provisioning") as bar:
             changes = provision.plan(repl, member, opened)
-        with Bar("provisioning") as bar:
-            deploy.apply(repl, changes, bar.update)
+            provision.apply(repl, changes, member, opened, bar.update)
         heard = start(repl, member, store, authority, wait)
     result = {
         "port": port,
@@ -155,6 +157,7 @@ def run_provision(
         "link": member.link_name,
         "locked": member.lock,
         "wake_s": member.wake,
+        "note": changes.note,
     }
     if member.link_name != "serial":
         return {**result, "heard": heard}  # its port is silent from now on
@@ -187,7 +190,6 @@ def _run(args: argparse.Namespace) -> int:
     )
     if result["wake_s"]:
         text += f", and may sleep {result['wake_s']} s at a time"
-    if args.lock:
-        text += "; locked"
+    text += "; locked" * args.lock + f"\n  {result['note']}" * bool(result["note"])
     print_result(result, text, args.json)
     return errors.OK

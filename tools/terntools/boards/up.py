@@ -117,7 +117,8 @@ def _run(args: argparse.Namespace) -> int:
         left = plan if plan.machine else _plan_files(repl, member, store, args.whole)
         assert left.machine is not None
         deploy.install(repl, left.machine, left.library, bar.update)
-        deploy.apply(repl, left.membership, bar.update)
+        with Store(store, beside=True) as opened:
+            provision.apply(repl, left.membership, member, opened, bar.update)
         heard = provision_command.start(repl, member, store, args.authority, args.wait)
     result: dict[str, Any] = {
         "port": port,
@@ -126,6 +127,7 @@ def _run(args: argparse.Namespace) -> int:
         "flashed": plan.flash is not None,
         "deployed": list(plan.library.write),
         "provisioned": list(plan.membership.write),
+        "note": left.membership.note,
     }
     text = f"device {member.device} on {port} is up"
     if member.link_name == "serial":  # else its port is silent from now on
@@ -136,5 +138,5 @@ def _run(args: argparse.Namespace) -> int:
     elif heard:
         result["heard"] = heard
         text += f", and {heard}"
-    print_result(result, text, args.json)
+    print_result(result, text + f"\n  {result['note']}" * bool(result["note"]), args.json)
     return errors.OK

@@ -16,7 +16,7 @@ from ternhost.store.store import Store
 
 CODE_BYTES = 32
 _PATH = re.compile(r"([A-Za-z0-9_-][A-Za-z0-9_.-]*/)*[A-Za-z0-9_-][A-Za-z0-9_.-]*\.(py|mpy|json)")
-_STATE = "update %d"  # of a store, a device: [number of its last package, SHA-256 of the content]
+STATE = "update %d"  # of a store, a device: [number of its last package, SHA-256 of the content]
 _FIRST_SECOND = 1_577_836_800  # 2020-01-01 UTC
 
 
@@ -53,11 +53,11 @@ def number_for(store: Store, device: int, content: bytes, again: bool = False) -
     """
     digest = hashlib.sha256(content).hexdigest()
     with store.transaction():
-        last, of = store.state(_STATE % device) or (0, "")
+        last, of = store.state(STATE % device) or (0, "")
         if of == digest and not again:
             return int(last)
         number = max(last + 1, int(time.time()) - _FIRST_SECOND)
         if number >> 32:
             raise StorageError("there is no larger number for a package", hint="set this machine's clock")
-        store.save_state({_STATE % device: (number, digest)})
+        store.save_state({STATE % device: (number, digest)})
     return int(number)

@@ -78,7 +78,7 @@ class EmulatedBoard:
             os.close(lock)
 
     def _lock(self) -> int:
-        # The process holds it until it ends: two boards on one ledger could release two reports for a round.
+        # The process holds it until it ends. A board itself starts beside no other, but waits for none.
         try:
             lock = os.open(self.directory / _LOCK_NAME, os.O_CREAT | os.O_RDWR, 0o600)
         except OSError as error:

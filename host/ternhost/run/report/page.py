@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from ternhost.files import storage_errors, write_file
 from ternhost.privacy.cards import decode
 from ternhost.run.report import plots
+from ternhost.text import as_html, brief
 
 NAME = "report.html"
 
@@ -54,8 +55,8 @@ def render(page: Page) -> str:
         **page.more,
     }
     body = [
-        f"<h1>{escape(page.title)}</h1>",
-        f"<p class=lead>{escape(page.lead)}</p>",
+        f"<h1>{as_html(page.title)}</h1>",
+        f"<p class=lead>{as_html(page.lead)}</p>",
         table(page.figures[0], page.figures[1:]) if page.figures else "",
         "<div class=pictures>",
         *(_picture(name, figure, caption) for name, (figure, caption) in page.pictures.items()),
@@ -65,7 +66,7 @@ def render(page: Page) -> str:
             for name, content in sections.items()
         ),
     ]
-    return PAGE.format(title=escape(page.title), style=STYLE, body="\n".join(body))
+    return PAGE.format(title=escape(brief(page.title)), style=STYLE, body="\n".join(body))
 
 
 def common_results(result: Mapping[str, Any]) -> list[Row]:
@@ -131,13 +132,13 @@ def spent(result: Mapping[str, Any]) -> dict[float, int]:
 
 def _picture(name: str, figure: Figure, caption: str) -> str:
     drawn = plots.svg(figure, name).replace("<svg", f"<svg role=img aria-label='{escape(name)}'", 1)
-    return f"<figure id={name}>{drawn}<figcaption>{escape(caption)}</figcaption></figure>"
+    return f"<figure id={name}>{drawn}<figcaption>{as_html(caption)}</figcaption></figure>"
 
 
 def table(head: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
     """The HTML of a table whose rows begin with their names."""
-    header = "".join(f"<th scope=col>{escape(cell)}" for cell in head)
-    lines = "".join(f"<tr><th scope=row>{'<td>'.join(map(escape, row))}" for row in rows)
+    header = "".join(f"<th scope=col>{as_html(cell)}" for cell in head)
+    lines = "".join(f"<tr><th scope=row>{'<td>'.join(map(as_html, row))}" for row in rows)
     return f"<div class=wide><table><thead><tr>{header}</thead><tbody>{lines}</tbody></table></div>"
 
 

@@ -23,6 +23,7 @@ from tern.fixed import ONE
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import replacing, storage_errors
 from ternhost.privacy import cards, certify
+from ternhost.text import brief
 
 if TYPE_CHECKING:
     from ternhost.privacy.shuffling import Shuffled
@@ -39,6 +40,7 @@ _HATCHES = ("", "//", "..", "\\\\", "xx")
 _FAR = 3  # times the height of a curve
 _FEW = 8  # outputs that fit as groups of bars
 _SMALL = 9  # points
+_LONGEST = 40  # characters of a name
 _LEGEND: dict[str, Any] = {"frameon": False, "fontsize": _SMALL, "columnspacing": 0.8, "handlelength": 1.4}
 _MOST_STEMS = 400
 _SEPARATE = 64  # outputs between which there is room for a gap
@@ -265,7 +267,7 @@ def gradient(
         mean, rows, xerr=reach, fmt="o", markersize=4, color=_DARK, ecolor=_MIDDLE, capsize=2.5,
         label=f"mean, and its interval of at least {100 * confidence:g} %",
     )  # fmt: skip
-    axes.set_yticks(rows, names, fontsize=_SMALL)
+    axes.set_yticks(rows, [plain(name) for name in names], fontsize=_SMALL)
     axes.set(ylim=(-0.8, len(names) - 0.2), xlabel=across)
     figure.legend(loc="outside upper center", **_LEGEND)
     return figure
@@ -298,9 +300,9 @@ def frequencies(attributes: Sequence[Shares]) -> Figure:
         if one.true is not None:
             hollow: dict[str, Any] = {"markersize": 7, "markerfacecolor": "none", "markeredgecolor": _INK}
             axes.plot(one.true, at, "D", label="truly", **hollow)
-        axes.set_yticks(at, one.categories, fontsize=_SMALL)
+        axes.set_yticks(at, [plain(category) for category in one.categories], fontsize=_SMALL)
         axes.set_ylim(-0.8, len(one.categories) - 0.2)
-        axes.set_title(one.name, fontsize=_SMALL)
+        axes.set_title(plain(one.name), fontsize=_SMALL)
         axes.tick_params(labelsize=_SMALL)
         axes.xaxis.set_major_locator(MaxNLocator(3))
         axes.xaxis.set_major_formatter(PercentFormatter(1))
@@ -319,6 +321,11 @@ def clusters(sizes: Mapping[str, int]) -> Figure:
     axes.set(xlabel="cluster", ylabel="clients")
     axes.grid(visible=False, axis="x")
     return figure
+
+
+def plain(name: str) -> str:
+    """A name from a table of data as a picture shows it: not as a formula, which matplotlib makes of dollars."""
+    return brief(name, _LONGEST).replace("$", r"\$")
 
 
 def check_place(path: Path) -> None:

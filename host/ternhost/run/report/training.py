@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from itertools import accumulate
 from typing import Any
 
@@ -13,7 +12,7 @@ from matplotlib.figure import Figure
 from ternhost.learn.judging import WORDS
 from ternhost.run.report import plots
 from ternhost.run.report.page import Page, Row, common_pictures, common_results, common_settings, percent
-from ternhost.text import clipped
+from ternhost.text import as_html, clipped
 
 _MODELS = {
     "linear": "linear regression",
@@ -207,7 +206,7 @@ def _weights(result: Mapping[str, Any]) -> str:
     for name, weight in sorted(zip(names, weights, strict=True), key=lambda pair: -abs(pair[1])):
         side = "up" if weight >= 0 else "down"
         bar = f"<i class={side} style='width:{50 * abs(weight) / largest:.1f}%'></i>"
-        rows.append(f"<tr><td>{escape(name)}<td class=number>{weight:+.3f}<td class=bar>{bar}")
+        rows.append(f"<tr><td>{as_html(name)}<td class=number>{weight:+.3f}<td class=bar>{bar}")
     return f"<div class=wide><table class=model>{''.join(rows)}</table></div>"
 
 
@@ -215,12 +214,12 @@ def _weights_of_classes(labels: Sequence[str], names: Sequence[str], weights: Se
     """A row a feature, a column a class; the larger a weight, the more of its colour."""
     matrix = np.reshape(weights, (len(labels), len(names)))
     largest = float(np.abs(matrix).max(initial=0.0)) or 1.0
-    rows = ["<tr><th>feature" + "".join(f"<th>{escape(label)}" for label in labels)]
+    rows = ["<tr><th>feature" + "".join(f"<th>{as_html(label)}" for label in labels)]
     for name, column in zip(names, matrix.T, strict=True):
         cells = [
             f"<td class=number style='background:rgba(var(--{'up' if value > 0 else 'down'}),"
             f"{abs(value) / largest / 2:.2f})'>{value:+.2f}"
             for value in column
         ]
-        rows.append(f"<tr><td>{escape(name)}{''.join(cells)}")
+        rows.append(f"<tr><td>{as_html(name)}{''.join(cells)}")
     return f"<div class=wide><table class=model>{''.join(rows)}</table></div>"

@@ -12,6 +12,7 @@ import numpy as np
 from tern.fixed import ONE
 from ternhost.privacy import cards, certify
 from ternhost.store.snapshot import VALUE
+from ternhost.text import brief
 from ternhost.watch import curves
 from ternhost.watch.curves import Curve, Point
 
@@ -25,6 +26,7 @@ _SYMBOLS = ("circle", "rect", "triangle", "diamond", "emptyCircle", "emptyRect")
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"  # and its size in pixels, as in page.css
 _SIZE = 14
 _MOST_BARS = 256
+_LONGEST = 60  # characters of a name in a tooltip and on an axis
 _LONG = 18  # characters of a name in a legend; two of them fit side by side on a phone
 _CUT = {"width": 120, "overflow": "truncate"}
 _INPUTS = (-1.0, -0.5, 0.0, 0.5, 1.0)
@@ -41,7 +43,7 @@ def _axis(kind: str, name: str, below: bool = False, **more: Any) -> Options:
     labels = {"hideOverlap": True, "alignMaxLabel": "right"} if below else {"hideOverlap": True}
     return {
         "type": kind,
-        "name": name,
+        "name": brief(name, _LONGEST),
         **place,
         "nameTextStyle": {"color": _SOFT, "align": "center" if below else "left"},
         "axisLabel": {"color": _SOFT, "fontSize": _SIZE, **labels},
@@ -75,7 +77,8 @@ def _frame(x: Options, y: Options, series: list[Options]) -> Options:
         "media": [narrow, {"option": {"grid": {"top": top}}}],  # the legend has two lines on a phone
         "legend": {"data": legend, "show": len(legend) > 1, "itemWidth": _WIDE, "itemGap": 12, "top": 0, **ink},
         "tooltip": {
-            "trigger": "axis", "confine": True, "backgroundColor": _SURFACE, "borderColor": _GRID, **ink
+            "trigger": "axis", "confine": True, "backgroundColor": _SURFACE, "borderColor": _GRID,
+            "extraCssText": "max-width: 90%; overflow-wrap: anywhere; white-space: normal", **ink,
         },
         **{"xAxis": x, "yAxis": y, "series": series},
     }  # fmt: skip
@@ -94,7 +97,7 @@ def _line(name: str, points: Sequence[Point], i: int, **more: Any) -> Options:
     colour = COLOURS[i % len(COLOURS)]
     return {
         "type": "line",
-        "name": name,
+        "name": brief(name, _LONGEST),
         "data": [[_short(x), _short(y)] for x, y in points],
         "symbol": _SYMBOLS[i % len(_SYMBOLS)] if len(points) < 30 else "none",  # in the legend as on the line
         "symbolSize": 7,
@@ -167,7 +170,8 @@ def bars(names: Sequence[str], values: Sequence[float], x: str, y: str, colour: 
         "barMaxWidth": 48,
         "itemStyle": {"color": COLOURS[colour], "borderColor": _INK, "borderWidth": 0.5},
     }
-    names_below = {**_axis("category", x, below=True), "data": list(names)}
+    names_below = {**_axis("category", x, below=True), "data": [brief(name, _LONGEST) for name in names]}
+    names_below["axisLabel"] |= _CUT
     return _frame(names_below, _axis("value", y, min=0, minInterval=1), [bar])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
@@ -11,6 +10,7 @@ from typing import Any
 from nicegui import ui
 
 from ternhost.store.snapshot import Snapshot
+from ternhost.text import as_html, brief
 from ternhost.watch import words
 from ternhost.watch.page.live_store import LiveStore, Others
 from ternhost.watch.words import Tile
@@ -89,9 +89,10 @@ def toggle(label: str, on_change: Callable[[], None], options: dict[str, str] | 
 
 def offer(made: ui.toggle, options: Mapping[Any, str]) -> None:
     """Offer these options; the one that is pressed stays if it is still there."""
-    if made.options != options:
-        value = made.value if made.value in options else next(iter(options), None)
-        made.set_options(dict(options), value=value)
+    shown = {value: brief(text, 40) for value, text in options.items()}
+    if made.options != shown:
+        value = made.value if made.value in shown else next(iter(shown), None)
+        made.set_options(shown, value=value)
 
 
 def card(title: str, wide: bool = False) -> ui.element:
@@ -123,9 +124,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     ]
     right = right or [False] * len(head)
     tags = [" class=number" if numbers else "" for numbers in right]
-    header = "".join(f"<th scope=col{tag}>{text(name)}" for name, tag in zip(head, tags, strict=True))
+    header = "".join(f"<th scope=col{tag}>{as_html(name)}" for name, tag in zip(head, tags, strict=True))
     body = "".join(
-        "<tr>" + "".join(f"<td{tag}>{text(cell)}" for (cell, _), tag in zip(line, tags, strict=True))
+        "<tr>" + "".join(f"<td{tag}>{as_html(cell)}" for (cell, _), tag in zip(line, tags, strict=True))
         for line in lines
     )
     return f"<div class=scroll tabindex=0><table><thead><tr>{header}</thead><tbody>{body}</table></div>"
@@ -144,16 +145,16 @@ def _cell(value: Any) -> tuple[str, bool]:
 def tile_html(shown: Iterable[Tile]) -> str:
     """HTML of the tiles."""
     return "".join(
-        f"<div class='tile{' warn' * words.alarming(tile)}'><div class=name>{text(tile[0])}</div>"
-        f"<div class=value>{text(tile[1])}</div><div class=more>{text(tile[2])}</div></div>"
+        f"<div class='tile{' warn' * words.alarming(tile)}'><div class=name>{as_html(tile[0])}</div>"
+        f"<div class=value>{as_html(tile[1])}</div><div class=more>{as_html(tile[2])}</div></div>"
         for tile in shown
     )
 
 
 def head_html(now: Snapshot) -> str:
     """HTML of the name of the run, its status, and what it does."""
-    badge = f"<span class='badge {words.tone(now)}'>{text(words.status(now))}</span>"
-    return f"<h1>{text(words.title(now))}</h1>{badge}<span class=soft>{text(words.lead(now))}</span>"
+    badge = f"<span class='badge {words.tone(now)}'>{as_html(words.status(now))}</span>"
+    return f"<h1>{as_html(words.title(now))}</h1>{badge}<span class=soft>{as_html(words.lead(now))}</span>"
 
 
 def first(now: Snapshot) -> str:
@@ -164,13 +165,8 @@ def first(now: Snapshot) -> str:
 
 def empty(message: str) -> str:
     """A message for an empty element, as HTML; commands stand between backquotes."""
-    parts = text(message).split("`")
+    parts = as_html(message).split("`")
     return f"<p class=empty>{''.join(f'<code>{p}</code>' if i % 2 else p for i, p in enumerate(parts))}</p>"
-
-
-def text(value: Any) -> str:
-    """A value as escaped HTML."""
-    return html.escape(str(value), quote=True)
 
 
 CSS = (files("ternhost.watch.page") / "page.css").read_text()

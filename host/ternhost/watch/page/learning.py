@@ -13,6 +13,7 @@ from nicegui import background_tasks, ui
 
 from ternhost.learn import judging
 from ternhost.store.snapshot import RunView, Snapshot
+from ternhost.text import brief
 from ternhost.watch import curves, words
 from ternhost.watch.curves import Curve
 from ternhost.watch.page import charts
@@ -91,7 +92,7 @@ def _learning(
     if not now.run.reports:
         return _NO_REPORT
     if not measure:
-        return _NO_FIGURE.format(run=shlex.quote(now.run.name))
+        return _NO_FIGURE.format(run=brief(shlex.quote(now.run.name), 100))
     return charts.learning(curves.curve(now.run, now.history, measure, by, now.devices), floor)
 
 
@@ -123,7 +124,7 @@ class CompareSection(Section):
         with cards():
             with card("Runs compared", wide=True):
                 with ui.element("div").classes("controls"):
-                    self._which = ui.select([], multiple=True, label="runs", on_change=self._again).props(
+                    self._which = ui.select({}, multiple=True, label="runs", on_change=self._again).props(
                         f"dense outlined use-chips max-values={_MOST}"
                     )
                     self._measure = toggle("figure", self._again)
@@ -156,7 +157,8 @@ class CompareSection(Section):
         if self._chart.deleted:
             return
         if [*self._which.options] != [*runs]:
-            self._which.set_options([*runs], value=[name for name in self._which.value or () if name in runs])
+            still = [name for name in self._which.value or () if name in runs]
+            self._which.set_options({name: brief(name) for name in runs}, value=still)
         if not self._which.value and drawn:
             self._which.value = names
         if self._measure.options != measures:
@@ -178,7 +180,7 @@ class CompareSection(Section):
         )
         histories = {name: self.others.history(known[name][0], name) for name in names}
         measures = {
-            one: curves.word(one)
+            one: brief(curves.word(one), 40)
             for name in names
             for one in curves.measures(known[name][1], histories[name].history)
         }

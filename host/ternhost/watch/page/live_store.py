@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from operator import itemgetter
@@ -16,6 +16,7 @@ from ternhost.errors import StorageError
 from ternhost.store.boards import BoardRow
 from ternhost.store.reader import Reader
 from ternhost.store.snapshot import RunView, Snapshot
+from ternhost.text import brief
 from ternhost.watch import stores
 from ternhost.watch.curves import Point
 from ternhost.watch.fleet_view import budget, failed, generator
@@ -30,10 +31,12 @@ MOST_ROWS = 500  # of an answer
 
 def row(board: BoardRow) -> Row:
     """The row of a board: budget as epsilon, heap in kB (1000 bytes), None for values that it did not report."""
-    fields = board.hello
+    fields: Mapping[str, Any] = {
+        name: brief(value) if isinstance(value, str) else value for name, value in board.hello.items()
+    }
     heap = fields.get("heap")
     return {
-        "name": board.name,
+        "name": brief(board.name),
         "online": "online" if board.online else "offline",
         "heard": board.heard,
         "release": fields.get("release"),
@@ -43,7 +46,7 @@ def row(board: BoardRow) -> Row:
         "restarts": fields.get("restarts"),
         "exceptions": fields.get("exceptions"),
         "errors": board.errors,
-        "error": board.error,
+        "error": board.error and brief(board.error),
         "first": board.first,
         "clients": board.clients,
         "records": fields.get("records"),

@@ -12,11 +12,9 @@ from typing import Any
 
 from ternhost.errors import UsageError
 from ternhost.options import require_port
+from ternhost.watch.loopback import ADDRESS, REFUSED, is_welcome
 
-ADDRESS = "127.0.0.1"
 PORT = 8642  # or any other one where it is taken
-_NAMES = ("127.0.0.1", "localhost")
-_READ = ("host", "origin", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest")
 _GUARDS = (
     (b"x-frame-options", b"DENY"),
     (b"x-content-type-options", b"nosniff"),
@@ -27,15 +25,11 @@ Scope = dict[str, Any]
 
 
 class OnlyHere:
-    """Accepts only requests for this address, from its own page.
-
-    Refuses DNS rebinding (a website's name as Host), websockets with another Origin, and fetches and frames of other
-    sites, which browsers mark by Sec-Fetch-Site: other sites may only link here."""
+    """Accepts only requests for this address, from its own page."""
 
     def __init__(self, app: Any, port: int) -> None:
         self._app = app
-        self._hosts = {f"{name}:{port}" for name in _NAMES}
-        self._origins = {f"http://{host}" for host in self._hosts}
+        self._port = port
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         if scope["type"] not in ("http", "websocket") or self._welcome(scope):
@@ -46,19 +40,11 @@ class OnlyHere:
         else:
             head = [(b"content-type", b"text/plain; charset=utf-8"), *_GUARDS]
             await send({"type": "http.response.start", "status": 403, "headers": head})
-            await send({"type": "http.response.body", "body": b"This page is for its own address alone.\n"})
+            await send({"type": "http.response.body", "body": REFUSED})
 
     def _welcome(self, scope: Scope) -> bool:
-        values: dict[str, list[str]] = {name: [] for name in _READ}
-        for name, value in scope["headers"]:
-            if (key := name.decode("latin-1").lower()) in values:
-                values[key].append(value.decode("latin-1").lower())
-        right_host = len(values["host"]) == 1 and values["host"][0] in self._hosts
-        right_origin = all(origin in self._origins for origin in values["origin"])
-        # A browser of before 2023 sends no Sec-Fetch-Site; curl never does.
-        here = set(values["sec-fetch-site"]) <= {"none", "same-origin"}
-        link = values["sec-fetch-mode"] == ["navigate"] and values["sec-fetch-dest"] == ["document"]
-        return right_host and right_origin and (here or (link and scope["type"] == "http"))
+        headers = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"])
+        return is_welcome(self._port, headers, scope["type"] == "websocket")
 
 
 def _guarded(send: Any) -> Any:
