@@ -3,9 +3,12 @@
 import os
 import time
 
+from tern import app
 from tern.boards.this import this_board
 from tern.client import Client
 from tern.links.slot import Slotted
+from tern.model import Model
+from tern.recorder import Recorder
 
 DIRECTORY = "/slot"
 _ERROR = 0x84
@@ -70,3 +73,75 @@ def answers(files, beat, frames, task=False):
     _receive(slotted, task)  # sends the last
     client.close()
     return link.answers
+
+
+class Script:
+    """A link of a program: frames arrive at their times, and whatever leaves is an event with its time."""
+
+    console = False
+
+    def __init__(self, frames):
+        self.frames = list(frames)
+        self.start = None
+        self.events = []
+
+    def see(self, what):
+        if self.start is None:
+            self.start = time.ticks_us()
+        self.events.append((what, time.ticks_diff(time.ticks_us(), self.start)))
+
+    def admit(self, kind):
+        pass
+
+    def receive(self, timeout_ms):
+        if self.start is None:
+            self.see("begin")
+        if self.frames and time.ticks_diff(time.ticks_us(), self.start) >= 1000 * self.frames[0][0]:
+            return memoryview(self.frames.pop(0)[1])
+        return None
+
+    def send(self, frame, n):
+        self.see((frame[0], n) if frame[0] != _ERROR else (frame[0], frame[9], frame[10]))
+        return True
+
+    def waiting(self):
+        return 0
+
+    def disconnect(self):
+        self.see("leave")
+
+    def close(self):
+        pass
+
+
+class Timed:
+    """A slotted link; work: microseconds from each frame to its answer, before that waits for its moment."""
+
+    def __init__(self, link):
+        self._link = link
+        self.work = []
+
+    def __getattr__(self, name):
+        return getattr(self._link, name)
+
+    def receive(self, timeout_ms):
+        frame = self._link.receive(timeout_ms)
+        self._came = time.ticks_us()
+        return frame
+
+    def send(self, frame, n):
+        self.work.append(time.ticks_diff(time.ticks_us(), self._came))
+        return self._link.send(frame, n)
+
+
+def wake(folder, d, slot, frames):
+    """One wake of a program: (events as (what, microseconds), microseconds of work for each frame)."""
+    board = this_board()
+    board.directory = folder
+    node = app.App(board, Recorder(d, capacity=2048, hold=8), Model())
+    link = Script(frames)
+    timed = Timed(Slotted(link, slot, board.led))
+    board.link = lambda: timed
+    node.once(6000)
+    link.see("return")
+    return link.events, timed.work

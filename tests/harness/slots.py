@@ -18,10 +18,10 @@ from tern import card as cards
 from tern import frames, host_frames, ledger, storage, wire
 from tern.client import work_ms
 from tern.fixed import ONE
-from terntools.boards import deploy, mpy
+from terntools.boards import deploy, mpy, records
 from terntools.boards.program import Program
 from terntools.boards.repl import Repl
-from terntools.emulators import flash_image
+from terntools.emulators import flash_image, qemu
 from terntools.emulators.pico import boot_pico
 
 PROGRAM = Path(__file__).with_name("slot_program.py")
@@ -164,6 +164,15 @@ class Slots:
         questions = [case.frame(device, number + 1) for number in range(rounds) for device in (1, 2)]
         return self._repl.evaluate(f"answers({board(case.d, slot)!r}, {beat}, {questions!r}, {task})", 600)
 
+    def wake(self, count, frames):
+        """[(what, its microseconds), ...], [microseconds of work, ...] of a wake of the program with `count` records.
+
+        frames: (ms after the link has begun, frame).
+        """
+        self._repl.soft_reset()
+        self._repl.run(f"from {PROGRAM.stem} import *")
+        return self._repl.evaluate(f"wake('/r{count}', {D}, {SLOT}, {frames!r})", 600)
+
 
 def board(d, slot):
     """The files of a board with two clients of opposite data: one record of -1, and RECORDS of +1, as {path: rows}."""
@@ -210,18 +219,44 @@ def cropped(a, b, share):
     return float(difference / spread) if spread else math.copysign(math.inf, difference) * bool(difference)
 
 
+COLLECTED = (0, 7, 64, 2048)  # records of the programs of four boards
+D = 4
+SLOT = 500  # ms, of these boards
+
+
+def program_boards():
+    """The files of boards with one client, by path: /r0, /r7 and so on, whose programs have collected these records."""
+    files = {}
+    for count in COLLECTED:
+        folder = f"/r{count}"
+        for path, rows in board(D, SLOT).items():
+            if path != storage.RECORDS:
+                data = b"".join(row * times for row, times in rows)
+                files[f"{folder}/{path}"] = data[: storage.CLIENT_BYTES] if path == storage.CLIENTS else data
+        if count:
+            segments = records.segments(np.full((count, D + 1), ONE, np.int16))
+            files |= {f"{folder}{path}": data for path, data in segments.items()}
+    return files
+
+
 @contextmanager
-def emulated():
-    """A context with the Slots of an emulated Pico that has booted."""
+def emulated(name="pico"):
+    """A context with the Slots of an emulated board that has booted; QEMU's clock counts instructions."""
     with tempfile.TemporaryDirectory(prefix="tern-slots-") as folder:
         flash = Path(folder, "flash.bin")
 
         def files(machine):
             program = mpy.compiled(PROGRAM.read_text(), machine.processor, PROGRAM.name, optimise=True)
-            library = deploy.library_files(machine, more=(*mpy.ON_DEMAND, "bench"), program=Program(b""))
-            return {**library, f"/lib/{PROGRAM.stem}.mpy": program}
+            library = deploy.library_files(
+                machine, more=(*mpy.ON_DEMAND, "bench", "app"), program=Program(PROGRAM.read_bytes())
+            )
+            return {**library, **program_boards(), f"/lib/{PROGRAM.stem}.mpy": program}
 
-        flash_image.fill("pico", flash, files)
-        with boot_pico(flash, seed=1, skip_idle=True) as pico, Repl(pico.url) as repl:
+        flash_image.fill(name, flash, files)
+        if name == "pico":
+            machine = boot_pico(flash, seed=1, skip_idle=True)
+        else:
+            machine = qemu.boot(name, flash, seed=1, count_instructions=True, skip_idle=True)
+        with machine as running, Repl(running.url) as repl:
             repl.run(f"from {PROGRAM.stem} import *")
             yield Slots(repl)

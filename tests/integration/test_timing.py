@@ -59,7 +59,7 @@ def test_certifying_a_hierarchy_delays_no_report_into_the_second_slot(pico, pyte
             micro = slots.AFFORDABLE + 10 * i
             case = slots.Case("", wire.LINEAR, lambda e, n=ranges: slots.hierarchy(e, n), 28, micro=micro)
             for kind, _, us in pico.answers(case, 500, 500):
-                assert kind == wire.REPORT and at_end_of(500, us), (ranges, us)
+                assert (kind, at_end_of(500, us)) == (wire.REPORT, True), (ranges, us)
 
 
 @pytest.mark.slow
@@ -69,4 +69,38 @@ def test_the_time_of_a_refusal_does_not_depend_on_the_number_of_records(pico):
         case = slots.Case("", wire.LOCAL + wire.SVM, slots.table, 28, local=(epochs, 2, 1 << 18))
         one, many = pico.answers(case, 500, 500, 1)
         assert one[:2] == many[:2] == ((wire.REPORT, 0) if case.slot <= 500 else (wire.ERROR, wire.ERR_SLOT))
-        assert at_end_of(500, one[2]) and at_end_of(500, many[2])
+        assert [at_end_of(500, us) for _, _, us in (one, many)] == [True, True]
+
+
+def wake_frames(number):
+    """Questions to the program of a board: one to answer, the same again, one of the same number that differs."""
+    local = slots.Case(
+        "", wire.LOCAL + wire.LOGISTIC, slots.table, slots.D, local=(1, 2, 1 << 18), anew=False
+    )
+    other = slots.Case("", wire.LINEAR, slots.table, slots.D, anew=False)
+    return [
+        (12, local.frame(1, number)), (20, local.frame(1, number)), (120, other.frame(1, number)),
+        (290, other.frame(1, number + 1)), (500, other.frame(1, number)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["pico", "rv32", "xtensa"])
+def test_only_the_work_of_a_program_differs_on_each_instruction_set_and_nothing_that_can_be_seen(
+    name, request
+):
+    """Of boards with 0 to 2,048 records, report by report: in simulated time, or in instructions (1,000 a us)."""
+    with slots.emulated(name) as board:
+        for count in slots.COLLECTED:
+            board.wake(count, [])  # the first start makes the files of the recorder
+        for number in (1, 3):
+            wakes = {count: board.wake(count, wake_frames(number)) for count in slots.COLLECTED}
+            expected, least = wakes[0]
+            assert [what[0] for what, _ in expected if isinstance(what, tuple)] == [
+                wire.REPORT, wire.REPORT, wire.ERROR, wire.REPORT, wire.ERROR,
+            ]  # fmt: skip
+            for count, (events, work) in wakes.items():
+                print(f"{name}, {count} records: work of {work} us, seen at {[us for _, us in events]}")
+                assert [what for what, _ in events] == [what for what, _ in expected]
+                for (what, us), (_, other) in zip(events, expected, strict=True):
+                    assert abs(us - other) <= 1100, (count, what, us, other)
+            assert wakes[64][1][3] > 2 * least[3], "the work itself shows how many records there are"

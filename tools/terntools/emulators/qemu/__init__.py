@@ -87,12 +87,17 @@ class QemuMachine(EmulatedMachine):
 
 
 def boot(
-    name: str, flash: Path | None = None, *, seed: int | None = None, count_instructions: bool = False
+    name: str,
+    flash: Path | None = None,
+    *,
+    seed: int | None = None,
+    count_instructions: bool = False,
+    skip_idle: bool = False,
 ) -> QemuMachine:
     """Start a machine. Raises DeviceError if it is not built or does not start, UsageError for a flash in use.
 
     flash: a file that keeps its flash. seed: makes os.urandom repeatable. count_instructions: its clock counts an
-    instruction as a nanosecond.
+    instruction as a nanosecond; with skip_idle, waiting time passes at once.
     """
     machine = MACHINES[name]
     firmware = machine.firmware()
@@ -110,7 +115,7 @@ def boot(
             server.listen()
             command = [
                 machine.command, *machine.arguments, *machine.network,
-                *(("-icount", "shift=0") if count_instructions else ()),
+                *(("-icount", "shift=0" + ",sleep=off" * skip_idle) if count_instructions else ()),
                 "-display", "none", "-monitor", "none", "-semihosting-config", "enable=on,target=native",
                 "-chardev", f"socket,id=console,fd={port},server=on,wait=off", "-serial", "chardev:console",
                 "-pidfile", _PID, "-kernel", str(firmware),
