@@ -15,20 +15,24 @@ _ERROR = 0x84
 
 
 class Link:
-    """A link that has received its frames already, and keeps the times of its answers."""
+    """A link that has received its frames already, and keeps the times of its answers: each since the one before."""
 
     console = False
 
     def __init__(self):
         self.answers = []
+        self._last = 0
 
     def receive(self, timeout_ms=-1):
-        self._start = time.ticks_us()
+        self._last = self._last or time.ticks_us()
         return self.frame
 
     def send(self, frame, n):
-        taken = time.ticks_diff(time.ticks_us(), self._start)
-        self.answers.append((frame[0], frame[9] if frame[0] == _ERROR else 0, taken))
+        now = time.ticks_us()
+        self.answers.append(
+            (frame[0], frame[9] if frame[0] == _ERROR else 0, time.ticks_diff(now, self._last))
+        )
+        self._last = now
         return True
 
     def close(self):
@@ -52,7 +56,7 @@ def write(path, rows):
 
 
 def answers(files, beat, frames, task=False):
-    """Answer `frames` on a board that has just been switched on: (type, code, microseconds from the frame) of each.
+    """Answer `frames` on a board that has just been switched on: (type, code, microseconds since the last) of each.
 
     files: path -> rows. beat: send them at multiples of this time (ms), 0: at once. task: use receive(0) and sleep in
     between, as a task of a program does.

@@ -83,6 +83,8 @@ class Slotted:
                     return False
                 compat.feed()
                 sleep_ms(min(left - near, _SLEEP_MS))
+            while ticks_ms() == now:  # a short loop, which ends just when the clock moves on
+                pass
         self.last = now + left
         self.busy = False
         if self._n:
