@@ -5,6 +5,7 @@ import struct
 from array import array
 
 import report_frames
+import scratch
 from spec.cards import THREE as THREE
 from spec.cards import THREE_ROWS, T, table, two_levels, window
 
@@ -29,8 +30,13 @@ def key_of(device):
     return bytes([device & 255]) + KEY[1:]
 
 
-def provision(directory, clients=1, d=4, records=1, largest=300_000_000, budget=ledger.MAX_BUDGET, first=7):
-    """Write clients.bin, records.bin and the ledgers into `directory`; return the Board."""
+def provision(
+    directory, clients=1, d=4, records=1, largest=300_000_000, budget=ledger.MAX_BUDGET, first=7, fuses=0
+):
+    """Write clients.bin, records.bin and the ledgers into `directory`; return the Board.
+
+    fuses: of a counter to which the only ledger is bound; 0: none.
+    """
     with open(directory + "/" + storage.CLIENTS, "wb") as file:
         for i in range(clients):
             device = first + i
@@ -43,7 +49,11 @@ def provision(directory, clients=1, d=4, records=1, largest=300_000_000, budget=
                 file.write(struct.pack("<h", 16384 - (3001 * i + 517 * j) % 32769))
     os.mkdir(directory + "/" + storage.LEDGERS)
     for i in range(clients):
-        ledger.create(directory + "/" + storage.ledger_name(first + i), budget)
+        ledger.create(directory + "/" + storage.ledger_name(first + i), budget, 0, int(fuses > 0))
+    if fuses:
+        scratch.count_in_files()
+        with open(directory + ".count", "wb") as file:
+            file.write(bytes(fuses))
     return Board(directory)
 
 

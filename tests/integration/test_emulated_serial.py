@@ -2,6 +2,7 @@
 
 import os
 import select
+import shutil
 import subprocess
 import tty
 from pathlib import Path
@@ -107,6 +108,38 @@ def test_a_board_says_hello_reports_and_ends_with_its_port(port):
             report_of(port, number, device)
     port.close()
     assert port.wait() == 0
+
+
+@pytest.mark.parametrize("fuses", [0, 64])
+def test_a_board_whose_old_directory_was_restored_answers_anew_unless_its_ledger_is_bound(tmp_path, fuses):
+    board = tmp_path / "board"
+    board.mkdir()
+    small_board.provision(str(board), fuses=fuses)
+
+    def answers(*rounds):
+        port = Port(board, "pipe")
+        replies = []
+        for number, shift in rounds:
+            small_board.asked[0] = bytes(small_board.round_frame(number, small_board.THREE, shift=shift))
+            port.send(small_board.asked[0])
+            replies.append(port.read())
+        port.close()
+        assert port.wait() == 0
+        return replies
+
+    (first,) = answers((1, 0))
+    shutil.copytree(board, tmp_path / "copy")
+    later = answers((1, 0), (2, 0), (3, 0))
+    assert later[0] == first
+    assert {answer[0] for answer in later} == {wire.REPORT}
+    shutil.rmtree(board)
+    shutil.copytree(tmp_path / "copy", board)
+    (answer,) = answers((2, 1))
+    if fuses:
+        assert small_board.error_of(answer) == (wire.ERR_LEDGER, wire.OLD_LEDGER)
+    else:
+        assert answer[0] == wire.REPORT
+        assert answer != later[1], "the second report for round 2"
 
 
 def test_damaged_frames_cost_nothing(port, sampled):

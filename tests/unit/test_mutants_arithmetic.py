@@ -5,6 +5,7 @@ from mutants import Wrong, caught, misplaced, of
 
 # The files of tests/device whose vectors find them.
 CHECKS = {
+    "tern.counter": ("test_ledger.py",),
     "tern.ledger": ("test_ledger.py",),
     "tern.sampler": ("test_sampler.py",),
     "tern.table": ("test_sampler.py",),
@@ -199,14 +200,15 @@ WRONG = [
     *of(
         "ledger",
         ("the check is not looked at", 'or pack("<I", crc32(view[:end])) != view[end : end + _CHECK]', ""),
-        ("a file cut within its check is read", "if size < end + _CHECK or", "if size < end + _CHECK - 1 or"),
+        ("a file cut within its check is read", "size < end + _CHECK\n", "size < end + _CHECK - 1\n"),
         ("any magic will do", "if magic != MAGIC:", "if False:"),
         ("more may be spent than the budget", "not spent <= budget <= MAX_BUDGET", "budget > MAX_BUDGET"),
         ("any budget", "not spent <= budget <= MAX_BUDGET", "spent > budget"),
         ("round 2**30", "or last > _MAX_ROUND", "or last > _MAX_ROUND + 1"),
         ("state 3", "or state > RESERVED\n", "or state > RESERVED + 1\n"),
         ("a reserved ledger with a question", "or (state == RESERVED and asked)", ""),
-        ("byte 49", "            or reserved\n", ""),
+        ("byte 49", "<4sIII32sHHH", "<4sIII32sBxHH"),
+        ("a counter is not looked at", "            attach_counter(self, path)", "            pass"),
         ("any length of a report", "_MIN_REPORT <= n <= _MAX_REPORT if", "True if"),
         ("a report in every state", "state == ANSWERED else n == 0)", "True else True)"),
         ("spent while idle", "(spent or asked if", "(asked if"),
@@ -249,6 +251,21 @@ WRONG = [
         ("the report is not kept", "_HEADER, report if MICROPYTHON else bytes(report))", "_HEADER, bytes(len(report)))"),
         ("a short report leaves the length of a longer one", "self.state, len(report))", "self.state, max(len(report), 20))"),
         ("the check leaves out the report", "crc32(self._checked)", "crc32(self._checked[:52])"),
+    ),
+    *of(
+        "counter",
+        ("a payment burns one fuse", "        self._fuses.mark(self._begun, 0)\n        pack", "        pack"),
+        ("a payment burns no second fuse", "        self._write(path)\n        self._fuses.mark(self._begun, 1)", "        self._write(path)"),
+        ("a payment keeps its step", "STEP, self._begun)", "STEP, self._step())"),
+        ("a new ledger takes any step", "step == self._begun + 1 and", "step > self._begun and"),
+        ("a ledger that paid takes a new step", " and not self._ledger.state", ""),
+        ("a step given up is taken", "step == self._begun > done", "self._begun >= step > done"),
+        ("an interrupted write is lost", "step == self._begun > done", "False"),
+        ("the counter is not compared", "elif step != done:", "elif False:"),
+        ("older ledgers are refused alone", "elif step != done:", "elif step < done:"),
+        ("the last step is begun", "if self._begun == self._total:", "if self._begun > self._total:"),
+        ("fuses beyond are not looked at", "if any(", "if False and any("),
+        ("the last step done is the last begun", "if self.is_burnt(2 * begun - 1):", "if True:"),
     ),
     *of(
         "sampler",

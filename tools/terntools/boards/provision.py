@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from tern import links, storage, wire
-from tern.ledger import MAX_BUDGET, Ledger, LedgerError
+from tern.ledger import IDLE, MAX_BUDGET, Ledger, LedgerError
 from ternhost import datasets
 from ternhost.errors import RefusedError, UsageError
 from ternhost.privacy import cards
@@ -31,7 +31,7 @@ from ternhost.store.fleet_key import OWN_KEY_ONLY, FleetKey
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 from ternhost.text import counted
-from terntools.boards import deploy, lock, mpy
+from terntools.boards import counter, deploy, lock, mpy
 from terntools.boards.program import read_file
 from terntools.boards.repl import Repl
 
@@ -151,6 +151,7 @@ class Member:
     most_records: int | None = None  # public upper bound; None: large enough for `rows`
     broker: Broker | None = None
     lock: bool = False  # the board's console is closed
+    counter: bool = False  # a new ledger is bound to the counter of its chip
     wake: int | None = None  # seconds from one wake to the next, if it sleeps
     link: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # files of one's own link, by name
 
@@ -259,18 +260,21 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
         )
     ledger = "/" + storage.ledger_name(member.device)
     has_ledger = ledger in repl.directory("/" + storage.LEDGERS)
+    step = 0
     if has_ledger:
         _check_ledger(repl, ledger, member)
     elif there is not None:
         # clients.bin is written last: there was a ledger, whatever the options are now.
         raise _ledger_refusal(repl, member, "has lost its ledger")
+    elif member.counter:
+        step, _ = counter.plan(repl, member.policy, member.reserve)
     known = store.keys()
     key = known[member.device] if member.device in known else keys.add(store, [member.device])[member.device]
     sleepers.set_wake(store, member.device, member.wake)
     # Instead of the fleet's key it gets one that nobody uses and that is never replaced; the same each time.
     alone = FleetKey(hashlib.sha256(b"tern alone" + key).digest(), OWN_KEY_ONLY)
     fleet = keys.fleet_key(store) if member.whole_fleet else alone
-    files = _files(member, key, fleet, last_number(store))
+    files = _files(member, key, fleet, last_number(store), step)
     if has_ledger:
         del files[ledger]
     changes = deploy.compare(repl, files)
@@ -282,10 +286,10 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
     return deploy.Changes(changes.write, tuple(present))
 
 
-def _files(member: Member, key: bytes, fleet: FleetKey, last: int) -> dict[str, bytes]:
+def _files(member: Member, key: bytes, fleet: FleetKey, last: int, step: int) -> dict[str, bytes]:
     # Path on the board -> content; clients.bin last, but for the lock: after that there is no way back.
     mask = sum(1 << SHAPES[shape] for shape in set(member.shapes))
-    made = board_files(member.device, [key], member.rows, member.policy, mask, last)
+    made = board_files(member.device, [key], member.rows, member.policy, mask, last, step)
     files = {"/" + name: made[name] for name in (storage.RECORDS, storage.ledger_name(member.device))}
     files["/" + storage.FLEET] = member.fleet_file(fleet)
     files.update({"/" + name: content for name, content in member.link.items()})
@@ -316,13 +320,20 @@ def _device(repl: Repl) -> int | None:
 def _check_ledger(repl: Repl, path: str, member: Member) -> None:
     # The device would enforce the smaller of the two budgets, while the user believes in the larger one.
     account = Ledger()
+    account.counts = False
+    data = repl.read_file(path)
     with tempfile.TemporaryDirectory(prefix="tern-provision-") as folder:
         copy = Path(folder, "ledger")
-        copy.write_bytes(repl.read_file(path))
+        copy.write_bytes(data)
         try:
             account.load(str(copy))
         except LedgerError as error:
             raise _ledger_refusal(repl, member, f"has a bad ledger ({error})") from error
+    step = int.from_bytes(data[52:54], "little")
+    if step and not counter.is_last(repl, step, account.state == IDLE):
+        raise _ledger_refusal(repl, member, "has an old copy of its ledger, by the counter of its chip")
+    if member.counter and not step:
+        raise _ledger_refusal(repl, member, "has a ledger that is not bound to a counter")
     if member.policy.budget > account.budget:
         fixed, wanted = (f"{Decimal(micro) / MICRO:f}" for micro in (account.budget, member.policy.budget))
         raise UsageError(
