@@ -1,6 +1,7 @@
 """The counter of a chip: fuses, which only ever burn, tell an old copy of the flash from the last one (ledger.md).
 
-A ledger whose step is not 0 is bound to it: each write of it burns two fuses. Nothing undoes that.
+A ledger whose step is not 0 is bound to it: each write of it burns two fuses. Nothing undoes that. A chip has `fuses`,
+their number, is_burnt(n) and burn(n), n from 0: two for each step, begun and done. Whatever is wrong is ERR_LEDGER.
 """
 
 import os
@@ -10,52 +11,36 @@ from binascii import crc32
 from struct import pack_into, unpack_from
 
 from tern import rom, wire
-from tern.compat import TYPE_CHECKING, const
+from tern.compat import const
 from tern.frames import FrameError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _STEP = const(52)  # offset in a ledger
 
 
-class CounterError(FrameError):
-    """The counter, or a ledger by its counter, is not as it should be: the client must not report."""
-
-    def __init__(self, what="", detail=0):
-        super().__init__(wire.ERR_LEDGER, what, detail)
-
-
-class Fuses:
-    """Steps of two fuses each, begun and done; n counts the fuses from 0."""
-
-    fuses = 0  # in a subclass, with these two
-    is_burnt: "Callable[[int], object]"
-    burn: "Callable[[int], object]"
-
-    def count(self):
-        """Return (last step begun, last step done, number of steps). Raises CounterError if a later fuse is burnt."""
-        begun = done = 0
-        total = self.fuses // 2
-        while begun < total and self.is_burnt(2 * begun):
-            begun += 1
-            if self.is_burnt(2 * begun - 1):
-                done = begun
-        if any(self.is_burnt(n) for n in range(2 * begun, self.fuses)):
-            raise CounterError("the chip's fuses hold something else")
-        return begun, done, total
-
-    def mark(self, step, done):
-        """Burn a fuse of `step`: begun (done 0) or done (1). Raises CounterError if it did not burn."""
-        n = 2 * step - 2 + done
-        if n >= self.fuses:
-            raise CounterError("no step of the counter is left")
-        self.burn(n)
-        if not self.is_burnt(n):
-            raise CounterError("a fuse did not burn")
+def count(chip):
+    """Return (last step begun, last step done, number of steps). Raises FrameError if a later fuse is burnt."""
+    begun = done = 0
+    total = chip.fuses // 2
+    while begun < total and chip.is_burnt(2 * begun):
+        begun += 1
+        if chip.is_burnt(2 * begun - 1):
+            done = begun
+    if any(chip.is_burnt(n) for n in range(2 * begun, chip.fuses)):
+        raise FrameError(wire.ERR_LEDGER, "the chip's fuses hold something else")
+    return begun, done, total
 
 
-class File(Fuses):
+def mark(chip, step, done):
+    """Burn a fuse of `step`: begun (done 0) or done (1). Raises FrameError if it did not burn."""
+    n = 2 * step - 2 + done
+    if n >= chip.fuses:
+        raise FrameError(wire.ERR_LEDGER, "no step of the counter is left")
+    chip.burn(n)
+    if not chip.is_burnt(n):
+        raise FrameError(wire.ERR_LEDGER, "a fuse did not burn")
+
+
+class File:
     """The counter of an emulated board: a file beside its directory, a byte for each fuse. No copy contains it."""
 
     def __init__(self, path):
@@ -67,7 +52,7 @@ class File(Fuses):
             with open(self._path, "rb") as file:
                 return bytearray(file.read())
         except OSError as error:
-            raise CounterError("no counter: %s" % error)
+            raise FrameError(wire.ERR_LEDGER, "no counter: %s" % error)
 
     def is_burnt(self, n):
         return self._read()[n]
@@ -80,7 +65,7 @@ class File(Fuses):
         os.rename(self._path + ".new", self._path)
 
 
-class Efuses(Fuses):
+class Efuses:
     """Words 2, 6 and 7 of BLOCK3 of an ESP32, which ESP-IDF leaves to users. (In its other chips a check spans each
     block, which can therefore be burnt only once.) Source: ESP32 Technical Reference Manual, eFuse Controller.
     """
@@ -90,16 +75,12 @@ class Efuses(Fuses):
     def __init__(self):
         import machine
 
-        self._registers = machine.mem32
-        if self._registers[0x40001000] != 0x00F01D83:  # in the ROM of an ESP32
-            raise CounterError("a chip without such fuses")
+        self._registers = shown = machine.mem32
+        if shown[0x40001000] != 0x00F01D83:  # in the ROM of an ESP32
+            raise FrameError(wire.ERR_LEDGER, "a chip without such fuses")
         # BLOCK3 is protected against writing or reading, or coded in groups of bits.
-        if (
-            self._registers[0x3FF5A000] & 0x40200
-            or self._registers[0x3FF5A018] & 3
-            or machine.freq() < 80_000_000
-        ):
-            raise CounterError("BLOCK3 cannot be burnt, or the clock is below 80 MHz")
+        if shown[0x3FF5A000] & 0x40200 or shown[0x3FF5A018] & 3 or machine.freq() < 80_000_000:
+            raise FrameError(wire.ERR_LEDGER, "BLOCK3 cannot be burnt, or the clock is below 80 MHz")
 
     def is_burnt(self, n):
         return self._registers[0x3FF5A080 + (0, 16, 20)[n >> 5]] >> (n & 31) & 1
@@ -107,14 +88,13 @@ class Efuses(Fuses):
     def burn(self, n):
         registers = self._registers
         mask = 1 << (n & 31)
-        to_burn = list(range(0x3FF5A01C, 0x3FF5A038, 4)) + list(
-            range(0x3FF5A098, 0x3FF5A0F8, 4)
-        )  # of all blocks
+        to_burn = list(range(0x3FF5A01C, 0x3FF5A038, 4))  # fuses of all blocks
+        to_burn += range(0x3FF5A098, 0x3FF5A0F8, 4)
         for register in to_burn:
             registers[register] = 0
         registers[0x3FF5A0E0 + (0, 16, 20)[n >> 5]] = mask
         if [registers[register] for register in to_burn if registers[register]] != [mask]:
-            raise CounterError("other fuses would burn, too")
+            raise FrameError(wire.ERR_LEDGER, "other fuses would burn, too")
         registers[0x3FF5A0F8] = 80 | 128 << 8  # CLK and DAC_CONF, for a peripheral clock of 80 MHz
         registers[0x3FF5A118] = 100
         for code, command in ((0x5A5A, 2), (0x5AA5, 1)):  # CONF and CMD: burn, then read
@@ -124,7 +104,7 @@ class Efuses(Fuses):
                 pass
 
 
-class Otp(Fuses):
+class Otp:
     """Pages 48 and 49 of the OTP of an RP2350. Three rows hold the same and vote, as for the counters of its boot ROM.
 
     Source: RP2350 datasheet, 13 (OTP) and 5.4.8 (otp_access).
@@ -135,30 +115,30 @@ class Otp(Fuses):
     def __init__(self):
         import machine
 
-        self._machine = machine
+        self._memory = machine
         if "RP2350" not in sys.implementation._machine:
-            raise CounterError("a chip without fuses")
+            raise FrameError(wire.ERR_LEDGER, "a chip without fuses")
 
     def _rows(self, n):
-        return [self._machine.mem32[0x40137000 + n // 24 * 12 + row] & 0xFFFFFF for row in (0, 4, 8)]
+        return [self._memory.mem32[0x40137000 + n // 24 * 12 + row] & 0xFFFFFF for row in (0, 4, 8)]
 
     def is_burnt(self, n):
         return sum([row >> n % 24 & 1 for row in self._rows(n)]) > 1
 
     def burn(self, n):
         rows = array("I", [row | 1 << n % 24 for row in self._rows(n)])
-        otp_access = rom.call(self._machine.mem16[0x16], 0x414F, 4, 0)  # look up "OA" for Arm, secure
-        locks = self._machine.mem32
+        otp_access = rom.call(self._memory.mem16[0x16], 0x414F, 4, 0)  # look up "OA" for Arm, secure
+        locks = self._memory.mem32
         if not otp_access or not locks[0x400E0814]:  # reading it takes the boot ROM's lock of the OTP
-            raise CounterError("the OTP is in use, or no boot ROM can be called here")
+            raise FrameError(wire.ERR_LEDGER, "the OTP is in use, or no boot ROM can be called here")
         refused = rom.call(otp_access, rows, 12, 0x10C00 + n // 24 * 3)  # write, row
         locks[0x400E0814] = 0
         if refused:
-            raise CounterError("the OTP is locked")
+            raise FrameError(wire.ERR_LEDGER, "the OTP is locked")
 
 
 def of(directory):
-    """Return the Fuses of this chip, or of the emulated board with these files. Raises CounterError if it has none."""
+    """Return the fuses of this chip, or of the emulated board with these files. Raises FrameError if it has none."""
     if sys.platform == "esp32":
         return Efuses()
     return Otp() if sys.platform == "rp2" else File(directory + ".count")
@@ -167,23 +147,23 @@ def of(directory):
 class Writer:
     """Writes a ledger that is bound to a counter, instead of its own `_write`."""
 
-    def __init__(self, ledger, fuses):
+    def __init__(self, ledger, chip):
         self._ledger = ledger
         self._write = ledger._write
-        self._fuses = fuses
+        self._chip = chip
         self._begun = self._total = 0
 
     def check(self):
-        """Compare the ledger that was loaded with the counter, and end its last write. Raises CounterError."""
+        """Compare the ledger that was loaded with the counter, and end its last write. Raises FrameError."""
         step = self._step()
-        self._begun, done, self._total = self._fuses.count()
+        self._begun, done, self._total = count(self._chip)
         if step == self._begun + 1 and not self._ledger.state:  # new, and idle
-            self._fuses.mark(step, 0)
+            mark(self._chip, step, 0)
             self._begun = step
         if step == self._begun > done:  # the power failed after it was written
-            self._fuses.mark(step, 1)
+            mark(self._chip, step, 1)
         elif step != done:
-            raise CounterError("not the last one of its counter", wire.OLD_LEDGER)
+            raise FrameError(wire.ERR_LEDGER, "not the last one of its counter", wire.OLD_LEDGER)
         self._limit()
 
     def __call__(self, path):
@@ -192,11 +172,11 @@ class Writer:
             return self._write(path)
         # First of all, so that no two ledgers have one step, even if the flash is restored between them.
         self._begun += 1
-        self._fuses.mark(self._begun, 0)
+        mark(self._chip, self._begun, 0)
         pack_into("<H", ledger._view, _STEP, self._begun)
         pack_into("<I", ledger._view, len(ledger._checked), crc32(ledger._checked))
         self._write(path)
-        self._fuses.mark(self._begun, 1)
+        mark(self._chip, self._begun, 1)
         self._limit()
 
     def _step(self):
@@ -208,7 +188,7 @@ class Writer:
 
 
 def attach_counter(ledger, path):
-    """Compare `ledger`, just loaded from `path`, with its counter, which will count each write. Raises CounterError."""
+    """Compare `ledger`, just loaded from `path`, with its counter, which will count each write. Raises FrameError."""
     if not isinstance(ledger._write, Writer):
         ledger._write = Writer(ledger, of(path.rsplit("/", 2)[0]))
     ledger._write.check()

@@ -15,7 +15,8 @@ from small_board import THREE, ask, error_of, round_frame
 from tern import counter, host_frames, ledger, rom, storage, wire
 from tern.client import Client
 from tern.compat import MICROPYTHON
-from tern.counter import CounterError, Writer
+from tern.counter import Writer
+from tern.frames import FrameError
 from tern.ledger import Ledger, LedgerError
 
 scratch.count_in_files()
@@ -56,15 +57,13 @@ class Medium:
         return bytearray(self.files["board.count"])
 
     def burn(self, n):
-        fuses = self.fuses()
-        fuses[n] = 1
-        self.put("board.count", fuses)
+        self.put("board.count", self.fuses()[:n] + b"\1" + self.fuses()[n + 1 :])
 
 
 def start(state, image, questions, medium):
     """Start a board with the flash `image`, and ask it, until its power fails. Return the state after."""
     images, current, _, released, honest = (
-        state  # all copies of the flash; the last; the fuses; by round; no restoring
+        state  # copies of the flash, the last one, fuses, reports, no restoring
     )
     honest = honest and image == current
     released = dict(released)
@@ -87,7 +86,7 @@ def start(state, image, questions, medium):
                 released[number] = report
     except PowerCut:
         pass
-    except (LedgerError, CounterError):
+    except (LedgerError, FrameError):
         assert not honest, "an honest board refuses"
     current = medium.files[PATH]
     images = images if current in images else images + (current,)
@@ -124,37 +123,30 @@ def explore(starts, step=1):
     return followed
 
 
-class OneFuse(Writer):
-    """A simpler counter: one fuse for a write, burnt after it, or if `first` before."""
-
-    first = False
+class LedgerFirst(Writer):
+    """A simpler counter: one fuse for a write, which burns after it."""
 
     def check(self):
-        self._begun = step = self._step()
-        done = self._fuses.count()[1]
-        if step == done + 1:
-            self._burn()
-        elif step != done:
-            raise CounterError
-
-    def _burn(self):
-        self._fuses.mark(self._begun, 0)
-        self._fuses.mark(self._begun, 1)
+        self._begun = self._step()
+        done = counter.count(self._chip)[1]
+        if self._begun == done + 1:
+            burn_both(self._chip, self._begun)
+        elif self._begun != done:
+            raise FrameError(wire.ERR_LEDGER)
 
     def __call__(self, path):
         book = self._ledger
         self._begun += 1
         pack_into("<H", book._view, counter._STEP, self._begun)
         book._set(bytes(book.question), bytes(book.report))
-        if self.first:
-            self._burn()
         self._write(path)
-        if not self.first:
-            self._burn()
+        burn_both(self._chip, self._begun)
 
 
-class FuseFirst(OneFuse):
-    first = True
+def burn_both(chip, step, _=0):
+    """Burn the fuses of a step as if they were one."""
+    chip.burn(2 * step - 2)
+    chip.burn(2 * step - 1)
 
 
 def test_no_order_of_copies_and_power_cuts_gets_two_reports_for_a_round():
@@ -162,75 +154,48 @@ def test_no_order_of_copies_and_power_cuts_gets_two_reports_for_a_round():
         explore(2)
         return
     assert explore(3) > 10000
-    # The same search finds what goes wrong without a counter, and with one fuse for each write.
+    # The same search finds what goes wrong without a counter, and with one fuse, burnt after the write or before.
     assert "not paid for" in str(raises(AssertionError, explore, 2, 0))
-    for writer, wrong in ((OneFuse, "two reports for a round"), (FuseFirst, "an honest board refuses")):
-        with replaced(counter, Writer=writer):
-            assert wrong in str(raises(AssertionError, explore, 3)), writer
+    with replaced(counter, Writer=LedgerFirst):
+        assert "two reports for a round" in str(raises(AssertionError, explore, 3))
+    with replaced(counter, mark=burn_both):
+        assert "an honest board refuses" in str(raises(AssertionError, explore, 2))
 
 
-def board_of(fuses, ahead=1):
-    """A new board, whose ledger is bound to a counter of so many fuses if there are any."""
-    folder = scratch.folder() + "/board"
-    os.mkdir(folder)
-    board = small_board.provision(folder, fuses=fuses)
-    small_board.put_fleet(folder, ahead=ahead)
-    return board
-
-
-def budget_of(client):
-    """The budget left that HELLO tells."""
-    return host_frames.Hello(bytes(client.reply[: client._hello(0)])).budget
-
-
-def test_an_old_copy_of_the_flash_is_refused():
-    # Without a counter the copy answers anew, and the budget does not know.
-    for fuses, ahead in ((0, 1), (64, 1), (0, 3), (64, 3)):
-        board = board_of(fuses, ahead)
-        path = board.directory + "/" + storage.ledger_name(7)
-        budget_of(Client(board))
-        old = read(path)
-        client = Client(board)
-        first = ask(client, round_frame(1, THREE))
-        assert first[0] == wire.REPORT and ask(client, round_frame(1, THREE)) == first
-        last = read(path)
-        write(path, old)
-        client = Client(board)
-        answer = ask(client, round_frame(1, THREE, shift=1))
-        if not fuses:
-            assert answer[0] == wire.REPORT and answer != first
-            continue
-        for number in (1, 2):
-            assert error_of(ask(client, round_frame(number, THREE))) == (wire.ERR_LEDGER, wire.OLD_LEDGER)
-        assert budget_of(client) == 0
-        write(path, last)  # the last one is as good as before
-        client = Client(board)
-        assert ask(client, round_frame(1, THREE))[0] == (wire.REPORT if ahead == 1 else wire.ERROR)
-        assert ask(client, round_frame(4, THREE))[0] == wire.REPORT
-
-
-def test_a_counter_that_is_used_up_ends_the_budget():
+def test_a_client_answers_from_its_last_ledger_alone_until_its_counter_is_used_up():
     for fuses, ahead, reports in ((2, 1, 0), (8, 1, 3), (8, 2, 6), (9, 2, 6)):
-        board = board_of(fuses, ahead)
+        folder = scratch.folder() + "/board"
+        os.mkdir(folder)
+        board = small_board.provision(folder, fuses=fuses)
+        small_board.put_fleet(folder, ahead=ahead)
+        path = folder + "/" + storage.ledger_name(7)
+        copies = []
+
+        def hello(client):
+            return host_frames.Hello(bytes(client.reply[: client._hello(0)]))
+
         client = Client(board)
         for number in range(1, reports + 1):
+            copies.append(read(path))
             assert ask(client, round_frame(number, THREE))[0] == wire.REPORT, (fuses, ahead, number)
-        for again in (client, Client(board)):
-            assert error_of(ask(again, round_frame(reports + 1, THREE)))[0] == wire.ERR_BUDGET
-            assert budget_of(again) == 0
-
-
-def test_a_ledger_without_its_counter_is_refused():
-    board = board_of(64)
-    count = board.directory + ".count"
-    os.remove(count)
-    assert error_of(ask(Client(board), round_frame(1, THREE))) == (wire.ERR_LEDGER, 0)
-    write(count, bytes(63) + b"\1")  # something else is in the fuses
-    assert error_of(ask(Client(board), round_frame(1, THREE))) == (wire.ERR_LEDGER, 0)
-    write(count, bytes(64))
+        for last in (client, Client(board)):
+            assert error_of(ask(last, round_frame(reports + 1, THREE)))[0] == wire.ERR_BUDGET
+            assert hello(last).budget == 0
+        last = read(path)
+        for copy in copies:
+            write(path, copy)
+            refused = Client(board)
+            if copy != last:
+                assert error_of(ask(refused, round_frame(9, THREE))) == (wire.ERR_LEDGER, wire.OLD_LEDGER)
+                assert hello(refused).budget == 0
+    write(path, last)
+    for bad in (b"", bytes(8) + b"\1"):
+        write(folder + ".count", bad)  # something else is in the fuses
+        assert error_of(ask(Client(board), round_frame(9, THREE)))[0] == wire.ERR_LEDGER
+    os.remove(folder + ".count")
+    assert error_of(ask(Client(board), round_frame(9, THREE))) == (wire.ERR_LEDGER, 0)
     with modules({"tern.counter": object()}):  # it is not deployed
-        assert error_of(ask(Client(board), round_frame(1, THREE))) == (wire.ERR_LEDGER, 0)
-    assert ask(Client(board), round_frame(1, THREE))[0] == wire.REPORT
+        assert error_of(ask(Client(board), round_frame(9, THREE))) == (wire.ERR_LEDGER, 0)
 
 
 # --- Chips, as their manuals describe them --------------------------------------------------------------------
@@ -239,13 +204,13 @@ def test_a_ledger_without_its_counter_is_refused():
 class Chip:
     """Stands in for the module `machine`. Its `fuses` stay when the power fails before write `left`."""
 
+    step = Medium.step
+    hertz = 80_000_000
+
     def __init__(self, fuses=(), left=-1):
         self.fuses = dict(fuses)
         self.left = left
         self.mem32 = self.mem16 = self
-        self.hertz = 80_000_000
-
-    step = Medium.step
 
     def freq(self):
         return self.hertz
@@ -260,15 +225,15 @@ class Esp32(Chip):
     counter = counter.Efuses
     steps = 48
     own = (0x3FF5A080, 0x3FF5A090, 0x3FF5A094)
-    stuck = -1
 
     def __init__(self, fuses=(), left=-1):
         super().__init__(fuses, left)
         self.registers = {0x40001000: 0x00F01D83}
         self.registers.update(self.fuses)
+        self.fixed = {}
 
     def __getitem__(self, address):
-        return 1 if address == self.stuck else self.registers.get(address, 0)
+        return self.fixed.get(address, self.registers.get(address, 0))
 
     def __setitem__(self, address, value):
         self.step()
@@ -308,24 +273,24 @@ class Rp2350(Chip):
         if function == 0x1234:
             return 0x5678 if (a, b) == (ord("O") | ord("A") << 8, 4) else 0
         assert (function, b, c >> 16) == (0x5678, 4 * len(a), 1)
-        for row in range(c & 0xFFFF, (c & 0xFFFF) + len(a)):
-            data = a[row - (c & 0xFFFF)]
-            if self.lock or self.fuses.get(row, 0) & ~data:
+        for i in range(len(a)):
+            row = (c & 0xFFFF) + i
+            if self.lock or self.fuses.get(row, 0) & ~a[i]:
                 return -19
             self.step()
-            self.fuses[row] = data
+            self.fuses[row] = a[i]
         return self.status
 
 
-def on(chip, method, *arguments, name="RP2350"):
-    """Call a method of the counter of this chip, which has just started."""
+def on(chip, function, *arguments, name="RP2350"):
+    """Call count() or mark() on this chip, which has just started."""
 
     class system:
         class implementation:
             _machine = name
 
     with modules({"machine": chip}), replaced(counter, sys=system), replaced(rom, call=chip.call):
-        return getattr(chip.counter(), method)(*arguments)
+        return function(chip.counter(), *arguments)
 
 
 def test_each_fuse_burns_alone_whenever_the_power_fails():
@@ -338,46 +303,46 @@ def test_each_fuse_burns_alone_whenever_the_power_fails():
             while not whole:
                 chip = kind(fuses, cut)
                 try:
-                    on(chip, "mark", n // 2 + 1, n % 2)
+                    on(chip, counter.mark, n // 2 + 1, n % 2)
                     whole = True
                 except PowerCut:
-                    burnt = on(kind(chip.fuses), "count")
+                    burnt = on(kind(chip.fuses), counter.count)
                     assert burnt in (((n + 1) // 2, n // 2, total), (n // 2 + 1, (n + 1) // 2, total)), (
                         n,
                         cut,
                     )
                     cut += 1
                 fuses = chip.fuses
-        assert on(kind(fuses), "count") == (total, total, total)
+        assert on(kind(fuses), counter.count) == (total, total, total)
         assert [where for where, bits in fuses.items() if bits and where not in kind.own] == []
-        raises(CounterError, on, kind(fuses), "mark", total + 1, 0)
+        raises(FrameError, on, kind(fuses), counter.mark, total + 1, 0)
 
 
 def test_a_chip_that_cannot_count_burns_nothing():
-    written, read_, coded, slow, other, stuck = [Esp32() for _ in range(6)]
-    written.registers[0x3FF5A000] = 1 << 9  # protected against writing, reading; coded in groups of bits
-    read_.registers[0x3FF5A000] = 1 << 18
-    coded.registers[0x3FF5A018] = 1
-    slow.hertz = 40_000_000
-    other.registers[0x40001000] = 0x6921506F  # an ESP32-C3
-    stuck.stuck = 0x3FF5A020  # fuses of another block would burn
-    used, taken = Rp2350(), Rp2350()
-    used.fuses = {0xC01: 2, 0xC02: 2}  # by something else
-    taken.lock = 0
-    for chip in (written, read_, coded, slow, other, stuck, taken):
-        before = dict(chip.fuses)
-        raises(CounterError, on, chip, "mark", 1, 0)
-        assert chip.fuses == before
-    raises(CounterError, on, used, "count")
+    # Protected against writing, reading; coded in groups of bits; another block would burn; an ESP32-C3.
+    registers = (
+        (0x3FF5A000, 1 << 9),
+        (0x3FF5A000, 1 << 18),
+        (0x3FF5A018, 1),
+        (0x3FF5A020, 1),
+        (0x40001000, 0x6921506F),
+    )
+    chips = [Esp32() for _ in registers] + [Esp32(), Rp2350()]
+    for i, (address, value) in enumerate(registers):
+        chips[i].fixed[address] = value
+    chips[-2].hertz = 40_000_000
+    chips[-1].lock = 0
+    for chip in chips:
+        raises(FrameError, on, chip, counter.mark, 1, 0)
+        assert chip.fuses == {}
     locked = Rp2350()
     locked.status = -4
-    raises(CounterError, on, locked, "mark", 1, 0)
-    assert on(Rp2350({0xC00: 3, 0xC40: 1 << 23}), "count") == (0, 0, 504), "one row of three is outvoted"
-    try:
-        on(Rp2350(), "count", name="RP2040")
-    except CounterError:
-        return
-    raise AssertionError("an RP2040 has no fuses")
+    raises(FrameError, on, locked, counter.mark, 1, 0)
+    raises(FrameError, on, Rp2350({0xC01: 2, 0xC02: 2}), counter.count)  # used by something else
+    assert on(Rp2350({0xC00: 3, 0xC40: 1 << 23}), counter.count) == (0, 0, 504), (
+        "one row of three is outvoted"
+    )
+    raises(FrameError, lambda: on(Rp2350(), counter.count, name="RP2040"))
 
 
 def test_functions_of_a_boot_rom_are_called():

@@ -112,14 +112,14 @@ def test_a_board_says_hello_reports_and_ends_with_its_port(port):
 
 @pytest.mark.parametrize("fuses", [0, 64])
 def test_a_board_whose_old_directory_was_restored_answers_anew_unless_its_ledger_is_bound(tmp_path, fuses):
-    board = tmp_path / "board"
+    board, copy = tmp_path / "board", tmp_path / "copy"
     board.mkdir()
     small_board.provision(str(board), fuses=fuses)
 
-    def answers(*rounds):
+    def answers(*numbers, shift=0):
         port = Port(board, "pipe")
         replies = []
-        for number, shift in rounds:
+        for number in numbers:
             small_board.asked[0] = bytes(small_board.round_frame(number, small_board.THREE, shift=shift))
             port.send(small_board.asked[0])
             replies.append(port.read())
@@ -127,19 +127,18 @@ def test_a_board_whose_old_directory_was_restored_answers_anew_unless_its_ledger
         assert port.wait() == 0
         return replies
 
-    (first,) = answers((1, 0))
-    shutil.copytree(board, tmp_path / "copy")
-    later = answers((1, 0), (2, 0), (3, 0))
-    assert later[0] == first
-    assert {answer[0] for answer in later} == {wire.REPORT}
+    first = answers(1)
+    shutil.copytree(board, copy)
+    later = answers(1, 2, 3)
+    assert later[:1] == first
     shutil.rmtree(board)
-    shutil.copytree(tmp_path / "copy", board)
-    (answer,) = answers((2, 1))
+    shutil.copytree(copy, board)
+    (answer,) = answers(2, shift=1)
     if fuses:
         assert small_board.error_of(answer) == (wire.ERR_LEDGER, wire.OLD_LEDGER)
     else:
-        assert answer[0] == wire.REPORT
-        assert answer != later[1], "the second report for round 2"
+        assert later[1][0] == answer[0] == wire.REPORT
+        assert later[1] != answer, "two reports for round 2"
 
 
 def test_damaged_frames_cost_nothing(port, sampled):

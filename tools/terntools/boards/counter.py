@@ -12,9 +12,9 @@ from terntools.boards.repl import Repl
 
 _LOOK = """
 try:
-    from tern.counter import of
+    from tern.counter import count, of
     try:
-        print(of(".").count())
+        print(count(of(".")))
     except ValueError:
         print(())
 except ImportError:

@@ -26,8 +26,7 @@ from ternhost.errors import TernError
 
 # Refusals: their text, the last argument or the one before the detail, is for people at a host.
 _REFUSING = (
-    "require", "_require", "FrameError", "CardError", "LedgerError", "CounterError", "StorageError", "EntropyError",
-    "ValueError",
+    "require", "_require", "FrameError", "CardError", "LedgerError", "StorageError", "EntropyError", "ValueError"
 )  # fmt: skip
 
 # Names of tern.compat that the compiler for a device knows by itself: in decorators, annotations and casts of viper.
