@@ -215,7 +215,7 @@ class Client:
             clients.find(first)
             ledger = self._load(first)
             budget = max(0, min(clients.budget, ledger.budget) - ledger.spent)
-        except (StorageError, LedgerError):
+        except (StorageError, LedgerError, FrameError):
             pass
         board = self.board
         text = board.text()

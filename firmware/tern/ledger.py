@@ -10,14 +10,15 @@ IDLE = const(0)  # states: nothing released yet;
 ANSWERED = const(1)  # the last round is paid for, and its report is kept;
 RESERVED = const(2)  # every round up to the last one may have been answered, and is paid for
 
-MAGIC = b"TLG2"
-FIELDS = "<4sIII32sBBH"  # magic, budget, spent, last round, its question, state, reserved, report length
+MAGIC = b"TLG3"
+FIELDS = "<4sIII32sHHH"  # magic, budget, spent, last round, its question, state, report length, step
 MAX_BUDGET = const(1_000_000_000)  # micro-epsilon
 
 _QUESTION = const(16)  # offset
-_HEADER = const(52)
+_STEP = const(52)
+_HEADER = const(54)
 _CHECK = const(4)
-_SIZE = const(329)  # of the longest
+_SIZE = const(331)  # of the longest
 _MIN_REPORT = const(18)
 _MAX_REPORT = const(273)
 _MAX_ROUND = const(0x3FFFFFFF)
@@ -50,43 +51,49 @@ class Ledger:
         self.question = self._view[_QUESTION : _QUESTION + 32]
         self.state = IDLE
         if not MICROPYTHON:
+            self.counts = True  # it is compared with the counter to which it is bound, and not only read
             self._held = None  # what the file at `path` held when this process last saw it
 
     def load(self, path):
-        """Read the ledger at `path`; nothing is written. Raises LedgerError, also for a ledger of another version."""
+        """Read the ledger at `path`; nothing is written. Raises LedgerError, also for a ledger of another version.
+
+        Raises FrameError for a ledger that its counter refuses (tern.counter).
+        """
         self.close()
         try:
             with open(path, "rb") as file:
                 size = file.readinto(self._view)
-        except OSError as error:
-            raise LedgerError("ledger unreadable: %s" % error)
-        if size < _HEADER + _CHECK:
-            raise LedgerError("ledger cut short")
-        magic, budget, spent, last, question, state, reserved, n = unpack_from(FIELDS, self._view, 0)
+            magic, budget, spent, last, question, state, n, step = unpack_from(FIELDS, self._view, 0)
+            if step:  # it is bound to the chip's counter
+                from tern.counter import attach_counter
+        except (OSError, ImportError) as error:
+            raise LedgerError("unreadable: %s" % error)
         if magic != MAGIC:
-            raise LedgerError("ledger of another version")
+            raise LedgerError("of another version")
         view = self._view
         end = _HEADER + n
-        if size < end + _CHECK or pack("<I", crc32(view[:end])) != view[end : end + _CHECK]:
-            raise LedgerError("ledger damaged")
         asked = question != _NO_QUESTION
         if (
-            not spent <= budget <= MAX_BUDGET
+            size < end + _CHECK
+            or pack("<I", crc32(view[:end])) != view[end : end + _CHECK]
+            or not spent <= budget <= MAX_BUDGET
             or last > _MAX_ROUND
             or state > RESERVED
             or (state == RESERVED and asked)
-            or reserved
             or not (_MIN_REPORT <= n <= _MAX_REPORT if state == ANSWERED else n == 0)
             or (spent or asked if state == IDLE else not (spent and last))
         ):
-            raise LedgerError("ledger inconsistent")
-        if not MICROPYTHON:
-            self._held = bytes(self._view[:size])
+            raise LedgerError("damaged")
         self.budget = budget
         self.spent = spent
         self.round = last
         self.state = state
         self._fit(n)
+        if not MICROPYTHON:
+            self._held = bytes(self._view[:size])
+            step *= self.counts
+        if step:
+            attach_counter(self, path)
         self.path = path
 
     @property
@@ -162,7 +169,7 @@ class Ledger:
                 self._file = open(path, "r+b")
             self._file.seek(0)
             if self._file.write(self._whole) != len(self._whole):
-                raise OSError("short write")
+                raise OSError
             self._file.flush()
         except OSError:
             self.close()
@@ -180,8 +187,11 @@ class Ledger:
                 pass
 
 
-def create(path, budget, last=0):
-    """Make a ledger of `budget` micro-epsilon for rounds above `last`. Raises LedgerError, also if there is one."""
+def create(path, budget, last=0, step=0):
+    """Make a ledger of `budget` micro-epsilon for rounds above `last`. Raises LedgerError, also if there is one.
+
+    step: of the chip's counter, to which it is bound; 0: to none.
+    """
     if not 0 < budget <= MAX_BUDGET or not 0 <= last <= _MAX_ROUND:
         raise LedgerError("budget or last round out of bounds")
     try:
@@ -190,6 +200,7 @@ def create(path, budget, last=0):
         ledger = Ledger()
         ledger.budget = budget
         ledger.round = last
+        pack_into("<H", ledger._view, _STEP, step)
         ledger._set(_NO_QUESTION, b"")
         ledger._write(path)
         return

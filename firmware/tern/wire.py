@@ -77,6 +77,7 @@ ERR_NOT_CERTIFIED = const(7)
 ERR_POLICY = const(8)
 ERR_BUDGET = const(9)
 ERR_LEDGER = const(10)
+OLD_LEDGER = const(1)  # its detail: not the last one by the chip's counter
 ERR_ENTROPY = const(11)
 ERR_DATA = const(12)
 ERR_TOO_SOON = const(13)

@@ -5,6 +5,7 @@ import struct
 from array import array
 
 import report_frames
+import scratch
 from spec.cards import THREE as THREE
 from spec.cards import THREE_ROWS, T, table, two_levels, window
 
@@ -35,8 +36,13 @@ def provision(directory, **options):
     return Board(directory)
 
 
-def write_files(directory, clients=1, d=4, records=1, largest=300_000_000, budget=ledger.MAX_BUDGET, first=7):
-    """Write clients.bin, records.bin and the ledgers into `directory`."""
+def write_files(
+    directory, clients=1, d=4, records=1, largest=300_000_000, budget=ledger.MAX_BUDGET, first=7, fuses=0
+):
+    """Write clients.bin, records.bin and the ledgers into `directory`.
+
+    fuses: of a counter to which the only ledger is bound; 0: none.
+    """
     with open(directory + "/" + storage.CLIENTS, "wb") as file:
         for i in range(clients):
             device = first + i
@@ -49,7 +55,11 @@ def write_files(directory, clients=1, d=4, records=1, largest=300_000_000, budge
                 file.write(struct.pack("<h", 16384 - (3001 * i + 517 * j) % 32769))
     os.mkdir(directory + "/" + storage.LEDGERS)
     for i in range(clients):
-        ledger.create(directory + "/" + storage.ledger_name(first + i), budget)
+        ledger.create(directory + "/" + storage.ledger_name(first + i), budget, 0, int(fuses > 0))
+    if fuses:
+        scratch.count_in_files()
+        with open(directory + ".count", "wb") as file:
+            file.write(bytes(fuses))
 
 
 def put_fleet(folder, key=bytes(32), pause=0, slot=0, ahead=1, epoch=1, records=0):

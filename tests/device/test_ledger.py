@@ -29,7 +29,10 @@ NEEDS = {
 
 
 def test_ledger_vectors():
-    ledger_vectors.check(ledger, scratch.folder() + "/ledger", vectors.load("ledger.json"))
+    folder = scratch.folder() + "/board"
+    os.mkdir(folder)
+    os.mkdir(folder + "/ledger")
+    ledger_vectors.check(ledger, folder + "/ledger/00000007", vectors.load("ledger.json"))
 
 
 def test_payments_that_would_break_the_account_are_refused():
@@ -72,7 +75,7 @@ def test_a_ledger_of_another_version_is_refused_and_never_replaced():
     client = Client(provision(folder))
     path = folder + "/" + storage.ledger_name(7)
     ask(client, round_frame(1, THREE))
-    for magic in (b"TLG1", b"TLG3"):
+    for magic in (b"TLG2", b"TLG4"):
         data = magic + read(path)[4:-4]
         for check in (struct.pack("<I", ledger.crc32(data)), hashlib.sha256(data).digest()[:8]):
             write(path, data + check)
@@ -97,37 +100,39 @@ def test_payments_in_place_make_no_garbage():
     book.close()
 
 
-def fresh(folder):
-    """Replace the only client's ledger with a new one."""
+def fresh(folder, fuses=0):
+    """Replace the only client's ledger with a new one, bound to a new counter if there are fuses."""
     path = folder + "/" + storage.ledger_name(7)
     try:
         os.remove(path + ".new")
     except OSError:
         pass
     os.remove(path)
-    ledger.create(path, ledger.MAX_BUDGET)
+    ledger.create(path, ledger.MAX_BUDGET, 0, int(fuses > 0))
+    write(folder + ".count", bytes(fuses))
     return path
 
 
 def test_power_cut_at_every_step_of_a_round():
-    assert cut_at_every_step_of_a_round() > 20
+    for fuses in (0, 8):
+        assert cut_at_every_step_of_a_round(fuses) > 20
 
 
-def cut_at_every_step_of_a_round():
+def cut_at_every_step_of_a_round(fuses=0):
     # Power fails once or twice within a round, at every pair of steps; after each cut the device starts again and gets
     # the round again. All its answers are one report, which is paid for once; before the write nothing is paid for.
     folder = scratch.folder()
-    client = Client(provision(folder))
+    client = Client(provision(folder, fuses=fuses))
     frame = round_frame(5, THREE)
     client.answer(frame)
-    fresh(folder)
+    fresh(folder, fuses)
     steps = steps_of(lambda: client.answer(frame))
     assert steps >= 6, steps
     book = Ledger()
     cuts = 0
     for first in range(steps):
         for second in range(steps + 1):
-            path = fresh(folder)
+            path = fresh(folder, fuses)
             released = []
             for cut in (first, second, -1, -1):
                 with Disk(cut):

@@ -2,6 +2,7 @@
 
 import os
 import select
+import shutil
 import subprocess
 import sys
 import tty
@@ -65,7 +66,9 @@ class Port:
                 self.credits += 1
             if not select.select([self.source], [], [], timeout)[0]:
                 return None
-            self.receiver.give(os.read(self.source, 1000))
+            data = os.read(self.source, 1000)
+            assert data, self.process.stderr.read()
+            self.receiver.give(data)
 
     def hello(self):
         """Ask for the hello; errors that are still on their way come before it."""
@@ -115,6 +118,37 @@ def test_a_board_says_hello_reports_and_ends_with_its_port(port):
             report_of(port, number, device)
     port.close()
     assert port.wait() == 0
+
+
+@pytest.mark.parametrize("fuses", [0, 64])
+def test_a_board_whose_old_directory_was_restored_answers_anew_unless_its_ledger_is_bound(tmp_path, fuses):
+    board, copy = tmp_path / "board", tmp_path / "copy"
+    board.mkdir()
+    small_board.write_files(str(board), fuses=fuses)
+
+    def answers(*numbers, shift=0):
+        port = Port(board, "pipe")
+        replies = []
+        for number in numbers:
+            small_board.asked[0] = bytes(small_board.round_frame(number, small_board.THREE, shift=shift))
+            port.send(small_board.asked[0])
+            replies.append(port.read())
+        port.close()
+        assert port.wait() == 0
+        return replies
+
+    first = answers(1)
+    shutil.copytree(board, copy)
+    later = answers(1, 2, 3)
+    assert later[:1] == first
+    shutil.rmtree(board)
+    shutil.copytree(copy, board)
+    (answer,) = answers(2, shift=1)
+    if fuses:
+        assert small_board.error_of(answer) == (wire.ERR_LEDGER, wire.OLD_LEDGER)
+    else:
+        assert later[1][0] == answer[0] == wire.REPORT
+        assert later[1] != answer, "two reports for round 2"
 
 
 def test_damaged_frames_cost_nothing(port, sampled):

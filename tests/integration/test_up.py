@@ -2,6 +2,7 @@
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 import rig
@@ -19,7 +20,7 @@ from ternhost.errors import DeviceError, RefusedError, UsageError
 from ternhost.provision.boards import fleet_file
 from ternhost.provision.keys import fleet_key
 from ternhost.store.store import Store
-from terntools.boards import deploy, flash, provision, uf2, up, update, update_package
+from terntools.boards import counter, deploy, flash, provision, uf2, up, update, update_package
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue
 from terntools.emulators.pico import FIRMWARE, boot_pico
@@ -249,6 +250,42 @@ def test_a_damaged_ledger_counts_as_lost(board, store):
         board.write_file("/" + storage.ledger_name(7), damage)
         with pytest.raises(RefusedError, match=r"bad ledger .* nobody knows"):
             provision.plan(board, member(7), store)
+
+
+def test_a_ledger_is_bound_to_a_counter_that_pays_for_its_budget(store):
+    bound = member(7, reserve=10, counter=True)
+    path = "/" + storage.ledger_name(7)
+    with catalogue.boot("m33") as chip:
+        with Repl(chip.url) as board:
+            with pytest.raises(UsageError, match="lacks the module for its counter"):
+                provision.plan(board, bound, store)
+            deploy.apply(board, deploy.plan(board, more=["counter"])[1])
+            with pytest.raises(UsageError, match="has no counter"):
+                provision.plan(board, bound, store)
+            board.write_file("/..count", bytes(12))  # beside the directory ".": this chip has no fuses
+            with pytest.raises(UsageError, match="5 steps left, which pay for 45 reports") as caught:
+                provision.plan(board, member(7, reserve=9, counter=True), store)
+            assert caught.value.hint == "--reserve 10"
+            assert not store.keys()
+            deploy.apply(board, provision.plan(board, bound, store))
+            assert counter.look(board) == (0, 0, 6), "provisioning burns nothing by itself"
+            new = board.read_file(path)
+            board.start_main()
+        assert deploy.wait_for_hello(chip.url).budget == 100_000_000
+        words = (
+            f"provision {chip.url} --store {store.path} --device 7 --dataset flights --reserve 20 --counter"
+        )
+        assert rig.tern(*words.split(), "--dry-run", "--json").json == {"steps": 4, "reports": 80}
+        with Repl(chip.url) as board:
+            assert counter.look(board) == (1, 1, 6)
+            assert board.read_file(path) == new
+            assert not provision.plan(board, bound, store)
+            board.write_file("/..count", bytes((1, 1, 1, 1)) + bytes(8))
+            with pytest.raises(RefusedError, match="old copy of its ledger"):
+                provision.plan(board, member(7), store)
+            board.write_file(path, spent_ledger(Path(store.path).parent, 100_000_000))
+            with pytest.raises(RefusedError, match="is not bound to a counter"):
+                provision.plan(board, bound, store)
 
 
 def test_files_of_options_that_a_member_no_longer_has_are_removed(board, store):

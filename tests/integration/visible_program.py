@@ -66,7 +66,7 @@ AT_PORT = ((700, HELLO),) + QUESTIONS + ((16100, HELLO), (16200, b""))
 
 def collected(count, value):
     """A board whose program has recorded `count` records of this value."""
-    small_board.provision(".")
+    small_board.write_files(".")
     put_fleet(".", FLEET_KEY, pause=PAUSE_S, slot=SLOT_MS, records=BOUND)
     book = Recorder(D, capacity=CAPACITY, hold=8)
     book.open(".")
@@ -78,7 +78,7 @@ def collected(count, value):
 
 def provisioned(count, value):
     """A board without a program, with as many records, or one."""
-    small_board.provision(".", records=max(1, count))
+    small_board.write_files(".", records=max(1, count))
     put_fleet(".", FLEET_KEY, pause=PAUSE_S, slot=SLOT_MS, records=BOUND)
     with open(storage.RECORDS, "r+b") as file:
         file.seek(storage.RECORDS_BYTES)

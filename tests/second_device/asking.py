@@ -56,7 +56,8 @@ def some_ledger(draw, last):
         + [ledger_file(budget=draw.choice((4_000_000, 60_000_000)), last=last)]
         + [ledger_file(state=1, report=report, **question, **used)] * 2
         + [ledger_file(state=2, **used)] * 2
-        + [ledger_file(b"TLG1", last=last)]  # of another version
+        + [ledger_file(last=last, step=1)]  # bound to a counter
+        + [ledger_file(b"TLG2", last=last)]  # of another version
     )
     damage = draw.randrange(60)
     if damage == 0:
@@ -65,7 +66,7 @@ def some_ledger(draw, last):
         at = draw.randrange(len(file))
         file = file[:at] + bytes([file[at] ^ 1 << draw.randrange(8)]) + file[at + 1 :]
     elif damage == 2:  # with a right check
-        at = draw.randrange(52)
+        at = draw.randrange(54)
         file = checked_ledger(file[:at] + bytes([draw.choice((0, 1, 2, 3, 255))]) + file[at + 1 : -4])
     elif damage == 3:
         file += draw.randbytes(draw.randrange(300))

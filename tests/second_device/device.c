@@ -409,24 +409,22 @@ static u32 crc32(const u8 *p, size_t n) {
 static int decode_ledger(struct ledger *l, const u8 *f, size_t size) {
     static const u8 none[32];
     u8 check[4];
-    if (size < 56 || memcmp(f, "TLG2", 4)) return 0;
-    *l = (struct ledger){get32(f + 4), get32(f + 8), get32(f + 12), {0}, f[48], get16(f + 50), {0}};
+    if (size < 58 || memcmp(f, "TLG3", 4) || get16(f + 52)) return 0;       /* this board has no counter to which it could be bound */
+    *l = (struct ledger){get32(f + 4), get32(f + 8), get32(f + 12), {0}, get16(f + 48), get16(f + 50), {0}};
     int idle = l->state == IDLE, asked = memcmp(f + 16, none, 32) != 0;
-    if (size < 56u + l->n || l->budget > 1000000000 || l->spent > l->budget || l->last > LAST_ROUND || l->state > RESERVED || f[49]) return 0;
-    put32(check, crc32(f, 52 + l->n));
-    if (!same(check, f + 52 + l->n, 4) || (l->spent == 0) != idle || (l->last == 0 && !idle)) return 0;
+    if (size < 58u + l->n || l->budget > 1000000000 || l->spent > l->budget || l->last > LAST_ROUND || l->state > RESERVED) return 0;
+    put32(check, crc32(f, 54 + l->n));
+    if (!same(check, f + 54 + l->n, 4) || (l->spent == 0) != idle || (l->last == 0 && !idle)) return 0;
     if ((l->state != ANSWERED && asked) || (l->state == ANSWERED ? l->n < 18 || l->n > 273 : l->n)) return 0;
     memcpy(l->question, f + 16, 32);
-    memcpy(l->report, f + 52, l->n);
+    memcpy(l->report, f + 54, l->n);
     return 1;
 }
 
 static int encode_ledger(u8 *f, const struct ledger *l) {
-    u8 *p = put32(put32(put32(put(f, "TLG2", 4), l->budget), l->spent), l->last);
+    u8 *p = put32(put32(put32(put(f, "TLG3", 4), l->budget), l->spent), l->last);
     p = put(p, l->question, 32);
-    *p++ = l->state;
-    *p++ = 0;
-    p = put(put16(p, l->n), l->report, l->n);
+    p = put(put16(put16(put16(p, l->state), l->n), 0), l->report, l->n);
     return put32(p, crc32(f, p - f)) - f;
 }
 

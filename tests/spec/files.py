@@ -20,11 +20,11 @@ def checked_ledger(data):
 
 
 def ledger_file(
-    magic=b"TLG2", budget=10**9, spent=0, last=0, question=bytes(32), state=0, report=b"", reserved=0, length=None
+    magic=b"TLG3", budget=10**9, spent=0, last=0, question=bytes(32), state=0, report=b"", step=0, length=None
 ):  # fmt: skip
     """A ledger. length: another value of the field with the length of the report."""
     length = len(report) if length is None else length
-    head = struct.pack("<4sIII32sBBH", magic, budget, spent, last, question, state, reserved, length)
+    head = struct.pack("<4sIII32sHHH", magic, budget, spent, last, question, state, length, step)
     return checked_ledger(head + report)
 
 

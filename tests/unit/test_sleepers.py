@@ -255,3 +255,11 @@ def test_the_number_of_one_device_is_not_recommended_alone():
     _, words, hint = explain(RoundResult(7, "complete", 3, 0, refusals, []))
     assert "in round 7 before" in words
     assert hint.endswith("--after-round 7")
+
+
+@pytest.mark.parametrize(
+    ("detail", "meaning"), [(0, "cannot be read or written"), (wire.OLD_LEDGER, "an old copy")]
+)
+def test_an_old_copy_of_a_ledger_is_named(detail, meaning):
+    refusal = Refusal(1, 7, wire.ERR_LEDGER, detail)
+    assert meaning in explain(RoundResult(7, "complete", 1, 0, {1: refusal}, []))[1]

@@ -30,12 +30,12 @@ class Book:
     question: bytes = ZERO
     state: int = 0
     report: bytes = b""
-    magic: bytes = b"TLG2"
-    reserved: int = 0
+    magic: bytes = b"TLG3"
+    step: int = 0
     n: int | None = None  # another value of the length field
 
     def image(self):
-        fields = (self.budget, self.spent, self.last, self.question, self.state, self.report, self.reserved)
+        fields = (self.budget, self.spent, self.last, self.question, self.state, self.report, self.step)
         return ledger_file(self.magic, *fields, self.n)
 
 
@@ -64,10 +64,11 @@ def files():
     good = ANSWERED.image()
     hostile = [
         ("last byte missing, which a device that loaded the file before has in RAM", good[:-1]),
-        ("header alone", good[:52]),
+        ("header alone", good[:54]),
         ("empty", b""),
         ("longest report, last byte missing", replace(ANSWERED, report=LONGEST).image()[:-1]),
-        ("another magic", Book(magic=b"TLG3").image()),
+        ("another magic", Book(magic=b"TLG4").image()),
+        ("without a step", Book(magic=b"TLG2").image()),
         ("of protocol 1", Book(magic=b"TLG1").image()),
         ("of protocol 1, with its hash", sealed(b"", replace(ANSWERED, magic=b"TLG1").image()[:-4])),
         ("magic of protocol 0", Book(magic=b"TLG0").image()),
@@ -81,7 +82,7 @@ def files():
         ("reserved, but nothing spent", replace(RESERVED, spent=0).image()),
         ("reserved, but no round", replace(RESERVED, last=0).image()),
         ("reserved, but with a report", replace(RESERVED, report=REPORT).image()),
-        ("byte 49 is 1", Book(reserved=1).image()),
+        ("byte 49 is 1", Book(state=256).image()),
         ("idle, but spent", Book(spent=1).image()),
         ("idle, but spent, with a last round", Book(spent=1, last=1).image()),
         ("idle, but with a question", Book(question=QUESTION).image()),
@@ -106,6 +107,61 @@ def valid(comment, book, data):
     names = ("budget", "spent", "last", "question", "state", "report")
     fields = {name: getattr(book, name) for name in names}
     return case(comment, "valid", ledger=data, **fields)
+
+
+# --- Counters -------------------------------------------------------------------------------------------------
+
+
+def counters():
+    """A bound ledger and the fuses of its chip, two digits a step; then a payment."""
+    idle, spent = Book(step=3), replace(ANSWERED, step=3)
+    for comment, book, fuses in (
+        ("new", replace(idle, step=1), "000000"),
+        ("new, on a chip that counted before", idle, "11110000"),
+        ("new, on a chip that gave up its last step", idle, "11100000"),
+        ("new, cut after its first fuse", idle, "11111000"),
+        ("new, cut before its payment was written", idle, "1111111000"),
+        ("new, but not the next step", idle, "110000"),
+        ("new, but the step is used", idle, "1111111100"),
+        ("new, but the chip has no such step", idle, "1111"),
+        ("the last one", spent, "11111100"),
+        ("the last one, but for two steps given up", spent, "111111101000"),
+        ("cut before its second fuse", spent, "11111000"),
+        ("cut before its second fuse, the step before given up", spent, "11101000"),
+        ("the last step is done", spent, "111111"),
+        ("the last step is given up", spent, "11111110"),
+        ("reserved, the last one", replace(RESERVED, step=3), "11111100"),
+        ("reserved, cut before its second fuse", replace(RESERVED, step=3), "11111000"),
+        ("restored", spent, "1111111100"),
+        ("restored, the step after it given up, the next done", spent, "1111111011"),
+        ("restored, a step that was given up", spent, "1111101100"),
+        ("restored, a step that was given up, as the last one was", spent, "1111101000"),
+        ("of another chip, paid for", spent, "11110000"),
+        ("of another chip, far beyond", replace(spent, step=65535), "11111100"),
+        ("a later fuse is burnt", spent, "1111110001"),
+        ("a fuse without the one before", spent, "1111110100"),
+        ("no fuses", spent, ""),
+    ):
+        yield counter(comment, book, [fuses[at : at + 2] for at in range(0, len(fuses), 2)])
+
+
+def counter(comment, book, steps):
+    fields = {"ledger": book.image(), "fuses": "".join(steps)}
+    free = [*steps, "00"]
+    begun = free.index(next(step for step in free if step[0] == "0"))
+    done = max((step for step in range(1, begun + 1) if steps[step - 1] == "11"), default=0)
+    new = book.state == 0 and book.step == begun + 1 <= len(steps)
+    cut = new or book.step == begun > done
+    if set(steps[begun:]) - {"00"} or not (cut or book.step == done):
+        return case(comment, "invalid", ["hostile"], **fields)
+    if cut:
+        steps[book.step - 1] = "11"
+    fields["loaded"], file = "".join(steps), b""
+    if (begun := begun + new) < len(steps):
+        steps[begun] = "11"
+        paid = Book(book.budget, book.spent + 5, book.last + 1, QUESTION, 1, REPORT, step=begun + 1)
+        file = paid.image()
+    return case(comment, "valid", **fields, file=file, paid="".join(steps))
 
 
 # --- Transitions ----------------------------------------------------------------------------------------------
@@ -243,9 +299,12 @@ def main():
         "transitions: each event is asked of the device in turn. answer: paid (this report was paid for and may be "
         "sent), again (the report is the one kept), old, changed, refused (neither file nor account changes). spent: "
         "what was really spent, afterwards. file: what the file begins with afterwards; empty: it is as before. "
-        "restart: the power fails, and the file is loaded",
+        "restart: the power fails, and the file is loaded. counters: a ledger that is bound to these fuses, two digits "
+        "a step (begun, done); the fuses once it is loaded; and the file and the fuses once 5 are paid for the report "
+        "of the next round (no file: no step and no budget are left)",
         files=files(),
         transitions=transitions(),
+        counters=counters(),
     )
 
 

@@ -449,7 +449,7 @@ def states():
     for state in range(3):
         used = {"spent": 2_000_000, "last": 9} if state else {}
         answered = {"question": key_of(1), "report": b"\x82" + bytes(range(20))} if state == 1 else {}
-        for magic in (b"TLG2", b"TLG1"):
+        for magic in (b"TLG3", b"TLG2"):
             book = ledger_file(magic, state=state, **used, **answered)
             steps = [ask(8), ask(9), ask(10), ask(10), ask(9), hello_request()]
             rounds(f"a {magic.decode()} ledger, state {state}", Board(ledgers=(book,)), steps)
@@ -464,6 +464,8 @@ def states():
         rounds(f"a ledger with the question asked: {what}", Board(ledgers=(book,)), [again, ask(10)])
     rich = Board(fleet=(0, 0, 1000, 1, 0), budget=4 * 10**9, ledgers=(ledger_file(budget=4 * 10**9),))
     rounds("the most reports paid at once", rich, [ask(1)])
+    bound = Board(ledgers=(ledger_file(step=1),))
+    rounds("bound to a counter that this board lacks", bound, [ask(1), hello_request()])
     longer = Board(ledgers=(ledger_file(last=3) + bytes(50),))
     rounds("a ledger written over a longer one", longer, [ask(4), ask(5)])
     book = ledger_file(spent=1, last=9, question=key_of(1), state=1, report=bytes(273))

@@ -37,24 +37,20 @@ def new_keys(devices: Sequence[int]) -> dict[int, bytes]:
 
 
 def board_files(
-    first: int,
-    keys: Sequence[bytes],
-    rows: Rows,
-    policy: Policy,
-    shapes: int = 0,
-    last: int = 0,
-    spent: int = 0,
+    first: int, keys: Sequence[bytes], rows: Rows, policy: Policy, *options: int, spent: int = 0
 ) -> dict[str, bytes]:
-    """The files that provision_board() writes: path below the board's directory -> content. spent: what the client has
-    spent in an earlier life, in rounds up to the last; micro-epsilon, below its budget.
+    """The files that provision_board() writes with these options: path below the board's directory -> content. spent:
+    what the client has spent in an earlier life, in rounds up to the last; micro-epsilon, below its budget.
     """
     with tempfile.TemporaryDirectory(prefix="tern-board-") as folder:
         board = Path(folder, "board")
-        provision_board(board, first, keys, rows, policy, shapes, last - (spent > 0))
+        provision_board(board, first, keys, rows, policy, *options)
         if spent:  # paid for in the last round, which has no report any more
             account = ledger.Ledger()
-            account.load(str(board / storage.ledger_name(first)))
-            account.pay(last, bytes(wire.KEY_BYTES), spent, b"")
+            path = str(board / storage.ledger_name(first))
+            account.load(path)
+            account.round -= 1
+            account.pay(account.round + 1, bytes(wire.KEY_BYTES), spent, b"")
         files = (path for path in board.rglob("*") if path.is_file())
         return {path.relative_to(board).as_posix(): path.read_bytes() for path in files}
 
@@ -67,10 +63,12 @@ def provision_board(
     policy: Policy | Sequence[Policy],
     shapes: int = 0,
     last: int = 0,
+    step: int = 0,
 ) -> None:
     """Write the files of a board whose clients are `first`, `first + 1`, ..., one for each key. rows: int16, a record
     of d features and a label (Q1.14) in each, shared as evenly as possible. last: the last round that they refuse.
-    Raises UsageError, and StorageError, also where there is a board already: its ledgers must not be reset.
+    step: of a counter to which the ledger of an only client is bound. Raises UsageError, and StorageError, also where
+    there is a board already: its ledgers must not be reset.
     """
     directory = Path(directory)
     if not 1 <= first <= first + len(keys) - 1 < wire.FLEET or not len(keys) <= len(rows):
@@ -90,7 +88,7 @@ def provision_board(
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         (directory / storage.LEDGERS).mkdir(mode=0o700)
         _write(directory / storage.RECORDS, header + np.ascontiguousarray(rows, "<i2").tobytes())
-        _write_ledgers(directory, range(first, first + len(keys)), budgets, last)
+        _write_ledgers(directory, range(first, first + len(keys)), budgets, last, step)
         _write(directory / storage.CLIENTS, clients.tobytes())
     except FileExistsError as error:
         hint = "name another directory (--store), or go on with a run that made it (--resume)"
@@ -165,6 +163,7 @@ def epsilon_spent(directories: Sequence[Path]) -> list[list[float]]:
     """
     clients_by_spent: Counter[int] = Counter()
     account = ledger.Ledger()
+    account.counts = False
     for directory in directories:
         for path in (directory / storage.LEDGERS).iterdir():
             if not path.suffix:  # a killed board may leave half of a new ledger (NAME.new)
@@ -174,16 +173,16 @@ def epsilon_spent(directories: Sequence[Path]) -> list[list[float]]:
     return [[micro / MICRO, clients] for micro, clients in sorted(clients_by_spent.items())]
 
 
-def _write_ledgers(directory: Path, devices: Sequence[int], budgets: Sequence[int], last: int) -> None:
-    # Fresh ledgers of one budget are equal: make one, copy the others.
-    fresh: dict[int, bytes] = {}
+def _write_ledgers(directory: Path, devices: Sequence[int], budgets: Sequence[int], *fresh: int) -> None:
+    # Fresh ledgers of one budget are equal: make one, copy the others. fresh: their last round and step.
+    made: dict[int, bytes] = {}
     for device, budget in zip(devices, budgets, strict=True):
         path = directory / storage.ledger_name(device)
-        if budget in fresh:
-            _write(path, fresh[budget])
+        if budget in made:
+            _write(path, made[budget])
         else:
-            ledger.create(str(path), budget, last)
-            fresh[budget] = path.read_bytes()
+            ledger.create(str(path), budget, *fresh)
+            made[budget] = path.read_bytes()
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -78,10 +78,14 @@ def explain(result: RoundResult) -> tuple[int, str, str | None]:
         return code, *later
     words = {"epsilon": one.detail / 1e6, "detail": one.detail, "number": result.number}
     what, hint = _REFUSALS.get(code, (wire.error_name(code), None))
+    if (code, one.detail) == (wire.ERR_LEDGER, wire.OLD_LEDGER):
+        what, hint = _TEXTS["OLD_LEDGER"]
     told = f"{count} of {result.asked} devices refuse: {what.format(**words)}"
     return code, told, hint and hint.format(**words)
 
 
 _TEXTS = json.loads(Path(__file__).with_suffix(".json").read_text())  # by names of tern.wire: (words, remedy)
-_REFUSALS: dict[int, tuple[str, str]] = {getattr(wire, name): (*texts,) for name, texts in _TEXTS.items()}
+_REFUSALS: dict[int, tuple[str, str]] = {
+    getattr(wire, name): (*texts,) for name, texts in _TEXTS.items() if name.startswith("ERR_")
+}
 NEW_BUDGET = _REFUSALS[wire.ERR_BUDGET][1]

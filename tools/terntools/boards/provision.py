@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from tern import links, storage, wire
-from tern.ledger import MAX_BUDGET, Ledger, LedgerError
+from tern.ledger import IDLE, MAX_BUDGET, Ledger, LedgerError
 from ternhost import datasets
 from ternhost.errors import RefusedError, UsageError
 from ternhost.privacy import cards
@@ -31,7 +31,7 @@ from ternhost.store.fleet_key import OWN_KEY_ONLY, FleetKey
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 from ternhost.text import counted
-from terntools.boards import deploy, lives, lock, mpy
+from terntools.boards import counter, deploy, lives, lock, mpy
 from terntools.boards.program import read_file
 from terntools.boards.repl import FileProgress, Repl
 
@@ -151,6 +151,7 @@ class Member:
     most_records: int | None = None  # public upper bound; None: large enough for `rows`
     broker: Broker | None = None
     lock: bool = False  # the board's console is closed
+    counter: bool = False  # a new ledger is bound to the counter of its chip
     wake: int | None = None  # seconds from one wake to the next, if it sleeps
     link: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # files of one's own link, by name
     again: bool = False  # a device that has lived before goes on, on a board without its ledger
@@ -261,7 +262,7 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
         )
     ledger = "/" + storage.ledger_name(member.device)
     has_ledger = ledger in repl.directory("/" + storage.LEDGERS)
-    life, note = None, ""
+    life, note, step = None, "", 0
     if has_ledger:
         lives.keep_ledger(store, member.device, _check_ledger(repl, ledger, member))
     elif there is not None:
@@ -269,13 +270,15 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
         raise _ledger_refusal(repl, member, "has lost its ledger")
     elif life := lives.life_of(store, member.device):
         note = _check_life(repl, member, life)
+    elif member.counter:
+        step, _ = counter.plan(repl, member.policy, member.reserve)
     key = None if life else store.keys().get(member.device)
     key = key or new_keys([member.device])[member.device]
     sleepers.set_wake(store, member.device, member.wake)
     # Instead of the fleet's key it gets one that nobody uses and that is never replaced; the same each time.
     alone = FleetKey(hashlib.sha256(b"tern alone" + key).digest(), OWN_KEY_ONLY)
     fleet = keys.fleet_key(store) if member.whole_fleet else alone
-    files = _files(member, key, fleet, last_number(store), life.spent if life else 0)
+    files = _files(member, key, fleet, last_number(store), life.spent if life else 0, step)
     if has_ledger:
         del files[ledger]
     changes = deploy.compare(repl, files)
@@ -307,6 +310,8 @@ def _check_life(repl: Repl, member: Member, life: lives.Life) -> str:
     if not member.again:
         hint = f"{new}; or go on with --again: a new key, and what it may have spent is taken off its budget"
         raise RefusedError(known, hint=hint)
+    if member.counter:
+        raise UsageError("--again makes a ledger with what was spent, which no counter can bind", hint=new)
     if life.budget is not None:
         _check_budget(member, life.budget)
     if life.spent >= member.policy.budget:
@@ -317,10 +322,10 @@ def _check_life(repl: Repl, member: Member, life: lives.Life) -> str:
     return f"{text}, and its key is new; 'tern broker config' brings sites and relays its new password"
 
 
-def _files(member: Member, key: bytes, fleet: FleetKey, last: int, spent: int) -> dict[str, bytes]:
+def _files(member: Member, key: bytes, fleet: FleetKey, last: int, spent: int, step: int) -> dict[str, bytes]:
     # Path on the board -> content; clients.bin last, but for the lock: after that there is no way back.
     mask = sum(1 << SHAPES[shape] for shape in set(member.shapes))
-    made = board_files(member.device, [key], member.rows, member.policy, mask, last, spent)
+    made = board_files(member.device, [key], member.rows, member.policy, mask, last, step, spent=spent)
     files = {"/" + name: made[name] for name in (storage.RECORDS, storage.ledger_name(member.device))}
     files["/" + storage.FLEET] = member.fleet_file(fleet)
     files.update({"/" + name: content for name, content in member.link.items()})
@@ -351,13 +356,20 @@ def _device(repl: Repl) -> int | None:
 def _check_ledger(repl: Repl, path: str, member: Member) -> int:
     """Return the budget of the ledger at `path`, micro-epsilon. Raises RefusedError and UsageError."""
     account = Ledger()
+    account.counts = False
+    data = repl.read_file(path)
     with tempfile.TemporaryDirectory(prefix="tern-provision-") as folder:
         copy = Path(folder, "ledger")
-        copy.write_bytes(repl.read_file(path))
+        copy.write_bytes(data)
         try:
             account.load(str(copy))
         except LedgerError as error:
             raise _ledger_refusal(repl, member, f"has a bad ledger ({error})") from error
+    step = int.from_bytes(data[52:54], "little")
+    if step and not counter.is_last(repl, step, account.state == IDLE):
+        raise _ledger_refusal(repl, member, "has an old copy of its ledger, by the counter of its chip")
+    if member.counter and not step:
+        raise _ledger_refusal(repl, member, "has a ledger that is not bound to a counter")
     _check_budget(member, account.budget)
     return int(account.budget)
 

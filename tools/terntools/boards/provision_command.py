@@ -16,7 +16,7 @@ from ternhost.errors import UsageError
 from ternhost.reach.ports import names
 from ternhost.store.store import Store
 from ternhost.terminal import confirm
-from terntools.boards import deploy, devices, provision, records, self_check
+from terntools.boards import counter, deploy, devices, provision, records, self_check
 from terntools.boards.provision import Broker, Member
 from terntools.boards.repl import Repl
 from terntools.terminal import Bar
@@ -39,7 +39,10 @@ def add_parser(subparsers: Any) -> None:
     devices.add_board(parser)
     add_options(parser, required=True)
     add_option(parser, "--lock", "lock the board's console until its flash is erased")
-    add_option(parser, "--yes", "lock without asking")
+    text = "bind the ledger to fuses of the chip, which burn for ever, so that an old copy of the flash is refused"
+    add_option(parser, "--counter", text)
+    add_option(parser, "--dry-run", "say what --counter would burn, and change nothing")
+    add_option(parser, "--yes", "lock, and burn fuses, without asking")
 
 
 def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
@@ -175,12 +178,22 @@ def start(repl: Repl, member: Member, store: Path, authority: Path | None, wait:
 
 
 def _run(args: argparse.Namespace) -> int:
-    member = dataclasses.replace(member_of(args), lock=args.lock)
-    if args.lock:
-        print(Path(__file__).with_name("lock.txt").read_text(), end="", file=sys.stderr)
-        if not args.yes:
-            confirm()
-    result = run_provision(names.resolve(args.board), member, Path(args.store), args.authority, args.wait)
+    member = dataclasses.replace(member_of(args), lock=args.lock, counter=args.counter)
+    port = names.resolve(args.board)
+    for name, wanted in (("lock", args.lock), ("counter", args.counter)):
+        if wanted:
+            print(Path(__file__).with_name(f"{name}.txt").read_text(), end="", file=sys.stderr)
+    if args.counter or args.dry_run:
+        with Repl(port, visits=True) as repl:
+            _, left = counter.plan(repl, member.policy, member.reserve)
+        text = f"  a new ledger burns 2 fuses; {left} steps are left then, for at most {left * member.reserve} reports"
+        if args.dry_run:
+            print_result({"steps": left, "reports": left * member.reserve}, text.strip(), args.json)
+            return errors.OK
+        print(text, file=sys.stderr)
+    if (args.lock or args.counter) and not args.yes:
+        confirm()
+    result = run_provision(port, member, Path(args.store), args.authority, args.wait)
     if args.own_records:
         result["records"] = result["features"] = None
     text = f"device {result['device']} on {result['port']}, files written: {len(result['written'])}" + (
@@ -190,6 +203,10 @@ def _run(args: argparse.Namespace) -> int:
     )
     if result["wake_s"]:
         text += f", and may sleep {result['wake_s']} s at a time"
-    text += "; locked" * args.lock + f"\n  {result['note']}" * bool(result["note"])
+    text += (
+        "; locked" * args.lock
+        + "; bound to its counter" * args.counter
+        + f"\n  {result['note']}" * bool(result["note"])
+    )
     print_result(result, text, args.json)
     return errors.OK

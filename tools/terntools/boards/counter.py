@@ -1,0 +1,61 @@
+"""The counter of a board's chip, to which its ledger may be bound (ledger.md)."""
+
+from __future__ import annotations
+
+import ast
+
+from tern.storage import MAX_AHEAD
+from ternhost.errors import UsageError
+from ternhost.privacy.accounting import Policy
+from ternhost.text import counted
+from terntools.boards.repl import Repl
+
+_LOOK = """
+try:
+    from tern.counter import count, of
+    try:
+        print(count(of(".")))
+    except ValueError:
+        print(())
+except ImportError:
+    print(None)
+"""
+
+
+def look(repl: Repl) -> tuple[int, int, int]:
+    """The last step begun, the last one done, and the number of steps. Raises UsageError where there are none."""
+    found: tuple[int, int, int] | None = ast.literal_eval(repl.run(_LOOK).strip())
+    if found is None:
+        raise UsageError(
+            f"the board on {repl.name} lacks the module for its counter",
+            hint=f"tern deploy {repl.name} --with counter",
+        )
+    if not found:
+        raise UsageError(
+            f"the board on {repl.name} has no counter: its chip has no fuses for one, or they are protected or in use",
+            hint="leave out --counter; firmware/BOARDS.md lists the chips (A counter against old copies)",
+        )
+    return found
+
+
+def is_last(repl: Repl, step: int, idle: bool) -> bool:
+    """Whether a ledger of this step, idle or not, is the last one by the board's counter. Raises UsageError."""
+    begun, done, _ = look(repl)
+    return step == done or step == begun > done or (idle and step == begun + 1)
+
+
+def plan(repl: Repl, policy: Policy, reserve: int) -> tuple[int, int]:
+    """The step of a new ledger, and how many steps are left then. Raises UsageError if they cannot pay the budget."""
+    begun, _, total = look(repl)
+    left = max(0, total - begun - 1)
+    wanted = policy.budget // policy.largest
+    if left * reserve < wanted:
+        enough = -(-wanted // left) if left else 0
+        raise UsageError(
+            f"the counter on {repl.name} has {counted(left, 'step')} left, which pay for {left * reserve} reports with "
+            f"--reserve {reserve}, and the budget is for {wanted} or more",
+            hint=f"--reserve {enough}"
+            if 0 < enough <= MAX_AHEAD
+            else "name a smaller --budget, or take another chip",
+        )
+    return begun + 1, left
