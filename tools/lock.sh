@@ -9,13 +9,21 @@ venv=build/lock
 "${PYTHON:-python3}" -m venv "$venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --requirement "$locks/lock.txt"
 
-# lock NAME OPTION...: for every platform, and one version for all Pythons.
+compile() {
+    "$venv/bin/uv" pip compile --quiet --python "$venv/bin/python" --build-constraints "$locks/build.txt" "$@"
+}
+
+# lock NAME OPTION...: for every platform, one version for all Pythons, which each Debian must find a file of.
 lock() {
     file=$locks/$1.txt
     shift
-    "$venv/bin/uv" pip compile --quiet --python "$venv/bin/python" --python-version 3.11 --universal \
-        --fork-strategy fewest --generate-hashes --build-constraints "$locks/build.txt" \
+    compile --python-version 3.11 --universal --fork-strategy fewest --generate-hashes \
         --custom-compile-command 'make lock' --output-file "$file" $upgrade "$@"
+    for debian in 3.11 3.13; do
+        for machine in x86_64 aarch64; do
+            compile --no-deps --python-version $debian --python-platform $machine-manylinux_2_36 "$file" >/dev/null
+        done
+    done
 }
 
 lock build --group build
