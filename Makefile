@@ -49,9 +49,10 @@ emulators: setup
 	@MAKEFLAGS= sh tools/setup.sh device,pico,esp32,m33 tests
 
 SECONDS ?= 60
-soak: setup  ## treat fleets on a broker badly for SECONDS (default 60), and fuzz; ends with a JSON line
+INPUTS ?= 0
+soak: setup  ## treat fleets on a broker badly for SECONDS (default 60), and fuzz, with INPUTS=N so many inputs; ends with a JSON line
 	@MAKEFLAGS= sh tools/setup.sh device fuzz || echo "make: without atheris the fuzzing is blind" >&2
-	@cd tests && ../$(python) -m harness $(SECONDS)
+	@cd tests && ../$(python) -m harness $(SECONDS) --inputs $(INPUTS)
 
 lint: setup  ## style and types of host, tools and firmware
 	$(python) -m ruff check .
