@@ -27,12 +27,6 @@ from terntools.boards import deploy, mpy
 from terntools.emulators.micropython import MICROPYTHON_VERSION
 
 ROOT = Path(__file__).parents[1]
-_LEFT = """release: {folder} is complete. Left to do by hand:
-  in an empty folder and a new environment: pip install {wheel}
-    and tern train --fleet simulated:1000 --reports 1000
-  git tag v{version}, and push the commit and the tag
-  upload {wheel} and {sdist} to the package index, and publish the SBOMs (*.cdx.json) with the tag
-  make docs, and publish build/site"""
 
 
 def build(source, out):
@@ -91,17 +85,20 @@ def needs_of(name, lines, extras=()):
 def boards_bom():
     """The SBOM of the files that `tern deploy` puts on each kind of board, without options."""
     compiler, _, version = mpy.COMPILER.partition("==")
-    micropython = {"needed": f"{deploy._MIN_MICROPYTHON} or later", "executed": MICROPYTHON_VERSION}
+    micropython = [
+        Property(name="tern:needed", value=f"{deploy._MIN_MICROPYTHON} or later"),
+        Property(name="tern:tested", value=MICROPYTHON_VERSION),
+    ]
     parts = [
         _package(compiler, version, scope=ComponentScope.EXCLUDED, description="compiled the .mpy files"),
-        _part("MicroPython", ComponentType.PLATFORM, properties=_properties(micropython)),
+        _part("MicroPython", ComponentType.PLATFORM, properties=micropython),
     ]
     for name, board in mpy.BOARDS.items():
         files = [
             _part(path, ComponentType.FILE, f"{name}:{path}", hashes=[_sha256(data)])
             for path, data in deploy.library_files(board).items()
         ]
-        about = _properties({"processor": board.processor, "port": board.platform})
+        about = [Property(name="tern:processor", value=board.processor)]
         parts.append(_part(name, ComponentType.FIRMWARE, components=files, properties=about))
     bom = Bom(components=parts)
     bom.metadata.component = _part("tern", ComponentType.LIBRARY, version=tern.__version__)
@@ -122,10 +119,6 @@ def _sha256(data):
     return HashType(alg=HashAlgorithm.SHA_256, content=sha256(data).hexdigest())
 
 
-def _properties(values):
-    return [Property(name=f"tern:{name}", value=value) for name, value in values.items()]
-
-
 def write(bom, path):
     """Write an SBOM that fits the schema of CycloneDX 1.6; raise ValueError if it does not."""
     text = JsonV1Dot6(bom).output_as_string(indent=1)
@@ -144,10 +137,13 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         commit = subprocess.run([*git, "archive", "HEAD"], check=True, stdout=-1).stdout
         subprocess.run(["tar", "-x", "-C", folder], input=commit, check=True)
-        sdist, wheel = build(Path(folder), out)
+        wheel = build(Path(folder), out)[1]
     write(wheel_bom(wheel), out / f"{wheel.name}.cdx.json")
     write(boards_bom(), out / f"tern-boards-{tern.__version__}.cdx.json")
-    print(_LEFT.format(folder=out, wheel=wheel.name, sdist=sdist.name, version=tern.__version__))
+    print(*sorted(path.name for path in out.iterdir()), sep="\n")
+    print(
+        f"release: left by hand: try {wheel.name}, tag v{tern.__version__}, push, upload (CONTRIBUTING, Release)"
+    )
 
 
 if __name__ == "__main__":
