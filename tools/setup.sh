@@ -105,18 +105,18 @@ if [ ! -x .venv/bin/tern ] || [ "$(cat "$ready" 2>/dev/null)" != "$(pwd)" ] ||
     [ -n "$(find pyproject.toml tools/setup.sh tools/locks -newer "$ready")" ]; then
     make_venv
 fi
-done=.venv/.${2:-} # the stamp of what is asked for beyond that; void where .venv is made anew
+stamp=.venv/.${2:-} # of what is asked for beyond that; it is done anew where .venv was
 if [ "${2:-}" = tests ]; then
     # A compiler that miscompiles: the tests must see that. Not where anything else would find it.
-    if [ ! "$done" -nt "$ready" ]; then
+    if [ ! "$stamp" -nt "$ready" ]; then
         rm -rf .venv/miscompiling
         locked miscompiling --target .venv/miscompiling
-        touch "$done"
+        touch "$stamp"
     fi
     # Brokers that tests use beside the installed one, unpacked into the cache. Where they cannot be had, it says so.
     .venv/bin/python tests/brokers.py >/dev/null
-elif [ -n "${2:-}" ] && [ ! "$done" -nt "$ready" ]; then
+elif [ -n "${2:-}" ] && [ ! "$stamp" -nt "$ready" ]; then
     locked "$2"
-    touch "$done"
+    touch "$stamp"
 fi
 exec .venv/bin/tern emulator build --what "${1:-device}" >/dev/null
