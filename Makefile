@@ -1,6 +1,6 @@
 # `make help` lists the targets. Each does all of its own set-up.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs check test exhaustive quick-tests tests exhaustive-tests emulators soak lint sizes clean
+.PHONY: help setup demo docs check test exhaustive quick-tests tests exhaustive-tests emulators soak lint sizes lock release clean
 # Style and types beside the tests. What these build in the course is not to inherit it.
 beside = @$(MAKE) --no-print-directory --jobs=2 lint
 python := .venv/bin/python
@@ -26,7 +26,7 @@ demo: setup  ## train on real flights through emulated devices; writes runs/<tim
 	.venv/bin/tern demo
 
 docs: setup  ## the site of the documentation, into build/site; a broken link fails
-	@$(python) -c "import mkdocs, mkdocstrings" 2>/dev/null || $(python) -m pip install --quiet --editable '.[docs]'
+	@MAKEFLAGS= sh tools/setup.sh device docs
 	NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build
 
 check:  ## before a commit, 2 minutes on 2 cores: style, types, quick unit tests, device tests on MicroPython for unix
@@ -49,10 +49,10 @@ emulators: setup
 	@MAKEFLAGS= sh tools/setup.sh device,pico,esp32,m33 tests
 
 SECONDS ?= 60
-soak: setup  ## treat fleets on a broker badly for SECONDS (default 60), and fuzz; ends with a JSON line
-	@$(python) -c "import atheris" 2>/dev/null || $(python) -m pip install --quiet --editable '.[fuzz]' \
-		|| echo "make: without atheris the fuzzing is blind" >&2
-	@cd tests && ../$(python) -m harness $(SECONDS)
+INPUTS ?= 0
+soak: setup  ## treat fleets on a broker badly for SECONDS (default 60), and fuzz, with INPUTS=N so many inputs; ends with a JSON line
+	@MAKEFLAGS= sh tools/setup.sh device fuzz || echo "make: without atheris the fuzzing is blind" >&2
+	@cd tests && ../$(python) -m harness $(SECONDS) --inputs $(INPUTS)
 
 lint: setup  ## style and types of host, tools and firmware
 	$(python) -m ruff check .
@@ -63,6 +63,12 @@ lint: setup  ## style and types of host, tools and firmware
 
 sizes: setup  ## size of what each board gets of the device library, as .mpy
 	$(python) tests/figures.py
+
+lock:  ## pin what setup installs in tools/locks, with hashes, after a change of pyproject.toml
+	@sh tools/lock.sh $(UPGRADE)
+
+release: setup  ## sdist, wheel and their SBOMs, into dist, from the commit that is checked out
+	@$(python) tests/release.py
 
 clean:  ## remove .venv and what tools left; keep runs/ and the cache of emulators
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

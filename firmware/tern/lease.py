@@ -17,14 +17,12 @@ class Lease:
         self._station = station
         self._fixed = False  # whether the radio has the address from here
         self.connection = None  # the tcp.Connection that is being made
-        self._known = {}
         try:
             with open(self._path) as file:
-                known = json.load(file)
-            if [type(one) for one in known["address"] + [known["broker"]]] == [str] * 5:
-                self._known = known
-        except (OSError, ValueError, TypeError, KeyError):
-            pass
+                self._known = known = json.load(file)
+            "".join(known["address"] + [known["broker"]])  # of texts alone
+        except Exception:  # whatever is wrong with it: as if there were none
+            self._known = {}
 
     @property
     def broker(self):
@@ -32,12 +30,14 @@ class Lease:
 
     def take(self):
         """Give the radio its address of the last time, or let it ask for one."""
-        radio = self._station.radio
         if self._known and os.urandom(1)[0] >= _RENEW:
-            radio.ifconfig(tuple(self._known["address"]))
-            self._fixed = True
+            try:
+                self._station.radio.ifconfig(tuple(self._known["address"]))
+                self._fixed = True
+            except ValueError:  # these are no addresses
+                self._known = {}
         elif self._fixed:
-            radio.ipconfig(dhcp4=True)  # ifconfig("dhcp") would wait for the answer
+            self._station.radio.ipconfig(dhcp4=True)  # ifconfig("dhcp") would wait for the answer
             self._fixed = False
 
     def keep(self):

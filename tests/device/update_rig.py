@@ -79,7 +79,11 @@ def entry(path, data):
 
 def package(number, files):
     """A package of (path, content) pairs."""
-    content = b"".join([entry(path, data) for path, data in files])
+    return sealed(number, b"".join([entry(path, data) for path, data in files]))
+
+
+def sealed(number, content):
+    """A package of this content, with its code."""
     head = struct.pack("<II", number, len(content) + 32)
     secret = frames.digest(KEY, update.KEY_LABEL)
     inner = frames.digest(bytes([b ^ 0x36 for b in secret]) + b"\x36" * 32, head + content)

