@@ -18,8 +18,8 @@ from terntools.boards import modules, mpy
 PACKAGE = mpy.FIRMWARE / "package.json"
 _SERIAL = (modules.Board("", "rp2", False, aes=False), modules.Board("", "esp32", False, aes=False))
 _BOARDS = (modules.Board("", "rp2", True, aes=False), modules.Board("", "esp32", True, aes=False))
-# model comes with app; boards do not use the others
-_NO_PIECE = ("bench", "host_frames", "model")
+# model and links.beside come with app; boards do not use the others
+_NO_PIECE = ("bench", "host_frames", "links.beside", "model")
 
 
 def pieces(sources: modules.Sources) -> dict[str, set[str]]:

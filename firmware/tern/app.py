@@ -9,6 +9,7 @@ import gc
 from tern import compat, frames, wire
 from tern.client import REFUSALS, Client
 from tern.compat import MICROPYTHON, TYPE_CHECKING, const, ticks_diff, ticks_ms
+from tern.links.beside import Beside
 from tern.links.slot import Slotted
 from tern.storage import StorageError
 
@@ -34,7 +35,7 @@ else:
         return asyncio.sleep(ms / 1000)
 
 
-BRINGS = "dns, features, lease, model, recorder"  # deployed with this module, since programs import them
+BRINGS = "dns, lease, model, recorder"  # deployed with this module, since programs import them
 
 _TICK_MS = const(5)  # between two looks at the link
 _LONGEST_S = const(300)  # pause after an exception
@@ -208,8 +209,6 @@ class App:
         if link.console:
             board.begin()
         if not timeout_ms and isinstance(link, Slotted):
-            from tern.links.beside import Beside  # a board that sleeps has no use for it
-
             link = Beside(link, self.recorder)
         start = heard = ticks_ms()
         reports = self.reports

@@ -215,7 +215,7 @@ def replace(path, data):
             _close_to_others(new)
         with open(new, "wb") as file:
             if file.write(data) != len(data):
-                raise OSError("short write")
+                raise OSError
             file.flush()
             if _fsync:
                 _fsync(file.fileno())

@@ -112,7 +112,7 @@ def rp2_board(monkeypatch, chip, version):
     board_module = importlib.import_module("tern.boards.rp2")
     implementation = SimpleNamespace(version=version, _machine=f"Raspberry Pi Pico with {chip}")
     monkeypatch.setattr(board_module, "sys", SimpleNamespace(implementation=implementation))
-    return board_module, board_module.Board(led=None, marker=None)
+    return board_module, board_module.Board(led=None)
 
 
 def test_a_newer_rp2350_takes_pico_rand(monkeypatch):
@@ -145,7 +145,7 @@ def test_an_rp2040_hashes_urandom_with_the_oscillator(monkeypatch):
             board_module, "read_oscillator", lambda out, n: bits.readinto(memoryview(out)[:n])
         )
         monkeypatch.setattr(board_module, "os", SimpleNamespace(urandom=lambda n: urandom * n))
-        generator = board_module.Board(led=None, marker=None).generator()
+        generator = board_module.Board(led=None).generator()
         return [generator.byte() for _ in range(32)]
 
     assert drawn(b"a") == drawn(b"a") != drawn(b"b")

@@ -93,7 +93,7 @@ def test_a_package_for_every_piece_is_current_and_complete():
     assert packages == mip_packages.packages(), "python tests/mip_packages.py writes them anew"
     sources = mpy.library()
     pieces = mip_packages.pieces(sources)
-    assert {"core", "mqtt", "client", *mpy.BEYOND} - {"bench", "host_frames", "model"} == set(pieces)
+    assert {"core", "mqtt", "client", *mpy.BEYOND} - {"bench", "host_frames", "links.beside", "model"} == set(pieces)
     assert pieces["core"] < pieces["mqtt"] < pieces["client"]
     assert "tern.mqtt" not in pieces["core"]
     networked = modules.networked(sources)
@@ -225,7 +225,7 @@ def test_a_program_brings_the_modules_beside_it(tmp_path, capsys):
 def test_the_application_brings_its_modules():
     sources = mpy.library()
     networked = {"tern.dns", "tern.lease"}
-    others = {"tern.app", "tern.recorder", "tern.features", "tern.model"}
+    others = {"tern.app", "tern.recorder", "tern.model"}
     assert modules.brought(sources, {"tern.app"}) == others | networked
     for name in ("pico", "pico-w"):
         board = mpy.BOARDS[name]

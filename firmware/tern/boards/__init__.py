@@ -89,9 +89,6 @@ class Base:
     def led(self, on: bool) -> None:
         """Show whether a frame is being answered, on a board with a slot."""
 
-    def marker(self, on: bool) -> None:
-        """Set the pin that marks a measured window for an energy meter."""
-
     def temperature(self) -> "int | None":
         """Thousandths of a degree Celsius of the chip, or None."""
         return None
@@ -104,20 +101,17 @@ class Base:
 
 
 class PinBoard(Base):
-    """A board with an LED, a marker pin and a watchdog."""
+    """A board with an LED and a watchdog."""
 
     watch_ms = 8388  # an RP2040 counts no further
 
-    def __init__(
-        self, led: "str | int | None" = None, marker: "str | int | None" = None, directory: str = ""
-    ) -> None:
-        """led, marker: names or numbers of pins, None for none."""
+    def __init__(self, led: "str | int | None" = None, directory: str = "") -> None:
+        """led: name or number of its pin, None for none."""
         from machine import Pin
 
         self.directory = directory
         self.in_place = is_littlefs()
         self._led = None if led is None else Pin(led, Pin.OUT, value=0)
-        self._marker = None if marker is None else Pin(marker, Pin.OUT, value=0)
 
     def watch(self) -> None:
         try:
@@ -134,10 +128,6 @@ class PinBoard(Base):
     def led(self, on: bool) -> None:
         if self._led:
             self._led(on)
-
-    def marker(self, on: bool) -> None:
-        if self._marker:
-            self._marker(on)
 
 
 def is_littlefs() -> bool:

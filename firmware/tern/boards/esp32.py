@@ -41,10 +41,10 @@ def urandom(n):
 
 
 class Board(PinBoard):
-    """An ESP32 on its console UART or USB; which pins have an LED or a marker differs from board to board."""
+    """An ESP32 on its console UART or USB; which pin has an LED differs from board to board."""
 
-    def __init__(self, led=None, marker=None):
-        super().__init__(led, marker)
+    def __init__(self, led=None):
+        super().__init__(led)
         self.name = sys.implementation._machine
 
     def keep(self, word=0):

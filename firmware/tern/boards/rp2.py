@@ -52,10 +52,10 @@ def oscillator(n):
 
 
 class Board(PinBoard):
-    """A Pico with the LED of its board, and GP15 as the marker pin."""
+    """A Pico with the LED of its board."""
 
-    def __init__(self, led="LED", marker=15):
-        super().__init__(led, marker)
+    def __init__(self, led="LED"):
+        super().__init__(led)
         self.name = "rp2040"
         self.assessed = RAW
         self._source = oscillator

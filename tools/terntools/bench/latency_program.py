@@ -2,6 +2,7 @@
 """Runs on a device (MicroPython): times whole reports and their parts, in microseconds or ticks of setup()'s clock."""
 
 import gc
+import sys
 import time
 from array import array
 
@@ -13,20 +14,28 @@ from tern.boards.this import this_board
 _parts = {}
 _state = []
 _ticks = time.ticks_us
+_pin = None  # which marks windows for a meter
+
+
+def _mark(on):
+    if _pin:
+        _pin(on)
 
 
 def setup(directory, marker=None, clock="ticks_us"):
-    """Make a client over `directory`, with the board's own entropy. marker: a pin; clock: a function of `time`."""
-    global _ticks
+    """Make a client over `directory`, with the board's own entropy. marker: a pin, else GP15 of a Pico; clock: a function of `time`."""
+    global _ticks, _pin
     gc.collect()
     free = gc.mem_free()
     board = this_board()
     board.directory = directory
     _ticks = getattr(time, clock)
+    if marker is None and sys.platform == "rp2":
+        marker = 15
     if marker is not None:
         from machine import Pin
 
-        board._marker = Pin(marker, Pin.OUT, value=0)
+        _pin = Pin(marker, Pin.OUT, value=0)
     client = _client.Client(board)
     _state[:] = [board, client]
     gc.collect()
@@ -92,16 +101,16 @@ def _keep(reply, n):
 
 def answer(messages):
     """Answer each ROUND of `messages`; return the times of all, and of the parts: {label: [...]}."""
-    board, client = _state
+    client = _state[1]
     _parts.clear()
     times = []
     for message in messages:
         frame = memoryview(message)
-        board.marker(True)
+        _mark(True)
         start = _ticks()
         client.respond(frame, _keep)
         end = _ticks()
-        board.marker(False)
+        _mark(False)
         if client.reply[0] != 0x82:  # REPORT
             raise ValueError("refused")
         times.append(time.ticks_diff(end, start))
@@ -157,7 +166,7 @@ def serve(n):
 
 
 def has_marker():
-    return getattr(_state[0], "_marker", None) is not None
+    return _pin is not None
 
 
 def use_native():
@@ -175,5 +184,5 @@ def case(name, repeats, card):
     """Run a case of tern.bench; return microseconds a unit, of each repeat."""
     from tern.bench import run
 
-    units, times = run(name, repeats, card, _state[1], _ticks)
+    units, times = run(name, repeats, card, _state[1], _ticks, _mark)
     return [one / units for one in times]
