@@ -1,6 +1,11 @@
 """A slotted link beside the tasks of a program, which hide nothing then (shared_specs/storage.md, "Slot")."""
 
-from tern.compat import const, ticks_diff, ticks_ms
+from tern.compat import TYPE_CHECKING, const, ticks_diff, ticks_ms
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from tern.recorder import Recorder
 
 _LOOKS = const(4)  # in a slot
 _STEPS = const(8)  # of the link in a look, at most
@@ -13,15 +18,15 @@ class Beside:
     The recorder writes its records just after a look, so that the time of a write shows no more than that of a task.
     """
 
-    def __init__(self, link, recorder):
+    def __init__(self, link: "Any", recorder: "Recorder") -> None:
         self._link = link
         self._recorder = recorder
         recorder.patient = True
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> "Any":
         return getattr(self._link, name)
 
-    def receive(self, timeout_ms):
+    def receive(self, timeout_ms: int) -> "memoryview | None":
         """As the link's with a timeout of 0, whatever it is."""
         link = self._link
         if link.busy:

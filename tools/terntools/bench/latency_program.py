@@ -23,7 +23,10 @@ def _mark(on):
 
 
 def setup(directory, marker=None, clock="ticks_us"):
-    """Make a client over `directory`, with the board's own entropy. marker: a pin, else GP15 of a Pico; clock: a function of `time`."""
+    """Make a client over `directory`, with the board's own entropy.
+
+    marker: number of a pin, else GP15 of a Pico; clock: a function of `time`.
+    """
     global _ticks, _pin
     gc.collect()
     free = gc.mem_free()
