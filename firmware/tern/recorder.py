@@ -129,7 +129,7 @@ class Recorder:
         if block * free < missing * max(block, 2 * len(image)) + _SPARE * block:
             raise StorageError("no room on the flash for %d records" % self.capacity)
         pack_into(SEGMENT_HEADER, image, 0, SEGMENT_MAGIC, self.d, 0, 0)
-        segments = []
+        segments: "list[tuple[int, int, int]]" = []
         for name in range(self._files):
             if name not in names and len(segments) < missing:
                 with open("%s/%x" % (self._folder, name), "wb") as file:
