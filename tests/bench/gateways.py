@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harness.local_gateways import processes
+from harness.gateways import Sites
 
 from bench import resident
 from ternhost.learn.base import ALGORITHMS
@@ -53,22 +53,25 @@ def run(
         times.append(time.monotonic() - started)
         reports += now.reports
         if now.round in _MEASURED or now.round == rounds:
-            held = [resident(site.pid) for site in sites.values()]
+            held = [resident(sites.gateway_pid(name)) for name in runs]
             memory[now.round] = {"gateway_most": max(held), "gateway_least": min(held), "host": resident()}
         tell(f"round {now.round}: {now.reports:,} reports in {times[-1]:.1f} s")
         started = time.monotonic()
 
     with tempfile.TemporaryDirectory(prefix="tern-gateways-") as scratch:
         place = Path(scratch)
-        with processes(place / "sites", runs) as sites:
+        sites = Sites(place / "sites", runs)
+        sites.start()
+        try:
             options = ALGORITHMS["fedsgd"].Options(dataset=dataset)
             schedule = Schedule(rounds=rounds)
-            fleet = f"local:{place / 'sites'}"
-            run_options = RunOptions("fedsgd", options, fleet, Terms(deadline=600.0), schedule)
+            run_options = RunOptions("fedsgd", options, sites.fleet, Terms(deadline=600.0), schedule)
             watcher = Watcher(status=status, warn=tell)
             with Run.begin(run_options, watcher=watcher, parent=place / "runs") as whole_run:
                 started = time.monotonic()
                 whole_run.run()
+        finally:
+            sites.stop()
     return {
         "clients": clients,
         "gateways": gateways,

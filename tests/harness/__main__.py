@@ -6,7 +6,6 @@ accepted, refused, differences, and the same of each fleet. The exit code is 1 i
 """
 
 import argparse
-import importlib.util
 import json
 import random
 import sys
@@ -93,13 +92,12 @@ def main():
 
 
 def torment(directory, args):
-    """(summary, differences) of gateways whose processes are killed; over Flower if it is installed."""
-    way = "local" if importlib.util.find_spec("flwr") is None else "flower"
+    """(summary, differences) of gateways whose processes are killed, over a cluster of NATS servers."""
     options = {
-        "gateways": 3, "devices": 60, "boards": 1, "rounds": 8, "kills": 1, "seconds": 4.0, "pause": 1.0,
+        "nodes": 3, "gateways": 3, "devices": 60, "boards": 1, "rounds": 8, "kills": 1, "seconds": 4.0, "pause": 1.0,
     }  # fmt: skip
     try:
-        return gateways.run(directory, way=way, seed=args.seed, **options), []
+        return gateways.run(directory, seed=args.seed, **options), []
     except AssertionError as error:
         return {}, [f"gateways: {error}"]
 

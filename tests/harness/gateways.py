@@ -1,7 +1,7 @@
-"""Kills gateways, the connection to them and their host at any time, and checks the books in the end: the host must
-have counted exactly the reports that one aggregator with every report and every key counts.
+"""Kills gateways, NATS servers and the host at any time, and checks the books in the end: the host must have counted
+exactly the reports that one aggregator with every report and every key counts.
 
-    python -m harness.gateways [--way flower] [--gateways 5] [--devices 10000] [--rounds 20] [--kills 10]
+    python -m harness.gateways [--nodes 3] [--gateways 5] [--devices 10000] [--rounds 20] [--kills 10]
 """
 
 import argparse
@@ -11,7 +11,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -21,26 +20,21 @@ from pathlib import Path
 from statistics import median
 
 import warm
+from warm import TERN
 
-from harness import kept, local_gateways
+from harness import kept
 from harness.raw_client import wait_for
+from harness.running_gateways import with_nats
 from tern import card as cards
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import decode_body
 from ternhost.count.rounds import Round
 from ternhost.provision.boards import board_directories
 from ternhost.reach.broker.mosquitto import free_port
+from ternhost.reach.gateway.nats.directories import running, write_gateways
 from ternhost.reach.gateway.site_fleet import SiteFleet
 from ternhost.store.store import Store
 
-_TERN = f"""
-import sys
-sys.path.insert(0, {str(Path(__file__).parents[1])!r})
-import harness.local_gateways
-from ternhost.cli import main
-sys.exit(main())
-"""
-TERN = [sys.executable, "-c", _TERN]
 _LONGEST = 180.0  # seconds; a run whose rounds do not end for longer has failed
 
 
@@ -68,48 +62,24 @@ def processes(*words):
     return pids
 
 
-class Local:
-    """Gateways without Flower, each behind its own socket."""
+class Sites:
+    """Gateways and NATS servers, each a command on this machine."""
 
-    victims = ("gateway", "host")
-
-    def __init__(self, directory, runs):
-        self._directory, self._runs = directory, runs
-        self._stack = ExitStack()
-        self.fleet = f"local:{directory}"
-
-    def start(self):
-        gateways = local_gateways.processes(self._directory, self._runs, warm.Popen)
-        self._sites = self._stack.enter_context(gateways)
-
-    def stop(self):
-        self._stack.close()
-
-    def kill(self, kind, name):
-        """End the gateway of this name with SIGKILL, and start it again."""
-        self._sites[name].kill()
-        self._sites[name].start()
-
-
-class Flower:
-    """Gateways behind Flower's SuperLink on this machine."""
-
-    victims = ("gateway", "node", "superlink", "serverapp", "host")
-
-    def __init__(self, directory, runs):
-        from ternhost.reach.gateway.flower.files import write_gateways
-
-        self._port = write_gateways(directory, list(runs), port=free_port()).port
+    def __init__(self, directory, runs, nodes=1):
+        """runs: the options of each gateway's fleet, by name. nodes: of the cluster, on loopback addresses."""
+        with_nats()
+        names = [f"127.0.0.{number}" for number in range(1, nodes + 1)] if nodes > 1 else []
+        server = write_gateways(directory, list(runs), names, port=free_port())
         for name, fleet in runs.items():
             SiteFleet.of(directory / name, fleet).save(directory / name)
         self.directory = directory
-        self.fleet = f"flower:{directory}"
+        self.fleet = f"gateways:{directory}"
+        self._nodes = dict.fromkeys(server.nodes().values())
         self._gateways = dict.fromkeys(runs)
-        self._superlink = None
 
     def start(self):
-        command = [*TERN, "gateway", "superlink", str(self.directory)]
-        self._superlink = _started(command, self.directory / "link.log")
+        for node in self._nodes:
+            self._nodes[node] = _started([*TERN, "gateway", "server", str(node)], node / "command.log")
         for name in self._gateways:
             self._start(name)
 
@@ -118,36 +88,34 @@ class Flower:
         self._gateways[name] = _started(command, self.directory / name / "gateway.log")
 
     def stop(self):
-        for process in (*self._gateways.values(), self._superlink):
+        processes = [process for process in (*self._gateways.values(), *self._nodes.values()) if process]
+        for process in processes:
             process.send_signal(signal.SIGTERM)
-        for process in (*self._gateways.values(), self._superlink):
+        for process in processes:
             try:
                 process.wait(10)
             except subprocess.TimeoutExpired:
                 _end(process)
 
-    def kill(self, kind, name):
-        """End a process with SIGKILL; its supervisor starts it again, and this method a gateway."""
+    def gateway_pid(self, name):
+        return self._gateways[name].pid
+
+    def kill(self, kind, draw):
+        """End a process of this kind with SIGKILL. draw: chooses one. It is started again: here, or by its command."""
         if kind == "gateway":
+            name = draw(list(self._gateways))
             _end(self._gateways[name])
             self._start(name)
-            return
-        words = {
-            "node": ("gateway.flower.node", str(self.directory / name)),
-            "superlink": ("gateway.flower.superlink", str(self.directory)),
-            "serverapp": ("flwr-serverapp", f":{self._port} "),
-        }[kind]
-        for pid in wait_for(lambda: processes(*words)):
-            os.kill(pid, signal.SIGKILL)
-
-
-WAYS = {"local": Local, "flower": Flower}
+        else:
+            os.kill(wait_for(lambda: running(draw(list(self._nodes)))), signal.SIGKILL)
 
 
 class Arena:
     """Gateways with emulated boards and a host that serves them; each can be killed. A context manager."""
 
-    def __init__(self, directory, way="local", gateways=3, devices=30, boards=1, rounds=5, pause=0.5, seed=1):
+    victims = ("gateway", "server", "host")
+
+    def __init__(self, directory, nodes=1, gateways=3, devices=30, boards=1, rounds=5, pause=0.5, seed=1):
         """devices: of all gateways; boards: of each. pause: the least number of seconds between two rounds."""
         self.directory = Path(directory)
         self.rounds = rounds
@@ -160,7 +128,7 @@ class Arena:
             for i in range(gateways)
         }
         self.devices = range(1, devices + 1)
-        self.way = WAYS[way](self.directory / "sites", self.runs)
+        self.sites = Sites(self.directory / "sites", self.runs, nodes)
         self.store = self.directory / "sites" / "server" / "store.sqlite"
         self.killed = defaultdict(int)
         self.recoveries = defaultdict(list)  # seconds from a kill to the end of the next round
@@ -169,17 +137,25 @@ class Arena:
         self._host = None
 
     def __enter__(self):
-        self.way.start()
+        self.sites.start()
         self._start_host()
         return self
 
     def __exit__(self, *_):
         _end(self._host)
-        self.way.stop()
+        self.sites.stop()
 
     def _start_host(self):
         options = f"--algorithm fedsgd --dataset iris --epsilon 1 --interval {self.pause} --json --no-report"
-        command = [*TERN, "serve", "--fleet", self.way.fleet, "--rounds", str(self.rounds), *options.split()]
+        command = [
+            *TERN,
+            "serve",
+            "--fleet",
+            self.sites.fleet,
+            "--rounds",
+            str(self.rounds),
+            *options.split(),
+        ]
         self._host = _started(command, self.directory / "host.log", cwd=self.directory)
 
     # Kills
@@ -190,7 +166,7 @@ class Arena:
             _end(self._host)
             self._start_host()
         else:
-            self.way.kill(kind, self._random.choice(list(self.runs)))
+            self.sites.kill(kind, self._random.choice)
         self.killed[kind] += 1
         self._pending.append((kind, time.monotonic()))
 
@@ -199,7 +175,7 @@ class Arena:
 
         apart: wait after each kill until a round has ended.
         """
-        victims = [kind for kind in self.way.victims for _ in range(kills)]
+        victims = [kind for kind in self.victims for _ in range(kills)]
         self._random.shuffle(victims)
         for kind in victims:
             self._let_go_on(self._random.uniform(0, 2 * seconds))
@@ -315,8 +291,15 @@ def run(directory, *, kills, seconds=4.0, apart=False, **options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--way", choices=WAYS, default="flower")
-    options = {"gateways": 5, "devices": 10_000, "boards": 2, "rounds": 20, "kills": 10, "seed": 1}
+    options = {
+        "nodes": 1,
+        "gateways": 5,
+        "devices": 10_000,
+        "boards": 2,
+        "rounds": 20,
+        "kills": 10,
+        "seed": 1,
+    }
     for name, value in {**options, "seconds": 6.0, "pause": 1.0}.items():  # as of Arena and torment
         parser.add_argument(f"--{name}", type=type(value), default=value)
     parser.add_argument("--apart", action="store_true", help="after each kill, wait until a round has ended")

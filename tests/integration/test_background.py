@@ -5,12 +5,13 @@ import signal
 import subprocess
 
 import pytest
+from harness.running_gateways import with_nats
 from warm import TERN
 
 from ternhost import errors
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.mosquitto import free_port
-from ternhost.reach.gateway.flower.files import write_gateways
+from ternhost.reach.gateway.nats.directories import write_gateways
 from terntools.emulators.process import locked
 
 
@@ -46,7 +47,7 @@ def test_an_emulated_board_in_the_background_ends_in_order(number, code, tmp_pat
     [
         ("broker", "run", "."),
         ("fleet", "emulate", "1", "--clients", "1"),
-        ("gateway", "superlink", "."),
+        ("gateway", "server", "."),
         ("gateway", "run", "north", "--fleet", "simulated:10", "--dataset", "flights"),
     ],
 )
@@ -54,7 +55,7 @@ def test_a_long_running_command_in_the_background_heeds_sigint(words, tmp_path):
     if words[0] == "broker":
         configuration.configure(tmp_path, port=free_port())
     if words[0] == "gateway":
-        pytest.importorskip("flwr")
+        with_nats()
         write_gateways(tmp_path, ["north"], port=free_port())
     ready, code = interrupt(signal.SIGINT, *words, cwd=tmp_path)
     assert ready

@@ -70,7 +70,7 @@ UNTIL_CTRL_C = {
     "tern emulator run": "socket:",
     "tern broker run": "the broker listens",
     "tern fleet emulate": "on the broker of my-broker: 2 boards",
-    "tern gateway superlink": "listens at",
+    "tern gateway server": "the NATS server runs",
     "cd my-sites": "connected",
     "tern serve": None,
     "tern watch": None,

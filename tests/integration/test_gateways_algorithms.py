@@ -5,7 +5,7 @@ run over three gateways and one over a single host with all their boards must ag
 
 Other gateways have emulated boards, simulated clients and boards on a broker. One aggregator, with all keys and all
 reports of the boards, counts their reports again; a simulated fleet without a gateway gives the counts of the simulated
-clients. Flower only carries bytes: these runs go over it with --exhaustive, and always in `test_gateways_soak.py`.
+clients.
 """
 
 import hashlib
@@ -18,8 +18,7 @@ import pytest
 import rig
 from harness.gateways import recounted
 from harness.in_process import InProcess, InProcessLink
-from harness.local_gateways import gateways
-from harness.raw_client import wait_for
+from harness.running_gateways import gateways
 
 from tern import card as cards
 from tern.entropy import Stream
@@ -157,7 +156,7 @@ def test_a_run_over_three_gateways_equals_a_run_over_one_host(here, name):
         pass  # makes the boards
     expected, expected_tallies = ran(name, *one_host(sites, here / "one"))
     with gateways(sites, runs_of(name)):
-        result, tallies = ran(name, f"local:{sites}")
+        result, tallies = ran(name, f"gateways:{sites}")
     assert exit_code(result) == exit_code(expected) == OK
     assert result["reports"] == expected["reports"] >= ALL
     assert tallies == expected_tallies != []
@@ -172,7 +171,7 @@ def test_a_run_over_three_gateways_equals_a_run_over_one_host(here, name):
 def test_vectors_are_refused_where_gateways_do_not_pass_on_single_results(here):
     runs = {site: {**options, "single_results": False} for site, options in runs_of("infer vector").items()}
     warnings = []
-    fleet, watcher = f"local:{here}/sites", Watcher(warn=warnings.append)
+    fleet, watcher = f"gateways:{here}/sites", Watcher(warn=warnings.append)
     with gateways(here / "sites", runs), pytest.raises(RefusedError, match="single devices") as problem:
         rig.finish("infer", **RUNS["infer vector"][1], fleet=fleet, watcher=watcher)
     assert "--single-results" in problem.value.hint
@@ -193,8 +192,8 @@ SOME = [
 
 
 @contextmanager
-def running(place, serve=None):
-    """Run three gateways below `place`. serve: how questions reach them; by default each has a socket."""
+def running(place):
+    """Run three gateways below `place`."""
     if shutil.which("mosquitto") is None:
         pytest.skip("mosquitto is not installed")
     site = place / "mqtt"
@@ -212,29 +211,15 @@ def running(place, serve=None):
     with ExitStack() as stack:
         stack.enter_context(Mosquitto(site / "broker"))
         stack.enter_context(EmulatedFleet(find_micropython(), [board]))
-        stack.enter_context(gateways(place, {**MADE, "mqtt": mqtt}, serve=serve))
+        stack.enter_context(gateways(place, {**MADE, "mqtt": mqtt}))
         yield
 
 
 @pytest.fixture(scope="module")
 def beside(tmp_path_factory):
-    """The directory of three running gateways, each behind a socket of this machine."""
+    """The directory of three running gateways."""
     place = tmp_path_factory.mktemp("beside")
     with running(place):
-        yield place
-
-
-@pytest.fixture(scope="module")
-def over_flower(tmp_path_factory):
-    """The directory of three running gateways behind Flower's SuperLink."""
-    pytest.importorskip("flwr")
-    from ternhost.reach.gateway.flower import serve_site, superlink
-    from ternhost.reach.gateway.flower.files import write_gateways
-
-    place = tmp_path_factory.mktemp("federation")
-    server = write_gateways(place, ["emulated:1-100", "simulated:101-200", "mqtt:201-300"], port=free_port())
-    with superlink(server) as link, running(place, serve_site):
-        wait_for(lambda: list(link.sites.values()) == [True] * 3, 120)
         yield place
 
 
@@ -261,13 +246,7 @@ def counted_by_one(place, row, directory):
 
 @pytest.mark.parametrize("name", SOME)
 def test_gateways_of_every_kind_count_what_one_host_counts(beside, here, name):
-    count(f"local:{beside}", beside, here, name)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", SOME)
-def test_gateways_over_flower_count_what_one_host_counts(over_flower, here, name):
-    count(f"flower:{over_flower}", over_flower, here, name)
+    count(f"gateways:{beside}", beside, here, name)
 
 
 def count(fleet, federation, tmp_path, name):

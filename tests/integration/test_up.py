@@ -267,7 +267,7 @@ def test_a_ledger_is_bound_to_a_counter_that_pays_for_its_budget(store):
                 provision.plan(board, member(7, reserve=9, counter=True), store)
             assert caught.value.hint == "--reserve 10"
             assert not store.keys()
-            deploy.apply(board, provision.plan(board, bound, store))
+            join(board, bound, store)
             assert counter.look(board) == (0, 0, 6), "provisioning burns nothing by itself"
             new = board.read_file(path)
             board.start_main()

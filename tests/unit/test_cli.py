@@ -291,16 +291,16 @@ def test_an_error_without_a_remedy_of_its_own_names_the_help_of_its_subcommand(w
     "words",
     [
         "card show no.card", "card certify no.card", "card certify no.csv", "card account no.c --reports 9 --delta 0.1",
-        "train --card no.card --fleet simulated:9", "train --fleet mqtt:no", "train --fleet flower:no",
+        "train --card no.card --fleet simulated:9", "train --fleet mqtt:no", "train --fleet gateways:no",
         "train --resume no", "serve --fleet mqtt:no", "runs no", "runs --draw no", "runs --model no", "watch no",
-        "dashboard no", "gateway run no", "gateway superlink no", "gateway status no", "device list --store no",
+        "dashboard no", "gateway run no", "gateway server no", "gateway status no", "device list --store no",
         "relay a0 --broker no", "deploy a0 --main no.py", "scale no.csv", "hil --hardware-map no.yaml",
         "--with no.py train",
     ],
 )  # fmt: skip
 def test_a_file_that_is_not_there_is_bad_input_with_a_remedy_in_every_command(words, here, capsys):
     assert cli.main(words.split()) == errors.USAGE
-    *_, message, remedy = capsys.readouterr().err.split("\n", 1 + words.count("flower:"))
+    *_, message, remedy = capsys.readouterr().err.split("\n", 1 + words.count("gateways:"))
     assert message.startswith("tern: ")
     assert "no" in message
     assert remedy.startswith("  ")

@@ -1,100 +1,107 @@
-"""Gateways over Flower: the files of tern gateway init, the seal of an answer, the guard of the SuperLink, and how both
-ends of the connection report failures.
-"""
+"""The files of tern gateway init, and the signed parts in which a question and its answer cross NATS servers."""
 
 import asyncio
 import json
-import socket
 import ssl
 import stat
-from base64 import b64encode
-from datetime import timedelta
 
 import pytest
-
-pytest.importorskip("flwr")
-
-import httpx
-import uvicorn
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_ssh_private_key,
-    load_ssh_public_key,
-)
-from flwr.proto.control_pb2 import ListNodesResponse
-from flwr.proto.fleet_pb2 import ActivateNodeResponse
-from flwr.proto.node_pb2 import NodeInfo
-from flwr.supercore.date import now
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from ternhost.cli import main
-from ternhost.errors import USAGE, UsageError
+from ternhost.errors import USAGE, RefusedError, StorageError, UsageError
 from ternhost.reach.certificates import names_of
-from ternhost.reach.gateway.flower.control import HEADER, Control, app_archive
-from ternhost.reach.gateway.flower.files import (
+from ternhost.reach.gateway.nats import exchange as wire
+from ternhost.reach.gateway.nats.directories import (
     GatewaySite,
     Server,
-    environment,
-    public_keys,
+    private_key,
+    public_key,
     registered,
+    remove_site,
     sites_of,
     write_gateways,
 )
-from ternhost.reach.gateway.flower.guard import Connection, Guard
-from ternhost.reach.gateway.flower.node import SiteNode
-from ternhost.reach.gateway.flower.sealed import seal, unseal
+from ternhost.reach.gateway.nats.line import next_pause
+from ternhost.reach.gateway.nats.server import node_of
+from ternhost.reach.gateway.nats.site import _SiteEnd
+from ternhost.reach.gateway.post import LARGEST, MOST_TEXT, check_site, handled, text_of
 
-NONCE = bytes(16)
+EXCHANGE = bytes(range(wire.ID))
+CLUSTER = ("n1.local", "n2.local", "n3.local")
 
 
 def contents(directory):
     return {path.relative_to(directory): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
+def accounts(node):
+    text = (node / "accounts.conf").read_text()
+    return json.loads(text[text.index("{") :])
+
+
 def test_a_server_and_its_sites_are_written(tmp_path):
-    server = write_gateways(tmp_path, ["north", "south"], "gateways.example.org", port=9000)
-    assert (server.host, server.port) == ("gateways.example.org", 9000)
-    assert (server.address, server.here) == ("0.0.0.0", "127.0.0.1:9000")
+    server = write_gateways(tmp_path, ["north", "south"], ["gateways.example.org"], port=9000)
+    assert (server.hosts, server.port) == (("gateways.example.org",), 9000)
+    assert (server.address, server.here) == ("0.0.0.0", ("tls://127.0.0.1:9000",))
     assert sites_of(tmp_path) == ["north", "south"]
     site = GatewaySite.load(tmp_path / "north")
-    assert (site.name, site.host, site.port) == ("north", "gateways.example.org", 9000)
-    private = load_ssh_private_key((tmp_path / "north" / "node.key").read_bytes(), None)
-    public = load_ssh_public_key((tmp_path / "server" / "sites" / "north.pub").read_bytes())
-    assert private.public_key() == public
-    ssl.create_default_context(cafile=tmp_path / "north" / "authority.pem")
+    assert (site.name, site.there) == ("north", ("tls://gateways.example.org:9000",))
+    assert private_key(tmp_path / "north" / "site.key").public_key() == public_key(
+        tmp_path / "server" / "sites" / "north.pem"
+    )
+    assert site.tls().verify_mode == server.tls("north").verify_mode == ssl.CERT_REQUIRED
+    assert node_of(tmp_path) == tmp_path / "nodes" / "gateways.example.org" == node_of(node_of(tmp_path))
+    assert accounts(node_of(tmp_path)).keys() == {"tern", "site-north", "site-south"}
 
 
 def test_a_site_is_registered_for_ids(tmp_path):
     write_gateways(tmp_path, ["north:1-500", "south"])
     assert registered(tmp_path) == registered(tmp_path / "server") == {"north": range(1, 501)}
-    key = (tmp_path / "north" / "node.key").read_bytes()
+    key = (tmp_path / "north" / "site.key").read_bytes()
     write_gateways(tmp_path, ["north:1-600", "south:601"])
     assert registered(tmp_path) == {"north": range(1, 601), "south": range(601, 602)}
-    assert (tmp_path / "north" / "node.key").read_bytes() == key
+    assert (tmp_path / "north" / "site.key").read_bytes() == key
     with pytest.raises(UsageError, match="north and west would both have device 600"):
         write_gateways(tmp_path, ["west:600-700"])
     assert sites_of(tmp_path) == ["north", "south"]
-    (tmp_path / "server" / "sites" / "north.pub").unlink()  # a site that is removed leaves its ids to others
+    before = accounts(node_of(tmp_path))["site-north"]
+    remove_site(tmp_path, "north")  # leaves its ids to others
+    assert "site-north" not in accounts(node_of(tmp_path))
     write_gateways(tmp_path, ["new-north:1-500"])
     write_gateways(tmp_path, ["north"])
     assert registered(tmp_path) == {"new-north": range(1, 501), "south": range(601, 602)}
+    assert accounts(node_of(tmp_path))["site-north"]["users"][0] != before["users"][0], (
+        "the old key stays out"
+    )
+    with pytest.raises(UsageError, match="no site 'east'"):
+        remove_site(tmp_path, "east")
     for wrong in ("x:", "x:5-", "x:5-4", "x:0-4", "x:1-4294967295", "x:1-2-3"):
         with pytest.raises(UsageError):
             write_gateways(tmp_path, [wrong])
+    (tmp_path / "server" / "sites" / "south.json").write_text("{}")
+    with pytest.raises(StorageError, match=r"south\.json"):
+        registered(tmp_path)
 
 
 def test_only_the_owner_reads_secrets_and_the_server_has_no_key_of_a_site(tmp_path):
-    write_gateways(tmp_path, ["north"])
-    secret = ["server/authority.key", "server/server.key", "server/control.secret", "server/executor.secret"]
-    for name in (*secret, "north/node.key"):
+    write_gateways(tmp_path, ["north"], CLUSTER)
+    secret = [f"server/{name}" for name in ("authority.key", "server.key", "host.key", "routes.secret")]
+    secret += [f"nodes/{name}/{file}" for name in CLUSTER for file in ("server.key", "nats.conf")]
+    for name in (*secret, "north/site.key"):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600, name
-    for directory in ("server", "north"):
+    for directory in ("server", "north", "nodes/n1.local"):
         assert stat.S_IMODE((tmp_path / directory).stat().st_mode) == 0o700
-    assert not [path for path, data in contents(tmp_path / "server").items() if b"OPENSSH" in data]
+    keys = {path for path, data in contents(tmp_path).items() if b"PRIVATE KEY" in data}
+    assert {str(path) for path in keys} == {
+        *("server/authority.key", "server/server.key", "server/host.key", "north/site.key"),
+        *(f"nodes/{name}/server.key" for name in CLUSTER),
+    }
+    assert not any(
+        path.name in ("authority.key", "host.key", "site.key") for path in contents(tmp_path / "nodes")
+    )
     names = sorted(path.name for path in (tmp_path / "north").iterdir())
-    assert names == ["authority.pem", "gateway.json", "node.key"]
+    assert names == ["authority.pem", "gateway.json", "host.pem", "site.key", "site.pem"]
 
 
 def test_another_site_changes_nothing_else(tmp_path):
@@ -102,6 +109,7 @@ def test_another_site_changes_nothing_else(tmp_path):
     before = contents(tmp_path)
     for directory, options, message in (
         (tmp_path, {"port": 9001}, "written with --port 9000, not 9001"),
+        (tmp_path, {"hosts": ["elsewhere.org"]}, "written with --name localhost, not elsewhere.org"),
         (tmp_path / "server", {}, f"is the directory of a server; name the one above: {tmp_path}"),
     ):
         with pytest.raises(UsageError) as refused:
@@ -110,32 +118,59 @@ def test_another_site_changes_nothing_else(tmp_path):
         assert contents(tmp_path) == before
     write_gateways(tmp_path, ["north", "south"])
     after = contents(tmp_path)
-    assert {path: after[path] for path in before} == before
+    changed = {str(path) for path in before if after[path] != before[path]}
+    assert changed == {"nodes/localhost/accounts.conf"}
     new = {str(path) for path in after.keys() - before.keys()}
-    assert new == {"server/sites/south.pub", "south/authority.pem", "south/gateway.json", "south/node.key"}
+    files = ("authority.pem", "gateway.json", "host.pem", "site.key", "site.pem")
+    assert new == {"server/sites/south.pem", "server/hosts/south.pem", *(f"south/{file}" for file in files)}
 
 
 @pytest.mark.parametrize(
     ("host", "address", "listens", "here"),
     [
-        (None, None, "127.0.0.1", "127.0.0.1:9092"),
-        ("::1", None, "::1", "[::1]:9092"),
-        ("fd00::7", None, "::", "[::1]:9092"),
-        ("gateways.example.org", "::", "::", "[::1]:9092"),
-        ("gateways.example.org", "fd00::7", "fd00::7", "[fd00::7]:9092"),
+        (None, None, "127.0.0.1", "127.0.0.1:4222"),
+        ("::1", None, "::1", "[::1]:4222"),
+        ("fd00::7", None, "::", "[::1]:4222"),
+        ("gateways.example.org", "::", "::", "[::1]:4222"),
+        ("gateways.example.org", "fd00::7", "fd00::7", "[fd00::7]:4222"),
     ],
 )
 def test_a_server_listens_where_its_name_says(tmp_path, host, address, listens, here):
-    server = write_gateways(tmp_path, ["north"], host, address)
-    assert (server.address, server.here) == (listens, here)
+    server = write_gateways(tmp_path, ["north"], [host] if host else [], address)
+    assert server.address == listens
+    assert server.here == (f"tls://{here}",)
+    conf = (node_of(tmp_path) / "nats.conf").read_text()
+    assert f'listen: "{f"[{listens}]" if ":" in listens else listens}:4222"' in conf
+    assert "cluster" not in conf
     names = names_of(server.directory / "server.pem")
-    assert {host or "localhost", httpx.URL(f"https://{here}").host} <= set(names)
+    assert {host or "localhost", here.rpartition(":")[0].strip("[]")} <= set(names)
+
+
+def test_a_cluster_has_a_directory_for_each_node(tmp_path):
+    server = write_gateways(tmp_path, ["north"], CLUSTER)
+    assert (
+        server.here
+        == GatewaySite.load(tmp_path / "north").there
+        == tuple(f"tls://{name}:4222" for name in CLUSTER)
+    )
+    for name, node in server.nodes().items():
+        assert f'server_name: "{name}"' in (node / "nats.conf").read_text()
+        assert "@n3.local:4223" in (node / "nats.conf").read_text()
+        assert accounts(node) == accounts(tmp_path / "nodes" / "n1.local")
+    with pytest.raises(UsageError, match="has 3 NATS servers"):
+        node_of(tmp_path)
+    assert set(CLUSTER) <= set(names_of(tmp_path / "nodes" / "n1.local" / "server.pem"))
+    (tmp_path / "nodes" / "n3.local").rename(tmp_path / "elsewhere")  # to its own machine
+    write_gateways(tmp_path, ["south"])
+    assert "site-south" in accounts(tmp_path / "nodes" / "n1.local")
+    assert "site-south" not in accounts(tmp_path / "elsewhere")
 
 
 @pytest.mark.parametrize(
     "words",
     [
         ("--site", "server"),
+        ("--site", "nodes"),
         ("--site", "a/b"),
         ("--site", "a:1-5", "--site", "a:7-9"),
         ("--site", "a:1-5", "--site", "b:5-9"),
@@ -143,6 +178,8 @@ def test_a_server_listens_where_its_name_says(tmp_path, host, address, listens, 
         ("--site", "north", "--name", ".".join(["subdomain"] * 8)),
         ("--site", "north", "--name", "10:0"),
         ("--site", "north", "--name", "fe80::1"),
+        ("--site", "north", "--name", "n1.local", "--name", "n2.local"),
+        ("--site", "north", "--name", "n1.local", "--name", "n1.local", "--name", "n2.local"),
         ("--site", "north", "--address", "somewhere"),
         ("--site", "north", "--port", "0"),
         ("--site", "north", "--port", "65536"),
@@ -163,249 +200,167 @@ def test_init_and_status_print_json(here, capsys):
     printed = json.loads(capsys.readouterr().out)
     assert printed["new"] == ["west"]
     assert printed["sites"] == ["north", "south", "west"]
+    assert main(["gateway", "remove", "sites", "west", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"removed": "west", "sites": ["north", "south"]}
     assert main(["gateway", "status", "sites/north", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert printed["site"] == "north"
-    assert printed["runs"] is False
+    assert (printed["site"], printed["runs"], printed["connection"]) == ("north", False, None)
     assert main(["gateway", "status", "nowhere"]) == USAGE
     with pytest.raises(UsageError) as refused:
         Server.load(here)
     assert "tern gateway init" in refused.value.hint
 
 
-def test_flower_calls_nobody_and_keeps_its_files_in_the_directory(tmp_path):
-    variables = environment(tmp_path)
-    calls = ("TELEMETRY_ENABLED", "DISABLE_UPDATE_CHECK", "DISABLE_RUNTIME_DEPENDENCY_INSTALLATION")
-    assert [variables[f"FLWR_{name}"] for name in calls] == ["0", "1", "1"]
-    assert variables["FLWR_HOME"].startswith(str(tmp_path))
-    assert app_archive() == app_archive(), "the same bytes each time"
+@pytest.mark.parametrize("name", ["", "server", "nodes", "../etc", "-x", "a b", "x" * 33, "north\n"])
+def test_invalid_names_of_sites_are_refused(name):
+    with pytest.raises(UsageError):
+        check_site(name)
+
+
+# Questions and answers
+
+
+@pytest.fixture(scope="module")
+def keys():
+    return [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
 
 
 @pytest.mark.parametrize("failed", [False, True])
-def test_an_answer_is_bound_to_its_site_and_its_question(failed):
-    key, other_key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
-    question = NONCE + b"question"
-    sealed = seal(key, question, failed, b"answer")
-    assert unseal(key.public_key(), question, sealed) == (failed, b"answer")
-    for public_key, request, data in (
-        (other_key.public_key(), question, sealed),
-        (key.public_key(), NONCE + b"another question", sealed),
-        (key.public_key(), b"1" + question[1:], sealed),  # with another nonce: an answer cannot be replayed
-        (key.public_key(), question, bytes((not failed,)) + sealed[1:]),
-        (key.public_key(), question, sealed[:-1]),
-        (key.public_key(), question, sealed + b"x"),
-        (key.public_key(), question, b""),
-        (key.public_key(), question, b"\0\xff" + bytes(9)),
+def test_an_answer_is_bound_to_its_site_and_its_question(keys, failed):
+    key, other_key = keys
+    sealed = wire.seal_answer(key, EXCHANGE, b"question", failed, b"answer")
+    assert wire.open_answer(key.public_key(), EXCHANGE, b"question", sealed) == (failed, b"answer")
+    for public, exchange, question, data in (
+        (other_key.public_key(), EXCHANGE, b"question", sealed),
+        (key.public_key(), EXCHANGE, b"another question", sealed),
+        (key.public_key(), bytes(wire.ID), b"question", sealed),  # an answer cannot be replayed
+        (key.public_key(), EXCHANGE, b"question", bytes((not failed,)) + sealed[1:]),
+        (key.public_key(), EXCHANGE, b"question", sealed[:-1]),
+        (key.public_key(), EXCHANGE, b"question", sealed + b"x"),
+        (key.public_key(), EXCHANGE, b"question", b""),
+        (key.public_key(), EXCHANGE, b"question", b"\0\xff" + bytes(9)),
+        (key.public_key(), EXCHANGE, b"question", wire.seal_question(key, "north", EXCHANGE, b"answer")),
     ):
-        with pytest.raises(ValueError, match=r"not signed|too short"):
-            unseal(public_key, request, data)
+        with pytest.raises(ValueError, match="not signed"):
+            wire.open_answer(public, exchange, question, data)
 
 
-# The guard of the SuperLink
-
-PUSH, AWAY, PUBLIC, HERE = "/v1/fleet/push-object", "10.0.0.9", "10.0.0.7", "127.0.0.1"
-
-
-def signed(directory, site, key=None, age=0):
-    """The headers by which a site's node proves its identity, signed `age` s ago; key: instead of its own."""
-    node_key = load_ssh_private_key((directory / site / "node.key").read_bytes(), None)
-    time = (now() - timedelta(seconds=age)).isoformat().encode()
-    return [
-        (b"flwr-public-key", b64encode(public_key_to_bytes((key or node_key).public_key()))),
-        (b"flwr-timestamp", time),
-        (b"flwr-signature", b64encode(sign_message(key or node_key, time))),
-    ]
-
-
-async def flower(scope, receive, send):
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-
-
-def guard_of(directory, app=flower, **options):
-    return Guard(app, "secret", directory / "server" / "sites", **options)
-
-
-def answer(guard, headers, path=PUSH, client=AWAY, server=PUBLIC, receive=None):
-    """The message that begins the guard's response to a request; Flower's own would have the status 200."""
-    sent = []
-
-    async def send(message):
-        sent.append(message)
-
-    ends = {"client": (client, 5), "server": (server, 9092)}
-    scope = {"type": "http", "path": path, "headers": headers, **ends}
-    asyncio.run(guard(scope, receive, send))
-    return sent[0]
-
-
-def status(*request):
-    return answer(*request)["status"]
-
-
-@pytest.mark.parametrize(
-    ("path", "client", "server", "secret", "expected"),
-    [
-        ("/v1/fleet/pull-messages", AWAY, PUBLIC, "", 401),
-        ("/v1/fleet/pull-messages", HERE, HERE, "secret", 401),
-        ("/v1/control/start-run", AWAY, PUBLIC, "secret", 403),
-        ("/v1/control/start-run", HERE, HERE, "", 403),
-        ("/v1/control/start-run", HERE, HERE, "Secret", 403),
-        ("/v1/control/start-run", HERE, HERE, "secret", 200),
-        ("/v1/control/start-run", PUBLIC, PUBLIC, "secret", 200),
-        ("/v1/runtime/acquire-task", AWAY, PUBLIC, "", 403),
-        ("/v1/runtime/acquire-task", HERE, HERE, "", 200),
-        ("/v1/fleet/../control/start-run", AWAY, PUBLIC, "", 403),
-        ("/docs", AWAY, PUBLIC, "", 403),
-        ("/", HERE, HERE, "", 403),
-    ],
-)
-def test_the_guard_opens_only_the_protocol_of_sites_to_others(
-    tmp_path, path, client, server, secret, expected
-):
-    headers = [(HEADER.encode(), secret.encode())] if secret else []
-    assert status(guard_of(tmp_path), headers, path, client, server) == expected
-
-
-def test_the_guard_admits_holders_of_a_sites_key_and_reads_nothing_from_others(tmp_path):
-    write_gateways(tmp_path, ["north", "south"])
-    guard, north, south = guard_of(tmp_path), signed(tmp_path, "north"), signed(tmp_path, "south")
-    for good in (north, south, signed(tmp_path, "north", age=200)):
-        assert status(guard, good) == 200
-    wrong = [signed(tmp_path, "north", age=age) for age in (400, -60)]
-    for at, (name, _) in enumerate(north):
-        wrong += [north[:at] + north[at + 1 :], [*north[:at], (name, b"x\xff"), *north[at + 1 :]]]
-    wrong.append([south[0], *north[1:]])  # another's key
-    wrong.append(signed(tmp_path, "north", ec.generate_private_key(ec.SECP384R1())))
-    for headers in wrong:
-        assert status(guard, headers) == 401
-    for length in (b"1" * 12, b"-1"):
-        assert status(guard, [(b"content-length", length), *north]) == 413
-    assert status(guard, [(b"transfer-encoding", b"chunked"), *north]) == 413
-
-
-def test_the_guard_notices_at_once_when_sites_are_added_and_removed(tmp_path):
-    write_gateways(tmp_path, ["north"])
-    write_gateways(tmp_path / "other", ["south"])
-    keys, guard = tmp_path / "server" / "sites", guard_of(tmp_path)
-
-    def let_in():
-        return [status(guard, signed(*site)) for site in ((tmp_path, "north"), (tmp_path / "other", "south"))]
-
-    assert let_in() == [200, 401]
-    (keys / "south.pub").write_bytes((tmp_path / "other" / "server" / "sites" / "south.pub").read_bytes())
-    assert let_in() == [200, 200]
-    (keys / "south.pub").unlink()
-    ed25519_key = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32)).public_key()
-    for written, message in (
-        (ed25519_key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH), "has a key of another kind"),
-        (b"ssh-strange AAAA", ": "),
-        (b"ecdsa-sha2-nistp384 A", ": "),
+def test_a_question_is_bound_to_its_host_its_site_and_its_exchange(keys):
+    key, other_key = keys
+    sealed = wire.seal_question(key, "north", EXCHANGE, b"question")
+    assert wire.open_question(key.public_key(), "north", EXCHANGE, sealed) == b"question"
+    for public, site, exchange, data in (
+        (other_key.public_key(), "north", EXCHANGE, sealed),
+        (key.public_key(), "south", EXCHANGE, sealed),
+        (key.public_key(), "north", bytes(wire.ID), sealed),
+        (key.public_key(), "north", EXCHANGE, sealed + b"x"),
+        (key.public_key(), "north", EXCHANGE, b""),
     ):
-        (keys / "strange.pub").write_bytes(written)
-        known, wrong = public_keys(keys)
-        assert (list(known), list(wrong)) == (["north"], ["strange"])
-        assert "strange.pub" in wrong["strange"]
-        assert message in wrong["strange"]
-        assert let_in() == [200, 401]
+        with pytest.raises(ValueError, match="not signed"):
+            wire.open_question(public, site, exchange, data)
 
 
-def test_the_guard_gives_up_on_a_body_that_does_not_arrive(tmp_path):
+def split(reply):
+    """Status, number of parts and part of a reply."""
+    return (*wire.REPLY.unpack_from(reply), reply[wire.REPLY.size :])
+
+
+@pytest.fixture
+def end(tmp_path):
+    """`ask(*requests)`: the replies of a site to these requests of its host; `asked`: the questions it has handled."""
     write_gateways(tmp_path, ["north"])
+    asked = []
 
-    async def reads(scope, receive, send):
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        await flower(scope, receive, send)
+    def handler(question):
+        asked.append(question)
+        return question[::-1] * (LARGEST if question == b"long" else 1)
 
-    async def receive():
-        await asyncio.sleep(0.02)
-        return {"type": "http.request", "body": b"x", "more_body": True}
+    end = _SiteEnd(GatewaySite.load(tmp_path / "north"), handler, lambda state: None)
+    host = private_key(tmp_path / "server" / "host.key")
 
-    guard = guard_of(tmp_path, reads, patience=0.1)
-    response = answer(guard, signed(tmp_path, "north"), receive=receive)
-    assert response["status"] == 408
-    assert (b"connection", b"close") in response["headers"]
+    def ask(*requests):
+        async def replies():
+            return [split(await end._reply(request)) for request in requests]
 
+        return asyncio.run(replies())
 
-def test_a_connection_without_a_request_is_closed():
-    class Hasty(Connection):
-        patience = 0.3
+    def put(question, key=host, exchange=EXCHANGE):
+        parts = wire.parts_of(wire.seal_question(key, "north", exchange, question))
+        return [wire.REQUEST.pack(wire.PUT, exchange, n, len(parts)) + part for n, part in enumerate(parts)]
 
-    async def received(sent):
-        """The bytes that the server sends until it closes, to a client that sends `sent` and no more."""
-        config = uvicorn.Config(flower, http=Hasty, ws="none", log_level="error", lifespan="off")
-        server = uvicorn.Server(config)
-        server.config.load()
-        server.lifespan = server.config.lifespan_class(server.config)
-        door = socket.create_server(("127.0.0.1", 0))
-        await server.startup(sockets=[door])
-        reader, writer = await asyncio.open_connection(*door.getsockname())
-        writer.write(sent)
-        try:
-            return await asyncio.wait_for(reader.read(), 60)
-        except ConnectionResetError:
-            return b""
-        finally:
-            writer.close()
-            await server.shutdown(sockets=[door])
-
-    assert asyncio.run(received(b"")) == b""
-    assert asyncio.run(received(b"POST / HTTP/1.1\r\nHost: ")) == b""
+    ask.asked, ask.put, ask.key = asked, put, public_key(tmp_path / "server" / "sites" / "north.pem")
+    return ask
 
 
-# How the two ends of the connection over Flower report failures
+def test_a_long_question_and_its_answer_cross_in_parts(end):
+    question = bytes(range(256)) * 1000
+    *going_on, (status, count, answer) = end(*end.put(question))
+    assert going_on == [(wire.GO_ON, 0, b"")] * 3
+    assert (status, count) == (wire.ANSWER, 4)
+    parts = [wire.REQUEST.pack(wire.GET, EXCHANGE, number, 4) for number in (1, 2, 3)]
+    for status, _, part in end(*parts):
+        assert status == wire.ANSWER
+        answer += part
+    assert wire.open_answer(end.key, EXCHANGE, question, answer) == (False, question[::-1])
+    assert end(parts[-1]) == [(wire.LOST, 0, b"")], "it was passed on, and is forgotten"
+    assert max(map(len, end.put(question))) == wire.MOST_PAYLOAD
 
 
-def test_a_site_that_cannot_be_registered_does_not_hinder_the_others(tmp_path):
-    class Client:
-        """Stands for a SuperLink that refuses some sites."""
-
-        def __init__(self):
-            self.nodes = {}
-
-        def ListNodes(self, request):
-            return ListNodesResponse(nodes_info=[NodeInfo(public_key=key) for key in self.nodes.values()])
-
-        def RegisterNode(self, request):
-            if request.name in ("b", "d"):
-                post = httpx.Request("POST", "https://localhost")
-                httpx.Response(412, text="no", request=post).raise_for_status()
-            self.nodes[request.name] = request.public_key
-
-    server = write_gateways(tmp_path, ["e", "a", "b", "d", "c"])
-    (server.directory / "sites" / "broken.pub").write_bytes(b"x")
-    with Control(server) as control:
-        control._client = client = Client()
-        client.close = lambda: None
-        control.register()
-        assert list(client.nodes) == ["a", "c", "e"]
-        connected, wrong = control.register()
-        assert connected == dict.fromkeys("abcde", False)
-        assert sorted(wrong) == ["b", "broken", "d"]
-        assert "refuses: 412 no" in wrong["b"]
+def test_what_the_host_has_not_signed_is_not_handled(end, keys):
+    good = end.put(b"x" * 100_000)
+    strange = (
+        b"", bytes(wire.REQUEST.size - 1), bytes([9]) + good[0][1:], end.put(b"question", keys[1])[0], good[1],
+        wire.REQUEST.pack(wire.PUT, EXCHANGE, 0, 0), wire.REQUEST.pack(wire.PUT, EXCHANGE, 0, wire.MOST_PARTS + 1),
+        wire.REQUEST.pack(wire.GET, EXCHANGE, 0, 1),
+    )  # fmt: skip
+    for request in strange:
+        assert end(request) == [(wire.LOST, 0, b"")]
+    assert [status for status, *_ in end(good[0], good[0], good[1])] == [wire.GO_ON, wire.GO_ON, wire.ANSWER]
+    assert end(good[0], good[1][:-1])[1][0] == wire.LOST
+    assert len(end.asked) == 1
 
 
-def test_a_node_reports_a_problem_once_per_disconnection(tmp_path, capsys):
-    class Client:
-        """Stands for a SuperLink that ends, again and again."""
+def test_a_site_keeps_few_parts_and_no_answer_that_is_too_long(end):
+    names = [bytes([number]) * wire.ID for number in range(9)]
+    firsts, lasts = zip(*(end.put(b"x" * 100_000, exchange=name) for name in names), strict=True)
+    assert {status for status, *_ in end(*firsts)} == {wire.GO_ON}
+    assert [status for status, *_ in end(*lasts)] == [wire.LOST] * 5 + [wire.ANSWER] * 4
+    ((_, count, answer),) = end(*end.put(b"long"))
+    assert count == 1
+    failed, text = wire.open_answer(end.key, EXCHANGE, b"long", answer)
+    assert failed
+    assert b"its answer of 268435456 bytes is more than 67108864" in text
 
-        there = False
 
-        def DeactivateNode(self, request):
-            pass
+def test_a_reply_that_is_cut_off_too_long_or_unexpected_is_refused():
+    for data, why in (
+        (b"", "cut off"),
+        (bytes(wire.REPLY.size - 1), "cut off"),
+        (wire.REPLY.pack(wire.ANSWER, wire.MOST_PARTS + 1), "longer than"),
+        (wire.REPLY.pack(wire.LOST, 0), "begun anew"),
+        (wire.REPLY.pack(wire.GO_ON, 0), "begun anew"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            wire.read_reply(data, wire.ANSWER)
+    assert wire.read_reply(wire.REPLY.pack(wire.ANSWER, 2) + b"part", wire.ANSWER) == (2, b"part")
 
-        def ActivateNode(self, request):
-            if not self.there:
-                raise httpx.ConnectError("refused")
-            return ActivateNodeResponse(node_id=1)
 
-        def SendNodeHeartbeat(self, request):
-            raise httpx.ConnectError("refused")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_gateway_reports_refusals_and_its_own_faults():
+    def refuse(payload):
+        raise RefusedError("é" * 1_000_000)
 
-    write_gateways(tmp_path, ["north"])
-    node = SiteNode(GatewaySite.load(tmp_path / "north"))
-    node._client = Client()
-    for node._client.there in (False, False, True, False, True):
-        node.attempt()
-    problem = "the SuperLink does not answer: refused"
-    assert capsys.readouterr().out.splitlines() == [problem, *2 * ["north: connected", problem]]
+    failed, text = handled(refuse, b"")
+    assert failed
+    assert text_of(text) == "é" * MOST_TEXT
+    assert handled(lambda payload: {}[payload], b"x") == (True, b"a fault of the gateway: KeyError: b'x'")
+    assert handled(bytes, b"x") == (False, b"x")
+
+
+def test_the_pause_before_another_attempt_grows_to_a_limit():
+    pauses = [0.0]
+    for _ in range(9):
+        pauses.append(next_pause(pauses[-1], 0.0))
+    assert pauses[1:3] == [0.2, 0.4]
+    assert pauses[-1] == pauses[-2] == 5.0
+    assert next_pause(5.0, 60.0) == 0.2

@@ -10,8 +10,8 @@ from dataclasses import replace
 import harness.in_process  # noqa: F401 - its fleet
 import numpy as np
 import pytest
-from harness.local_gateways import LocalPost, gateways
 from harness.raw_client import wait_for
+from harness.running_gateways import gateways
 
 from tern import card as cards
 from tern import wire
@@ -21,10 +21,13 @@ from ternhost.errors import DeviceError, UsageError
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.mechanisms import design
 from ternhost.reach import fleet
+from ternhost.reach.broker.mosquitto import free_port
 from ternhost.reach.gateway import driver as driving
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.driver import GatewaysDriver
 from ternhost.reach.gateway.messages import ANSWER, ASK, HERE, Still
+from ternhost.reach.gateway.nats import NatsPost
+from ternhost.reach.gateway.nats.directories import write_gateways
 from ternhost.reach.gateway.site_fleet import SiteFleet
 from ternhost.reach.refusals import AllRefused
 from ternhost.reach.simulated.driver import SimulatedDriver
@@ -52,7 +55,7 @@ class Host:
         self.store = store
         self.warnings = []
 
-    def driver(self, post=LocalPost, quorum=1.0, **options):
+    def driver(self, post=NatsPost, quorum=1.0, **options):
         terms = Terms(quorum=quorum, deadline=60.0)
         return GatewaysDriver(self.store, post(self.sites), terms, warn=self.warnings.append, **options)
 
@@ -117,7 +120,7 @@ def test_counts_are_the_sum_over_the_gateways(host):
     assert costs.spent_before(host.store, DEVICES, "one") == 0
 
 
-class Twice(LocalPost):
+class Twice(NatsPost):
     """Delivers every message twice."""
 
     def send(self, site, payload):
@@ -265,6 +268,7 @@ def test_a_lost_gateway_is_awaited_then_left_out_until_it_returns(host, clock):
 def test_a_host_without_gateways_gives_up_with_an_error(host, monkeypatch):
     monkeypatch.setattr(driving, "_GREETING", 0.3)
     monkeypatch.setattr(driving, "_MOST_GREETING", 0.5)
+    write_gateways(host.sites, ["north"], port=free_port())
     with pytest.raises(DeviceError, match="no gateway answers"), host.driver():
         pass
 
@@ -292,7 +296,7 @@ def test_round_numbers_continue_after_the_last_round_of_every_gateway(host):
     with gateways(host.sites, TWO):
         with (
             Store(host.sites / "x.sqlite") as other_store,
-            GatewaysDriver(other_store, LocalPost(host.sites), Terms()) as other_driver,
+            GatewaysDriver(other_store, NatsPost(host.sites), Terms()) as other_driver,
         ):
             other_driver.open(40, [(QUESTION, DEVICES)])
             other_driver.collect(40)

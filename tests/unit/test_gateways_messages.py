@@ -177,6 +177,16 @@ def test_the_answer_to_another_question_does_not_count():
 # Results of single devices
 
 
+def test_an_answer_with_results_that_nobody_asked_for_does_not_count():
+    counts, rows = [[1, 0, 0], [0, 0, 0], [0, 0, 0]], [np.array([[0]])]
+    for question in (ask(1), ask(1, individual=True)):
+        check(answer(question, counts, 1), question)
+        with pytest.raises(messages.MessageError, match="nobody asked for"):
+            check(answer(question, counts, 1, results=rows), question)
+    with pytest.raises(messages.MessageError, match="without any content"):
+        messages.decode(replace(answer(ask(1), counts, 1), results=[b""]).encode())
+
+
 def test_single_results_must_add_up_to_the_counts():
     vector = Question(wire.SOFTMAX, [1] * 6, -14, LAPLACE, 2, classes=2)
     question = ask(1, 2, question=vector, individual=True)

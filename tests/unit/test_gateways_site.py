@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from harness import kept
 from harness.in_process import InProcessLink
-from harness.local_gateways import Running
 from harness.raw_client import wait_for
+from harness.running_gateways import Running
 
 from tern import card as cards
 from tern import wire
@@ -263,7 +263,7 @@ def test_a_gateway_keeps_the_fleet_of_its_first_start(tmp_path):
     ("runs", "reason"),
     [
         ({"fleet": ""}, "--fleet must name"),
-        ({"fleet": "local:somewhere"}, "no other gateways"),
+        ({"fleet": "gateways:somewhere"}, "no other gateways"),
         ({**BOARDS, "first_id": 0}, "--first-id must be"),
         ({**BOARDS, "records": 0}, "--records must be"),
         ({**BOARDS, "budget": "many"}, "budget many"),

@@ -307,7 +307,7 @@ def test_a_dumb_terminal_gets_no_escapes(served):
 def test_gateways_that_delay_a_round_are_named():
     gateways = [GatewayView(f"site-{i:02}", 5, i > 1, 90.0, {}, i != 3, 0, i == 2) for i in range(14)]
     gateways.append(GatewayView("evil\x1b[2J", 5, False, 90.0))
-    run = RunView("mine", 0.0, "running", "fedsgd", "flower:x")
+    run = RunView("mine", 0.0, "running", "fedsgd", "gateways:x")
     shown = summary_of(Snapshot("s", run=run, gateways=tuple(gateways)))
     lines = plain(shown, 160).splitlines()
     assert lines[-3] == "Gateways online 12, offline 3, answered 1"

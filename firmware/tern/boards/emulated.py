@@ -33,7 +33,7 @@ class Board(Base):
             except OSError:
                 raise StorageError("another process runs the board in %s: end that one first" % directory)
             # The folder stays open, so that no other gets its inode once it is removed.
-            _held[name] = lock, open(directory) if MICROPYTHON else os.open(directory, 0)
+            _held[name] = lock, (open if MICROPYTHON else os.scandir)(directory)
 
     def unique_id(self):
         return self.directory.encode()

@@ -1,4 +1,4 @@
-"""Certificates on P-256: a fleet's authority, and the certificates of its brokers and of the server of its sites."""
+"""Certificates on P-256: a fleet's authority, and those of its brokers, or of NATS servers, sites and their host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ternhost.errors import StorageError
 from ternhost.files import write_file
@@ -26,10 +26,8 @@ _NOT_AFTER = datetime(2049, 12, 31)
 def write_certificates(directory: Path, names: Sequence[str], of: str = "broker") -> None:
     """Write the fleet's authority and a certificate on P-256, which boards can check. of: names the server's files."""
     if not (directory / _AUTHORITY_KEY).exists():
-        key = ec.generate_private_key(ec.SECP256R1())
-        authority = _certificate(f"tern {of} authority", key, key, None, ())
-        write_file(directory / _AUTHORITY_KEY, _private(key), secret=True)
-        _write_authority(directory, authority)
+        key = write_key(directory / _AUTHORITY_KEY)
+        _write_authority(directory, _certificate(f"tern {of} authority", key.public_key(), key, None, ()))
     _write_certificate(directory, names, directory, of)
 
 
@@ -39,6 +37,21 @@ def write_site_certificates(directory: Path, names: Sequence[str], central: Path
         raise StorageError(f"{central} lacks {_AUTHORITY_KEY}", hint=f"make it: tern broker config {central}")
     _write_authority(directory, x509.load_pem_x509_certificate((central / AUTHORITY).read_bytes()))
     _write_certificate(directory, names, central, "broker")
+
+
+def write_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """Write a new private key, for its owner alone. Raises OSError."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    write_file(path, private, secret=True)
+    return key
+
+
+def client_certificate(name: str, key: ec.EllipticCurvePublicKey, signer: Path) -> bytes:
+    """In PEM, the certificate of a client, with which nobody can be a server. signer: directory of the authority."""
+    return _signed(name, key, (), signer).public_bytes(serialization.Encoding.PEM)
 
 
 def names_of(certificate: Path) -> list[str]:
@@ -53,24 +66,22 @@ def _write_authority(directory: Path, authority: x509.Certificate) -> None:
 
 
 def _write_certificate(directory: Path, names: Sequence[str], signer: Path, of: str) -> None:
-    authority = x509.load_pem_x509_certificate((signer / AUTHORITY).read_bytes())
-    authority_key = serialization.load_pem_private_key((signer / _AUTHORITY_KEY).read_bytes(), None)
-    assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
-    key = ec.generate_private_key(ec.SECP256R1())
-    certificate = _certificate(names[0], key, authority_key, authority.subject, names)
-    write_file(directory / f"{of}.key", _private(key), secret=True)
+    certificate = _signed(names[0], write_key(directory / f"{of}.key").public_key(), names, signer)
     write_file(directory / f"{of}.pem", certificate.public_bytes(serialization.Encoding.PEM))
 
 
-def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+def _signed(
+    name: str, key: ec.EllipticCurvePublicKey, names: Sequence[str], signer: Path
+) -> x509.Certificate:
+    authority = x509.load_pem_x509_certificate((signer / AUTHORITY).read_bytes())
+    authority_key = serialization.load_pem_private_key((signer / _AUTHORITY_KEY).read_bytes(), None)
+    assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
+    return _certificate(name, key, authority_key, authority.subject, names)
 
 
 def _certificate(
     name: str,
-    key: ec.EllipticCurvePrivateKey,
+    key: ec.EllipticCurvePublicKey,
     signer: ec.EllipticCurvePrivateKey,
     issuer: x509.Name | None,
     names: Sequence[str],
@@ -81,14 +92,14 @@ def _certificate(
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer or subject)
-        .public_key(key.public_key())
+        .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(_NOT_BEFORE)
         .not_valid_after(_NOT_AFTER)
     )
     extensions: list[tuple[x509.ExtensionType, bool]] = [  # (extension, critical)
         (x509.BasicConstraints(signing, 0 if signing else None), True),
-        (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False),
+        (x509.SubjectKeyIdentifier.from_public_key(key), False),
         (x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False),
         (x509.KeyUsage(not signing, False, False, False, False, signing, signing, False, False), True),
     ]
@@ -98,6 +109,8 @@ def _certificate(
             for name in names
         ]
         extensions.append((x509.SubjectAlternativeName(alternatives), False))
+    elif not signing:
+        extensions.append((x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), False))
     for extension, critical in extensions:
         builder = builder.add_extension(extension, critical)
     return builder.sign(signer, hashes.SHA256())

@@ -133,7 +133,7 @@ KINDS: Registry[type[Fleet]] = Registry(
         "port": "ternhost.reach.ports.fleet:OnPorts",
         "mqtt": "ternhost.reach.broker.fleet:OnBroker",
         "simulated": "ternhost.reach.simulated.fleet:Simulated",
-        "flower": "ternhost.reach.gateway.fleet:OverFlower",
+        "gateways": "ternhost.reach.gateway.fleet:AtGateways",
     },
 )
 

@@ -1,4 +1,4 @@
-"""`tern gateway`: gateways of sites that keep their keys, and the server that they connect to."""
+"""`tern gateway`: gateways of sites that keep their keys, and the NATS servers that they connect to."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import json
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from ternhost import options as fields
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
-from ternhost.reach.gateway.post import SOCKET, served
 from ternhost.reach.gateway.site_fleet import SiteFleet, opened
 from ternhost.terminal import heeding_interrupts
 from ternhost.text import counted, visible
 
 _CHECK_EVERY = 0.5  # seconds
+_STATUS = 5.0  # seconds for the sites to answer
 
 
 def add_parser(subparsers: Any) -> None:
@@ -26,27 +27,43 @@ def add_parser(subparsers: Any) -> None:
         "set up and run gateways: a gateway asks its site's devices, keeps their keys, and sends only counts"
     )
     example = """tern gateway init my-sites --site north --site south --name gateways.example.org
-        tern gateway superlink my-sites
+        tern gateway server my-sites
         tern gateway run north --fleet mqtt:my-broker
         tern gateway status my-sites"""
     parser = add_command(subparsers, "gateway", summary, example)
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
-    summary = "write DIR/server and, for each site, DIR/NAME to copy there; run it again to add sites"
+    summary = (
+        "write DIR/server, DIR/nodes and, for each site, DIR/NAME to copy there; run it again to add sites"
+    )
     example = """tern gateway init my-sites --site north:1-500 --site south:501-900 --name gateways.example.org
-        tern gateway init my-sites --site west"""
+        tern gateway init my-sites --site west
+        tern gateway init my-sites --site north --name n1.local --name n2.local --name n3.local"""
     init = add_command(actions, "init", summary, example, run_init)
     init.add_argument("directory", metavar="DIR", help="directory of the server and its sites")
     text = "name of a site, and the ids that its devices may have (default: any)"
     add_option(init, "--site NAME[:FIRST-LAST]...", text)
-    text = "host name or address at which sites reach the server (default: localhost)"
-    add_option(init, "--name HOST", text)
-    text = "address on which the server listens (default: 127.0.0.1 for HOST localhost, :: for an IPv6 address, else "
+    text = "host name or address at which sites reach the server (default: localhost), or those of a cluster's nodes"
+    add_option(init, "--name HOST...", text)
+    text = "address on which a server listens (default: 127.0.0.1 for HOST localhost, :: for an IPv6 address, else "
     add_option(init, "--address A", text + "0.0.0.0: all of IPv4)")
-    add_option(init, "--port P", "port of the server (default: 9092)", type=int)
+    add_option(
+        init,
+        "--port P",
+        "port of the server (default: 4222); nodes of a cluster use the next one, too",
+        type=int,
+    )
+    summary = "exclude a site: its key is refused at once, and its ids are free"
+    remove = add_command(actions, "remove", summary, "tern gateway remove my-sites north", run_remove)
+    remove.add_argument("directory", metavar="DIR", help="directory from 'tern gateway init'")
+    remove.add_argument("site", metavar="SITE", help="name of the site")
     lines = "print one JSON object per line"
-    summary = "run Flower's SuperLink for DIR/server until Ctrl-C; new sites may join; a crash restarts it"
-    link = add_command(actions, "superlink", summary, "tern gateway superlink my-sites", run_superlink, lines)
-    link.add_argument("directory", metavar="DIR", help="directory from 'tern gateway init'")
+    summary = "run the NATS server until Ctrl-C; a crash restarts it"
+    example = """tern gateway server my-sites
+        tern gateway server my-sites/nodes/n1.local"""
+    server = add_command(actions, "server", summary, example, run_server, lines)
+    server.add_argument(
+        "directory", metavar="DIR", help="directory from 'tern gateway init', or of a node in it"
+    )
     summary = "run the gateway of a site until Ctrl-C; later starts need no options"
     example = """tern gateway run north --fleet port:a0,a1 --store fleet/store.sqlite
         tern gateway run north --fleet mqtt:my-broker
@@ -61,59 +78,81 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_init(args: argparse.Namespace) -> int:
-    from ternhost.reach.gateway.flower import files
+    from ternhost.reach.gateway.nats import directories
 
-    there = set(files.sites_of(args.directory))
+    there = set(directories.sites_of(args.directory))
     if not there and not args.site:
         raise UsageError(
             "--site must name a site", f"such as: tern gateway init {args.directory} --site north"
         )
-    server = files.write_gateways(args.directory, args.site, args.name, args.address, args.port)
-    sites = files.sites_of(args.directory)
+    server = directories.write_gateways(args.directory, args.site, args.name, args.address, args.port)
+    sites = directories.sites_of(args.directory)
     new = [site for site in sites if site not in there]
-    reached = {name: getattr(server, name) for name in ("host", "address", "port")}
+    reached = {"hosts": list(server.hosts), "address": server.address, "port": server.port}
     result = {"server": str(server.directory), **reached, "sites": sites, "new": new}
-    text = f"{server.directory}: the server, {server.host} port {server.port}, with {counted(len(sites), 'site')}\n"
+    hosts = ", ".join(server.hosts)
+    text = f"{server.directory}: the host of {counted(len(sites), 'site')}, over {hosts} port {server.port}\n"
     for site in new:
         text += f"  copy {args.directory}/{site} to the site, remove it here: it has the site's private key\n"
-    text += f"  start it: tern gateway superlink {args.directory}"
+    nodes = [args.directory] if len(server.hosts) == 1 else server.nodes().values()
+    text += "\n".join(f"  start it: tern gateway server {node}" for node in nodes)
     print_result(result, text, args.json)
     return OK
 
 
-def run_superlink(args: argparse.Namespace) -> int:
-    from ternhost.reach.gateway.flower import superlink
-    from ternhost.reach.gateway.flower.files import Server
+def run_remove(args: argparse.Namespace) -> int:
+    from ternhost.reach.gateway.nats import directories
 
-    server = Server.load(args.directory)
-    with heeding_interrupts(), superlink(server) as running:
+    server = directories.remove_site(args.directory, args.site)
+    away = [str(node) for node in server.nodes().values() if directories.running(node) is None]
+    text = f"{args.site} is removed; {counted(len(server.hosts) - len(away), 'running server')} here"
+    text += "".join(
+        f"\n  copy {node}/{directories.ACCOUNTS} to its machine and reload that server" for node in away
+    )
+    print_result({"removed": args.site, "sites": directories.sites_of(args.directory)}, text, args.json)
+    return OK
+
+
+def run_server(args: argparse.Namespace) -> int:
+    from ternhost.reach.gateway.nats import NatsPost
+    from ternhost.reach.gateway.nats.directories import SETTINGS, server_directory
+    from ternhost.reach.gateway.nats.server import NatsServer, node_of
+
+    place = server_directory(args.directory)
+    with ExitStack() as stack:
+        stack.enter_context(heeding_interrupts())
+        server = stack.enter_context(NatsServer(node_of(args.directory)))
+        knows_sites = (place / SETTINGS).exists()
+        post = stack.enter_context(NatsPost(place, beside=True)) if knows_sites else None
         shown: tuple[str, dict[str, bool]] | None = None
         try:
             while True:
-                now = (running.condition, dict(running.sites))
+                condition = server.condition or (post.condition() if post else "")
+                now = (condition, dict(post.sites()) if post else {})
                 if now != shown:
                     shown = now
-                    _tell(server.host, server.port, *now, as_json=args.json)
+                    _tell(*now, as_json=args.json)
                 time.sleep(_CHECK_EVERY)
         except KeyboardInterrupt:
             return OK
 
 
-def _tell(host: str, port: int, condition: str, sites: dict[str, bool], as_json: bool) -> None:
-    text = condition
-    if sites or not condition:
-        connected = [site for site, online in sites.items() if online]
-        away = [site for site, online in sites.items() if not online]
-        text = f"the SuperLink listens at {host} port {port}; connected: {', '.join(connected) or 'no site'}"
-        text += f"; not connected: {', '.join(away)}" if away else ""
-        text += f"; {condition}" if condition else ""
-    print_result({"host": host, "port": port, "condition": condition, "sites": sites}, text, as_json)
+def _tell(condition: str, sites: dict[str, bool], as_json: bool) -> None:
+    print_result({"condition": condition, "sites": sites}, "; ".join(_lines(condition, sites)), as_json)
     sys.stdout.flush()
 
 
+def _lines(condition: str, sites: dict[str, bool]) -> list[str]:
+    connected = [site for site, online in sites.items() if online]
+    away = [site for site, online in sites.items() if not online]
+    lines = [condition or "the NATS server runs"]
+    lines += [f"connected: {', '.join(connected) or 'no site'}"] if sites else []
+    return lines + ([f"not connected: {', '.join(away)}"] if away else [])
+
+
 def run_run(args: argparse.Namespace) -> int:
-    from ternhost.reach.gateway.flower import serve_site
-    from ternhost.reach.gateway.flower.files import GatewaySite, node_state
+    from ternhost.reach.gateway.nats import serve_site
+    from ternhost.reach.gateway.nats.directories import GatewaySite
 
     site = GatewaySite.load(args.directory)
     directory = Path(args.directory)
@@ -121,16 +160,18 @@ def run_run(args: argparse.Namespace) -> int:
     def tell(message: str, event: str = "note") -> None:
         print(json.dumps({"event": event, "message": message}) if args.json else visible(message), flush=True)
 
+    def ready() -> None:
+        if (count := gateway.ready()) is not None:
+            server = f"{', '.join(site.hosts)} port {site.port}"
+            tell(f"{site.name}: {counted(count, 'device')}; the server is {server}", "ready")
+
     runs = SiteFleet.of(directory, fields.given(args, SiteFleet))
-    earlier, _ = node_state(site)
-    if not args.json:
-        tell(f"starting; Flower's node takes some 10 s to connect to {site.host} port {site.port}")
     with (
         heeding_interrupts(),
         opened(directory, runs, tell) as gateway,
-        serve_site(directory, gateway.handle),
+        serve_site(directory, gateway.handle, lambda state: tell(state, "connection")),
     ):
-        threading.Thread(target=_follow, args=(gateway, site, earlier, tell), daemon=True).start()
+        threading.Thread(target=ready, daemon=True).start()
         try:
             gateway.run()
         except KeyboardInterrupt:
@@ -138,34 +179,16 @@ def run_run(args: argparse.Namespace) -> int:
     return OK
 
 
-def _follow(gateway: Any, site: Any, written: int, tell: Any) -> None:
-    """Report when the gateway can answer, and from then on the state of its node. written: its log, at the start."""
-    from ternhost.reach.gateway.flower.files import node_state
-
-    shown = ""
-    if (count := gateway.ready()) is None:
-        return
-    tell(f"{site.name}: {counted(count, 'device')}; the server is {site.host} port {site.port}", "ready")
-    while True:
-        now, state = node_state(site)
-        if now != written:
-            if state and state != shown:
-                tell(state, "node")
-            written, shown = now, state
-        time.sleep(_CHECK_EVERY)
-
-
 def run_status(args: argparse.Namespace) -> int:
-    from ternhost.reach.gateway.flower.files import GATEWAY, GatewaySite, node_state, server_directory
+    from ternhost.reach.gateway.nats.directories import GATEWAY, GatewaySite, server_directory, state_of
 
     directory = Path(args.directory)
     if (directory / GATEWAY).exists():
         site = GatewaySite.load(directory)
-        runs = served(directory / SOCKET)
-        _, last = node_state(site)
-        result = {"site": site.name, "host": site.host, "port": site.port, "runs": runs, "node": last}
-        text = f"{site.name}: the gateway {'runs' if runs else 'does not run'}"
-        print_result(result, text + (f"; its node says: {visible(last)}" if runs and last else ""), args.json)
+        state = state_of(site)
+        result = {"site": site.name, "hosts": list(site.hosts), "port": site.port, "runs": state is not None}
+        text = f"{site.name}: the gateway " + ("does not run" if state is None else f"runs; {visible(state)}")
+        print_result({**result, "connection": state}, text, args.json)
         return OK
     if not server_directory(directory).is_dir():
         raise UsageError(
@@ -176,14 +199,14 @@ def run_status(args: argparse.Namespace) -> int:
 
 
 def _server_status(directory: Path, as_json: bool) -> int:
-    from ternhost.reach.gateway.flower.files import Server, sites_of
-    from ternhost.reach.gateway.flower.serving import state
+    from ternhost.reach.gateway.nats import NatsPost
+    from ternhost.reach.gateway.nats.directories import Server
 
-    server = Server.load(directory)
-    condition, connected = state(server)
-    sites = {site: connected.get(site, False) for site in sites_of(directory)}
-    lines = [condition or f"the SuperLink answers at {server.here}"]
-    lines += [f"  {site}: {'connected' if online else 'not connected'}" for site, online in sites.items()]
-    result = {"host": server.host, "port": server.port, "condition": condition, "sites": sites}
-    print_result(result, "\n".join(lines), as_json)
+    server, end = Server.load(directory), time.monotonic() + _STATUS
+    with NatsPost(directory, beside=True) as post:
+        while not all(post.sites().values()) and time.monotonic() < end:
+            time.sleep(0.1)
+        condition, sites = post.condition(), dict(post.sites())
+    result = {"hosts": list(server.hosts), "port": server.port, "condition": condition, "sites": sites}
+    print_result(result, "\n  ".join(_lines(condition, sites)), as_json)
     return OK

@@ -31,7 +31,7 @@ from ternhost.text import counted
 GRACE = 150.0  # seconds beyond a round's deadline in which a lost gateway may come back
 _TICK = 0.25
 _GREETING = 10.0  # seconds for unreachable gateways to come
-_MOST_GREETING = 90.0  # where a site is connected: a ServerApp may take 45 s to start, and start twice
+_MOST_GREETING = 90.0  # where a site is connected: its gateway may still open its fleet
 _PUBLISHING = 10.0  # seconds for gateways to take a model
 
 

@@ -1,4 +1,4 @@
-"""The devices of several sites, each with a gateway that asks them: what `--fleet flower:DIR` names."""
+"""The devices of several sites, each with a gateway that asks them: what `--fleet gateways:DIR` names."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ternhost.store import store_file
 from ternhost.store.store import Store
 
 
-class OverFlower(Fleet):
-    """Gateways that connect to the SuperLink of a directory of `tern gateway init`."""
+class AtGateways(Fleet):
+    """The gateways of a directory of `tern gateway init`."""
 
-    form = "flower:DIR"
+    form = "gateways:DIR"
     about = "devices of the gateways in DIR ('tern gateway init')"
     may_move = True
     by_gateways = True
-    opening = "asking the gateways: Flower's ServerApp takes some 20 s to start"
+    opening = "asking the gateways"
     count = 0  # boards: nobody knows before gateways have said hello
 
     def __init__(self, text: str) -> None:
@@ -35,21 +35,21 @@ class OverFlower(Fleet):
 
     @property
     def default_store(self) -> Path:
-        from ternhost.reach.gateway.flower.files import Server
+        from ternhost.reach.gateway.nats.directories import Server
 
         return Server.load(self.directory).directory / store_file.NAME
 
     def registered(self) -> Mapping[str, range]:
         """The ids that the devices of gateways may have, by name; of others any. Raises TernError."""
-        from ternhost.reach.gateway.flower.files import registered
+        from ternhost.reach.gateway.nats.directories import registered
 
         return registered(self.directory)
 
     def post(self) -> Post:
         """The way to the gateways. Raises TernError."""
-        from ternhost.reach.gateway.flower import FlowerPost
+        from ternhost.reach.gateway.nats import NatsPost
 
-        return FlowerPost(self.directory)
+        return NatsPost(self.directory)
 
     def census(self, store: Store, standing: bool) -> int:
         """As of Fleet: gateways are asked, but for a fleet that is served and whose gateways have been heard before."""

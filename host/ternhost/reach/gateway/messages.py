@@ -347,6 +347,7 @@ def _here(head: dict[str, Any], blobs: Sequence[bytes]) -> Here:
 def _answer(head: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
     cohorts = len(head["reports"])
     _require(len(blobs) in (cohorts, 2 * cohorts), "it lacks the counts of a cohort")
+    _require(len(blobs) == cohorts or any(blobs[cohorts:]), "it has results without any content")
     head["digest"], head["refusals"] = bytes.fromhex(head["digest"]), list(map(tuple, head["refusals"]))
     return Answer(counts=blobs[:cohorts], results=blobs[cohorts:], **head)
 

@@ -111,6 +111,8 @@ def check(answer: Answer, ask: Ask) -> list[CohortAnswer]:
         _require(counts <= reports, "has counts beyond its reports")
         _require(int(counts.sum()) == empty.k * reports, "has counts that are not those of its reports")
         _require(counts.sum(axis=1) <= reports, "counts a coordinate more often than there are reports")
+        single = ask.individual and (is_hashed(empty.question) or is_vector(empty.question))
+        _require(single or not any(answer.results[i : i + 1]), "has single results that nobody asked for")
         results = supports = None
         if ask.individual and is_hashed(empty.question):
             supports = _supports(answer, i, reports, ask.categories[i])

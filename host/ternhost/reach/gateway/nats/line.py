@@ -1,0 +1,124 @@
+"""A connection to NATS in a thread of its own, made again whenever it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import ssl
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, Self
+
+from nats import errors
+from nats.aio.client import Client
+
+_CONNECT = 4  # seconds
+_LONGEST_PAUSE = 5.0  # seconds before the next attempt
+_STEADY = 1.0  # seconds after which a connection has not ended at once
+_LOOK = 0.1  # seconds between two looks whether a connection is lost
+_PING, _MOST_PINGS = 3, 2  # seconds between pings of a server, and those without answer at which it is gone
+
+FAILURES = (OSError, errors.Error, asyncio.TimeoutError)  # of connections; TLS's are OSErrors
+
+# Whenever a server ends a connection, asyncio warns that the library's reader keeps it open.
+logging.getLogger("asyncio").addFilter(lambda record: "eof_received" not in str(record.msg))
+
+
+def next_pause(pause: float, lasted: float) -> float:
+    """Seconds until the next attempt. pause: before the last one, which lasted so many seconds."""
+    return 0.2 if lasted > _STEADY else min(max(0.2, 2 * pause), _LONGEST_PAUSE)
+
+
+class Line:
+    """A context manager. Each connection has an event loop, which ends with it and all of its tasks."""
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        tls: Callable[[], ssl.SSLContext],
+        serve: Callable[[Client], Coroutine[Any, Any, None]],
+        failed: Callable[[str], None],
+    ) -> None:
+        """urls: servers, of which one is taken at random. serve: runs while there is a connection. failed: gets the
+        reason after each failure.
+        """
+        self._urls = urls
+        self._tls = tls
+        self._serve = serve
+        self._failed = failed
+        self._error: Exception = OSError()
+        self._ending = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._keep, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        if self._task is not None:
+            self.call(self._task.cancel)
+        self._thread.join()
+
+    def call(self, function: Callable[..., object], *args: object) -> None:
+        """Have the loop of the connection call a function, unless the connection ends before."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(function, *args)
+
+    def _keep(self) -> None:
+        pause = 0.0
+        while not self._ending.wait(pause):
+            began = time.monotonic()
+            try:
+                asyncio.run(self._connect())
+                self._failed("the connection was lost")
+            except asyncio.CancelledError:
+                return
+            except FAILURES as error:
+                self._failed(in_words(self._error if isinstance(error, errors.NoServersError) else error))
+            pause = next_pause(pause, time.monotonic() - began)
+
+    async def _connect(self) -> None:
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        if self._ending.is_set():
+            return
+        client, context = Client(), self._tls()
+        await client.connect(
+            random.choice(self._urls),
+            tls=context,
+            allow_reconnect=False,
+            max_reconnect_attempts=1,  # by default it tries for two minutes before it says anything
+            reconnect_time_wait=0,
+            connect_timeout=_CONNECT,
+            ping_interval=_PING,
+            max_outstanding_pings=_MOST_PINGS,
+            error_cb=self._note,
+        )
+        try:
+            if not context.session_stats()["connect_good"]:
+                raise OSError("the other end wants no TLS")  # then the library goes on without
+            serving = asyncio.create_task(self._serve(client))
+            while not client.is_closed and not serving.done():  # its callbacks miss some ends
+                await asyncio.wait([serving], timeout=_LOOK)
+            if serving.done():
+                serving.result()
+        finally:
+            with suppress(*FAILURES):
+                await client.close()
+
+    async def _note(self, error: Exception) -> None:
+        self._error = error  # of one message, too: those of the connection end it
+
+
+def in_words(error: BaseException) -> str:
+    """What went wrong with a connection."""
+    text = str(error).removeprefix("nats: ").strip("'")
+    if "authorization violation" in text.lower():
+        return "the server has no site with this key"
+    return text or type(error).__name__

@@ -1,0 +1,215 @@
+"""The host's end: a connection for each site, in the site's account, so that no site can hold up another one."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from nats import errors
+from nats.aio.client import Client
+
+from ternhost.errors import StorageError, UsageError
+from ternhost.reach.gateway.nats import exchange as wire
+from ternhost.reach.gateway.nats import line
+from ternhost.reach.gateway.nats.directories import (
+    HOST_KEY,
+    HOST_LOCK,
+    SITES,
+    Server,
+    only_one,
+    private_key,
+    public_key,
+    sites_of,
+)
+from ternhost.reach.gateway.post import LARGEST, Post, text_of
+
+_LOOK = 1.0  # seconds between two looks at the directory, and between two pings of a site
+_FIRST = 2.0  # seconds for which the beginning waits to know which sites are there
+_PONG = 3.0  # seconds that a ping may take
+_PART = 15.0  # seconds that a part may take
+_ANSWER = 240.0  # seconds that an answer may take; the host asks again long before
+
+Received = Callable[[str, bytes | None, str], None]
+
+
+class NatsPost(Post):
+    """A Post over NATS. Questions under way are lost with the connection to their site."""
+
+    def __init__(self, directory: str | Path, beside: bool = False) -> None:
+        """directory: of the host, or the one above it. beside: there may be another one; this one asks nothing. Raises
+        UsageError and StorageError.
+        """
+        super().__init__()
+        self._server = Server.load(directory)
+        self._key = private_key(self._server.directory / HOST_KEY)
+        self._beside = beside
+        self._sites: dict[str, _Site] = {}
+        self._wrong = ""  # a site that is not admitted, and why
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._tend, daemon=True)
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            if not self._beside:
+                stack.enter_context(
+                    only_one(self._server.directory / HOST_LOCK, "end the other host of these sites")
+                )
+            stack.callback(self._end)
+            self._admit()
+            end = time.monotonic() + _FIRST
+            for site in self._sites.values():
+                site.known.wait(max(0.0, end - time.monotonic()))
+            self._thread.start()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _end(self) -> None:
+        self._ending.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        for site in self._sites.values():
+            site.end()
+
+    def sites(self) -> Mapping[str, bool]:
+        return {name: site.online for name, site in self._sites.items()}
+
+    def condition(self) -> str:
+        sites = list(self._sites.values())
+        if sites and all(site.trouble for site in sites):
+            return f"no connection to {' '.join(self._server.here)}: {sites[0].trouble}"
+        return self._wrong
+
+    def send(self, site: str, payload: bytes) -> None:
+        """As Post's. A question that cannot be sent now is answered with an error at once."""
+        if len(payload) > LARGEST:
+            raise UsageError(f"a question of {len(payload)} bytes is more than {LARGEST}")
+        if known := self._sites.get(site):
+            known.ask(payload)
+        else:
+            self.received(site, None, "it is not registered any more")
+
+    def _tend(self) -> None:
+        while not self._ending.wait(_LOOK):
+            self._admit()
+
+    def _admit(self) -> None:
+        """Take up the sites of the directory. A site whose certificate was replaced is another one."""
+        known, sites, wrong = self._sites, {}, ""
+        for name in sites_of(self._server.directory):
+            try:
+                key = public_key(self._server.directory / SITES / f"{name}.pem")
+            except StorageError as error:
+                wrong = f"{name} is not admitted: {error.message}"
+                continue
+            if name in known and known[name].public_key == key:
+                sites[name] = known[name]
+            else:
+                sites[name] = _Site(self._server, name, self._key, key, self.received)
+        self._sites, self._wrong = sites, wrong
+        for name, site in known.items():
+            if sites.get(name) is not site:
+                site.end()
+
+
+class _Site:
+    """A site, and the connection in its account."""
+
+    def __init__(
+        self,
+        server: Server,
+        name: str,
+        key: ec.EllipticCurvePrivateKey,
+        public_key: ec.EllipticCurvePublicKey,
+        received: Received,
+    ) -> None:
+        self.public_key = public_key
+        self.online = False
+        self.known = threading.Event()  # whether it is online
+        self.trouble = "not connected yet"  # "" while there is a connection to a server
+        self._name = name
+        self._key = key
+        self._received = received
+        self._client: Client | None = None
+        self._asking: set[asyncio.Task[None]] = set()
+        self._line = line.Line(server.here, partial(server.tls, name), self._serve, self._failed).__enter__()
+
+    def end(self) -> None:
+        self._line.__exit__()
+
+    def ask(self, question: bytes) -> None:
+        """Have the post receive the answer, or the reason why there is none."""
+        if self._client is None:
+            self._received(self._name, None, self.trouble)
+        else:
+            self._line.call(self._begin, self._client, question)
+
+    def _failed(self, why: str) -> None:
+        self.trouble = why
+        self.known.set()
+
+    # In the loop of the connection
+
+    async def _serve(self, client: Client) -> None:
+        self._client, self.trouble = client, ""
+        try:
+            while True:
+                self.online = await self._answers(client)
+                self.known.set()
+                await asyncio.sleep(_LOOK)
+        finally:
+            self._client, self.online, self.trouble = None, False, "the connection was lost"
+
+    async def _answers(self, client: Client) -> bool:
+        try:
+            await client.request(wire.SUBJECT, wire.REQUEST.pack(wire.PING, b"", 0, 0), timeout=_PONG)
+        except (errors.NoRespondersError, errors.TimeoutError):
+            return False
+        return True
+
+    def _begin(self, client: Client, question: bytes) -> None:
+        task = asyncio.get_running_loop().create_task(self._ask(client, question))
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    async def _ask(self, client: Client, question: bytes) -> None:
+        try:
+            failed, answer = await self._exchanged(client, question)
+        except asyncio.CancelledError:
+            self._received(self._name, None, "lost: the connection has ended")
+        except errors.NoRespondersError:
+            self._received(self._name, None, "it is not connected")
+        except (*line.FAILURES, ValueError) as error:
+            self._received(self._name, None, line.in_words(error))
+        else:
+            self._received(self._name, None if failed else answer, text_of(answer) if failed else "")
+
+    async def _exchanged(self, client: Client, question: bytes) -> tuple[bool, bytes]:
+        """Whether it is the text of an error, and the answer. Raises line.FAILURES, and ValueError if it is not one."""
+        exchange = secrets.token_bytes(wire.ID)
+        parts = wire.parts_of(wire.seal_question(self._key, self._name, exchange, question))
+        count, answer = 0, bytearray()
+        for number, part in enumerate(parts, 1):
+            request = wire.REQUEST.pack(wire.PUT, exchange, number - 1, len(parts)) + part
+            last = number == len(parts)
+            reply = await client.request(wire.SUBJECT, request, timeout=_ANSWER if last else _PART)
+            count, data = wire.read_reply(reply.data, wire.ANSWER if last else wire.GO_ON)
+            answer += data
+        for number in range(1, count):
+            request = wire.REQUEST.pack(wire.GET, exchange, number, count)
+            reply = await client.request(wire.SUBJECT, request, timeout=_PART)
+            answer += wire.read_reply(reply.data, wire.ANSWER)[1]
+        try:
+            return wire.open_answer(self.public_key, exchange, question, bytes(answer))
+        except ValueError as error:
+            raise ValueError(f"an answer without the signature of {self._name}: {error}") from error

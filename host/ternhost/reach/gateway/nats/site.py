@@ -1,0 +1,130 @@
+"""The site's end: takes questions of the host to a handler, and signed answers back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from ternhost.reach.gateway.nats import exchange as wire
+from ternhost.reach.gateway.nats import line
+from ternhost.reach.gateway.nats.directories import (
+    HOST,
+    SITE_KEY,
+    SITE_LOCK,
+    GatewaySite,
+    only_one,
+    private_key,
+    public_key,
+)
+from ternhost.reach.gateway.post import LARGEST, Handler, handled
+
+_MOST = 64  # questions that are handled at a time
+_MOST_KEPT = 4  # questions whose parts have not all come, and answers whose parts have not all been fetched
+
+
+@contextmanager
+def serve_site(
+    directory: str | Path, handler: Handler, tell: Callable[[str], None] = lambda state: None
+) -> Iterator[None]:
+    """Answer the host's questions for a site while the context is open. Several threads call `handler` at once. tell:
+    gets each new state of the connection. Raises UsageError and StorageError.
+    """
+    site = GatewaySite.load(directory)
+    with only_one(site.directory / SITE_LOCK, "one gateway runs in a directory") as file:
+
+        def tell_all(state: str) -> None:
+            file.truncate(0)
+            file.write(state.encode())
+            file.flush()
+            tell(state)
+
+        end = _SiteEnd(site, handler, tell_all)
+        with end.threads, line.Line(site.there, site.tls, end.serve, end.tell):
+            yield
+
+
+class _SiteEnd:
+    def __init__(self, site: GatewaySite, handler: Handler, tell: Callable[[str], None]) -> None:
+        self._site = site
+        self._key = private_key(site.directory / SITE_KEY)
+        self._host_key = public_key(site.directory / HOST)
+        self._handler = handler
+        self._tell_state = tell
+        self._state = ""
+        self._coming: dict[bytes, list[bytes]] = {}  # by exchange, parts of a question
+        self._going: dict[bytes, list[bytes]] = {}  # by exchange, parts of an answer
+        self.threads = ThreadPoolExecutor(_MOST, "question")
+
+    def tell(self, state: str) -> None:
+        if state != self._state:
+            self._state = state
+            self._tell_state(state)
+
+    async def serve(self, client: Client) -> None:
+        """Answer until the connection is lost."""
+        answering: set[asyncio.Task[None]] = set()
+
+        async def take(message: Msg) -> None:  # the next one does not wait for the answer
+            task = asyncio.create_task(self._take(message))
+            answering.add(task)
+            task.add_done_callback(answering.discard)
+
+        await client.subscribe(wire.SUBJECT, cb=take)
+        await client.flush()
+        self.tell(f"{self._site.name}: connected")
+        await asyncio.Event().wait()
+
+    async def _take(self, message: Msg) -> None:
+        with suppress(*line.FAILURES):  # the host asks again
+            await message.respond(await self._reply(message.data))
+
+    async def _reply(self, data: bytes) -> bytes:
+        if len(data) < wire.REQUEST.size:
+            return wire.REPLY.pack(wire.LOST, 0)
+        kind, exchange, number, count = wire.REQUEST.unpack_from(data)
+        if kind == wire.PING:
+            return wire.REPLY.pack(wire.GO_ON, 0)
+        if kind == wire.GET:
+            return self._part(exchange, number)
+        parts = [] if number == 0 else self._coming.pop(exchange, [])
+        if kind != wire.PUT or number != len(parts) or not number < count <= wire.MOST_PARTS:
+            return wire.REPLY.pack(wire.LOST, 0)
+        parts.append(data[wire.REQUEST.size :])
+        if number < count - 1:
+            _keep(self._coming, exchange, parts)
+            return wire.REPLY.pack(wire.GO_ON, 0)
+        try:
+            question = wire.open_question(self._host_key, self._site.name, exchange, b"".join(parts))
+        except ValueError:
+            return wire.REPLY.pack(wire.LOST, 0)
+        failed, answer = await asyncio.get_running_loop().run_in_executor(
+            self.threads, handled, self._handler, question
+        )
+        if len(answer) > LARGEST:
+            failed, answer = True, f"its answer of {len(answer)} bytes is more than {LARGEST}".encode()
+        _keep(
+            self._going,
+            exchange,
+            wire.parts_of(wire.seal_answer(self._key, exchange, question, failed, answer)),
+        )
+        return self._part(exchange, 0)
+
+    def _part(self, exchange: bytes, number: int) -> bytes:
+        parts = self._going.get(exchange, [])
+        if number >= len(parts):
+            return wire.REPLY.pack(wire.LOST, 0)
+        if number == len(parts) - 1:  # the last one
+            del self._going[exchange]
+        return wire.REPLY.pack(wire.ANSWER, len(parts)) + parts[number]
+
+
+def _keep(kept: dict[bytes, list[bytes]], exchange: bytes, parts: list[bytes]) -> None:
+    kept[exchange] = parts
+    while len(kept) > _MOST_KEPT:  # the host has given it up, and asks again
+        del kept[next(iter(kept))]
