@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from harness.running_gateways import with_nats
 from spec.files import uf2_file
 
 from ternhost import cache
@@ -19,14 +20,14 @@ from terntools.emulators.pico import FIRMWARE
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"<!-- (tried|file)(?:: ([\w.]+))? -->\n```(\w+)\n(.*?)```", re.DOTALL)
 MARKDOWN = sorted((*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")))
-ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 PAGES = [path for path in MARKDOWN if BLOCK.search(path.read_text())]
 
 
 def run(program, folder, seconds, **options):
     """Run a program of a page; return its exit code and the end of its outputs."""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     ended = subprocess.run(
-        program, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=seconds, **options
+        program, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds, **options
     )
     return ended.returncode, ended.stdout[-3000:] + ended.stderr[-3000:]
 
@@ -110,6 +111,7 @@ def add_lines(script, lines):
 @pytest.mark.slow
 def test_readme_works_from_top_to_bottom_in_one_shell(tmp_path, micropython):
     """No line fails, and none spends what a later one needs."""
+    with_nats()
     image = cache.find_entry(FIRMWARE) / "firmware.bin"
     (tmp_path / "a0.uf2").write_bytes(uf2_file(image.read_bytes()))
     (tmp_path / ".venv").symlink_to(sys.prefix)
