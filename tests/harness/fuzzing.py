@@ -143,7 +143,7 @@ def _compare(name, folder, count, seed):
 
 def _inputs(name, folder, count, seed):
     # Inputs for MicroPython: up to half of them from the corpus of the target, the others random.
-    corpus = [path.read_bytes() for path in (folder / "corpus").iterdir()]
+    corpus = [path.read_bytes() for path in (folder / "corpus").iterdir() if not path.match("seed*")]
     random.Random(seed).shuffle(corpus)
     guided = corpus[: count // 2]
     blind = islice(seeds.blindly(seeds.of(name), seed), count - len(guided))

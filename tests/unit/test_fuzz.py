@@ -48,6 +48,11 @@ def test_a_target_withstands_altered_inputs(target, pytestconfig):
         check(data)
 
 
+def test_each_altered_input_differs_from_its_seed():
+    for seed in (b"", b"abc", bytes(seeds.LARGEST)):
+        assert seed not in itertools.islice(seeds.blindly([seed], 1), 1000)
+
+
 @pytest.mark.slow
 def test_fuzzing_counts_its_inputs(tmp_path, monkeypatch):
     """... for a time, or up to a number, a tenth of them on MicroPython too. It says when there were fewer."""
