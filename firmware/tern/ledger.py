@@ -43,7 +43,7 @@ class Ledger:
         self._view = memoryview(bytearray(_SIZE))
         self._checked = self._whole = self.report = self._view[:0]
         # If a write fails, the whole old file or the whole new one remains.
-        self._write = self._write_over if in_place else self._replace
+        self._write = self._write_alone = self._write_over if in_place else self._replace
         self._file = None
         self._until = self._paid = 0  # what is reserved: rounds up to this one, and spending up to this
         self.path = ""
@@ -60,6 +60,7 @@ class Ledger:
         Raises FrameError for a ledger that its counter refuses (tern.counter).
         """
         self.close()
+        self._write = self._write_alone
         try:
             with open(path, "rb") as file:
                 size = file.readinto(self._view)
