@@ -15,7 +15,7 @@ from spec.files import uf2_file
 from tern import frames, ledger, storage, wire
 from tern.boards.emulated import Board
 from tern.update import Update
-from ternhost import cache
+from ternhost import cache, errors
 from ternhost.errors import DeviceError, RefusedError, UsageError
 from ternhost.provision.boards import fleet_file
 from ternhost.provision.keys import fleet_key
@@ -267,7 +267,7 @@ def test_a_ledger_is_bound_to_a_counter_that_pays_for_its_budget(store):
                 provision.plan(board, member(7, reserve=9, counter=True), store)
             assert caught.value.hint == "--reserve 10"
             assert not store.keys()
-            deploy.apply(board, provision.plan(board, bound, store))
+            join(board, bound, store)
             assert counter.look(board) == (0, 0, 6), "provisioning burns nothing by itself"
             new = board.read_file(path)
             board.start_main()
@@ -275,7 +275,8 @@ def test_a_ledger_is_bound_to_a_counter_that_pays_for_its_budget(store):
         words = (
             f"provision {chip.url} --store {store.path} --device 7 --dataset flights --reserve 20 --counter"
         )
-        assert rig.tern(*words.split(), "--dry-run", "--json").json == {"steps": 4, "reports": 80}
+        asked = rig.tern(*words.split(), code=errors.USAGE)  # there is nobody to say yes
+        assert "burns 2 fuses; 4 steps are left then, for at most 80 reports" in asked.err
         with Repl(chip.url) as board:
             assert counter.look(board) == (1, 1, 6)
             assert board.read_file(path) == new
