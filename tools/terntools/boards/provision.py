@@ -28,7 +28,7 @@ from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.provision import keys
 from ternhost.provision.boards import Rows, board_files, fleet_file, new_keys
 from ternhost.store import sleepers
-from ternhost.store.fleet_key import OWN_KEY_ONLY, FleetKey
+from ternhost.store.fleet_key import OWN_KEY_ONLY, FleetKey, rotate_fleet
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 from ternhost.text import counted
@@ -269,7 +269,8 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
     sleepers.set_wake(store, member.device, member.wake)
     # Instead of the fleet's key it gets one that nobody uses and that is never replaced; the same each time.
     alone = FleetKey(hashlib.sha256(b"tern alone" + key).digest(), OWN_KEY_ONLY)
-    fleet = keys.fleet_key(store) if member.whole_fleet else alone
+    # That of a fleet with a device that begins again is only made by `apply`.
+    fleet = keys.fleet_key(store) if member.whole_fleet and not note else alone
     files = _files(member, key, fleet, last_number(store), spent, step)
     if has_ledger:
         del files[ledger]
@@ -285,10 +286,12 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
 def apply(
     repl: Repl, changes: deploy.Changes, member: Member, store: Store, progress: FileProgress | None = None
 ) -> None:
-    """Make the changes of `plan`; the store has the device's key before the board."""
+    """Make the changes of `plan`; the store has the device's key before the board, and the fleet's, if that is new."""
     key = changes.write.get("/" + storage.CLIENTS, b"")[4 : 4 + wire.KEY_BYTES]
     if key and key != store.keys().get(member.device):
         store.add_devices({member.device: key})
+    if changes.note and member.whole_fleet:  # it begins again
+        changes.write["/" + storage.FLEET] = member.fleet_file(rotate_fleet(store))
     deploy.apply(repl, changes, progress)
     if ledger := changes.write.get("/" + storage.ledger_name(member.device)):
         _keep_budget(store, member, int.from_bytes(ledger[4:8], "little"))
@@ -329,7 +332,8 @@ def _check_life(repl: Repl, member: Member, store: Store) -> tuple[int, str]:
     if spent >= member.policy.budget:
         raise RefusedError(f"{known}: nothing is left of {budget:g}", hint=new)
     text = f"device {member.device} begins again: epsilon {spent / MICRO:g} of {budget:g} counts as spent"
-    return spent, f"{text}, and its key is new; 'tern broker config' brings sites and relays its new password"
+    text += ", and its key" + (" and the fleet's are" if member.whole_fleet else " is")
+    return spent, f"{text} new; 'tern broker config' brings sites and relays its new password"
 
 
 def _files(member: Member, key: bytes, fleet: FleetKey, last: int, spent: int, step: int) -> dict[str, bytes]:

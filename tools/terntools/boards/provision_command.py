@@ -45,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
     member = parser.add_argument_group("member")
     add_option(member, "--store FILE", "the host's store, which gets the device's key", required=required)
     add_option(member, "--device ID", "id from 1, unique in the fleet", type=int, required=required)
-    text = "go on with a device that the store knows on a board without its ledger: it gets a new key, and "
+    text = "go on with a device that the store knows on a board without its ledger: it and the fleet get new keys, and "
     add_option(member, "--again", text + "what it may have spent is taken off its budget")
     add_option(member, "--records FILE", "CSV file: each row has features, then the label, all in [-1, 1]")
     add_option(member, "--dataset", "take records of a data set, for a trial", choices=datasets.HELD)
