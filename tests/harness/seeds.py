@@ -137,7 +137,7 @@ def of(name):
         inputs.append(text)
     elif name in ("client", "ahead"):
         inputs += client_inputs()
-    elif name in ("round", "request", "answers"):
+    elif name in ("round", "frames"):
         inputs += [frame[: -wire.TAG_BYTES] if name != "round" else frame for frame in vectors("frames")]
     elif name == "questions":
         rounds = [frame for frame in vectors("frames") if frame[0] == wire.ROUND]
