@@ -14,11 +14,13 @@ from small_board import THREE, ask, error_of, round_frame
 from tern import counter, host_frames, ledger, rom, storage, wire
 from tern.client import Client
 from tern.compat import MICROPYTHON
-from tern.counter import File, attach_counter
+from tern.counter import attach_counter
 from tern.frames import FrameError
 from tern.ledger import Ledger, LedgerError
 
-scratch.count_in_files()
+with modules({"machine": object(), "tern.boards.rp2": None}):  # which takes the machine that it finds
+    from tern.boards import esp32, rp2
+
 COMPILED = True
 NEEDS = {"test_no_order_of_copies_and_power_cuts_gets_two_reports_for_a_round": "endurance"}
 PATH = "board/ledger/00000007"
@@ -33,11 +35,12 @@ class PowerCut(Exception):
 
 
 class Medium:
-    """The files of a board and its counter in RAM. The power fails before step `left` of writing and sending."""
+    """A board: its ledger and its fuses in RAM. The power fails before step `left` of writing and sending."""
 
-    def __init__(self, image=b"", fuses=bytes(32), left=-1):
-        self.files = {PATH: image, "board.count": fuses}
+    def __init__(self, image=b"", burnt=bytes(32), left=-1):
+        self.files = {PATH: image, "fuses": burnt}
         self.left = left
+        self.count = len(burnt)
 
     def step(self):
         if not self.left:
@@ -53,10 +56,14 @@ class Medium:
         return io.BytesIO(self.files[path])
 
     def fuses(self):
-        return bytearray(self.files["board.count"])
+        return self
+
+    def is_burnt(self, n):
+        return self.files["fuses"][n]
 
     def burn(self, n):
-        self.put("board.count", self.fuses()[:n] + b"\1" + self.fuses()[n + 1 :])
+        burnt = self.files["fuses"]
+        self.put("fuses", burnt[:n] + b"\1" + burnt[n + 1 :])
 
 
 def start(state, image, questions, medium):
@@ -66,7 +73,7 @@ def start(state, image, questions, medium):
     )
     honest = honest and image == current
     released = dict(released)
-    book = Ledger()
+    book = Ledger(board=medium)
     try:
         for number, question, ahead in questions:
             if not book.path:
@@ -89,7 +96,7 @@ def start(state, image, questions, medium):
         assert not honest, "an honest board refuses"
     current = medium.files[PATH]
     images = images if current in images else images + (current,)
-    return images, current, medium.files["board.count"], tuple(sorted(released.items())), honest
+    return images, current, medium.files["fuses"], tuple(sorted(released.items())), honest
 
 
 def explore(starts, step=1):
@@ -112,8 +119,7 @@ def explore(starts, step=1):
                     while not medium.left:
                         medium = Medium(image, state[2], cut)
                         with replaced(ledger, open=medium.open, replace=medium.put, exchange=medium.put):
-                            with replaced(File, _read=medium.fuses, burn=medium.burn):
-                                after = start(state, image, questions, medium)
+                            after = start(state, image, questions, medium)
                         cut += 1
                         followed += 1
                         if after not in seen:
@@ -122,12 +128,12 @@ def explore(starts, step=1):
     return followed
 
 
-def ledger_first(book, path):
+def ledger_first(book, board):
     """A simpler counter, with burn_after: one fuse for a write, which burns after it. Each ledger of the next step is
     taken.
     """
     state, book.state = book.state, ledger.IDLE
-    attach_counter(book, path)
+    attach_counter(book, board)
     book.state = state
 
 
@@ -223,7 +229,7 @@ class Chip:
 class Esp32(Chip):
     """The eFuse controller of an ESP32."""
 
-    counter = counter.Efuses
+    board = esp32
     steps = 48
     own = (0x3FF5A080, 0x3FF5A090, 0x3FF5A094)
     rom = ((0x40001000, 0x00F01D83),)
@@ -245,7 +251,7 @@ class Esp32(Chip):
 class Rp2350(Chip):
     """The OTP of an RP2350 and its boot ROM, which refuses to write rows that are fixed."""
 
-    counter = counter.Otp
+    board = rp2
     steps = 504
     own = tuple([0x40137000 + 4 * row for row in range(126)])
     rom = ((0x16, 0x1234),)
@@ -282,8 +288,13 @@ def on(chip, function, *arguments, name="RP2350"):
         class implementation:
             _machine = name
 
-    with modules({"machine": chip}), replaced(counter, sys=system), replaced(rom, call=chip.call):
-        return function(chip.counter(), *arguments)
+    class board:
+        @staticmethod
+        def fuses():
+            return chip.board.Board.fuses(None)  # they are those of the chip, whatever its pins
+
+    with modules({"machine": chip}), replaced(rp2, machine=chip, sys=system), replaced(rom, call=chip.call):
+        return function(counter.fuses_of(board), *arguments)
 
 
 def test_each_fuse_burns_alone_whenever_the_power_fails():

@@ -208,7 +208,7 @@ WRONG = [
         ("state 3", "or state > RESERVED\n", "or state > RESERVED + 1\n"),
         ("a reserved ledger with a question", "or (state == RESERVED and asked)", ""),
         ("byte 49", "<4sIII32sHHH", "<4sIII32sBxHH"),
-        ("a counter is not looked at", "            attach_counter(self, path)", "            pass"),
+        ("a counter is not looked at", "            attach_counter(self, board)", "            pass"),
         ("any length of a report", "_MIN_REPORT <= n <= _MAX_REPORT if", "True if"),
         ("a report in every state", "state == ANSWERED else n == 0)", "True else True)"),
         ("spent while idle", "(spent or asked if", "(asked if"),

@@ -370,7 +370,6 @@ def _device(repl: Repl) -> int | None:
 def _check_ledger(repl: Repl, path: str, member: Member) -> int:
     """Return the budget of the ledger at `path`, micro-epsilon. Raises RefusedError and UsageError."""
     account = Ledger()
-    account.counts = False
     data = repl.read_file(path)
     with tempfile.TemporaryDirectory(prefix="tern-provision-") as folder:
         copy = Path(folder, "ledger")
