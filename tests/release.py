@@ -2,6 +2,7 @@
 and one of what `tern deploy` puts on each kind of board. `make release` runs this.
 """
 
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from terntools.boards import deploy, mpy
 from terntools.emulators.micropython import MICROPYTHON_VERSION
 
 ROOT = Path(__file__).parents[1]
+LOCK = ROOT / "tools/locks/dev.txt"  # the extras include dev
 
 
 def build(source, out):
@@ -45,7 +47,7 @@ def _built(kind, source, out):
 
 
 def wheel_bom(wheel):
-    """The SBOM of a wheel: all packages that it can need, in their versions here, which are those of tools/locks."""
+    """The SBOM of a wheel: all packages that it can need on any platform, by tools/locks. Who needs whom is of here."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         headers = HeaderParser().parsestr(archive.read(name).decode())
@@ -54,9 +56,9 @@ def wheel_bom(wheel):
     needs = needs_of(name, lines, headers.get_all("Provides-Extra"))
     root = _package(name, headers["Version"], hashes=[_sha256(wheel.read_bytes())])
     components = {name: root}
-    for each in needs.keys() - {name}:
+    for each, version in re.findall(r"^([\w.-]+)==([\w.]+)", LOCK.read_text(), re.M):
         scope = ComponentScope.REQUIRED if each in required else ComponentScope.OPTIONAL
-        components[each] = _package(each, metadata.version(each), scope=scope)
+        components[each] = _package(each, version, scope=scope)
     bom = Bom(components=[each for each in components.values() if each is not root])
     bom.metadata.component = root
     for parent, children in needs.items():

@@ -71,7 +71,7 @@ class Client:
         self._ahead = 1  # reports to pay for at once
         self._paid = []  # when the last ROUND came that each client paid for, if they must pause
         self.arrived = ticks_ms()  # when the frame under way came, before any work of it
-        self._ledger = Ledger(board.in_place)
+        self._ledger = Ledger(board.in_place, board)
         self._loaded = wire.BOARD  # whose ledger it is
         self.round = frames.Round()  # the ROUND under way
         self._frame = self._asked = None  # the last ROUND, and the question in it

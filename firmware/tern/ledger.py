@@ -38,12 +38,16 @@ class Ledger:
     `reserved`, the file is ahead of these fields: do not load it again.
     """
 
-    def __init__(self, in_place=False):
-        """in_place: LittleFS keeps a file's old content until a flush, so that one open file serves for all writes."""
+    def __init__(self, in_place=False, board=None):
+        """in_place: LittleFS keeps a file's old content until a flush, so that one open file serves for all writes.
+
+        board: has the counter to which a ledger may be bound; without it that is not looked at.
+        """
         self._view = memoryview(bytearray(_SIZE))
         self._checked = self._whole = self.report = self._view[:0]
         # If a write fails, the whole old file or the whole new one remains.
-        self._write = self._write_over if in_place else self._replace
+        self._write = self._write_alone = self._write_over if in_place else self._replace
+        self._board = board
         self._file = None
         self._until = self._paid = 0  # what is reserved: rounds up to this one, and spending up to this
         self.path = ""
@@ -51,7 +55,6 @@ class Ledger:
         self.question = self._view[_QUESTION : _QUESTION + 32]
         self.state = IDLE
         if not MICROPYTHON:
-            self.counts = True  # it is compared with the counter to which it is bound, and not only read
             self._held = None  # what the file at `path` held when this process last saw it
 
     def load(self, path):
@@ -64,7 +67,8 @@ class Ledger:
             with open(path, "rb") as file:
                 size = file.readinto(self._view)
             magic, budget, spent, last, question, state, n, step = unpack_from(FIELDS, self._view, 0)
-            if step:  # it is bound to the chip's counter
+            board = step and self._board  # to whose counter it is bound
+            if board:
                 from tern.counter import attach_counter
         except (OSError, ImportError) as error:
             raise LedgerError("unreadable: %s" % error)
@@ -91,9 +95,8 @@ class Ledger:
         self._fit(n)
         if not MICROPYTHON:
             self._held = bytes(self._view[:size])
-            step *= self.counts
-        if step:
-            attach_counter(self, path)
+        if board:
+            attach_counter(self, board)
         self.path = path
 
     @property

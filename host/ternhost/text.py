@@ -18,10 +18,7 @@ def visible(text: str, lines: bool = False) -> str:
         return text
     kept = "\u00a0\n\t" if lines else "\u00a0"
     return "".join(
-        character
-        if character.isprintable() or character in kept
-        else character.encode("unicode_escape").decode("ascii")
-        for character in text
+        one if one.isprintable() or one in kept else one.encode("unicode_escape").decode() for one in text
     )
 
 

@@ -43,10 +43,3 @@ def remove(path):
     else:
         from device_runner import remove as rmtree
     rmtree(path)
-
-
-def count_in_files():
-    """Have ledgers count in files beside the boards, never in the fuses of a chip that runs a test."""
-    from tern import counter
-
-    counter.of = lambda directory: counter.File(directory + ".count")

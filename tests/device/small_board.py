@@ -5,7 +5,6 @@ import struct
 from array import array
 
 import report_frames
-import scratch
 from spec.cards import THREE as THREE
 from spec.cards import THREE_ROWS, T, table, two_levels, window
 
@@ -57,7 +56,6 @@ def write_files(
     for i in range(clients):
         ledger.create(directory + "/" + storage.ledger_name(first + i), budget, 0, int(fuses > 0))
     if fuses:
-        scratch.count_in_files()
         with open(directory + ".count", "wb") as file:
             file.write(bytes(fuses))
 

@@ -3,7 +3,6 @@
 import io
 import os
 import sys
-from struct import pack_into
 
 import ledger_vectors
 import scratch
@@ -15,11 +14,13 @@ from small_board import THREE, ask, error_of, round_frame
 from tern import counter, host_frames, ledger, rom, storage, wire
 from tern.client import Client
 from tern.compat import MICROPYTHON
-from tern.counter import Writer
+from tern.counter import attach_counter
 from tern.frames import FrameError
 from tern.ledger import Ledger, LedgerError
 
-scratch.count_in_files()
+with modules({"machine": object(), "tern.boards.rp2": None}):  # which takes the machine that it finds
+    from tern.boards import esp32, rp2
+
 COMPILED = True
 NEEDS = {"test_no_order_of_copies_and_power_cuts_gets_two_reports_for_a_round": "endurance"}
 PATH = "board/ledger/00000007"
@@ -34,11 +35,12 @@ class PowerCut(Exception):
 
 
 class Medium:
-    """The files of a board and its counter in RAM. The power fails before step `left` of writing and sending."""
+    """A board: its ledger and its fuses in RAM. The power fails before step `left` of writing and sending."""
 
-    def __init__(self, image=b"", fuses=bytes(32), left=-1):
-        self.files = {PATH: image, "board.count": fuses}
+    def __init__(self, image=b"", burnt=bytes(32), left=-1):
+        self.files = {PATH: image, "fuses": burnt}
         self.left = left
+        self.count = len(burnt)
 
     def step(self):
         if not self.left:
@@ -54,10 +56,14 @@ class Medium:
         return io.BytesIO(self.files[path])
 
     def fuses(self):
-        return bytearray(self.files["board.count"])
+        return self
+
+    def is_burnt(self, n):
+        return self.files["fuses"][n]
 
     def burn(self, n):
-        self.put("board.count", self.fuses()[:n] + b"\1" + self.fuses()[n + 1 :])
+        burnt = self.files["fuses"]
+        self.put("fuses", burnt[:n] + b"\1" + burnt[n + 1 :])
 
 
 def start(state, image, questions, medium):
@@ -67,7 +73,7 @@ def start(state, image, questions, medium):
     )
     honest = honest and image == current
     released = dict(released)
-    book = Ledger()
+    book = Ledger(board=medium)
     try:
         for number, question, ahead in questions:
             if not book.path:
@@ -90,7 +96,7 @@ def start(state, image, questions, medium):
         assert not honest, "an honest board refuses"
     current = medium.files[PATH]
     images = images if current in images else images + (current,)
-    return images, current, medium.files["board.count"], tuple(sorted(released.items())), honest
+    return images, current, medium.files["fuses"], tuple(sorted(released.items())), honest
 
 
 def explore(starts, step=1):
@@ -113,8 +119,7 @@ def explore(starts, step=1):
                     while not medium.left:
                         medium = Medium(image, state[2], cut)
                         with replaced(ledger, open=medium.open, replace=medium.put, exchange=medium.put):
-                            with replaced(counter.File, _read=medium.fuses, burn=medium.burn):
-                                after = start(state, image, questions, medium)
+                            after = start(state, image, questions, medium)
                         cut += 1
                         followed += 1
                         if after not in seen:
@@ -123,30 +128,24 @@ def explore(starts, step=1):
     return followed
 
 
-class LedgerFirst(Writer):
-    """A simpler counter: one fuse for a write, which burns after it."""
-
-    def check(self):
-        self._begun = self._step()
-        done = counter.count(self._chip)[1]
-        if self._begun == done + 1:
-            burn_both(self._chip, self._begun)
-        elif self._begun != done:
-            raise FrameError(wire.ERR_LEDGER)
-
-    def __call__(self, path):
-        book = self._ledger
-        self._begun += 1
-        pack_into("<H", book._view, counter._STEP, self._begun)
-        book._set(bytes(book.question), bytes(book.report))
-        self._write(path)
-        burn_both(self._chip, self._begun)
+def ledger_first(book, board):
+    """A simpler counter, with burn_after: one fuse for a write, which burns after it. Each ledger of the next step is
+    taken.
+    """
+    state, book.state = book.state, ledger.IDLE
+    attach_counter(book, board)
+    book.state = state
 
 
-def burn_both(chip, step, _=0):
+def burn_after(fuses, step, done):
+    if done:
+        burn_both(fuses, step)
+
+
+def burn_both(fuses, step, _=0):
     """Burn the fuses of a step as if they were one."""
-    chip.burn(2 * step - 2)
-    chip.burn(2 * step - 1)
+    fuses.burn(2 * step - 2)
+    fuses.burn(2 * step - 1)
 
 
 def test_no_order_of_copies_and_power_cuts_gets_two_reports_for_a_round():
@@ -156,7 +155,7 @@ def test_no_order_of_copies_and_power_cuts_gets_two_reports_for_a_round():
     assert explore(3) > 10000
     # The same search finds what goes wrong without a counter, and with one fuse, burnt after the write or before.
     assert "not paid for" in str(raises(AssertionError, explore, 2, 0))
-    with replaced(counter, Writer=LedgerFirst):
+    with replaced(counter, attach_counter=ledger_first, mark=burn_after):
         assert "two reports for a round" in str(raises(AssertionError, explore, 3))
     with replaced(counter, mark=burn_both):
         assert "an honest board refuses" in str(raises(AssertionError, explore, 2))
@@ -202,15 +201,23 @@ def test_a_client_answers_from_its_last_ledger_alone_until_its_counter_is_used_u
 
 
 class Chip:
-    """Stands in for the module `machine`. Its `fuses` stay when the power fails before write `left`."""
+    """Stands in for the module `machine` and its memory. Its `fuses` stay when the power fails before write `left`.
+
+    fuses: by the address that shows them; fixed: what nothing changes, by address.
+    """
 
     step = Medium.step
     hertz = 80_000_000
 
     def __init__(self, fuses=(), left=-1):
         self.fuses = dict(fuses)
+        self.registers = dict(fuses)
+        self.fixed = dict(self.rom)
         self.left = left
         self.mem32 = self.mem16 = self
+
+    def __getitem__(self, address):
+        return self.fixed.get(address, self.registers.get(address, 0))
 
     def freq(self):
         return self.hertz
@@ -220,20 +227,12 @@ class Chip:
 
 
 class Esp32(Chip):
-    """The eFuse controller of an ESP32. Its fuses, by the address of the register that shows them."""
+    """The eFuse controller of an ESP32."""
 
-    counter = counter.Efuses
+    board = esp32
     steps = 48
     own = (0x3FF5A080, 0x3FF5A090, 0x3FF5A094)
-
-    def __init__(self, fuses=(), left=-1):
-        super().__init__(fuses, left)
-        self.registers = {0x40001000: 0x00F01D83}
-        self.registers.update(self.fuses)
-        self.fixed = {}
-
-    def __getitem__(self, address):
-        return self.fixed.get(address, self.registers.get(address, 0))
+    rom = ((0x40001000, 0x00F01D83),)
 
     def __setitem__(self, address, value):
         self.step()
@@ -250,20 +249,20 @@ class Esp32(Chip):
 
 
 class Rp2350(Chip):
-    """The OTP of an RP2350 and its boot ROM. Its fuses, by the number of the row."""
+    """The OTP of an RP2350 and its boot ROM, which refuses to write rows that are fixed."""
 
-    counter = counter.Otp
+    board = rp2
     steps = 504
-    own = range(0xC00, 0xC7E)
+    own = tuple([0x40137000 + 4 * row for row in range(126)])
+    rom = ((0x16, 0x1234),)
     lock = 1
-    status = 0
 
     def __getitem__(self, address):
         lock = self.lock
         if address == 0x400E0814:
             self.lock = 0
             return lock
-        return 0x1234 if address == 0x16 else self.fuses.get((address - 0x40134000) // 4, 0)
+        return Chip.__getitem__(self, address)
 
     def __setitem__(self, address, value):
         assert (address, value) == (0x400E0814, 0)
@@ -274,12 +273,12 @@ class Rp2350(Chip):
             return 0x5678 if (a, b) == (ord("O") | ord("A") << 8, 4) else 0
         assert (function, b, c >> 16) == (0x5678, 4 * len(a), 1)
         for i in range(len(a)):
-            row = (c & 0xFFFF) + i
-            if self.lock or self.fuses.get(row, 0) & ~a[i]:
+            row = 0x40134000 + 4 * ((c & 0xFFFF) + i)
+            if self.lock or row in self.fixed or self[row] & ~a[i]:
                 return -19
             self.step()
-            self.fuses[row] = a[i]
-        return self.status
+            self.fuses[row] = self.registers[row] = a[i]
+        return 0
 
 
 def on(chip, function, *arguments, name="RP2350"):
@@ -289,8 +288,13 @@ def on(chip, function, *arguments, name="RP2350"):
         class implementation:
             _machine = name
 
-    with modules({"machine": chip}), replaced(counter, sys=system), replaced(rom, call=chip.call):
-        return function(chip.counter(), *arguments)
+    class board:
+        @staticmethod
+        def fuses():
+            return chip.board.Board.fuses(None)  # they are those of the chip, whatever its pins
+
+    with modules({"machine": chip}), replaced(rp2, machine=chip, sys=system), replaced(rom, call=chip.call):
+        return function(counter.fuses_of(board), *arguments)
 
 
 def test_each_fuse_burns_alone_whenever_the_power_fails():
@@ -336,10 +340,10 @@ def test_a_chip_that_cannot_count_burns_nothing():
         raises(FrameError, on, chip, counter.mark, 1, 0)
         assert chip.fuses == {}
     locked = Rp2350()
-    locked.status = -4
+    locked.fixed[0x40137000] = 0
     raises(FrameError, on, locked, counter.mark, 1, 0)
-    raises(FrameError, on, Rp2350({0xC01: 2, 0xC02: 2}), counter.count)  # used by something else
-    assert on(Rp2350({0xC00: 3, 0xC40: 1 << 23}), counter.count) == (0, 0, 504), (
+    raises(FrameError, on, Rp2350({0x40137004: 2, 0x40137008: 2}), counter.count)  # used by something else
+    assert on(Rp2350({0x40137000: 3, 0x40137100: 1 << 23}), counter.count) == (0, 0, 504), (
         "one row of three is outvoted"
     )
     raises(FrameError, lambda: on(Rp2350(), counter.count, name="RP2040"))

@@ -114,12 +114,7 @@ def bout(directory, args, seed, end):
             arena.run(deeds, timeout=600, until=end)
         except AssertionError as error:
             failed.append(str(error))
-        faults.on = False
-        arena.quiet()
-        arena.kill_host()
-        for board in arena.fleet.boards:
-            board.kill()
-        differences = failed + list(arena.differences())
+        differences = failed + arena.end()
         return {**arena.summary(), "seconds": round(time.monotonic() - start, 1)}, differences
 
 

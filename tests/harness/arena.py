@@ -95,8 +95,7 @@ class Arena:
         return self
 
     def __exit__(self, *problem):
-        self.quiet()
-        self.kill_host()
+        self._quiet()
         self.fleet.__exit__(*problem)
         self.proxy.__exit__(*problem)
         self.broker.stop()
@@ -197,14 +196,22 @@ class Arena:
         with suppress(OSError):  # the broker is halted or gone, and so is the attacker's connection
             attack(*arguments)
 
-    def quiet(self):
-        """Wait for the attackers to end."""
+    def end(self):
+        """End faults, attackers, host and boards; return all differences."""
+        self.faults.on = False
+        self._quiet()
+        for board in self.fleet.boards:
+            board.kill()
+        return list(self.differences())
+
+    def _quiet(self):
         for waker in self._halted:
             waker.join()
         for flood in self._floods:
             flood.join()
         for client in self._slow:
             client.close()
+        self.kill_host()
 
     def ended(self):
         """The number of rounds that have ended."""

@@ -33,7 +33,7 @@ with atheris.instrument_imports(include=["tern", "ternhost"]) if _guides else nu
 _TESTS = Path(__file__).parents[1]
 _ON_BOARD = ("client", "ahead")
 _ON_HOST = ("access", "serial", "aggregate")
-TARGETS = sorted({*targets.PLAIN, *host_targets.PLAIN, *_ON_BOARD, *_ON_HOST, *verdicts.NAMES})
+TARGETS = sorted({*host_targets.PLAIN, *_ON_BOARD, *_ON_HOST, *verdicts.NAMES})
 _HANG = 20  # s; no input takes longer, even on a busy machine
 _MEMORY = 1024  # MiB
 _COMPARED = 200  # inputs of a target that MicroPython also gets,
@@ -52,7 +52,7 @@ def target(name, folder):
     elif name in _ON_HOST:
         with closing(host_targets.OnHost(folder)) as host:
             yield getattr(host, name)
-    elif function := {**targets.PLAIN, **host_targets.PLAIN}.get(name):
+    elif function := host_targets.PLAIN.get(name):
         yield function
     else:
         with chdir(folder):
@@ -143,7 +143,7 @@ def _compare(name, folder, count, seed):
 
 def _inputs(name, folder, count, seed):
     # Inputs for MicroPython: up to half of them from the corpus of the target, the others random.
-    corpus = [path.read_bytes() for path in (folder / "corpus").iterdir()]
+    corpus = [path.read_bytes() for path in (folder / "corpus").iterdir() if not path.match("seed*")]
     random.Random(seed).shuffle(corpus)
     guided = corpus[: count // 2]
     blind = islice(seeds.blindly(seeds.of(name), seed), count - len(guided))

@@ -10,13 +10,15 @@ import struct
 import sys
 from array import array
 
-from report_frames import answers_of
+from report_frames import answers_of, decode_report, reports_of
 from scratch import write
+from spec import answers
 from streams import Keyed
 
 from tern import card, dns, frames, host_frames, ledger, recorder, sampler, storage, wire
 from tern.boards.emulated import Board
 from tern.client import Client
+from tern.fixed import exp_lower
 from tern.model import decode_model
 from tern.mqtt import Session
 from tern.tcp import Lost
@@ -33,6 +35,7 @@ AHEAD = 3
 MOST = 6  # messages in an input
 RAW, CLIENT, FLEET, EMPTY = range(4)  # the key of a message's tag; EMPTY: b"", RAW: no tag is added
 WRONG = "raises"
+_WATCHED = 300  # bytes of the longest frame that is given byte by byte
 _RECORDS = 3
 _ONE = 16384
 
@@ -161,56 +164,165 @@ def talk(board, data):
 
 
 def _cobs(data):
-    words = []
+    # A Receiver finds the frames in a stream, in pieces or at once, that COBS by its definition finds.
+    expected = [_unstuffed(part) for part in data.split(b"\0")[:-1]]
+    expected = [None if frame is None or len(frame) > 200 else frame for frame in expected]
+    received, certain = _received(data, 5)
+    assert received == _received(data, len(data) or 1)[0] == expected
+    for frame in expected:
+        if frame is not None:
+            out = bytearray(frames.cobs_size(len(frame)))
+            n = frames.cobs_encode(frame, len(frame), out)
+            assert _received(bytes(out[:n]), n)[0] == [frame]
+    return str(certain)
+
+
+def _received(data, step):
     receiver = frames.Receiver(200)
-    for at in range(0, len(data), 7):
-        receiver.give(data[at : at + 7])
-        while True:
-            n = receiver.next()
-            if n == frames.MORE:
-                break
-            words.append(str(n) if n < 0 else short(bytes(receiver.frame[:n])))
-        words.append(str(receiver.certain()))
-    return short(" ".join(words).encode())
+    received = []
+    certain = 0
+    for at in range(0, len(data), step):
+        receiver.give(data[at : at + step])
+        while (n := receiver.next()) != frames.MORE:
+            received.append(None if n == frames.DAMAGED else bytes(receiver.frame[:n]))
+        certain += receiver.certain()
+    assert len(receiver.frame) == 200
+    return received, certain
+
+
+def _unstuffed(part):
+    # COBS by its definition; None for invalid bytes.
+    out = b""
+    while part:
+        n = part[0]
+        if n > len(part):
+            return None
+        out += part[1:n]
+        part = part[n:]
+        if n < 255 and part:
+            out += b"\0"
+    return out
 
 
 def _round(data):
+    # A ROUND that is accepted is one that encode_round writes.
     request = frames.Round()
     request.decode(memoryview(data))
-    fields = (
-        request.device, request.round, request.model, request.range, request.exponent, request.classes, request.d,
-        request.k, request.batch, request.epochs, request.rate, request.tau, request.values,
-    )  # fmt: skip
     collects = wire.VALUES <= request.model <= wire.CATEGORIES
-    values = bytes(request.asked[: request.d]) if collects else bytes(request.parameters)
-    return f"{fields} {short(values)} {short(bytes(request.card))}"
+    values = request.asked[: request.d] if collects else request.parameters
+    again = _written(
+        host_frames.encode_round, b"", request.device, request.round, request.model, values, bytes(request.card),
+        request.k, request.exponent, request.range, request.classes, request.batch,
+        (request.epochs, request.rate, request.tau),
+    )  # fmt: skip
+    assert again[: -wire.TAG_BYTES] == data[: -wire.TAG_BYTES]
+    assert 1 <= request.k <= request.values <= wire.MAX_VALUES
+    _never_waits_in_vain(data)
+    return str(request.values)
 
 
-def _request(data):
-    # All other frames that the library decodes, with the tag of the empty key.
-    frame = memoryview(data + frames.tag(b"", data))
+def _never_waits_in_vain(frame):
+    # A link never waits for bytes after the end of a frame.
+    if len(frame) > _WATCHED:
+        return
+    coded = bytearray(frames.cobs_size(len(frame)))
+    n = frames.cobs_encode(frame, len(frame), coded)
+    receiver = frames.Receiver()
+    for at in range(n):
+        assert receiver.certain() <= n - at
+        receiver.give(coded[at : at + 1])
+        assert (receiver.next() == frames.MORE) == (at < n - 1)
+
+
+def _frames(data):
+    # Encoding restores every other frame that is accepted, with its own tag or the right one of the empty key.
     words = []
-    for decode in (
-        frames.decode_hello_request,
-        lambda frame: decode_model(frame, b""),
-        lambda frame: host_frames.decode_error(frame, b""),
-        frames.address,
-        lambda frame: host_frames.Hello(bytes(frame)).text,
-        lambda frame: host_frames.decode_updated(frame, b""),
-    ):
-        try:
-            fields = decode(frame)
-            if isinstance(fields, tuple):
-                fields = [bytes(part) if isinstance(part, (memoryview, array)) else part for part in fields]
-            words.append(str(fields))
-        except frames.FrameError as error:
-            words.append(str(error.code))
+    for frame in (data, data + frames.tag(b"", data)):
+        for judge in (_hello_request, _model, _error, _hello, _updated, _reports, _report, frames.address):
+            try:
+                words.append(str(judge(frame)))
+            except frames.FrameError as error:
+                words.append(str(error.code))
     return short(" ".join(words).encode())
 
 
+def _written(encode, *fields):
+    out = bytearray(2 * wire.MAX_FRAME)
+    try:
+        return out[: encode(out, *fields)]
+    except frames.FrameError as error:
+        raise AssertionError(f"what was accepted cannot be written: {error}") from error
+
+
+def _hello_request(frame):
+    assert _written(frames.encode_hello_request, frames.decode_hello_request(frame)) == frame
+    _never_waits_in_vain(frame)
+
+
+def _model(frame):
+    device, number, model, exponent, classes, parameters = decode_model(memoryview(frame), b"")
+    fields = device, number, model, parameters, exponent, classes
+    assert _written(host_frames.encode_model, b"", *fields) == frame
+
+
+def _error(frame):
+    assert _written(frames.encode_error, b"", *host_frames.decode_error(frame, b"")) == frame
+
+
+def _hello(frame):
+    hello = host_frames.Hello(frame)
+    assert hello.schema != wire.SCHEMA or len(hello.text.encode()) <= 255
+    return hello.text
+
+
+def _updated(frame):
+    return host_frames.decode_updated(frame, b"")
+
+
+def _reports(frame):
+    reports = reports_of(frame)
+    assert answers.reports(*reports) == frame
+    assert all(len(report) <= 17 + wire.MAX_PACKED for report in reports)
+
+
+def _report(frame):
+    for k, base in ((1, 3), (28, 3), (1, 65536), (5, 255)):
+        symbols = array("H", bytes(2 * k))
+        try:
+            device, number = decode_report(frame, b"", k, base, symbols)
+        except frames.FrameError:
+            continue
+        size = frames.packed_size(base, k)
+        assert _written(frames.encode_report, b"", device, number, symbols, k, base, size) == frame
+        assert max(symbols) < base
+    return frames.kind(frame), frames.is_for_fleet(frame)
+
+
 def _card(data):
+    # The symbols drawn from a card are within bounds; a certified one keeps its epsilon.
     decoded = card.decode(data)
-    return f"{decoded.shape} {decoded.symbols} {card.certify(decoded)} {draws(decoded)}"
+    assert bytes(decoded.data) == data
+    drawn = draws(decoded)
+    assert max(drawn) < decoded.symbols
+    assert 2 <= decoded.symbols <= wire.MAX_BASE
+    certified = card.certify(decoded)
+    if certified:
+        assert card.certify(decoded, decoded.epsilon + 1)
+        _keeps_epsilon(decoded)
+    return f"{decoded.shape} {decoded.symbols} {certified} {drawn}"
+
+
+def _keeps_epsilon(decoded):
+    # By the definition of local differential privacy, if a card names all its probabilities.
+    bound = exp_lower(decoded.epsilon)
+    if decoded.shape == card.TABLE:
+        for symbol in range(decoded.symbols):
+            counts = [card.count(decoded, knot, symbol) for knot in range((1 << decoded.knot_bits) + 1)]
+            assert max(counts) << 40 <= bound * min(counts)
+    elif decoded.shape == card.WINDOW:
+        inside = decoded.threshold * (decoded.symbols - decoded.window)
+        outside = (card.T - decoded.threshold) * decoded.window
+        assert max(inside, outside) << 40 <= bound * min(inside, outside)
 
 
 def draws(decoded):
@@ -301,7 +413,7 @@ def _mqtt(data):
 
 
 _VERDICTS = {
-    "cobs": _cobs, "round": _round, "request": _request, "card": _card, "client": _client, "ahead": _ahead,
+    "cobs": _cobs, "round": _round, "frames": _frames, "card": _card, "client": _client, "ahead": _ahead,
     "dns": _dns, "mqtt": _mqtt, "ledger": board_files.ledgers, "storage": board_files.storages, "segments": _segments,
     "model": board_files.model, "boot": board_files.boot, "lease": board_files.leases, "package": board_files.package,
 }  # fmt: skip

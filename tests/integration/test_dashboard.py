@@ -319,14 +319,36 @@ def test_texts_of_a_hostile_fleet_are_text_and_leave_the_page_as_it_is(tmp_path,
                 page.wait_for_selector(".ag-row[row-index='0'] >> text=\\u202e\\u2066reversed")
 
 
+def spoil_result(value, names):
+    """The same result with these names for features, classes, attributes and their categories, in turn."""
+    if isinstance(value, list):
+        return [spoil_result(one, names) for one in value]
+    if not isinstance(value, dict):
+        return value
+    several = {
+        key: [next(names) for _ in value.get(key) or ()] for key in ("features", "labels", "categories")
+    }
+    named = {"name": next(names)} | {key: texts for key, texts in several.items() if texts}
+    return {key: named.get(key) or spoil_result(one, names) for key, one in value.items()}
+
+
 @needs_browser
-def test_a_report_with_hostile_names_is_text_and_fits_its_window(tmp_path, visit):
-    tern(tmp_path, "train --fleet simulated:300 --reports 300 --quiet --name r --no-report")
+@pytest.mark.parametrize(
+    "words",
+    [
+        "train --reports 300",
+        "train --model softmax --dataset wine --reports 500",
+        "collect --dataset flights-table",
+    ],
+    ids=["features", "classes", "categories"],
+)
+def test_a_report_with_hostile_names_is_text_and_fits_its_window(tmp_path, visit, words):
+    tern(tmp_path, f"{words} --fleet simulated:500 --quiet --name r --no-report")
     path = tmp_path / "runs" / "r" / "result.json"
-    result = json.loads(path.read_text())
     names = itertools.cycle((*sample_store.HOSTILE, "in $\\frac{$"))
-    result["features"] = [next(names) for _ in result["features"]]
-    result["options"] |= dict.fromkeys(("dataset", "fleet"), " ".join(sample_store.HOSTILE))
+    result = spoil_result(json.loads(path.read_text()), names)
+    result["dataset"] = " ".join(sample_store.HOSTILE)
+    result["options"] |= dict.fromkeys(("dataset", "fleet"), result["dataset"])
     path.write_text(json.dumps(result))
     tern(tmp_path, "runs --draw r")
     for width in (1280, 390):

@@ -294,13 +294,8 @@ def test_counts_and_ledgers_agree_whatever_dies(tmp_path):
             (0.6, arena.restart_host), (0.8, arena.restart_broker), (0.8, arena.lie),
         ]  # fmt: skip
         assert arena.run(deeds, timeout=180) == 6
-        faults.on = False
-        arena.quiet()
-        arena.kill_host()
-        for board in arena.fleet.boards:
-            board.kill()
+        assert arena.end() == []
         summary = arena.summary()
-        assert list(arena.differences()) == []
         assert summary["accepted"] == 6 * 60
         assert sum(faults.injected.values()) > 20, "the network damaged many messages"
         assert {

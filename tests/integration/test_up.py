@@ -12,10 +12,11 @@ from harness.port import silent
 from harness.raw_client import wait_for
 from spec.files import uf2_file
 
-from tern import frames, ledger, storage, wire
+from tern import frames, host_frames, ledger, storage, wire
 from tern.boards.emulated import Board
+from tern.model import Model
 from tern.update import Update
-from ternhost import cache
+from ternhost import cache, errors
 from ternhost.errors import DeviceError, RefusedError, UsageError
 from ternhost.provision.boards import fleet_file
 from ternhost.provision.keys import fleet_key
@@ -180,7 +181,7 @@ def erase(board):
 
 def test_an_erased_board_has_no_second_budget_and_takes_no_package_of_its_first_life(board, store, box):
     join(board, member(7, budget="10"), store)
-    key = store.keys()[7]
+    key, fleet = store.keys()[7], fleet_key(store)
     erase(board)
     with pytest.raises(RefusedError, match=r"lived before.*no ledger.* of a ledger of epsilon 10$") as caught:
         provision.plan(board, member(7, budget="10"), store)
@@ -195,14 +196,19 @@ def test_an_erased_board_has_no_second_budget_and_takes_no_package_of_its_first_
     ):
         with pytest.raises(error, match=message):
             provision.plan(board, member(7, budget=budget, again=True), store)
-    assert store.keys()[7] == key, "a plan changes nothing"
-
+    alone = member(7, budget="10", again=True, whole_fleet=False)
+    assert "and its key is new; 'tern broker config'" in provision.plan(board, alone, store).note
     again = member(7, budget="10", again=True)
     changes = provision.plan(board, again, store)
-    assert "epsilon 4 of 10 counts as spent, and its key is new; 'tern broker config'" in changes.note
+    assert "epsilon 4 of 10 counts as spent, and its key and the fleet's are new" in changes.note
+    assert (store.keys()[7], fleet_key(store)) == (key, fleet), "a plan changes nothing"
     provision.apply(board, changes, again, store)
     row = board.read_file("/" + storage.CLIENTS)
     assert row[4:36] == store.keys()[7] != key
+    (box / storage.FLEET).write_bytes(board.read_file("/" + storage.FLEET))
+    new = fleet_key(store)
+    assert storage.read_fleet(str(box / storage.FLEET))[0::4] == (new.key, new.epoch)
+    assert new.epoch > fleet.epoch
     (box / "ledger").write_bytes(board.read_file("/" + storage.ledger_name(7)))
     account = ledger.Ledger()
     account.load(str(box / "ledger"))
@@ -217,6 +223,15 @@ def test_an_erased_board_has_no_second_budget_and_takes_no_package_of_its_first_
     with pytest.raises(frames.FrameError) as refused:
         taken.take(recorded, store.keys()[7], bytearray(wire.MAX_FRAME))
     assert refused.value.code == wire.ERR_TAG
+    out = bytearray(wire.MAX_FRAME)
+    n = host_frames.encode_model(out, fleet.key, wire.FLEET, 1, wire.LOGISTIC, [1, 2], -14)
+    recorded = memoryview(out)[:n]
+    model = Model()  # none is left of the first life
+    model.open(str(box))
+    with pytest.raises(frames.FrameError):
+        model.take_model(recorded, new.key)
+    model.take_model(recorded, fleet.key)
+    assert model.round == 1, "with the old key of the fleet it would be taken"
 
 
 def test_a_device_that_was_sent_updates_has_lived_before(board, store):
@@ -275,7 +290,8 @@ def test_a_ledger_is_bound_to_a_counter_that_pays_for_its_budget(store):
         words = (
             f"provision {chip.url} --store {store.path} --device 7 --dataset flights --reserve 20 --counter"
         )
-        assert rig.tern(*words.split(), "--dry-run", "--json").json == {"steps": 4, "reports": 80}
+        asked = rig.tern(*words.split(), code=errors.USAGE)  # there is nobody to say yes
+        assert "burns 2 fuses; 4 steps are left then, for at most 80 reports" in asked.err
         with Repl(chip.url) as board:
             assert counter.look(board) == (1, 1, 6)
             assert board.read_file(path) == new

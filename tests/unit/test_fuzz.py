@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 from harness import fuzzing, seeds, verdicts
+from spec import answers
 
 from tern import card as cards
-from tern import client, frames, lease, ledger, recorder, sampler, storage, update
+from tern import client, frames, host_frames, lease, ledger, recorder, sampler, storage, update
 from ternhost.count import batches
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +47,11 @@ def test_a_target_withstands_altered_inputs(target, pytestconfig):
     count = (60 if name in SLOW else 300) * (10 if pytestconfig.getoption("exhaustive") else 1)
     for data in itertools.islice(seeds.blindly(seeds.of(name), 1), count):
         check(data)
+
+
+def test_each_altered_input_differs_from_its_seed():
+    for seed in (b"", b"abc", bytes(seeds.LARGEST)):
+        assert seed not in itertools.islice(seeds.blindly([seed], 1), 1000)
 
 
 @pytest.mark.slow
@@ -123,6 +129,13 @@ def test_the_targets_detect_likely_bugs_with_their_seeds_alone(tmp_path, monkeyp
         ("segments", seeds.of("segments")[1], recorder.Recorder, "flush", lambda self: None),
         ("storage", bytes(range(50)) + bytes(2), storage.Clients, "find", lambda self, device: True),
         ("cobs", b"\3\1\1\0", frames.Receiver, "next", lambda self: frames.MORE),
+        (
+            "frames",
+            answers.board_error(1, 1)[:-8],
+            host_frames,
+            "decode_error",
+            lambda frame, key: (0, 1, 1, 1),
+        ),
         ("aggregate", seeds.batches()[0], batches, "verify", lambda q, n, d, p, tags: tags[:, 0] < 0),
         ("aggregate", forged, batches, "verify", lambda q, n, d, p, tags: tags[:, 0] >= 0),
     ]

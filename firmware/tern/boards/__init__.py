@@ -93,6 +93,10 @@ class Base:
         """Thousandths of a degree Celsius of the chip, or None."""
         return None
 
+    def fuses(self) -> "Any":
+        """The fuses of tern.counter, or None: their `count`, is_burnt(n), and burn(n), which may fail; n from 0."""
+        return None
+
     def unique_id(self) -> bytes:
         """Bytes that no other board has."""
         import machine

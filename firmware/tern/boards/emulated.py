@@ -38,6 +38,34 @@ class Board(Base):
     def unique_id(self):
         return self.directory.encode()
 
+    def fuses(self):
+        try:
+            return File(self.directory + ".count")
+        except OSError:
+            return None
+
+
+class File:
+    """Fuses of an emulated board: a file beside its directory, so that no copy contains it, a byte for each fuse."""
+
+    def __init__(self, path):
+        self._path = path
+        self.count = len(self._read())
+
+    def _read(self):
+        with open(self._path, "rb") as file:
+            return bytearray(file.read())
+
+    def is_burnt(self, n):
+        return self._read()[n]
+
+    def burn(self, n):
+        data = self._read()
+        data[n] = 1
+        with open(self._path + ".new", "wb") as file:
+            file.write(data)
+        os.rename(self._path + ".new", self._path)
+
 
 if __name__ == "__main__":
     from tern.supervisor import run

@@ -80,3 +80,44 @@ class Board(PinBoard):
         if hasattr(esp32, "mcu_temperature"):
             return 1000 * esp32.mcu_temperature()
         return (esp32.raw_temperature() - 32) * 5000 // 9
+
+    def fuses(self):
+        import machine
+
+        shown = machine.mem32
+        # An ESP32, by a word of its ROM, whose BLOCK3 is neither protected against writing or reading nor coded.
+        if shown[0x40001000] != 0x00F01D83 or shown[0x3FF5A000] & 0x40200 or shown[0x3FF5A018] & 3:
+            return None
+        return Efuses(shown) if machine.freq() >= 80_000_000 else None  # for the times of burning
+
+
+class Efuses:
+    """Words 2, 6 and 7 of BLOCK3 of an ESP32, which ESP-IDF leaves to users. (In its other chips a check spans each
+    block, which can therefore be burnt only once.) Source: ESP32 Technical Reference Manual, eFuse Controller.
+    """
+
+    count = 96
+
+    def __init__(self, registers):
+        self._registers = registers
+
+    def is_burnt(self, n):
+        return self._registers[0x3FF5A080 + (0, 16, 20)[n >> 5]] >> (n & 31) & 1
+
+    def burn(self, n):
+        registers = self._registers
+        mask = 1 << (n & 31)
+        to_burn = list(range(0x3FF5A01C, 0x3FF5A038, 4))  # fuses of all blocks
+        to_burn += range(0x3FF5A098, 0x3FF5A0F8, 4)
+        for register in to_burn:
+            registers[register] = 0
+        registers[0x3FF5A0E0 + (0, 16, 20)[n >> 5]] = mask
+        if [registers[register] for register in to_burn if registers[register]] != [mask]:
+            return  # other fuses would burn, too
+        registers[0x3FF5A0F8] = 80 | 128 << 8  # CLK and DAC_CONF, for a peripheral clock of 80 MHz
+        registers[0x3FF5A118] = 100
+        for code, command in ((0x5A5A, 2), (0x5AA5, 1)):  # CONF and CMD: burn, then read
+            registers[0x3FF5A0FC] = code
+            registers[0x3FF5A104] = command
+            while registers[0x3FF5A104]:
+                pass

@@ -84,3 +84,33 @@ class Board(PinBoard):
     def temperature(self):
         microvolts = machine.ADC(machine.ADC.CORE_TEMP).read_u16() * 3_300_000 // 65535
         return 27_000 - (microvolts - 706_000) * 1000 // 1721  # RP2040 datasheet, 4.9.5
+
+    def fuses(self):
+        return Otp() if "RP2350" in sys.implementation._machine else None
+
+
+class Otp:
+    """Pages 48 and 49 of the OTP of an RP2350. Three rows hold the same and vote, as for the counters of its boot ROM.
+
+    Source: RP2350 datasheet, 13 (OTP) and 5.4.8 (otp_access).
+    """
+
+    count = 42 * 24
+
+    def _rows(self, n):
+        return [machine.mem32[0x40137000 + n // 24 * 12 + row] & 0xFFFFFF for row in (0, 4, 8)]
+
+    def is_burnt(self, n):
+        return sum([row >> n % 24 & 1 for row in self._rows(n)]) > 1
+
+    def burn(self, n):
+        from array import array
+
+        from tern import rom
+
+        rows = array("I", [row | 1 << n % 24 for row in self._rows(n)])
+        otp_access = rom.call(machine.mem16[0x16], 0x414F, 4, 0)  # look up "OA" for Arm, secure
+        # Reading it takes the boot ROM's lock of the OTP.
+        if otp_access and machine.mem32[0x400E0814]:
+            rom.call(otp_access, rows, 12, 0x10C00 + n // 24 * 3)  # write, row
+            machine.mem32[0x400E0814] = 0

@@ -163,7 +163,6 @@ def epsilon_spent(directories: Sequence[Path]) -> list[list[float]]:
     """
     clients_by_spent: Counter[int] = Counter()
     account = ledger.Ledger()
-    account.counts = False
     for directory in directories:
         for path in (directory / storage.LEDGERS).iterdir():
             if not path.suffix:  # a killed board may leave half of a new ledger (NAME.new)

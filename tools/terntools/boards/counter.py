@@ -12,9 +12,11 @@ from terntools.boards.repl import Repl
 
 _LOOK = """
 try:
-    from tern.counter import count, of
+    from tern.boards.this import this_board
+    from tern.counter import count
+    fuses = this_board().fuses()
     try:
-        print(count(of(".")))
+        print(count(fuses) if fuses else ())
     except ValueError:
         print(())
 except ImportError:

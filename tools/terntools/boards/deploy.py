@@ -135,12 +135,12 @@ class Changes:
         writes = f"write {counted(len(self.write), 'file')} ({counted(self.size, 'byte')})"
         removes = f"remove {counted(len(self.remove), 'file')}"
         changes = ", ".join([writes] * bool(self.write) + [removes] * bool(self.remove))
-        return changes + f"; {self.note}" * bool(self.note)
+        return (changes or "nothing to change") + f"; {self.note}" * bool(self.note)
 
     def lines(self) -> list[str]:
-        """Each file."""
+        """Each file, and the note."""
         written = [f"write  {path}  {len(data):,} bytes" for path, data in self.write.items()]
-        return written + [f"remove {path}" for path in self.remove]
+        return written + [f"remove {path}" for path in self.remove] + [self.note] * bool(self.note)
 
 
 def library_files(

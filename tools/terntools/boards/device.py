@@ -93,9 +93,7 @@ _TESTED_ON = {
 
 
 def add_parser(subparsers: Any) -> None:
-    summary = (
-        "identify boards; read or write their records; make, list, rotate and revoke the keys of devices"
-    )
+    summary = "identify boards; read or write their records; make, list, rotate, revoke the keys of devices"
     parser = add_command(subparsers, "device", summary, "tern device info a0")
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
 

@@ -13,7 +13,7 @@ from ternhost.files import storage_errors, write_file
 from ternhost.provision.boards import Rows
 from ternhost.reach.ports import names
 from ternhost.text import counted
-from terntools.boards import deploy, devices, provision, records
+from terntools.boards import deploy, devices, records
 from terntools.boards.repl import Repl
 from terntools.terminal import Bar
 
@@ -36,7 +36,7 @@ def add_actions(actions: Any) -> None:
 def _run(args: argparse.Namespace) -> int:
     rows = records.read_csv(args.fill, classes=args.classes) if args.fill else None
     if rows is not None:
-        provision.check_fits(rows)
+        records.check_fits(rows)
     port = names.resolve(args.board)
     # It may just have been started again, by this command: what is written there is checked all the same.
     speaks = rows is not None and devices.identify(port, deploy.HELLO_WAIT).tern is not None

@@ -219,9 +219,8 @@ def _wait_for(look: Callable[[], _T | None], seconds: float) -> _T | None:
 
 
 def add_parser(subparsers: Any) -> None:
-    example = (
-        "tern flash a0 --firmware RPI_PICO-v1.28.0.uf2\ntern flash u0 --firmware ESP32_GENERIC-v1.28.0.bin"
-    )
+    example = """tern flash a0 --firmware RPI_PICO-v1.28.0.uf2
+        tern flash u0 --firmware ESP32_GENERIC-v1.28.0.bin"""
     parser = add_command(subparsers, "flash", "put MicroPython on a board", example, _run)
     devices.add_board(parser)
     add_options(parser)

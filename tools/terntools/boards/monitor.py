@@ -89,7 +89,7 @@ def describe(frame: bytes) -> str:
             words = describe_absence(hello_fields(hello))
             return f"{name} {hello.text or 'of another schema'}{words and f': {words}'}"
         if kind == wire.ERROR:
-            device, number, code, detail = error_fields(frame)
+            device, number, code, detail = frames.fields_of(frame, wire.ERROR, wire.ERROR_FIELDS)
             return f"{name} device {device} round {number}: {wire.error_name(code)} ({detail})"
         if kind in (wire.REPORT, wire.ROUND):
             device, number = frames.address(frame)
@@ -200,7 +200,7 @@ class Monitor:
         state.frames[_NAMES.get(frame[0], hex(frame[0]))] += 1
         with contextlib.suppress(frames.FrameError):
             if frame[0] == wire.ERROR:
-                state.errors[wire.error_name(error_fields(frame)[2])] += 1
+                state.errors[wire.error_name(frames.fields_of(frame, wire.ERROR, wire.ERROR_FIELDS)[2])] += 1
             elif frame[0] == wire.HELLO:
                 hello = read_hello(frame)
                 if hello.text is not None:
@@ -213,19 +213,10 @@ class Monitor:
                     state.temperature_celsius = float(warmth[1]) if warmth else None
 
 
-def error_fields(frame: bytes) -> tuple[int, int, int, int]:
-    """Device, round, code and detail of an ERROR; its tag is not checked."""
-    fields: tuple[int, int, int, int] = frames.fields_of(frame, wire.ERROR, wire.ERROR_FIELDS)
-    return fields
-
-
 def add_parser(subparsers: Any) -> None:
     summary = "monitor a board: frames, rates, errors, budget, heap, temperature"
-    example, as_json = (
-        "tern monitor a0\ntern monitor a0 --seconds 10 --json",
-        "print one JSON object at the end",
-    )
-    parser = add_command(subparsers, "monitor", summary, example, _run, as_json)
+    example = "tern monitor a0\ntern monitor a0 --seconds 10 --json"
+    parser = add_command(subparsers, "monitor", summary, example, _run, "print one JSON object at the end")
     devices.add_board(parser)
     add_option(parser, "--seconds S", "end after S seconds (default: at Ctrl-C)", type=float)
     add_option(parser, "--every S", "seconds between two status requests", 2.0)

@@ -118,10 +118,11 @@ def _shortened(
     # softmax imports inference; BRINGS is folded away
     added = modules.at_top(sources, modules.brought(plain, requested))
     unwanted = {f"tern.{name}" for name in on_demand} - added
-    chosen = modules.needed(sources, modules.imports(programs[0]) | added, unwanted)
+    roots = modules.imports(programs[0]) | added
+    chosen = modules.needed(sources, roots, unwanted)
     for_programs = modules.brought(plain, {f"tern.{name}" for name in beyond} & requested) & sources.keys()
     api = ["\n".join(modules.public(plain[name])) for name in sorted(for_programs)]
-    chosen = fold.prune(chosen, [*programs, *api])
+    chosen = modules.needed(fold.prune(chosen, [*programs, *api]), roots)
     for_programs |= {name for name in chosen if name.startswith(_OWN)}
     if "tern.bench" not in chosen:  # the programs that measure a board look into it
         chosen = shorten.public_names(chosen, _folded(library), programs, for_programs)

@@ -20,6 +20,7 @@ import numpy as np
 from tern import links, storage, wire
 from tern.ledger import IDLE, MAX_BUDGET, Ledger, LedgerError
 from ternhost import datasets
+from ternhost.count.questions import cost_of, decode_body
 from ternhost.errors import RefusedError, UsageError
 from ternhost.privacy import cards
 from ternhost.privacy.accounting import Policy
@@ -27,11 +28,11 @@ from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.provision import keys
 from ternhost.provision.boards import Rows, board_files, fleet_file, new_keys
 from ternhost.store import sleepers
-from ternhost.store.fleet_key import OWN_KEY_ONLY, FleetKey
+from ternhost.store.fleet_key import OWN_KEY_ONLY, FleetKey, rotate_fleet
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 from ternhost.text import counted
-from terntools.boards import counter, deploy, lives, lock, mpy
+from terntools.boards import counter, deploy, lock, mpy, records, update_package
 from terntools.boards.program import read_file
 from terntools.boards.repl import FileProgress, Repl
 
@@ -42,7 +43,6 @@ SHAPES = {name: number for number, name in cards.SHAPES.items()}
 _MQTT_PORT, _MQTT_TLS_PORT = 1883, 8883
 _HOSTS = re.compile(r"(([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\])(,(?!$)|$))+")
 _LINK_FILE = re.compile(r"[A-Za-z0-9_-]{1,32}\.(json|der|pem|key)")
-_MAX_RECORDS = 0xFFFF
 _LEAST_BOUND = 64
 _LOCKED = "a locked board runs tern's own main.py"
 _NETWORK = """
@@ -52,7 +52,8 @@ try:
 except ImportError:
     print(False)
 """  # whether the board needs Wi-Fi, and has not joined any
-_LINK = "link of device %d"  # in a store: the files that links of one's own have put on its board
+_LINK = "link of device %d"  # in a store: the files that links of one's own have put on its board,
+_LEDGER = "ledger of device %d"  # and the budget of its first ledger, micro-epsilon
 
 
 @dataclass(frozen=True)
@@ -163,11 +164,11 @@ class Member:
                 f"--mechanisms must be of {', '.join(SHAPES)}, not {sorted(unknown)[0]!r}",
                 hint="separate them with commas",
             )
-        if self.most_records is not None and not 1 <= self.most_records <= _MAX_RECORDS:
-            raise UsageError(f"--most-records must be 1 to {_MAX_RECORDS}, not {self.most_records}")
+        if self.most_records is not None and not 1 <= self.most_records <= records.MOST:
+            raise UsageError(f"--most-records must be 1 to {records.MOST}, not {self.most_records}")
         self._check_combinations()
         self.fleet_file(FleetKey(bytes(wire.KEY_BYTES), 1))
-        check_fits(self.rows)
+        records.check_fits(self.rows)
 
     def _check_combinations(self) -> None:
         if self.wake is not None and not 1 <= self.wake <= sleepers.LONGEST:
@@ -211,18 +212,9 @@ class Member:
     def fleet_file(self, fleet: FleetKey) -> bytes:
         """fleet.bin with the fleet's key. Raises UsageError."""
         # It is public and reveals little: the smallest power of two from 64 on that is not below their number.
-        enough = min(max(_LEAST_BOUND, 1 << (len(self.rows) - 1).bit_length()), _MAX_RECORDS)
+        enough = min(max(_LEAST_BOUND, 1 << (len(self.rows) - 1).bit_length()), records.MOST)
         most = self.most_records or enough
         return fleet_file(fleet.key, self.pause, self.slot, self.reserve, fleet.epoch, most)
-
-
-def check_fits(rows: Rows) -> None:
-    """Raise UsageError where these are more records, or larger ones, than a device holds."""
-    if not 1 <= len(rows) <= _MAX_RECORDS or not 1 <= rows.shape[1] - 1 <= wire.MAX_DIMENSION:
-        raise UsageError(
-            f"a device cannot hold {counted(len(rows), 'record')} of {counted(rows.shape[1] - 1, 'feature')}",
-            hint=f"at most {_MAX_RECORDS} records of 1 to {wire.MAX_DIMENSION} features, the constant one included",
-        )
 
 
 def policy(largest: str, budget: str) -> Policy:
@@ -262,23 +254,24 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
         )
     ledger = "/" + storage.ledger_name(member.device)
     has_ledger = ledger in repl.directory("/" + storage.LEDGERS)
-    life, note, step = None, "", 0
+    spent, note, step = 0, "", 0
     if has_ledger:
-        lives.keep_ledger(store, member.device, _check_ledger(repl, ledger, member))
+        _keep_budget(store, member, _check_ledger(repl, ledger, member))
     elif there is not None:
         # clients.bin is written last: there was a ledger, whatever the options are now.
         raise _ledger_refusal(repl, member, "has lost its ledger")
-    elif life := lives.life_of(store, member.device):
-        note = _check_life(repl, member, life)
-    elif member.counter:
-        step, _ = counter.plan(repl, member.policy, member.reserve)
-    key = None if life else store.keys().get(member.device)
+    else:
+        spent, note = _check_life(repl, member, store)
+        if member.counter:
+            step, _ = counter.plan(repl, member.policy, member.reserve)
+    key = None if note else store.keys().get(member.device)
     key = key or new_keys([member.device])[member.device]
     sleepers.set_wake(store, member.device, member.wake)
     # Instead of the fleet's key it gets one that nobody uses and that is never replaced; the same each time.
     alone = FleetKey(hashlib.sha256(b"tern alone" + key).digest(), OWN_KEY_ONLY)
-    fleet = keys.fleet_key(store) if member.whole_fleet else alone
-    files = _files(member, key, fleet, last_number(store), life.spent if life else 0, step)
+    # That of a fleet with a device that begins again is only made by `apply`.
+    fleet = keys.fleet_key(store) if member.whole_fleet and not note else alone
+    files = _files(member, key, fleet, last_number(store), spent, step)
     if has_ledger:
         del files[ledger]
     changes = deploy.compare(repl, files)
@@ -293,33 +286,54 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
 def apply(
     repl: Repl, changes: deploy.Changes, member: Member, store: Store, progress: FileProgress | None = None
 ) -> None:
-    """Make the changes of `plan`; the store has the device's key before the board."""
+    """Make the changes of `plan`; the store has the device's key before the board, and the fleet's, if that is new."""
     key = changes.write.get("/" + storage.CLIENTS, b"")[4 : 4 + wire.KEY_BYTES]
     if key and key != store.keys().get(member.device):
         store.add_devices({member.device: key})
+    if changes.note and member.whole_fleet:  # it begins again
+        changes.write["/" + storage.FLEET] = member.fleet_file(rotate_fleet(store))
     deploy.apply(repl, changes, progress)
     if ledger := changes.write.get("/" + storage.ledger_name(member.device)):
-        lives.keep_ledger(store, member.device, int.from_bytes(ledger[4:8], "little"))
+        _keep_budget(store, member, int.from_bytes(ledger[4:8], "little"))
 
 
-def _check_life(repl: Repl, member: Member, life: lives.Life) -> str:
-    """What the user should know of a device that begins again. Raises RefusedError and UsageError."""
+def _keep_budget(store: Store, member: Member, budget: int) -> None:
+    if store.state(_LEDGER % member.device) is None:
+        store.save_state({_LEDGER % member.device: budget})
+
+
+def _check_life(repl: Repl, member: Member, store: Store) -> tuple[int, str]:
+    """What a device without a ledger has spent before, at most, micro-epsilon; and what the user should know of that.
+
+    A new device: 0, "". Its budget is for all lives of its board. Raises RefusedError and UsageError.
+    """
+    first = store.state(_LEDGER % member.device)
+    bodies = [
+        each.body for round_ in store.rounds() for each in round_.cohorts if member.device in each.devices
+    ]
+    spent = sum(
+        cost_of(decode_body(body)) for body in bodies
+    )  # it may have paid also where no report arrived
+    rounds = f"{counted(len(bodies), 'round')} that asked it, for epsilon {spent / MICRO:g} at most"
+    lived = [f"a ledger of epsilon {(first or 0) / MICRO:g}"] * (first is not None) + [rounds] * bool(bodies)
+    lived += ["updates of its program"] * (store.state(update_package.STATE % member.device) is not None)
+    if not lived:
+        return 0, ""
     known = f"device {member.device} has lived before, and the board on {repl.name} has no ledger of it; "
-    known += f"the store knows of {life.known}"
+    known += f"the store knows of {', '.join(lived)}"
     new, budget = "give the board an id that no board has had: --device", member.policy.budget / MICRO
     if not member.again:
         hint = f"{new}; or go on with --again: a new key, and what it may have spent is taken off its budget"
         raise RefusedError(known, hint=hint)
     if member.counter:
         raise UsageError("--again makes a ledger with what was spent, which no counter can bind", hint=new)
-    if life.budget is not None:
-        _check_budget(member, life.budget)
-    if life.spent >= member.policy.budget:
+    if first is not None:
+        _check_budget(member, first)
+    if spent >= member.policy.budget:
         raise RefusedError(f"{known}: nothing is left of {budget:g}", hint=new)
-    text = (
-        f"device {member.device} begins again: epsilon {life.spent / MICRO:g} of {budget:g} counts as spent"
-    )
-    return f"{text}, and its key is new; 'tern broker config' brings sites and relays its new password"
+    text = f"device {member.device} begins again: epsilon {spent / MICRO:g} of {budget:g} counts as spent"
+    text += ", and its key" + (" and the fleet's are" if member.whole_fleet else " is")
+    return spent, f"{text} new; 'tern broker config' brings sites and relays its new password"
 
 
 def _files(member: Member, key: bytes, fleet: FleetKey, last: int, spent: int, step: int) -> dict[str, bytes]:
@@ -356,7 +370,6 @@ def _device(repl: Repl) -> int | None:
 def _check_ledger(repl: Repl, path: str, member: Member) -> int:
     """Return the budget of the ledger at `path`, micro-epsilon. Raises RefusedError and UsageError."""
     account = Ledger()
-    account.counts = False
     data = repl.read_file(path)
     with tempfile.TemporaryDirectory(prefix="tern-provision-") as folder:
         copy = Path(folder, "ledger")
@@ -365,9 +378,10 @@ def _check_ledger(repl: Repl, path: str, member: Member) -> int:
             account.load(str(copy))
         except LedgerError as error:
             raise _ledger_refusal(repl, member, f"has a bad ledger ({error})") from error
-    step = int.from_bytes(data[52:54], "little")
-    if step and not counter.is_last(repl, step, account.state == IDLE):
-        raise _ledger_refusal(repl, member, "has an old copy of its ledger, by the counter of its chip")
+    if step := int.from_bytes(data[52:54], "little"):
+        begun, done, _ = counter.look(repl)
+        if not (step == done or step == begun > done or (account.state == IDLE and step == begun + 1)):
+            raise _ledger_refusal(repl, member, "has an old copy of its ledger, by the counter of its chip")
     if member.counter and not step:
         raise _ledger_refusal(repl, member, "has a ledger that is not bound to a counter")
     _check_budget(member, account.budget)

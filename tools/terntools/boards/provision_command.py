@@ -27,21 +27,16 @@ _OF_A_RECORDER = 256  # records that count: the capacity that it has by itself
 
 def add_parser(subparsers: Any) -> None:
     summary = "make a board a member of a fleet: key, policy, records, broker"
-    example = (
-        "tern provision a0 --store fleet.sqlite --device 7 --budget 100 --largest 2 --records mine.csv\n"
-    )
-    example += (
-        "tern provision u0 --store fleet.sqlite --device 8 --dataset flights --broker broker.local:8883 "
-    )
-    example += "--authority broker/authority.der --ssid lab --wifi-password-file secret.txt\n"
-    example += "tern provision a0 --store fleet.sqlite --device 9 --own-records"
+    example = """tern provision a0 --store fleet.sqlite --device 7 --budget 100 --largest 2 --records mine.csv
+        tern provision u0 --store fleet.sqlite --device 8 --dataset flights --broker broker.local:8883 \
+--authority broker/authority.der --ssid lab --wifi-password-file secret.txt
+        tern provision a0 --store fleet.sqlite --device 9 --own-records"""
     parser = add_command(subparsers, "provision", summary, example, _run)
     devices.add_board(parser)
     add_options(parser, required=True)
     add_option(parser, "--lock", "lock the board's console until its flash is erased")
     text = "bind the ledger to fuses of the chip, which burn for ever, so that an old copy of the flash is refused"
     add_option(parser, "--counter", text)
-    add_option(parser, "--dry-run", "say what --counter would burn, and change nothing")
     add_option(parser, "--yes", "lock, and burn fuses, without asking")
 
 
@@ -50,8 +45,8 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
     member = parser.add_argument_group("member")
     add_option(member, "--store FILE", "the host's store, which gets the device's key", required=required)
     add_option(member, "--device ID", "id from 1, unique in the fleet", type=int, required=required)
-    text = "go on with a device that the store knows on a board without its ledger: it gets a new key, and what it may"
-    add_option(member, "--again", f"{text} have spent is taken off its budget")
+    text = "go on with a device that the store knows on a board without its ledger: it and the fleet get new keys, and "
+    add_option(member, "--again", text + "what it may have spent is taken off its budget")
     add_option(member, "--records FILE", "CSV file: each row has features, then the label, all in [-1, 1]")
     add_option(member, "--dataset", "take records of a data set, for a trial", choices=datasets.HELD)
     add_option(member, "--own-records", "no records: its program collects them (tern.recorder)")
@@ -160,7 +155,7 @@ def run_provision(
         "link": member.link_name,
         "locked": member.lock,
         "wake_s": member.wake,
-        "note": changes.note,
+        "changes": changes.text(),
     }
     if member.link_name != "serial":
         return {**result, "heard": heard}  # its port is silent from now on
@@ -183,30 +178,23 @@ def _run(args: argparse.Namespace) -> int:
     for name, wanted in (("lock", args.lock), ("counter", args.counter)):
         if wanted:
             print(Path(__file__).with_name(f"{name}.txt").read_text(), end="", file=sys.stderr)
-    if args.counter or args.dry_run:
+    if args.counter:
         with Repl(port, visits=True) as repl:
             _, left = counter.plan(repl, member.policy, member.reserve)
         text = f"  a new ledger burns 2 fuses; {left} steps are left then, for at most {left * member.reserve} reports"
-        if args.dry_run:
-            print_result({"steps": left, "reports": left * member.reserve}, text.strip(), args.json)
-            return errors.OK
         print(text, file=sys.stderr)
     if (args.lock or args.counter) and not args.yes:
         confirm()
     result = run_provision(port, member, Path(args.store), args.authority, args.wait)
     if args.own_records:
         result["records"] = result["features"] = None
-    text = f"device {result['device']} on {result['port']}, files written: {len(result['written'])}" + (
+    text = f"device {result['device']} on {result['port']}: {result['changes']}" + (
         f"; epsilon left {result['epsilon_left']:g}"
         if "epsilon_left" in result
         else f"; its link is {result['link']} now" + (f", and {result['heard']}" if result["heard"] else "")
     )
     if result["wake_s"]:
         text += f", and may sleep {result['wake_s']} s at a time"
-    text += (
-        "; locked" * args.lock
-        + "; bound to its counter" * args.counter
-        + f"\n  {result['note']}" * bool(result["note"])
-    )
+    text += "; locked" * args.lock + "; bound to its counter" * args.counter
     print_result(result, text, args.json)
     return errors.OK

@@ -17,9 +17,11 @@ from tern import recorder, storage, wire
 from tern.fixed import ONE
 from ternhost.errors import RefusedError, UsageError
 from ternhost.provision.boards import Rows
+from ternhost.text import counted
 from terntools.boards.repl import FileProgress, Repl
 
 FOLDER = "/" + recorder.SAMPLES
+MOST = 0xFFFF  # records of a device
 _PATH = "/" + storage.RECORDS
 _ROW = "a row is a record: its features, then its label"
 _ANEW = "remove them all with --clear"
@@ -169,6 +171,15 @@ def _is_number(cell: str) -> bool:
         return not math.isnan(float(cell))
     except ValueError:
         return False
+
+
+def check_fits(rows: Rows) -> None:
+    """Raise UsageError where these are more records, or larger ones, than a device holds."""
+    if not 1 <= len(rows) <= MOST or not 1 <= rows.shape[1] - 1 <= wire.MAX_DIMENSION:
+        raise UsageError(
+            f"a device cannot hold {counted(len(rows), 'record')} of {counted(rows.shape[1] - 1, 'feature')}",
+            hint=f"at most {MOST} records of 1 to {wire.MAX_DIMENSION} features, the constant one included",
+        )
 
 
 def has_labels_0_and_1(rows: Rows) -> bool:

@@ -83,10 +83,8 @@ def _plan_files(repl: Repl, member: Member, store: Path, whole: bool) -> Plan:
 
 def add_parser(subparsers: Any) -> None:
     summary = "make a board a member of a fleet: flash, deploy and provision it, as far as necessary"
-    example = (
-        "tern up a0 --firmware RPI_PICO-v1.28.0.uf2 --store fleet.sqlite --device 7 --records mine.csv\n"
-    )
-    example += "tern up u0 --store fleet.sqlite --device 8 --dataset flights --yes"
+    example = """tern up a0 --firmware RPI_PICO-v1.28.0.uf2 --store fleet.sqlite --device 7 --records mine.csv
+        tern up u0 --store fleet.sqlite --device 8 --dataset flights --yes"""
     parser = add_command(subparsers, "up", summary, example, _run)
     devices.add_board(parser)
     flash.add_options(parser)
@@ -127,7 +125,6 @@ def _run(args: argparse.Namespace) -> int:
         "flashed": plan.flash is not None,
         "deployed": list(plan.library.write),
         "provisioned": list(plan.membership.write),
-        "note": left.membership.note,
     }
     text = f"device {member.device} on {port} is up"
     if member.link_name == "serial":  # else its port is silent from now on
@@ -138,5 +135,5 @@ def _run(args: argparse.Namespace) -> int:
     elif heard:
         result["heard"] = heard
         text += f", and {heard}"
-    print_result(result, text + f"\n  {result['note']}" * bool(result["note"]), args.json)
+    print_result(result, text, args.json)
     return errors.OK

@@ -39,15 +39,9 @@ _ADVICE = {
 
 def add_parser(subparsers: Any) -> None:
     summary = "update the library and program of boards in the field; a board rolls back an update that fails"
-    example = (
-        "tern update 7 --store my-fleet/store.sqlite --broker my-broker --machine pico-w --main product.py\n"
-    )
-    example += (
-        "tern update all --store my-fleet/store.sqlite --broker my-broker --main product.py --at-once 5\n"
-    )
-    example += (
-        "tern update 7 --store my-fleet/store.sqlite --board a0 --machine pico --main product.py --json"
-    )
+    example = """tern update 7 --store my-fleet/store.sqlite --broker my-broker --machine pico-w --main product.py
+        tern update all --store my-fleet/store.sqlite --broker my-broker --main product.py --at-once 5
+        tern update 7 --store my-fleet/store.sqlite --board a0 --machine pico --main product.py --json"""
     parser = add_command(subparsers, "update", summary, example, run)
     text = "ids, or ranges such as 10-19; all: every board that is connected and does not sleep"
     parser.add_argument("devices", nargs="+", metavar="DEVICE", help=text)

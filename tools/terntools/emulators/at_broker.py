@@ -91,7 +91,7 @@ class AtBroker:
         end = time.monotonic() + _PATIENCE
         for board in self._boards[:: -(-len(self._boards) // _MOST)]:
             self._board = board
-            while problem := self._log_in():
+            while problem := log_in(self._board):
                 if time.monotonic() > end:
                     self._tell(problem)
                     return
@@ -102,16 +102,9 @@ class AtBroker:
         if time.monotonic() < self._due:
             return
         # A login would take over the connection of a board that has one.
-        problem = self._log_in() if self._problem else self._connect()
+        problem = log_in(self._board) if self._problem else self._connect()
         self._tell(problem)
         self._due = time.monotonic() + _EVERY
-
-    def _log_in(self) -> Lost | None:
-        try:
-            log_in(self._board)
-        except Lost as error:
-            return error
-        return None
 
     def _connect(self) -> Lost | None:
         for host in self._address[0].split(","):
@@ -141,8 +134,8 @@ def first_client(board: Path) -> tuple[int, bytes]:
         return clients.first, bytes(clients.key)
 
 
-def log_in(board: Path) -> None:
-    """Connect to the broker as the board of a directory does, and disconnect. Raises Lost."""
+def log_in(board: Path) -> Lost | None:
+    """Connect to the broker as the board of a directory does, and disconnect. Returns what went wrong."""
     config = json.loads((board / mqtt.CONFIG).read_text())
     first, key = first_client(board)
     name = mqtt.name(first)
@@ -161,5 +154,8 @@ def log_in(board: Path) -> None:
         while not session.open():
             session.wait(patience_ms)
         session.disconnect()
+    except Lost as error:
+        return error
     finally:
         session.close()
+    return None

@@ -144,13 +144,10 @@ class EmulatedFleet:
                 self.boards.append(EmulatedBoard(self._binary, directory, program=self._program))
                 close_to_others(directory)
         except BaseException:
-            self._close()
+            self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close()
-
-    def _close(self) -> None:
         while self.boards:
             self.boards.pop().close()

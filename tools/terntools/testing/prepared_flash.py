@@ -50,9 +50,9 @@ def deployed(name: str, processor: str | None = None) -> PreparedFlash:
 
 
 def library_files(machine: deploy.Machine) -> dict[str, bytes]:
-    """The whole device library for `machine`, with the board that tests play, and the generator that they use."""
+    """The whole device library for `machine`, with the boards that tests play, and the generator that they use."""
     files = deploy.library_files(machine, whole=True)
-    for name in ("boards/emulated", "hash_drbg"):
+    for name in ("boards/emulated", "boards/esp32", "boards/rp2", "hash_drbg"):
         source = mpy.LIBRARY / f"{name}.py"
         files[f"/lib/tern/{name}.mpy"] = mpy.compiled(source.read_text(), machine.processor, source.name)
     return files

@@ -59,7 +59,8 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
             "equally frequent, these are the ones with the most noise.",
         )
     part = result["parts"][0]
-    return pictures | common_pictures(result, part["card"], f"{part['mechanism']}, {part['name']}")
+    title = f"{part['mechanism']}, {plots.plain(part['name'])}"
+    return pictures | common_pictures(result, part["card"], title)
 
 
 def _shares(entry: Mapping[str, Any]) -> plots.Shares:

@@ -300,7 +300,7 @@ def frequencies(attributes: Sequence[Shares]) -> Figure:
         if one.true is not None:
             hollow: dict[str, Any] = {"markersize": 7, "markerfacecolor": "none", "markeredgecolor": _INK}
             axes.plot(one.true, at, "D", label="truly", **hollow)
-        axes.set_yticks(at, [plain(category) for category in one.categories], fontsize=_SMALL)
+        axes.set_yticks(at, [plain(category, _LONGEST // 2) for category in one.categories], fontsize=_SMALL)
         axes.set_ylim(-0.8, len(one.categories) - 0.2)
         axes.set_title(plain(one.name), fontsize=_SMALL)
         axes.tick_params(labelsize=_SMALL)
@@ -323,9 +323,9 @@ def clusters(sizes: Mapping[str, int]) -> Figure:
     return figure
 
 
-def plain(name: str) -> str:
+def plain(name: str, most: int = _LONGEST) -> str:
     """A name from a table of data as a picture shows it: not as a formula, which matplotlib makes of dollars."""
-    return brief(name, _LONGEST).replace("$", r"\$")
+    return brief(name, most).replace("$", r"\$")
 
 
 def check_place(path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from operator import itemgetter
@@ -31,30 +31,23 @@ MOST_ROWS = 500  # of an answer
 
 def row(board: BoardRow) -> Row:
     """The row of a board: budget as epsilon, heap in kB (1000 bytes), None for values that it did not report."""
-    fields: Mapping[str, Any] = {
-        name: brief(value) if isinstance(value, str) else value for name, value in board.hello.items()
-    }
-    heap = fields.get("heap")
-    return {
-        "name": brief(board.name),
+    fields: Row = {
+        **{name: board.hello.get(name) for name in _TOLD},
+        "name": board.name,
         "online": "online" if board.online else "offline",
         "heard": board.heard,
-        "release": fields.get("release"),
         "budget": budget(board),
         "entropy": generator(board),
-        "heap": heap / 1000 if heap else None,
-        "restarts": fields.get("restarts"),
-        "exceptions": fields.get("exceptions"),
+        "heap": (board.hello.get("heap") or 0) / 1000 or None,
         "errors": board.errors,
-        "error": board.error and brief(board.error),
+        "error": board.error,
         "first": board.first,
         "clients": board.clients,
-        "records": fields.get("records"),
-        "epoch": fields.get("epoch"),
-        "text": fields.get("text"),
     }
+    return {name: brief(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
+_TOLD = ("release", "restarts", "exceptions", "records", "epoch", "text")  # as the board tells them
 _SEARCHED = ("name", "online", "release", "entropy", "error", "text")
 COLUMNS = frozenset(row(BoardRow("", 0, 0, False, 0.0)))
 
