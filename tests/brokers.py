@@ -9,17 +9,18 @@ from ternhost import cache
 from ternhost.errors import TernError
 from terntools.emulators.debian import Shell, download
 
-# Program -> (release, packages): Mosquitto of Debian 12's backports, with the library that only this version needs.
+# (program, release): packages of each release. Mosquitto of Debian 12's backports needs a library of its own.
 PACKAGES = {
-    "mosquitto": {"bookworm-backports": ["mosquitto"], "bookworm": ["libwebsockets17"]},
-    "nats-server": {"bookworm": ["nats-server"]},
+    ("mosquitto", "bookworm"): {"bookworm-backports": ["mosquitto"], "bookworm": ["libwebsockets17"]},
+    ("nats-server", "bookworm"): {"bookworm": ["nats-server"]},  # 2.9.10
+    ("nats-server", "trixie"): {"trixie": ["nats-server"]},  # 2.10.27
 }
 NEWER = "2.0.21"
 
 
-def fetch(program, progress=print):
+def fetch(program, release="bookworm", progress=print):
     """The folder with `program`, unpacked into the cache. Raises TernError."""
-    packages = PACKAGES[program]
+    packages = PACKAGES[program, release]
 
     def make(work, out):
         shell = Shell(work / "log", progress)
@@ -40,21 +41,21 @@ def fetch(program, progress=print):
     return cache.build_entry(cache.Recipe(program, "debian", packages, products), make, progress)
 
 
-def fetched(program):
+def fetched(program, release="bookworm"):
     """As `fetch`; skip the test where the program cannot be had or does not run here."""
     try:
-        folder = fetch(program)
+        folder = fetch(program, release)
     except TernError as error:
         pytest.skip(f"{program} cannot be had: {error.message}")
     ended = subprocess.run([folder / program, "-h"], capture_output=True, text=True)
     if "sage" not in ended.stdout:
-        pytest.skip(f"{program} of Debian 12 does not run here: {ended.stderr.strip()}")
+        pytest.skip(f"{program} of {release} does not run here: {ended.stderr.strip()}")
     return folder
 
 
 if __name__ == "__main__":
     for each in PACKAGES:
         try:
-            fetch(each)
+            fetch(*each)
         except TernError as error:
-            print(f"brokers: the tests go without {each}: {error.message}", file=sys.stderr)
+            print(f"brokers: the tests go without {' of '.join(each)}: {error.message}", file=sys.stderr)

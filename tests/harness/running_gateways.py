@@ -73,11 +73,11 @@ class Running:
         assert not self._thread.is_alive(), f"the gateway in {self.directory} does not end"
 
 
-def with_nats():
-    """Put nats-server on the PATH; skip the test where it cannot be had."""
-    folder = str(brokers.fetched("nats-server"))
-    if folder not in os.environ["PATH"].split(os.pathsep):
-        os.environ["PATH"] = folder + os.pathsep + os.environ["PATH"]
+def with_nats(release="bookworm"):
+    """Put nats-server first on the PATH; skip the test where it cannot be had."""
+    folder = str(brokers.fetched("nats-server", release))
+    others = [other for other in os.environ["PATH"].split(os.pathsep) if other != folder]
+    os.environ["PATH"] = os.pathsep.join([folder, *others])
 
 
 @contextmanager

@@ -51,8 +51,8 @@ pytestmark = pytest.mark.slow
 class Fleet:
     """One NATS server or a cluster of three, two sites in this process, and their host."""
 
-    def __init__(self, directory, nodes, stack):
-        with_nats()
+    def __init__(self, directory, nodes, stack, release="bookworm"):
+        with_nats(release)
         self.directory = directory
         names = [f"127.0.0.{number}" for number in range(1, nodes + 1)] if nodes > 1 else []
         self.server = write_gateways(directory, SITES, names, port=free_port())
@@ -100,11 +100,13 @@ class Fleet:
         return errors
 
 
-@pytest.fixture(scope="module", params=[1, 3])
+@pytest.fixture(scope="module", params=[(1, "bookworm"), (3, "trixie")], ids=["one", "cluster"])
 def running_fleet(tmp_path_factory, request):
+    """One server of Debian 12, and a cluster of Debian 13."""
+    nodes, release = request.param
     with ExitStack() as stack:
         directory = tmp_path_factory.mktemp("nats")
-        yield Fleet(directory, request.param, stack)
+        yield Fleet(directory, nodes, stack, release)
     assert not [node for node in (directory / "nodes").iterdir() if running(node)]
 
 
