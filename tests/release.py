@@ -56,7 +56,7 @@ def wheel_bom(wheel):
     needs = needs_of(name, lines, headers.get_all("Provides-Extra"))
     root = _package(name, headers["Version"], hashes=[_sha256(wheel.read_bytes())])
     components = {name: root}
-    for each, version in re.findall(r"^([\w.-]+)==([\w.]+)", LOCK.read_text(), re.M):
+    for each, version in re.findall(r"^([\w.-]+)(?:\[[\w, -]+\])?==([\w.]+)", LOCK.read_text(), re.M):
         scope = ComponentScope.REQUIRED if each in required else ComponentScope.OPTIONAL
         components[each] = _package(each, version, scope=scope)
     bom = Bom(components=[each for each in components.values() if each is not root])

@@ -10,12 +10,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from ternhost.cli import main
 from ternhost.errors import USAGE, RefusedError, StorageError, UsageError
-from ternhost.reach.certificates import names_of
+from ternhost.reach import certificates
+from ternhost.reach.certificates import names_of, private_key
+from ternhost.reach.gateway.nats import directories
 from ternhost.reach.gateway.nats import exchange as wire
 from ternhost.reach.gateway.nats.directories import (
     GatewaySite,
     Server,
-    private_key,
     public_key,
     registered,
     remove_site,
@@ -119,7 +120,7 @@ def test_another_site_changes_nothing_else(tmp_path):
     write_gateways(tmp_path, ["north", "south"])
     after = contents(tmp_path)
     changed = {str(path) for path in before if after[path] != before[path]}
-    assert changed == {"nodes/localhost/accounts.conf"}
+    assert changed == {"nodes/localhost/accounts.conf", "server/accounts.conf"}
     new = {str(path) for path in after.keys() - before.keys()}
     files = ("authority.pem", "gateway.json", "host.pem", "site.key", "site.pem")
     assert new == {"server/sites/south.pem", "server/hosts/south.pem", *(f"south/{file}" for file in files)}
@@ -146,7 +147,7 @@ def test_a_server_listens_where_its_name_says(tmp_path, host, address, listens, 
     assert {host or "localhost", here.rpartition(":")[0].strip("[]")} <= set(names)
 
 
-def test_a_cluster_has_a_directory_for_each_node(tmp_path):
+def test_a_cluster_has_a_directory_for_each_node(tmp_path, capsys):
     server = write_gateways(tmp_path, ["north"], CLUSTER)
     assert (
         server.here
@@ -161,9 +162,44 @@ def test_a_cluster_has_a_directory_for_each_node(tmp_path):
         node_of(tmp_path)
     assert set(CLUSTER) <= set(names_of(tmp_path / "nodes" / "n1.local" / "server.pem"))
     (tmp_path / "nodes" / "n3.local").rename(tmp_path / "elsewhere")  # to its own machine
-    write_gateways(tmp_path, ["south"])
+    assert main(["gateway", "init", str(tmp_path), "--site", "south"]) == 0
     assert "site-south" in accounts(tmp_path / "nodes" / "n1.local")
     assert "site-south" not in accounts(tmp_path / "elsewhere")
+    assert "site-south" in accounts(tmp_path / "server")
+    copy = f"copy {tmp_path}/server/accounts.conf into the directory of n3.local"
+    assert copy in capsys.readouterr().out
+    assert main(["gateway", "remove", str(tmp_path), "south"]) == 0
+    assert copy in capsys.readouterr().out
+
+
+def test_addresses_of_a_cluster_may_be_behind_another(tmp_path):
+    names = ("203.0.113.1", "203.0.113.2", "203.0.113.3")
+    for place, address, listens in (("a", None, "203.0.113.1"), ("b", "0.0.0.0", "0.0.0.0")):
+        server = write_gateways(tmp_path / place, ["north"], names, address)
+        assert f'listen: "{listens}:4222"' in (server.nodes()["203.0.113.1"] / "nats.conf").read_text()
+
+
+def fails(*args, **options):
+    raise OSError(28, "full")
+
+
+def test_an_interrupted_init_is_completed_and_an_interrupted_removal_keeps_no_key(tmp_path, monkeypatch):
+    monkeypatch.setattr(certificates, "_write_authority", fails)
+    with pytest.raises(StorageError, match="full"):
+        write_gateways(tmp_path, ["north"])
+    monkeypatch.undo()
+    write_gateways(tmp_path, ["north", "south"])
+    assert GatewaySite.load(tmp_path / "north").tls()
+    monkeypatch.setattr(directories, "write_file", fails)
+    with pytest.raises(StorageError, match="full"):
+        remove_site(tmp_path, "north")
+    monkeypatch.undo()
+    assert sites_of(tmp_path) == ["north", "south"], "nothing was removed, and it can be said again"
+    monkeypatch.setattr(directories.Path, "unlink", fails)
+    with pytest.raises(StorageError, match="full"):
+        remove_site(tmp_path, "north")
+    monkeypatch.undo()
+    assert "site-north" not in accounts(node_of(tmp_path))
 
 
 @pytest.mark.parametrize(

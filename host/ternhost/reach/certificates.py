@@ -25,8 +25,13 @@ _NOT_AFTER = datetime(2049, 12, 31)
 
 def write_certificates(directory: Path, names: Sequence[str], of: str = "broker") -> None:
     """Write the fleet's authority and a certificate on P-256, which boards can check. of: names the server's files."""
-    if not (directory / _AUTHORITY_KEY).exists():
-        key = write_key(directory / _AUTHORITY_KEY)
+    path = directory / _AUTHORITY_KEY
+    if not path.exists():
+        write_key(path)
+    if (
+        not (directory / AUTHORITY).exists() or not (directory / DEVICE_AUTHORITY).exists()
+    ):  # it was interrupted
+        key = private_key(path)
         _write_authority(directory, _certificate(f"tern {of} authority", key.public_key(), key, None, ()))
     _write_certificate(directory, names, directory, of)
 
@@ -46,6 +51,13 @@ def write_key(path: Path) -> ec.EllipticCurvePrivateKey:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     write_file(path, private, secret=True)
+    return key
+
+
+def private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """The key that `write_key` has written. Raises OSError."""
+    key = serialization.load_pem_private_key(path.read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
     return key
 
 
@@ -74,9 +86,7 @@ def _signed(
     name: str, key: ec.EllipticCurvePublicKey, names: Sequence[str], signer: Path
 ) -> x509.Certificate:
     authority = x509.load_pem_x509_certificate((signer / AUTHORITY).read_bytes())
-    authority_key = serialization.load_pem_private_key((signer / _AUTHORITY_KEY).read_bytes(), None)
-    assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
-    return _certificate(name, key, authority_key, authority.subject, names)
+    return _certificate(name, key, private_key(signer / _AUTHORITY_KEY), authority.subject, names)
 
 
 def _certificate(

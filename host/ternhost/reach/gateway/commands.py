@@ -7,7 +7,6 @@ import json
 import sys
 import threading
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -95,59 +94,46 @@ def run_init(args: argparse.Namespace) -> int:
     for site in new:
         text += f"  copy {args.directory}/{site} to the site, remove it here: it has the site's private key\n"
     nodes = [args.directory] if len(server.hosts) == 1 else server.nodes().values()
-    text += "\n".join(f"  start it: tern gateway server {node}" for node in nodes)
+    text += "\n".join(f"  start it: tern gateway server {node}" for node in nodes) + _to_copy(server)
     print_result(result, text, args.json)
     return OK
+
+
+def _to_copy(server: Any) -> str:
+    """What is to be done for the servers whose directories are elsewhere."""
+    from ternhost.reach.gateway.nats.directories import ACCOUNTS
+
+    away = [name for name, node in server.nodes().items() if not node.is_dir()]
+    path = server.directory / ACCOUNTS
+    reload = "nats-server --signal reload=nats.pid"
+    return "".join(f"\n  copy {path} into the directory of {name}, and run there: {reload}" for name in away)
 
 
 def run_remove(args: argparse.Namespace) -> int:
     from ternhost.reach.gateway.nats import directories
 
     server = directories.remove_site(args.directory, args.site)
-    away = [str(node) for node in server.nodes().values() if directories.running(node) is None]
-    text = f"{args.site} is removed; {counted(len(server.hosts) - len(away), 'running server')} here"
-    text += "".join(
-        f"\n  copy {node}/{directories.ACCOUNTS} to its machine and reload that server" for node in away
+    sites = directories.sites_of(args.directory)
+    print_result(
+        {"removed": args.site, "sites": sites}, f"{args.site} is removed{_to_copy(server)}", args.json
     )
-    print_result({"removed": args.site, "sites": directories.sites_of(args.directory)}, text, args.json)
     return OK
 
 
 def run_server(args: argparse.Namespace) -> int:
-    from ternhost.reach.gateway.nats import NatsPost
-    from ternhost.reach.gateway.nats.directories import SETTINGS, server_directory
     from ternhost.reach.gateway.nats.server import NatsServer, node_of
 
-    place = server_directory(args.directory)
-    with ExitStack() as stack:
-        stack.enter_context(heeding_interrupts())
-        server = stack.enter_context(NatsServer(node_of(args.directory)))
-        knows_sites = (place / SETTINGS).exists()
-        post = stack.enter_context(NatsPost(place, beside=True)) if knows_sites else None
-        shown: tuple[str, dict[str, bool]] | None = None
+    with heeding_interrupts(), NatsServer(node_of(args.directory)) as server:
+        shown = None
         try:
             while True:
-                condition = server.condition or (post.condition() if post else "")
-                now = (condition, dict(post.sites()) if post else {})
-                if now != shown:
-                    shown = now
-                    _tell(*now, as_json=args.json)
+                if (condition := server.condition) != shown:
+                    shown = condition
+                    print_result({"condition": condition}, condition or "the NATS server runs", args.json)
+                    sys.stdout.flush()
                 time.sleep(_CHECK_EVERY)
         except KeyboardInterrupt:
             return OK
-
-
-def _tell(condition: str, sites: dict[str, bool], as_json: bool) -> None:
-    print_result({"condition": condition, "sites": sites}, "; ".join(_lines(condition, sites)), as_json)
-    sys.stdout.flush()
-
-
-def _lines(condition: str, sites: dict[str, bool]) -> list[str]:
-    connected = [site for site, online in sites.items() if online]
-    away = [site for site, online in sites.items() if not online]
-    lines = [condition or "the NATS server runs"]
-    lines += [f"connected: {', '.join(connected) or 'no site'}"] if sites else []
-    return lines + ([f"not connected: {', '.join(away)}"] if away else [])
 
 
 def run_run(args: argparse.Namespace) -> int:
@@ -166,16 +152,16 @@ def run_run(args: argparse.Namespace) -> int:
             tell(f"{site.name}: {counted(count, 'device')}; the server is {server}", "ready")
 
     runs = SiteFleet.of(directory, fields.given(args, SiteFleet))
-    with (
-        heeding_interrupts(),
-        opened(directory, runs, tell) as gateway,
-        serve_site(directory, gateway.handle, lambda state: tell(state, "connection")),
-    ):
-        threading.Thread(target=ready, daemon=True).start()
-        try:
+    try:
+        with (
+            heeding_interrupts(),
+            opened(directory, runs, tell) as gateway,
+            serve_site(directory, gateway.handle, lambda state: tell(state, "connection")),
+        ):
+            threading.Thread(target=ready, daemon=True).start()
             gateway.run()
-        except KeyboardInterrupt:
-            tell("stopped; the next start resumes an open round")
+    except KeyboardInterrupt:
+        tell("stopped; the next start resumes an open round")
     return OK
 
 
@@ -208,5 +194,9 @@ def _server_status(directory: Path, as_json: bool) -> int:
             time.sleep(0.1)
         condition, sites = post.condition(), dict(post.sites())
     result = {"hosts": list(server.hosts), "port": server.port, "condition": condition, "sites": sites}
-    print_result(result, "\n  ".join(_lines(condition, sites)), as_json)
+    text = condition or f"{counted(sum(sites.values()), 'site')} connected"
+    text += "".join(
+        f"\n  {site}: {'connected' if online else 'not connected'}" for site, online in sites.items()
+    )
+    print_result(result, text, as_json)
     return OK

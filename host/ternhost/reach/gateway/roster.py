@@ -21,7 +21,7 @@ from ternhost.text import counted
 HOLD = 2.0, 15.0  # seconds for which a gateway keeps a question: at first, and at most
 _PATIENCE = 2.0, 30.0  # seconds until a gateway that fails is asked again: at first, and at most
 _LOST = 6.0  # seconds beyond `hold` after which a message, or its reply, was lost
-_LOOK = 1.0  # seconds between two looks at who can be reached
+_LOOK = 0.25  # seconds between two looks at who can be reached
 _AGAIN = 30.0  # seconds after which a gateway of a served fleet is asked for its devices again
 _UNWANTED = 150.0  # seconds until a gateway that claims the devices of another one is heard again
 

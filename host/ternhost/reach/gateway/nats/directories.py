@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import private, read_object, storage_errors, write_file
 from ternhost.provision.keys import check_apart, parse_range
 from ternhost.reach.addresses import AUTHORITY, check_reached, is_address
-from ternhost.reach.certificates import client_certificate, write_certificates, write_key
+from ternhost.reach.certificates import client_certificate, private_key, write_certificates, write_key
 from ternhost.reach.gateway.nats.exchange import MOST_PAYLOAD, SUBJECT
 from ternhost.reach.gateway.post import NODES, SERVER, check_site
 
@@ -145,14 +145,6 @@ def _tls(directory: Path, certificate: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
-def private_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """Raises StorageError."""
-    with storage_errors():
-        key = serialization.load_pem_private_key(path.read_bytes(), None)
-    assert isinstance(key, ec.EllipticCurvePrivateKey)
-    return key
-
-
 def public_key(certificate: Path) -> ec.EllipticCurvePublicKey:
     """The key that a certificate is for. Raises StorageError."""
     return _opened(certificate)[1]
@@ -217,8 +209,8 @@ def remove_site(directory: str | Path, site: str) -> Server:
             f"{server.directory} has no site {site!r}", hint=f"it has {', '.join(sites_of(directory))}"
         )
     with storage_errors():
+        write_accounts(server, without=site)  # first: whatever comes between, it is out
         (server.directory / SITES / f"{site}.pem").unlink()
-        write_accounts(server)
     return server
 
 
@@ -249,8 +241,9 @@ def registered(directory: str | Path) -> dict[str, range]:
     return ranges
 
 
-def write_accounts(server: Server) -> None:
-    """Write the accounts of all NATS servers, and have those that run here read them. Raises OSError and StorageError.
+def write_accounts(server: Server, without: str = "") -> None:
+    """Write the accounts of the registered sites, and have the NATS servers that run here read them. Raises OSError and
+    StorageError.
 
     NATS maps a client to the user with its certificate's name, which contains a hash of its key.
     """
@@ -262,12 +255,12 @@ def write_accounts(server: Server) -> None:
             {"user": _opened(server.directory / place / f"{site}.pem")[0], "permissions": permissions}
             for place, permissions in ((SITES, _SITE), (HOSTS, _HOST))
         ]
-        accounts[f"site-{site}"] = {"users": users, "limits": {"max_connections": _MOST_CONNECTIONS}}
+        if site != without:
+            accounts[f"site-{site}"] = {"users": users, "limits": {"max_connections": _MOST_CONNECTIONS}}
     text = f'"accounts": {json.dumps(accounts, indent=1)}\n'.encode()
+    write_file(server.directory / ACCOUNTS, text)  # for those whose directories were moved to their machines
     for node in server.nodes().values():
-        if not node.is_dir():  # it was moved to its machine
-            continue
-        if not (node / ACCOUNTS).exists() or (node / ACCOUNTS).read_bytes() != text:
+        if node.is_dir():
             write_file(node / ACCOUNTS, text)
             if (pid := running(node)) is not None:
                 os.kill(pid, signal.SIGHUP)
@@ -317,7 +310,7 @@ def _write_server(place: Path, hosts: Sequence[str], address: str | None, port: 
             f"sites have one NATS server, or a cluster of {_LEAST_NODES} or more, not {', '.join(hosts)}",
             hint="name each once: --name n1.local --name n2.local --name n3.local",
         )
-    alone = hosts[0] if len(hosts) == 1 else ""
+    alone, given = hosts[0] if len(hosts) == 1 else "", address
     address = address or _LISTENS.get(alone, "::" if ":" in alone else "0.0.0.0")
     check_reached(hosts, address, port)
     if linked := [host for host in hosts if host.lower().startswith("fe80:")]:
@@ -332,7 +325,8 @@ def _write_server(place: Path, hosts: Sequence[str], address: str | None, port: 
     write_key(place / HOST_KEY)
     write_file(place / _ROUTES, secrets.token_urlsafe(16).encode(), secret=True)
     for name in hosts:
-        _write_node(place, name, hosts, address, port)
+        several_here = not alone and not given and is_address(name)
+        _write_node(place, name, hosts, name if several_here else address, port)
     _write_json(place / SETTINGS, {"hosts": list(hosts), "port": port, "address": address})
     return Server.load(place)
 
@@ -344,8 +338,6 @@ def _write_node(place: Path, name: str, hosts: Sequence[str], address: str, port
     text = Path(__file__).with_name(CONFIG).read_text()
     if len(hosts) == 1:
         text = text[: text.index("cluster {{")]
-    elif is_address(name):  # several on one machine
-        address = name
     routes = "\n    ".join(f"nats://node:{password}@{bracketed(host)}:{port + 1}" for host in hosts)
     fields = {"payload": MOST_PAYLOAD, "password": password, "routes": routes}
     conf = text.format(name=name, address=bracketed(address), port=port, route_port=port + 1, **fields)
@@ -372,7 +364,7 @@ def _write_site(directory: Path, site: str, server: Server) -> None:
 
 def _named(name: str, key: ec.EllipticCurvePublicKey) -> str:
     """The name in a certificate: it changes with the key, so that a removed key of a site is not let in again."""
-    encoded = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    encoded = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return f"{name} {sha256(encoded).hexdigest()[:16]}"
 
 

@@ -31,7 +31,7 @@ PART = MOST_PAYLOAD - REQUEST.size
 MOST_PARTS = LARGEST // PART + 1
 
 _SIGNATURE = ec.ECDSA(hashes.SHA256())
-_QUESTION, _ANSWERED, _FAILED = b"tern question 1\n", b"tern answer 1\n", b"tern error 1\n"
+_QUESTION, _ANSWERED = b"tern question 1\n", b"tern answer 1\n"
 
 
 def parts_of(data: bytes) -> list[bytes]:
@@ -53,51 +53,42 @@ def read_reply(data: bytes, expected: int) -> tuple[int, bytes]:
 
 def seal_question(key: ec.EllipticCurvePrivateKey, site: str, exchange: bytes, question: bytes) -> bytes:
     """The signed question to a site."""
-    return _seal(key, _of_question(site, exchange), question)
+    return _seal(key, (_QUESTION, exchange, site.encode()), question)
 
 
 def open_question(key: ec.EllipticCurvePublicKey, site: str, exchange: bytes, data: bytes) -> bytes:
     """The question. Raises ValueError unless the host signed it for this site and exchange."""
-    return _open(key, _of_question(site, exchange), data)
+    return _open(key, (_QUESTION, exchange, site.encode()), data)
 
 
 def seal_answer(
     key: ec.EllipticCurvePrivateKey, exchange: bytes, question: bytes, failed: bool, answer: bytes
 ) -> bytes:
     """The signed answer. failed: it is the text of an error."""
-    return bytes((failed,)) + _seal(key, _of_answer(exchange, question, failed), answer)
+    return _seal(key, (_ANSWERED, exchange, question), bytes((failed,)) + answer)
 
 
 def open_answer(
     key: ec.EllipticCurvePublicKey, exchange: bytes, question: bytes, data: bytes
 ) -> tuple[bool, bytes]:
     """Whether it is the text of an error, and the answer. Raises ValueError unless `key` signed it for `question`."""
-    failed = data[:1] == b"\1"
-    return failed, _open(key, _of_answer(exchange, question, failed), data[1:])
-
-
-def _of_question(site: str, exchange: bytes) -> Sequence[bytes]:
-    return _QUESTION, exchange, site.encode()
-
-
-def _of_answer(exchange: bytes, question: bytes, failed: bool) -> Sequence[bytes]:
-    return _FAILED if failed else _ANSWERED, exchange, question
+    answer = _open(key, (_ANSWERED, exchange, question), data)
+    return answer[:1] == b"\1", answer[1:]
 
 
 def _seal(key: ec.EllipticCurvePrivateKey, about: Sequence[bytes], data: bytes) -> bytes:
-    signature = key.sign(_signed(about, data), _SIGNATURE)
+    signature = key.sign(_signed(*about, data), _SIGNATURE)
     return bytes((len(signature),)) + signature + data
 
 
 def _open(key: ec.EllipticCurvePublicKey, about: Sequence[bytes], sealed: bytes) -> bytes:
     end = 1 + sealed[0] if sealed else 1
     try:
-        key.verify(sealed[1:end], _signed(about, sealed[end:]), _SIGNATURE)
+        key.verify(sealed[1:end], _signed(*about, sealed[end:]), _SIGNATURE)
     except InvalidSignature as error:
         raise ValueError("not signed") from error
     return sealed[end:]
 
 
-def _signed(about: Sequence[bytes], data: bytes) -> bytes:
-    context, *rest = (*about, data)
-    return context + b"".join(sha256(part).digest() for part in rest)
+def _signed(context: bytes, *parts: bytes) -> bytes:
+    return context + b"".join(sha256(part).digest() for part in parts)

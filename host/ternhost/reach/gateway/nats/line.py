@@ -16,15 +16,18 @@ from nats import errors
 from nats.aio.client import Client
 
 _CONNECT = 4  # seconds
+_CLOSE = 1.0  # seconds; a server that hangs takes no more
 _LONGEST_PAUSE = 5.0  # seconds before the next attempt
 _STEADY = 1.0  # seconds after which a connection has not ended at once
 _LOOK = 0.1  # seconds between two looks whether a connection is lost
-_PING, _MOST_PINGS = 3, 2  # seconds between pings of a server, and those without answer at which it is gone
+_PING, _MOST_PINGS = 5, 3  # seconds between pings of a server, and those without answer at which it is gone
 
 FAILURES = (OSError, errors.Error, asyncio.TimeoutError)  # of connections; TLS's are OSErrors
 
-# Whenever a server ends a connection, asyncio warns that the library's reader keeps it open.
+# Whenever a server ends a connection, asyncio warns that the library's reader keeps it open. What the library itself
+# logs, such as malformed headers, either ends the connection or is of no interest.
 logging.getLogger("asyncio").addFilter(lambda record: "eof_received" not in str(record.msg))
+logging.getLogger("nats").addFilter(lambda record: False)
 
 
 def next_pause(pause: float, lasted: float) -> float:
@@ -59,10 +62,14 @@ class Line:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def stop(self) -> None:
+        """Have it end soon."""
         self._ending.set()
         if self._task is not None:
             self.call(self._task.cancel)
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
         self._thread.join()
 
     def call(self, function: Callable[..., object], *args: object) -> None:
@@ -80,14 +87,12 @@ class Line:
                 self._failed("the connection was lost")
             except asyncio.CancelledError:
                 return
-            except FAILURES as error:
+            except Exception as error:  # whatever the other end sends: the library trusts what it reads
                 self._failed(in_words(self._error if isinstance(error, errors.NoServersError) else error))
             pause = next_pause(pause, time.monotonic() - began)
 
     async def _connect(self) -> None:
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
-        if self._ending.is_set():
-            return
         client, context = Client(), self._tls()
         await client.connect(
             random.choice(self._urls),
@@ -100,17 +105,20 @@ class Line:
             max_outstanding_pings=_MOST_PINGS,
             error_cb=self._note,
         )
+        serving = asyncio.create_task(self._serve(client))
         try:
             if not context.session_stats()["connect_good"]:
                 raise OSError("the other end wants no TLS")  # then the library goes on without
-            serving = asyncio.create_task(self._serve(client))
-            while not client.is_closed and not serving.done():  # its callbacks miss some ends
+            # Its callbacks miss some ends.
+            while not (client.is_closed or serving.done() or self._ending.is_set()):
                 await asyncio.wait([serving], timeout=_LOOK)
-            if serving.done():
-                serving.result()
         finally:
+            serving.cancel()
+            (result,) = await asyncio.gather(serving, return_exceptions=True)
             with suppress(*FAILURES):
-                await client.close()
+                await asyncio.wait_for(client.close(), _CLOSE)
+        if isinstance(result, Exception):
+            raise result
 
     async def _note(self, error: Exception) -> None:
         self._error = error  # of one message, too: those of the connection end it

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -17,6 +16,8 @@ from nats import errors
 from nats.aio.client import Client
 
 from ternhost.errors import StorageError, UsageError
+from ternhost.files import storage_errors
+from ternhost.reach.certificates import private_key
 from ternhost.reach.gateway.nats import exchange as wire
 from ternhost.reach.gateway.nats import line
 from ternhost.reach.gateway.nats.directories import (
@@ -25,17 +26,16 @@ from ternhost.reach.gateway.nats.directories import (
     SITES,
     Server,
     only_one,
-    private_key,
     public_key,
     sites_of,
 )
 from ternhost.reach.gateway.post import LARGEST, Post, text_of
 
 _LOOK = 1.0  # seconds between two looks at the directory, and between two pings of a site
-_FIRST = 2.0  # seconds for which the beginning waits to know which sites are there
 _PONG = 3.0  # seconds that a ping may take
+_MOST = 4  # questions to a site under way at a time; an answer of each may take 64 MB
 _PART = 15.0  # seconds that a part may take
-_ANSWER = 240.0  # seconds that an answer may take; the host asks again long before
+_EXCHANGE = 240.0  # seconds that a question and its answer may take; the host asks again long before
 
 Received = Callable[[str, bytes | None, str], None]
 
@@ -49,7 +49,8 @@ class NatsPost(Post):
         """
         super().__init__()
         self._server = Server.load(directory)
-        self._key = private_key(self._server.directory / HOST_KEY)
+        with storage_errors():
+            self._key = private_key(self._server.directory / HOST_KEY)
         self._beside = beside
         self._sites: dict[str, _Site] = {}
         self._wrong = ""  # a site that is not admitted, and why
@@ -64,9 +65,6 @@ class NatsPost(Post):
                 )
             stack.callback(self._end)
             self._admit()
-            end = time.monotonic() + _FIRST
-            for site in self._sites.values():
-                site.known.wait(max(0.0, end - time.monotonic()))
             self._thread.start()
             self._stack = stack.pop_all()
         return self
@@ -79,7 +77,9 @@ class NatsPost(Post):
         if self._thread.ident is not None:
             self._thread.join()
         for site in self._sites.values():
-            site.end()
+            site.line.stop()
+        for site in self._sites.values():
+            site.line.__exit__()
 
     def sites(self) -> Mapping[str, bool]:
         return {name: site.online for name, site in self._sites.items()}
@@ -101,7 +101,10 @@ class NatsPost(Post):
 
     def _tend(self) -> None:
         while not self._ending.wait(_LOOK):
-            self._admit()
+            try:
+                self._admit()
+            except OSError as error:  # such as too many open files
+                self._wrong = str(error)
 
     def _admit(self) -> None:
         """Take up the sites of the directory. A site whose certificate was replaced is another one."""
@@ -119,7 +122,7 @@ class NatsPost(Post):
         self._sites, self._wrong = sites, wrong
         for name, site in known.items():
             if sites.get(name) is not site:
-                site.end()
+                site.line.__exit__()
 
 
 class _Site:
@@ -135,28 +138,23 @@ class _Site:
     ) -> None:
         self.public_key = public_key
         self.online = False
-        self.known = threading.Event()  # whether it is online
         self.trouble = "not connected yet"  # "" while there is a connection to a server
         self._name = name
         self._key = key
         self._received = received
         self._client: Client | None = None
         self._asking: set[asyncio.Task[None]] = set()
-        self._line = line.Line(server.here, partial(server.tls, name), self._serve, self._failed).__enter__()
-
-    def end(self) -> None:
-        self._line.__exit__()
+        self.line = line.Line(server.here, partial(server.tls, name), self._serve, self._failed).__enter__()
 
     def ask(self, question: bytes) -> None:
         """Have the post receive the answer, or the reason why there is none."""
-        if self._client is None:
-            self._received(self._name, None, self.trouble)
+        if client := self._client:
+            self.line.call(self._begin, client, question)
         else:
-            self._line.call(self._begin, self._client, question)
+            self._received(self._name, None, self.trouble)
 
     def _failed(self, why: str) -> None:
         self.trouble = why
-        self.known.set()
 
     # In the loop of the connection
 
@@ -165,7 +163,6 @@ class _Site:
         try:
             while True:
                 self.online = await self._answers(client)
-                self.known.set()
                 await asyncio.sleep(_LOOK)
         finally:
             self._client, self.online, self.trouble = None, False, "the connection was lost"
@@ -178,18 +175,22 @@ class _Site:
         return True
 
     def _begin(self, client: Client, question: bytes) -> None:
+        if len(self._asking) >= _MOST:
+            self._received(self._name, None, "it answers too slowly")
+            return
         task = asyncio.get_running_loop().create_task(self._ask(client, question))
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
     async def _ask(self, client: Client, question: bytes) -> None:
         try:
-            failed, answer = await self._exchanged(client, question)
+            async with asyncio.timeout(_EXCHANGE):
+                failed, answer = await self._exchanged(client, question)
         except asyncio.CancelledError:
             self._received(self._name, None, "lost: the connection has ended")
         except errors.NoRespondersError:
             self._received(self._name, None, "it is not connected")
-        except (*line.FAILURES, ValueError) as error:
+        except Exception as error:  # whatever the site replies
             self._received(self._name, None, line.in_words(error))
         else:
             self._received(self._name, None if failed else answer, text_of(answer) if failed else "")
@@ -202,7 +203,7 @@ class _Site:
         for number, part in enumerate(parts, 1):
             request = wire.REQUEST.pack(wire.PUT, exchange, number - 1, len(parts)) + part
             last = number == len(parts)
-            reply = await client.request(wire.SUBJECT, request, timeout=_ANSWER if last else _PART)
+            reply = await client.request(wire.SUBJECT, request, timeout=_EXCHANGE if last else _PART)
             count, data = wire.read_reply(reply.data, wire.ANSWER if last else wire.GO_ON)
             answer += data
         for number in range(1, count):

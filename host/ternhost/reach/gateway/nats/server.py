@@ -11,14 +11,14 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from ternhost.errors import DeviceError, UsageError
-from ternhost.reach.gateway.nats.directories import CONFIG, Server, running
+from ternhost.reach.gateway.nats.directories import CONFIG, Server, only_one, running
 from ternhost.reach.gateway.nats.line import next_pause
 
 _LOG = "nats.log"
-_LARGEST_LOG = 1 << 20  # bytes; then it is moved aside once
+_LOCK = "server.lock"
+_LARGEST_LOG = 1 << 24  # bytes; then it is emptied
 _LOOK = 0.1  # seconds
 _PATIENCE = 5.0  # seconds from SIGTERM to SIGKILL
 _FATAL = re.compile(r"\[FTL\] (.*)|^nats-server: (.*)", re.M)
@@ -55,12 +55,15 @@ class NatsServer:
         )
 
     def __enter__(self) -> NatsServer:
+        self._lock = only_one(self.node / _LOCK, "it runs this server already")
+        self._lock.__enter__()
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._ending.set()
         self._thread.join()
+        self._lock.__exit__(None, None, None)
 
     def _supervise(self) -> None:
         pause = 0.0
@@ -75,8 +78,10 @@ class NatsServer:
     def _run(self) -> None:
         if (left := running(self.node)) is not None:  # by a command that was killed
             os.kill(left, signal.SIGTERM)
-        with self._opened_log() as log:
-            began = log.seek(0, os.SEEK_END)
+        log_path = self.node / _LOG
+        with suppress(FileNotFoundError):
+            log_path.replace(log_path.with_suffix(".log.1"))
+        with open(log_path, "ab") as log:
             self._process = process = subprocess.Popen(
                 [str(self._program), "-c", CONFIG],
                 cwd=self.node,
@@ -86,7 +91,8 @@ class NatsServer:
                 start_new_session=True,  # Ctrl-C is for its parent
             )
         while process.poll() is None and not self._ending.wait(_LOOK):
-            pass
+            if os.stat(log_path).st_size > _LARGEST_LOG:  # anybody can have it write
+                os.truncate(log_path, 0)
         with suppress(ProcessLookupError):
             process.terminate()
         try:
@@ -94,20 +100,8 @@ class NatsServer:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        with suppress(OSError), open(self.node / _LOG, errors="replace") as file:
-            file.seek(began)
-            why = [next(filter(None, groups)) for groups in _FATAL.findall(file.read())]
-            self._trouble = why[-1] if why else f"exit code {process.returncode}"
-
-    def _opened_log(self) -> BinaryIO:
-        """The log; os.devnull if it cannot be written, for example on a full disk."""
-        path = self.node / _LOG
-        try:
-            if path.exists() and path.stat().st_size > _LARGEST_LOG:
-                path.replace(path.with_name(path.name + ".1"))
-            return open(path, "ab")
-        except OSError:
-            return open(os.devnull, "ab")
+        why = [next(filter(None, groups)) for groups in _FATAL.findall(log_path.read_text(errors="replace"))]
+        self._trouble = why[-1] if why else f"exit code {process.returncode}"
 
 
 def node_of(place: str | Path) -> Path:

@@ -11,6 +11,8 @@ from pathlib import Path
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from ternhost.files import storage_errors
+from ternhost.reach.certificates import private_key
 from ternhost.reach.gateway.nats import exchange as wire
 from ternhost.reach.gateway.nats import line
 from ternhost.reach.gateway.nats.directories import (
@@ -19,12 +21,11 @@ from ternhost.reach.gateway.nats.directories import (
     SITE_LOCK,
     GatewaySite,
     only_one,
-    private_key,
     public_key,
 )
 from ternhost.reach.gateway.post import LARGEST, Handler, handled
 
-_MOST = 64  # questions that are handled at a time
+_MOST = 64  # questions that are handled at a time; more are lost
 _MOST_KEPT = 4  # questions whose parts have not all come, and answers whose parts have not all been fetched
 
 
@@ -39,10 +40,12 @@ def serve_site(
     with only_one(site.directory / SITE_LOCK, "one gateway runs in a directory") as file:
 
         def tell_all(state: str) -> None:
-            file.truncate(0)
-            file.write(state.encode())
-            file.flush()
-            tell(state)
+            with suppress(OSError):  # of a full disk
+                file.truncate(0)
+                file.write(state.encode())
+                file.flush()
+            with suppress(OSError):  # of an output that was closed
+                tell(state)
 
         end = _SiteEnd(site, handler, tell_all)
         with end.threads, line.Line(site.there, site.tls, end.serve, end.tell):
@@ -52,7 +55,8 @@ def serve_site(
 class _SiteEnd:
     def __init__(self, site: GatewaySite, handler: Handler, tell: Callable[[str], None]) -> None:
         self._site = site
-        self._key = private_key(site.directory / SITE_KEY)
+        with storage_errors():
+            self._key = private_key(site.directory / SITE_KEY)
         self._host_key = public_key(site.directory / HOST)
         self._handler = handler
         self._tell_state = tell
@@ -69,11 +73,13 @@ class _SiteEnd:
     async def serve(self, client: Client) -> None:
         """Answer until the connection is lost."""
         answering: set[asyncio.Task[None]] = set()
+        self._coming.clear()
 
         async def take(message: Msg) -> None:  # the next one does not wait for the answer
-            task = asyncio.create_task(self._take(message))
-            answering.add(task)
-            task.add_done_callback(answering.discard)
+            if len(answering) < _MOST:
+                task = asyncio.create_task(self._take(message))
+                answering.add(task)
+                task.add_done_callback(answering.discard)
 
         await client.subscribe(wire.SUBJECT, cb=take)
         await client.flush()
