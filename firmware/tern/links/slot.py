@@ -21,7 +21,6 @@ class Slotted:
         self._link = link
         self.slot = slot_ms
         self._led = led
-        self.greeting = getattr(link, "greeting", None)
         now = ticks_ms()
         self.last = now - now % slot_ms  # the last public moment
         self.busy = True  # until the next one
@@ -37,9 +36,13 @@ class Slotted:
         if self.busy and not (self._give(timeout_ms) and timeout_ms):
             return None
         frame = self._link.receive(timeout_ms)
-        # The HELLO of a new connection is computed from nothing else; at a console nobody waits for another.
-        if frame and frame is not self.greeting and frame[0] != wire.HELLO_REQUEST:
-            self.begin(ticks_ms())
+        if frame is not None:
+            now = ticks_ms()
+            # HELLO is computed from nothing that is private; at a console nobody waits for another.
+            if frame and frame[0] == wire.HELLO_REQUEST:
+                self.last = now
+            elif frame:
+                self.begin(now)
         return frame
 
     def begin(self, moment):
