@@ -173,6 +173,14 @@ def test_only_a_hello_is_sent_at_once(clock):
     assert slotted.waiting() == 0
 
 
+@with_a_clock
+def test_a_damaged_frame_takes_its_slot_too(clock):
+    link, slotted, start = answering(clock, 30, memoryview(b""))
+    assert not link.sent
+    slotted.receive()
+    assert link.sent == [(REPORT[:3], start + 500)]
+
+
 def test_other_calls_are_passed_to_the_link():
     link = TimedLink(ticks_ms)
     slotted = Slotted(link, 20, unlit)

@@ -41,7 +41,6 @@ class Beside:
         for _ in range(_STEPS):
             frame = link.receive(0)
             if frame is not None:
-                if frame:  # a HELLO_REQUEST, too
-                    link.begin(now)
+                link.begin(now)  # a HELLO_REQUEST, too
                 break
         return frame

@@ -39,9 +39,9 @@ class Slotted:
         if frame is not None:
             now = ticks_ms()
             # HELLO is computed from nothing that is private; at a console nobody waits for another.
-            if frame and frame[0] == wire.HELLO_REQUEST:
+            if len(frame) and frame[0] == wire.HELLO_REQUEST:
                 self.last = now
-            elif frame:
+            else:
                 self.begin(now)
         return frame
 
