@@ -9,8 +9,7 @@ import gc
 from tern import compat, frames, wire
 from tern.client import REFUSALS, Client
 from tern.compat import MICROPYTHON, TYPE_CHECKING, const, ticks_diff, ticks_ms
-from tern.links.beside import Beside
-from tern.links.slot import Slotted
+from tern.links import beside
 from tern.storage import StorageError
 
 if TYPE_CHECKING:
@@ -209,15 +208,14 @@ class App:
         link.admit(wire.UPDATE)
         if link.console:
             board.begin()
-        slotted = isinstance(link, Slotted)  # all that can be seen counts from its public moments
-        if slotted and not timeout_ms:
-            link = Beside(link, self.recorder)
+        slotted = hasattr(link, "last")  # a public moment, from which all counts that can be seen
+        self.recorder.patient = patient = slotted and not timeout_ms
         start = heard = getattr(link, "last", ticks_ms())
         reports = self.reports
         settled = late = False
         while not late:
             compat.feed()
-            frame = link.receive(0)
+            frame = beside.receive(link, self.recorder) if patient else link.receive(0)
             if frame is not None:
                 client.arrived = getattr(link, "last", ticks_ms())
                 if client._paid and not settled:  # the first frame: nobody knows when the last debit was
