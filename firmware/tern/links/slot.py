@@ -13,7 +13,8 @@ class Slotted:
     """`link`, but a frame takes its slots: its answer, or silence, ends at a whole multiple of them after it arrived.
 
     Nothing else is read or written until then. The link begins at a multiple of the slot since power-on, and takes
-    leave at one. The slot must be longer than the work for any frame. last: the last public moment (ms).
+    leave at one. The slot must be longer than the work for any frame. last: the last public moment (ms). Before the
+    link does something else, of which nobody may see how long it takes, it calls its `hold()`.
     """
 
     def __init__(self, link, slot_ms, led):
@@ -27,6 +28,7 @@ class Slotted:
         self._answer = bytearray()
         self._n = 0  # bytes of it that wait for their moment
         self._seen = now
+        link.hold = self.hold
 
     def __getattr__(self, name):
         return getattr(self._link, name)
@@ -36,13 +38,19 @@ class Slotted:
         if self.busy and not (self._give(timeout_ms) and timeout_ms):
             return None
         frame = self._link.receive(timeout_ms)
-        if frame is not None:
+        if frame is not None and not self.busy:
             self.last = ticks_ms()
             # HELLO is computed from nothing that is private; at a console nobody waits for another.
             if not len(frame) or frame[0] != wire.HELLO_REQUEST:
                 self.busy = True
                 self._led(True)
         return frame
+
+    def hold(self):
+        """Begin a slot, unless one is under way."""
+        if not self.busy:
+            self.busy = True
+            self.last = ticks_ms()
 
     def send(self, frame, n):
         """As the link's, at the next moment: by receive(), or by the next answer to the same frame."""
@@ -92,4 +100,4 @@ class Slotted:
             self._link.send(self._answer, self._n)
             self._n = 0
         self._led(False)
-        return True
+        return not self.busy  # the connection may have been lost
