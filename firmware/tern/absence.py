@@ -37,7 +37,7 @@ class Absence:
         self._path = board.directory + "/" + ABSENT
         self.reason = 0  # the last one since the absence began; 0: nothing has failed
         self._ms = self._kept = 0
-        self._since = ticks_ms()
+        self._since = ticks_ms() >> 10 << 10  # in whole seconds, so that nobody sees how long the start took
         self._ended = self._lit = False
         try:
             with open(self._path, "rb") as file:
@@ -55,24 +55,28 @@ class Absence:
             self._ms += ticks_diff(now, self._since)
         self._since = now
 
-    def failed(self, reason):
-        """Note why the connection was lost, or why an attempt to connect has failed: only this goes to the file."""
+    def failed(self, reason, now):
+        """Note why the connection was lost `now` (ms), or an attempt to connect failed: only this goes to the file."""
         self._count()
         if self._ended:
             self._ended = False
             self._ms = 0
+            self._since = now
         else:
             self._keep(reason)
         self.reason = reason
 
-    def ended(self):
+    def ended(self, hold):
+        """Note that there is a connection. hold: called before the file changes."""
         self._count()
         self._ended = True
         if not self.reason:  # the board was absent before it restarted
             self.reason = self._kept
             self._ms = 0
-        self._keep(0)
         self.show()
+        if self._kept:
+            hold()
+            self._keep(0)
 
     def _keep(self, reason):
         if reason != self._kept:

@@ -9,8 +9,7 @@ import gc
 from tern import compat, frames, wire
 from tern.client import REFUSALS, Client
 from tern.compat import MICROPYTHON, TYPE_CHECKING, const, ticks_diff, ticks_ms
-from tern.links.beside import Beside
-from tern.links.slot import Slotted
+from tern.links import beside
 from tern.storage import StorageError
 
 if TYPE_CHECKING:
@@ -53,6 +52,7 @@ class Live(Client):
         self._recorder = recorder
         self._model = model
         self._update = update
+        self.arrived = 0
         self._gradients.room(recorder.d)  # now, before the program's tasks run,
         self._hello(0)  # which opens the files
         if self._clients and self._clients.count > 1:
@@ -60,7 +60,6 @@ class Live(Client):
 
     def steps(self, frame: memoryview, send: "Callable[[bytearray, int], object]") -> "Iterator[None]":
         """Answer `frame` as respond(), and take a MODEL: a generator, which gives way between two pieces of work."""
-        self.arrived = ticks_ms()
         if len(frame) and frame[0] == wire.MODEL:
             self._take_model(frame)
             return
@@ -204,22 +203,26 @@ class App:
     async def _serve(self, link, timeout_ms):
         # With a time-out: until nothing more comes. Returns whether all that was sent was acknowledged.
         board = self.board
+        client = self._client
         link.admit(wire.MODEL)
         link.admit(wire.UPDATE)
         if link.console:
             board.begin()
-        if not timeout_ms and isinstance(link, Slotted):
-            link = Beside(link, self.recorder)
-        start = heard = ticks_ms()
+        slotted = hasattr(link, "last")  # a public moment, from which all counts that can be seen
+        self.recorder.patient = patient = slotted and not timeout_ms
+        start = heard = getattr(link, "last", ticks_ms())
         reports = self.reports
         settled = late = False
         while not late:
             compat.feed()
-            frame = link.receive(0)
+            frame = beside.receive(link, self.recorder) if patient else link.receive(0)
             if frame is not None:
+                client.arrived = getattr(link, "last", ticks_ms())
+                if client._paid and not settled:  # the first frame: nobody knows when the last debit was
+                    client._paid[0] = client.arrived
                 await sleep_ms(0)
                 try:
-                    for _ in self._client.steps(frame, self._hold):
+                    for _ in client.steps(frame, self._hold):
                         compat.feed()
                         await sleep_ms(0)
                     await sleep_ms(0)
@@ -229,12 +232,11 @@ class App:
                         self._held = None
                 except MemoryError:  # not even for an ERROR: the host asks again
                     gc.collect()
-                heard = ticks_ms()
                 settled = True
             now = ticks_ms()
-            if link.waiting():  # so it is quiet from a public moment on
-                heard = now
-            elif settled:
+            if slotted or frame is not None or link.waiting():
+                heard = getattr(link, "last", now)
+            if settled and not link.waiting():
                 if self.update:
                     self.update.confirm()  # what runs has said HELLO, and its host has heard it
                     if self.update.restart:

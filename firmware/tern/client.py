@@ -9,7 +9,7 @@ from struct import pack_into, unpack_from
 
 from tern import frames, wire
 from tern.card import CardError, certify, decode
-from tern.compat import MICROPYTHON, const, ticks_diff, ticks_ms
+from tern.compat import MICROPYTHON, const, ticks_diff
 from tern.coordinates import choose, gather
 from tern.entropy import EntropyError
 from tern.frames import FrameError, difference
@@ -62,6 +62,8 @@ def work_ms(request, card, size, bound):
 class Client:
     """Answers the frames of a host into `reply`, for all clients of `board`. A board without files still says hello."""
 
+    arrived: int  # when the frame under way came (ms): set by the caller, before any work of it, for clients that pause
+
     def __init__(self, board):
         self.reply = bytearray(wire.MAX_FRAME)
         self.board = board
@@ -70,7 +72,6 @@ class Client:
         self._bound = 0  # public upper bound on records per client
         self._ahead = 1  # reports to pay for at once
         self._paid = []  # when the last ROUND came that each client paid for, if they must pause
-        self.arrived = ticks_ms()  # when the frame under way came, before any work of it
         self._ledger = Ledger(board.in_place, board)
         self._loaded = wire.BOARD  # whose ledger it is
         self.round = frames.Round()  # the ROUND under way
@@ -101,15 +102,13 @@ class Client:
 
     def respond(self, frame, send):
         """Answer `frame` for each client that it asks, by send(reply, n); several reports go together in REPORTS."""
-        self.arrived = ticks_ms()
         if len(frame) and frame[0] == wire.MODEL:  # asks for no answer
             return
         if frames.is_for_fleet(frame):
             self._respond_all(frame, send)
         else:
             send(self.reply, self.answer(frame))
-        if not self._filler:
-            self.settle()
+        self.settle()
 
     def settle(self):
         """Fill the holes of the heap, once, after the first report."""
@@ -299,7 +298,9 @@ class Client:
         if cost > left:
             raise FrameError(wire.ERR_BUDGET, "budget spent", max(0, left))
         if self._paid:
-            self._check_pause(client)
+            rest = self._pause_ms - ticks_diff(self.arrived, self._paid[client.device - client.first])
+            if 0 < rest <= self._pause_ms:
+                raise FrameError(wire.ERR_TOO_SOON, "the client pauses", (rest + 999) // 1000)
         self._at_once = min(self._ahead, left // cost)
 
     def release(self, values=None):
@@ -386,11 +387,6 @@ class Client:
         except StorageError:
             pass
         raise FrameError(wire.ERR_DEVICE, "no such client", device)
-
-    def _check_pause(self, client):
-        left = self._pause_ms - ticks_diff(self.arrived, self._paid[client.device - client.first])
-        if 0 < left <= self._pause_ms:
-            raise FrameError(wire.ERR_TOO_SOON, "the client pauses", (left + 999) // 1000)
 
     def open_records(self, client):
         """Return the records (as storage.Records) of `client`, whose `start` and `records` say which of them."""

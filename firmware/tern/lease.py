@@ -40,11 +40,13 @@ class Lease:
             self._station.radio.ipconfig(dhcp4=True)  # ifconfig("dhcp") would wait for the answer
             self._fixed = False
 
-    def keep(self):
+    def keep(self, hold=int):
+        """Keep the addresses of now. hold: called before they go to the file."""
         address = list(self._station.radio.ifconfig()) if self._station else [""] * 4
         known = {"address": address, "broker": self.connection.host}
         if known != self._known:
             self._known = known
+            hold()
             try:
                 with open(self._path, "w") as file:
                     json.dump(known, file)
@@ -54,9 +56,9 @@ class Lease:
     def forget(self):
         if self._known:
             self._known = {}
+            if self._fixed:
+                self._station.radio.disconnect()  # to join anew, and ask for an address
             try:
                 os.remove(self._path)
             except OSError:
                 pass
-            if self._fixed:
-                self._station.radio.disconnect()  # to join anew, and ask for an address

@@ -21,7 +21,7 @@ SEGMENT_MOST = const(4096)  # an erase block
 _START = const(6)  # int16s of the header
 _LEAST = const(260)  # and of a file: LittleFS keeps files of up to 512 bytes within their folder
 _MOST = const(65535)
-_MOST_NUMBER = const(0x3FFFFFFF)
+_MOST_NUMBER = const(0x3FFFFFFE)  # of a segment: a later one has a larger number
 _SPARE = const(4)  # blocks for all other files
 
 
@@ -93,10 +93,10 @@ class Recorder:
                 continue
             magic, d, number, rows = unpack(SEGMENT_HEADER, header)
             if (
-                magic != SEGMENT_MAGIC
-                or d != self.d
+                (magic, d) != (SEGMENT_MAGIC, self.d)
                 or number > _MOST_NUMBER
                 or name.strip("0123456789abcdef")
+                or name != "%x" % (int(name, 16) & 0xFFFFFFFF)  # which is how it is opened
             ):
                 raise StorageError("%s: damaged, or not of %d features; clear() removes all" % (path, self.d))
             segments.append((number, min(rows, (size - SEGMENT_BYTES) // self._bytes), int(name, 16)))
@@ -109,16 +109,15 @@ class Recorder:
             self._number, self._rows[at], self._names[at] = segments[at]
         self._total = sum(self._rows)
         self._at = at
-        rows = self._rows[at]
-        if 0 < rows < self._most:
-            try:
-                file = self._open(at)
-                file.seek(0)
-                file.readinto(memoryview(self._image)[: _START + rows * (self.d + 1)])
-                self._grown = rows
-            except OSError:  # then the next ones begin another
-                pass
-            self._shut()
+        try:
+            file = self._open(at)
+            file.seek(0)
+            file.readinto(self._image)  # all of it, however many rows it has
+            if self._rows[at] < self._most:
+                self._grown = self._rows[at]
+        except OSError:  # then the next ones begin another
+            pass
+        self._shut()
         self._found = True
 
     def _created(self, names):
@@ -176,12 +175,15 @@ class Recorder:
     def _write(self, n):
         if not self._found:
             self._find()
+            raise StorageError("what was read from the flash is written over them")
         rows = self._grown + n
         at = self._at
         number = self._number
         if not self._grown:  # in the file of the oldest: LittleFS is quicker with few names that stay
             at = (at + 1) % self._files
             number += 1
+            if number > _MOST_NUMBER:
+                raise StorageError("no larger number")
         pack_into(SEGMENT_HEADER, self._image, 0, SEGMENT_MAGIC, self.d, number, rows)
         file = self._open(at, "r+b" if self._grown else "wb")
         file.seek(0)
@@ -201,24 +203,21 @@ class Recorder:
         Below `least` records it is zeros, as where the flash fails; it is a later one if the oldest have gone.
         """
         count = self.count
+        if count >= self.least:
+            index = index % count + self._total - count
+            at = self._at + 1
+            while index >= self._rows[at % self._files]:
+                index -= self._rows[at % self._files]
+                at += 1
+            try:
+                file = self._open(at % self._files)
+                file.seek(SEGMENT_BYTES + self._bytes * index)
+                if file.readinto(row) == self._bytes:
+                    return
+            except OSError:
+                self._shut()
+            self.lost += 1
         for j in range(len(row)):
-            row[j] = 0
-        if count < self.least:
-            return
-        index = index % count + self._total - count
-        at = self._at + 1
-        while index >= self._rows[at % self._files]:
-            index -= self._rows[at % self._files]
-            at += 1
-        try:
-            file = self._open(at % self._files)
-            file.seek(SEGMENT_BYTES + self._bytes * index)
-            if file.readinto(row) == self._bytes:
-                return
-        except OSError:
-            self._shut()
-        self.lost += 1
-        for j in range(len(row)):  # it may have read a part
             row[j] = 0
 
     def _open(self, at, mode="rb"):

@@ -65,6 +65,7 @@ def serve(board):
             frame = link.receive(wait)
             compat.feed()
             if frame is not None:
+                client.arrived = getattr(link, "last", ticks_ms())  # with a slot, a public moment
                 try:
                     client.respond(frame, link.send)
                 except MemoryError:  # not even for an ERROR: the host asks again

@@ -16,6 +16,7 @@ from tern.model import Model, decode_model
 
 D = 4
 _HOLD = 4
+_LAST = (1 << 30) - 2  # number of a segment
 _PATH = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./"
 
 
@@ -106,20 +107,24 @@ def _records(_):
 
 
 def segments(contents):
-    """The segments of a recorder, which goes on after them. Their names are only numbers."""
+    """The segments of a recorder, (name, content) each, after which it goes on, unless there is no larger number."""
     if recorder.SAMPLES not in os.listdir():
         os.mkdir(recorder.SAMPLES)
     for name in os.listdir(recorder.SAMPLES):
         os.remove(recorder.SAMPLES + "/" + name)
-    for i, content in enumerate(contents):
-        write("%s/%x" % (recorder.SAMPLES, i), content)
+    for name, content in contents:
+        write(recorder.SAMPLES + "/" + name, content)
     book, before = _recorder()
     new = [[number + j for j in range(D + 1)] for number in range(_HOLD)]
     for row in new:
         book.append(array("h", row[:D]), row[D])
     book.close()
     again, after = _recorder()
-    assert after[-_HOLD:] == new == _rows(book)[-_HOLD:]
+    if book.lost:
+        assert book._number == _LAST
+    else:
+        assert after[-_HOLD:] == new == _rows(book)[-_HOLD:]
+    assert again.lost == 0
     again.clear()
     assert _recorder()[1] == []
     return str(before)

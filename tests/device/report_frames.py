@@ -3,10 +3,12 @@
 import struct
 
 from tern import frames, wire
+from tern.compat import ticks_ms
 
 
-def answers_of(client, frame):
-    """Return every frame (bytes) with which `client` answers `frame`."""
+def answers_of(client, frame, moment=None):
+    """Return every frame (bytes) with which `client` answers `frame`. moment: when it came (ms); None: now."""
+    client.arrived = ticks_ms() if moment is None else moment
     answers = []
     client.respond(memoryview(frame), lambda reply, n: answers.append(bytes(reply[:n])))
     return answers

@@ -89,10 +89,10 @@ def ask(client, frame):
     return bytes(client.reply[: client.answer(frame)])
 
 
-def ask_all(client, frame):
-    """Every answer of `client` as bytes, each REPORTS as its REPORTs, in order of devices."""
+def ask_all(client, frame, moment=None):
+    """Every answer of `client` as bytes, each REPORTS as its REPORTs, in order of devices. moment: as answers_of()."""
     asked[0] = frame
-    return report_frames.one_by_one(report_frames.answers_of(client, frame))
+    return report_frames.one_by_one(report_frames.answers_of(client, frame, moment))
 
 
 def answer_key(device=7):

@@ -237,6 +237,37 @@ def test_a_node_runs_beside_other_tasks():
     assert ticks.count(0) >= 6  # also between the records
     assert node.reports == 1 and isinstance(node.error, OSError) and node.board.last_error == "OSError"
     assert link.closed == 2 and link.admitted == [wire.MODEL, wire.UPDATE] * 2 and len(fed) > 5
+    scratch.remove(node.board.directory)  # small boards have no room for many
+
+
+class Public(Link):
+    """A link with a slot; `moments` (ms): of its looks, at each of which it receives."""
+
+    slot = 500
+    busy = False
+    last = 0
+
+    def until(self, step, timeout_ms):
+        self.last = self.moments.pop(0)
+        return True
+
+    def send(self, reply, n):
+        self.busy = False
+        return super().send(reply, n)
+
+
+def test_pauses_count_from_public_moments_alone_and_begin_anew_after_an_exception():
+    frame = round_frame(1, THREE)
+    link = Public([frame, frame, OSError, frame, frame, frame])
+    link.moments = [70_000, 129_001, 130_000, 200_000, 259_999, 260_000, 270_000]
+    node = app_on(link)
+    put_fleet(node.board.directory, pause=60)
+    node._client = None  # which has no pause yet
+    small_board.asked[0] = frame
+    asyncio.run(node.run())
+    assert [error_of(reply) for reply in link.sent[:4]] == [(wire.ERR_TOO_SOON, s) for s in (60, 1, 60, 1)]
+    assert [reply[0] for reply in link.sent[4:]] == [wire.REPORT]
+    scratch.remove(node.board.directory)
 
 
 def test_once_answers_one_round_and_ends_in_time():

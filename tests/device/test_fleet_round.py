@@ -3,8 +3,7 @@
 import scratch
 import small_board
 from checks import no_memory, replaced
-from small_board import ask_all as answers
-from small_board import error_of, provision, put_fleet, round_frame
+from small_board import ask_all, error_of, provision, put_fleet, round_frame
 
 from tern import client as client_module
 from tern import storage, wire
@@ -39,31 +38,33 @@ def test_a_client_still_pauses_when_memory_runs_out():
     for frame in (round_frame(1, small_board.THREE), announcement(1)):
         client = client_of(1)
         with replaced(client_module, Clients=Starved):
-            (error,) = answers(client, frame)
+            (error,) = ask_all(client, frame)
         assert error[0] == wire.ERROR
-        (error,) = answers(client, frame)
+        (error,) = ask_all(client, frame)
         assert error_of(error)[0] == wire.ERR_TOO_SOON
 
 
 def test_a_client_pauses_between_two_payments():
     now = [1000]  # ms
-    with replaced(client_module, ticks_ms=lambda: now[0], ticks_diff=lambda later, earlier: later - earlier):
+    with replaced(client_module, ticks_diff=lambda later, earlier: later - earlier):
         client = client_of(2)
-        for device, error in zip((7, 8), answers(client, announcement(1))):
+        for device, error in zip((7, 8), ask_all(client, announcement(1), now[0])):
             assert error_of(error, device) == (wire.ERR_TOO_SOON, 60)
         now[0] += 59_001
-        assert error_of(answers(client, announcement(1))[0]) == (wire.ERR_TOO_SOON, 1)
+        assert error_of(ask_all(client, announcement(1), now[0])[0]) == (wire.ERR_TOO_SOON, 1)
         now[0] += 999
-        (first,) = answers(client, round_frame(1, small_board.THREE))
+        (first,) = ask_all(client, round_frame(1, small_board.THREE), now[0])
         assert first[0] == wire.REPORT
         now[0] += 30_000
-        one, other = answers(client, announcement(1))
+        one, other = ask_all(client, announcement(1), now[0])
         assert one == first and other[0] == wire.REPORT, "a report that is paid for may be sent again"
         now[0] += 30_000
-        one, other = answers(client, announcement(2))
+        one, other = ask_all(client, announcement(2), now[0])
         assert one[0] == wire.REPORT and error_of(other, 8) == (wire.ERR_TOO_SOON, 30)
         client = Client(client.board)
-        assert error_of(answers(client, announcement(3))[0]) == (wire.ERR_TOO_SOON, 60), "started again"
+        assert error_of(ask_all(client, announcement(3), now[0])[0]) == (wire.ERR_TOO_SOON, 60), (
+            "started again"
+        )
 
 
 def test_a_refusal_does_not_tell_how_long_the_work_took():
@@ -78,7 +79,7 @@ def test_a_refusal_does_not_tell_how_long_the_work_took():
                 ticks_diff=lambda later, earlier: later - earlier,
             ):
                 client = client_of(2)
-                answers(client, announcement(1))
+                ask_all(client, announcement(1), now[0])
                 now[0] += 60_000
                 came = now[0]
                 gradient = client._gradients.values
@@ -88,10 +89,10 @@ def test_a_refusal_does_not_tell_how_long_the_work_took():
                     return gradient(*arguments)
 
                 client._gradients.values = values
-                reports = answers(client, announcement(2))
+                reports = ask_all(client, announcement(2), now[0])
                 assert [report[0] for report in reports] == [wire.REPORT] * 2
                 now[0] = came + asked_ms
-                answer = answers(client, announcement(3))
+                answer = ask_all(client, announcement(3), now[0])
                 details.add(
                     tuple(
                         one[0] if one[0] == wire.REPORT else error_of(one, 7 + i)

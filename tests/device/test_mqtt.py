@@ -498,8 +498,8 @@ class Port:
         self.sent = []
         self.reasons = []
         self.show = lambda: None
-        self.failed = self.reasons.append
-        self.ended = lambda: self.reasons.append(0)
+        self.failed = lambda reason, now: self.reasons.append(reason)
+        self.ended = lambda hold: self.reasons.append(0)
 
     def receive(self, timeout_ms):
         assert timeout_ms == 0, "it never waits for the port"
@@ -527,6 +527,7 @@ def test_a_hello_request_at_the_port_is_answered_there_whether_or_not_there_is_a
     broker.up = False
     port = Port(b"", damaged, bytes((wire.ROUND,)) + bytes(40), asks, b"end", asks)
     link = Mqtt(Session(broker.connect, b"00000007"), "fleet", name(7), absent=port, port=port)
+    assert link.receive(0) is None, "no broker"
     assert link.receive(0) is None, "damaged"
     assert link.receive(0) == asks
     link.send(hello, 31)

@@ -373,12 +373,14 @@ def test_a_lease_is_kept_and_used_and_forgotten(bench):
         assert lease.broker is None
         assert not station.joined(lease)
         lease.connection = Connection
-        lease.keep()
+        held = []
+        lease.keep(lambda: held.append(os.listdir(folder)))
+        assert held.pop() == [], "called before it is written"
         address = ["10.0.0.2", "255.255.255.0", "10.0.0.1", "10.0.0.3"]
         assert json.loads(read(path)) == {"address": address, "broker": "10.0.0.7"}
         write(path, read(path) + b" ")
-        lease.keep()
-        assert read(path).endswith(b" "), "written only when it changes"
+        lease.keep(lambda: held.append(0))
+        assert read(path).endswith(b" ") and not held, "written only when it changes"
 
         # the next start
         bench.radio.calls = []
@@ -450,31 +452,36 @@ def test_a_connection_waits_for_a_socket_while_the_last_ones_are_closing():
 
 def test_an_absence_is_told_and_kept_while_it_goes_on():
     board = Lamp()
+    held = []
+
+    def hold():  # before the file changes
+        held.append(board.kept())
+
     with board.clock:
         away = absence.Absence(board)
         board.ms = 1500
         assert str(away) == "absent 0 1 s", "nothing has failed"
-        away.failed(absence.REFUSED)
+        away.failed(absence.REFUSED, board.ms)
         board.ms += 700_000
         assert str(away) == "absent 8 701 s" and board.kept() == [8]
         write(board.directory + "/" + absence.ABSENT, b"\x08+")
-        away.failed(absence.REFUSED)
+        away.failed(absence.REFUSED, board.ms)
         assert board.kept() == [8, 43], "written only when the reason changes"
-        away.failed(absence.SILENT)
+        away.failed(absence.SILENT, board.ms)
         assert board.kept() == [9]
-        away.ended()
+        away.ended(hold)
         board.ms += 5000
-        assert str(away) == "was absent 9 701 s" and board.kept() == [0]
-        away.failed(absence.LOST)
+        assert str(away) == "was absent 9 701 s" and board.kept() == [0] and held == [[9]]
+        away.failed(absence.LOST, board.ms)
         board.ms += 2000
         assert str(away) == "absent 16 2 s" and board.kept() == [0], "not yet: the next attempt may succeed"
-        away.failed(absence.NO_LEASE)
+        away.failed(absence.NO_LEASE, board.ms)
         assert board.kept() == [5]
 
         away = absence.Absence(board)  # after a restart
         assert str(away) == "absent 0 0 s"
         board.ms += 3000
-        away.ended()
+        away.ended(hold)
         assert str(away) == "was absent 5 0 s" and board.kept() == [0]
         for kept in (b"\x00", b"", None):
             if kept is None:
@@ -482,9 +489,23 @@ def test_an_absence_is_told_and_kept_while_it_goes_on():
             else:
                 write(board.directory + "/" + absence.ABSENT, kept)
             away = absence.Absence(board)
-            away.failed(absence.REFUSED)
-            away.ended()
+            away.failed(absence.REFUSED, board.ms)
+            away.ended(hold)
             assert str(away) == "was absent 8 0 s"
+
+
+def test_the_seconds_of_an_absence_show_neither_how_long_the_start_took_nor_a_file():
+    board = Lamp()
+    with board.clock:
+        board.ms = 400  # a program's files were opened
+        away = absence.Absence(board)
+        board.ms = 1100
+        assert str(away) == "absent 0 1 s"
+        away.ended(int)
+        board.ms = 2100  # lost 100 ms ago, and the file of the address was removed
+        away.failed(absence.LOST, 2000)
+        board.ms = 3000
+        assert str(away) == "absent 16 1 s"
 
 
 def test_the_led_blinks_the_reason_until_the_absence_ends():
@@ -501,7 +522,7 @@ def test_the_led_blinks_the_reason_until_the_absence_ends():
 
         assert watch(3000) == 0, "nothing has failed"
         for reason in (1, 3, 17):
-            away.failed(reason)
+            away.failed(reason, board.ms)
             assert watch(2 * (2 * reason + 6) * 256) == 2 * reason
             spans = [(on, later[0] - ms) for (ms, on), later in zip(board.lit, board.lit[1:])]
             dark = sorted(ms for on, ms in spans if not on)
@@ -509,5 +530,5 @@ def test_the_led_blinks_the_reason_until_the_absence_ends():
             assert 1500 <= dark[-1] <= 1900, "the pause after the last blink"
         while not away._lit:
             watch(50)
-        away.ended()
+        away.ended(int)
         assert board.lit[-1][1] is False and watch(10000) == 0

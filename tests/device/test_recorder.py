@@ -4,6 +4,7 @@ import gc
 import os
 import sys
 from array import array
+from struct import pack
 
 import flash_chip
 import scratch
@@ -238,6 +239,33 @@ def test_records_of_another_dimension_or_with_a_damaged_header_are_refused():
     bad.close()
 
 
+def test_segments_of_other_names_or_without_a_larger_number_are_refused():
+    folder = scratch.folder()
+    opened(folder, 4, 20, 4).close()
+    path = folder + "/" + recorder.SAMPLES + "/"
+
+    def put(name, number, rows=3):
+        scratch.write(path + name, pack(recorder.SEGMENT_HEADER, b"TRS2", 4, number, rows) + bytes(600))
+
+    for name, number in (
+        ("01", 3),
+        ("1F", 3),
+        ("x", 3),
+        ("123456789", 3),
+        ("1", (1 << 30) - 1),
+        ("1", 1 << 31),
+    ):
+        put(name, number)
+        raises(StorageError, Recorder(4, 20, 4).open, folder)
+        os.remove(path + name)
+    put("ffffffff", (1 << 30) - 2, 20)
+    book = opened(folder, 4, 20, 4)
+    append(book, 0, 4)
+    assert (book.count, book.lost) == (20, 4), "there is no larger number"
+    book.close()
+    assert opened(folder, 4, 20, 4).count == 20, "and it starts all the same"
+
+
 def test_a_half_written_record_is_dropped():
     folder = scratch.folder()
     ring(folder, 24, (4,))
@@ -264,6 +292,12 @@ def test_a_recorder_that_could_not_be_cleared_counts_what_is_lost_until_it_can_w
         assert book.lost == 8
     append(book, 200, 208)
     assert numbers(book) == list(range(16)) + list(range(200, 208)) and book.lost == 8
+    with Disk(0, OSError(5), module=recorder):
+        raises(OSError, book.clear)
+    append(book, 300, 308)  # while the segment that grows is not known
+    assert numbers(book) == list(range(16)) + list(range(200, 208)) and book.lost == 16
+    append(book, 400, 408)
+    assert numbers(book)[16:] == list(range(200, 208)) + list(range(400, 408)) and book.lost == 16
     book.close()
 
 

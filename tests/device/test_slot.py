@@ -173,6 +173,46 @@ def test_only_a_hello_is_sent_at_once(clock):
     assert slotted.waiting() == 0
 
 
+@with_a_clock
+def test_a_damaged_frame_takes_its_slot_too(clock):
+    link, slotted, start = answering(clock, 30, memoryview(b""))
+    assert not link.sent
+    slotted.receive()
+    assert link.sent == [(REPORT[:3], start + 500)]
+
+
+@with_a_clock
+def test_what_a_link_does_by_itself_takes_a_slot_from_when_it_began(clock):
+    """Such as a file that it writes, once connected or when the connection was lost."""
+
+    class Writing(TimedLink):
+        def receive(self, timeout_ms=-1):
+            frame = super().receive(timeout_ms)
+            if frame is None or frame[0] == wire.HELLO_REQUEST:
+                self.hold()
+                clock.us += 70_000
+            return frame
+
+        def send(self, frame, n):
+            super().send(frame, n)
+            self.hold()  # it has lost the connection
+            clock.us += 70_000
+
+    for frame in (None, HELLO):
+        lit = []
+        link = Writing(lambda: clock.us // 1000, frame)
+        slotted = Slotted(link, 500, lit.append)
+        for _ in range(3):
+            assert slotted.receive() is frame
+        looks = link.looks
+        assert slotted.waiting() and [looks[1] - looks[0], looks[2] - looks[1]] == [500] * 2
+        assert lit == [False] * 3
+    slotted.send(REPORT, 3)
+    assert slotted.receive() is None and link.sent == [(REPORT[:3], looks[2] + 500)]
+    slotted.receive()
+    assert looks[3] == looks[2] + 1000, "nothing is read before the next slot is over"
+
+
 def test_other_calls_are_passed_to_the_link():
     link = TimedLink(ticks_ms)
     slotted = Slotted(link, 20, unlit)

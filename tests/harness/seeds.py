@@ -146,6 +146,8 @@ def of(name):
         heads = [struct.pack("<IH", number, 20) for number in (1, 2, 3, 2**30 - 2, 2**32 - 1)]
         segments = [verdicts.message(verdicts.CLIENT, head + bytes(range(200))) for head in heads]
         inputs += [segments[4], b"".join(segments[:3]), b"".join(segments[2:])]
+        for name in (b"\x12\x00\x01", b"\x07" * 8, b"\x08" * 9):  # 001, and names of 8 and 9 digits
+            inputs.append(segments[0] + verdicts.message(verdicts.FLEET, name + heads[1] + bytes(200)))
     elif name == "model":
         inputs += [frame for frame in vectors("frames") if frame[0] == wire.MODEL]
     elif name == "boot":

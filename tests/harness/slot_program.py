@@ -1,5 +1,6 @@
 """Runs on a board: answers ROUNDs through the firmware's Client and Slotted, and measures when each answer is sent."""
 
+import asyncio
 import os
 import time
 
@@ -80,12 +81,16 @@ def answers(files, beat, frames, task=False):
 
 
 class Script:
-    """A link of a program: frames arrive at their times, and whatever leaves is an event with its time."""
+    """A link of a program: frames arrive at their times, and whatever leaves is an event with its time.
+
+    end_ms: when it ends, 0 for never.
+    """
 
     console = False
 
-    def __init__(self, frames):
+    def __init__(self, frames, end_ms):
         self.frames = list(frames)
+        self.end_ms = end_ms
         self.start = None
         self.events = []
 
@@ -100,8 +105,11 @@ class Script:
     def receive(self, timeout_ms):
         if self.start is None:
             self.see("begin")
-        if self.frames and time.ticks_diff(time.ticks_us(), self.start) >= 1000 * self.frames[0][0]:
+        ms = time.ticks_diff(time.ticks_us(), self.start) // 1000
+        if self.frames and ms >= self.frames[0][0]:
             return memoryview(self.frames.pop(0)[1])
+        if self.end_ms and ms > self.end_ms:
+            raise EOFError
         return None
 
     def send(self, frame, n):
@@ -118,34 +126,37 @@ class Script:
         pass
 
 
-class Timed:
+class Timed(Slotted):
     """A slotted link; work: microseconds from each frame to its answer, before that waits for its moment."""
 
-    def __init__(self, link):
-        self._link = link
+    def __init__(self, link, slot_ms, led):
+        super().__init__(link, slot_ms, led)
         self.work = []
 
-    def __getattr__(self, name):
-        return getattr(self._link, name)
-
     def receive(self, timeout_ms):
-        frame = self._link.receive(timeout_ms)
+        frame = super().receive(timeout_ms)
         self._came = time.ticks_us()
         return frame
 
     def send(self, frame, n):
         self.work.append(time.ticks_diff(time.ticks_us(), self._came))
-        return self._link.send(frame, n)
+        return super().send(frame, n)
 
 
-def wake(folder, d, slot, frames):
-    """One wake of a program: (events as (what, microseconds), microseconds of work for each frame)."""
+def wake(folder, d, slot, frames, end_ms):
+    """One wake of a program: (events as (what, microseconds), microseconds of work for each frame).
+
+    end_ms: with it the program runs, and its link ends then.
+    """
     board = this_board()
     board.directory = folder
     node = app.App(board, Recorder(d, capacity=2048, hold=8), Model())
-    link = Script(frames)
-    timed = Timed(Slotted(link, slot, board.led))
+    link = Script(frames, end_ms)
+    timed = Timed(link, slot, board.led)
     board.link = lambda: timed
-    node.once(6000)
+    if end_ms:
+        asyncio.run(node.run())
+    else:
+        node.once(6000)
     link.see("return")
     return link.events, timed.work

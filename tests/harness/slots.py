@@ -164,14 +164,14 @@ class Slots:
         questions = [case.frame(device, number + 1) for number in range(rounds) for device in (1, 2)]
         return self._repl.evaluate(f"answers({board(case.d, slot)!r}, {beat}, {questions!r}, {task})", 600)
 
-    def wake(self, count, frames):
-        """[(what, its microseconds), ...], [microseconds of work, ...] of a wake of the program with `count` records.
+    def wake(self, collected, frames, end_ms=0):
+        """[(what, its microseconds), ...], [microseconds of work, ...] of a wake of the program with these records.
 
-        frames: (ms after the link has begun, frame).
+        collected: one of COLLECTED. frames: (ms after the link has begun, frame). end_ms: as of slot_program.wake.
         """
         self._repl.soft_reset()
         self._repl.run(f"from {PROGRAM.stem} import *")
-        return self._repl.evaluate(f"wake('/r{count}', {D}, {SLOT}, {frames!r})", 600)
+        return self._repl.evaluate(f"wake({folder_of(collected)!r}, {D}, {SLOT}, {frames!r}, {end_ms})", 600)
 
 
 def board(d, slot):
@@ -219,22 +219,34 @@ def cropped(a, b, share):
     return float(difference / spread) if spread else math.copysign(math.inf, difference) * bool(difference)
 
 
-COLLECTED = (0, 7, 64, 2048)  # records of the programs of four boards
+COLLECTED = (
+    (0, 0),
+    (7, -ONE),
+    (64, ONE),
+    (64, 0),
+    (2048, ONE),
+    (2048, -ONE),
+)  # records of programs, and their value
 D = 4
 SLOT = 500  # ms, of these boards
 
 
+def folder_of(collected):
+    """The folder of the board whose program has collected these records."""
+    return f"/r{COLLECTED.index(collected)}"
+
+
 def program_boards():
-    """The files of boards with one client, by path: /r0, /r7 and so on, whose programs have collected these records."""
+    """The files of boards with one client, by path, whose programs have collected these records."""
     files = {}
-    for count in COLLECTED:
-        folder = f"/r{count}"
+    for count, value in COLLECTED:
+        folder = folder_of((count, value))
         for path, rows in board(D, SLOT).items():
             if path != storage.RECORDS:
                 data = b"".join(row * times for row, times in rows)
                 files[f"{folder}/{path}"] = data[: storage.CLIENT_BYTES] if path == storage.CLIENTS else data
         if count:
-            segments = records.segments(np.full((count, D + 1), ONE, np.int16))
+            segments = records.segments(np.full((count, D + 1), value, np.int16))
             files |= {f"{folder}{path}": data for path, data in segments.items()}
     return files
 

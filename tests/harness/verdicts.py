@@ -353,12 +353,21 @@ def _ahead(data):
     return _client(data, AHEAD)
 
 
+_NAMES = "0123456789abcdefAx"
+
+
 def _segments(data):
-    # Each message is a segment, without the first fields of its header unless it is RAW.
+    # Each message is a segment, without the first fields of its header unless it is RAW. FLEET: behind its name.
     head = recorder.SEGMENT_MAGIC + struct.pack("<H", board_files.D)
-    return short(
-        board_files.segments([(b"" if how == RAW else head) + body for how, body in messages(data)]).encode()
-    )
+    files = []
+    for how, body in messages(data):
+        name = _NAMES[len(files)]
+        if how == FLEET and body:
+            n = 1 + (body[0] & 15)
+            name = "".join([_NAMES[byte % len(_NAMES)] for byte in body[:n]])
+            body = body[n:]
+        files.append((name, body if how == RAW else head + body))
+    return short(board_files.segments(files).encode())
 
 
 def _dns(data):

@@ -7,6 +7,7 @@ import itertools
 import os
 import subprocess
 import sys
+from ast import literal_eval
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from rig import FIRMWARE
 from visible_program import SCENARIOS
+from world import LATENCY_MS, SLOT_MS
 
 from terntools.emulators.micropython import device_command
 
@@ -29,23 +31,53 @@ DATA = (  # records, their value, seed of the world, what fails
     (2048, 16384, 7, 1),
     (64, 5, 8, 2),
 )
-# What happens in each scenario.
+PUBLIC = [(13, 1), (13, 1), (5, 2), (13, 1), (5, 3), (2, 0), (12, 4)]  # ERRORs to QUESTIONS: code, detail
+PORT = [*PUBLIC, (1, 0), (1, 0)]
+BY_LEDGER = [(10, 0)] * 10 + [(2, 0), (12, 4), (10, 0)]
+# What happens in each scenario: how often, and the ERRORs.
 EXPECTED = {
-    "program": {"REPORT": 6, "ERROR": 4, "HELLO": 2, "PUBACK": 13, "PINGREQ": 2},
-    "program_at_port": {"REPORT": 6, "ERROR": 4, "HELLO": 3, "credit": 6},
-    "serve": {"REPORT": 6, "ERROR": 4, "HELLO": 3, "credit": 6},
-    "serve_over_broker": {"REPORT": 6, "ERROR": 4, "HELLO": 2, "PUBACK": 13, "PINGREQ": 2},
-    "once": {"REPORT": 3, "HELLO": 5, "DISCONNECT": 4, "return": 4},
-    "cut": {"REPORT": 11, "DISCONNECT": 11, "radio": 26},
-    "update": {"UPDATED": 9, "REPORT": 1, "reset": 1},
+    "program": ({"REPORT": 6, "HELLO": 2, "PUBACK": 16, "PINGREQ": 2}, PUBLIC),
+    "program_at_port": ({"REPORT": 6, "HELLO": 3, "LED": 39, "credit": 8}, PORT),
+    "busy_at_port": ({"REPORT": 2, "HELLO": 2, "LED": 13, "credit": 0}, [(13, 1), (13, 1), (13, 2)]),
+    "serve": ({"REPORT": 6, "HELLO": 3, "LED": 37, "credit": 8}, PORT),
+    "serve_over_broker": ({"REPORT": 6, "HELLO": 2, "PUBACK": 16, "PINGREQ": 2}, PUBLIC),
+    "serve_several": ({"REPORT": 9, "HELLO": 2}, [(13, 1)] * 6),
+    "serve_none": ({"REPORT": 0, "HELLO": 3}, [(12, 0)] * 10 + [(2, 0), (12, 0), (12, 0), (1, 0), (1, 0)]),
+    "once": ({"REPORT": 4, "HELLO": 6, "DISCONNECT": 5, "resolve": 2, "leave": 1, "return": 6}, []),
+    "update": ({"UPDATED": 9, "REPORT": 1, "reset": 1}, []),
+    "absent_program": ({"REPORT": 3, "HELLO": 3, "connect": 6, "CONNECT": 4, "close": 5}, [(13, 1)]),
+    "absent_serve": ({"REPORT": 3, "HELLO": 3, "connect": 6, "CONNECT": 4, "close": 5}, [(13, 1)]),
+    "cut_once": ({"REPORT": 12, "DISCONNECT": 12, "connect": 15, "return": 12}, []),
+    "cut_program": ({"REPORT": 12, "HELLO": 15}, []),
+    "cut_serve": ({"REPORT": 12, "HELLO": 15}, []),
+    "cut_update": ({"UPDATED": 63, "REPORT": 12, "HELLO": 12, "reset": 6}, [(4, 42), (4, 63)]),
+    "faulty_ledger": ({"REPORT": 0, "PUBACK": 16}, [(13, 1), *BY_LEDGER]),
+    "faulty_ledger_served": ({"REPORT": 0, "credit": 8}, [(13, 1), *BY_LEDGER, (1, 0), (1, 0)]),
+    "faulty_records": ({"HELLO": 0}, [(12, 0)] * 15 + [(1, 0), (1, 0), (12, 0)]),
+    "faulty_update": ({"UPDATED": 1, "REPORT": 2}, []),
+    "full": ({"console": 1}, []),
+    "heap": ({"HELLO": 4}, []),
+}
+# A link begins after a slot, and a poll or a look; a wake ends when it is late, at a multiple of the slot.
+MOMENTS = {
+    "program": ("625 radio True",),
+    "absent_program": ("625 radio True",),
+    "serve_over_broker": ("500 radio True",),
+    "absent_serve": ("500 radio True",),
+    "once": ("505 radio True", "9500 return False"),
 }
 
 
 def trace(interpreter, folder, scenario, data):
     """The lines that a board prints."""
     folder.mkdir()
+    SCENARIOS[scenario][1](str(folder), *data[:2])
     path = os.pathsep.join(map(str, PATHS))
-    words = (PROGRAM, scenario, *map(str, data))
+    words = (
+        PROGRAM,
+        scenario,
+        *map(str, data[2:] if scenario != "heap" else ()),
+    )  # they are on the heap, too
     command = (
         device_command(interpreter, *words, heap="1m") if interpreter else [sys.executable, *map(str, words)]
     )
@@ -61,6 +93,28 @@ def trace(interpreter, folder, scenario, data):
     return ended.stdout.splitlines()
 
 
+def errors(lines):
+    """The (code, detail) of each ERROR of a trace."""
+    found = [literal_eval(line.split(maxsplit=3)[3]) for line in lines if " ERROR " in line]
+    return [(frame[9], int.from_bytes(frame[10:14], "little")) for frame in found]
+
+
+def require_public_moments(lines):
+    """A wake ends whole slots after the last question came, or else after its connection was accepted."""
+    for line in lines:
+        ms, kind, *what = line.split(maxsplit=2)
+        if kind == "radio" and what == ["True"]:
+            last = SLOT_MS
+        elif kind == "CONNECT":
+            accepted = int(ms) + 2 * LATENCY_MS
+        elif kind == "HELLO":
+            last = max(last, accepted)
+        elif (kind, what) == ("LED", ["True"]):
+            last = int(ms)
+        elif kind in ("DISCONNECT", "return") or (kind, what) == ("radio", ["False"]):
+            assert (int(ms) - last) % SLOT_MS <= 1, line
+
+
 @pytest.mark.parametrize("on", ["cpython", "micropython"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_nothing_that_can_be_seen_depends_on_data_noise_flash_or_tasks(tmp_path, micropython, scenario, on):
@@ -70,7 +124,12 @@ def test_nothing_that_can_be_seen_depends_on_data_noise_flash_or_tasks(tmp_path,
             pool.map(lambda i: trace(interpreter, tmp_path / str(i), scenario, DATA[i]), range(len(DATA)))
         )
     kinds = Counter(line.split()[1] for line in traces[0])
-    assert {kind: kinds[kind] for kind in EXPECTED[scenario]} == EXPECTED[scenario]
+    counts, refused = EXPECTED[scenario]
+    assert {kind: kinds[kind] for kind in counts} == counts
+    assert errors(traces[0]) == refused
+    assert set(MOMENTS.get(scenario, ())) <= set(traces[0])
+    if "once" in scenario:
+        require_public_moments(traces[0])
     for data, lines in zip(DATA, traces, strict=True):
         for number, pair in enumerate(itertools.zip_longest(traces[0], lines)):
             assert pair[0] == pair[1], (data, number, lines[max(0, number - 5) : number + 5])

@@ -1,6 +1,6 @@
-"""What can be seen of a board: SCENARIO COUNT VALUE SEED FAILS prints it, an event a line.
+"""What can be seen of the board in this folder: SCENARIO SEED FAILS prints it, an event a line.
 
-The board holds COUNT records of VALUE. Its work takes times that follow from SEED. FAILS: a number of FAILURES.
+Its work takes times that follow from SEED. FAILS: a number of FAILURES.
 """
 
 import struct
@@ -10,18 +10,19 @@ from array import array
 import small_board
 import update_rig
 from small_board import THREE, put_fleet, round_frame
-from world import DEVICE, SLOT_MS, Air, Port, SeenBoard, World, on_broker, within
+from world import DEVICE, DROP, REFUSED, SILENT, SLOT_MS, Air, Port, SeenBoard, World, on_broker, within
 
-from tern import frames, host_frames, recorder, storage, supervisor, wire
+from tern import frames, host_frames, ledger, recorder, storage, supervisor, update, wire
 from tern.app import App
+from tern.client import Client
 from tern.model import Model
 from tern.recorder import Recorder
-from tern.update import Update
 
 D = 4
 PAUSE_S = 2
 BOUND = 64  # records used
 CAPACITY = 2048
+CLIENTS = 3
 FLEET_KEY = bytes(range(100, 132))
 DOWN = "tern/down/00000007"
 FAILURES = (
@@ -29,6 +30,8 @@ FAILURES = (
     ((recorder, "readinto"),),
     ((recorder, "write"), (recorder, "flush")),
 )
+CUTS = range(5)  # of the power, in a payment
+UPDATE_CUTS = (0, 1, 2, 5, 13, 20)
 
 
 def framed(encode, *arguments):
@@ -37,7 +40,8 @@ def framed(encode, *arguments):
 
 
 def question(number, **fields):
-    return bytes(round_frame(number, THREE, device=DEVICE, k=2, **fields))
+    fields.setdefault("device", DEVICE)
+    return bytes(round_frame(number, THREE, k=2, **fields))
 
 
 HELLO = framed(frames.encode_hello_request, 77)
@@ -45,13 +49,17 @@ MODEL = framed(host_frames.encode_model, FLEET_KEY, wire.FLEET, 3, wire.LOGISTIC
 NEW_KEY = framed(host_frames.encode_fleet_key, small_board.key_of(DEVICE), DEVICE, 2, bytes(32))
 NEWER = framed(host_frames.encode_model, bytes(32), wire.FLEET, 4, wire.LINEAR, array("h", range(D)), -14)
 LOCAL = {"model": wire.LOCAL + wire.LOGISTIC, "local": (1, 2, 1 << 18)}
-# ms, frame: some come together, some within the pause of the last one, one twice, one changed, some refused
+# ms after a connection or 700 ms, frame: some come together, some within the pause of the last one and at its whole
+# seconds, one twice, one changed, some refused
 QUESTIONS = (
-    (3000, question(2)),
-    (3100, question(2)),
-    (3101, question(2, shift=1)),
-    (4700, question(3)),
-    (6000, question(3, model=wire.SVM)),
+    (1150, question(2)),
+    (2400, question(2)),
+    (3400, question(3)),
+    (4000, question(2)),
+    (4001, question(2, shift=1)),
+    (5400, question(3)),
+    (6400, question(4)),
+    (7400, question(3, model=wire.SVM)),
     (8000, MODEL),
     (8200, question(4, **LOCAL)),
     (11000, NEW_KEY),
@@ -61,44 +69,64 @@ QUESTIONS = (
     (15000, question(7, d=5)),
     (16000, question(8, **LOCAL)),
 )
-AT_PORT = ((700, HELLO),) + QUESTIONS + ((16100, HELLO), (16200, b""))
+# So few that the work fits a slot beside a task that is busy.
+QUICK = [
+    (ms, question(number, batch=1)) for ms, number in ((1150, 2), (2400, 2), (3400, 3), (5400, 3), (6003, 4))
+]
+DAMAGED = ((17200, None), (18003, None))
+FOR_FLEET = [
+    (ms, question(number, device=wire.FLEET, key=FLEET_KEY, **fields))
+    for ms, number, fields in ((1400, 2, {}), (2400, 2, LOCAL), (3400, 3, {}), (5400, 3, {}), (6000, 3, {}))
+]
 
 
-def collected(count, value):
-    """A board whose program has recorded `count` records of this value."""
-    small_board.write_files(".")
-    put_fleet(".", FLEET_KEY, pause=PAUSE_S, slot=SLOT_MS, records=BOUND)
+def has_policy(folder=".", pause=PAUSE_S):
+    put_fleet(folder, FLEET_KEY, pause=pause, slot=SLOT_MS, records=BOUND)
+
+
+def collected(folder, count, value):
+    """Make a board whose program has recorded `count` records of this value."""
+    small_board.write_files(folder)
+    has_policy(folder)
     book = Recorder(D, capacity=CAPACITY, hold=8)
-    book.open(".")
+    book.open(folder)
     row = array("h", (value for _ in range(D)))
     for _ in range(count):
         book.append(row, value)
     book.close()
 
 
-def provisioned(count, value):
-    """A board without a program, with as many records, or one."""
-    small_board.write_files(".", records=max(1, count))
-    put_fleet(".", FLEET_KEY, pause=PAUSE_S, slot=SLOT_MS, records=BOUND)
-    with open(storage.RECORDS, "r+b") as file:
+def provisioned(folder, count, value, clients=1):
+    """Make a board without a program; each client has as many records, or one."""
+    count = max(1, count)
+    small_board.write_files(folder, clients=clients, records=count)
+    has_policy(folder)
+    with open(folder + "/" + storage.RECORDS, "r+b") as file:
         file.seek(storage.RECORDS_BYTES)
-        for _ in range(max(1, count) * (D + 1)):
-            file.write(struct.pack("<h", value))
+        file.write(struct.pack("<h", value) * (clients * count * (D + 1)))
 
 
-def node_on(world, updates=None):
-    return App(SeenBoard(world, "."), Recorder(D, capacity=CAPACITY, hold=8), Model(), updates)
+def of_several(folder, count, value):
+    """Make a board of several clients."""
+    provisioned(folder, count, value, CLIENTS)
 
 
-def run(world, updates=False):
-    """The board's program runs; a task of it takes some time and records now and then."""
+def empty(folder, *_):
+    """Make a board without a program, whose client has no records."""
+    small_board.write_files(folder, records=0)
+    has_policy(folder)
+
+
+def program(world, updates=False, capacity=CAPACITY, least_ms=0):
+    """The board's program runs; a task of it takes up to 3 ms, or 10 above `least_ms`, and records now and then."""
     board = SeenBoard(world, ".")
-    node = App(board, Recorder(D, capacity=CAPACITY, hold=8), Model(), Update(board) if updates else None)
+    node = App(board, Recorder(D, capacity, hold=8), Model(), update.Update(board) if updates else None)
     row = array("h", bytes(2 * D))
 
     def task():
-        world.work(3)
-        if world.words.below(100) == 0:
+        world.us += 1000 * least_ms
+        world.work(10 if least_ms else 3)
+        if world.words.below(20) == 0:
             node.recorder.append(row, 5)
 
     world.task = task
@@ -108,97 +136,177 @@ def run(world, updates=False):
         pass
 
 
-def over_broker(frames):
-    return [(ms, DOWN, frame) for ms, frame in frames]
-
-
-def program(world):
-    on_broker(".", keep_alive=6)
-    within(world, Air(world, over_broker(QUESTIONS)), Port(world), lambda: run(world))
-
-
-def program_at_port(world):
-    within(world, Air(world), Port(world, AT_PORT), lambda: run(world))
+def busy(world):
+    """Its task blocks for up to a tenth of the slot, which only what a link sends by itself may show."""
+    world.unseen = ("credit",)
+    program(world, least_ms=40)
 
 
 def serve(world):
-    within(world, Air(world), Port(world, AT_PORT), lambda: supervisor.run(SeenBoard(world, ".")))
-
-
-def serve_over_broker(world):
-    on_broker(".", keep_alive=6)
-    air = Air(world, over_broker(QUESTIONS))
-    within(world, air, Port(world), lambda: supervisor.run(SeenBoard(world, ".")))
-
-
-def wake(world, number, script=()):
-    """A wake of a board that sleeps, from power-on to its next sleep."""
-    on_broker(".", wake_s=60)
-    put_fleet(".", FLEET_KEY, slot=SLOT_MS, records=BOUND)
-    asked = ((10, DOWN, question(number, **LOCAL)),) if number else ()
-    air = Air(world, asked + script)
-
-    def act():
-        done = node_on(world).once(9000)
-        world.see("return", done)
-
-    within(world, air, Port(world), act)
+    supervisor.run(SeenBoard(world, "."))
 
 
 def once(world):
-    for number, script in ((2, ()), (3, ((600, "tern/model", MODEL),)), (0, ()), (4, ((20, DOWN, NEW_KEY),))):
-        wake(world, number, script)
-        world.us = 0
+    world.task = None
+    # Counted from power-on, this ends shortly before a multiple of the slot.
+    done = App(SeenBoard(world, "."), Recorder(D, CAPACITY, hold=8), Model()).once(9480)
+    world.see("return", done)
 
 
-def cut(world):
-    """Two wakes; in the first the power fails at each step of the payment in turn."""
-    for step in range(5):
-        world.on = True
-        world.us = 0
-        world.cut = step
-        wake(world, 2 + 2 * step)
-        world.on = True
-        world.us = 0
-        world.cut = -1
-        wake(world, 2 + 2 * step)
-        world.us = 0
-        wake(world, 3 + 2 * step)
+def at_broker(script):
+    return [(ms, DOWN, frame) for ms, frame in script]
 
 
-def update(world):
+def at_port(act, script=QUESTIONS + DAMAGED):
+    """A scenario: the board's host is at its port, and asks this."""
+    script = [(700, HELLO)] + [(700 + ms, frame) for ms, frame in script]
+    script += [(script[-1][0] + 700, HELLO), (script[-1][0] + 800, b"")]
+    return lambda world: within(world, Air(world), Port(world, script), lambda: act(world))
+
+
+def over_broker(act, *scripts, **settings):
+    """A scenario: the board has a broker, whose connections end or go like this (see Air)."""
+
+    def scenario(world):
+        on_broker(".", keep_alive=6)
+        air = Air(world, *(scripts or (at_broker(QUESTIONS),)), **settings)
+        within(world, air, Port(world), lambda: act(world))
+
+    return scenario
+
+
+def absent(act):
+    """A scenario: the broker is lost before it acknowledges a report, refuses twice, is silent, and returns; once more
+    it is lost while the board works on an answer.
+    """
+    again = at_broker(QUESTIONS[5:7]) + [(QUESTIONS[6][0] + 300, DROP, None)]
+    scripts = at_broker(QUESTIONS[:2]), REFUSED, REFUSED, SILENT, again
+
+    def scenario(world):
+        world.end_ms = 36000
+        over_broker(act, *scripts, drops=True)(world)
+
+    return scenario
+
+
+def wake(world, *scripts):
+    """A wake of a board that sleeps, from power-on to its next sleep."""
+    on_broker(".", wake_s=60)
+    has_policy(pause=0)
+    within(world, Air(world, *scripts), Port(world), lambda: once(world))
+
+
+def asks(number):
+    return [(10, DOWN, question(number, **LOCAL))]
+
+
+def wakes(world):
+    """A board that sleeps; at first it knows no address, and once its broker refuses it."""
+    for scripts in (
+        (asks(2),),
+        (asks(3) + [(600, "tern/model", MODEL)],),
+        ((),),
+        (REFUSED, asks(4)),
+        (asks(5) + [(20, DOWN, NEW_KEY)],),
+        (SILENT,),
+    ):
+        wake(world, *scripts)
+        world.power_on()
+
+
+def in_cuts(module, steps, play):
+    """A scenario: play(world, number), whose power fails at each of these writes in turn, and again, whole."""
+
+    def scenario(world):
+        for step in steps:
+            for cut in (step, -1):
+                world.power_on(module, cut)
+                play(world, 2 + 3 * step)
+
+    return scenario
+
+
+def two_wakes(world, number):
+    wake(world, asks(number))
+    if world.cut < 0:
+        world.power_on()
+        wake(world, asks(number + 1))
+
+
+def two_rounds(act):
+    def play(world, number):
+        has_policy(pause=0)
+        at_port(act, [(300, question(number)), (600, question(number + 1, **LOCAL))])(world)
+
+    return play
+
+
+def package(world, number):
     """A package arrives, between rounds; the board then resets."""
     update_rig.KEY = small_board.key_of(DEVICE)
     on_broker(".")
-    package = update_rig.package(5, (("tern/part.py", bytes(3000)), ("main.py", b"pass")))
-    air = Air(world, [(500, DOWN, bytes(update_rig.frame(5, 0, len(package)))), (1200, DOWN, question(2))])
+    data = update_rig.package(number, (("tern/part.py", bytes(3000)), ("main.py", b"pass")))
+    first = bytes(update_rig.frame(number, 0, len(data)))
+    air = Air(world, at_broker([(500, first), (3200, question(number)), (7200, question(number + 1))]))
 
     def react(frame):
         if frame[0] == wire.UPDATED:
             wanted, state = struct.unpack_from("<IB", frame, 9)
             if state == wire.RECEIVING:
-                data = package[wanted : wanted + 900]
-                return DOWN, bytes(update_rig.frame(5, wanted, len(package), data)), 30
+                part = data[wanted : wanted + 900]
+                return DOWN, bytes(update_rig.frame(number, wanted, len(data), part)), 30
         return None
 
     air.react = react
-    within(world, air, Port(world), lambda: run(world, updates=True))
+    within(world, air, Port(world), lambda: program(world, updates=True))
 
 
-SCENARIOS = {
-    "program": (program, collected, 24000),
-    "program_at_port": (program_at_port, collected, 24000),
-    "serve": (serve, provisioned, 24000),
-    "serve_over_broker": (serve_over_broker, provisioned, 24000),
-    "once": (once, collected, 20000),
-    "cut": (cut, collected, 20000),
-    "update": (update, collected, 60000),
+def full(world):
+    """The flash has no room for the files of a program's records."""
+    world.room = 0
+    within(world, Air(world), Port(world), lambda: program(world, capacity=2 * CAPACITY))
+
+
+def heap(_):
+    """The free heap that HELLO tells after each question, of a board in no world."""
+    client = Client(small_board.Board("."))
+    for i, at in enumerate((0, 1, 9, 12)):
+        frame = QUESTIONS[at][1]
+        client.arrived = i << 20
+        client.respond(memoryview(frame), lambda reply, n: None)
+        n = client.answer(memoryview(HELLO))
+        print(client.arrived, "HELLO", host_frames.Hello(bytes(client.reply[:n])).heap)
+
+
+def with_update(world):
+    package(world, 5)
+
+
+SCENARIOS = {  # what happens, the board, what fails
+    "program": (over_broker(program), collected, ()),
+    "program_at_port": (at_port(program), collected, ()),
+    "busy_at_port": (at_port(busy, QUICK), collected, ()),
+    "serve": (at_port(serve), provisioned, ()),
+    "serve_over_broker": (over_broker(serve), provisioned, ()),
+    "serve_several": (at_port(serve, FOR_FLEET), of_several, ()),
+    "serve_none": (at_port(serve), empty, ()),
+    "once": (wakes, collected, ()),
+    "update": (with_update, collected, ()),
+    "absent_program": (absent(program), collected, ()),
+    "absent_serve": (absent(serve), provisioned, ()),
+    "cut_once": (in_cuts(ledger, CUTS, two_wakes), collected, ()),
+    "cut_program": (in_cuts(ledger, CUTS, two_rounds(program)), collected, ()),
+    "cut_serve": (in_cuts(ledger, CUTS, two_rounds(serve)), provisioned, ()),
+    "cut_update": (in_cuts(update, UPDATE_CUTS, package), collected, ()),
+    "faulty_ledger": (over_broker(program), collected, ((ledger, "write"), (ledger, "flush"))),
+    "faulty_ledger_served": (at_port(serve), provisioned, ((ledger, "write"), (ledger, "flush"))),
+    "faulty_records": (at_port(serve), provisioned, ((storage, "readinto"),)),
+    "faulty_update": (with_update, collected, ((update, "write"),)),
+    "full": (full, collected, ()),
+    "heap": (heap, provisioned, ()),
 }
 
 if __name__ == "__main__":
-    scenario, make, end_ms = SCENARIOS[sys.argv[1]]
-    count, value, seed, failure = (int(word) for word in sys.argv[2:])
-    make(count, value)
-    world = World(seed, end_ms)
-    world.fails = FAILURES[failure]
-    scenario(world)
+    scenario, _, fails = SCENARIOS[sys.argv[1]]
+    seed, failure = (int(word) for word in sys.argv[2:] or (1, 0))
+    scenario(World(seed, FAILURES[failure] + fails))

@@ -13,6 +13,7 @@ from streams import Keyed, Words
 from tern import (
     absence,
     client,
+    dns,
     frames,
     lease,
     ledger,
@@ -32,12 +33,18 @@ from tern.links import mqtt as mqtt_link
 
 # What can be seen of a board beside its frames: shared_specs/storage.md, "What leaves a device".
 PACKETS = {1: "CONNECT", 3: "PUBLISH", 4: "PUBACK", 8: "SUBSCRIBE", 12: "PINGREQ", 14: "DISCONNECT"}
-EVENTS = ("radio", "join", "connect", "close", "credit", "LED", "reset", "return")
+EVENTS = (
+    "connect", "close", "resolve", "credit", "console", "radio", "join", "leave", "LED", "reset", "return",
+)  # fmt: skip
 FRAMES = {wire.HELLO: "HELLO", wire.REPORT: "REPORT", wire.ERROR: "ERROR", wire.UPDATED: "UPDATED"}
 SLOT_MS = 500
+END_MS = 24000
 DEVICE = 7
-_LATENCY_MS = 15  # of the network, one way
-_BROKER = {"host": "10.0.0.9", "port": 1883, "ssid": "home", "wifi_password": "secret"}
+REFUSED, SILENT, DROP = "refused", "silent", "drop"
+_NEVER = 1 << 20
+LATENCY_MS = 15  # of the network, one way
+_ADDRESS = b"\x0a\x00\x00\x09"
+_BROKER = {"host": "broker.home", "port": 1883, "ssid": "home", "wifi_password": "secret"}
 
 
 class Off(BaseException):
@@ -52,21 +59,30 @@ def seen(frame):
 
 
 class World:
-    """From power-on at 0 ms to `end_ms`, or until the power fails. Each event is printed."""
+    """From power-on at 0 ms to its end, or until the power fails. Each event is printed."""
 
-    def __init__(self, seed, end_ms=20000):
-        self.us = 0
+    def __init__(self, seed, fails=()):
+        """fails: (module, method) of files that fail."""
         self.words = Words(seed)
-        self.on = True
-        self.end_ms = end_ms
-        self.cut = -1  # writes to the ledger until the power fails; -1: it does not
-        self.fails = ()  # (module, method) of files that fail
+        self.fails = fails
         self.task = None  # of the board's program, called while it sleeps
+        self.end_ms = END_MS
+        self.room = 1000  # free blocks of the flash
+        self.unseen = ()  # events that may depend on its tasks
+        self.power_on()
+
+    def power_on(self, module=None, cut=-1):
+        """Begin at 0 ms. cut: how often this module writes until the power fails; -1: it does not."""
+        self.us = 0
+        self.on = True
+        self.cut_module = module
+        self.cut = cut
 
     def see(self, kind, *what):
-        if self.on:
+        if self.on and kind not in self.unseen:
             assert kind in EVENTS or kind in PACKETS.values() or kind in FRAMES.values(), kind
-            print(self.us // 1000, kind, *what)
+            moment = "-" if kind == "console" else self.us // 1000  # a program ends when it likes
+            print(moment, kind, *what)
 
     def turn_off(self):
         self.on = False
@@ -110,7 +126,7 @@ class Flash:
             world.work(2)
         else:
             world.us += 1000
-        if self.module is ledger and name in ("write", "flush", "rename"):
+        if self.module is world.cut_module and name in ("write", "flush", "rename"):
             if not world.cut:
                 world.turn_off()
             world.cut -= 1
@@ -120,6 +136,14 @@ class Flash:
     def open_file(self, path, mode="r"):
         self.step("open")
         return File(self, open(path, mode))
+
+    def open_text(self, path, mode="r"):
+        """A file of which json can read, as it can of MicroPython's own alone."""
+        self.step("write" if mode == "w" else "open")
+        return open(path, mode)
+
+    def statvfs(self, _):
+        return 4096, 0, 0, self.world.room
 
     def urandom(self, n):
         return b"U" * n
@@ -154,6 +178,7 @@ class Radio:
     def __init__(self, world):
         self.world = world
         self.since = None
+        self.address = ()  # without DHCP
 
     def WLAN(self, _):
         return self
@@ -165,10 +190,11 @@ class Radio:
         pass
 
     def connect(self, ssid, secret):
-        self.world.see("join", ssid)
+        self.world.see("join", ssid, *self.address)
         self.since = self.world.us
 
     def disconnect(self):
+        self.world.see("leave")
         self.since = None
 
     def isconnected(self):
@@ -177,31 +203,92 @@ class Radio:
     def status(self, _=None):
         return 1
 
-    def ifconfig(self, *_):
+    def ifconfig(self, *address):
+        self.address = address
         return "10.0.0.2", "255.255.255.0", "10.0.0.1", "10.0.0.1"
+
+    def ipconfig(self, dhcp4):
+        self.address = ()
+
+
+class Names:
+    """Stands in for `socket`: a name server that takes 20 ms."""
+
+    AF_INET = SOCK_DGRAM = 0
+
+    def __init__(self, world):
+        self.world = world
+
+    def getaddrinfo(self, host, port):
+        return (((host, port),),)
+
+    def socket(self, *_):
+        return self
+
+    def setblocking(self, _):
+        pass
+
+    def sendto(self, packet, server):
+        self.world.see("resolve", packet, *server)
+        self.due = self.world.us + 20000, packet, server
+
+    def recvfrom(self, _):
+        ms, packet, server = self.due
+        if self.world.us < ms:
+            raise OSError(11)
+        head = packet[:2] + b"\x81\x80\x00\x01\x00\x01" + packet[8:]
+        return head + b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x3c\x00\x04" + _ADDRESS, server
+
+    def close(self):
+        pass
 
 
 class Air:
-    """A broker, and the network to it. script: (ms after it has let the board in, topic, frame)."""
+    """A broker, and the network to it. scripts: of each connection, (ms after it was let in, topic or DROP, frame)...
 
-    def __init__(self, world, script=()):
+    Instead of a script: REFUSED, a broker that takes no connection; SILENT, one that never answers. drops: whether the
+    first connection is lost before its first report is acknowledged.
+    """
+
+    def __init__(self, world, *scripts, drops=False):
         self.world = world
-        self.script = script
+        self.scripts = list(scripts)
+        self.drops = drops
+        self.drop_ms = _NEVER
         self.react = None  # called with each frame of the board; returns (topic, frame) or None
-        self.lines = 0
 
-    def connection(self, *_):
-        self.lines += 1
-        self.world.see("connect")
+    def connection(self, host, port, context, server, query):
+        self.script = self.scripts.pop(0) if self.scripts else ()
+        self.made = False
         self.there = []  # (ms, number, bytes) on the way to the board
         self.posted = 0
         self.sent = b""
-        self.host = _BROKER["host"]
+        self.host = host
+        self.port = port
+        self.query = query
         return self
 
+    def go_on(self):
+        """Return whether the connection is there."""
+        if self.query and not self.made:
+            self.host = self.query.step()
+            if not self.host:
+                return False
+        if not self.made:
+            self.made = True
+            self.world.see("connect", self.host, self.port)
+        if self.script == REFUSED:
+            raise tcp.Lost("refused", absence.REFUSED)
+        if self.world.us >= 1000 * self.drop_ms:
+            self.drop_ms = _NEVER
+            raise tcp.Lost("dropped")
+        return True
+
     def later(self, data, ms=0):
+        if self.script == SILENT:
+            return
         self.posted += 1
-        self.there.append((self.world.us // 1000 + ms + 2 * _LATENCY_MS, self.posted, data))
+        self.there.append((self.world.us // 1000 + ms + 2 * LATENCY_MS, self.posted, data))
         self.there.sort()
 
     def publish(self, topic, frame, ms=0):
@@ -211,6 +298,8 @@ class Air:
         self.later(b"\x32" + length + body, ms)
 
     def write(self, view):
+        if not self.go_on():
+            return 0
         self.sent += bytes(view)
         while len(self.sent) > 1:
             n = self.sent[1] & 127
@@ -226,28 +315,32 @@ class Air:
 
     def take(self, head, body):
         kind = PACKETS[head >> 4]
-        topic = b""
         if kind == "PUBLISH":
-            topic = body[2 : 2 + body[1]]
             frame = body[4 + body[1] :]
+            body = body[: -len(frame)]
             self.world.see(*seen(frame))
-            self.later(b"\x40\x02" + body[2 + body[1] : 4 + body[1]])
+            if self.drops and frame[0] == wire.REPORT:
+                self.drop_ms = self.world.us // 1000 + LATENCY_MS
+                self.drops = False
+            self.later(b"\x40\x02" + body[-2:])
             answer = self.react and self.react(frame)
             if answer:
                 self.publish(*answer)
         elif kind == "SUBSCRIBE":
-            topic = body[4:-1]
             self.later(b"\x90\x03" + body[:2] + b"\x01")
         elif kind == "CONNECT":
             self.later(b"\x20\x02\x00\x00")
-            for ms, to, frame in self.script if self.lines == 1 else ():
-                self.publish(to, frame, ms)
+            for ms, to, frame in () if self.script == SILENT else self.script:
+                if to == DROP:
+                    self.drop_ms = self.world.us // 1000 + ms + 2 * LATENCY_MS
+                else:
+                    self.publish(to, frame, ms)
         elif kind == "PINGREQ":
             self.later(b"\xd0\x00")
-        self.world.see(kind, head, len(body), topic)
+        self.world.see(kind, head, body)
 
     def read_into(self, view):
-        if not self.there or self.there[0][0] > self.world.us // 1000:
+        if not self.go_on() or not self.there or self.there[0][0] > self.world.us // 1000:
             return 0
         ms, number, data = self.there.pop(0)
         n = min(len(view), len(data))
@@ -258,16 +351,16 @@ class Air:
 
     def wait(self, timeout_ms):
         now = self.world.us // 1000
-        for ms, _, _ in self.there[:1]:
+        for ms in [ms for ms, _, _ in self.there[:1]] + [self.drop_ms]:
             timeout_ms = min(timeout_ms, max(0, ms - now))
-        self.world.sleep_ms(timeout_ms)
+        self.world.sleep_ms(timeout_ms if self.made else min(timeout_ms, 10))
 
     def close(self):
         self.world.see("close")
 
 
 class Port:
-    """Stands in for `select`, and for both ends of a board's port. script: (ms, frame)."""
+    """Stands in for `select`, and for both ends of a board's port. script: (ms, frame); None: damaged bytes."""
 
     POLLIN = 1
     POLLOUT = 4
@@ -276,7 +369,8 @@ class Port:
         self.world = world
         coded = bytearray(frames.cobs_size(wire.MAX_FRAME))
         self.given = [
-            (ms, bytes(coded[: frames.cobs_encode(frame, len(frame), coded)])) for ms, frame in script
+            (ms, b"\x09\0" if frame is None else bytes(coded[: frames.cobs_encode(frame, len(frame), coded)]))
+            for ms, frame in script
         ]
         self.receiver = frames.Receiver()
         self.event = 0
@@ -375,15 +469,17 @@ def within(world, air, port, act):
         "ticks_diff": lambda later, earlier: later - earlier,
     }
     contexts = [modules({"network": radio, "tern.wifi": None})]
-    for module in (client, slot, beside, mqtt, mqtt_link, absence, supervisor, serial, tcp, application):
+    for module in (slot, beside, mqtt, mqtt_link, absence, supervisor, serial, dns, application, client):
         contexts.append(replaced(module, **{name: clock[name] for name in clock if hasattr(module, name)}))
     contexts.append(replaced(application, sleep_ms=world.sleep_beside))
     contexts.append(replaced(client, _mem_free=int))  # the world itself is on the heap
     for module in (recorder, storage, ledger, model, update, absence):
         flash = Flash(world, module)
         contexts.append(replaced(module, open=flash.open_file, os=flash))
-    for module in (lease, mqtt_link):  # of MicroPython's files alone json can read
-        contexts.append(replaced(module, os=Flash(world, module)))
+    flash = Flash(world, lease)
+    contexts.append(replaced(lease, open=flash.open_text, os=flash))
+    contexts.append(replaced(mqtt_link, os=Flash(world, mqtt_link)))
+    contexts.append(replaced(dns, socket=Names(world), network=radio, os=flash))
     contexts.append(replaced(serial, select=port))
     quiet = Port(world)
     contexts.append(
@@ -404,6 +500,8 @@ def within(world, air, port, act):
         act()
     except Off:
         pass
+    except Exception as error:  # the program ends
+        world.see("console", type(error).__name__, *error.args)
     finally:
         for context in reversed(contexts):
             context.__exit__(None, None, None)

@@ -49,7 +49,11 @@ _BUDGET = """        ledger = self._ledger
         if cost > left:
             raise FrameError(wire.ERR_BUDGET, "budget spent", max(0, left))
 """
-_PAUSE = "        if self._paid:\n            self._check_pause(client)\n"
+_PAUSE = """        if self._paid:
+            rest = self._pause_ms - ticks_diff(self.arrived, self._paid[client.device - client.first])
+            if 0 < rest <= self._pause_ms:
+                raise FrameError(wire.ERR_TOO_SOON, "the client pauses", (rest + 999) // 1000)
+"""
 _TAG = """        if not member and difference(frame, len(frame) - wire.TAG_BYTES, question, wire.TAG_BYTES):
             raise FrameError(wire.ERR_TAG, "tag does not verify")
 """

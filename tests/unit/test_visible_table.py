@@ -33,5 +33,5 @@ def test_every_field_of_every_frame_of_a_device_is_in_the_table():
 
 def test_every_event_of_the_emulated_world_is_in_the_table():
     events = {name for what in ("link", "port", "radio", "board") for name in table()[what]} - {"once"}
-    known = re.findall(r"^(?:EVENTS|PACKETS) = (.*)", EVENTS, re.M)
+    known = re.findall(r"^(?:EVENTS|PACKETS) = (.*?)[)}]", EVENTS, re.M | re.S)
     assert events == set(re.findall(r'"(\w+)"', " ".join(known)))

@@ -3,45 +3,30 @@
 from tern.compat import TYPE_CHECKING, const, ticks_diff, ticks_ms
 
 if TYPE_CHECKING:
-    from typing import Any
-
+    from tern.links.slot import Slotted
     from tern.recorder import Recorder
 
 _LOOKS = const(4)  # in a slot
 _STEPS = const(8)  # of the link in a look, at most
-_NEAR_MS = const(8)  # a look so near is waited for
 
 
-class Beside:
-    """`link`, a Slotted, that looks for a frame only at quarters of its slot: to be asked more often than that.
+def receive(link: "Slotted", recorder: "Recorder") -> "memoryview | None":
+    """As link.receive(0), but look for a frame only at quarters of the slot: to be called more often than that.
 
     The recorder writes its records just after a look, so that the time of a write shows no more than that of a task.
     """
-
-    def __init__(self, link: "Any", recorder: "Recorder") -> None:
-        self._link = link
-        self._recorder = recorder
-        recorder.patient = True
-
-    def __getattr__(self, name: str) -> "Any":
-        return getattr(self._link, name)
-
-    def receive(self, timeout_ms: int) -> "memoryview | None":
-        """As the link's with a timeout of 0, whatever it is."""
-        link = self._link
+    if link.busy:
+        return link.receive(0)
+    look = link.slot // _LOOKS
+    if not link.until(look, 0):
+        if ticks_diff(ticks_ms(), link.last) < look // _LOOKS:
+            recorder.tend()
+        return None
+    now = link.last
+    for _ in range(_STEPS):
+        frame = link.receive(0)
+        link.busy = link.busy or frame is not None  # also for a HELLO_REQUEST
         if link.busy:
-            return link.receive(0)
-        look = link.slot // _LOOKS
-        while (waited := ticks_diff(now := ticks_ms(), link.last)) < look:
-            if look - waited > _NEAR_MS:
-                if waited < look // _LOOKS:
-                    self._recorder.tend()
-                return None
-        link.last = now = now - waited % look
-        for _ in range(_STEPS):
-            frame = link.receive(0)
-            if frame is not None:
-                if frame:  # a HELLO_REQUEST, too
-                    link.begin(now)
-                break
-        return frame
+            break
+    link.last = now
+    return frame

@@ -121,6 +121,7 @@ class Mqtt:
     """
 
     console = False
+    hold = int  # called before a file is written; links.slot has another one
 
     def __init__(
         self, session, prefix, board, longest_pause_ms=60000, lease=None, station=None, absent=None, port=None
@@ -159,7 +160,7 @@ class Mqtt:
             self._station.leave()
 
     def receive(self, timeout_ms=-1):
-        """Return the next frame, a memoryview until the next call; None after `timeout_ms`.
+        """Return the next frame, a memoryview until the next call; None after `timeout_ms`, and for a lost connection.
 
         With 0 it takes one step and never waits: None also if it dropped an unwanted frame.
         """
@@ -174,16 +175,16 @@ class Mqtt:
                         self._pause = self._wait = 0
                         self._accepted = True
                         if self._port:
-                            self._absence.ended()
+                            self._absence.ended(self.hold)
                         if self._lease:
-                            self._lease.keep()
+                            self._lease.keep(self.hold)
                         return self.greeting
                 elif session.receive():
                     n = session.take(self._frame)
                     if n and self._frame[0] in self._admitted:
                         return self._frame[:n]
             except _BROKEN as error:
-                self._lose(error)
+                return self._lose(error)
             left = _SLICE_MS
             if self._port:
                 self._absence.show()
@@ -220,7 +221,6 @@ class Mqtt:
         """Publish frame[:n], without waiting. Return whether there is a connection; if not, the next one sends it."""
         hello = frame[0] == wire.HELLO
         if hello and self._at_port:
-            self._at_port = False
             return self._port.send(frame, n)
         try:
             self._session.publish(self._hello if hello else self._up, frame, n, hello)
@@ -229,18 +229,20 @@ class Mqtt:
         return self._session.connected
 
     def _lose(self, error):
+        self.hold()
+        self._failed = ticks_ms()
         self.error = error
+        accepted = self._session.connected
+        self._session.close()
+        if self._lease and not accepted:
+            self._lease.forget()
         if self._port:
             reason = getattr(error, "reason", absence.FAULT)
-            if self._session.connected and reason < absence.DECLINED:
+            if accepted and reason < absence.DECLINED:
                 reason = absence.LOST
             if self._station and reason < absence.CLOSED:
                 reason = self._station.reason or reason
-            self._absence.failed(reason)
-        if self._lease and not self._session.connected:
-            self._lease.forget()
-        self._session.close()
-        self._failed = ticks_ms()
+            self._absence.failed(reason, self._failed)
         # Twice as long as the last time, and for each board of a fleet a little different.
         self._pause = min(max(2 * self._pause, _FIRST_PAUSE_MS), self._longest)
         self._wait = self._pause // 2 + self._pause * os.urandom(1)[0] // 512

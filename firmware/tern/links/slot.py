@@ -13,7 +13,8 @@ class Slotted:
     """`link`, but a frame takes its slots: its answer, or silence, ends at a whole multiple of them after it arrived.
 
     Nothing else is read or written until then. The link begins at a multiple of the slot since power-on, and takes
-    leave at one. The slot must be longer than the work for any frame.
+    leave at one. The slot must be longer than the work for any frame. last: the last public moment (ms). Before the
+    link does something else, of which nobody may see how long it takes, it calls its `hold()`.
     """
 
     def __init__(self, link, slot_ms, led):
@@ -21,13 +22,13 @@ class Slotted:
         self._link = link
         self.slot = slot_ms
         self._led = led
-        self.greeting = getattr(link, "greeting", None)
         now = ticks_ms()
-        self.last = now - now % slot_ms  # the last public moment
+        self.last = now - now % slot_ms
         self.busy = True  # until the next one
         self._answer = bytearray()
         self._n = 0  # bytes of it that wait for their moment
-        self._looked = now
+        self._seen = now
+        link.hold = self.hold
 
     def __getattr__(self, name):
         return getattr(self._link, name)
@@ -37,17 +38,19 @@ class Slotted:
         if self.busy and not (self._give(timeout_ms) and timeout_ms):
             return None
         frame = self._link.receive(timeout_ms)
-        # The HELLO of a new connection is computed from nothing else; at a console nobody waits for another.
-        if frame and frame is not self.greeting and frame[0] != wire.HELLO_REQUEST:
-            self.begin(ticks_ms())
+        if frame is not None and not self.busy:
+            self.last = ticks_ms()
+            # HELLO is computed from nothing that is private; at a console nobody waits for another.
+            if not len(frame) or frame[0] != wire.HELLO_REQUEST:
+                self.busy = True
+                self._led(True)
         return frame
 
-    def begin(self, moment):
-        """Begin the slots of a frame that came at `moment` (ms)."""
-        self.last = self._looked = moment
+    def hold(self):
+        """Begin a slot, unless one is under way."""
         if not self.busy:
             self.busy = True
-            self._led(True)
+            self.last = ticks_ms()
 
     def send(self, frame, n):
         """As the link's, at the next moment: by receive(), or by the next answer to the same frame."""
@@ -69,14 +72,15 @@ class Slotted:
         self._give(-1)
         self._link.disconnect()
 
-    def _give(self, timeout_ms):
-        # Returns whether the moment has come. One that was missed does not tell when the answer was there: the next.
+    def until(self, step, timeout_ms):
+        """Return whether a multiple of `step` ms after `last` has come, or was waited for, and make it the last one."""
+        # One that was missed does not tell when the answer was there: the next.
         start = ticks_ms()
         near = _NEAR_MS
         if not timeout_ms:  # tasks that take long would else have it miss moment after moment
-            near = max(near, min(ticks_diff(start, self._looked) * 3 // 2, self.slot // 4))
-            self._looked = start
-        wait = self.slot - ticks_diff(start, self.last) % self.slot
+            near = max(near, min(ticks_diff(start, self._seen) * 3 // 2, self.slot // 4))
+            self._seen = start
+        wait = step - ticks_diff(start, self.last) % step
         while (left := wait - ticks_diff(now := ticks_ms(), start)) > 0:
             if left > near:
                 if not timeout_ms:
@@ -86,9 +90,14 @@ class Slotted:
             while ticks_ms() == now:  # a short loop, which ends just when the clock moves on
                 pass
         self.last = now + left
+        return True
+
+    def _give(self, timeout_ms):
+        if not self.until(self.slot, timeout_ms):
+            return False
         self.busy = False
         if self._n:
             self._link.send(self._answer, self._n)
             self._n = 0
         self._led(False)
-        return True
+        return not self.busy  # the connection may have been lost
