@@ -43,17 +43,15 @@ class Ledger:
 
         board: has the counter to which a ledger may be bound; without it that is not looked at.
         """
-        self._view = memoryview(bytearray(_SIZE))
-        self._checked = self._whole = self.report = self._view[:0]
+        self._view = view = memoryview(bytearray(_SIZE))
+        self._checked = self._whole = self.report = view[:0]
         # If a write fails, the whole old file or the whole new one remains.
         self._write = self._write_alone = self._write_over if in_place else self._replace
         self._board = board
         self._file = None
-        self._until = self._paid = 0  # what is reserved: rounds up to this one, and spending up to this
-        self.path = ""
-        self.budget = self.spent = self.round = 0
-        self.question = self._view[_QUESTION : _QUESTION + 32]
-        self.state = IDLE
+        self.close()
+        self.budget = self.spent = self.round = self.state = 0
+        self.question = view[_QUESTION : _QUESTION + 32]
         if not MICROPYTHON:
             self._held = None  # what the file at `path` held when this process last saw it
 
@@ -63,10 +61,11 @@ class Ledger:
         Raises FrameError for a ledger that its counter refuses (tern.counter).
         """
         self.close()
+        view = self._view
         try:
             with open(path, "rb") as file:
-                size = file.readinto(self._view)
-            magic, budget, spent, last, question, state, n, step = unpack_from(FIELDS, self._view, 0)
+                size = file.readinto(view)
+            magic, budget, spent, last, question, state, n, step = unpack_from(FIELDS, view, 0)
             board = step and self._board  # to whose counter it is bound
             if board:
                 from tern.counter import attach_counter
@@ -74,7 +73,6 @@ class Ledger:
             raise LedgerError("unreadable: %s" % error)
         if magic != MAGIC:
             raise LedgerError("of another version")
-        view = self._view
         end = _HEADER + n
         asked = question != _NO_QUESTION
         if (
@@ -94,7 +92,7 @@ class Ledger:
         self.state = state
         self._fit(n)
         if not MICROPYTHON:
-            self._held = bytes(self._view[:size])
+            self._held = bytes(view[:size])
         if board:
             attach_counter(self, board)
         self.path = path
@@ -152,9 +150,10 @@ class Ledger:
 
     def _fit(self, n):
         # Views for a report of n bytes: nothing is allocated while all reports are as long.
-        report = self._view[_HEADER : _HEADER + n]
-        checked = self._view[: _HEADER + n]
-        self._whole = self._view[: _HEADER + n + _CHECK]
+        view = self._view
+        report = view[_HEADER : _HEADER + n]
+        checked = view[: _HEADER + n]
+        self._whole = view[: _HEADER + n + _CHECK]
         self._checked = checked
         self._layout = "%ds" % n
         self.report = report  # last: now there was memory for all
@@ -180,7 +179,7 @@ class Ledger:
 
     def close(self):
         self.path = ""
-        self._until = self._paid = 0
+        self._until = self._paid = 0  # what is reserved: rounds up to this one, and spending up to this
         file = self._file
         self._file = None
         if file:

@@ -67,7 +67,7 @@ class Board(PinBoard):
             self._source = os.urandom
             if sys.implementation.version[:2] < (1, 28):
                 self._source = bytes  # zeros: the generator fails at once
-                self.name = "rp2350 (no entropy before MicroPython 1.28)"
+                self.name = "rp2350, needs MicroPython 1.28"
 
     def keep(self, word=0):
         kept = machine.mem32[self._watchdog + 12]  # SCRATCH0
