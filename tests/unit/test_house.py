@@ -75,7 +75,7 @@ MOST_LINES = {
 }
 MOST_LINES_TOGETHER = 49_000  # of all rooms, whatever moves between them
 MOST_LINES_OF_A_FILE = 420
-MOST_LINES_OF_TESTS = 52_000  # of Python
+MOST_LINES_OF_TESTS = 51_900  # of Python
 
 
 @cache
