@@ -36,7 +36,8 @@ else:
 
 BRINGS = "dns, lease, model, recorder"  # deployed with this module, since programs import them
 
-_TICK_MS = const(5)  # between two looks at the link
+_TICK_MS = const(5)  # between two looks at the link;
+_LOOK_MS = const(8)  # in a wake with a slot exactly: the work in between would add up, and show
 _LONGEST_S = const(300)  # pause after an exception
 _QUIET_MS = const(300)  # the time that once() waits for more after an acknowledged report,
 _PATIENCE_MS = const(2000)  # and else for what the host has to say
@@ -246,6 +247,8 @@ class App:
                 late = timeout_ms and ticks_diff(now, heard) > quiet
             late = late or (timeout_ms and ticks_diff(now, start) > timeout_ms)
             await sleep_ms(_TICK_MS)
+            if slotted and timeout_ms:
+                link.until(_LOOK_MS, -1)
         settled = settled and not link.waiting()
         if not settled:
             self.error = getattr(link, "error", None)  # why there was no connection

@@ -94,8 +94,7 @@ def _duchi(e):
 
 def _three_outputs(e):
     # Zhao et al., 2021, with the corrected formulas
-    low = 0.0
-    high = e / (e + 2)
+    low, high = 0.0, e / (e + 2)
     if e < 5.53113:
         for _ in range(24):
             a = (low + high) / 2
@@ -164,8 +163,7 @@ class _Bench:
             file.write(struct.pack(CLIENT, 1, _KEY, cost, MAX_BUDGET, 0, 1, 0))
         with open(self.directory + "/" + RECORDS, "wb") as file:
             file.write(struct.pack(RECORDS_HEADER, MAGIC, _D, 1))
-            for i in range(_D + 1):
-                file.write(struct.pack("<h", 16384 - 1000 * i))
+            file.write(array("h", range(16384, 16384 - 1000 * (_D + 1), -1000)))
         self.renew()
 
     def renew(self):
@@ -212,8 +210,7 @@ def _entropy(card_bytes, client):
             entropy.discard()
             entropy.refill()
 
-    entropy.discard()
-    entropy.refill()
+    work()
     return 4 * (entropy.cursor[1] - entropy.cursor[0]), work, _nothing
 
 

@@ -38,7 +38,7 @@ class Lost(OSError):
 def client_context(authority):
     """Return a TLS context that trusts only the certificate `authority` (bytes, DER) and checks the server's name."""
     if tls is None:
-        raise Lost("no TLS here", absence.FAULT)
+        raise Lost("no TLS", absence.FAULT)
     context = tls.SSLContext(tls.PROTOCOL_TLS_CLIENT)
     context.verify_mode = tls.CERT_REQUIRED  # type: ignore[attr-defined]
     context.load_verify_locations(*(() if MICROPYTHON else (None, None)), authority)  # CPython: cadata

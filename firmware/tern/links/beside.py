@@ -18,11 +18,11 @@ def receive(link: "Slotted", recorder: "Recorder") -> "memoryview | None":
     if link.busy:
         return link.receive(0)
     look = link.slot // _LOOKS
-    if not link.until(look, 0):
+    now = link.until(look, 0)
+    if now < 0:
         if ticks_diff(ticks_ms(), link.last) < look // _LOOKS:
             recorder.tend()
         return None
-    now = link.last
     for _ in range(_STEPS):
         frame = link.receive(0)
         link.busy = link.busy or frame is not None  # also for a HELLO_REQUEST

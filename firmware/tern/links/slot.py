@@ -22,12 +22,11 @@ class Slotted:
         self._link = link
         self.slot = slot_ms
         self._led = led
-        now = ticks_ms()
+        self._seen = now = ticks_ms()
         self.last = now - now % slot_ms
         self.busy = True  # until the next one
         self._answer = bytearray()
         self._n = 0  # bytes of it that wait for their moment
-        self._seen = now
         link.hold = self.hold
 
     def __getattr__(self, name):
@@ -73,7 +72,7 @@ class Slotted:
         self._link.disconnect()
 
     def until(self, step, timeout_ms):
-        """Return whether a multiple of `step` ms after `last` has come, or was waited for, and make it the last one."""
+        """Wait for the next multiple of `step` ms after `last`, and return it; with 0 return -1 if it is not near."""
         # One that was missed does not tell when the answer was there: the next.
         start = ticks_ms()
         near = _NEAR_MS
@@ -84,17 +83,18 @@ class Slotted:
         while (left := wait - ticks_diff(now := ticks_ms(), start)) > 0:
             if left > near:
                 if not timeout_ms:
-                    return False
+                    return -1
                 compat.feed()
                 sleep_ms(min(left - near, _SLEEP_MS))
             while ticks_ms() == now:  # a short loop, which ends just when the clock moves on
                 pass
-        self.last = now + left
-        return True
+        return now + left
 
     def _give(self, timeout_ms):
-        if not self.until(self.slot, timeout_ms):
+        moment = self.until(self.slot, timeout_ms)
+        if moment < 0:
             return False
+        self.last = moment
         self.busy = False
         if self._n:
             self._link.send(self._answer, self._n)
