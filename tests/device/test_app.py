@@ -248,8 +248,7 @@ class Public(Link):
     last = 0
 
     def until(self, step, timeout_ms):
-        self.last = self.moments.pop(0)
-        return True
+        return self.moments.pop(0)
 
     def send(self, reply, n):
         self.busy = False

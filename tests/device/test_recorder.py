@@ -503,6 +503,8 @@ def test_recording_erases_few_blocks():
     flash = flash_chip.Chip(bytearray(16 * 4096))
     for progsize in (256, 32):  # of a Pico, and of an ESP32
         for d in (13, 28):
+            book = None  # beside the next one it hardly fits the heap
+            gc.collect()
             flash_chip.format(flash, progsize=progsize)
             book = opened("/flash", d, 64, 8)
             append(book, 0, 800)
