@@ -11,6 +11,7 @@ import signal
 from collections import defaultdict
 from pathlib import Path
 
+import mutants
 import pytest
 
 from tern.boards import emulated
@@ -57,10 +58,7 @@ def here(tmp_path, monkeypatch):
 @pytest.fixture(autouse=True)
 def _boards_of_this_process_end_with_their_test():
     yield
-    for lock, folder in emulated._held.values():
-        lock.close()
-        folder.close()
-    emulated._held.clear()
+    mutants.end_boards(emulated)
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -45,6 +45,13 @@ def misplaced(mutants):
     return [mutant for mutant in mutants if sources[mutant.module].count(mutant.right) != 1]
 
 
+def end_boards(emulated):
+    """End the boards of this process, as its end would. emulated: the module, or a copy."""
+    while emulated._held:
+        for part in emulated._held.popitem()[1]:
+            part.close()
+
+
 @contextmanager
 def imported(mutant):
     """Import the library again, with the mutant in it; restore the imported modules afterwards."""
@@ -60,6 +67,8 @@ def imported(mutant):
         exec(compile(source.replace(mutant.right, mutant.wrong, 1), str(path), "exec"), vars(module))
         yield
     finally:
+        if copy := sys.modules.get("tern.boards.emulated"):
+            end_boards(copy)
         for name, module in [*sys.modules.items()]:
             if str(getattr(module, "__file__", None) or "").startswith(folders):
                 del sys.modules[name]

@@ -29,8 +29,7 @@ class Link:
         return self.frame
 
     def send(self, frame, n):
-        # So small that its variables are on the stack: how long it takes to find room for them on the heap depends on
-        # what is there, and this measures when it is called.
+        # The time of the call: that to find room for variables on the heap depends on what is there.
         return self._keep(time.ticks_us(), frame)
 
     def _keep(self, now, frame):

@@ -74,14 +74,10 @@ def trace(interpreter, folder, scenario, data):
     folder.mkdir()
     SCENARIOS[scenario][1](str(folder), *data[:2])
     path = os.pathsep.join(map(str, PATHS))
-    words = (
-        PROGRAM,
-        scenario,
-        *map(str, data[2:] if scenario != "heap" else ()),
-    )  # they are on the heap, too
-    command = (
-        device_command(interpreter, *words, heap="1m") if interpreter else [sys.executable, *map(str, words)]
-    )
+    words = [str(PROGRAM), scenario]
+    if scenario != "heap":  # they are on the heap, too
+        words += map(str, data[2:])
+    command = device_command(interpreter, *words, heap="1m") if interpreter else [sys.executable, *words]
     ended = subprocess.run(
         command,
         cwd=folder,
