@@ -247,14 +247,8 @@ def test_segments_of_other_names_or_without_a_larger_number_are_refused():
     def put(name, number, rows=3):
         scratch.write(path + name, pack(recorder.SEGMENT_HEADER, b"TRS2", 4, number, rows) + bytes(600))
 
-    for name, number in (
-        ("01", 3),
-        ("1F", 3),
-        ("x", 3),
-        ("123456789", 3),
-        ("1", (1 << 30) - 1),
-        ("1", 1 << 31),
-    ):
+    others = [(name, 3) for name in ("01", "1F", "x", "123456789")]
+    for name, number in others + [("1", n) for n in ((1 << 30) - 1, 1 << 31, (1 << 32) - 1)]:
         put(name, number)
         raises(StorageError, Recorder(4, 20, 4).open, folder)
         os.remove(path + name)

@@ -2,6 +2,7 @@
 
 import os
 import struct
+from binascii import crc32
 
 import scratch
 import vectors
@@ -227,12 +228,12 @@ def test_a_damaged_boot_bin_counts_as_none():
     folder = provision()
     assert send(Update(Board(folder)), 3, package(3, files("new"))) == wire.RESTARTING
     good = read(folder + "/boot.bin")
-    for at in range(len(good)):
-        bad = bytearray(good)
-        bad[at] ^= 1
+    changed = [good[:at] + bytes((good[at] ^ 1,)) + good[at + 1 :] for at in range(len(good))]
+    short = [good[:n] + struct.pack("<I", crc32(good[:n])) for n in range(10)]  # with a check that is right
+    for bad in changed + short:
         write(folder + "/boot.bin", bad)
         board_update = Update(Board(folder))
-        assert (board_update.state, board_update.number) == (wire.CONFIRMED, 0), at
+        assert (board_update.state, board_update.number) == (wire.CONFIRMED, 0), bad
         with running(folder + "/lib2"):  # it is then not overwritten
             board_update = Update(Board(folder))
         if LOADER:

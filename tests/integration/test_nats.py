@@ -203,12 +203,13 @@ def target(tmp_path_factory):
             assert states.index(f"{site}: connected") == len(states) - 1, "it has lost its place"
 
 
-def connect(fleet, tls, **options):
-    async def ignore(error):
-        pass
+def connect(fleet, tls, errors=None, **options):
+    async def note(error):
+        if errors is not None:
+            errors.append(str(error).lower())
 
     url = f"tls://127.0.0.1:{fleet.server.port}"
-    return nats.connect(url, tls=tls, allow_reconnect=False, error_cb=ignore, **options)
+    return nats.connect(url, tls=tls, allow_reconnect=False, error_cb=note, **options)
 
 
 def as_site(fleet, site="north"):
@@ -278,8 +279,8 @@ def test_a_site_can_only_answer_and_only_itself(target):
     """It cannot ask, listen to another site or to the host, answer a question of its own, or answer twice."""
 
     async def attack():
-        north = await connect(target, as_site(target))
-        heard = []
+        heard, errors = [], []
+        north = await connect(target, as_site(target), errors)
 
         async def hear(message):
             heard.append(message)
@@ -292,10 +293,11 @@ def test_a_site_can_only_answer_and_only_itself(target):
         assert target.ask(sites=["south"]) == []
         await asyncio.sleep(1.2)  # the host has pinged both sites
         await north.close()
-        return heard
+        seen = " ".join(errors)
+        return heard, seen.count("for subscription to"), seen.count("for publish to")
 
     before = len(target.asked["north"])
-    assert asyncio.run(attack()) == []
+    assert asyncio.run(attack()) == ([], 4, 4)
     assert len(target.asked["north"]) == before
 
 

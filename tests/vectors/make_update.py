@@ -124,6 +124,7 @@ def package_vectors():
     for path in (
         "/boot.py", "../boot.py", "a/../../boot.py", "..", ".", "", "a//b.py", "a/.hidden.py", "./a.py", ".py", "a/.py",
         "a.bin", "clients", "a.pyc", "a py.py", "a\\b.py", "a:b.py", "a.py\0", "tern/", "a.py/", "ledger/00000007",
+        "py", "mpy", "json", "a/py", "apy",
     ):  # fmt: skip
         hostile.append((f"a file {path!r}", package(5, entry(path, b"x") + MAIN)))
     hostile.append(("a name that is not UTF-8", package(5, entry(b"\xff.py", b"x") + MAIN)))
