@@ -219,14 +219,8 @@ def cropped(a, b, share):
     return float(difference / spread) if spread else math.copysign(math.inf, difference) * bool(difference)
 
 
-COLLECTED = (
-    (0, 0),
-    (7, -ONE),
-    (64, ONE),
-    (64, 0),
-    (2048, ONE),
-    (2048, -ONE),
-)  # records of programs, and their value
+# Records of programs, and their value.
+COLLECTED = ((0, 0), (7, -ONE), (64, ONE), (64, 0), (2048, ONE), (2048, -ONE))
 D = 4
 SLOT = 500  # ms, of these boards
 

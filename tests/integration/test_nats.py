@@ -353,14 +353,8 @@ async def connect_to(server, tls):
 
 
 NO_TLS = b'{"max_payload":1048576,"headers":true}'
-GREETINGS = [
-    NO_TLS,
-    b"[]",
-    b"",
-    b'{"connect_urls":5,"tls_required":true}',
-    b"x" * 100_000,
-    b'{"max_payload":"x"}',
-]
+NO_URLS = b'{"connect_urls":5,"tls_required":true}'
+GREETINGS = [NO_TLS, b"[]", b"", NO_URLS, b"x" * 100_000, b'{"max_payload":"x"}']
 
 
 @pytest.mark.parametrize("greeting", GREETINGS, ids=lambda greeting: greeting[:20].decode())
@@ -477,6 +471,10 @@ def test_the_log_of_a_server_does_not_fill_the_disk(tmp_path, monkeypatch):
             with socket.create_connection(("127.0.0.1", fleet.server.port), LATE) as connection:
                 connection.sendall(b"nonsense\r\n")
         wait_for(lambda: log.stat().st_size < 10_000, LATE)
+        pid = fleet.nodes[0].pid
+        log.unlink()
+        time.sleep(0.5)
+        assert fleet.nodes[0].pid == pid, "a log that somebody removes ends no server"
 
 
 def test_a_site_cannot_fill_the_memory_of_the_server_or_keep_others_out(target):

@@ -202,6 +202,17 @@ def test_an_interrupted_init_is_completed_and_an_interrupted_removal_keeps_no_ke
     assert "site-north" not in accounts(node_of(tmp_path))
 
 
+def test_a_damaged_key_is_named_and_a_missing_one_of_an_authority_is_not_replaced(tmp_path):
+    server = write_gateways(tmp_path, ["north"]).directory
+    (server / "host.key").write_text("junk")
+    with pytest.raises(StorageError, match=r"host\.key is not a private key"):
+        private_key(server / "host.key")
+    (server / "authority.key").unlink()
+    with pytest.raises(StorageError, match=r"authority\.key: No such file"):
+        certificates.write_certificates(server, ["elsewhere.org"])
+    assert not (server / "authority.key").exists(), "nobody would trust what it signs"
+
+
 @pytest.mark.parametrize(
     "words",
     [

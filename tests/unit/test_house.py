@@ -62,7 +62,7 @@ MOST_LINES = {
     "ternhost/learn": 3401,
     "ternhost/privacy": 2873,
     "ternhost/provision": 308,
-    "ternhost/reach": 7978,
+    "ternhost/reach": 7977,
     "ternhost/run": 2541,
     "ternhost/store": 1593,
     "ternhost/vectorised": 644,

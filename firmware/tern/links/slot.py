@@ -13,8 +13,8 @@ class Slotted:
     """`link`, but a frame takes its slots: its answer, or silence, ends at a whole multiple of them after it arrived.
 
     Nothing else is read or written until then. The link begins at a multiple of the slot since power-on, and takes
-    leave at one. The slot must be longer than the work for any frame. last: the last public moment (ms). Before the
-    link does something else, of which nobody may see how long it takes, it calls its `hold()`.
+    leave at one. The slot must be longer than the work for any frame. last: the last public moment (ms). The link
+    calls its `hold()` before other work whose time must not show.
     """
 
     def __init__(self, link, slot_ms, led):

@@ -10,6 +10,7 @@ from ternhost.errors import UsageError
 
 AUTHORITY = "authority.pem"
 DEVICE_AUTHORITY = "authority.der"  # for boards
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # address that listens everywhere -> address on this machine
 
 _NAME = re.compile(r"[A-Za-z0-9:]([A-Za-z0-9.:-]*[A-Za-z0-9:])?")
 _LONGEST_NAME = 63  # characters; a certificate's common name takes one more

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ternhost.errors import StorageError
-from ternhost.files import write_file
+from ternhost.files import storage_errors, write_file
 from ternhost.reach.addresses import AUTHORITY, DEVICE_AUTHORITY, is_address
 
 _AUTHORITY_KEY = "authority.key"
@@ -26,12 +26,9 @@ _NOT_AFTER = datetime(2049, 12, 31)
 def write_certificates(directory: Path, names: Sequence[str], of: str = "broker") -> None:
     """Write the fleet's authority and a certificate on P-256, which boards can check. of: names the server's files."""
     path = directory / _AUTHORITY_KEY
-    if not path.exists():
-        write_key(path)
-    if (
-        not (directory / AUTHORITY).exists() or not (directory / DEVICE_AUTHORITY).exists()
-    ):  # it was interrupted
-        key = private_key(path)
+    written = (directory / AUTHORITY).exists() and (directory / DEVICE_AUTHORITY).exists()
+    if not written:  # or an earlier call was interrupted
+        key = private_key(path) if path.exists() else write_key(path)
         _write_authority(directory, _certificate(f"tern {of} authority", key.public_key(), key, None, ()))
     _write_certificate(directory, names, directory, of)
 
@@ -55,8 +52,12 @@ def write_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def private_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """The key that `write_key` has written. Raises OSError."""
-    key = serialization.load_pem_private_key(path.read_bytes(), None)
+    """The key that `write_key` has written. Raises StorageError."""
+    try:
+        with storage_errors():
+            key = serialization.load_pem_private_key(path.read_bytes(), None)
+    except ValueError as error:
+        raise StorageError(f"{path} is not a private key") from error
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     return key
 

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Self
 
 from ternhost.errors import DeviceError, UsageError
+from ternhost.reach.addresses import LOOPBACK
 from ternhost.reach.broker import cluster
 from ternhost.reach.broker.access import CONFIG, HOST, Access
 from ternhost.reach.broker.configuration import configure
 from ternhost.reach.broker.mosquitto_files import LOG, PID, PORT, listening
 from ternhost.reach.broker.sites import SITES, is_site
 
-_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # a server on all addresses is reached here
 _START_TIMEOUT = 30.0
 _STOP_TIMEOUT = 5.0
 _LOOK_EVERY = 0.5  # seconds between two looks whether it still runs
@@ -89,7 +89,7 @@ def listener(directory: Path) -> tuple[str, int]:
     where = listening(directory)
     if where is None:
         raise UsageError(f"{directory / CONFIG} names no listener", hint="make it: tern broker config")
-    return _ANY.get(where[0], where[0]), where[1]
+    return LOOPBACK.get(where[0], where[0]), where[1]
 
 
 class Mosquitto:

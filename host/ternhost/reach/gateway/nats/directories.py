@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import private, read_object, storage_errors, write_file
 from ternhost.provision.keys import check_apart, parse_range
-from ternhost.reach.addresses import AUTHORITY, check_reached, is_address
+from ternhost.reach.addresses import AUTHORITY, LOOPBACK, check_reached, is_address
 from ternhost.reach.certificates import client_certificate, private_key, write_certificates, write_key
 from ternhost.reach.gateway.nats.exchange import MOST_PAYLOAD, SUBJECT
 from ternhost.reach.gateway.post import NODES, SERVER, check_site
@@ -47,7 +47,6 @@ _CERTIFICATE = ("server.pem", "server.key")
 _ROUTES = "routes.secret"  # in the host's directory: the password of NATS servers among themselves
 
 PORT = 4222  # of NATS; servers speak to each other on the next one
-LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # address that listens everywhere -> address on this machine
 _LISTENS = {"localhost": "127.0.0.1", "127.0.0.1": "127.0.0.1", "::1": "::1"}  # by the server's name
 _MOST_CONNECTIONS = 8  # of a site and its host together; each has one, or two for a moment
 _LEAST_NODES = 3  # of a cluster: of two, neither goes on alone

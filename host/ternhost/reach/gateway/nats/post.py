@@ -16,7 +16,6 @@ from nats import errors
 from nats.aio.client import Client
 
 from ternhost.errors import StorageError, UsageError
-from ternhost.files import storage_errors
 from ternhost.reach.certificates import private_key
 from ternhost.reach.gateway.nats import exchange as wire
 from ternhost.reach.gateway.nats import line
@@ -49,8 +48,7 @@ class NatsPost(Post):
         """
         super().__init__()
         self._server = Server.load(directory)
-        with storage_errors():
-            self._key = private_key(self._server.directory / HOST_KEY)
+        self._key = private_key(self._server.directory / HOST_KEY)
         self._beside = beside
         self._sites: dict[str, _Site] = {}
         self._wrong = ""  # a site that is not admitted, and why

@@ -60,7 +60,7 @@ class NatsServer:
         self._thread.start()
         return self
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ending.set()
         self._thread.join()
         self._lock.__exit__(None, None, None)
@@ -81,7 +81,7 @@ class NatsServer:
         log_path = self.node / _LOG
         with suppress(FileNotFoundError):
             log_path.replace(log_path.with_suffix(".log.1"))
-        with open(log_path, "ab") as log:
+        with open(log_path, "a+b") as log:
             self._process = process = subprocess.Popen(
                 [str(self._program), "-c", CONFIG],
                 cwd=self.node,
@@ -90,17 +90,19 @@ class NatsServer:
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for its parent
             )
-        while process.poll() is None and not self._ending.wait(_LOOK):
-            if os.stat(log_path).st_size > _LARGEST_LOG:  # anybody can have it write
-                os.truncate(log_path, 0)
-        with suppress(ProcessLookupError):
-            process.terminate()
-        try:
-            process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        why = [next(filter(None, groups)) for groups in _FATAL.findall(log_path.read_text(errors="replace"))]
+            while process.poll() is None and not self._ending.wait(_LOOK):
+                if log.seek(0, os.SEEK_END) > _LARGEST_LOG:  # anybody can have it write
+                    log.truncate(0)
+            with suppress(ProcessLookupError):
+                process.terminate()
+            try:
+                process.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            log.seek(0)
+            reasons = _FATAL.findall(log.read().decode(errors="replace"))
+        why = [next(filter(None, groups)) for groups in reasons]
         self._trouble = why[-1] if why else f"exit code {process.returncode}"
 
 

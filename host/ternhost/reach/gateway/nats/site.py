@@ -11,7 +11,6 @@ from pathlib import Path
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from ternhost.files import storage_errors
 from ternhost.reach.certificates import private_key
 from ternhost.reach.gateway.nats import exchange as wire
 from ternhost.reach.gateway.nats import line
@@ -55,8 +54,7 @@ def serve_site(
 class _SiteEnd:
     def __init__(self, site: GatewaySite, handler: Handler, tell: Callable[[str], None]) -> None:
         self._site = site
-        with storage_errors():
-            self._key = private_key(site.directory / SITE_KEY)
+        self._key = private_key(site.directory / SITE_KEY)
         self._host_key = public_key(site.directory / HOST)
         self._handler = handler
         self._tell_state = tell
