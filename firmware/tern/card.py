@@ -9,6 +9,7 @@ from tern.fixed import EXP_BITS, MAX_EPSILON, exp_lower
 from tern.shapes import HIERARCHY as HIERARCHY
 from tern.shapes import LAPLACE as LAPLACE
 from tern.shapes import MIXTURE as MIXTURE
+from tern.shapes import SUM as SUM
 from tern.shapes import T_BITS as T_BITS
 from tern.shapes import TABLE as TABLE
 from tern.shapes import WINDOW as WINDOW
@@ -26,7 +27,7 @@ WINDOW_BODY = "<HHI"  # N, W, P
 LAPLACE_BODY = "<BIIii"  # q, t, s, lowest, highest
 MIXTURE_BODY = "<IH"  # P, length of the first card
 
-_HEADER_BYTES = const(5)
+BODY_AT = const(5)
 _MIXTURE_BYTES = const(6)
 _MAX_SCALE = const(1 << 20)
 _MAX_SPAN = const(65535)
@@ -42,9 +43,9 @@ def _require(condition, what=""):
 
 
 class Card:
-    """A decoded card: its bytes `data`, its `shape`, and its claimed `epsilon` (micro-epsilon).
+    """A decoded card: its bytes `data`, its `shape`, and its claimed `epsilon` (micro-epsilon; micro-rho: tern.sums).
 
-    `job`: the int32 parameters of its sampler (tern.sampler), not for a mixture or a hierarchy.
+    `job`: the int32 parameters of its sampler (tern.sampler), not for a mixture, a hierarchy or a sum.
     """
 
     symbols: int  # how many outputs
@@ -62,6 +63,7 @@ class Card:
     first: "Card"  # mixture
     second: "Card"
     hierarchy: "object"  # tern.lhp.Hierarchy
+    sum: "object"  # tern.sums.Sum
 
     def __init__(self, data, shape, epsilon):
         self.data = data
@@ -75,7 +77,7 @@ def decode(data):
 
 
 def _decode(data, nested):
-    _require(_HEADER_BYTES < len(data) <= MAX_CARD, "card too short or too long")
+    _require(BODY_AT < len(data) <= MAX_CARD, "card too short or too long")
     tag, epsilon = struct.unpack_from(HEADER, data, 0)
     _require(tag >> 4 == VERSION, "card of another version")
     _require(1 <= epsilon <= MAX_EPSILON, "epsilon out of bounds")
@@ -97,15 +99,23 @@ def _decode(data, nested):
             raise CardError(str(error))
         card.hierarchy = hierarchy
         card.symbols = 2 * len(hierarchy.level_cards)
+    elif card.shape == SUM and not nested:
+        try:
+            from tern.sums import Sum
+
+            card.sum = Sum(data)
+        except (ImportError, ValueError) as error:
+            raise CardError(str(error))
+        card.symbols = card.sum.symbols
     else:
         raise CardError("unknown shape")
     return card
 
 
 def _body(card, layout, exact):
-    size = _HEADER_BYTES + struct.calcsize(layout)
+    size = BODY_AT + struct.calcsize(layout)
     _require(len(card.data) == size if exact else len(card.data) > size, "wrong length")
-    return struct.unpack_from(layout, card.data, _HEADER_BYTES)
+    return struct.unpack_from(layout, card.data, BODY_AT)
 
 
 def _table(card):
@@ -113,7 +123,7 @@ def _table(card):
     p, m = _body(card, TABLE_BODY, False)
     _require(p <= MAX_KNOT_BITS and 2 <= m <= MAX_LEVELS, "knots or levels out of bounds")
     rows = (1 << p) + 1
-    offset = _HEADER_BYTES + 2
+    offset = BODY_AT + 2
     _require(len(data) == offset + m + 4 * rows * (m - 1), "wrong length")
     levels = struct.unpack_from("%db" % m, data, offset)
     for j in range(1, m):
@@ -165,7 +175,7 @@ def _laplace(card):
 def _mixture(card):
     threshold, length = _body(card, MIXTURE_BODY, False)
     _require(0 < threshold < T, "probability out of bounds")
-    start = _HEADER_BYTES + _MIXTURE_BYTES
+    start = BODY_AT + _MIXTURE_BYTES
     card.threshold = threshold
     card.first = _decode(card.data[start : start + length], True)
     card.second = _decode(card.data[start + length :], True)
@@ -191,6 +201,8 @@ def certify(card, epsilon=None):
         return certify(card.first, epsilon) and certify(card.second, epsilon)
     if card.shape == HIERARCHY:
         return card.hierarchy.keeps(epsilon)
+    if card.shape == SUM:
+        return card.sum.keeps(epsilon)
     bound = exp_lower(epsilon)
     if card.shape == WINDOW:
         inside = card.threshold * (card.symbols - card.window)

@@ -15,7 +15,7 @@ from tern.entropy import EntropyError
 from tern.frames import FrameError, difference
 from tern.gradient import Answerer
 from tern.ledger import Ledger, LedgerError
-from tern.shapes import HIERARCHY, WINDOW
+from tern.shapes import HIERARCHY, SUM, WINDOW
 from tern.storage import (
     CLIENTS,
     FLEET,
@@ -47,6 +47,8 @@ def work_ms(request, card, size, bound):
     """
     batch = request.batch or wire.MAX_BATCH
     k = request.k
+    if card.shape == SUM:
+        return _BASE_MS + card.sum.work_ms(request, bound or _MANY)
     work = _BASE_MS + (k >> 2) + (k * size >> 11)
     work += len(card.data) >> (3 if card.shape == HIERARCHY else 6)
     if card.shape > WINDOW:
@@ -70,6 +72,7 @@ class Client:
         self._clients = self._records = self._fleet_key = None
         self._epoch = self._pause_ms = self._slot_ms = 0
         self._bound = 0  # public upper bound on records per client
+        self._unit = 0  # records of a run that is protected, 0: the client
         self._ahead = 1  # reports to pay for at once
         self._paid = []  # when the last ROUND came that each client paid for, if they must pause
         self._ledger = Ledger(board.in_place, board)
@@ -84,7 +87,7 @@ class Client:
         self._device = wire.BOARD
         self._number = 0
         self.answerer = self.records = None  # what computes its values, and from what
-        self._cost, self._at_once = 0, 1  # what a report costs, micro-epsilon, and how many to pay for
+        self._cost, self._at_once = 0, 1  # what a report costs, millionths, and how many to pay for
         self._k = 0  # values in a report; 0: _form is none
         self._form = None  # see _decode()
         self._certified = None  # whether its card is, until it is known
@@ -206,7 +209,7 @@ class Client:
         return frames.encode_error(self.reply, self._key, self._device, self._number, code, detail)
 
     def _hello(self, nonce):
-        first = count = budget = 0
+        first = count = budget = measure = 0
         try:
             clients = self._open_clients()
             first = clients.first
@@ -214,6 +217,7 @@ class Client:
             clients.find(first)
             ledger = self._load(first)
             budget = max(0, min(clients.budget, ledger.budget) - ledger.spent)
+            measure = ledger.measure
         except (StorageError, LedgerError, FrameError):
             pass
         board = self.board
@@ -221,7 +225,7 @@ class Client:
         gc.collect()
         return frames.encode_hello(
             self.reply, nonce, first, count, budget, self._epoch, self.free(), self._bound, board.exceptions,
-            board.restarts, self.entropy.state, board.assessed, text,
+            board.restarts, self.entropy.state, board.assessed, measure, self._unit, text,
         )  # fmt: skip
 
     def free(self):
@@ -272,7 +276,8 @@ class Client:
         request = self.round
         if number - last > (wire.FLEET_AHEAD if request.device == wire.FLEET else wire.CLIENT_AHEAD):
             raise FrameError(wire.ERR_AHEAD, "too many rounds skipped", last)
-        self.answerer = self._answerer(request.model) if request.model > wire.SVM else self._gradients
+        model = 0 if request.card[0] & 15 == SUM else request.model
+        self.answerer = self._gradients if 0 < model <= wire.SVM else self._answerer(model)
         if request.k != self._k or request.card != self._form[0].data:
             self._decode(request.card, request.k)
         return 0
@@ -281,7 +286,10 @@ class Client:
         """Raise one of REFUSALS if policy, slot, certificate, records, entropy, budget or pause forbid the report."""
         client = self._clients
         card = self._form[0]
-        self._cost = cost = self.answerer.cost(card)
+        cost = self.answerer.cost(card)
+        if self._ledger.measure or card.shape == SUM:
+            cost = self._answerer(0).price(self._ledger.measure, cost, card)
+        self._cost = cost
         if cost > client.largest or (client.shapes and not client.shapes >> card.shape & 1):
             raise FrameError(wire.ERR_POLICY, "more than the device allows in one report", client.largest)
         if self._slot_ms and work_ms(self.round, card, self._form[1], self._bound) > self._slot_ms:
@@ -343,10 +351,12 @@ class Client:
         self._k = k
 
     def _answerer(self, model):
-        """Return what answers for `model`: it has cost(card), values(client, records, card) and draw, their sampler."""
+        """Return what answers for `model`, 0 for a sum, by cost(card), values(client, records, card) and draw()."""
         if model not in self._answerers:
             try:  # loaded only when asked for
-                if model == wire.SOFTMAX:
+                if not model:
+                    from tern.sums import Answerer
+                elif model == wire.SOFTMAX:
                     from tern.inference import Answerer
                 elif model == wire.SOFTMAX_GRADIENT:
                     from tern.softmax import Answerer  # type: ignore[assignment]
@@ -356,7 +366,9 @@ class Client:
                     from tern.local import Answerer  # type: ignore[assignment]
             except ImportError:  # not every board has it: tern deploy
                 raise FrameError(wire.ERR_MODEL, "no module for this model here", model)
-            self._answerers[model] = Answerer(self.round)
+            self._answerers[model] = answerer = Answerer(self.round)
+            answerer.unit = self._unit
+            answerer.bound = self._bound
         return self._answerers[model]
 
     def close(self):
@@ -367,7 +379,7 @@ class Client:
 
     def _open_clients(self):
         if self._clients is None:
-            self._fleet_key, pause, self._slot_ms, ahead, self._epoch, self._bound = read_fleet(
+            self._fleet_key, pause, self._slot_ms, ahead, self._epoch, self._bound, self._unit = read_fleet(
                 self.board.directory + "/" + FLEET
             )
             clients = Clients(self.board.directory + "/" + CLIENTS, self._bound)
@@ -393,7 +405,9 @@ class Client:
         if self._records is None:
             self._records = Records(self.board.directory + "/" + RECORDS)
         records = self._records
-        if not client.records or client.start + client.records > records.count:
+        if (
+            not client.records and self._form[0].shape != SUM
+        ) or client.start + client.records > records.count:
             raise StorageError("client without records")
         if self.round.d != records.d:
             raise FrameError(wire.ERR_DATA, "records of another dimension", records.d)

@@ -11,6 +11,7 @@ from array import array
 
 from tern import __version__, wire
 from tern.compat import const, micropython, ptr8, ptr16, ptr32
+from tern.shapes import SUM
 
 MORE = const(-1)  # Receiver.next(): the bytes given hold no further whole frame
 DAMAGED = const(-2)  # Receiver.next(): a frame ended that was not COBS, or was longer than the limit
@@ -324,7 +325,8 @@ def encode_hello_request(out, nonce):
 
 
 def encode_hello(
-    out, nonce, first, clients, budget, epoch, heap, records, exceptions, restarts, entropy, assessed, text
+    out, nonce, first, clients, budget, epoch, heap, records, exceptions, restarts, entropy, assessed, measure, unit,
+    text,
 ):  # fmt: skip
     """Write a HELLO: the fields of wire.md; those that are the same for every board are put in here."""
     while len(text.encode()) > 255:
@@ -334,7 +336,7 @@ def encode_hello(
     out[0] = wire.HELLO
     struct.pack_into(
         wire.HELLO_FIELDS, out, 1, nonce, wire.VERSION, wire.SCHEMA, first, clients, wire.MAX_FRAME, wire.CREDIT,
-        budget, epoch, heap, records, exceptions, restarts, entropy, assessed, release, len(text),
+        budget, epoch, heap, records, exceptions, restarts, entropy, assessed, measure, unit, release, len(text),
     )  # fmt: skip
     n = end_of(wire.HELLO_FIELDS)
     out[n : n + len(text)] = text
@@ -375,8 +377,11 @@ def check_length(frame, layout, rest):
     require(len(frame) == end_of(layout) + rest + wire.TAG_BYTES, "wrong length")
 
 
-def check_question(model, range_, exponent, classes, d, k, batch, epochs, rate, tau):
-    """Return how many values a client computes (in a collection, at most); it reports k of them. Raises FrameError."""
+def check_question(model, range_, exponent, classes, d, k, batch, epochs, rate, tau, shape=0):
+    """Return how many values a client computes (in a collection, at most); it reports k of them. Raises FrameError.
+
+    shape: of the card.
+    """
     trains = wire.SOFTMAX < model < wire.VALUES
     collects = wire.VALUES <= model <= wire.CATEGORIES
     many = model == wire.SOFTMAX or model == wire.SOFTMAX_GRADIENT
@@ -391,7 +396,7 @@ def check_question(model, range_, exponent, classes, d, k, batch, epochs, rate, 
     require(0 <= batch <= most, "batch out of bounds")
     local = 1 <= epochs <= 255 and 0 <= rate <= wire.MAX_RATE and 1 <= tau <= wire.MAX_TAU
     require(local if trains else not (epochs or rate or tau), "local training out of bounds")
-    values = k if model == wire.SOFTMAX else classes * d
+    values = k if model == wire.SOFTMAX else classes * d + (shape == SUM)
     require(1 <= k <= values and (model != wire.SOFTMAX or k == 1 or k == classes), "k out of bounds")
     return values
 
@@ -429,7 +434,7 @@ class Round:
         self.card = b""
         # The bytes of the last valid frame from its model to its parameters, and its length.
         self._head = bytearray(_ROUND_BYTES - _MODEL_AT)
-        self._length = 0
+        self._length = self._shape = 0
 
     def decode(self, frame, known=None):
         """Take the fields of `frame`, whose tag verify() checks. known: its device and round. Raises FrameError."""
@@ -440,6 +445,7 @@ class Round:
             n != self._length
             or frame[0] != wire.ROUND
             or difference(frame, _MODEL_AT, self._head, _ROUND_BYTES - _MODEL_AT)
+            or frame[n - wire.TAG_BYTES - len(self.card)] & 15 != self._shape
         ):
             self._decode_head(frame)
         card = self.card
@@ -452,7 +458,7 @@ class Round:
             copy_int16(frame, _ROUND_BYTES, self.parameters, len(self.parameters))
 
     def _decode_asked(self, frame, end):
-        self.values = 0
+        self.values = self._shape == SUM
         for j in range(8 * (end - _ROUND_BYTES)):
             bit = frame[_ROUND_BYTES + (j >> 3)] >> (j & 7) & 1
             require(j < self.d or not bit, "feature out of bounds")
@@ -466,13 +472,14 @@ class Round:
             _, _, self.model, self.range, self.exponent, self.classes, self.d, self.k, self.batch, self.epochs,
             self.rate, self.tau, length,
         ) = fields_of(frame, wire.ROUND, wire.ROUND_FIELDS)  # fmt: skip
-        self.values = check_question(
-            self.model, self.range, self.exponent, self.classes, self.d, self.k, self.batch, self.epochs, self.rate,
-            self.tau,
-        )  # fmt: skip
         require(1 <= length <= wire.MAX_CARD, "card too long or missing")
         size = question_bytes(self.model, self.classes, self.d)
         check_length(frame, wire.ROUND_FIELDS, size + length)
+        self._shape = frame[_ROUND_BYTES + size] & 15
+        self.values = check_question(
+            self.model, self.range, self.exponent, self.classes, self.d, self.k, self.batch, self.epochs, self.rate,
+            self.tau, self._shape,
+        )  # fmt: skip
         n = self.classes * self.d
         if len(self.parameters) != n:
             self.parameters = array("h", bytes(2 * n))

@@ -132,14 +132,14 @@ class Gradient:
         self.d = d
         self.count = self._fine = self._up = 0
         self._sums = array("i", (0, 0))
-        self._totals = array("i", bytes(4 * d))
+        self.totals = array("i", bytes(4 * d))
 
     def reset(self, range_=0):
         """Begin a new batch, whose mean is to be multiplied by 2**range_ (0..12)."""
         self.count = 0
         self._fine = fine = min(range_, MAX_FINE)
         self._up = range_ - fine
-        clear(self._totals, self.d)
+        clear(self.totals, self.d)
 
     def add(self, model, params, exponent, row, start=0):
         """Add a record: its d features in `row` (array('h')) from index `start` on, then its label.
@@ -179,7 +179,7 @@ class Gradient:
                 if label > 0:
                     residual = -residual
         if residual:
-            accumulate(row, start, residual, self._totals, d, self._fine)
+            accumulate(row, start, residual, self.totals, d, self._fine)
         self.count += 1
 
     def finish(self, out):
@@ -188,7 +188,7 @@ class Gradient:
             raise ValueError("no records")
         if len(out) < self.d:
             raise ValueError("lengths do not fit d")
-        mean(self._totals, self.count, out, self.d, self._up)
+        mean(self.totals, self.count, out, self.d, self._up)
 
 
 class Answerer:

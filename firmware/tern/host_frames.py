@@ -19,7 +19,7 @@ def encode_round(
     frames.check_address(device, round_number)
     frames.require(classes >= 1 and len(parameters) % classes == 0, "parameters are not classes x d")
     d = len(parameters) // classes
-    frames.check_question(model, range_, exponent, classes, d, k, batch, *local)
+    frames.check_question(model, range_, exponent, classes, d, k, batch, *local, card[0] & 15 if card else 0)
     frames.require(1 <= len(card) <= wire.MAX_CARD, "card too long or missing")
     out[0] = wire.ROUND
     struct.pack_into(

@@ -1,4 +1,4 @@
-"""The ledger: a client's durable account of the epsilon that it has spent. See shared_specs/ledger.md."""
+"""The ledger: a client's durable account of the epsilon, or rho, that it has spent. See shared_specs/ledger.md."""
 
 import os
 from binascii import crc32
@@ -11,8 +11,10 @@ ANSWERED = const(1)  # the last round is paid for, and its report is kept;
 RESERVED = const(2)  # every round up to the last one may have been answered, and is paid for
 
 MAGIC = b"TLG3"
-FIELDS = "<4sIII32sHHH"  # magic, budget, spent, last round, its question, state, report length, step
-MAX_BUDGET = const(1_000_000_000)  # micro-epsilon
+FIELDS = "<4sIII32sBBHH"  # magic, budget, spent, last round, its question, state, measure, report length, step
+MAX_BUDGET = const(1_000_000_000)  # millionths
+EPSILON = const(0)  # measures of a budget
+RHO = const(1)
 
 _QUESTION = const(16)  # offset
 _STEP = const(52)
@@ -34,7 +36,7 @@ class LedgerError(Exception):
 class Ledger:
     """One client's ledger at a time: load() it, then pay() for each report before it is sent.
 
-    budget, spent: micro-epsilon; question, report: memoryviews; report: empty unless the state is ANSWERED. While
+    budget, spent: millionths of the `measure`, EPSILON or RHO; question, report: memoryviews; report: empty unless the state is ANSWERED. While
     `reserved`, the file is ahead of these fields: do not load it again.
     """
 
@@ -50,7 +52,7 @@ class Ledger:
         self._board = board
         self._file = None
         self.close()
-        self.budget = self.spent = self.round = self.state = 0
+        self.budget = self.spent = self.round = self.state = self.measure = 0
         self.question = view[_QUESTION : _QUESTION + 32]
         if not MICROPYTHON:
             self._held = None  # what the file at `path` held when this process last saw it
@@ -65,7 +67,7 @@ class Ledger:
         try:
             with open(path, "rb") as file:
                 size = file.readinto(view)
-            magic, budget, spent, last, question, state, n, step = unpack_from(FIELDS, view, 0)
+            magic, budget, spent, last, question, state, measure, n, step = unpack_from(FIELDS, view, 0)
             board = step and self._board  # to whose counter it is bound
             if board:
                 from tern.counter import attach_counter
@@ -81,6 +83,7 @@ class Ledger:
             or not spent <= budget <= MAX_BUDGET
             or last > _MAX_ROUND
             or state > RESERVED
+            or measure > RHO
             or (state == RESERVED and asked)
             or not (_MIN_REPORT <= n <= _MAX_REPORT if state == ANSWERED else n == 0)
             or (spent or asked if state == IDLE else not (spent and last))
@@ -90,6 +93,7 @@ class Ledger:
         self.spent = spent
         self.round = last
         self.state = state
+        self.measure = measure
         self._fit(n)
         if not MICROPYTHON:
             self._held = bytes(view[:size])
@@ -102,7 +106,7 @@ class Ledger:
         return self._until > 0
 
     def pay(self, round_number, question, cost, report, ahead=1):
-        """Pay `cost` micro-epsilon for `report`, the answer to `question` (32 bytes); then send it. Raises LedgerError.
+        """Pay `cost` millionths for `report`, the answer to `question` (32 bytes); then send it. Raises LedgerError.
 
         report: empty if its draw failed, which ends the round. ahead: how many reports one write pays for; a power cut
         spends them all. After LedgerError send nothing; if the file could not be written, load it again.
@@ -144,7 +148,7 @@ class Ledger:
         if len(report) != len(self.report) or not self._whole:
             self._fit(len(report))
         pack_into("<4sIII", self._view, 0, MAGIC, self.budget, self.spent, self.round)
-        pack_into("<32sHH", self._view, _QUESTION, question, self.state, len(report))
+        pack_into("<32sBBH", self._view, _QUESTION, question, self.state, self.measure, len(report))
         pack_into(self._layout, self._view, _HEADER, report if MICROPYTHON else bytes(report))
         pack_into("<I", self._view, len(self._checked), crc32(self._checked))
 
@@ -189,8 +193,8 @@ class Ledger:
                 pass
 
 
-def create(path, budget, last=0, step=0):
-    """Make a ledger of `budget` micro-epsilon for rounds above `last`. Raises LedgerError, also if there is one.
+def create(path, budget, last=0, step=0, measure=EPSILON):
+    """Make a ledger of `budget` millionths for rounds above `last`. Raises LedgerError, also if there is one.
 
     step: of the chip's counter, to which it is bound; 0: to none.
     """
@@ -202,6 +206,7 @@ def create(path, budget, last=0, step=0):
         ledger = Ledger()
         ledger.budget = budget
         ledger.round = last
+        ledger.measure = measure
         pack_into("<H", ledger._view, _STEP, step)
         ledger._set(_NO_QUESTION, b"")
         ledger._write(path)

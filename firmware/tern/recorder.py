@@ -58,6 +58,7 @@ class Recorder:
         # The segment that grows, as in its file: LittleFS takes six times as long to append to a file as to write it.
         self._image = array("h", bytes(max(2 * _LEAST, SEGMENT_BYTES + most * self._bytes)))
         self._names = array("I", bytes(4 * self._files))  # of the files, in the order of their segments,
+        self._numbers = array("I", bytes(4 * self._files))  # the numbers of those,
         self._rows = array("H", bytes(2 * self._files))  # and how many records each holds
         self._folder: "str" = None
         self._file = None  # the one at place _opened
@@ -107,6 +108,7 @@ class Recorder:
             segments = self._created([segment[2] for segment in segments]) + segments
         for at in range(self._files):
             self._number, self._rows[at], self._names[at] = segments[at]
+            self._numbers[at] = self._number
         self._total = sum(self._rows)
         self._at = at
         try:
@@ -194,7 +196,7 @@ class Recorder:
         self._total += rows - self._rows[at]
         self._rows[at] = rows
         self._at = at
-        self._number = number
+        self._number = self._numbers[at] = number
         self._grown = rows % self._most
 
     def read(self, index: int, row: "array[int]") -> None:
@@ -202,21 +204,33 @@ class Recorder:
 
         Below `least` records it is zeros, as where the flash fails; it is a later one if the oldest have gone.
         """
+        if self.count < self.least:
+            self._clear(row)
+        else:
+            self.take(index, row)
+
+    def take(self, index: int, row: "array[int]") -> int:
+        """Read as read(), whatever `least` is; return the record's place, which it keeps (arithmetic.md, Sums)."""
         count = self.count
-        if count >= self.least:
-            index = index % count + self._total - count
-            at = self._at + 1
-            while index >= self._rows[at % self._files]:
-                index -= self._rows[at % self._files]
-                at += 1
-            try:
-                file = self._open(at % self._files)
-                file.seek(SEGMENT_BYTES + self._bytes * index)
-                if file.readinto(row) == self._bytes:
-                    return
-            except OSError:
-                self._shut()
-            self.lost += 1
+        index = index % count + self._total - count
+        at = self._at + 1
+        while index >= self._rows[at % self._files]:
+            index -= self._rows[at % self._files]
+            at += 1
+        at %= self._files
+        place = (self._numbers[at] - 1) * self._most + index
+        try:
+            file = self._open(at)
+            file.seek(SEGMENT_BYTES + self._bytes * index)
+            if file.readinto(row) == self._bytes:
+                return place
+        except OSError:
+            self._shut()
+        self.lost += 1
+        self._clear(row)
+        return place
+
+    def _clear(self, row):
         for j in range(len(row)):
             row[j] = 0
 

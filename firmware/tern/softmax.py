@@ -13,10 +13,37 @@ from tern.inference import Classifier
 _ONE = const(16384)
 
 
+class Rows:
+    """Adds the gradients of records in `row` to `totals`, row by row."""
+
+    def __init__(self, request, n):
+        """n: classes x features."""
+        self._request = request
+        d = request.d
+        self.totals = array("i", bytes(4 * n))
+        self.row = array("h", bytes(2 * d + 2))
+        totals = memoryview(self.totals)
+        self._rows = [totals[i : i + d] for i in range(0, n, d)]
+        self._probabilities = array("h", bytes(2 * request.classes))
+
+    def begin(self):
+        request = self._request
+        self._classifier = Classifier(request.parameters, request.exponent, request.classes)
+
+    def add(self):
+        request = self._request
+        row = self.row
+        probabilities = self._probabilities
+        self._classifier.probabilities(row, probabilities)
+        for i in range(request.classes):
+            residual = probabilities[i] - (_ONE if row[request.d] == i else 0)
+            accumulate(row, 0, residual, self._rows[i], request.d, min(request.range, MAX_FINE))
+
+
 class Answerer(Gradients):
     """Computes what a client reports to a ROUND that asks for a gradient of softmax regression."""
 
-    _totals = array("i")
+    _of = None  # what its arrays are for
 
     def values(self, client, records, _):
         for _ in self.steps(client, records):
@@ -25,28 +52,21 @@ class Answerer(Gradients):
 
     def steps(self, client, records):
         request = self._request
-        d = request.d
-        classes = request.classes
-        n = classes * d
-        if len(self._totals) != n:
-            self._totals = array("i", (0 for _ in range(n)))
-            self.result = array("h", (0 for _ in range(n)))
-        totals = memoryview(self._totals)
-        rows = [totals[i * d : i * d + d] for i in range(classes)]
-        row = array("h", (0 for _ in range(d + 1)))
-        probabilities = array("h", (0 for _ in range(classes)))
-        classifier = Classifier(request.parameters, request.exponent, classes)
-        fine = min(request.range, MAX_FINE)
-        clear(self._totals, n)
+        n = request.classes * request.d
+        if self._of != (request.classes, n):
+            self._of = None  # until there was memory for all
+            self._sums = Rows(request, n)
+            self.result = array("h", bytes(2 * n))
+            self._of = request.classes, n
+        sums = self._sums
+        sums.begin()
+        clear(sums.totals, n)
         count = client.records
         batch = batch_size(request.batch, count)
         index = turn(request.round, batch, count)
         for _ in range(batch):
-            records.read(client.start + index, row)
-            classifier.probabilities(row, probabilities)
-            for i in range(classes):
-                residual = probabilities[i] - (_ONE if row[d] == i else 0)
-                accumulate(row, 0, residual, rows[i], d, fine)
+            records.read(client.start + index, sums.row)
+            sums.add()
             index = (index + 1) % count
             yield
-        mean(self._totals, batch, self.result, n, request.range - fine)
+        mean(sums.totals, batch, self.result, n, max(0, request.range - MAX_FINE))

@@ -17,11 +17,11 @@ CLIENT_BYTES = const(52)
 RECORDS_HEADER = "<4sHI"  # magic, d, records; then rows of d features and a label, int16 Q1.14
 RECORDS_BYTES = const(10)
 MAGIC = b"TRD1"
-FLEET_FIELDS = "<4s32sIHHIH"  # magic, key, pause (s), slot (ms), reports paid for at once, epoch, records
-FLEET_MAGIC = b"TFL2"
+FLEET_FIELDS = "<4s32sIHHIHH"  # magic, key, pause (s), slot (ms), reports paid for at once, epoch, records, unit
+FLEET_MAGIC = b"TFL3"
 MAX_PAUSE = const(86400)
 MAX_AHEAD = const(1000)
-_SHAPES = const(0x3E)  # bits of the shapes of cards.md
+_SHAPES = const(0x7E)  # bits of the shapes of cards.md
 
 
 class StorageError(Exception):
@@ -33,27 +33,28 @@ def ledger_name(device):
 
 
 def read_fleet(path):
-    """Return (key, pause, slot, ahead, epoch, records) of fleet.bin; key None without it. Raises StorageError.
+    """Return (key, pause, slot, ahead, epoch, records, unit) of fleet.bin; key None without it. Raises StorageError.
 
-    pause: minimum s between two debits of a client; slot: ms; ahead: reports paid at once; records: per client, 0: all.
+    pause: minimum s between two debits of a client; slot: ms; ahead: reports paid at once; records: per client, 0: all;
+    unit: records of a run that is protected, 0: the client.
     """
     try:
         with open(path, "rb") as file:
             data = file.read()
     except OSError:
-        return None, 0, 0, 1, 0, 0
+        return None, 0, 0, 1, 0, 0, 0
     if len(data) != struct.calcsize(FLEET_FIELDS):
         raise StorageError("%s: wrong length" % path)
-    magic, key, pause, slot, ahead, epoch, records = struct.unpack(FLEET_FIELDS, data)
+    magic, key, pause, slot, ahead, epoch, records, unit = struct.unpack(FLEET_FIELDS, data)
     if magic != FLEET_MAGIC or pause > MAX_PAUSE or not 1 <= ahead <= MAX_AHEAD:
         raise StorageError("%s: damaged, or of another version" % path)
-    return key, pause, slot, ahead, epoch, records
+    return key, pause, slot, ahead, epoch, records, unit
 
 
 def write_fleet(path, key, epoch):
     """Put another key of another epoch into the fleet.bin at `path`, in one step. Raises StorageError, LedgerError."""
-    _, pause, slot, ahead, _, records = read_fleet(path)
-    replace(path, struct.pack(FLEET_FIELDS, FLEET_MAGIC, key, pause, slot, ahead, epoch, records))
+    _, pause, slot, ahead, _, records, unit = read_fleet(path)
+    replace(path, struct.pack(FLEET_FIELDS, FLEET_MAGIC, key, pause, slot, ahead, epoch, records, unit))
 
 
 class _File:

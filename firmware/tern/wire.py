@@ -22,7 +22,7 @@ UPDATED = const(0x86)
 
 # Fixed fields of each frame (struct layout, after the type byte).
 HELLO_REQUEST_FIELDS = "<I"
-HELLO_FIELDS = "<IB8sIIHHIIIHHHBB3sB"
+HELLO_FIELDS = "<IB8sIIHHIIIHHHBBBH3sB"
 ROUND_FIELDS = "<IIBBbBHHBBBIH"
 REPORT_FIELDS = "<II"
 REPORTS_FIELDS = "<IH"
@@ -84,6 +84,8 @@ ERR_TOO_SOON = const(13)
 ERR_AHEAD = const(14)
 ERR_MODEL = const(15)
 ERR_SLOT = const(16)
+ERR_UNIT = const(17)
+ERR_MEASURE = const(18)
 
 # How far a board is with a package (update.md). Those from RESTARTING to ROLLED_BACK are in its boot.bin as well.
 RECEIVING = const(0)
@@ -103,7 +105,7 @@ MAX_PACKAGE = const(1 << 20)  # bytes
 
 ERRORS = (
     "frame", "tag", "device", "old round", "changed round", "card", "not certified", "policy", "budget",
-    "ledger", "entropy", "data", "too soon", "ahead", "model", "slot",
+    "ledger", "entropy", "data", "too soon", "ahead", "model", "slot", "unit", "measure",
 )  # fmt: skip
 
 # The entropy state of a HELLO: none, since a test failed, or the generator in use.
@@ -128,7 +130,7 @@ def schema_text():
     frames = (
         (HELLO_REQUEST, HELLO_REQUEST_FIELDS, "nonce"),
         (HELLO, HELLO_FIELDS, "nonce version schema first clients largest credit budget epoch heap records exceptions "
-            "restarts entropy assessed release n text*n"),
+            "restarts entropy assessed measure unit release n text*n"),
         (ROUND, ROUND_FIELDS, "device round model range exponent classes d k batch epochs rate tau length parameters "
             "card*length"),
         (REPORT, REPORT_FIELDS, "device round packed*"),

@@ -1,0 +1,501 @@
+"""Sums over units of a client's records, with exact noise (shared_specs/arithmetic.md, Sums of units; cards.md, sum).
+
+The order is privacy: the vector of a unit is clipped and rounded to a grid, its norm is checked, the units are added,
+and each coordinate gets its noise. Only then is it made coarser. All is in integers; no leaf allocates.
+"""
+
+from array import array
+from struct import calcsize, unpack_from
+
+from tern import wire
+from tern.card import BODY_AT, CardError
+from tern.compat import const, micropython, ptr8, ptr32
+from tern.entropy import EntropyError
+from tern.fixed import EXP_BITS, exp_lower
+from tern.frames import FrameError
+from tern.gradient import MAX_FINE, Gradient, clear
+from tern.ledger import RHO
+from tern.shapes import SUM
+
+BODY = "<BHHIhhIIIBB"  # norm, unit, R, r, tally of a clipped unit and of another, t, c, m, q, b
+
+_MILLION = const(1_000_000)
+_MOST_RADIUS = const(4096)
+_MOST_REACH = const(0x3FFFFFFF)
+_MOST_SCALE = const(1 << 20)
+_BITS = const(14)  # of the largest number of a vector that is scaled
+_MOST_TOTAL = const(1 << 29)
+_UNHELD = const(8)  # so many records cannot exceed it
+
+_SHIFT = const(0)  # indices of a state: see measure(),
+_SIZE = const(1)
+_ROOT = const(2)
+_DOUBLED = const(3)
+_FACTOR = const(4)  # and scale()
+_DOWN = const(5)
+_HALF = const(6)
+_NORM = const(7)
+
+
+class Sum:
+    """The body of a card of shape 6. `job`: [position in the pool, its end, t, 2 c, t m, m], for noise()."""
+
+    def __init__(self, data):
+        """Raises CardError."""
+        if len(data) != BODY_AT + calcsize(BODY):
+            raise CardError("wrong length")
+        (
+            self.norm, self.unit, self.radius, self.reach, self.clipped, self.kept, self.t, self.c, self.m, self.coarse,
+            self.bits,
+        ) = unpack_from(BODY, data, BODY_AT)  # fmt: skip
+        self.tally = max(abs(self.clipped), abs(self.kept))
+        if not (
+            1 <= self.radius <= _MOST_RADIUS
+            and 1 <= self.reach <= _MOST_REACH
+            and self.tally <= _MOST_RADIUS
+            and 1 <= self.t <= _MOST_SCALE
+            and self.coarse <= 20
+            and 2 <= self.bits <= 16
+        ):
+            raise CardError("radius, tally, scale or outputs out of bounds")
+        if self.norm == 2:
+            if not (1 <= self.c <= _MOST_SCALE // 2 and 1 <= self.m and self.t * self.m <= _MOST_SCALE):
+                raise CardError("variance out of bounds")
+        elif self.norm != 1 or self.c or self.m:
+            raise CardError("unknown norm")
+        self.symbols = 1 << self.bits
+        self.job = array("i", (0, 0, self.t, 2 * self.c, self.t * self.m, self.m))
+
+    def keeps(self, epsilon):
+        """Return whether a unit loses at most `epsilon`: micro-epsilon with norm 1, micro-rho with norm 2."""
+        if self.norm == 1:
+            return epsilon * self.t >= _MILLION * (self.radius + self.tally)
+        return 2 * epsilon * self.c * self.t >= _MILLION * self.m * (self.radius**2 + self.tally**2)
+
+    def work_ms(self, request, records):
+        """Return an upper bound, in ms, on the time of a report on a Pico beside the general work (storage.md, Slot)."""
+        values = request.values
+        runs = min(records, (records - 1) // self.unit + 2) if self.unit else 1
+        gradients = records * (request.classes * (request.d + 64) + 128) >> 8
+        return gradients + (runs * (values + 64) >> 6) + request.k
+
+    def factor(self, size):
+        """Return p and K + s of arithmetic.md for n = size."""
+        length = 0
+        while size >> length:
+            length += 1
+        n = size << 15 - length if length <= 15 else (size >> length - 15) + 1
+        up = 29
+        while self.radius >> 29 - up:
+            up -= 1
+        return (self.radius << up) // n, up + length - 15
+
+
+def rho(epsilon):
+    """Return what a report of `epsilon` (micro-epsilon) costs at most in zCDP, micro-rho (ledger.md, Measure)."""
+    upper = exp_lower(epsilon)
+    upper += (upper >> EXP_BITS - 3) + 1
+    one = 1 << EXP_BITS
+    return -(-epsilon * (upper - one) // (upper + one))
+
+
+# Noise: Canonne, Kamath, Steinke, The Discrete Gaussian for Differential Privacy (2020), Algorithms 1 to 3. Each leaf
+# reads from pool[job[0]] on. Once that is beyond the end, job[1], no result counts.
+
+
+@micropython.viper
+def uniform(pool: ptr8, job: ptr32, n: int) -> int:
+    """Draw an integer in 0..n-1, n <= 2**20, all equally likely."""
+    at = job[0]
+    end = job[1]
+    mask = n - 1
+    mask |= mask >> 1
+    mask |= mask >> 2
+    mask |= mask >> 4
+    mask |= mask >> 8
+    mask |= mask >> 16
+    u = 0
+    if mask:
+        u = n
+    while u >= n and at <= end:
+        u = pool[at]
+        at += 1
+        if mask > 255:
+            u |= pool[at] << 8
+            at += 1
+        if mask > 65535:
+            u |= pool[at] << 16
+            at += 1
+        u &= mask
+    job[0] = at
+    return u
+
+
+@micropython.viper
+def decays(pool, job, a: int, n: int, b: int, m: int) -> int:
+    """Draw Bernoulli(exp(-(a / n) (b / m))), a <= n, b <= m. With a = n = b = m = 1 it is that of exp(-1)."""
+    parameters = ptr32(job)
+    k = 1
+    going = 1
+    if a == 0 or b == 0:
+        going = 0
+    while going:
+        if n > 1 and int(uniform(pool, job, n)) >= a:
+            going = 0
+        elif m > 1 and int(uniform(pool, job, m)) >= b:
+            going = 0
+        elif k > 1 and int(uniform(pool, job, k)):
+            going = 0
+        else:
+            k += 1
+    if parameters[0] > parameters[1]:
+        k = 0
+    return k & 1
+
+
+@micropython.viper
+def noise(pool, job) -> int:
+    """Draw Z: discrete Laplace of scale t where c is 0, else discrete Gaussian of variance c t / m.
+
+    |Y| is at least 2**9 t, beyond which 32 bits do not hold it, with a probability of exp(-511).
+    """
+    parameters = ptr32(job)
+    t = parameters[2]
+    double_c = parameters[3]
+    z = 0
+    done = 0
+    while done == 0 and parameters[0] <= parameters[1]:
+        z = int(uniform(pool, job, t))
+        if int(decays(pool, job, z, t, 1, 1)):
+            while int(decays(pool, job, 1, 1, 1, 1)):
+                z += t
+            negative = int(uniform(pool, job, 2))
+            if z or negative == 0:  # there is no negative zero
+                done = 1
+                if double_c:
+                    distance = parameters[5] * z - (double_c >> 1)
+                    if distance < 0:
+                        distance = 0 - distance
+                    wide = parameters[4]
+                    x = distance // double_c
+                    v = distance // wide
+                    e = distance - x * double_c
+                    g = distance - v * wide
+                    i = x
+                    while i and done:
+                        j = v
+                        while j and done:
+                            done = int(decays(pool, job, 1, 1, 1, 1))
+                            j -= 1
+                        i -= 1
+                    i = x
+                    while i and done:
+                        done = int(decays(pool, job, g, wide, 1, 1))
+                        i -= 1
+                    i = v
+                    while i and done:
+                        done = int(decays(pool, job, e, double_c, 1, 1))
+                        i -= 1
+                    if done:
+                        done = int(decays(pool, job, e, double_c, g, wide))
+                if negative:
+                    z = 0 - z
+    return z
+
+
+# Vectors of units. A state: an array('i') of 8.
+
+
+@micropython.viper
+def hold(totals: ptr32, n: int, limit: int):
+    """Limit totals[:n] to -limit .. limit."""
+    j = 0
+    while j < n:
+        v = totals[j]
+        if v > limit:
+            totals[j] = limit
+        elif v + limit < 0:
+            totals[j] = 0 - limit
+        j += 1
+
+
+@micropython.viper
+def measure(totals: ptr32, n: int, state: ptr32):
+    """state: s; the sum of |a_j|, 0 if all are; isqrt(g) + 1; h (arithmetic.md, Clipping)."""
+    most = 0
+    j = 0
+    while j < n:
+        a = totals[j]
+        if a < 0:
+            a = 0 - a
+        if a > most:
+            most = a
+        j += 1
+    shift = 0
+    up = 0
+    while most >> shift > 16383:
+        shift += 1
+    while most and most << up < 8192:
+        up += 1
+    size = 0
+    high = 0
+    low = 0
+    j = 0
+    while j < n:
+        a = (totals[j] << up) >> shift
+        if a < 0:
+            a = 0 - a
+        size += a
+        a *= a
+        high += a >> 14
+        low += a & 16383
+        j += 1
+    high += (low >> 14) + 1
+    j = 0
+    while high < 1 << 26:
+        high <<= 2
+        j += 1
+    root = 0
+    low = 1 << 13
+    while low:
+        a = root | low
+        if a * a <= high:
+            root = a
+        low >>= 1
+    state[0] = shift - up
+    at = 1
+    state[at] = size
+    at = 2
+    state[at] = root + 1
+    at = 3
+    state[at] = j
+
+
+@micropython.viper
+def scale(totals: ptr32, n: int, vector: ptr32, state: ptr32) -> int:
+    """Write the scaled vector; return the sum of its squares, or of its sizes with norm 1.
+
+    state: s, ..., p, K, 2**(K-1) (0: toward 0), norm.
+    """
+    shift = state[_SHIFT]
+    up = 0
+    if shift < 0:
+        up = 0 - shift
+        shift = 0
+    factor = state[_FACTOR]
+    down = state[_DOWN]
+    half = state[_HALF]
+    total = 0
+    j = 0
+    while j < n:
+        a = ((totals[j] << up) >> shift) * factor
+        if half or a >= 0:
+            v = a + half >> down
+        else:
+            v = 0 - ((0 - a) >> down)
+        vector[j] = v
+        if v < 0:
+            v = 0 - v
+        if state[_NORM] == 2:
+            v *= v
+        total += v
+        j += 1
+    return total
+
+
+@micropython.viper
+def add(sums: ptr32, n: int, vector: ptr32):
+    j = 0
+    while j < n:
+        sums[j] = sums[j] + vector[j]
+        j += 1
+
+
+class _Gradients:
+    """Adds the gradients of records in `row` to `totals`, as softmax.Rows and _Features do."""
+
+    def __init__(self, request, n):
+        self._request = request
+        self.row = array("h", bytes(2 * n + 2))
+        self._gradient = Gradient(n)
+        self.totals = self._gradient.totals
+
+    def begin(self):
+        self._gradient.reset(self._request.range)
+
+    def add(self):
+        request = self._request
+        self._gradient.add(request.model, request.parameters, request.exponent, self.row)
+        self._gradient.count = 0  # hold() allows for more than a batch
+
+
+class _Features:
+    """The requested features, as they are."""
+
+    def __init__(self, request, n):
+        self._request = request
+        self.row = array("h", bytes(2 * request.d + 2))
+        self.totals = array("i", bytes(4 * n))
+
+    def begin(self):
+        pass
+
+    def add(self):
+        request = self._request
+        i = 0
+        for j in range(request.d):
+            if request.asked[j]:
+                self.totals[i] += self.row[j] << request.range
+                i += 1
+
+
+class Answerer:
+    """Computes what a client reports to a ROUND with a card of shape 6."""
+
+    def __init__(self, request):
+        """request: the frames.Round. `unit`: that of the board; `bound`: most records of a client, 0: no bound."""
+        self._request = request
+        self.unit = self.bound = 0
+        self._of = ()  # what the arrays are for
+        self.result = None
+
+    def cost(self, card):
+        """Return the price of a report, micro-epsilon or micro-rho. Raises CardError and FrameError (ERR_UNIT)."""
+        request = self._request
+        model = request.model
+        if request.batch or request.range > MAX_FINE or not (
+            model <= wire.SVM or model == wire.VALUES or model == wire.SOFTMAX_GRADIENT
+        ):  # fmt: skip
+            raise CardError("no sum of this model, batch or range")
+        self._sum = card.sum
+        if self.unit and self._sum.unit % self.unit or (self._sum.unit and not self.unit):
+            raise FrameError(wire.ERR_UNIT, "the question's unit does not cover the board's", self.unit)
+        return card.epsilon
+
+    def price(self, measure, cost, card):
+        """Return `cost`, of a report with any card, in the measure of a ledger. Raises FrameError (ERR_MEASURE)."""
+        if card.shape == SUM and card.sum.norm == 2:
+            if measure != RHO:
+                raise FrameError(wire.ERR_MEASURE, "costs rho, and the ledger counts epsilon")
+        elif measure == RHO:
+            cost = cost // card.epsilon * rho(card.epsilon)
+        return cost
+
+    def values(self, client, records, _):
+        """Return the numbers 0 .. values - 1: draw() takes the sums of those that are chosen."""
+        for _ in self.steps(client, records):
+            pass
+        return self.result
+
+    def steps(self, client, records):
+        """Compute the sums as values() does, but yield after each record."""
+        request = self._request
+        n = request.values - 1
+        self._room(n)
+        clear(self._sums, n + 1)
+        source = self._source
+        row = source.row
+        unit = self._sum.unit
+        start = client.start
+        count = client.records
+        take = None
+        if hasattr(records, "take"):  # a recorder, whose `least` means nothing here
+            take = records.take
+            count = records.count
+            start = max(0, count - (self.bound or count))
+            count -= start
+        run = -1
+        rows = 0
+        for place in range(count):
+            if take:
+                place = take(start + place, row)
+            else:
+                records.read(start + place, row)
+            number = place // unit if unit else 0
+            if number != run and rows:
+                self._end(n)
+                rows = 0
+            if not rows:
+                clear(source.totals, n)
+            run = number
+            source.add()
+            rows += 1
+            if rows >= _UNHELD:
+                hold(source.totals, n, _MOST_TOTAL)
+            yield
+        if rows:
+            self._end(n)
+
+    def _room(self, n):
+        request = self._request
+        of = request.model, request.classes, request.d, n
+        if of != self._of:
+            self._of = ()  # until there was memory for all
+            source = _Features if request.model == wire.VALUES else _Gradients
+            if request.model == wire.SOFTMAX_GRADIENT:
+                from tern.softmax import Rows as source
+            self._source = source(request, n)
+            self._vector = array("i", bytes(4 * n))
+            self._sums = array("i", bytes(4 * n + 4))
+            self.result = array("h", range(n + 1))
+            self._state = array("i", bytes(32))
+            self._of = of
+        self._state[_NORM] = self._sum.norm
+        self._plain = self._sum.factor(self._sum.reach)  # of units that are not clipped
+        self._source.begin()
+
+    def _end(self, n):
+        # A run is complete: clip its vector, check it, add it.
+        card = self._sum
+        totals = self._source.totals
+        vector = self._vector
+        state = self._state
+        measure(totals, n, state)
+        shift = state[_SHIFT]
+        size = state[_SIZE]
+        if size and card.norm == 2:
+            up = 7 - state[_DOUBLED] + shift
+            size = state[_ROOT] << up if up >= 0 else -(-state[_ROOT] >> -up)
+        elif size:
+            size = size << shift if shift >= 0 else size >> -shift
+        clipped = size > card.reach
+        factor, down = card.factor(size) if clipped else self._plain
+        down -= shift
+        total = down  # a vector of zeros, if it is that small
+        if size and down <= 30:
+            state[_FACTOR] = factor
+            state[_DOWN] = down
+            limit = card.radius if card.norm == 1 else card.radius**2
+            state[_HALF] = 1 << down - 1
+            total = scale(totals, n, vector, state)
+            if total > limit:
+                state[_HALF] = 0
+                total = scale(totals, n, vector, state)
+            if total <= limit:
+                add(self._sums, n, vector)
+        self._sums[n] += card.clipped if clipped else card.kept
+
+    def draw(self, card, stream, places, out, k):
+        """Draw symbols for the sums at places[:k] into out[:k]. After EntropyError no symbol counts."""
+        card = card.sum
+        job = card.job
+        cursor = stream.cursor
+        sums = self._sums
+        half = 1 << card.coarse >> 1
+        middle = card.symbols >> 1
+        try:
+            for i in range(k):
+                while True:
+                    job[0] = cursor[0]
+                    job[1] = cursor[1]
+                    y = noise(stream.pool, job)
+                    if job[0] <= job[1]:
+                        break
+                    stream.refill()
+                cursor[0] = job[0]
+                y = (sums[places[i]] + y + half >> card.coarse) + middle
+                out[i] = max(0, min(y, card.symbols - 1))
+        except EntropyError:
+            for i in range(k):
+                out[i] = 0
+            raise
