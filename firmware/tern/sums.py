@@ -59,7 +59,9 @@ class Sum:
         ):
             raise CardError("radius, tally, scale or outputs out of bounds")
         if self.norm == 2:
-            if not (1 <= self.c <= _MOST_SCALE // 2 and 1 <= self.m and self.t * self.m <= _MOST_SCALE):
+            wide = self.t * self.m
+            # sigma is between t / 2 and 2 t: the farther apart, the longer are draws.
+            if not (self.c <= _MOST_SCALE // 2 and 0 < wide <= _MOST_SCALE and wide <= 4 * self.c <= 16 * wide):
                 raise CardError("variance out of bounds")
         elif self.norm != 1 or self.c or self.m:
             raise CardError("unknown norm")
@@ -73,7 +75,7 @@ class Sum:
         return 2 * epsilon * self.c * self.t >= _MILLION * self.m * (self.radius**2 + self.tally**2)
 
     def work_ms(self, request, records):
-        """Return an upper bound, in ms, on the time of a report on a Pico beside the general work (storage.md, Slot)."""
+        """Return an upper bound, in ms, on the work of a report on a Pico beside the general one (storage.md, Slot)."""
         values = request.values
         runs = min(records, (records - 1) // self.unit + 2) if self.unit else 1
         gradients = records * (request.classes * (request.d + 64) + 128) >> 8
@@ -136,15 +138,13 @@ def decays(pool, job, a: int, n: int, b: int, m: int) -> int:
     """Draw Bernoulli(exp(-(a / n) (b / m))), a <= n, b <= m. With a = n = b = m = 1 it is that of exp(-1)."""
     parameters = ptr32(job)
     k = 1
-    going = 1
-    if a == 0 or b == 0:
-        going = 0
+    going = a and b
     while going:
-        if n > 1 and int(uniform(pool, job, n)) >= a:
-            going = 0
-        elif m > 1 and int(uniform(pool, job, m)) >= b:
-            going = 0
-        elif k > 1 and int(uniform(pool, job, k)):
+        if (
+            (n > 1 and int(uniform(pool, job, n)) >= a)
+            or (m > 1 and int(uniform(pool, job, m)) >= b)
+            or (k > 1 and int(uniform(pool, job, k)))
+        ):
             going = 0
         else:
             k += 1
@@ -368,7 +368,7 @@ class Answerer:
         ):  # fmt: skip
             raise CardError("no sum of this model, batch or range")
         self._sum = card.sum
-        if self.unit and self._sum.unit % self.unit or (self._sum.unit and not self.unit):
+        if self._sum.unit % self.unit if self.unit else self._sum.unit:
             raise FrameError(wire.ERR_UNIT, "the question's unit does not cover the board's", self.unit)
         return card.epsilon
 
@@ -433,7 +433,10 @@ class Answerer:
             self._of = ()  # until there was memory for all
             source = _Features if request.model == wire.VALUES else _Gradients
             if request.model == wire.SOFTMAX_GRADIENT:
-                from tern.softmax import Rows as source
+                try:
+                    from tern.softmax import Rows as source
+                except ImportError:
+                    raise FrameError(wire.ERR_MODEL, "no module for this model here", request.model)
             self._source = source(request, n)
             self._vector = array("i", bytes(4 * n))
             self._sums = array("i", bytes(4 * n + 4))

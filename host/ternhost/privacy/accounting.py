@@ -15,6 +15,8 @@ from tern import ledger
 from ternhost.errors import RefusedError, UsageError
 from ternhost.privacy.base import MICRO
 
+MEASURES = ("epsilon", "rho")  # by tern.ledger.EPSILON and RHO
+
 
 @dataclass(frozen=True)
 class Release:
@@ -91,10 +93,11 @@ def _of_release(release: Release) -> str:
 
 @dataclass(frozen=True)
 class Policy:
-    """The limits of every client, in micro-epsilon: the largest cost of one report, and the lifetime budget."""
+    """The limits of every client, in millionths of the measure: the largest cost of one report, the lifetime budget."""
 
     largest: int
     budget: int
+    measure: int = ledger.EPSILON
 
     def __post_init__(self) -> None:
         if not (0 < self.budget <= ledger.MAX_BUDGET and 0 < self.largest <= ledger.MAX_BUDGET):

@@ -40,7 +40,7 @@ def board_files(
     first: int, keys: Sequence[bytes], rows: Rows, policy: Policy, *options: int, spent: int = 0
 ) -> dict[str, bytes]:
     """The files that provision_board() writes with these options: path below the board's directory -> content. spent:
-    what the client has spent in an earlier life, in rounds up to the last; micro-epsilon, below its budget.
+    what the client has spent in an earlier life, in rounds up to the last; millionths, below its budget.
     """
     with tempfile.TemporaryDirectory(prefix="tern-board-") as folder:
         board = Path(folder, "board")
@@ -88,7 +88,7 @@ def provision_board(
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         (directory / storage.LEDGERS).mkdir(mode=0o700)
         _write(directory / storage.RECORDS, header + np.ascontiguousarray(rows, "<i2").tobytes())
-        _write_ledgers(directory, range(first, first + len(keys)), budgets, last, step)
+        _write_ledgers(directory, range(first, first + len(keys)), budgets, last, step, policies[0].measure)
         _write(directory / storage.CLIENTS, clients.tobytes())
     except FileExistsError as error:
         hint = "name another directory (--store), or go on with a run that made it (--resume)"
@@ -98,17 +98,24 @@ def provision_board(
 
 
 def fleet_file(
-    fleet_key: bytes, pause: int = 0, slot: int = 0, ahead: int = 1, epoch: int = 1, records: int = 0
+    fleet_key: bytes,
+    pause: int = 0,
+    slot: int = 0,
+    ahead: int = 1,
+    epoch: int = 1,
+    records: int = 0,
+    unit: int = 0,
 ) -> bytes:
     """The bytes of fleet.bin. pause: least seconds between two debits; slot: ms after which to send; ahead: reports
-    paid for at once; epoch: of the key; records: public upper bound on records per client (0: none). Raises UsageError.
+    paid for at once; epoch: of the key; records: public upper bound on records per client (0: none); unit: records of a
+    run that is protected (0: the client). Raises UsageError.
     """
     require(0 <= pause <= storage.MAX_PAUSE, "pause", f"0 to {storage.MAX_PAUSE} seconds", pause)
     require(0 <= slot <= 0xFFFF, "slot_ms", "0 to 65535", slot)
     require(1 <= ahead <= storage.MAX_AHEAD, "reserve", f"1 to {storage.MAX_AHEAD} reports", ahead)
     if not (0 <= epoch <= 0xFFFFFFFF and 0 <= records <= 0xFFFF):
         raise UsageError(f"an epoch has 32 bits and a bound of records 16, not {epoch} and {records}")
-    numbers = (pause, slot, ahead, epoch, records)
+    numbers = (pause, slot, ahead, epoch, records, unit)
     return struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, fleet_key, *numbers)
 
 
@@ -173,7 +180,7 @@ def epsilon_spent(directories: Sequence[Path]) -> list[list[float]]:
 
 
 def _write_ledgers(directory: Path, devices: Sequence[int], budgets: Sequence[int], *fresh: int) -> None:
-    # Fresh ledgers of one budget are equal: make one, copy the others. fresh: their last round and step.
+    # Fresh ledgers of one budget are equal: make one, copy the others. fresh: last round, step and measure.
     made: dict[int, bytes] = {}
     for device, budget in zip(devices, budgets, strict=True):
         path = directory / storage.ledger_name(device)
