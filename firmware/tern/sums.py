@@ -61,7 +61,9 @@ class Sum:
         if self.norm == 2:
             wide = self.t * self.m
             # sigma is between t / 2 and 2 t: the farther apart, the longer are draws.
-            if not (self.c <= _MOST_SCALE // 2 and 0 < wide <= _MOST_SCALE and wide <= 4 * self.c <= 16 * wide):
+            if not (
+                self.c <= _MOST_SCALE // 2 and 0 < wide <= _MOST_SCALE and wide <= 4 * self.c <= 16 * wide
+            ):
                 raise CardError("variance out of bounds")
         elif self.norm != 1 or self.c or self.m:
             raise CardError("unknown norm")

@@ -18,6 +18,7 @@ from ternhost.options import exclude, require
 from ternhost.privacy import cards, certify, matrix, mechanisms, sums
 from ternhost.privacy.base import MICRO, Design, parse_epsilon
 from ternhost.privacy.mechanisms import shipped
+from ternhost.privacy.units import protected
 from ternhost.terminal import Progress
 
 if TYPE_CHECKING:
@@ -284,7 +285,7 @@ def _run_ledger(args: argparse.Namespace) -> int:
     result = {
         "what": args.name or "all reports", "times": args.times, "delta": args.delta, "rho": total / MICRO,
         "rho_each": each / MICRO, "epsilon_each_pure": pure / MICRO, "epsilon": epsilon, "unit": unit,
-        "protects": sums.unit_words(unit), "units": args.units, "rho_device": total * args.units**2 / MICRO,
+        "protects": protected(unit), "units": args.units, "rho_device": total * args.units**2 / MICRO,
         "epsilon_device": device,
     }  # fmt: skip
     print_result(result, _ledger_words(result), args.json)

@@ -17,6 +17,7 @@ from ternhost.errors import UsageError
 from ternhost.privacy import certify, sums
 from ternhost.privacy.base import MICRO, Design, posterior
 from ternhost.privacy.certify import Biased
+from ternhost.privacy.units import protected
 
 SHAPES = {
     TABLE: "table", WINDOW: "window", LAPLACE: "laplace", MIXTURE: "mixture", HIERARCHY: "hierarchy", SUM: "sum",
@@ -112,7 +113,7 @@ def _sum_fields(body: Sum) -> dict[str, Any]:
         "norm": body.norm,
         "noise": "Gaussian" if body.norm == 2 else "Laplace",
         "unit": body.unit,
-        "protects": sums.unit_words(body.unit),
+        "protects": protected(body.unit),
         "radius_steps": body.radius,
         "radius": body.reach,  # in units of 2**-(14+range)
         "tally": [body.clipped, body.kept],

@@ -67,11 +67,13 @@ def group(cost: int, units: int, delta: float | None = None) -> float:
     return units * cost / MICRO if delta is None else epsilon_of(units * units * cost, delta)
 
 
-def unit_words(unit: int) -> str:
-    """What a card or a board of this unit protects."""
-    if unit < 2:
-        return "each record" if unit else "the whole device"
-    return f"each run of {unit} consecutive records"
+def parse_delta(text: str) -> float:
+    """Raises UsageError."""
+    try:
+        _sure(float(text))
+    except ValueError:
+        raise UsageError(f"--delta must be a number, not {text!r}", hint="such as 1e-6") from None
+    return float(text)
 
 
 def _sure(delta: float) -> Decimal:

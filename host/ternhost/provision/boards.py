@@ -20,6 +20,8 @@ from ternhost.files import private
 from ternhost.options import require
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import MICRO
+from ternhost.privacy.sums import epsilon_of
+from ternhost.store.fleet_key import OWN_KEY_ONLY
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 
@@ -129,10 +131,15 @@ def board_directories(directory: Path, boards: int) -> list[Path]:
 
 
 def provision_fleet(
-    store: Store, directories: Sequence[Path], rows: Rows, policies: Policy | Sequence[Policy], each: int = 1
+    store: Store,
+    directories: Sequence[Path],
+    rows: Rows,
+    policies: Policy | Sequence[Policy],
+    each: int = 1,
+    unit: int = 0,
 ) -> None:
-    """Make boards with devices from 1 on, and store their keys. rows: records with labels, `each` for a device. Raises
-    UsageError where the store has the keys of other devices.
+    """Make boards with devices from 1 on, and store their keys. rows: records with labels, `each` for a device. unit:
+    that the boards protect. Raises UsageError where the store has the keys of other devices.
     """
     devices = len(rows) // each
     made = store.state(_EMULATED) or 0
@@ -146,6 +153,9 @@ def provision_fleet(
         board_keys = [keys[device] for device in range(start + 1, end + 1)]
         allowed = policies if isinstance(policies, Policy) else policies[start:end]
         provision_board(directory, start + 1, board_keys, rows[start * each : end * each], allowed, 0, last)
+        if unit:  # with a key that nobody uses: it answers under its own key
+            alone = fleet_file(secrets.token_bytes(wire.KEY_BYTES), epoch=OWN_KEY_ONLY, unit=unit)
+            _write(directory / storage.FLEET, alone)
     store.save_state({_EMULATED: max(made, devices)})
     store.add_devices(keys)  # last: existing boards keep their keys
 
@@ -164,19 +174,21 @@ def provision_from(
         provision_fleet(store, directories, dataset.records(np.sort(positions)), policy)
 
 
-def epsilon_spent(directories: Sequence[Path]) -> list[list[float]]:
-    """[epsilon spent, number of clients] by the ledgers of these boards, the least first. A ledger that cannot be read
-    is left out: its client never reports again.
+def epsilon_spent(directories: Sequence[Path], delta: float) -> list[list[float]]:
+    """[epsilon spent, number of clients] by the ledgers of these boards, the least first; of a ledger in rho, at delta.
+    A ledger that cannot be read is left out: its client never reports again.
     """
-    clients_by_spent: Counter[int] = Counter()
+    clients_by_spent: Counter[float] = Counter()
     account = ledger.Ledger()
     for directory in directories:
         for path in (directory / storage.LEDGERS).iterdir():
             if not path.suffix:  # a killed board may leave half of a new ledger (NAME.new)
                 with suppress(ledger.LedgerError):
                     account.load(str(path))
-                    clients_by_spent[account.spent] += 1
-    return [[micro / MICRO, clients] for micro, clients in sorted(clients_by_spent.items())]
+                    of_rho = account.measure == ledger.RHO
+                    spent = epsilon_of(account.spent, delta) if of_rho else account.spent / MICRO
+                    clients_by_spent[spent] += 1
+    return [[spent, clients] for spent, clients in sorted(clients_by_spent.items())]
 
 
 def _write_ledgers(directory: Path, devices: Sequence[int], budgets: Sequence[int], *fresh: int) -> None:

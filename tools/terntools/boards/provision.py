@@ -230,7 +230,8 @@ def policy(
         raise UsageError("--budget-rho is a budget by itself", hint="leave out --budget and --delta")
     total = str(_BUDGET if budget is None else budget)
     if delta is not None:
-        limit = sums.rho_of(sums.parse(total, "--budget"), sums.parse_delta(delta))
+        epsilon = parse_epsilon(total, MAX_BUDGET, "--budget") / MICRO
+        limit = sums.rho_of(epsilon, sums.parse_delta(delta))
         parsed = Policy(_rho(largest, "--largest") if largest else limit, limit, RHO)
         total = f"rho {limit / MICRO:g}"
     elif budget_rho is not None:
