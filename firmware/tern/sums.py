@@ -59,7 +59,9 @@ class Sum:
         ):
             raise CardError("radius, tally, scale or outputs out of bounds")
         if self.norm == 2:
-            if not (1 <= self.c <= _MOST_SCALE // 2 and 1 <= self.m and self.t * self.m <= _MOST_SCALE):
+            wide = self.t * self.m
+            most = _MOST_SCALE
+            if not (1 <= self.c <= most // 2 and self.c <= 4 * wide <= 256 * self.c and wide <= most):
                 raise CardError("variance out of bounds")
         elif self.norm != 1 or self.c or self.m:
             raise CardError("unknown norm")
@@ -73,7 +75,7 @@ class Sum:
         return 2 * epsilon * self.c * self.t >= _MILLION * self.m * (self.radius**2 + self.tally**2)
 
     def work_ms(self, request, records):
-        """Return an upper bound, in ms, on the time of a report on a Pico beside the general work (storage.md, Slot)."""
+        """Return an upper bound, in ms, on the time of a sum on a Pico beside the general work (storage.md, Slot)."""
         values = request.values
         runs = min(records, (records - 1) // self.unit + 2) if self.unit else 1
         gradients = records * (request.classes * (request.d + 64) + 128) >> 8
@@ -140,11 +142,11 @@ def decays(pool, job, a: int, n: int, b: int, m: int) -> int:
     if a == 0 or b == 0:
         going = 0
     while going:
-        if n > 1 and int(uniform(pool, job, n)) >= a:
-            going = 0
-        elif m > 1 and int(uniform(pool, job, m)) >= b:
-            going = 0
-        elif k > 1 and int(uniform(pool, job, k)):
+        if (
+            (n > 1 and int(uniform(pool, job, n)) >= a)
+            or (m > 1 and int(uniform(pool, job, m)) >= b)
+            or (k > 1 and int(uniform(pool, job, k)) > 0)
+        ):
             going = 0
         else:
             k += 1
@@ -368,7 +370,7 @@ class Answerer:
         ):  # fmt: skip
             raise CardError("no sum of this model, batch or range")
         self._sum = card.sum
-        if self.unit and self._sum.unit % self.unit or (self._sum.unit and not self.unit):
+        if (self.unit and self._sum.unit % self.unit) or (self._sum.unit and not self.unit):
             raise FrameError(wire.ERR_UNIT, "the question's unit does not cover the board's", self.unit)
         return card.epsilon
 
@@ -408,11 +410,15 @@ class Answerer:
         rows = 0
         for place in range(count):
             if take:
+                if not records.count:  # the program has just removed them
+                    break
                 place = take(start + place, row)
             else:
                 records.read(start + place, row)
             number = place // unit if unit else 0
-            if number != run and rows:
+            if number < run:  # a unit that is complete counts once, whatever the flash says
+                continue
+            if number > run and rows:
                 self._end(n)
                 rows = 0
             if not rows:
@@ -461,8 +467,7 @@ class Answerer:
         clipped = size > card.reach
         factor, down = card.factor(size) if clipped else self._plain
         down -= shift
-        total = down  # a vector of zeros, if it is that small
-        if size and down <= 30:
+        if size and down <= 30:  # else it is zeros
             state[_FACTOR] = factor
             state[_DOWN] = down
             limit = card.radius if card.norm == 1 else card.radius**2
