@@ -276,7 +276,11 @@ class Client:
         request = self.round
         if number - last > (wire.FLEET_AHEAD if request.device == wire.FLEET else wire.CLIENT_AHEAD):
             raise FrameError(wire.ERR_AHEAD, "too many rounds skipped", last)
-        model = 0 if request.card[0] & 15 == SUM else request.model
+        model = request.model
+        if request.card[0] & 15 == SUM:
+            if model == wire.SOFTMAX_GRADIENT:
+                self._answerer(model)  # whose module adds its gradients
+            model = 0
         self.answerer = self._gradients if 0 < model <= wire.SVM else self._answerer(model)
         if request.k != self._k or request.card != self._form[0].data:
             self._decode(request.card, request.k)
@@ -365,7 +369,7 @@ class Client:
                 else:
                     from tern.local import Answerer  # type: ignore[assignment]
             except ImportError:  # not every board has it: tern deploy
-                raise FrameError(wire.ERR_MODEL, "no module for this model here", model)
+                raise FrameError(wire.ERR_MODEL, "no module for this model here", self.round.model)
             self._answerers[model] = answerer = Answerer(self.round)
             answerer.unit = self._unit
             answerer.bound = self._bound

@@ -29,7 +29,7 @@ def gather(values: ptr16, indices: ptr16, k: int, out: ptr16):
 
 
 def choose(question, d, k, out):
-    """Write k of the coordinates 0..d-1, ascending, into the array('H') `out`; question: its digest; d: at most 1024.
+    """Write k of the coordinates 0..d-1, ascending, into the array('H') `out`; question: its digest; d: at most 1025.
 
     A partial Fisher-Yates shuffle (Knuth, TAOCP 2, 3.4.2 P) from the digest's last bytes, then from hashes of it: every
     set of k is equally likely, and none depends on data.

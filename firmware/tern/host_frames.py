@@ -4,6 +4,7 @@ import struct
 
 from tern import frames, wire
 from tern.model import check_model
+from tern.shapes import SUM
 
 MAX_DATA = wire.MAX_FRAME - frames.end_of(wire.UPDATE_FIELDS) - wire.TAG_BYTES  # of an UPDATE
 
@@ -19,7 +20,8 @@ def encode_round(
     frames.check_address(device, round_number)
     frames.require(classes >= 1 and len(parameters) % classes == 0, "parameters are not classes x d")
     d = len(parameters) // classes
-    frames.check_question(model, range_, exponent, classes, d, k, batch, *local, card[0] & 15 if card else 0)
+    shape = card[0] & 15 if card else 0
+    frames.check_question(model, range_, exponent, classes, d, k, batch, *local, shape)
     frames.require(1 <= len(card) <= wire.MAX_CARD, "card too long or missing")
     out[0] = wire.ROUND
     struct.pack_into(
@@ -29,7 +31,7 @@ def encode_round(
     n = frames.end_of(wire.ROUND_FIELDS)
     if wire.VALUES <= model <= wire.CATEGORIES:
         asked = [1 if value else 0 for value in parameters]
-        frames.require(k <= sum(asked), "k larger than the features asked for")
+        frames.require(k <= sum(asked) + (shape == SUM), "k larger than the features asked for")
         for i in range(0, d, 8):
             out[n] = sum(asked[i + j] << j for j in range(min(8, d - i)))
             n += 1

@@ -11,9 +11,7 @@ ANSWERED = const(1)  # the last round is paid for, and its report is kept;
 RESERVED = const(2)  # every round up to the last one may have been answered, and is paid for
 
 MAGIC = b"TLG3"
-FIELDS = (
-    "<4sIII32sBBHH"  # magic, budget, spent, last round, its question, state, measure, report length, step
-)
+FIELDS = "<4sIII32sBBHH"  # magic, budget, spent, last round, its question, state, measure, n of report, step
 MAX_BUDGET = const(1_000_000_000)  # millionths
 EPSILON = const(0)  # measures of a budget
 RHO = const(1)

@@ -17,9 +17,7 @@ CLIENT_BYTES = const(52)
 RECORDS_HEADER = "<4sHI"  # magic, d, records; then rows of d features and a label, int16 Q1.14
 RECORDS_BYTES = const(10)
 MAGIC = b"TRD1"
-FLEET_FIELDS = (
-    "<4s32sIHHIHH"  # magic, key, pause (s), slot (ms), reports paid for at once, epoch, records, unit
-)
+FLEET_FIELDS = "<4s32sIHHIHH"  # magic, key, pause (s), slot (ms), reports paid at once, epoch, records, unit
 FLEET_MAGIC = b"TFL3"
 MAX_PAUSE = const(86400)
 MAX_AHEAD = const(1000)

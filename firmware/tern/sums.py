@@ -60,10 +60,8 @@ class Sum:
             raise CardError("radius, tally, scale or outputs out of bounds")
         if self.norm == 2:
             wide = self.t * self.m
-            # sigma is between t / 2 and 2 t: the farther apart, the longer are draws.
-            if not (
-                self.c <= _MOST_SCALE // 2 and 0 < wide <= _MOST_SCALE and wide <= 4 * self.c <= 16 * wide
-            ):
+            most = _MOST_SCALE
+            if not (1 <= self.c <= most // 2 and self.c <= 4 * wide <= 256 * self.c and wide <= most):
                 raise CardError("variance out of bounds")
         elif self.norm != 1 or self.c or self.m:
             raise CardError("unknown norm")
@@ -77,7 +75,7 @@ class Sum:
         return 2 * epsilon * self.c * self.t >= _MILLION * self.m * (self.radius**2 + self.tally**2)
 
     def work_ms(self, request, records):
-        """Return an upper bound, in ms, on the work of a report on a Pico beside the general one (storage.md, Slot)."""
+        """Return an upper bound, in ms, on the time of a sum on a Pico beside the general work (storage.md, Slot)."""
         values = request.values
         runs = min(records, (records - 1) // self.unit + 2) if self.unit else 1
         gradients = records * (request.classes * (request.d + 64) + 128) >> 8
@@ -140,12 +138,14 @@ def decays(pool, job, a: int, n: int, b: int, m: int) -> int:
     """Draw Bernoulli(exp(-(a / n) (b / m))), a <= n, b <= m. With a = n = b = m = 1 it is that of exp(-1)."""
     parameters = ptr32(job)
     k = 1
-    going = a and b
+    going = 1
+    if a == 0 or b == 0:
+        going = 0
     while going:
         if (
             (n > 1 and int(uniform(pool, job, n)) >= a)
             or (m > 1 and int(uniform(pool, job, m)) >= b)
-            or (k > 1 and int(uniform(pool, job, k)))
+            or (k > 1 and int(uniform(pool, job, k)) > 0)
         ):
             going = 0
         else:
@@ -370,7 +370,7 @@ class Answerer:
         ):  # fmt: skip
             raise CardError("no sum of this model, batch or range")
         self._sum = card.sum
-        if self._sum.unit % self.unit if self.unit else self._sum.unit:
+        if (self.unit and self._sum.unit % self.unit) or (self._sum.unit and not self.unit):
             raise FrameError(wire.ERR_UNIT, "the question's unit does not cover the board's", self.unit)
         return card.epsilon
 
@@ -410,11 +410,15 @@ class Answerer:
         rows = 0
         for place in range(count):
             if take:
+                if not records.count:  # the program has just removed them
+                    break
                 place = take(start + place, row)
             else:
                 records.read(start + place, row)
             number = place // unit if unit else 0
-            if number != run and rows:
+            if number < run:  # a unit that is complete counts once, whatever the flash says
+                continue
+            if number > run and rows:
                 self._end(n)
                 rows = 0
             if not rows:
@@ -435,10 +439,7 @@ class Answerer:
             self._of = ()  # until there was memory for all
             source = _Features if request.model == wire.VALUES else _Gradients
             if request.model == wire.SOFTMAX_GRADIENT:
-                try:
-                    from tern.softmax import Rows as source
-                except ImportError:
-                    raise FrameError(wire.ERR_MODEL, "no module for this model here", request.model)
+                from tern.softmax import Rows as source
             self._source = source(request, n)
             self._vector = array("i", bytes(4 * n))
             self._sums = array("i", bytes(4 * n + 4))
@@ -466,8 +467,7 @@ class Answerer:
         clipped = size > card.reach
         factor, down = card.factor(size) if clipped else self._plain
         down -= shift
-        total = down  # a vector of zeros, if it is that small
-        if size and down <= 30:
+        if size and down <= 30:  # else it is zeros
             state[_FACTOR] = factor
             state[_DOWN] = down
             limit = card.radius if card.norm == 1 else card.radius**2

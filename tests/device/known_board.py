@@ -14,6 +14,7 @@ from tern.host_frames import HELLO_NAMES
 
 ALIKE = (  # fields that are the same on all devices with the same files
     "nonce", "version", "first", "clients", "largest", "credit", "budget", "epoch", "records",
+    "measure", "unit",
 )  # fmt: skip
 
 

@@ -36,11 +36,12 @@ def provision(directory, **options):
 
 
 def write_files(
-    directory, clients=1, d=4, records=1, largest=300_000_000, budget=ledger.MAX_BUDGET, first=7, fuses=0
-):
+    directory, clients=1, d=4, records=1, largest=300_000_000, budget=ledger.MAX_BUDGET, first=7, fuses=0,
+    measure=0,
+):  # fmt: skip
     """Write clients.bin, records.bin and the ledgers into `directory`.
 
-    fuses: of a counter to which the only ledger is bound; 0: none.
+    fuses: of a counter to which the only ledger is bound; 0: none. measure: of the ledgers.
     """
     with open(directory + "/" + storage.CLIENTS, "wb") as file:
         for i in range(clients):
@@ -54,16 +55,16 @@ def write_files(
                 file.write(struct.pack("<h", 16384 - (3001 * i + 517 * j) % 32769))
     os.mkdir(directory + "/" + storage.LEDGERS)
     for i in range(clients):
-        ledger.create(directory + "/" + storage.ledger_name(first + i), budget, 0, int(fuses > 0))
+        ledger.create(directory + "/" + storage.ledger_name(first + i), budget, 0, int(fuses > 0), measure)
     if fuses:
         with open(directory + ".count", "wb") as file:
             file.write(bytes(fuses))
 
 
-def put_fleet(folder, key=bytes(32), pause=0, slot=0, ahead=1, epoch=1, records=0):
-    """Write fleet.bin. records: public upper bound on records per client."""
+def put_fleet(folder, key=bytes(32), pause=0, slot=0, ahead=1, epoch=1, records=0, unit=0):
+    """Write fleet.bin. records: public upper bound on records per client. unit: that is protected."""
     with open(folder + "/" + storage.FLEET, "wb") as file:
-        row = (storage.FLEET_MAGIC, key, pause, slot, ahead, epoch, records)
+        row = (storage.FLEET_MAGIC, key, pause, slot, ahead, epoch, records, unit)
         file.write(struct.pack(storage.FLEET_FIELDS, *row))
 
 

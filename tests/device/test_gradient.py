@@ -109,7 +109,7 @@ def test_largest_sums_stay_in_bounds():
                 g = gradient.Gradient(d)
                 for _ in range(32):
                     g.add(model, params, -12, row)
-                    assert abs(g._totals[0]) <= g.count * 2047 * 32768 < (1 << 31) - 16
+                    assert abs(g.totals[0]) <= g.count * 2047 * 32768 < (1 << 31) - 16
                 out = array("h", (0 for _ in range(d)))
                 g.finish(out)
                 # The total has the sign of the exact one, so nothing wrapped.

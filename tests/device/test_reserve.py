@@ -8,16 +8,18 @@ from small_board import EPSILON, THREE, TWO, ask, book_of, error_of, provision, 
 from tern import ledger, wire
 from tern.client import Client
 from tern.compat import MICROPYTHON
+from tern.sums import rho
 
 NEEDS = {"test_paying_ahead_erases_fewer_blocks": "endurance"}
 AHEAD = 4
-COST = 4 * EPSILON  # of a report of small_board
+COSTS = 4 * EPSILON, 4 * rho(EPSILON)  # of a report of small_board, by the ledger's measure
+COST = COSTS[0]
 _DATA = bytearray(8 * 4096)  # made here, while the heap is in one piece
 
 
-def reserving(folder, budget=ledger.MAX_BUDGET, clients=1):
+def reserving(folder, budget=ledger.MAX_BUDGET, clients=1, measure=0):
     """A board whose client pays for AHEAD reports at once."""
-    board = provision(folder, budget=budget, clients=clients)
+    board = provision(folder, budget=budget, clients=clients, measure=measure)
     put_fleet(folder, ahead=AHEAD, epoch=0)
     return board
 
@@ -42,10 +44,11 @@ def test_one_write_pays_for_several_rounds():
 
 
 def test_power_cut_at_every_step_of_several_rounds():
-    assert cut_at_every_step_of_several_rounds() > 8
+    for measure in (ledger.EPSILON, ledger.RHO):
+        assert cut_at_every_step_of_several_rounds(measure) > 8
 
 
-def cut_at_every_step_of_several_rounds():
+def cut_at_every_step_of_several_rounds(measure=ledger.EPSILON):
     # Power fails at each step of AHEAD + 2 rounds; the device starts again, and gets every round again, twice.
     # All that it releases, before and after, is one report per round, and all of these reports are paid for.
     frames = [round_frame(number, THREE) for number in range(1, AHEAD + 3)]
@@ -56,26 +59,26 @@ def cut_at_every_step_of_several_rounds():
             if answer[0] == wire.REPORT:
                 released.append(answer)
 
-    client = Client(reserving(scratch.folder()))
+    client = Client(reserving(scratch.folder(), measure=measure))
     steps = steps_of(lambda: rounds(client, []))
     assert steps >= 8, steps
     for cut in range(steps + 1):
         folder = scratch.folder()
-        board = reserving(folder)
+        board = reserving(folder, measure=measure)
         released = []
         with Disk(cut):
             try:
                 rounds(Client(board), released)
             except PowerCut:
                 pass
-        assert book_of(folder).spent >= len(released) * COST
+        assert book_of(folder).spent >= len(released) * COSTS[measure]
         for _ in range(2):
             rounds(Client(board), released)
         by_round = {}
         for report in released:
             by_round.setdefault(report[5:9], set()).add(report)
         assert all(len(reports) == 1 for reports in by_round.values()), cut
-        assert book_of(folder).spent >= len(by_round) * COST
+        assert book_of(folder).spent >= len(by_round) * COSTS[measure]
     return steps + 1
 
 

@@ -42,5 +42,16 @@ def hierarchy(epsilon, bounds, level_cards, value_cards):
     return data + b"".join(level_cards) + b"".join(value_cards)
 
 
+def sum_card(
+    budget, norm=2, unit=0, steps=64, reach=1 << 14, clipped=0, kept=0, t=64, c=64, m=1, coarse=0, bits=10
+):  # fmt: skip
+    """A sum card: Laplace noise of scale t, or Gaussian noise of variance c t / m. budget: epsilon or rho."""
+    if norm == 1:
+        c = m = 0
+    return struct.pack(
+        "<BIBHHIhhIIIBB", 0x16, budget, norm, unit, steps, reach, clipped, kept, t, c, m, coarse, bits
+    )
+
+
 THREE_ROWS = (844_000_000, 959_000_000), (114_800_000, 958_900_000), (114_700_000, 229_700_000)
 THREE = table(2_000_000, (-1, 0, 1), THREE_ROWS)

@@ -20,11 +20,12 @@ def checked_ledger(data):
 
 
 def ledger_file(
-    magic=b"TLG3", budget=10**9, spent=0, last=0, question=bytes(32), state=0, report=b"", step=0, length=None
+    magic=b"TLG3", budget=10**9, spent=0, last=0, question=bytes(32), state=0, report=b"", step=0, length=None,
+    measure=0,
 ):  # fmt: skip
-    """A ledger. length: another value of the field with the length of the report."""
+    """A ledger. length: another value of the field with the length of the report. measure: 1 for rho."""
     length = len(report) if length is None else length
-    head = struct.pack("<4sIII32sHHH", magic, budget, spent, last, question, state, length, step)
+    head = struct.pack("<4sIII32sBBHH", magic, budget, spent, last, question, state, measure, length, step)
     return checked_ledger(head + report)
 
 
@@ -38,9 +39,9 @@ def records_file(d, values):
     return b"TRD1" + struct.pack("<HI", d, len(values) // (d + 1)) + int16s(values)
 
 
-def fleet_file(key, pause, slot, ahead, epoch, records):
+def fleet_file(key, pause, slot, ahead, epoch, records, unit=0):
     """fleet.bin."""
-    return b"TFL2" + key + struct.pack("<IHHIH", pause, slot, ahead, epoch, records)
+    return b"TFL3" + key + struct.pack("<IHHIHH", pause, slot, ahead, epoch, records, unit)
 
 
 def uf2_file(data, family=0xE48BFF56, start=0x10000000):

@@ -1,0 +1,402 @@
+"""Sums of units: vectors and noise agree with integers of any size; runs, prices and refusals of a client."""
+
+import os
+from array import array
+
+import scratch
+import small_board
+from checks import modules, raises
+from small_board import EPSILON, THREE, TWO, ask, book_of, error_of, put_fleet, round_frame, symbols_of
+from spec import sums as spec
+from spec.cards import sum_card
+from streams import Keyed, Replay, Words
+from test_sampler import Drip
+
+from tern import ledger, sums, wire
+from tern.boards.emulated import Board
+from tern.client import Client
+from tern.entropy import POSITION, EntropyError
+from tern.recorder import Recorder
+
+COMPILED = True
+MOST = 1 << 29  # of a total
+UNITS = 1500  # random ones; with --exhaustive a million (tests/unit/test_sums_law.py)
+
+
+class Question:
+    """A ROUND that asks for the sums of `d` features, all of them or those `asked`."""
+
+    model = wire.VALUES
+    classes = 1
+    range = batch = 0
+
+    def __init__(self, d, asked=None):
+        self.d = d
+        self.asked = asked or [1] * d
+        self.values = sum(self.asked) + 1
+
+
+def answerer_of(card, question):
+    answerer = sums.Answerer(question)
+    answerer._sum = sums.Sum(card)
+    return answerer
+
+
+def check_unit(answerer, totals, norm, steps, reach):
+    """The device's vector is that of the specification, and within the radius."""
+    n = len(totals)
+    answerer._sum = sums.Sum(sum_card(1, norm, 0, steps, reach, 1, -1))
+    answerer._room(n)
+    for j in range(n):
+        answerer._source.totals[j] = totals[j]
+        answerer._sums[j] = 0
+    answerer._sums[n] = 0
+    answerer._end(n)
+    vector, clipped = spec.unit_vector(totals, norm, steps, reach)
+    got = list(answerer._sums)
+    assert got == vector + [1 if clipped else -1], (totals, norm, steps, reach, got)
+    assert spec.length_of(got[:n], norm) <= steps**norm, (totals, norm, steps, reach, got)
+
+
+def check_units(seed, count):
+    """Random and hostile totals, radii and grids."""
+    words = Words(seed)
+    answerers = [answerer_of(sum_card(1), Question(n)) for n in (1, 2, 3, 7)]
+    most = (MOST, MOST - 1, 1 << 14, (1 << 14) - 1, 1 << 13, 0, 1)
+    for _ in range(count):
+        answerer = words.one_of(answerers)
+        top = 1 << words.below(30)
+        kind = words.below(4)
+        totals = []
+        for _ in range(answerer._request.d):
+            value = top - words.below(3) if kind == 0 else words.below(1 << 20) * top >> 20
+            if kind == 1:
+                value = words.one_of(most)
+            totals.append(value if words.below(2) else -value)
+        norm = 1 + words.below(2)
+        reach = 1 << words.below(30)
+        if words.below(2) and any(totals):  # just clipped, just not, just so
+            reach = max(1, min(spec.norm_of(totals, norm)[2] + words.below(3) - 1, (1 << 30) - 1))
+        steps = words.one_of((1, 2, 3, 4095, 4096, 1 + words.below(4096), 1 << words.below(13)))
+        check_unit(answerer, totals, norm, steps, reach)
+
+
+def test_vectors_of_random_units_are_within_the_radius():
+    check_units(1, UNITS)
+
+
+def test_vectors_of_units_of_many_values_are_within_the_radius():
+    words = Words(2)
+    for n in (17, 255, 1024):
+        answerer = answerer_of(sum_card(1), Question(n))
+        for norm in (1, 2):
+            for top, steps, reach in (
+                (MOST, 4096, 1),
+                (9, 4096, (1 << 30) - 1),
+                (9, 33, 40),
+                (1 << 20, 12, 1 << 19),
+            ):
+                totals = [words.between(-top, top) for _ in range(n)]
+                check_unit(answerer, totals, norm, steps, reach)
+                check_unit(answerer, [-top] * n, norm, steps, reach)
+                check_unit(answerer, [top] + [0] * (n - 1), norm, steps, reach)
+
+
+def check_int16(step):
+    answerer = answerer_of(sum_card(1), Question(2))
+    for x in range(-32768, 32768, step):
+        check_unit(answerer, [x, 5], 1 + (x & 1), 4096 >> (x & 7), 1 << (x & 15))
+
+
+def test_every_int16_is_within_the_radius():
+    check_int16(97)
+
+
+def test_totals_are_held_to_their_bound():
+    question = Question(2)
+    question.range = 10
+    answerer = answerer_of(sum_card(1, 1, 0, 4096, MOST // 2), question)
+    rows = [(32767, 1)] * 40 + [(-32768, -1)] * 9
+    total = 0
+    for x, _ in rows:
+        total = max(-MOST, min(total + (x << 10), MOST))
+    answerer.values(Held(len(rows)), Rows(rows), None)
+    units = [[total, 31 << 10]]
+    assert list(answerer._sums) == spec.sums_of(units, 3, 1, 4096, MOST // 2, 0, 0)
+
+
+# Noise: (t, c, m) of the variances 1/2, 1, 7/3, 64, 4096, of the bounds, and of Laplace noise.
+NOISES = (
+    (1, 1, 2), (1, 1, 1), (2, 7, 6), (8, 8, 1), (64, 64, 1), (1 << 10, 1 << 10, 1), (1 << 10, 1 << 14, 1 << 10),
+    (1, 4, 1), (1, 1, 64), (1 << 17, 1 << 19, 1), (1 << 20, 1 << 14, 1), (1, 1 << 14, 1 << 20), (1 << 20, 1 << 19, 1),
+    (1, 0, 0), (3, 0, 0), (256, 0, 0), (257, 0, 0), (1 << 20, 0, 0),
+)  # fmt: skip
+
+
+def test_noise_is_drawn_as_specified():
+    for t, c, m in NOISES:
+        norm = 2 if c else 1
+        card = Card(sum_card(20_000_000, norm, t=t, c=c, m=m, bits=16, coarse=max(0, spec.bits(t) - 12)))
+        answerer = answerer_of(card.data, Question(1))
+        answerer._sums = array("i", (0, -1234, 999))
+        places = array("h", (0, 1, 2, 0, 0, 0, 1, 0))
+        keyed = Keyed(b"sums", b"noise %d %d %d" % (t, c, m))
+        data = bytes([keyed.byte() for _ in range(3000)])
+        plain = Replay(data)
+        z = [spec.noise(plain.byte, t, c, m) for _ in places]
+        used = plain.cursor[POSITION]
+        expected = [spec.symbol(answerer._sums[p] + z[i], card.sum.coarse, 16) for i, p in enumerate(places)]
+        out = array("H", [0] * len(places))
+        for stream in (Replay(data), Drip(data, 1), Drip(data, 7)):  # a refill at every byte of a draw
+            answerer.draw(card, stream, places, out, len(places))
+            assert (list(out), stream.cursor[POSITION]) == (expected, used), (t, c, m)
+        raises(EntropyError, answerer.draw, card, Replay(data[: used - 1]), places, out, len(places))
+        assert not any(out)
+
+
+def test_sums_are_rounded_and_cut_behind_the_noise():
+    for coarse, b in ((0, 2), (0, 16), (1, 4), (20, 2), (7, 3)):
+        card = Card(sum_card(20_000_000, 1, t=1, coarse=coarse, bits=b))
+        answerer = answerer_of(card.data, Question(1))
+        values = [
+            0,
+            1,
+            -1,
+            (1 << coarse) // 2,
+            -((1 << coarse) // 2),
+            1 << coarse + b - 1,
+            -(1 << coarse + b),
+            1 << 28,
+        ]
+        answerer._sums = array("i", values)
+        keyed = Keyed(b"sums", b"symbols")
+        data = bytes([keyed.byte() for _ in range(400)])
+        plain = Replay(data)
+        expected = [spec.symbol(value + spec.noise(plain.byte, 1, 0, 0), coarse, b) for value in values]
+        out = array("H", [0] * len(values))
+        answerer.draw(card, Replay(data), array("h", range(len(values))), out, len(values))
+        assert list(out) == expected, (coarse, b)
+
+
+class Card:
+    def __init__(self, data):
+        self.data = data
+        self.sum = sums.Sum(data)
+
+
+# Runs
+
+
+class Held:
+    """A client with so many records."""
+
+    start = 0
+
+    def __init__(self, records):
+        self.records = records
+
+
+class Rows:
+    """Records of records.bin."""
+
+    def __init__(self, rows):
+        self._rows = rows
+
+    def read(self, index, row):
+        for j, value in enumerate(self._rows[index]):
+            row[j] = value
+
+
+def runs_of(places, rows, unit):
+    """The totals of each run of rows at these places."""
+    runs = {}
+    for place, row in zip(places, rows):
+        total = runs.setdefault(place // unit if unit else 0, [0] * len(row))
+        for j, value in enumerate(row):
+            total[j] += value
+    return list(runs.values())
+
+
+def check_runs(client, records, places, rows, bound=0, d=4):
+    """The sums over the runs of all units, where the first features of the records at these places are `rows`."""
+    for unit in (1, 3, 60, 0):
+        for norm in (1, 2):
+            shape = norm, unit, 4096, 30_000
+            answerer = answerer_of(sum_card(1, *shape, 7, -2), Question(d, [1] * 3 + [0] * (d - 3)))
+            answerer.bound = bound
+            result = answerer.values(client, records, None)
+            assert list(result) == [0, 1, 2, 3]
+            expected = spec.sums_of(runs_of(places, rows, unit), 4, norm, 4096, 30_000, 7, -2)
+            assert list(answerer._sums) == expected, (shape, list(places))
+
+
+def row(i):
+    return [(i * 977 * (j + 1) + 31 * j) % 16385 - 8192 for j in range(3)]
+
+
+def test_runs_of_records_bin():
+    for count in (0, 1, 2, 3, 4, 59, 61, 130):
+        rows = [row(i) for i in range(count)]
+        check_runs(Held(count), Rows(rows), range(count), rows)
+
+
+def record(book, first, end):
+    for i in range(first, end):
+        book.append(array("h", row(i) + [0] * (book.d - 3)), 9)
+
+
+def test_runs_of_a_recorder_stay_aligned():
+    folder = scratch.folder()
+    book = Recorder(30, 70, 7, least=70)  # 62 bytes a record: 63 in a segment
+    book.open(folder)
+    check_runs(Held(1), book, (), (), d=30)
+    done = 0
+    for end in (6, 7, 69, 70, 75, 200, 333, 334):
+        record(book, done, end)
+        done = end
+        durable = done // 7 * 7
+        places = range(durable - book.count, durable)
+        assert book.count == min(durable, 70), "fewer than `least` count, too"
+        check_runs(Held(1), book, places, [row(i) for i in places], d=30)
+        places = range(max(places.start, durable - 10), durable)
+        check_runs(Held(1), book, places, [row(i) for i in places], bound=10, d=30)
+    book.close()
+    again = Recorder(30, 70, 7)
+    again.open(folder)
+    places = range(334 - again.count, 334)
+    check_runs(Held(1), again, places, [row(i) for i in places], d=30)
+    record(again, 334, 341)
+    places = range(341 - again.count, 341)
+    check_runs(Held(1), again, places, [row(i) for i in places], d=30)
+
+
+class Odd:
+    """A recorder whose records are at these places."""
+
+    def __init__(self, places):
+        self._places = places
+
+    @property
+    def count(self):
+        return len(self._places)
+
+    def take(self, index, row):
+        row[0] = 100
+        return self._places[index % len(self._places)]
+
+
+def test_a_unit_counts_once_whatever_the_flash_says():
+    for places, units in (((0, 1, 3, 2, 3, 0, 9), 3), ((5, 4, 3), 1), ((), 0)):
+        answerer = answerer_of(sum_card(1, 1, 2, 4096, 4096, 1, 1), Question(1))
+        answerer.values(Held(1), Odd(places), None)
+        assert answerer._sums[1] == units, places
+    answerer = answerer_of(sum_card(1, 1, 1, 4096, 4096, 1, 1), Question(1))
+    book = Odd([0, 1, 2, 3])
+    for step, _ in enumerate(answerer.steps(Held(1), book)):
+        if step == 1:  # the program removes its records
+            book._places = []
+    assert answerer._sums[1] == 2
+
+
+# Clients
+
+
+RHO_CARD = sum_card(50_000, 2, 4, 16, 1 << 14, t=51, c=51, m=1)  # 16**2 / (2 * 51**2), rounded up
+PURE_CARD = sum_card(EPSILON, 1, 4, 16, 1 << 14, t=8)
+PRICE = 1_523_189  # of EPSILON: 2 tanh(1)
+
+
+def client_of(measure, unit=2, **options):
+    folder = scratch.folder()
+    fleet = {name: options.pop(name) for name in ("ahead", "records_used") if name in options}
+    small_board.write_files(folder, measure=measure, records=options.pop("records", 9), **options)
+    put_fleet(folder, ahead=fleet.get("ahead", 1), records=fleet.get("records_used", 0), epoch=0, unit=unit)
+    return folder, Client(Board(folder))
+
+
+def sum_frame(number, card=RHO_CARD, k=5, **fields):
+    return round_frame(number, card, k=k, **fields)
+
+
+def test_prices_of_reports():
+    for measure, card, k, price in (
+        (ledger.RHO, RHO_CARD, 5, 50_000), (ledger.RHO, RHO_CARD, 1, 50_000), (ledger.RHO, PURE_CARD, 5, PRICE),
+        (ledger.RHO, THREE, 4, 4 * PRICE), (ledger.RHO, TWO, 1, PRICE), (ledger.EPSILON, PURE_CARD, 5, EPSILON),
+        (ledger.EPSILON, THREE, 4, 4 * EPSILON),
+    ):  # fmt: skip
+        for largest, budget in ((price, price), (price - 1, price), (price, price - 1)):
+            folder, client = client_of(measure, largest=largest, budget=budget)
+            frame = sum_frame(1, card, k)
+            answer = ask(client, frame)
+            if largest < price:
+                assert error_of(answer) == (wire.ERR_POLICY, largest)
+            elif budget < price:
+                assert error_of(answer) == (wire.ERR_BUDGET, budget)
+            else:
+                assert ask(client, frame) == answer and answer[0] == wire.REPORT
+                assert len(symbols_of(answer, k, {THREE: 3, TWO: 2}.get(card, 1024))) == k
+                assert error_of(ask(client, sum_frame(2, card, k))) == (wire.ERR_BUDGET, 0)
+            assert book_of(folder).spent == price * (largest == budget)
+
+
+def test_refusals_of_sums():
+    for measure, unit, card, fields, expected in (
+        (0, 2, RHO_CARD, {}, (wire.ERR_MEASURE, 0)),
+        (0, 3, RHO_CARD, {}, (wire.ERR_UNIT, 3)),
+        (1, 3, RHO_CARD, {}, (wire.ERR_UNIT, 3)),
+        (1, 0, RHO_CARD, {}, (wire.ERR_UNIT, 0)),
+        (1, 8, RHO_CARD, {}, (wire.ERR_UNIT, 8)),
+        (1, 2, RHO_CARD, {"batch": 1}, (wire.ERR_CARD, 0)),
+        (1, 2, RHO_CARD, {"range_": 11}, (wire.ERR_CARD, 0)),
+        (1, 2, RHO_CARD, {"model": 5, "local": (1, 1, 1)}, (wire.ERR_CARD, 0)),
+        (1, 2, RHO_CARD, {"model": 9, "exponent": 0, "k": 4}, (wire.ERR_CARD, 0)),
+        (1, 2, RHO_CARD, {"model": 4, "classes": 2, "k": 2}, (wire.ERR_CARD, 0)),
+        (1, 2, sum_card(49_000, 2, 4, 16, t=51, c=51), {}, (wire.ERR_NOT_CERTIFIED, 49_000)),
+    ):
+        folder, client = client_of(measure, unit)
+        assert error_of(ask(client, sum_frame(1, card, **fields))) == expected
+        assert book_of(folder).spent == 0
+    for unit, of in ((0, 0), (1, 4), (2, 4), (4, 4), (60, 0)):
+        _, client = client_of(ledger.RHO, unit)
+        card = sum_card(50_000, 2, of, 16, t=51, c=51)
+        assert ask(client, sum_frame(1, card))[0] == wire.REPORT
+
+
+def test_a_board_without_a_module_refuses_and_pays_nothing():
+    for missing, card, fields in (
+        ("tern.sums", RHO_CARD, {}), ("tern.sums", THREE, {"k": 4}),
+        ("tern.softmax", RHO_CARD, {"model": wire.SOFTMAX_GRADIENT, "classes": 2}),
+    ):  # fmt: skip
+        folder, client = client_of(ledger.RHO)
+        with modules({missing: NoModule()}):
+            frame = sum_frame(1, card, **fields)
+            assert error_of(ask(client, frame)) == (wire.ERR_MODEL, fields.get("model", wire.LOGISTIC))
+        assert book_of(folder).spent == 0
+
+
+class NoModule:
+    """A module without the class that is imported from it."""
+
+
+def test_a_client_without_records_answers_a_sum():
+    folder, client = client_of(ledger.RHO, records=0)
+    for number, model in enumerate((1, 2, 3, 8, 10), 1):
+        more = {"classes": 2} if model == 10 else {"exponent": 0} if model == 8 else {}
+        answer = ask(client, sum_frame(number, model=model, k=1, **more))
+        assert answer[0] == wire.REPORT, model
+    assert error_of(ask(client, sum_frame(9, THREE, 4))) == (wire.ERR_DATA, 0)
+    os.remove(folder + "/records.bin")
+    client = Client(Board(folder))
+    assert error_of(ask(client, sum_frame(9))) == (wire.ERR_DATA, 0)
+
+
+def test_sums_are_paid_ahead():
+    folder, client = client_of(ledger.RHO, ahead=4, budget=450_000)
+    for number in range(1, 11):
+        answer = ask(client, sum_frame(number))
+        assert answer[0] == wire.REPORT if number < 10 else error_of(answer) == (wire.ERR_BUDGET, 0)
+        book = book_of(folder)
+        assert (book.spent, book.measure) == (
+            50_000 * (4 if number < 5 else 8 if number < 9 else 9),
+            ledger.RHO,
+        )
