@@ -409,9 +409,8 @@ class Client:
         if self._records is None:
             self._records = Records(self.board.directory + "/" + RECORDS)
         records = self._records
-        if (
-            not client.records and self._form[0].shape != SUM
-        ) or client.start + client.records > records.count:
+        held = client.records or self._form[0].shape == SUM  # a sum may be of none
+        if not held or client.start + client.records > records.count:
             raise StorageError("client without records")
         if self.round.d != records.d:
             raise FrameError(wire.ERR_DATA, "records of another dimension", records.d)

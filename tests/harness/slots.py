@@ -179,7 +179,7 @@ def board(d, slot):
     most = ledger.MAX_BUDGET
     clients = [struct.pack(storage.CLIENT, i + 1, KEYS[i], most, most, i, (1, RECORDS)[i], 0) for i in (0, 1)]
     fleet = struct.pack(
-        storage.FLEET_FIELDS, storage.FLEET_MAGIC, bytes(wire.KEY_BYTES), 0, slot, 1, 1, RECORDS
+        storage.FLEET_FIELDS, storage.FLEET_MAGIC, bytes(wire.KEY_BYTES), 0, slot, 1, 1, RECORDS, 0
     )
     low, high = (struct.pack("<h", x) * d + struct.pack("<h", ONE) for x in (-ONE, ONE))
     head = struct.pack(storage.RECORDS_HEADER, storage.MAGIC, d, 1 + RECORDS)

@@ -132,7 +132,7 @@ def provision(directory, ahead=1):
     for i in range(len(devices) * _RECORDS * (D + 1)):
         records += struct.pack("<h", _ONE - 5117 * i % (2 * _ONE + 1))
     header = struct.pack(storage.RECORDS_HEADER, storage.MAGIC, D, len(devices) * _RECORDS)
-    fleet = struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, FLEET_KEY, 0, 8000, ahead, 1, _RECORDS)
+    fleet = struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, FLEET_KEY, 0, 8000, ahead, 1, _RECORDS, 0)
     files = (storage.CLIENTS, rows), (storage.RECORDS, header + records), (storage.FLEET, fleet)
     for name, data in files:
         write(directory + "/" + name, data)

@@ -210,9 +210,9 @@ def test_a_board_gets_its_network_and_fleet_files(tmp_path):
     }  # fmt: skip
     x509.load_der_x509_certificate((tmp_path / "authority.der").read_bytes())
     path = tmp_path / storage.FLEET
-    assert storage.read_fleet(str(path)) == (bytes(range(32)), 60, 250, 24, 3, 64)
+    assert storage.read_fleet(str(path)) == (bytes(range(32)), 60, 250, 24, 3, 64, 0)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert path.read_bytes() == struct.pack("<4s32sIHHIH", b"TFL2", bytes(range(32)), 60, 250, 24, 3, 64)
+    assert path.read_bytes() == struct.pack("<4s32sIHHIHH", b"TFL3", bytes(range(32)), 60, 250, 24, 3, 64, 0)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ ACCESS = Access("localhost", 8883, "tern-host", "secret", None)
 
 def hello(first, clients=1, text="test"):
     frame = bytearray(200)
-    return bytes(frame[: frames.encode_hello(frame, 0, first, clients, 0, 0, 0, 0, 0, 0, 1, 0, text)])
+    return bytes(frame[: frames.encode_hello(frame, 0, first, clients, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, text)])
 
 
 def say(link, first, clients=1, live=True):

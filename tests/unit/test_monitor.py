@@ -53,7 +53,7 @@ def test_the_state_is_shown_while_it_runs(board, monkeypatch):
     board.send(REPORT)
     with closing(monitor):
         run(monitor, lambda: any("1 frame," in line for line in shown))
-    assert shown[-1].endswith("0 errors, 0 damaged; epsilon left not told; heap free: not told")
+    assert shown[-1].endswith("0 errors, 0 damaged; budget not told; heap free: not told")
 
 
 def test_frames_errors_and_damage_are_counted(board, watched):

@@ -83,7 +83,7 @@ class HostileBoard(Port):
 
     def _answer(self, nonce):
         frame = bytearray(wire.MAX_FRAME)
-        n = frames.encode_hello(frame, nonce, 1, 1, 1_000_000, 1, 50_000, 64, *self._state, HOSTILE)
+        n = frames.encode_hello(frame, nonce, 1, 1, 1_000_000, 1, 50_000, 64, *self._state, 0, 0, HOSTILE)
         os.write(self.far, b"\x00" + cobs(bytes(frame[:n])))
 
     def close(self):
