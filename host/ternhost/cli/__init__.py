@@ -5,8 +5,6 @@ of the parser. Only the module of the named command is imported; that module imp
 runs.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import errno

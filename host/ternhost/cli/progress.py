@@ -1,7 +1,5 @@
 """The progress of a run for people: one line that is redrawn on a terminal, and a line every few seconds elsewhere."""
 
-from __future__ import annotations
-
 import time
 from typing import TextIO
 

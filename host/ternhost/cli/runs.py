@@ -1,7 +1,5 @@
 """`tern runs`: lists runs, draws their reports again, and shows or saves their models."""
 
-from __future__ import annotations
-
 import argparse
 import time
 from typing import Any

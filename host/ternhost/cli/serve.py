@@ -1,7 +1,5 @@
 """`tern serve`: runs rounds for a fleet on a schedule, until it is stopped."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

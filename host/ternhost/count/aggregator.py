@@ -1,7 +1,5 @@
 """Check and count the frames of devices. The store is the only input and output, so that any link can drive this."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

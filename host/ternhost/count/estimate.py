@@ -4,8 +4,6 @@
 of coordinates depends on no data, so the mean over the reporters of one is unbiased for all devices.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A device's model has at most 128 features, so images of 28 x 28 pixels are averaged to 7 x 7.
 """
 
-from __future__ import annotations
-
 import gzip
 import math
 import struct

@@ -5,8 +5,6 @@ package aeon (BSD-3-Clause) contains both files. They state no licence of their 
 reads them from that package, or from where the user has put them.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Synthetic records with a known truth, the same for the same seed."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ternhost.datasets.base import (

@@ -4,8 +4,6 @@ The raw file has lines `user,activity,timestamp,x,y,z;`. A few are malformed: a 
 records. Only complete records are read.
 """
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 from pathlib import Path

@@ -5,8 +5,6 @@ al. Each client reports once: k of the d coordinates of its gradient, clipped to
 coordinates count as 0. A step follows the mean of a group of clients, multiplied by d / k.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ A larger k means less sampling and more noise, so the best k depends on the valu
 [-1, 1], the losses of the rules are computed. For other values and for training, the errors are measured.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -5,8 +5,6 @@ multiples of A / m beside it. That is unbiased and adds variance, and in floatin
 card needs no rounding, since its window consists of levels.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

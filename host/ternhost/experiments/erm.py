@@ -7,8 +7,6 @@ folds twice, and many clients hold each of their records. The optimal card has t
 that, like those of gradients, are mostly small.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace

@@ -7,8 +7,6 @@ The error is the mean squared error of a frequency, averaged over the categorica
 at 0, so they are unbiased.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

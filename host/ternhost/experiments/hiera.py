@@ -10,8 +10,6 @@ certify a card for one value and take the level from the gradient itself (learn/
 variant, at its own cost.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from fractions import Fraction

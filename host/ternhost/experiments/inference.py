@@ -3,8 +3,6 @@
 Each client classifies a record with a public softmax classifier, trained beforehand on the training records.
 """
 
-from __future__ import annotations
-
 from ternhost.experiments.base import Options, Outcome
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw

@@ -5,8 +5,6 @@ its d attributes (Algorithm 6 of Zhao et al. 2021). The error is the squared err
 and the runs. The optimal card has the least mean second moment for equally likely values.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 from matplotlib.figure import Figure

@@ -4,8 +4,6 @@ Every device reports once. It trains as `tern train` does, with its defaults, on
 synthetic ones. The curve shows the figure of a run and how much it varies between runs; both depend on the data.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ user-level epsilon. The values in the sets are tern's choice. In the four modes,
 both. For the modes, and for the figures by tau, a client reports one weight, as a device does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product

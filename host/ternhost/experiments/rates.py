@@ -5,8 +5,6 @@ model. It compares the loss at rates from a quarter of the automatic one to four
 them, on every bundled data set at four values of epsilon, in 100 rounds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -7,8 +7,6 @@ best of these mechanisms, two numbers of groups and five learning rates, constan
 that is best in the other runs, so that luck does not count. tern's learner trains with its defaults.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 from operator import itemgetter

@@ -4,8 +4,6 @@ Tables I and II of Zhao et al. (2021) state at which epsilons the worst-case var
 equations are solved.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

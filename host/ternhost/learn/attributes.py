@@ -7,8 +7,6 @@ Categories are perturbed by generalised randomised response or optimised local h
 2017), whichever has less variance where categories are equally frequent.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

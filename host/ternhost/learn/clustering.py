@@ -1,8 +1,6 @@
 """Protected inference: class probabilities of clients (tern.inference) under exact discrete Laplace noise, clustered by
 their largest entry and scored without labels."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

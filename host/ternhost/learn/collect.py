@@ -1,8 +1,6 @@
 """Means and frequencies of what clients hold, by Algorithm 6 (attributes.py) or HierA (levels.py). Means divide by the
 number of reports that an attribute really had; the paper of Algorithm 6 scales a sum by d / k."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial

@@ -7,8 +7,6 @@ A report costs a client k times its card's epsilon, and its reports add up (user
 that all take part equally often to within a round, and the cost is known before the run starts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

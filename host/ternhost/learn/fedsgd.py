@@ -1,7 +1,5 @@
 """LDP-FedSGD (Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7): each group of devices makes one step of the model."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

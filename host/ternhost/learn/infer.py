@@ -5,8 +5,6 @@ randomised response, which is far more accurate for its epsilon. Clients that te
 that their results can be compared with those without noise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal

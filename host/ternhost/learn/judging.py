@@ -1,7 +1,5 @@
 """Judge models by figures on held-out records, with intervals, beside the answer that knows no features."""
 
-from __future__ import annotations
-
 import math
 from statistics import NormalDist
 from typing import Any

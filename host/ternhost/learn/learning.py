@@ -1,7 +1,5 @@
 """The common part of algorithms that learn a linear model: the data that judge it, and the result."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

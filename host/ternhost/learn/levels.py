@@ -12,8 +12,6 @@ Converting a report to a more private level (PLC) adds noise, so that the varian
 reports that are reused that way.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 

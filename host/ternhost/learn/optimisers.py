@@ -1,7 +1,5 @@
 """Optimisers: how `weights`, where the next gradient is taken, move, and which `model` counts in the end."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

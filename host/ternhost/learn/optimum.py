@@ -1,7 +1,5 @@
 """The optimum: the model that the same training records give without privacy, to compare with."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

@@ -20,8 +20,6 @@ mean is 1/2 - p at a model of 0, and tau (1 - 2 p) where both sizes are clipped.
 so that early rounds are believed beside all of them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """When rounds come and how they end."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Training by rounds (Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7): one optimiser step a round, and when to stop."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -23,12 +23,11 @@ A Fourier transform gives the law of the sum, tilted to mean 0 so that errors ar
 by more than they can be. The epsilon returned is the upper end of a bisection.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -117,7 +116,7 @@ class Part:
     whole: int
 
     @classmethod
-    def of(cls, share: Fraction, rows: Sequence[Sequence[Fraction]]) -> Part:
+    def of(cls, share: Fraction, rows: Sequence[Sequence[Fraction]]) -> Self:
         whole = math.lcm(*(p.denominator for row in rows for p in row))
         return cls(share, np.array([[int(p * whole) for p in row] for row in rows], object), whole)
 

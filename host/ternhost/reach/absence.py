@@ -1,7 +1,5 @@
 """Why a board is, or was, not on its broker, in words: the reasons of shared_specs/mqtt.md."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Names and addresses of brokers and of the server of sites, and the files of their certificate authority."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections.abc import Sequence

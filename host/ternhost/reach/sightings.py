@@ -1,7 +1,5 @@
 """Records in the store, for observers, when boards were heard, and their figures about themselves."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A trained model on the host, as devices have it: its predictions equal those of tern.model bit for bit."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The directories of runs: their files, and how a run is found by its name, directory or store."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -12,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import read_object, replacing, storage_errors, write_file
@@ -87,7 +85,7 @@ class RunFiles:
             self.directory.mkdir(exist_ok=True)
 
     @classmethod
-    def read(cls, directory: Path) -> RunFiles:
+    def read(cls, directory: Path) -> Self:
         """From a directory with run.json. Raises UsageError, StorageError."""
         path = directory / RUN_NAME
         try:

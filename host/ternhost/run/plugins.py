@@ -1,7 +1,5 @@
 """The plugins that a stored run needs, and the message where one is missing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

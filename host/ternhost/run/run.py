@@ -2,15 +2,13 @@
 
 Its store holds all that it needs to go on after a crash at any line; emulated boards lie in its directory."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -79,7 +77,7 @@ class Run:
     def directory(self) -> Path:
         return self.files.directory
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -97,7 +95,7 @@ class Run:
         watcher: Watcher | None = None,
         anew: bool = False,
         parent: Path = run_directory.RUNS,
-    ) -> Run:
+    ) -> Self:
         """Begin a run in a directory of its own, in `parent`. store: default the fleet's own, or one in the run's
         directory. anew: give up a run of that store that has not finished. Raises TernError."""
         watcher = watcher or Watcher()
@@ -114,7 +112,7 @@ class Run:
         fleet_now: str | None = None,
         after: int | None = None,
         parent: Path = run_directory.RUNS,
-    ) -> Run:
+    ) -> Self:
         """Take up the run that `text` names: its name in `parent`, directory, or store. fleet_now: its fleet, if the
         boards are elsewhere by now. after: as `after_round` of RunOptions. Raises TernError."""
         files = run_directory.find(text, parent)

@@ -1,7 +1,5 @@
 """The tables of gateways: at a host, each gateway with its questions and answers; at a gateway, its own."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Reads a store repeatedly while another process writes to it; each time only the changes."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

@@ -3,8 +3,6 @@ host believes no device that claims a later round: a liar would make it use up t
 from a copy, the user says where to go on (--after-round).
 """
 
-from __future__ import annotations
-
 from tern import wire
 from ternhost.errors import UsageError
 from ternhost.store.store import Store

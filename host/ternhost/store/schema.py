@@ -1,7 +1,5 @@
 """The tables of a store (`ternhost.store.store`)."""
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The read model of a store, for observers: plain values, without any key and without the report of any one device."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

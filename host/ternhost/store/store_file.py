@@ -1,7 +1,5 @@
 """The file of a store and the lock beside it, before SQLite has opened it."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from contextlib import closing

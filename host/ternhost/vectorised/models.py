@@ -1,7 +1,5 @@
 """Computations of devices on their records, for many clients at once: gradients, local training, probabilities."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from hashlib import sha256
 

@@ -1,7 +1,5 @@
 """`tern dashboard`: a page on loopback over the store of a run, while it goes on or afterwards."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

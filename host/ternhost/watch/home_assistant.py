@@ -2,8 +2,6 @@
 
 Format: https://www.home-assistant.io/integrations/mqtt/#device-discovery-payload"""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping

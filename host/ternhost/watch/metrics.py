@@ -2,8 +2,6 @@
 
 The store is read when Prometheus scrapes, so that ingest pays nothing. Nothing proves the boards' own figures."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """A summary of a store for people and programs, as `tern watch` shows it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field

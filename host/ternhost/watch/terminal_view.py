@@ -1,7 +1,5 @@
 """Draws the summary of a run for a terminal, however narrow, with rich."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """`tern watch`: a run and its fleet in the terminal, while it goes on."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """Texts of the page and of the terminal about a snapshot."""
 
-from __future__ import annotations
-
 import time
 
 from tern import wire

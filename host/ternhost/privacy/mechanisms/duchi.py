@@ -1,7 +1,5 @@
 """Duchi's mechanism (Duchi et al., JASA 2018) and Harmony (Nguyen et al., arXiv 1606.05053): one distribution."""
 
-from __future__ import annotations
-
 import math
 
 from tern.card import T

@@ -12,8 +12,6 @@ found over the whole line and not on a grid. The bound is *certified*: the inequ
 inexact the solver, and is evaluated in double precision with `_MARGIN` taken off for rounding.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -7,8 +7,6 @@ integers, and the rows counts (integers.py). Everything is symmetric about 0 and
 worst variance, the worst second moment, which counts where coordinates are sampled, or its mean under a prior on x.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -5,8 +5,6 @@ two outputs have equal probabilities at every input and use only half of the rat
 variance is 1.6 to 2.6 times that of Duchi's mechanism. Any card can be scaled to tau instead.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

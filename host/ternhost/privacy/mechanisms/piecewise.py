@@ -1,8 +1,6 @@
 """PM (Wang et al., ICDE 2019), PM-SUB and PM-OPT (Zhao et al., IEEE IoT J. 8, 2021), the piecewise mechanisms, as
 windows over N levels, which are discrete already. They differ in t, which sets the width of the window."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The linear programme of an optimal table: the best probabilities for given values of the levels, and an objective."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """Three outputs, -C, 0 and C: Three-Outputs (Zhao et al., IEEE IoT J. 8, 2021, arXiv 2004.08856, as corrected in
 shared_specs/errata.md), rr3 (randomised response over {-1, 0, 1} after random rounding) and 3R, the best one."""
 
-from __future__ import annotations
-
 import math
 
 from tern.card import MAX_KNOT_BITS, T

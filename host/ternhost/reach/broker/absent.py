@@ -1,7 +1,5 @@
 """Tells which boards of a store its broker does not hear, why, and what to do; again when that changes."""
 
-from __future__ import annotations
-
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator

@@ -2,8 +2,6 @@
 copied to its machine. Users and their rights are those of Mosquitto's access list.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import secrets

@@ -1,7 +1,5 @@
 """`tern broker`: configures a fleet's broker, Mosquitto or a cluster of NATS, and runs Mosquitto for a first try."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

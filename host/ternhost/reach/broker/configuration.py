@@ -3,8 +3,6 @@ read only its own and the fleet's. With Mosquitto, a client's id is its user nam
 another's session.
 """
 
-from __future__ import annotations
-
 import getpass
 import secrets
 from collections.abc import Mapping, Sequence

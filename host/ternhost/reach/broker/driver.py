@@ -3,8 +3,6 @@ which late devices get, too; otherwise the host asks each device. Connected boar
 device that has answered sends the same bytes again (ledger.md), which count once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping

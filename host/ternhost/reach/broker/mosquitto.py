@@ -1,7 +1,5 @@
 """Runs Mosquitto on a configuration of `ternhost.reach.broker.configuration`."""
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

@@ -2,8 +2,6 @@
 be copied there, holds neither a device key nor the key of the certificate authority.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import secrets

@@ -1,7 +1,5 @@
 """`tern gateway`: gateways of sites that keep their keys, and the NATS servers that they connect to."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

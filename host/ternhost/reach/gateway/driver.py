@@ -3,8 +3,6 @@ part may fail at any time. So a round is stored before any gateway gets it, a ga
 and its answer is stored before it counts.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from typing import Self, Unpack

@@ -3,8 +3,6 @@
 A message may be lost, or be handled twice, but a reply comes from the site whose name it carries.
 """
 
-from __future__ import annotations
-
 import queue
 import re
 import threading

@@ -2,11 +2,10 @@
 the checks allow no more than a report of each, with any symbols (shared_specs/gateways.md).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -210,7 +209,7 @@ class RoundAtGateways:
         return LENGTH.pack(len(ask)) + ask + answer
 
     @classmethod
-    def stored(cls, round_: Round, exchanges: Mapping[str, bytes], now: float) -> RoundAtGateways:
+    def stored(cls, round_: Round, exchanges: Mapping[str, bytes], now: float) -> Self:
         """The round from its exchanges in the store. Raises MessageError for data of another version."""
         ends = {name: LENGTH.size + LENGTH.unpack_from(kept)[0] for name, kept in exchanges.items()}
         asks = {name: messages.decode_ask(kept[LENGTH.size : ends[name]]) for name, kept in exchanges.items()}

@@ -1,7 +1,5 @@
 """The fleet of a gateway: its options, stored in gateway.json from the first start on, and how it is opened."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -3,8 +3,6 @@ is repeated, like the oldest one when a board falls silent. Repetition is harmle
 same bytes again (ledger.md). A board that is silent for too long is left out until it answers on its port again.
 """
 
-from __future__ import annotations
-
 import queue
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Names of boards on ports: what every BOARD and every `port:` fleet may be. Boards are known by their USB ids."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The report of a run that has collected means and frequencies."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

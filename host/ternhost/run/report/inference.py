@@ -1,7 +1,5 @@
 """The report of a run of protected inference."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The look of a run's report: one HTML file with everything in it, and its pictures as PNG beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape

@@ -1,7 +1,5 @@
 """The report of a run that has trained a model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any

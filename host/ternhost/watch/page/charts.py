@@ -1,7 +1,5 @@
 """Pictures of the page, as options of ECharts, in the palette of Okabe and Ito, which is safe for colour blindness."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache

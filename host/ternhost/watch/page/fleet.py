@@ -1,7 +1,5 @@
 """The section Fleet: all boards; only the visible rows are sent."""
 
-from __future__ import annotations
-
 import json
 import math
 import time

@@ -1,7 +1,5 @@
 """The sections Learning and Runs: the learning curve of this run, and curves of several runs."""
 
-from __future__ import annotations
-
 import asyncio
 import shlex
 import time

@@ -1,7 +1,5 @@
 """A store for all open pages, read once for all of them and only while one is open; its boards as a table."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import deque

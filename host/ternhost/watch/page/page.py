@@ -1,7 +1,5 @@
 """The page: a head with the main figures, and sections; only the open one is updated."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from nicegui import ui

@@ -1,7 +1,5 @@
 """The section Privacy: the epsilon spent by class of devices, and the card of their reports."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from nicegui import ui

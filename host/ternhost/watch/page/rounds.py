@@ -1,7 +1,5 @@
 """The section Round: arriving reports, refusals, symbols and gateways of the open round and the last ones."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 

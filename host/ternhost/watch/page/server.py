@@ -1,7 +1,5 @@
 """Serves the page on loopback only, and to no other website."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

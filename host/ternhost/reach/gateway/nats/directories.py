@@ -1,7 +1,5 @@
 """The directories that `tern gateway init` writes: of the host (server), of NATS servers (nodes/NAME), of each site."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets
@@ -12,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -65,7 +63,7 @@ class Server:
     address: str
 
     @classmethod
-    def load(cls, place: str | Path) -> Server:
+    def load(cls, place: str | Path) -> Self:
         """The server in `place`, its directory or the one above it. Raises UsageError and StorageError."""
         directory = server_directory(place)
         settings = _read(directory / SETTINGS, "hosts", "port", "address")
@@ -98,7 +96,7 @@ class GatewaySite:
     port: int
 
     @classmethod
-    def load(cls, directory: str | Path) -> GatewaySite:
+    def load(cls, directory: str | Path) -> Self:
         """The site with this directory. Raises UsageError and StorageError."""
         directory = Path(directory)
         settings = _read(directory / GATEWAY, "site", "hosts", "port")

@@ -1,7 +1,5 @@
 """The host's end: a connection for each site, in the site's account, so that no site can hold up another one."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 import threading

@@ -1,7 +1,5 @@
 """Runs the NATS server of a directory that `tern gateway init` has written, and restarts it when it ends."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -11,6 +9,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 from ternhost.errors import DeviceError, UsageError
 from ternhost.reach.gateway.nats.directories import CONFIG, Server, only_one, running
@@ -54,7 +53,7 @@ class NatsServer:
             else f"the NATS server in {self.node} does not run: {self._trouble or 'it is starting'}"
         )
 
-    def __enter__(self) -> NatsServer:
+    def __enter__(self) -> Self:
         self._lock = only_one(self.node / _LOCK, "it runs this server already")
         self._lock.__enter__()
         self._thread.start()

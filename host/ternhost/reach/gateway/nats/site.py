@@ -1,7 +1,5 @@
 """The site's end: takes questions of the host to a handler, and signed answers back."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
