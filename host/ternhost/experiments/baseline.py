@@ -117,8 +117,7 @@ def mean_of(chosen: Indices, reports: Floats, shape: tuple[int, ...]) -> Floats:
     shape: (n, d).
     """
     total = np.bincount(chosen.ravel(), reports.ravel(), shape[1])
-    mean: Floats = (total * (shape[1] / chosen.size)).astype(np.float64)
-    return mean
+    return (total * (shape[1] / chosen.size)).astype(np.float64)
 
 
 def descend(

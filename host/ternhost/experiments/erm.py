@@ -94,13 +94,7 @@ def _optimal(name: str, model: str, folds: int, seed: int) -> list[Row]:
 
 
 def _trained(
-    name: str,
-    model: str,
-    epsilon: float,
-    contender: Contender | None,
-    folds: int,
-    reports: int,
-    seed: int,
+    name: str, model: str, epsilon: float, contender: Contender | None, folds: int, reports: int, seed: int
 ) -> list[Row]:
     """contender: None for tern with its defaults."""
     rows = []

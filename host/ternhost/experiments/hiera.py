@@ -188,8 +188,7 @@ def _by_attribute(card: Card, values: Floats, attributes: Floats, rng: np.random
     other = rng.integers(1, len(kept), level.shape)
     reported = np.where(rng.random(level.shape) < kept[level], level, (level + other) % len(kept))
     c = lhp.magnitudes(card)[reported]
-    reports: Floats = np.where(rng.random(level.shape) < 0.5 + values / (2 * c), c, -c)
-    return reports
+    return np.where(rng.random(level.shape) < 0.5 + values / (2 * c), c, -c)
 
 
 def _on_devices(unit: float, reports: int, seeds: range) -> list[Row]:

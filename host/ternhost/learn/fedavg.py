@@ -253,5 +253,4 @@ def combine(parts: Sequence[tuple[ReportDesign, CohortCounts]], weights: str) ->
         mean = np.nan_to_num(estimate.combine([(cohort.card, cohort.counts)]).mean)
         total += share * mean * (range_units(design) * FINE)
         weight += share
-    moves: Floats = np.divide(total, weight, out=np.zeros(d), where=weight > 0)
-    return moves
+    return np.divide(total, weight, out=np.zeros(d), where=weight > 0)

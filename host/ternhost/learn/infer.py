@@ -22,16 +22,7 @@ from ternhost.count.questions import Question
 from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Dataset, Holdings, held_out
 from ternhost.errors import UsageError
-from ternhost.learn import clustering, designs
-from ternhost.learn.base import (
-    Cohort,
-    Devices,
-    Learner,
-    Population,
-    clients_of,
-    report_summary,
-    require_everybody,
-)
+from ternhost.learn import base, clustering, designs
 from ternhost.learn.designs import ReportDesign, by_class, epsilons_option, in_privacy, shares, spent
 from ternhost.learn.parameters import Floats
 from ternhost.options import option, require
@@ -127,7 +118,7 @@ class Options:
             ) from None
 
 
-class Infer(Learner):
+class Infer(base.Learner):
     """One evaluation; a fleet that is served is evaluated over and over, and the last one counts."""
 
     name = "infer"
@@ -136,10 +127,10 @@ class Infer(Learner):
     individual = True
     modules = ("inference",)
 
-    def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
+    def __init__(self, options: Any, population: base.Population, data: Dataset | None = None) -> None:
         """data: instead of the data set that the options name; its held-out records are the clients'."""
         self.options = options
-        require_everybody(population, "inference")
+        base.require_everybody(population, "inference")
         self._population = population
         if data is None:
             named = clustering.load(options.dataset)
@@ -203,7 +194,7 @@ class Infer(Learner):
     def done(self) -> bool:
         return self.rounds is not None and self._round >= self.rounds
 
-    def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
+    def cohorts(self, devices: Sequence[int] | base.Devices) -> list[base.Cohort]:
         parts = by_class(self.designs, devices[: self.clients], self.options.seed)
         return [(self._question(design), members) for _, design, members in parts]
 
@@ -217,7 +208,7 @@ class Infer(Learner):
             classes=len(self._mantissas),
         )
 
-    def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
+    def learn(self, result: RoundResult, devices: Sequence[int] | base.Devices) -> None:
         self._round += 1
         if not result.reports:
             return
@@ -230,7 +221,7 @@ class Infer(Learner):
         )
         reporters = np.concatenate([answer.devices for _, answer in answers])
         still = np.isin(reporters, np.asarray(devices))  # one may have been revoked since it answered
-        self._found = self._evaluate(results[still], clients_of(devices, reporters[still]))
+        self._found = self._evaluate(results[still], base.clients_of(devices, reporters[still]))
         if self._label:
             labels = [(cohort.card, cohort.counts[0], None) for cohort in result.cohorts]
             shares = estimate.combine_frequencies(labels)
@@ -238,13 +229,12 @@ class Infer(Learner):
             shares = estimate.combine([(cohort.card, cohort.counts) for cohort in result.cohorts])
         self._found |= _shares(shares.mean, shares.low, shares.high)
 
-    def _exact(self, clients: Devices) -> Floats:
+    def _exact(self, clients: base.Devices) -> Floats:
         assert self.holdings is not None
         rows = self.holdings.rows(clients)[:, 0, :-1]
-        exact: Floats = probabilities(self._mantissas, self._exponent, rows) / ONE
-        return exact
+        return probabilities(self._mantissas, self._exponent, rows) / ONE
 
-    def _evaluate(self, results: npt.NDArray[Any], clients: Devices) -> dict[str, Any]:
+    def _evaluate(self, results: npt.NDArray[Any], clients: base.Devices) -> dict[str, Any]:
         known = None if self.holdings is None else self._exact(clients)
         if self._label:
             return self.in_privacy() | clustering.labelled(results, known)
@@ -280,7 +270,7 @@ class Infer(Learner):
             design = self.designs[0]
             result |= {
                 "budgets": [each.summary(self.times) for each in self.designs],
-                **report_summary(design, self._question(design)),
+                **base.report_summary(design, self._question(design)),
             }
         return result
 

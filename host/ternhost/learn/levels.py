@@ -49,8 +49,7 @@ def convert(counts: Counts, source: float, target: float, rng: np.random.Generat
     its sign (Duchi's C = 1 / (2p - 1)); target >= source. The paper's flip probability is (p_i - p_j) / (2 p_i - 1)."""
     flip = (1 - source / target) / 2
     flipped = rng.binomial(counts, flip)
-    moved: npt.NDArray[np.int64] = counts - flipped + flipped[..., ::-1]
-    return moved
+    return counts - flipped + flipped[..., ::-1]
 
 
 def estimate(card: Card, counts: Counts, mu: float = 0.0, *, seed: int = 1) -> Floats:

@@ -21,8 +21,7 @@ def optimum(model: int, dataset: Dataset, regularisation: float) -> Floats:
     for part in (dataset.features, dataset.labels, dataset.held_out):
         key.update(np.ascontiguousarray(part).data)
     path = cache_root() / "optima" / f"{dataset.name}-{key.hexdigest()[:24]}.npy"
-    weights: Floats = kept_file(path, np.load, lambda: fit(model, dataset, regularisation), np.save)
-    return weights
+    return kept_file(path, np.load, lambda: fit(model, dataset, regularisation), np.save)
 
 
 def fit(model: int, dataset: Dataset, regularisation: float) -> Floats:

@@ -216,8 +216,7 @@ def _class_error(positives: float, taus: Floats) -> Floats:
     p = positives
     bias = (1 - p) * np.maximum(p - taus, 0) - p * np.maximum(1 - p - taus, 0)
     kept = (1 - p) * np.minimum(1, taus / p) ** 2 + p * np.minimum(1, taus / (1 - p)) ** 2
-    error: Floats = (bias / kept) ** 2
-    return error
+    return (bias / kept) ** 2
 
 
 def named(text: str) -> int | None:

@@ -48,8 +48,7 @@ class RunView:
     @property
     def planned(self) -> int | None:
         """The number of rounds of the run, None without an end; for a served run as its last start set it."""
-        rounds: int | None = (self.references if self.schedule is None else self.schedule).get("rounds")
-        return rounds
+        return (self.references if self.schedule is None else self.schedule).get("rounds")
 
 
 @dataclass(frozen=True)

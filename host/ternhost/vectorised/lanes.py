@@ -62,8 +62,7 @@ class ReplayLanes:
         if len(rows) and position.max() >= self._data.shape[1]:
             raise EntropyError("stream at its end")
         self._position[rows] += 1
-        taken: Bytes = self._data[rows, position]
-        return taken
+        return self._data[rows, position]
 
     def subset(self, lanes: Indices) -> ReplayLanes:
         part = ReplayLanes.__new__(ReplayLanes)

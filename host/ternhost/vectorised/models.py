@@ -6,22 +6,11 @@ from hashlib import sha256
 import numpy as np
 import numpy.typing as npt
 
+from tern import wire
 from tern.collect import PRIME
 from tern.fixed import ONE
 from tern.gradient import MAX_FINE, sigmoid_tail
 from tern.inference import exp_minus
-from tern.wire import (
-    LINEAR,
-    LOGISTIC,
-    MAX_BATCH,
-    MAX_DIMENSION,
-    MAX_EXPONENT,
-    MAX_RATE,
-    MAX_TAU,
-    MIN_EXPONENT,
-    MIN_LOCAL_EXPONENT,
-    SVM,
-)
 from ternhost.vectorised.lanes import Array
 
 _MAX_RESIDUAL = 2047
@@ -38,7 +27,7 @@ def residuals(
 ) -> npt.NDArray[np.int64]:
     """The residual r of each record (d features and a label a row), exactly tern.gradient's, in 2**-14 units.
     parameters: d mantissas, or as many rows of d as there are records."""
-    if not LINEAR <= model <= SVM or not MIN_EXPONENT <= exponent <= MAX_EXPONENT:
+    if not wire.LINEAR <= model <= wire.SVM or not wire.MIN_EXPONENT <= exponent <= wire.MAX_EXPONENT:
         raise ValueError("unknown model, or exponent not in -30..-12")
     d = records.shape[1] - 1
     # |m x| <= 2**30 and d <= 128: the float64 sum of products is an exact integer
@@ -50,15 +39,15 @@ def residuals(
     label = records[:, d].astype(np.int64)
     positive = label > 0
     shift = -exponent
-    if model == SVM:
+    if model == wire.SVM:
         one = ONE << shift
         return np.where(positive, np.where(total < one, -ONE, 0), np.where(total > -one, ONE, 0))
     z = ((total >> 8) + (1 << (shift - 9))) >> (shift - 8)
-    if model == LINEAR:
+    if model == wire.LINEAR:
         most = (_MAX_RESIDUAL >> fine) * ONE
         clipped: npt.NDArray[np.int64] = np.clip(z - label, -most, most)
         return clipped
-    assert model == LOGISTIC
+    assert model == wire.LOGISTIC
     margin = np.where(positive, z, -z)
     tail = _sigmoid_tails().take(np.abs(margin), mode="clip")
     size = np.where(margin >= 0, tail, ONE - tail)
@@ -80,7 +69,7 @@ def gradients(
     d = records.shape[1] - 1
     individual = np.ndim(parameters) == 2
     fits = n * batch == len(records) and np.shape(parameters) == ((n, d) if individual else (d,))
-    if not 1 <= batch <= MAX_BATCH or not fits:
+    if not 1 <= batch <= wire.MAX_BATCH or not fits:
         raise ValueError("records or parameters do not fit")
     if individual:
         parameters = np.repeat(parameters, batch, axis=0)
@@ -110,7 +99,7 @@ def softmax_gradients(
 ) -> npt.NDArray[np.int16]:
     """Clients' clipped mean gradients of softmax regression, exactly tern.softmax's: clients x (c d), or the `chosen`
     k. parameters: c x d mantissas; `records` as of `gradients`, the label a class. Raises ValueError."""
-    if not 1 <= batch <= MAX_BATCH or len(records) % batch:
+    if not 1 <= batch <= wire.MAX_BATCH or len(records) % batch:
         raise ValueError("records do not fit")
     p = probabilities(parameters, exponent, records[:, :-1]).astype(np.int64)
     r = p - ONE * (records[:, -1:] == np.arange(p.shape[1]))
@@ -142,9 +131,9 @@ def train_locally(
     records x (d + 1). Raises ValueError where tern.local does."""
     n, count, width = records.shape
     size = batch or count
-    if not 1 <= size <= MAX_BATCH or count < 1 or epochs < 1 or not 0 <= rate <= MAX_RATE:
+    if not 1 <= size <= wire.MAX_BATCH or count < 1 or epochs < 1 or not 0 <= rate <= wire.MAX_RATE:
         raise ValueError("records, epochs, batch or rate out of bounds")
-    if not MIN_LOCAL_EXPONENT <= exponent <= MAX_EXPONENT or len(parameters) != width - 1:
+    if not wire.MIN_LOCAL_EXPONENT <= exponent <= wire.MAX_EXPONENT or len(parameters) != width - 1:
         raise ValueError("parameters or exponent do not fit")
     start = np.asarray(parameters, np.int64)
     weights = np.tile(start, (n, 1))
@@ -159,13 +148,12 @@ def train_locally(
             move = g << shift if shift >= 0 else (g + (1 << (-shift - 1))) >> -shift
             fine = np.clip(fine - move, -_MOST_FINE, _MOST_FINE)
             weights = (fine + 128) >> 8
-    moved: npt.NDArray[np.int64] = fine - start * 256
-    return moved
+    return fine - start * 256
 
 
 def shares(moved: npt.NDArray[np.int64], tau: Array) -> npt.NDArray[np.int16]:
     """Moves as shares of each client's tau (fine units, n), Q1.14, rounded and clipped: exactly tern.local."""
-    if (np.asarray(tau) < 1).any() or (np.asarray(tau) > MAX_TAU).any():
+    if (np.asarray(tau) < 1).any() or (np.asarray(tau) > wire.MAX_TAU).any():
         raise ValueError("tau does not fit")
     wide = np.asarray(tau, np.int64)[:, None]
     size = np.minimum(ONE, (np.abs(moved) * (2 * ONE) + wide) // (2 * wide))
@@ -196,14 +184,13 @@ def hashed(hashes: npt.NDArray[np.int64], categories: npt.ArrayLike, buckets: in
 def scores(parameters: npt.ArrayLike, exponent: int, features: Array) -> npt.NDArray[np.int64]:
     """w.x (n x c, in 2**-14 units) of features (n x d) and c x d mantissas, exactly tern.model's. Raises ValueError."""
     weights = np.asarray(parameters, np.float64)
-    if weights.ndim != 2 or not 1 <= min(weights.shape) <= max(weights.shape) <= MAX_DIMENSION:
+    if weights.ndim != 2 or not 1 <= min(weights.shape) <= max(weights.shape) <= wire.MAX_DIMENSION:
         raise ValueError("classes or features out of bounds")
-    if weights.shape[1] != features.shape[1] or not MIN_EXPONENT <= exponent <= MAX_EXPONENT:
+    if weights.shape[1] != features.shape[1] or not wire.MIN_EXPONENT <= exponent <= wire.MAX_EXPONENT:
         raise ValueError("parameters or exponent do not fit")
     shift = -8 - exponent
     total = (features @ weights.T).astype(np.int64)  # an exact integer in float64
-    z: npt.NDArray[np.int64] = ((total >> 8) + (1 << (shift - 1))) >> shift
-    return z
+    return ((total >> 8) + (1 << (shift - 1))) >> shift
 
 
 def sigmoids(z: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
