@@ -237,16 +237,13 @@ def outcome(options: Options, tables: Tables) -> Outcome:
             f"+- {row['standard_error']:.4f}, {row['verdict']}"
         )
     best = optimal_figures(load("synthetic-linear"), "linear")["squared_error"]
-    return Outcome(
-        {"budgets": _BUDGETS},
-        {"hiera": rows, "losses": losses, "regression": regression},
-        {
-            "hiera": draw([_by_unit(rows, name) for name in values_of(rows, "data")], 2),
-            "hiera-mu": draw([_by_mu(reused, name) for name in values_of(rows, "data")], 2),
-            "hiera-regression": draw([_regression_panel(regression, best)]),
-        },
-        lines,
-    )
+    figures = {
+        "hiera": draw([_by_unit(rows, name) for name in values_of(rows, "data")], 2),
+        "hiera-mu": draw([_by_mu(reused, name) for name in values_of(rows, "data")], 2),
+        "hiera-regression": draw([_regression_panel(regression, best)]),
+    }
+    kept = {"hiera": rows, "losses": losses, "regression": regression}
+    return Outcome({"budgets": _BUDGETS}, kept, figures, lines)
 
 
 def _losses(unit: float) -> Row:
@@ -273,12 +270,7 @@ def _by_mu(rows: list[Row], name: str) -> Panel:
 
 
 def _regression_panel(rows: list[Row], best: float) -> Panel:
-    return Panel(
-        f"Linear regression by mini-batches, {rows[0]['reports']:,} reports",
-        _X_LABEL,
-        "squared error on held-out records",
-        Curve.each(rows, "trainer", "unit", "squared_error"),
-        log_x=True,
-        log_y=True,
-        lines={"without privacy": best},
-    )
+    title = f"Linear regression by mini-batches, {rows[0]['reports']:,} reports"
+    curves, lines = Curve.each(rows, "trainer", "unit", "squared_error"), {"without privacy": best}
+    y_label = "squared error on held-out records"
+    return Panel(title, _X_LABEL, y_label, curves, log_x=True, log_y=True, lines=lines)
