@@ -100,12 +100,7 @@ def cluster(eval_type: str, vectors: Floats, exact: Floats | None = None) -> dic
 def _evaluation(
     labels: Labels, true: Labels | None, noisy: float | None = None, without_noise: float | None = None
 ) -> dict[str, Any]:
-    return {
-        "clients": len(labels),
-        "clusters": {
-            str(label): int(size) for label, size in zip(*np.unique(labels, return_counts=True), strict=True)
-        },
-        "score": noisy,
-        "score_without_noise": without_noise,
-        "agreement": None if true is None else float((labels == true).mean()),
-    }
+    sizes = zip(*np.unique(labels, return_counts=True), strict=True)
+    clusters = {"clients": len(labels), "clusters": {str(label): int(size) for label, size in sizes}}
+    agreement = None if true is None else float((labels == true).mean())
+    return {**clusters, "score": noisy, "score_without_noise": without_noise, "agreement": agreement}

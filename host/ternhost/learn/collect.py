@@ -1,6 +1,7 @@
 """Means and frequencies of what clients hold, by Algorithm 6 (attributes.py) or HierA (levels.py). Means divide by the
 number of reports that an attribute really had; the paper of Algorithm 6 scales a sum by d / k."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -183,12 +184,8 @@ class Collect(Learner):
         return estimate.supports(devices, symbols, number, cohort.card.symbols, part.categories)[None]
 
     def state(self) -> dict[str, Any]:
-        return {
-            "round": self._round,
-            "reports": self._reports,
-            "most": self._most,
-            "counts": [[counts.tolist() for counts in of_class] for of_class in self.counts],
-        }
+        counts = [[counts.tolist() for counts in of_class] for of_class in self.counts]
+        return {"round": self._round, "reports": self._reports, "most": self._most, "counts": counts}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self._round, self._most = int(state["round"]), int(state["most"])
@@ -217,18 +214,13 @@ class Collect(Learner):
             for entry in known
             if entry.get("intervals")
         ]
-        result = {
-            "dataset": self.options.dataset,
-            "method": self.options.method,
-            "clients": self._most,
+        parts = zip(itertools.chain(*self.plan), itertools.chain(*self._reports), strict=True)
+        result = {"dataset": self.options.dataset, "method": self.options.method, "clients": self._most}
+        result |= {
             "mean_squared_error": float(np.mean(np.square(means))) if means else None,
             "frequency_squared_error": float(np.mean(shares)) if shares else None,
             "attributes": entries,
-            "parts": [
-                self._part(part, reports)
-                for parts, of_class in zip(self.plan, self._reports, strict=True)
-                for part, reports in zip(parts, of_class, strict=True)
-            ],
+            "parts": [self._part(part, reports) for part, reports in parts],
         }
         if self.options.method == HIERA:  # what the paper would say
             stated = max(max(lhp.budgets_of(design.card)) for design in self.designs)
@@ -237,15 +229,9 @@ class Collect(Learner):
 
     def _part(self, part: Part, reports: int) -> dict[str, Any]:
         design = part.design
-        return {
-            "name": part.name,
-            "d": len(part.columns),
-            "k": design.k,
-            "share": design.share,
-            "epsilon": design.cost / MICRO,
-            **report_summary(design, part.question(self._width, self._first)),
-            "reports": reports,
-        }
+        cost = {"k": design.k, "share": design.share, "epsilon": design.cost / MICRO}
+        summary = report_summary(design, part.question(self._width, self._first))
+        return {"name": part.name, "d": len(part.columns), **cost, **summary, "reports": reports}
 
     def _about(self, column: int) -> list[tuple[Card, Counts, int | None]]:
         """The reports of an attribute by class: card, counts, and how many reports there are where they are hashed."""

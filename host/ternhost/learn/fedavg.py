@@ -123,8 +123,7 @@ def range_units(design: ReportDesign) -> int:
 
 def second_moment(design: ReportDesign) -> float:
     """The worst second moment of a report, in units of the weights."""
-    moments = certify.moments(design.card)
-    return float(moments.worst_second_moment()) * (range_units(design) * FINE) ** 2
+    return float(certify.moments(design.card).worst_second_moment()) * (range_units(design) * FINE) ** 2
 
 
 class FedAvg(Learning):
@@ -163,18 +162,14 @@ class FedAvg(Learning):
         self.times = most_turns(max(1, clients), self._group(clients), self.rounds or 1)
         self.reports = None if schedule else options.rounds * self._group(clients)
         # The server's step is the mean move itself: a rate of 1, and nothing that stops it before its last round.
-        self._trainer = Trainer(
-            TrainingPlan(
-                LINEAR_MODELS[self.model],
-                self.d,
-                self.rounds,
-                expected=1.0,
-                learning_rate=1.0,
-                regularisation=0.0,
-                patience=None,
-                failures=None if schedule else TrainingPlan.failures,
-            )
-        )
+        fixed: dict[str, Any] = {
+            "expected": 1.0,
+            "learning_rate": 1.0,
+            "regularisation": 0.0,
+            "patience": None,
+        }
+        fixed["failures"] = None if schedule else TrainingPlan.failures
+        self._trainer = Trainer(TrainingPlan(LINEAR_MODELS[self.model], self.d, self.rounds, **fixed))
 
     def _group(self, clients: int) -> int:
         """The number of clients in a round."""
@@ -201,33 +196,22 @@ class FedAvg(Learning):
             self.clients = clients
         return Holdings(holdings.records, holdings.order[: min(clients, most) * each], each)
 
-    def _asked(self, clients: int, number: int) -> Indices:
-        return self._turn(clients, self._group(clients), number)
-
     def _mantissas(self, weights: Floats) -> Indices:
         """The weights that the clients of the next round start from."""
         return np.rint(weights / 2.0**EXPONENT).astype(np.int64)
 
-    @property
-    def _batch(self) -> int:
-        records: int = self.options.records
-        return min(self.options.batch or records, records, MAX_BATCH)
-
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
-        asked = take(devices, self._asked(len(devices), self._trainer.round))
+        clients = len(devices)
+        asked = take(devices, self._turn(clients, self._group(clients), self._trainer.round))
         parts = by_class(self.designs, asked, self.options.seed)
         return [(self.a_question(design), members) for _, design, members in parts]
 
     def a_question(self, design: ReportDesign) -> Question:
-        return Question(
-            LOCAL + self._trainer.plan.model,
-            self._mantissas(self._trainer.weights).tolist(),
-            EXPONENT,
-            design.card.data,
-            design.k,
-            self._batch,
-            (self.options.local_epochs, self.options.local_rate, range_units(design)),
-        )
+        model, mantissas = LOCAL + self._trainer.plan.model, self._mantissas(self._trainer.weights).tolist()
+        records: int = self.options.records
+        batch = min(self.options.batch or records, records, MAX_BATCH)
+        local = (self.options.local_epochs, self.options.local_rate, range_units(design))
+        return Question(model, mantissas, EXPONENT, design.card.data, design.k, batch, local)
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
         """Move by the mean of the clients' moves: each is where its client began, less where it ended."""

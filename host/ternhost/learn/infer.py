@@ -159,9 +159,8 @@ class Infer(base.Learner):
             exact = self._exact(everyone)
             labels = exact.argmax(axis=1)
             sums = np.bincount(labels, minlength=exact.shape[1]) if self._label else exact.sum(axis=0)
-            shares = _shares(sums / len(exact))
-            self._found = self._evaluate(labels if self._label else exact, everyone) | shares
-            self._round = self.rounds
+            found = self._evaluate(labels if self._label else exact, everyone)
+            self._round, self._found = self.rounds, found | _shares(sums / len(exact))
 
     def _check_size(self) -> None:
         classes, features = self._mantissas.shape
@@ -199,26 +198,16 @@ class Infer(base.Learner):
         return [(self._question(design), members) for _, design, members in parts]
 
     def _question(self, design: ReportDesign) -> Question:
-        return Question(
-            wire.SOFTMAX,
-            self._mantissas.reshape(-1).tolist(),
-            self._exponent,
-            design.card.data,
-            1 if self._label else len(self._mantissas),
-            classes=len(self._mantissas),
-        )
+        mantissas, classes = self._mantissas.reshape(-1).tolist(), len(self._mantissas)
+        k = 1 if self._label else classes
+        return Question(wire.SOFTMAX, mantissas, self._exponent, design.card.data, k, classes=classes)
 
     def learn(self, result: RoundResult, devices: Sequence[int] | base.Devices) -> None:
         self._round += 1
         if not result.reports:
             return
         answers = [(cohort.card, cohort.answers) for cohort in result.cohorts if cohort.answers is not None]
-        results = np.concatenate(
-            [
-                answer.symbols[:, 0] if self._label else estimate.symbol_values(card)[answer.symbols]
-                for card, answer in answers
-            ]
-        )
+        results = np.concatenate([self._read(card, answer.symbols) for card, answer in answers])
         reporters = np.concatenate([answer.devices for _, answer in answers])
         still = np.isin(reporters, np.asarray(devices))  # one may have been revoked since it answered
         self._found = self._evaluate(results[still], base.clients_of(devices, reporters[still]))
@@ -228,6 +217,9 @@ class Infer(base.Learner):
         else:  # the mean probability of each class
             shares = estimate.combine([(cohort.card, cohort.counts) for cohort in result.cohorts])
         self._found |= _shares(shares.mean, shares.low, shares.high)
+
+    def _read(self, card: cards.Card, symbols: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return symbols[:, 0] if self._label else estimate.symbol_values(card)[symbols]
 
     def _exact(self, clients: base.Devices) -> Floats:
         assert self.holdings is not None
@@ -244,12 +236,9 @@ class Infer(base.Learner):
         """The true epsilon beside MindSpore's setting, of the class that pays most."""
         dearest = max((design.epsilon for design in self.designs), default=None)
         epsilon = None if dearest is None else dearest / MICRO
-        return {
-            "privacy_eval_type": self.options.privacy_eval_type,
-            "laplace_eval_eps": None if epsilon is None else epsilon / 2,
-            "epsilon_true": epsilon,
-            "eval_type": self.options.eval_type,
-        }
+        half = None if epsilon is None else epsilon / 2
+        noise = {"privacy_eval_type": self.options.privacy_eval_type, "laplace_eval_eps": half}
+        return {**noise, "epsilon_true": epsilon, "eval_type": self.options.eval_type}
 
     def state(self) -> dict[str, Any]:
         return {"round": self._round, "found": self._found}
@@ -259,19 +248,12 @@ class Infer(base.Learner):
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         classes, features = self._mantissas.shape
-        result = {
-            "dataset": self.options.dataset,
-            "classes": classes,
-            "features": features,
-            "answer": self.options.answer,
-            **(self._found or {"clients": 0, "clusters": {}, "shares": {}, "score": None, "agreement": None}),
-        }
+        found = self._found or {"clients": 0, "clusters": {}, "shares": {}, "score": None, "agreement": None}
+        result = {"dataset": self.options.dataset, "classes": classes, "features": features}
+        result |= {"answer": self.options.answer, **found}
         if self.designs:
-            design = self.designs[0]
-            result |= {
-                "budgets": [each.summary(self.times) for each in self.designs],
-                **base.report_summary(design, self._question(design)),
-            }
+            result["budgets"] = [each.summary(self.times) for each in self.designs]
+            result |= base.report_summary(self.designs[0], self._question(self.designs[0]))
         return result
 
     @classmethod

@@ -162,12 +162,8 @@ class Learning(Learner):
             return {"measures": []}
         model = self._trainer.plan.model
         optimum = judging.figures(self.dataset, model, self.optimum())
-        return {
-            "measures": list(optimum),
-            "optimum": optimum,
-            "baseline": judging.baselines(self.dataset, model),
-            "judged": judging.counts(self.dataset),
-        }
+        baseline, judged = judging.baselines(self.dataset, model), judging.counts(self.dataset)
+        return {"measures": list(optimum), "optimum": optimum, "baseline": baseline, "judged": judged}
 
     def optimum(self) -> Floats:
         """The same kind of model without privacy, fitted to all training records with the same regularisation. Local
@@ -181,45 +177,38 @@ class Learning(Learner):
         raise NotImplementedError
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        design = self.designs[0]
+        design, trainer = self.designs[0], self._trainer
+        features, labels = (
+            [f"x{i}" for i in range(self.d // self.classes)],
+            list(map(str, range(self.classes))),
+        )
+        if self.dataset:
+            features, labels = list(self.dataset.feature_names), list(self.dataset.classes)
         return {
             **self._judged(),
             **report_summary(design, self.a_question(design)),
             "bytes_per_report_float32": report_bytes(4 * self.d),
             "classes": [design.summary(self.times) for design in self.designs],
-            "stopped": self._trainer.stopped,
-            "optimiser": self._trainer.plan.optimiser,
-            "learning_rate": self._trainer.rate,  # of the last round
-            "levels": design.card.symbols,
-            "k": design.k,
-            "d": self.d,
-            "features": list(self.dataset.feature_names)
-            if self.dataset
-            else [f"x{i}" for i in range(self.d // self.classes)],
-            "labels": self._labels(),
-            "weights": self._trainer.model.tolist(),
+            "stopped": trainer.stopped,
+            "optimiser": trainer.plan.optimiser,
+            "learning_rate": trainer.rate,  # of the last round
+            **{"levels": design.card.symbols, "k": design.k, "d": self.d},
+            "features": features,
+            "labels": labels if self.classes > 1 else None,  # the weights come class by class
+            "weights": trainer.model.tolist(),
             "last_gradient": self._last,
         }
-
-    def _labels(self) -> list[str] | None:
-        """The names of the classes of softmax regression: the weights come class by class."""
-        if self.classes == 1:
-            return None
-        return list(self.dataset.classes) if self.dataset else [str(i) for i in range(self.classes)]
 
     def _judged(self) -> dict[str, Any]:
         """Each figure of the model, beside the answer that knows no features and the optimum without privacy."""
         if self.dataset is None:
             return {"measure": None, "task": None}
         model = self._trainer.plan.model
-        best = self.optimum()
-        parts: dict[str, dict[str, Any]] = {
-            "": judging.figures(self.dataset, model, self._trainer.model),
-            "_interval": judging.intervals(self.dataset, model, self._trainer.model),
-            "_baseline": judging.baselines(self.dataset, model),
-            "_optimum": judging.figures(self.dataset, model, best),
-            "_optimum_interval": judging.intervals(self.dataset, model, best),
-        }
+        parts: dict[str, dict[str, Any]] = {}
+        for of, weights in (("", self._trainer.model), ("_optimum", self.optimum())):
+            parts[of] = judging.figures(self.dataset, model, weights)
+            parts[f"{of}_interval"] = judging.intervals(self.dataset, model, weights)
+            parts.setdefault("_baseline", judging.baselines(self.dataset, model))
         names = list(parts[""])
         judged = {f"{name}{part}": values[name] for name in names for part, values in parts.items()}
         return {"measure": names[0], "measures": names, "task": self.dataset.task, **judged}

@@ -176,16 +176,10 @@ class Ranges:
 
     def state(self) -> dict[str, Any]:
         """All that changes, for JSON."""
-        return {
-            "exponent": self.exponent,
-            "sizes": self._sizes,
-            "seen": self._seen,
-            "spread": self._spread,
-            "mean": self._mean,
-            "rounds": self._rounds,
-            "always": [self._always.total, self._always.precision],
-            "early": [self._early.total, self._early.precision],
-        }
+        sizes = {"sizes": self._sizes, "seen": self._seen, "spread": self._spread, "mean": self._mean}
+        beliefs = {"always": self._always, "early": self._early}
+        positives = {name: [belief.total, belief.precision] for name, belief in beliefs.items()}
+        return {"exponent": self.exponent, **sizes, "rounds": self._rounds, **positives}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take back a `state()`. Raises UsageError for something else."""
