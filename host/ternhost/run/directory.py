@@ -116,9 +116,7 @@ def find(text: str, parent: Path = RUNS) -> RunFiles:
         raise UsageError(f"{path} holds no run", hint="begin one: tern train --help")
     if len(open_runs) > 1:
         names = ", ".join(run.name for run in open_runs)
-        raise UsageError(
-            f"{path} holds several runs that have not finished: {names}", hint="name one of them"
-        )
+        raise UsageError(f"{path} holds several runs that have not finished: {names}", "name one of them")
     return RunFiles(directory_of(open_runs[0], path), path, open_runs[0].name)
 
 
