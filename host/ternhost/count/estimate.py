@@ -141,9 +141,6 @@ def share_interval(share: float, n: int) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)  # rounding may leave [0, 1]
 
 
-# Categories
-
-
 def frequency_law(card: Card, hashed: bool = False) -> tuple[float, float]:
     """The probabilities that a report supports the category of its sender, and any other category.
 

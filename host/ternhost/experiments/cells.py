@@ -90,9 +90,6 @@ def finite(value: Any) -> Any:
     return value
 
 
-# Finished cells
-
-
 class Kept:
     """The finished cells, in a file of `directory`, or only in memory where it is None."""
 
@@ -153,9 +150,6 @@ class Kept:
 
 
 _OTHER_PLACE = "name another directory with --output, or continue with the same options"
-
-
-# Running them
 
 
 def cores() -> int:

@@ -143,9 +143,6 @@ def _level(card: Card, x: Floats) -> Indices:
     return level
 
 
-# Training
-
-
 def _trained(unit: float, trainer: str, reports: int, seeds: range) -> list[Row]:
     """Linear regression by mini-batches in floats, at the learning rate with the least mean error."""
     card, dataset = levels(unit), load("synthetic-linear")
@@ -202,9 +199,6 @@ def _on_devices(unit: float, reports: int, seeds: range) -> list[Row]:
         learner = HierA(HierA.Options(seed=seed, **training), Population(clients=reports), dataset)
         rows.append({**common, "run": i, "squared_error": figure_of(simulate(learner, seed))})
     return rows
-
-
-# The results
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:

@@ -39,8 +39,6 @@ def noise_card(epsilon: int) -> bytes:
     return mechanisms.design("laplace", levels=levels, grid=_GRID_BITS, epsilon_micro=epsilon).card
 
 
-# The classifier
-
 CLASSES = ("digits", "iris", "wine")  # data sets whose classes are all told apart; of the others, two are
 
 
@@ -66,9 +64,6 @@ def train_classifier(dataset: Dataset) -> tuple[Fixed, int]:
     largest = float(np.abs(weights).max())
     parameters = quantise((weights * min(1.0, LARGEST_WEIGHT / largest)).reshape(-1))
     return np.array(parameters.mantissas, np.int16).reshape(weights.shape), parameters.exponent
-
-
-# Clusters and scores
 
 
 def score(eval_type: str, vectors: Floats, labels: Sequence[int] | npt.NDArray[Any]) -> float | None:

@@ -192,8 +192,6 @@ class Collect(Learner):
         self._reports = [list(of_class) for of_class in state["reports"]]
         self.counts = [[np.array(counts, np.int64) for counts in of_class] for of_class in state["counts"]]
 
-    # Results
-
     @cached_property
     def _held(self) -> npt.NDArray[np.int64] | None:
         """The number of clients that hold each record; None where the host does not know."""

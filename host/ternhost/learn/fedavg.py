@@ -107,10 +107,8 @@ def _choice(what: str, share: float) -> Choice:
         parse_epsilon(epsilon)
         return Choice(float(tau), epsilon, share)
     except (ValueError, UsageError):
-        raise UsageError(
-            f"{what!r} is not a choice of a safe range and an epsilon",
-            hint=f"such as 0.25:2:0.5,0.5:8:0.5, or one of: {', '.join(MODES)}",
-        ) from None
+        hint = f"such as 0.25:2:0.5,0.5:8:0.5, or one of: {', '.join(MODES)}"
+        raise UsageError(f"{what!r} is not a choice of a safe range and an epsilon", hint) from None
 
 
 def range_units(design: ReportDesign) -> int:
@@ -154,10 +152,8 @@ class FedAvg(Learning):
         clients = self.clients or population.devices
         if not schedule:
             if not clients:
-                raise UsageError(
-                    "the number of clients of this fleet is unknown, and the cost depends on it",
-                    hint="give --clients, or name the --store with their keys",
-                )
+                text = "the number of clients of this fleet is unknown, and the cost depends on it"
+                raise UsageError(text, "give --clients, or name the --store with their keys")
             self.clients = clients
         self.times = most_turns(max(1, clients), self._group(clients), self.rounds or 1)
         self.reports = None if schedule else options.rounds * self._group(clients)
@@ -184,10 +180,8 @@ class FedAvg(Learning):
         assert self.dataset is not None
         most = holdings.clients
         if most < 1:
-            raise UsageError(
-                f"{self.dataset.name} has {len(holdings.order)} records to train on: no client gets {each}",
-                hint="ask for fewer --records",
-            )
+            text = f"{self.dataset.name} has {len(holdings.order)} records to train on: no client gets {each}"
+            raise UsageError(text, "ask for fewer --records")
         there = self._population.clients or most
         clients = self.clients or min(most, self._population.clients or self._population.most or most)
         hint = f"ask for at most --clients {there}"

@@ -86,10 +86,8 @@ class Options:
         for name, values in (("privacy_eval_type", noises), ("eval_type", clustering.SCORES)):
             require(getattr(self, name) in values, name, " or ".join(values), getattr(self, name))
         if self.answer == LABEL and self.eval_type == clustering.CALINSKI_HARABASZ:
-            raise UsageError(
-                f"--eval-type {self.eval_type} is of vectors, and labels have no such score",
-                hint="leave it out, or name --answer vector",
-            )
+            text = f"--eval-type {self.eval_type} is of vectors, and labels have no such score"
+            raise UsageError(text, "leave it out, or name --answer vector")
         named = [name for name in ("epsilon", "epsilons") if getattr(self, name) is not None]
         if self.privacy_eval_type == clustering.NOT_ENCRYPT and named:
             raise UsageError(
@@ -174,10 +172,8 @@ class Infer(base.Learner):
     def _designs(self) -> list[ReportDesign]:
         if self.options.privacy_eval_type == clustering.NOT_ENCRYPT:
             if not self._population.knows_records or self._population.clients is None:
-                raise UsageError(
-                    f"no device sends a result as {clustering.NOT_ENCRYPT}: what it sends is protected",
-                    hint="compare with the score without noise, or ask a simulated fleet",
-                )
+                text = f"no device sends a result as {clustering.NOT_ENCRYPT}: what it sends is protected"
+                raise UsageError(text, "compare with the score without noise, or ask a simulated fleet")
             return []
         return [self._design(epsilon, share) for epsilon, share in self.options.classes()]
 

@@ -60,10 +60,8 @@ class LearningOptions(Budgeted):
         if self.labels is not None:
             require(2 <= self.labels <= MAX_DIMENSION, "labels", f"2 to {MAX_DIMENSION}", self.labels)
         if (self.labels is not None) != (self.dimension is not None and self.model == "softmax"):
-            raise UsageError(
-                "--labels is for softmax regression on records that only the devices know, which needs it",
-                hint="name --model softmax, --dimension and --labels together",
-            )
+            text = "--labels is for softmax regression on records that only the devices know, which needs it"
+            raise UsageError(text, "name --model softmax, --dimension and --labels together")
         if self.dimension is not None:
             require(
                 1 <= self.dimension <= MAX_DIMENSION, "dimension", f"1 to {MAX_DIMENSION}", self.dimension
@@ -95,25 +93,19 @@ class Learning(Learner):
         if data is None and options.dimension is None:
             self.dataset = datasets.load(options.dataset, classes=several)
         elif data is None and population.knows_records:
-            raise UsageError(
-                "--dimension is for devices with records of their own, and these are given theirs",
-                hint="name a --dataset, or a fleet of boards: port:... or mqtt:...",
-            )
+            text = "--dimension is for devices with records of their own, and these are given theirs"
+            raise UsageError(text, "name a --dataset, or a fleet of boards: port:... or mqtt:...")
         if self.dataset and self.dataset.task == REGRESSION and self.model != SUITED[REGRESSION]:
-            raise UsageError(
-                f"a {self.model} model tells classes, and the labels of {self.dataset.name} are numbers",
-                hint=f"name --model {SUITED[REGRESSION]}, or leave it out",
-            )
+            text = f"a {self.model} model tells classes, and the labels of {self.dataset.name} are numbers"
+            raise UsageError(text, f"name --model {SUITED[REGRESSION]}, or leave it out")
         self.classes: int = 1  # of softmax regression: each has a weight a feature
         if several:
             self.classes = len(self.dataset.classes) if self.dataset else options.labels
         features: int = self.dataset.dimension if self.dataset else options.dimension
         self.d = self.classes * features
         if self.d > MAX_VALUES:
-            raise UsageError(
-                f"{self.classes} classes of {features} features have {self.d:,} weights",
-                hint=f"a device computes at most {MAX_VALUES:,}: use fewer classes or features",
-            )
+            hint = f"a device computes at most {MAX_VALUES:,}: use fewer classes or features"
+            raise UsageError(f"{self.classes} classes of {features} features have {self.d:,} weights", hint)
         self._last: dict[str, Any] | None = None  # the estimate of the last round that had one
         self._turns: Turns | None = None
 

@@ -104,9 +104,6 @@ def closed(epsilon: float, reports: int, delta: float) -> float | None:
     return math.log1p((e - 1) / (e + 1) * (root + 8 * e / reports))
 
 
-# --- the laws of a card ----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Part:
     """A share of a card's draws: the laws of its outputs at the inputs that are extreme, as integers over `whole`."""
@@ -144,9 +141,6 @@ def _is_rational(card: Card) -> bool:
     if card.shape == MIXTURE:
         return _is_rational(card.first) and _is_rational(card.second)
     return bool(card.shape != LAPLACE)
-
-
-# --- delta at an epsilon, and the other way round -----------------------------------------------------------------
 
 
 def _least_epsilon(laws: Sequence[Part], local: float, reports: int, delta: float) -> float:

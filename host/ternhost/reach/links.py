@@ -160,10 +160,8 @@ class Link(ABC):
                 continue
             check_schema(self.name, hello)
             return hello
-        raise DeviceError(
-            f"no tern device answers on {self.name}",
-            hint="check that it is the right port, and that the board runs tern (press its reset button)",
-        )
+        hint = "check that it is the right port, and that the board runs tern (press its reset button)"
+        raise DeviceError(f"no tern device answers on {self.name}", hint)
 
     def _hello(self, nonce: int, timeout: float) -> bytes | None:
         end = time.monotonic() + timeout

@@ -25,8 +25,6 @@ class StoredGateway:
 class GatewayTables(Database):
     """The tables gateway, answer and question."""
 
-    # At the host
-
     def gateway_seen(self, name: str, devices: Integers, heard: float, here: Mapping[str, Any]) -> None:
         row = name, pack_ids(devices), heard, json.dumps(here)
         self._write("INSERT OR REPLACE INTO gateway VALUES (?, ?, 1, ?, ?)", *row)
@@ -65,8 +63,6 @@ class GatewayTables(Database):
     def by_gateways(self, number: int) -> bool:
         """Whether gateways were asked in a round."""
         return self._value("SELECT 1 FROM answer WHERE round = ? LIMIT 1", number) is not None
-
-    # At a gateway
 
     def save_question(self, number: int, digest: bytes, message: bytes) -> None:
         """Store a question before any device hears of it, then its answer instead; delete those of earlier rounds."""

@@ -28,6 +28,5 @@ def card(epsilon: int) -> bytes:
 
 
 DUCHI = fixed("duchi", 2, card, variance=variance, worst_variance=worst_variance)
-HARMONY = fixed(
-    "harmony", 2, card, lambda _: ("the same distribution as Duchi's mechanism, so its card",), tries=untried
-)
+_SAME = "the same distribution as Duchi's mechanism, so its card"
+HARMONY = fixed("harmony", 2, card, lambda _: (_SAME,), tries=untried)

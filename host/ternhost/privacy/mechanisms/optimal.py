@@ -102,9 +102,6 @@ def _all_rows(problem: Problem, rows: Array) -> list[list[float]]:
     return both
 
 
-# --- the values ---------------------------------------------------------------------------------------------
-
-
 def _improve(problem: Problem, halves: Array, directions: Array, until: float) -> tuple[float, Array]:
     """Move the values along `directions` to a local optimum; give the objective (inf: there is none) and the values."""
     solution = solve(problem, halves)

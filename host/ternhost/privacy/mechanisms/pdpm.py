@@ -76,6 +76,5 @@ def _table(e: float, down: int, up: int) -> bytes:
 
 
 _NOTE = "Duchi's card scaled to tau has less variance: see shared_specs/errata.md"
-PDPM = fixed(
-    "pdpm", 3, card, lambda _: (_NOTE,), variance=variance, worst_variance=worst_variance, tries=untried
-)
+_STATED = {"variance": variance, "worst_variance": worst_variance}
+PDPM = fixed("pdpm", 3, card, lambda _: (_NOTE,), **_STATED, tries=untried)

@@ -32,10 +32,8 @@ def template(name: str) -> str:
 def check_prefix(prefix: str) -> None:
     """Raise UsageError where no fleet's topics can begin so."""
     if len(prefix) > _LONGEST_PREFIX or not _PREFIX.fullmatch(prefix):
-        raise UsageError(
-            f"topics cannot begin with {prefix!r}",
-            hint=f"give at most {_LONGEST_PREFIX} letters, digits, '_', '-' and '.', in parts divided by '/'",
-        )
+        hint = f"give at most {_LONGEST_PREFIX} letters, digits, '_', '-' and '.', in parts divided by '/'"
+        raise UsageError(f"topics cannot begin with {prefix!r}", hint)
 
 
 @dataclass(frozen=True)

@@ -123,10 +123,8 @@ def configure(
     if sites.is_site(directory):
         central = directory.resolve().parent.parent
         if store or options or home_assistant is not None or not (central / CONFIG).exists():
-            raise UsageError(
-                f"{directory} is the site of another broker, which writes it",
-                hint="run 'tern broker config' on that broker's directory, and copy the site's anew",
-            )
+            hint = "run 'tern broker config' on that broker's directory, and copy the site's anew"
+            raise UsageError(f"{directory} is the site of another broker, which writes it", hint)
         configure(central)
         return Access.load(directory / HOST)
     old = Access.load(directory / HOST) if (directory / HOST).exists() else None

@@ -357,7 +357,5 @@ class BrokerDriver(ReportsDriver):
         if result.reports or result.refusals:
             return
         if all(board.left_out or not board.there for board in self._roster.boards.values()):
-            raise DeviceError(
-                f"no board on the broker at {self._where} answers any more",
-                hint="see to the boards, then go on with --resume: every accepted report is safe",
-            )
+            hint = "see to the boards, then go on with --resume: every accepted report is safe"
+            raise DeviceError(f"no board on the broker at {self._where} answers any more", hint)

@@ -38,10 +38,8 @@ class OnBroker(Fleet):
     @property
     def _access(self) -> Access:
         if sites.is_site(directory := self._host_file.parent):
-            raise UsageError(
-                f"{directory} is a site: its broker lets no host in",
-                hint="name the directory of the central broker, which 'tern broker config' made",
-            )
+            hint = "name the directory of the central broker, which 'tern broker config' made"
+            raise UsageError(f"{directory} is a site: its broker lets no host in", hint)
         return Access.load(self._host_file)
 
     @property

@@ -79,9 +79,8 @@ def run_init(args: argparse.Namespace) -> int:
 
     there = set(directories.sites_of(args.directory))
     if not there and not args.site:
-        raise UsageError(
-            "--site must name a site", f"such as: tern gateway init {args.directory} --site north"
-        )
+        hint = f"such as: tern gateway init {args.directory} --site north"
+        raise UsageError("--site must name a site", hint)
     server = directories.write_gateways(args.directory, args.site, args.name, args.address, args.port)
     sites = directories.sites_of(args.directory)
     new = [site for site in sites if site not in there]
@@ -175,10 +174,8 @@ def run_status(args: argparse.Namespace) -> int:
         print_result({**result, "connection": state}, text, args.json)
         return OK
     if not server_directory(directory).is_dir():
-        raise UsageError(
-            f"{args.directory} is not the directory of a server or of a site",
-            hint="'tern gateway init' writes them",
-        )
+        hint = "'tern gateway init' writes them"
+        raise UsageError(f"{args.directory} is not the directory of a server or of a site", hint)
     return _server_status(directory, args.json)
 
 

@@ -96,10 +96,8 @@ class GatewaysDriver(StoredDriver):
         if self.stopped:
             return
         if not self._roster.there and not self._standing:
-            raise DeviceError(
-                "no gateway answers" + (f": {self._roster.condition}" if self._roster.condition else ""),
-                hint="start one at each site: tern gateway run DIRECTORY",
-            )
+            text = "no gateway answers" + (f": {self._roster.condition}" if self._roster.condition else "")
+            raise DeviceError(text, "start one at each site: tern gateway run DIRECTORY")
         for gateway in self._roster.all.values():
             if gateway.here is None and not gateway.refused:
                 self._roster.gone(gateway, "it has not said hello")
@@ -189,10 +187,8 @@ class GatewaysDriver(StoredDriver):
             try:
                 round_ = RoundAtGateways.stored(stored, self._store.exchange(stored.number), now)
             except MessageError as error:
-                raise StorageError(
-                    f"round {stored.number} was begun by another version: {error}",
-                    hint="finish it with that version, or abandon it with --anew",
-                ) from error
+                text = f"round {stored.number} was begun by another version: {error}"
+                raise StorageError(text, "finish it with that version, or abandon it with --anew") from error
             for name in round_.outstanding:
                 self._roster.all.setdefault(name, KnownGateway(name))
             self._rounds[stored.number] = round_
@@ -285,10 +281,8 @@ class GatewaysDriver(StoredDriver):
         if round_.refused:
             raise GatewaysRefuse(result, *next(iter(round_.refused.items())))
         if not self._standing and all(gateway.left_out for gateway in self._roster.all.values()):
-            raise DeviceError(
-                "no gateway answers any more",
-                hint="see to the gateways, then go on with --resume: every accepted answer is safe",
-            )
+            hint = "see to the gateways, then go on with --resume: every accepted answer is safe"
+            raise DeviceError("no gateway answers any more", hint)
         return result
 
     def publish(self, averaged: Averaged) -> None:

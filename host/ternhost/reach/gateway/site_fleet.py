@@ -132,10 +132,8 @@ class SiteFleet:
             if getattr(now, name) != known.get(name):
                 flag, was = f"--{name.replace('_', '-')}", known.get(name)
                 begun = f"without {flag}" if was is None else f"with {flag} {was}"
-                raise UsageError(
-                    f"{directory} was begun {begun}, not with {getattr(now, name)}",
-                    hint="its devices and their answers stay; for others write another directory",
-                )
+                hint = "its devices and their answers stay; for others write another directory"
+                raise UsageError(f"{directory} was begun {begun}, not with {getattr(now, name)}", hint)
         return now
 
     def _anywhere(self) -> Self:
@@ -223,14 +221,11 @@ def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn
             (new / FLEET_NAME).rename(directory / FLEET_NAME)
         return
     if (directory / FLEET_NAME).exists():
-        raise StorageError(
-            f"{store.path} has no keys of the boards in {directory / FLEET_NAME}",
-            hint="put that store back; if it is lost, write another directory",
-        )
+        hint = "put that store back; if it is lost, write another directory"
+        raise StorageError(f"{store.path} has no keys of the boards in {directory / FLEET_NAME}", hint)
     if kind.count > count:
-        raise UsageError(
-            f"{kind.count} boards for {count} clients leave boards without one", hint="ask for fewer boards"
-        )
+        hint = "ask for fewer boards"
+        raise UsageError(f"{kind.count} boards for {count} clients leave boards without one", hint)
     rows = _holdings(kind, runs, warn).rows(np.arange(ids.start - 1, ids.stop - 1))
     runs.save(directory)  # before its devices exist
     shutil.rmtree(new, ignore_errors=True)  # left by an interrupted start: none of its boards ever ran

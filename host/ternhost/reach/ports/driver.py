@@ -85,10 +85,8 @@ class BoardsDriver(ReportsDriver):
                 raise DeviceError(f"the board on {board.port} has no clients", hint="provision it first")
             for device in board.clients:
                 if (other := self._board_of.setdefault(device, board)) is not board:
-                    raise DeviceError(
-                        f"device {device} is on {other.port} and on {board.port}",
-                        hint="provision the boards of a fleet together, so that each has devices of its own",
-                    )
+                    hint = "provision the boards of a fleet together, so that each has devices of its own"
+                    raise DeviceError(f"device {device} is on {other.port} and on {board.port}", hint)
 
     @property
     def budget_left(self) -> int | None:

@@ -202,9 +202,8 @@ def remove_site(directory: str | Path, site: str) -> Server:
     """Exclude a site, at once where the NATS servers run here. Raises UsageError and StorageError."""
     server = Server.load(directory)
     if site not in sites_of(directory):
-        raise UsageError(
-            f"{server.directory} has no site {site!r}", hint=f"it has {', '.join(sites_of(directory))}"
-        )
+        hint = f"it has {', '.join(sites_of(directory))}"
+        raise UsageError(f"{server.directory} has no site {site!r}", hint)
     with storage_errors():
         write_accounts(server, without=site)  # first: whatever comes between, it is out
         (server.directory / SITES / f"{site}.pem").unlink()
@@ -294,19 +293,15 @@ def _same_server(server: Server, hosts: Sequence[str], address: str | None, port
         ("--port", port, server.port),
     ):
         if wanted is not None and wanted != there:
-            raise UsageError(
-                f"{server.directory} has been written with {option} {there}, not {wanted}",
-                hint="its sites use this; for another server write another directory",
-            )
+            hint = "its sites use this; for another server write another directory"
+            raise UsageError(f"{server.directory} has been written with {option} {there}, not {wanted}", hint)
     return server
 
 
 def _write_server(place: Path, hosts: Sequence[str], address: str | None, port: int) -> Server:
     if len(set(hosts)) not in (1, *range(_LEAST_NODES, 100)) or len(set(hosts)) < len(hosts):
-        raise UsageError(
-            f"sites have one NATS server, or a cluster of {_LEAST_NODES} or more, not {', '.join(hosts)}",
-            hint="name each once: --name n1.local --name n2.local --name n3.local",
-        )
+        text = f"sites have one NATS server, or a cluster of {_LEAST_NODES} or more, not {', '.join(hosts)}"
+        raise UsageError(text, "name each once: --name n1.local --name n2.local --name n3.local")
     alone, given = hosts[0] if len(hosts) == 1 else "", address
     address = address or _LISTENS.get(alone, "::" if ":" in alone else "0.0.0.0")
     check_reached(hosts, address, port)
