@@ -124,16 +124,13 @@ class Fleet:
 
 
 # The kinds by their words; the tools add those of emulated boards.
-KINDS: Registry[type[Fleet]] = Registry(
-    "fleet",
-    "tern.fleets",
-    {
-        "port": "ternhost.reach.ports.fleet:OnPorts",
-        "mqtt": "ternhost.reach.broker.fleet:OnBroker",
-        "simulated": "ternhost.reach.simulated.fleet:Simulated",
-        "gateways": "ternhost.reach.gateway.fleet:AtGateways",
-    },
-)
+_OWN = {
+    "port": "ternhost.reach.ports.fleet:OnPorts",
+    "mqtt": "ternhost.reach.broker.fleet:OnBroker",
+    "simulated": "ternhost.reach.simulated.fleet:Simulated",
+    "gateways": "ternhost.reach.gateway.fleet:AtGateways",
+}
+KINDS: Registry[type[Fleet]] = Registry("fleet", "tern.fleets", _OWN)
 
 
 def parse(text: str) -> Fleet:

@@ -142,9 +142,8 @@ class Link(ABC):
         """Note that the board can no longer be reached."""
         if self._lost:
             return
-        self._lost = DeviceError(
-            f"the board on {self.name} is gone: {why}", hint=f"check its cable and power; {self.AFTER_LOSS}"
-        )
+        hint = f"check its cable and power; {self.AFTER_LOSS}"
+        self._lost = DeviceError(f"the board on {self.name} is gone: {why}", hint)
         self._hellos.put(None)
         self._events.put(Received(self, [], self._lost))
 

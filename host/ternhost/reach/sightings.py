@@ -45,16 +45,12 @@ class Sightings:
         self._spent.setdefault(clients.start, 0)
         before = self._seen.get(name)
         errors = (before.errors if before else 0) + (error is not None)
-        self._seen[name] = BoardRow(
-            name,
-            clients.start,
-            len(clients),
-            online,
-            time.time() - (time.monotonic() - heard),
+        at = time.time() - (time.monotonic() - heard)
+        hello, error = (
             hello or (before.hello if before else _NOTHING),
-            errors,
             error or (before.error if before else None),
         )
+        self._seen[name] = BoardRow(name, clients.start, len(clients), online, at, hello, errors, error)
 
     def answered(
         self, reports: Iterable[tuple[int, int]], costs: Callable[[int, Sequence[int]], Iterable[int]]

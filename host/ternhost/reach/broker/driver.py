@@ -135,13 +135,9 @@ class BrokerDriver(ReportsDriver):
     def status(self) -> FleetStatus:
         link = self.link
         asleep = self._roster.asleep(time.monotonic())
-        return replace(
-            super().status,
-            boards=len(link.boards) - sum(board.name in link.boards for board in asleep),
-            asleep=len(asleep),
-            strangers=len(link.strangers),
-            connected=link.connected,
-        )
+        awake = len(link.boards) - sum(board.name in link.boards for board in asleep)
+        status = replace(super().status, boards=awake, asleep=len(asleep), strangers=len(link.strangers))
+        return replace(status, connected=link.connected)
 
     @property
     def devices(self) -> Devices:

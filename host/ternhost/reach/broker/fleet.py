@@ -55,11 +55,9 @@ class OnBroker(Fleet):
         from ternhost.reach.broker.link import MqttLink
 
         access, directory = self._access, self._host_file.parent
-        return BrokerDriver(
-            context.store,
-            lambda: MqttLink(access, sites=lambda: sites.ids(directory)),
-            context.terms,
-            context.patience,
-            directory,
-            **context.driver_options,
-        )
+
+        def link() -> MqttLink:
+            return MqttLink(access, sites=lambda: sites.ids(directory))
+
+        parts = context.store, link, context.terms, context.patience, directory
+        return BrokerDriver(*parts, **context.driver_options)

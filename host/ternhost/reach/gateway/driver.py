@@ -37,9 +37,8 @@ class GatewaysRefuse(AllRefused):
     """No device reported, and some gateways refuse to ask: gives the reason of one of them."""
 
     def __init__(self, result: RoundResult, gateway: str, refused: Refused) -> None:
-        RefusedError.__init__(
-            self, f"gateway {gateway} refuses: {refused.message}", hint=refused.hint or None
-        )
+        text = f"gateway {gateway} refuses: {refused.message}"
+        RefusedError.__init__(self, text, hint=refused.hint or None)
         self.result = result
 
 

@@ -47,15 +47,10 @@ def answer_to(ask: Ask, result: rounds.RoundResult) -> Answer:
             results[i] = pack_counts(supports)
         elif answers is not None and is_vector(cohort.question):  # sorted: their order is to reveal nothing
             results[i] = pack_counts(answers.symbols[np.lexsort(answers.symbols.T[::-1])])
-    return Answer(
-        ask.number,
-        ask.digest,
-        result.ended,
-        [cohort.reports for cohort in result.cohorts],
-        _reasons(result.refusals),
-        [pack_counts(cohort.counts) for cohort in result.cohorts],
-        results if any(results) else (),
-    )
+    reports = [cohort.reports for cohort in result.cohorts]
+    counts = [pack_counts(cohort.counts) for cohort in result.cohorts]
+    reasons, results = _reasons(result.refusals), results if any(results) else []
+    return Answer(ask.number, ask.digest, result.ended, reports, reasons, counts, results)
 
 
 def _reasons(refusals: Mapping[int, rounds.Refusal]) -> list[tuple[int, int, int]]:

@@ -210,10 +210,8 @@ class BoardsDriver(ReportsDriver):
             if not board.busy:
                 continue
             if now - board.heard > self.terms.silence and not board.waiting:
-                silent = DeviceError(
-                    f"the board on {board.port} has been silent for {self.terms.silence:g} s",
-                    hint="check its power; 'tern device ping BOARD' asks it",
-                )
+                text = f"the board on {board.port} has been silent for {self.terms.silence:g} s"
+                silent = DeviceError(text, hint="check its power; 'tern device ping BOARD' asks it")
                 self._leave_out(number, board, board.error or silent)
             else:
                 board.reopen(self._events, now)

@@ -67,9 +67,8 @@ class Server:
         """The server in `place`, its directory or the one above it. Raises UsageError and StorageError."""
         directory = server_directory(place)
         settings = _read(directory / SETTINGS, "hosts", "port", "address")
-        return cls(
-            directory.absolute(), tuple(settings["hosts"]), int(settings["port"]), str(settings["address"])
-        )
+        hosts, port = tuple(settings["hosts"]), int(settings["port"])
+        return cls(directory.absolute(), hosts, port, str(settings["address"]))
 
     @property
     def here(self) -> tuple[str, ...]:
@@ -100,9 +99,8 @@ class GatewaySite:
         """The site with this directory. Raises UsageError and StorageError."""
         directory = Path(directory)
         settings = _read(directory / GATEWAY, "site", "hosts", "port")
-        return cls(
-            directory.absolute(), str(settings["site"]), tuple(settings["hosts"]), int(settings["port"])
-        )
+        hosts, port = tuple(settings["hosts"]), int(settings["port"])
+        return cls(directory.absolute(), str(settings["site"]), hosts, port)
 
     @property
     def there(self) -> tuple[str, ...]:
@@ -243,9 +241,8 @@ def write_accounts(server: Server, without: str = "") -> None:
 
     NATS maps a client to the user with its certificate's name, which contains a hash of its key.
     """
-    accounts: dict[str, Any] = {
-        "tern": {"users": [{"user": "CN=nobody"}]}
-    }  # without users NATS lets anybody in
+    # Without users NATS lets anybody in.
+    accounts: dict[str, Any] = {"tern": {"users": [{"user": "CN=nobody"}]}}
     for site in sites_of(server.directory):
         users = [
             {"user": _opened(server.directory / place / f"{site}.pem")[0], "permissions": permissions}

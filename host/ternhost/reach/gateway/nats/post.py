@@ -47,11 +47,8 @@ class NatsPost(Post):
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             if not self._beside:
-                stack.enter_context(
-                    directories.only_one(
-                        self._server.directory / directories.HOST_LOCK, "end the other host of these sites"
-                    )
-                )
+                lock = self._server.directory / directories.HOST_LOCK
+                stack.enter_context(directories.only_one(lock, "end the other host of these sites"))
             stack.callback(self._end)
             self._admit()
             self._thread.start()

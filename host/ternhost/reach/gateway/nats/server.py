@@ -46,11 +46,8 @@ class NatsServer:
     @property
     def condition(self) -> str:
         """Why it does not run; "" where it does."""
-        return (
-            ""
-            if self.pid
-            else f"the NATS server in {self.node} does not run: {self._trouble or 'it is starting'}"
-        )
+        trouble = f"the NATS server in {self.node} does not run: {self._trouble or 'it is starting'}"
+        return "" if self.pid else trouble
 
     def __enter__(self) -> Self:
         self._lock = only_one(self.node / _LOCK, "it runs this server already")

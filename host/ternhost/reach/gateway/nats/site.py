@@ -26,9 +26,8 @@ def serve_site(
     gets each new state of the connection. Raises UsageError and StorageError.
     """
     site = directories.GatewaySite.load(directory)
-    with directories.only_one(
-        site.directory / directories.SITE_LOCK, "one gateway runs in a directory"
-    ) as file:
+    lock = site.directory / directories.SITE_LOCK
+    with directories.only_one(lock, "one gateway runs in a directory") as file:
 
         def tell_all(state: str) -> None:
             with suppress(OSError):  # of a full disk
@@ -99,9 +98,8 @@ class _SiteEnd:
             question = wire.open_question(self._host_key, self._site.name, exchange, b"".join(parts))
         except ValueError:
             return wire.REPLY.pack(wire.LOST, 0)
-        failed, answer = await asyncio.get_running_loop().run_in_executor(
-            self.threads, handled, self._handler, question
-        )
+        loop = asyncio.get_running_loop()
+        failed, answer = await loop.run_in_executor(self.threads, handled, self._handler, question)
         if len(answer) > LARGEST:
             failed, answer = True, f"its answer of {len(answer)} bytes is more than {LARGEST}".encode()
         _keep(
