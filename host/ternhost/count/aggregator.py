@@ -114,9 +114,7 @@ class Aggregator:
         """
         if number <= self._last:
             raise UsageError(f"round {number} is not after round {self._last}", hint="count rounds upwards")
-        asked = [
-            rounds.Cohort(round_body(number, question), integers(devices)) for question, devices in cohorts
-        ]
+        asked = [rounds.Cohort(round_body(number, each), integers(devices)) for each, devices in cohorts]
         count = sum(len(cohort.devices) for cohort in asked)
         quorum = count if quorum is None else max(1, min(quorum, count))
         stored = rounds.Round(number, asked, quorum, deadline, run)
@@ -214,8 +212,7 @@ class Aggregator:
                     rows.setdefault((number, size), []).append(frame[1:5] + frame[_SYMBOLS_AT:])
                 elif kind == wire.REPORTS:
                     number, size = _rows_of(frame, 1)
-                    whole = (len(frame) - _ROWS_AT) % (_ROW_BYTES + size) == 0
-                    frames.require(whole, "not whole rows")
+                    frames.require((len(frame) - _ROWS_AT) % (_ROW_BYTES + size) == 0, "not whole rows")
                     rows.setdefault((number, size), []).append(frame[_ROWS_AT:])
                 elif kind == wire.ERROR:
                     self._take_error(frame, result)

@@ -193,9 +193,9 @@ def find_file(dataset: str, path: Path | None, names: Sequence[str], source: str
     for name in names:
         if (folder / name).is_file():
             return folder / name
-    missing = (
-        f"{folder} does not exist" if path and not folder.exists() else f"there is no {names[0]} in {folder}"
-    )
+    missing = f"there is no {names[0]} in {folder}"
+    if path and not folder.exists():
+        missing = f"{folder} does not exist"
     raise UsageError(
         f"the data set {dataset} is a file of its publishers: {missing}",
         hint=f"get it from {source}; then put it there, set TERN_DATA to its folder, or use the name {dataset}:FILE",

@@ -45,24 +45,23 @@ def load(name: str, path: Path | None = None) -> base.Dataset:
         path = base.data_folder() / name  # both sets have files of the same names
     if path.is_file():
         raise UsageError(f"{name} is two files, and {path} is one", f"name the folder of both: {name}:FOLDER")
-    images_file = base.find_file(
-        name, path, (_IMAGES, f"{_IMAGES}.gz", _IMAGES.replace("-idx3", ".idx3")), source
-    )
-    labels_file = base.find_file(
-        name, path, (_LABELS, f"{_LABELS}.gz", _LABELS.replace("-idx1", ".idx1")), source
-    )
+    images_file = base.find_file(name, path, _names(_IMAGES), source)
+    labels_file = base.find_file(name, path, _names(_LABELS), source)
     images, labels = read_idx(images_file, source), read_idx(labels_file, source)
     if images.ndim != 3 or images.shape[1] % _SIDE or images.shape[2] % _SIDE or 0 in images.shape:
         raise base.bad_file(images_file, f"not images whose sides are multiples of {_SIDE}", source)
     if labels.shape != (len(images),) or labels.max() >= len(CLASSES[name]):
-        raise base.bad_file(
-            labels_file, f"not {len(images)} labels from 0 to {len(CLASSES[name]) - 1}", source
-        )
+        text = f"not {len(images)} labels from 0 to {len(CLASSES[name]) - 1}"
+        raise base.bad_file(labels_file, text, source)
     n, height, width = images.shape
     pooled = images.reshape(n, _SIDE, height // _SIDE, _SIDE, width // _SIDE).mean(axis=(2, 4))
     names = [f"pixel{row}{column}" for row in range(_SIDE) for column in range(_SIDE)]
     features = base.normalised(pooled.reshape(n, -1), 0, _WHITE)
     return base.with_constant(name, base.MULTICLASS, names, features, labels, CLASSES[name])
+
+
+def _names(file: str) -> tuple[str, ...]:
+    return file, f"{file}.gz", file.replace("-idx", ".idx")
 
 
 def read_idx(path: Path, source: str) -> npt.NDArray[Any]:
@@ -81,7 +80,6 @@ def read_idx(path: Path, source: str) -> npt.NDArray[Any]:
         raise base.bad_file(path, "the idx header is cut short", source)
     shape = struct.unpack(f">{dimensions}I", raw[4:start])
     if math.prod(shape) != len(raw) - start:
-        raise base.bad_file(
-            path, f"the header announces {math.prod(shape)} bytes of data, not {len(raw) - start}", source
-        )
+        text = f"the header announces {math.prod(shape)} bytes of data, not {len(raw) - start}"
+        raise base.bad_file(path, text, source)
     return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)

@@ -54,9 +54,8 @@ def design(epsilon: int, levels: int | None = None, grid: int | None = None) -> 
         finest = math.floor(math.log2(half / (1 + _REACH * scale))) if half > 1 + _REACH * scale else 0
         grid = min(finest, ONE.bit_length() - 1)
     if not 0 <= grid < ONE.bit_length() or half < 1 << grid:
-        raise UsageError(
-            f"a grid of 2**-{grid} is finer than 2**-14, or has more than {count} steps in [-1, 1]"
-        )
+        text = f"a grid of 2**-{grid} is finer than 2**-14, or has more than {count} steps in [-1, 1]"
+        raise UsageError(text)
     t, s = rational_scale(epsilon, grid)
     note = f"grid step 1/{1 << grid}, noise scale {t}/{s} steps, clamped at {half / (1 << grid):g}"
     return checked("laplace", epsilon, laplace(grid, t, s, -half, half), note)
