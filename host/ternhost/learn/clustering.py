@@ -54,11 +54,8 @@ def train_classifier(dataset: Dataset) -> tuple[Fixed, int]:
     """A softmax classifier of the training records, by scikit-learn: classes x features mantissas, and the exponent."""
     from sklearn.linear_model import LogisticRegression  # takes a second to import
 
-    x = dataset.features[dataset.training] / ONE
-    model = LogisticRegression(C=1.0, fit_intercept=False, max_iter=2000).fit(
-        x, dataset.labels[dataset.training]
-    )
-    weights = model.coef_
+    x, y = dataset.features[dataset.training] / ONE, dataset.labels[dataset.training]
+    weights = LogisticRegression(C=1.0, fit_intercept=False, max_iter=2000).fit(x, y).coef_
     if len(weights) == 1:  # scikit-learn has one row for two classes
         weights = np.stack([np.zeros_like(weights[0]), weights[0]])
     largest = float(np.abs(weights).max())

@@ -26,7 +26,7 @@ from ternhost.learn.attributes import Part
 from ternhost.learn.base import Cohort, Devices, Learner, Population, report_summary, require_everybody
 from ternhost.learn.designs import Mechanised, ReportDesign, by_class, class_of, in_privacy, spent
 from ternhost.learn.hiera import LevelOptions
-from ternhost.options import option, require
+from ternhost.options import option, options_of, require
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.privacy.mechanisms import lhp
 from ternhost.text import counted
@@ -46,9 +46,8 @@ _COMMON = 5  # and categories of each
 class Options(Mechanised, LevelOptions):
     ONLY_WITH: ClassVar[Mapping[str, tuple[str, str]]] = {
         **dict.fromkeys(("budgets", "mu"), ("method", HIERA)),
-        **dict.fromkeys(
-            ("mechanism", "levels", "card", "k", "k_rule", "mechanism_options"), ("method", ALGORITHM6)
-        ),
+        **dict.fromkeys((each.name for each in options_of(Mechanised)), ("method", ALGORITHM6)),
+        "mechanism_options": ("method", ALGORITHM6),
     }
 
     dataset: str = _what(
@@ -57,7 +56,7 @@ class Options(Mechanised, LevelOptions):
         metavar="D",
     )
     clients: int = _what(
-        0, "number of clients that report", metavar="N", shown="all, or 1000 on emulated boards"
+        0, "number of clients that report", shown="all, or 1000 on emulated boards", metavar="N"
     )
     seed: int = _what(1, "seed that assigns records to clients", metavar="S")
     method: str = in_privacy(ALGORITHM6, "report values, or levels (hiera)", choices=METHODS)
@@ -117,9 +116,9 @@ class Collect(Learner):
         self._first = 0 if population.knows_records else first
         records = self._table.records(self._table.training)
         self._width = self._first + records.shape[1] - 1
-        if self._width > wire.MAX_DIMENSION:
+        if self._width > (most := wire.MAX_DIMENSION):
             raise UsageError(
-                f"{self._table.name} has {self._width} attributes; a device holds at most {wire.MAX_DIMENSION}"
+                f"{self._table.name} has {self._width} attributes; a device holds at most {most}"
             )
         self.plan = plan(options, self._table)
         self.individual = any(part.hashed for parts in self.plan for part in parts)
@@ -135,9 +134,7 @@ class Collect(Learner):
             if not population.schedule:
                 self.clients = self.clients or min(there, population.clients or population.most or there)
             self.holdings = Holdings(records, np.random.default_rng(options.seed).permutation(len(records)))
-        self.reports = None
-        if self.clients is not None and self.rounds is not None:
-            self.reports = self.clients * self.rounds
+        self.reports = None if self.clients is None or self.rounds is None else self.clients * self.rounds
         self.counts = [[np.zeros(part.shape, np.int64) for part in parts] for parts in self.plan]
         self._reports = [[0] * len(parts) for parts in self.plan]
         self._most = 0  # reports of a round
@@ -207,11 +204,8 @@ class Collect(Learner):
         entries = [*self._numeric(), *self._categorical()]
         known = [entry for entry in entries if "true" in entry]
         means = [entry["mean"] - entry["true"] for entry in known if "mean" in entry]
-        shares = [
-            np.mean(np.square(np.subtract(entry["frequencies"], entry["true"])))
-            for entry in known
-            if entry.get("intervals")
-        ]
+        told = [np.subtract(entry["frequencies"], entry["true"]) for entry in known if entry.get("intervals")]
+        shares = [np.mean(np.square(errors)) for errors in told]
         parts = zip(itertools.chain(*self.plan), itertools.chain(*self._reports), strict=True)
         result = {"dataset": self.options.dataset, "method": self.options.method, "clients": self._most}
         result |= {

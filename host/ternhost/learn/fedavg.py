@@ -60,7 +60,7 @@ MODES: dict[str, tuple[Choice, ...]] = {
 
 @dataclass(frozen=True)
 class Options(Mechanised, LearningOptions):
-    clients: int = _average(0, "number of clients", metavar="N", shown="all, but at most 1000 on boards")
+    clients: int = _average(0, "number of clients", shown="all, but at most 1000 on boards", metavar="N")
     records: int = _average(8, "records per client", metavar="N")
     rounds: int = _average(20, "number of rounds", metavar="N")
     share: float | None = _average(
@@ -139,9 +139,7 @@ class FedAvg(Learning):
         chosen = options.chosen()
         options.require_one_epsilon(len(chosen))
         k = options.k_of([(choice.epsilon, choice.share) for choice in chosen], self.d)
-        self.designs = [
-            options.design(choice.epsilon, k, share=choice.share, tau=choice.tau) for choice in chosen
-        ]
+        self.designs = [options.design(each.epsilon, k, share=each.share, tau=each.tau) for each in chosen]
         for design in self.designs:
             range_units(design)  # or refuse it here
         schedule = population.schedule

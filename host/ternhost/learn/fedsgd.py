@@ -48,9 +48,9 @@ class GroupOptions(LearningOptions):
     rounds: int | None = to_learn(
         None,
         "number of rounds; without --reports, each of them asks all devices of the fleet",
-        metavar="N",
         shown="the reports over the group; fedavg: 20",
         instead_of=("group",),
+        metavar="N",
     )
     learning_rate: float | None = to_learn(
         None, "learning rate of the optimiser", metavar="X", shown="follows from the noise"

@@ -36,6 +36,7 @@ VECTOR = "vector"
 
 _what = partial(option, group="what to classify")
 _CLIENTS = 1000  # by default, as in MindSpore
+_NOISES = (clustering.NOT_ENCRYPT, clustering.LAPLACE)
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Options:
         "what a client reports: its class by randomised response, or all class probabilities with Laplace noise",
         choices=(LABEL, VECTOR),
     )
-    cluster_client_num: int = _what(0, "number of clients asked", metavar="N", shown="1000, or all if fewer")
+    cluster_client_num: int = _what(0, "number of clients asked", shown="1000, or all if fewer", metavar="N")
     eval_type: str = _what(
         clustering.SILHOUETTE_SCORE,
         "score that judges the clusters of vectors",
@@ -74,7 +75,7 @@ class Options:
     privacy_eval_type: str = in_privacy(
         clustering.LAPLACE,
         "noise: LAPLACE, or NOT_ENCRYPT for none, on simulated fleets only",
-        choices=(clustering.NOT_ENCRYPT, clustering.LAPLACE),
+        choices=_NOISES,
     )
 
     def __post_init__(self) -> None:
@@ -82,8 +83,7 @@ class Options:
         require(self.seed >= 0, "seed", "0 or more", self.seed)
         count = self.cluster_client_num
         require(count == 0 or count >= 2, "cluster_client_num", "2 or more", count)
-        noises = (clustering.NOT_ENCRYPT, clustering.LAPLACE)
-        for name, values in (("privacy_eval_type", noises), ("eval_type", clustering.SCORES)):
+        for name, values in (("privacy_eval_type", _NOISES), ("eval_type", clustering.SCORES)):
             require(getattr(self, name) in values, name, " or ".join(values), getattr(self, name))
         if self.answer == LABEL and self.eval_type == clustering.CALINSKI_HARABASZ:
             text = f"--eval-type {self.eval_type} is of vectors, and labels have no such score"
@@ -180,10 +180,9 @@ class Infer(base.Learner):
     def _design(self, epsilon: int, share: float) -> ReportDesign:
         if self._label:
             card = mechanisms.design("grr", levels=len(self._mantissas), epsilon_micro=epsilon).decode()
-        else:
-            card = cards.decode(clustering.noise_card(epsilon))
-        mechanism, what = ("grr", "label") if self._label else ("laplace", "vector of probabilities")
-        return ReportDesign(card, 1, 0.0, mechanism, epsilon, share, what=what)
+            return ReportDesign(card, 1, 0.0, "grr", epsilon, share, what="label")
+        card = cards.decode(clustering.noise_card(epsilon))
+        return ReportDesign(card, 1, 0.0, "laplace", epsilon, share, what="vector of probabilities")
 
     @property
     def done(self) -> bool:

@@ -36,8 +36,8 @@ class LearningOptions(Budgeted):
     dimension: int | None = to_learn(
         None,
         "instead of --dataset: number of features, the constant included, of records that only the devices know",
-        metavar="N",
         instead_of=("dataset",),
+        metavar="N",
     )
     labels: int | None = to_learn(
         None, "with --dimension and --model softmax: number of classes", metavar="N"
@@ -63,9 +63,8 @@ class LearningOptions(Budgeted):
             text = "--labels is for softmax regression on records that only the devices know, which needs it"
             raise UsageError(text, "name --model softmax, --dimension and --labels together")
         if self.dimension is not None:
-            require(
-                1 <= self.dimension <= MAX_DIMENSION, "dimension", f"1 to {MAX_DIMENSION}", self.dimension
-            )
+            in_order = 1 <= self.dimension <= MAX_DIMENSION
+            require(in_order, "dimension", f"1 to {MAX_DIMENSION}", self.dimension)
 
     @property
     def model_name(self) -> str:

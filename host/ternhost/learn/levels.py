@@ -86,6 +86,5 @@ def combine(parts: Sequence[tuple[Card, Counts]], mu: float = 0.0, *, seed: int 
         means = estimate(card, counts.reshape(len(counts), card.symbols // 2, 2), mu, seed=seed)
         total += share * np.nan_to_num(means)
         weight += share
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean: Floats = total / weight
+    mean: Floats = np.divide(total, weight, out=np.full(len(total), np.nan), where=weight > 0)
     return mean

@@ -43,7 +43,6 @@ def fit(model: int, dataset: Dataset, regularisation: float) -> Floats:
         return penalised, gradient + regularisation * weights
 
     options = {"maxiter": 5000, "ftol": 1e-13, "gtol": 1e-7}
-    weights: Floats = minimize(
-        mean_loss, np.zeros(classes * d), jac=True, method="L-BFGS-B", options=options
-    ).x
+    found = minimize(mean_loss, np.zeros(classes * d), jac=True, method="L-BFGS-B", options=options)
+    weights: Floats = found.x
     return weights

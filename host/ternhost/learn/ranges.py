@@ -109,10 +109,8 @@ class Ranges:
 
     def learn(self, weights: Floats, mean: Floats, reports: Floats, cohorts: Sequence[CohortCounts]) -> None:
         """Learn from a round at these weights: the mean gradient, the reports of each coordinate, and the counts."""
-        if self._fixed is not None:
-            return
         reporting = [cohort for cohort in cohorts if cohort.counts.sum()]
-        if not reporting:
+        if self._fixed is not None or not reporting:
             return
         tau = 2.0 ** -reporting[0].question.range
         self._learn_sizes(tau, reporting)
@@ -127,16 +125,14 @@ class Ranges:
         for cohort in cohorts:
             magnitude = estimate.magnitude(cohort.card.data)
             if magnitude is not None:
-                n = float(cohort.counts.sum())
-                seen += n
+                seen += float(cohort.counts.sum())
                 sizes += float(cohort.counts.sum(axis=0) @ magnitude.scores)
                 spread = max(spread, magnitude.deviation)
-        if not seen:
-            return
-        kept = 1 - 1 / self._memory
-        self._sizes = kept * self._sizes + tau * sizes
-        self._seen = kept * self._seen + seen
-        self._spread = spread
+        if seen:
+            kept = 1 - 1 / self._memory
+            self._sizes = kept * self._sizes + tau * sizes
+            self._seen = kept * self._seen + seen
+            self._spread = spread
 
     def _learn_positives(self, tau: float, weights: Floats, mean: float, reports: float) -> None:
         likely = 1 / (1 + math.exp(-weights[0]))  # of a record, to be positive: all that is known of it
