@@ -42,7 +42,7 @@ class ReplayLanes:
     """The given bytes: row i of `data` (lanes x bytes) is lane i's stream. Raises EntropyError at the end of one."""
 
     def __init__(self, data: Bytes, position: Indices | None = None, rows: Indices | None = None) -> None:
-        """position: how far each row has been read (at first not at all). rows: of the lanes (at first all)."""
+        """position: how far each row has been read (default: not at all). rows: of the lanes (default: all)."""
         self._data = data
         self._position = np.zeros(len(data), np.intp) if position is None else position
         self._rows: Indices = np.arange(len(data)) if rows is None else rows

@@ -36,9 +36,8 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
         caption = f"The {what} of each class, estimated without bias, with an interval that covers 95 %."
         pictures["shares"] = plots.gradient(names, mean, low, high, 0.95, what), caption
     if result["clusters"]:
-        caption = "How many clients sent each class, under noise."
-        if not labels:
-            caption = "How many clients fell into each cluster: the class of the largest probability that they sent."
+        fell = "How many clients fell into each cluster: the class of the largest probability that they sent."
+        caption = "How many clients sent each class, under noise." if labels else fell
         pictures["clusters"] = plots.clusters(result["clusters"]), caption
     if "card" in result:
         what = "randomised response of a class" if labels else "discrete Laplace noise on a probability"
