@@ -193,7 +193,7 @@ def test_a_configuration_without_tls_stays_without_it(tmp_path):
 def test_a_port_that_is_taken_is_not_the_default(tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
-        monkeypatch.setattr(configuration, "PORT", taken)
+        monkeypatch.setattr("ternhost.reach.broker.mosquitto.PORT", taken)
         first = configure_if_missing(tmp_path)
     assert first.port != taken
     assert configure_if_missing(tmp_path) == first

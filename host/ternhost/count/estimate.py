@@ -4,8 +4,6 @@
 of coordinates depends on no data, so the mean over the reporters of one is unbiased for all devices.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -141,9 +139,6 @@ def share_interval(share: float, n: int) -> tuple[float, float]:
     middle = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
     half = _Z / (1 + _Z**2 / n) * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n * n))
     return max(0.0, middle - half), min(1.0, middle + half)  # rounding may leave [0, 1]
-
-
-# Categories
 
 
 def frequency_law(card: Card, hashed: bool = False) -> tuple[float, float]:
