@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import card as cards
-from tern import frames, host_frames, wire
+from tern import frames, host_frames, ledger, wire
 from ternhost.errors import UsageError
+from ternhost.privacy.sums import rho_of_pure
 
 _BODY_AT = 5  # a ROUND frame is `type u8 | device u32 | body | tag`
 
@@ -94,10 +95,24 @@ def question_of(request: frames.Round) -> Question:
     )
 
 
-def cost_of(request: frames.Round) -> int:
-    """The cost of a report, micro-epsilon."""
-    epsilon: int = cards.decode(request.card).epsilon
-    return epsilon if request.model == wire.SOFTMAX else epsilon * int(request.k)
+def values_of(question: Question) -> int:
+    """The number of values that a client computes for a question; it reports k of them (frames.Round)."""
+    if question.model == wire.SOFTMAX:
+        return question.k
+    tally = question.card[0] & 15 == cards.SUM
+    if question.model in (wire.VALUES, wire.CATEGORIES):
+        return int(np.count_nonzero(question.parameters)) + tally
+    return len(question.parameters) + tally
+
+
+def cost_of(request: frames.Round, measure: int = ledger.EPSILON) -> int:
+    """The price of a report to a ledger of this measure, in millionths. That of a sum with Gaussian noise is rho in
+    either case: a ledger in epsilon refuses it."""
+    card = cards.decode(request.card)
+    at_once = request.model == wire.SOFTMAX or card.shape == cards.SUM
+    pure = card.shape != cards.SUM or card.sum.norm == 1
+    each = rho_of_pure(card.epsilon) if measure == ledger.RHO and pure else int(card.epsilon)
+    return each if at_once else each * int(request.k)
 
 
 def report_bytes(symbols: int) -> int:
