@@ -178,7 +178,7 @@ class Learning(Learner):
         raise NotImplementedError
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        design, trainer = self.designs[0], self._trainer
+        design = self.designs[0]
         features, labels = (
             [f"x{i}" for i in range(self.d // self.classes)],
             list(map(str, range(self.classes))),

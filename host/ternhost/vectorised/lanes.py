@@ -127,8 +127,8 @@ def uniform_each(lanes: Lanes, n: int) -> Array:
 
 def choose(lanes: Lanes, d: int, k: int) -> Array:
     """k of d coordinates for every lane, ascending (lanes x k), as tern.coordinates.choose; uint8 for d <= 256, else
-    uint16. Raises ValueError for k or d that cannot be: d is at most 1024."""
-    if not 1 <= k <= d <= 1024:
+    uint16. Raises ValueError for k or d that cannot be: d is at most 1024, and a tally."""
+    if not 1 <= k <= d <= 1025:
         raise ValueError(f"{k} of {d} coordinates cannot be chosen")
     kind = np.uint8 if d <= 256 else np.uint16
     if k == d:
