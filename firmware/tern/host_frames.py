@@ -109,7 +109,7 @@ def decode_updated(frame, key):
 
 HELLO_NAMES = (
     "nonce", "version", "schema", "first", "clients", "largest", "credit", "budget", "epoch", "heap", "records",
-    "exceptions", "restarts", "entropy", "assessed", "release",
+    "exceptions", "restarts", "entropy", "assessed", "measure", "unit", "release",
 )  # fmt: skip
 
 
@@ -131,6 +131,8 @@ class Hello:
     restarts: "int | None"
     entropy: "int | None"
     assessed: "int | None"
+    measure: "int | None"
+    unit: "int | None"
     release: "tuple[int, ...] | None"
 
     def __init__(self, frame):

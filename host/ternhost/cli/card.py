@@ -8,13 +8,17 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tern.card import Card
+from tern import ledger
+from tern.card import SUM, Card
+from tern.fixed import MAX_EPSILON
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import FAILED, OK, UsageError
 from ternhost.files import storage_errors, write_file
-from ternhost.privacy import cards, matrix, mechanisms
+from ternhost.options import exclude, require
+from ternhost.privacy import cards, certify, matrix, mechanisms, sums
 from ternhost.privacy.base import MICRO, Design, parse_epsilon
 from ternhost.privacy.mechanisms import shipped
+from ternhost.privacy.units import protected
 from ternhost.terminal import Progress
 
 if TYPE_CHECKING:
@@ -46,6 +50,7 @@ def add_parser(subparsers: Any) -> None:
     certify.add_argument("file", metavar="FILE", help=text)
     text = "epsilon in decimal (default: the card's claim; a table's is only printed)"
     add_option(certify, "--epsilon E", text)
+    add_option(certify, "--rho R", "the same of a sum with Gaussian noise, which keeps rho and no epsilon")
     add_option(certify, "--delta", "also print the least delta of a table at --epsilon")
 
     example = "tern card show three.card\ntern card show pm-sub --epsilon 2 --levels 31 --plot pm.png"
@@ -53,14 +58,24 @@ def add_parser(subparsers: Any) -> None:
     _mechanism_arguments(show, required=False)
     add_option(show, "--plot FILE.png", "also draw it into this file")
 
-    summary = "compute the central epsilon of a report behind a shuffler that hides who sent what"
+    summary = (
+        "compute what reports cost a ledger in rho, or their central epsilon behind an anonymous shuffler"
+    )
     example = """tern card account three-outputs --epsilon 4 --reports 20000 --delta 1e-6
-    tern card account --epsilon 1 --reports 294000 --delta 1e-6 --plot shuffled.png"""
+    tern card account --epsilon 1 --reports 294000 --delta 1e-6 --plot shuffled.png
+    tern card account --epsilon 10 --delta 1e-6 --times 8760 --unit 60 --units 100"""
     account = add_command(actions, "account", summary, example, run_account)
     _mechanism_arguments(account, required=False, optional=True)
-    add_option(account, "--reports N", "number of reports, each of an honest client", type=int, required=True)
-    add_option(account, "--delta D", "delta of central privacy, well below 1 / N", type=float, required=True)
+    add_option(
+        account, "--reports N", "behind a shuffler: number of reports, each of an honest client", type=int
+    )
+    add_option(account, "--delta D", "delta; of central privacy well below 1 / N", type=float, required=True)
     add_option(account, "--values K", "number of values in a report", 1)
+    text = "without --reports: rho of all reports together (or --epsilon for their (epsilon, delta), or NAME for each)"
+    add_option(account, "--rho R", text)
+    add_option(account, "--times N", "without --reports: number of reports of a device", 1)
+    add_option(account, "--unit N", "without --reports: records of a unit, 0: all of a device", type=int)
+    add_option(account, "--units N", "without --reports: number of units that a device holds", 1)
     add_option(account, "--plot FILE.png", "also draw epsilon against the number of reports into this file")
 
     add_command(actions, "list", "list the mechanisms and the shipped cards", "tern card list", run_list)
@@ -95,17 +110,21 @@ def run_design(args: argparse.Namespace) -> int:
 
 def run_certify(args: argparse.Namespace) -> int:
     epsilon = None if args.epsilon is None else parse_epsilon(args.epsilon)
+    rho = None if args.rho is None else parse_epsilon(args.rho, option="--rho")
     table = Path(args.file).suffix.lower() in matrix.FORMATS
     if args.delta and (epsilon is None or not table):
         hint = "tern card certify FILE.csv --epsilon E --delta"
         raise UsageError("--delta needs a table and an epsilon", hint)
+    if rho and table:
+        raise UsageError("a table keeps an epsilon, not a rho", "give it as --epsilon")
     if table:
         result, reason = _certified_table(matrix.read(args.file), epsilon, args.delta)
     else:
-        result = cards.check(cards.load(args.file), epsilon)
+        result = cards.check(cards.load(args.file), epsilon, rho)
         reason = result["reason"]
     verdict = "certified" if result["certified"] else "NOT certified"
-    at = f" at epsilon {args.epsilon}" if args.epsilon else "" if table else " at its own claim"
+    asked = f" at epsilon {args.epsilon}" if args.epsilon else f" at rho {args.rho}" if rho else ""
+    at = asked or ("" if table else " at its own claim")
     print_result(result, f"{args.file}: {verdict}{at}: {reason}", args.json)
     return OK if result["certified"] else FAILED
 
@@ -168,12 +187,17 @@ def _card(args: argparse.Namespace) -> tuple[Card, dict[str, Any]]:
 def _plot(card: Card, description: dict[str, Any], path: Path) -> None:
     from ternhost.run.report import plots  # loads matplotlib
 
+    certify.valued(card)
     title = "{shape} card, epsilon {epsilon_certified}, {levels} outputs".format_map(description)
     plots.check_place(path)
     plots.save(plots.card_distribution(card, title), path)
 
 
 def run_account(args: argparse.Namespace) -> int:
+    if args.reports is None:
+        return _run_ledger(args)
+    if given := [f"--{name}" for name, unset in _LEDGER.items() if getattr(args, name) != unset]:
+        raise UsageError(f"{given[0]} is about a ledger, --reports about a shuffler", "leave one of them out")
     from ternhost.privacy import shuffling  # loads scipy
 
     what, card, local = _accounted(args)
@@ -206,6 +230,7 @@ def _accounted(args: argparse.Namespace) -> tuple[str, Card | None, int]:
     None: any mechanism. Raises UsageError."""
     if args.name is not None:
         card, description = _card(args)
+        certify.valued(card)
         epsilon = description["epsilon_certified"]
         if epsilon is None:
             hint = f"'tern card show {args.name}' shows its distribution"
@@ -218,6 +243,75 @@ def _accounted(args: argparse.Namespace) -> tuple[str, Card | None, int]:
             hint="name a mechanism with --epsilon, or a card file; or give --epsilon alone, for any mechanism",
         )
     return "any mechanism", None, parse_epsilon(args.epsilon)
+
+
+_LEDGER = {"rho": None, "times": 1, "unit": None, "units": 1}  # options, and what they are where not given
+
+
+def _run_ledger(args: argparse.Namespace) -> int:
+    """What reports cost a ledger in rho: --rho or --epsilon for all of them, or the card NAME for each."""
+    for name in ("times", "units", "values"):
+        require(getattr(args, name) >= 1, name, "1 or more", getattr(args, name))
+    exclude([name for name in ("rho", "epsilon") if getattr(args, name) is not None], "rho", "epsilon")
+    if args.plot or (args.name and args.rho):
+        raise UsageError(
+            "--plot is about a shuffler, and --rho about no card", "give --reports, or leave it out"
+        )
+    unit = args.unit or 0
+    if args.name:
+        card, description = _card(args)
+        each = certify.epsilon_certified(card) or 0
+        if cards.measure(card) == "epsilon":
+            each = sums.rho_of_pure(each) * (1 if card.shape == SUM else args.values)
+        unit = description.get("unit", 0) if args.unit is None else unit
+        total = each * args.times
+    elif args.rho is not None:
+        total = parse_epsilon(args.rho, ledger.MAX_BUDGET, "--rho")
+    elif args.epsilon is not None:
+        total = sums.rho_of(parse_epsilon(args.epsilon, ledger.MAX_BUDGET) / MICRO, args.delta)
+    else:
+        raise UsageError(
+            "what is spent is missing", "--rho, --epsilon or a card; or --reports, for a shuffler"
+        )
+    each = total // args.times
+    require(0 <= unit < 1 << 16, "unit", "0 to 65535", unit)
+    require(unit > 0 or args.units == 1, "units", "1 where the unit is the whole device", args.units)
+    if not each:
+        raise UsageError(
+            "a report has no rho, or too much", "spend at least a millionth a report, and at most 20"
+        )
+    pure = certify.bisected(0, MAX_EPSILON + 1, lambda e: e > MAX_EPSILON or sums.rho_of_pure(e) > each) - 1
+    epsilon, device = (sums.group(total, n, args.delta) for n in (1, args.units))
+    result = {
+        "what": args.name or "all reports", "times": args.times, "delta": args.delta, "rho": total / MICRO,
+        "rho_each": each / MICRO, "epsilon_each_pure": pure / MICRO, "epsilon": epsilon, "unit": unit,
+        "protects": protected(unit), "units": args.units, "rho_device": total * args.units**2 / MICRO,
+        "epsilon_device": device,
+    }  # fmt: skip
+    print_result(result, _ledger_words(result), args.json)
+    return OK
+
+
+def _ledger_words(result: dict[str, Any]) -> str:
+    lines = [
+        "{what}: rho {rho:g} in total, which is (epsilon {epsilon:.4g}, delta {delta:g}) for {protects}",
+        "  reports    {times:,} of rho {rho_each:.4g}; of a pure mechanism each has epsilon {epsilon_each_pure:.4g}",
+    ]
+    if result["units"] > 1:
+        lines.append(
+            "  device     a whole device has {units:,} units: rho {rho_device:,.6g}, which is (epsilon "
+            "{epsilon_device:,.4g}, delta {delta:g})"
+        )
+        lines.append(
+            "             what is common to all of its records is protected by no more than that"
+            + (": hardly at all" if result["epsilon_device"] > _MEANS_LITTLE else "")
+        )
+    elif result["unit"]:
+        lines.append("  device     a whole device is protected less: --units says how many units it holds")
+    return "\n".join(lines).format_map(result)
+
+
+_MEANS_LITTLE = 10  # an epsilon
 
 
 def _shuffled_words(what: str, account: Shuffled) -> str:
@@ -262,7 +356,29 @@ def _posterior(result: dict[str, Any]) -> str:
     return f"at most {100 * most:.1f} %" if most < 1 else "more than 99.9 %"
 
 
+def _sum_summary(result: dict[str, Any]) -> str:
+    name = "rho" if result["norm"] == 2 else "epsilon"
+    ledgers = (
+        "a ledger in epsilon refuses it"
+        if name == "rho"
+        else f"{result['epsilon_certified']} of a ledger in epsilon"
+    )
+    lines = [
+        f"card (sum): {name} {result[f'{name}_certified']} certified, {result[f'{name}_claimed']} claimed",
+        "  protects   {protects}",
+        "  report     costs {rho_certified} of a ledger in rho; " + ledgers,
+        "  radius     {radius_steps} grid steps in the l{norm} norm = {radius} of 2**-(14+range): {at_4:g} at range 4",
+        "  noise      {noise}, of {sigma_steps:.6g} grid steps (standard deviation)",
+        "  tally      {tally[0]} for each unit that is clipped, {tally[1]} for any other",
+        "  outputs    {levels} ({bits_per_value:.4g} bits per value), in steps of {output_steps} grid steps",
+        "  card       {card_bytes} bytes, hash {card_hash}",
+    ]
+    return "\n".join(lines).format_map(result | {"at_4": result["radius"] / 2**18})
+
+
 def _summary(result: dict[str, Any]) -> str:
+    if result["shape"] == "sum":
+        return _sum_summary(result)
     head = result.get("mechanism", "card") + f" ({result['shape']})"
     biased = result["bias"] is None
     name, verb = ("epsilon", "requested") if "epsilon" in result else ("epsilon_claimed", "claimed")

@@ -117,7 +117,9 @@ def parsed(
 ) -> RunOptions:
     """The options of a new run, from the command line; the first algorithm is the default. Raises UsageError."""
     values = named(args)
-    algorithm = values.pop("algorithm", None) or next(iter(algorithms))
+    if values.get("unit") == "device" and "algorithm" not in values:  # what all other algorithms protect
+        del values["unit"]
+    algorithm = values.pop("algorithm", None) or fitting(values, algorithms)
     if given := mechanisms.options_named(args):
         mechanism = values.get("mechanism", getattr(algorithms[algorithm].Options, "mechanism", None))
         if mechanism is None or "card" in values:
@@ -125,6 +127,13 @@ def parsed(
             raise UsageError(text, hint="leave it out")
         values["mechanism_options"] = mechanisms.options_given(args, mechanism)
     return RunOptions.parse(algorithm, values, algorithms, served)
+
+
+def fitting(values: Mapping[str, Any], algorithms: Mapping[str, type[Learner]]) -> str:
+    """The first algorithm that has all named options that any has; else the first of all."""
+    known = {name: fields.names_of(cls.Options) for name, cls in algorithms.items()}
+    wanted = values.keys() & set().union(*known.values())
+    return next((name for name, its in known.items() if wanted <= its), next(iter(algorithms)))
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import card as cards
-from tern import frames, host_frames, wire
+from tern import frames, host_frames, ledger, wire
+from tern.sums import rho
 from ternhost.errors import UsageError
 
 _BODY_AT = 5  # a ROUND frame is `type u8 | device u32 | body | tag`
@@ -94,10 +95,14 @@ def question_of(request: frames.Round) -> Question:
     )
 
 
-def cost_of(request: frames.Round) -> int:
-    """The cost of a report, micro-epsilon."""
-    epsilon: int = cards.decode(request.card).epsilon
-    return epsilon if request.model == wire.SOFTMAX else epsilon * int(request.k)
+def cost_of(request: frames.Round, measure: int = ledger.EPSILON) -> int:
+    """The cost of a report in millionths: of the measure of the device's ledger (ledger.md), or of rho for a sum with
+    Gaussian noise, which no ledger of epsilon pays for."""
+    card = cards.decode(request.card)
+    times = 1 if request.model == wire.SOFTMAX or card.shape == cards.SUM else int(request.k)
+    each: int = card.epsilon
+    gaussian = card.shape == cards.SUM and card.sum.norm == 2
+    return times * (rho(each) if measure == ledger.RHO and not gaussian else each)
 
 
 def report_bytes(symbols: int) -> int:

@@ -45,6 +45,7 @@ class Population:
     schedule: Schedule | None = None  # of a fleet that is served
     devices: int = 0  # at the beginning
     knows_records: bool = True  # the host knows what clients hold
+    boards: int = 0  # that are made for the run
 
     def require_enough(self, wanted: int | None, there: int, what: str, hint: str) -> None:
         """Raise UsageError where a learner wants more than the clients that are `there`."""
@@ -139,6 +140,8 @@ class Learner:
     holdings: Holdings | None = None  # None: the host does not know what devices hold
     modules: tuple[str, ...] = ()  # that boards need beside their client (terntools.boards.mpy.ON_DEMAND)
     individual: bool = False  # it needs each device's report by itself
+    unit: int = 0  # records of a run that its reports protect; 0: the client
+    delta: float = 1e-6  # of a total in rho
 
     def __init__(self, options: Any, population: Population) -> None:
         """Raises UsageError for options that do not fit together, or that the population does not fit."""
@@ -210,6 +213,7 @@ ALGORITHMS: Registry[type[Learner]] = Registry(
     {
         "fedsgd": "ternhost.learn.fedsgd:FedSGD",
         "fedavg": "ternhost.learn.fedavg:FedAvg",
+        "fedsum": "ternhost.learn.fedsum:FedSum",
         "hiera": "ternhost.learn.hiera:HierA",
         "collect": "ternhost.learn.collect:Collect",
         "infer": "ternhost.learn.infer:Infer",

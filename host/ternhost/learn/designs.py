@@ -16,7 +16,7 @@ from ternhost.datasets import Indices
 from ternhost.errors import UsageError
 from ternhost.options import option, require
 from ternhost.privacy import certify, mechanisms
-from ternhost.privacy.accounting import Release
+from ternhost.privacy.accounting import Policy, Release
 from ternhost.privacy.base import MICRO, parse_epsilon, single_valued
 from ternhost.privacy.cards import decode, load
 
@@ -228,9 +228,9 @@ class ReportDesign:
         return self.k * epsilon
 
     @property
-    def largest(self) -> int:
-        """The most that devices of the class allow a report to cost, micro-epsilon."""
-        return max(self.epsilon, self.cost)
+    def policy(self) -> Policy:
+        """What devices of the class allow: the largest cost of a report, and at least that for life."""
+        return Policy(max(self.epsilon, self.cost), max(self.epsilon, self.cost))
 
     def release(self, times: int) -> Release:
         """The release of a device of the class in this number of reports."""

@@ -27,7 +27,7 @@ to_learn = partial(option, group="what to learn")
 
 
 @dataclass(frozen=True)
-class LearningOptions(Budgeted):
+class ModelOptions:
     """Options of every algorithm that learns a linear model."""
 
     dataset: str = to_learn(
@@ -50,14 +50,11 @@ class LearningOptions(Budgeted):
         choices=tuple(MODELS),
         shown="linear for numeric labels, else logistic",
     )
-    batch: int = to_learn(0, "records used for a report; 0: all of the device", metavar="B")
     seed: int = to_learn(1, "seed that assigns devices and records; it does not affect noise", metavar="S")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.model and self.model not in MODELS:
             raise UsageError(f"there is no model {self.model!r}", hint=f"one of: {', '.join(MODELS)}")
-        require(0 <= self.batch <= MAX_BATCH, "batch", f"0 (all) to {MAX_BATCH} records", self.batch)
         require(self.seed >= 0, "seed", "0 or more", self.seed)
         if self.labels is not None:
             require(2 <= self.labels <= MAX_DIMENSION, "labels", f"2 to {MAX_DIMENSION}", self.labels)
@@ -80,6 +77,18 @@ class LearningOptions(Budgeted):
     @property
     def derived(self) -> dict[str, Any]:
         return {"model": self.model_name}
+
+
+@dataclass(frozen=True)
+class LearningOptions(Budgeted, ModelOptions):
+    """Options of algorithms whose reports each have an epsilon."""
+
+    batch: int = to_learn(0, "records used for a report; 0: all of the device", metavar="B")
+
+    def __post_init__(self) -> None:
+        ModelOptions.__post_init__(self)
+        super().__post_init__()
+        require(0 <= self.batch <= MAX_BATCH, "batch", f"0 (all) to {MAX_BATCH} records", self.batch)
 
 
 class Learning(Learner):
@@ -138,12 +147,13 @@ class Learning(Learner):
 
     @property
     def weights(self) -> Floats:
+        """The model so far."""
         return self._trainer.model
 
     @property
     def averaged(self) -> Averaged:
-        parameters = quantise(self._trainer.model)
-        model = SOFTMAX if self.classes > 1 else self._trainer.plan.model
+        parameters = quantise(self.weights)
+        model = SOFTMAX if self.classes > 1 else MODELS[self.model]
         return Averaged(model, parameters.mantissas, parameters.exponent, self.classes)
 
     def state(self) -> dict[str, Any]:
@@ -156,13 +166,13 @@ class Learning(Learner):
     def figures(self) -> dict[str, float]:
         if self.dataset is None:
             return {}
-        return judging.figures(self.dataset, self._trainer.plan.model, self._trainer.model)
+        return judging.figures(self.dataset, MODELS[self.model], self.weights)
 
     def references(self) -> dict[str, Any]:
         """The optimum without privacy, the answer that knows no features, and how many records judge both."""
         if self.dataset is None:
             return {"measures": []}
-        model = self._trainer.plan.model
+        model = MODELS[self.model]
         optimum = judging.figures(self.dataset, model, self.optimum())
         return {
             "measures": list(optimum),
@@ -176,7 +186,7 @@ class Learning(Learner):
         training has none, but without any, records that a line separates have no optimum."""
         assert self.dataset is not None
         regularisation = getattr(self.options, "regularisation", TrainingPlan.regularisation)
-        return optimum(self._trainer.plan.model, self.dataset, regularisation)
+        return optimum(MODELS[self.model], self.dataset, regularisation)
 
     def a_question(self, design: ReportDesign) -> Question:
         """The question of the next round for a class."""
@@ -189,9 +199,7 @@ class Learning(Learner):
             **report_summary(design, self.a_question(design)),
             "bytes_per_report_float32": report_bytes(4 * self.d),
             "classes": [design.summary(self.times) for design in self.designs],
-            "stopped": self._trainer.stopped,
-            "optimiser": self._trainer.plan.optimiser,
-            "learning_rate": self._trainer.rate,  # of the last round
+            **self._how(),
             "levels": design.card.symbols,
             "k": design.k,
             "d": self.d,
@@ -199,8 +207,17 @@ class Learning(Learner):
             if self.dataset
             else [f"x{i}" for i in range(self.d // self.classes)],
             "labels": self._labels(),
-            "weights": self._trainer.model.tolist(),
+            "weights": self.weights.tolist(),
             "last_gradient": self._last,
+        }
+
+    def _how(self) -> dict[str, Any]:
+        """What updated the model, its learning rate in the last round, and why it stopped."""
+        trainer = self._trainer
+        return {
+            "stopped": trainer.stopped,
+            "optimiser": trainer.plan.optimiser,
+            "learning_rate": trainer.rate,
         }
 
     def _labels(self) -> list[str] | None:
@@ -213,11 +230,11 @@ class Learning(Learner):
         """Each figure of the model, beside the answer that knows no features and the optimum without privacy."""
         if self.dataset is None:
             return {"measure": None, "task": None}
-        model = self._trainer.plan.model
+        model = MODELS[self.model]
         best = self.optimum()
         parts: dict[str, dict[str, Any]] = {
-            "": judging.figures(self.dataset, model, self._trainer.model),
-            "_interval": judging.intervals(self.dataset, model, self._trainer.model),
+            "": judging.figures(self.dataset, model, self.weights),
+            "_interval": judging.intervals(self.dataset, model, self.weights),
             "_baseline": judging.baselines(self.dataset, model),
             "_optimum": judging.figures(self.dataset, model, best),
             "_optimum_interval": judging.intervals(self.dataset, model, best),

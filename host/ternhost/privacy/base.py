@@ -28,18 +28,18 @@ class Design:
     notes: tuple[str, ...] = ()
 
     def decode(self) -> Card:
-        """The decoded card. Raises UsageError for a hierarchy: its symbols do not stand for values."""
+        """The decoded card. Raises UsageError for a hierarchy or a sum: their symbols do not stand for values."""
         return single_valued(cards.decode(self.card), self.mechanism)
 
 
 def single_valued(card: Card, name: str) -> Card:
-    """`card`, called `name`, if its symbols stand for values. Raises UsageError for a hierarchy's."""
+    """`card`, called `name`, if its symbols stand for values. Raises UsageError for a hierarchy's and a sum's."""
     if card.shape == cards.HIERARCHY:
         raise UsageError(
             f"{name} reports a level and a sign, which are not averaged as a card's values are",
             hint="another mechanism; or tern train --algorithm hiera, tern collect --method hiera",
         )
-    return card
+    return certify.valued(card)
 
 
 def parse_epsilon(

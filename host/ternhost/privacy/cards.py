@@ -10,14 +10,18 @@ from typing import Any
 import numpy as np
 
 from tern import card as cards
-from tern.card import HIERARCHY, LAPLACE, MAX_CARD, MIXTURE, TABLE, WINDOW, Card, CardError
+from tern.card import HIERARCHY, LAPLACE, MAX_CARD, MIXTURE, SUM, TABLE, WINDOW, Card, CardError
 from tern.fixed import ONE
+from tern.sums import Sum
 from ternhost.errors import UsageError
-from ternhost.privacy import certify
+from ternhost.privacy import certify, sums
 from ternhost.privacy.base import MICRO, Design, posterior
 from ternhost.privacy.certify import Biased
+from ternhost.privacy.units import protected
 
-SHAPES = {TABLE: "table", WINDOW: "window", LAPLACE: "laplace", MIXTURE: "mixture", HIERARCHY: "hierarchy"}
+SHAPES = {
+    TABLE: "table", WINDOW: "window", LAPLACE: "laplace", MIXTURE: "mixture", HIERARCHY: "hierarchy", SUM: "sum",
+}  # fmt: skip
 
 
 def load(path: str | Path) -> bytes:
@@ -62,9 +66,10 @@ def describe(card: Card) -> dict[str, Any]:
     moment_names = ("worst_case_variance", "worst_case_at", "variance_at_zero", "worst_case_second_moment")
     description: dict[str, Any] = {
         "shape": SHAPES[card.shape],
-        "epsilon_claimed": card.epsilon / MICRO,
-        "epsilon_certified": None if certified is None else certified / MICRO,
-        "posterior_from_half": None if certified is None else float(posterior(certified)),
+        **_measured(card, certified),
+        "posterior_from_half": None
+        if certified is None or card.shape == SUM
+        else float(posterior(certified)),
         **dict.fromkeys((*moment_names, "bias")),
         "levels": card.symbols,
         "bits_per_value": math.log2(card.symbols),
@@ -72,6 +77,8 @@ def describe(card: Card) -> dict[str, Any]:
         "card_hash": cards.card_hash(card.data).hex(),
         "scale": None,
     }
+    if card.shape == SUM:
+        return description | _sum_fields(sums.of(card))
     try:
         moments, bias, scales = certify.moments(card), certify.bias(card), certify.scales(card)
     except Biased:
@@ -85,36 +92,69 @@ def describe(card: Card) -> dict[str, Any]:
     return description
 
 
+def measure(card: Card) -> str:
+    """What a card claims and keeps: "rho" (sums with Gaussian noise) or "epsilon"."""
+    return "rho" if card.shape == SUM and sums.of(card).norm == 2 else "epsilon"
+
+
+def _measured(card: Card, certified: int | None) -> dict[str, Any]:
+    kept = None if certified is None else certified / MICRO
+    if measure(card) == "epsilon":
+        known = {"epsilon_claimed": card.epsilon / MICRO, "epsilon_certified": kept}
+        if card.shape == SUM:
+            known["rho_certified"] = certified and sums.rho_of_pure(certified) / MICRO
+        return known
+    none = {"epsilon_claimed": None, "epsilon_certified": None}
+    return {**none, "rho_claimed": card.epsilon / MICRO, "rho_certified": kept}
+
+
+def _sum_fields(body: Sum) -> dict[str, Any]:
+    return {
+        "norm": body.norm,
+        "noise": "Gaussian" if body.norm == 2 else "Laplace",
+        "unit": body.unit,
+        "protects": protected(body.unit),
+        "radius_steps": body.radius,
+        "radius": body.reach,  # in units of 2**-(14+range)
+        "tally": [body.clipped, body.kept],
+        "sigma_steps": math.sqrt(sums.variance(body)),
+        "output_steps": 1 << body.coarse,
+    }
+
+
 def describe_design(design: Design) -> dict[str, Any]:
     """The output of `tern card design --json`."""
     asked = {"mechanism": design.mechanism, "epsilon": design.epsilon / MICRO}
     return {**asked, **describe(decode(design.card)), "notes": list(design.notes)}
 
 
-def check(data: bytes, epsilon: int | None = None) -> dict[str, Any]:
-    """Certify the bytes of a card at `epsilon` (micro; default: its claim). Gives `certified`, `epsilon_certified`,
-    `reason`."""
+def check(data: bytes, epsilon: int | None = None, rho: int | None = None) -> dict[str, Any]:
+    """Certify the bytes of a card at `epsilon` or `rho` (micro; default: its claim). Gives `certified`,
+    `epsilon_certified`, `reason`. Raises UsageError for a card that keeps the other of the two."""
     try:
         card = _decoded(data)
     except CardError as error:
         return {"certified": False, "epsilon_certified": None, "reason": f"it is not a card: {error}"}
-    epsilon = card.epsilon if epsilon is None else epsilon
-    wanted, worth = epsilon / MICRO, describe(card)
-    if worth["epsilon_certified"] is None:
-        reason = "it keeps no epsilon up to 20"
-    elif not cards.certify(card, epsilon):
-        reason = f"it keeps epsilon {worth['epsilon_certified']}, not {wanted}"
+    name = measure(card)
+    if (epsilon if name == "rho" else rho) is not None:
+        raise UsageError(f"this card keeps {name}", f"give it as --{name}")
+    most = next((limit for limit in (epsilon, rho) if limit is not None), card.epsilon)
+    wanted, worth = most / MICRO, describe(card)
+    claimed, kept = worth[f"{name}_claimed"], worth[f"{name}_certified"]
+    if kept is None:
+        reason = f"it keeps no {name} up to 20"
+    elif not cards.certify(card, most):
+        reason = f"it keeps {name} {kept}, not {wanted}"
     elif not cards.certify(card):
-        reason = f"it claims epsilon {worth['epsilon_claimed']} and keeps only {worth['epsilon_certified']}"
-        reason += ": a device refuses it"
+        reason = f"it claims {name} {claimed} and keeps only {kept}: a device refuses it"
     else:
-        reason = f"it keeps epsilon {worth['epsilon_certified']}"
-        if card.epsilon > epsilon:
-            reason += f", though it claims {worth['epsilon_claimed']}, which a device would charge"
-    certified = cards.certify(card, epsilon) and cards.certify(card)
-    if worth["bias"] != 0:
+        reason = f"it keeps {name} {kept}"
+        if card.epsilon > most:
+            reason += f", though it claims {claimed}, which a device would charge"
+    certified = cards.certify(card, most) and cards.certify(card)
+    if worth["bias"] != 0 and card.shape != SUM:
         reason += "; its outputs are not unbiased"
-    return {"certified": certified, "epsilon": wanted, "reason": reason, **worth}
+    return {"certified": certified, name: wanted, "reason": reason, **worth}
 
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -159,6 +199,8 @@ def picture(card: Card, encoding: str = "utf-8") -> str:
         blocks.encode(encoding)
     except UnicodeEncodeError:
         blocks = _ASCII_BLOCKS
+    if card.shape == SUM:
+        return _noise_picture(sums.of(card), blocks)
     values = output_values(card)
     rows = [(v, distribution(card, v)) for v in _INPUTS]
     lines = []
@@ -178,3 +220,11 @@ def picture(card: Card, encoding: str = "utf-8") -> str:
     what = f"{size} symbols" if size > 1 else "a symbol"
     lines.append(f"       x   a column is {what}; a full block is probability {top:.4f}")
     return "\n".join(lines)
+
+
+def _noise_picture(body: Sum, blocks: str) -> str:
+    sigma = math.sqrt(sums.variance(body))
+    at = [(i + 0.5 - _WIDTH / 2) * 8 * sigma / _WIDTH for i in range(_WIDTH)]
+    law = [math.exp(-z * z / 2 / sigma**2 if body.norm == 2 else -abs(z) / body.t) for z in at]
+    columns = "".join(blocks[math.ceil(p * 8)] for p in law)
+    return f"   noise |{columns}|\n         of a sum's value, from {-4 * sigma:.4g} to {4 * sigma:.4g} grid steps"

@@ -16,9 +16,10 @@ from itertools import accumulate, pairwise
 from typing import cast
 
 from tern import card as cards
-from tern.card import HIERARCHY, LAPLACE, MIXTURE, TABLE, WINDOW, Card, CardError, T
+from tern.card import HIERARCHY, LAPLACE, MIXTURE, SUM, TABLE, WINDOW, Card, CardError, T
 from tern.fixed import MAX_EPSILON, ONE
 from tern.lhp import Hierarchy
+from ternhost.errors import UsageError
 
 Row = list[Fraction]
 _EXP_BITS = 200
@@ -75,7 +76,8 @@ def _interpolate(knots: list[Fraction], values: list[Fraction], x: Fraction) -> 
 
 
 def epsilon_certified(card: Card) -> int | None:
-    """The smallest micro-epsilon that the device certifies `card` at, or None if there is none up to 20."""
+    """The smallest micro-epsilon (of a sum with Gaussian noise micro-rho) that the device certifies `card` at, or None
+    if there is none up to 20."""
     if not cards.certify(card, MAX_EPSILON):
         return None
     return bisected(0, MAX_EPSILON, lambda epsilon: bool(cards.certify(card, epsilon)))
@@ -97,9 +99,19 @@ def hierarchy(card: Card) -> Hierarchy:
     return cast(Hierarchy, card.hierarchy)
 
 
+def valued(card: Card) -> Card:
+    """`card`, if its symbols stand for values of one input. Raises UsageError for a sum's."""
+    if card.shape == SUM:
+        raise UsageError(
+            "a sum's symbols stand for sums under noise, which are not averaged as a card's values are",
+            hint="'tern card show' describes its noise; count.estimate.sums_of adds its reports up",
+        )
+    return card
+
+
 def _parts(card: Card) -> list[Card]:
     """The cards that together have the symbols of `card`, in order."""
-    if card.shape == MIXTURE:
+    if valued(card).shape == MIXTURE:
         return [card.first, card.second]
     return list(hierarchy(card).value_cards) if card.shape == HIERARCHY else [card]
 
@@ -107,7 +119,7 @@ def _parts(card: Card) -> list[Card]:
 def scale(card: Card) -> Fraction:
     """The rational that turns a level into a value (of a mixture or a hierarchy: `scales`). Raises Biased where there
     is none."""
-    if card.shape == TABLE:
+    if valued(card).shape == TABLE:
         means = [sum(n * level for n, level in zip(row, card.levels, strict=True)) for row in _counts(card)]
         last = len(means) - 1
         step = Fraction(means[-1], last)
@@ -153,7 +165,7 @@ def values(card: Card) -> list[Fraction]:
 def knots(card: Card) -> list[Fraction]:
     """The inputs between which the card rounds at random, in order. Those of a hierarchy are both ends of each of LHP's
     equal ranges, so that a bound comes twice. Raises CardError for a hierarchy of other ranges."""
-    if card.shape == MIXTURE:
+    if valued(card).shape == MIXTURE:
         return sorted({*knots(card.first), *knots(card.second)})
     if card.shape == TABLE:
         count = 1 << card.knot_bits

@@ -20,6 +20,8 @@ from ternhost.files import private
 from ternhost.options import require
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import MICRO
+from ternhost.privacy.sums import epsilon_of
+from ternhost.store.fleet_key import OWN_KEY_ONLY
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 
@@ -40,7 +42,7 @@ def board_files(
     first: int, keys: Sequence[bytes], rows: Rows, policy: Policy, *options: int, spent: int = 0
 ) -> dict[str, bytes]:
     """The files that provision_board() writes with these options: path below the board's directory -> content. spent:
-    what the client has spent in an earlier life, in rounds up to the last; micro-epsilon, below its budget.
+    what the client has spent in an earlier life, in rounds up to the last; millionths, below its budget.
     """
     with tempfile.TemporaryDirectory(prefix="tern-board-") as folder:
         board = Path(folder, "board")
@@ -88,7 +90,7 @@ def provision_board(
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         (directory / storage.LEDGERS).mkdir(mode=0o700)
         _write(directory / storage.RECORDS, header + np.ascontiguousarray(rows, "<i2").tobytes())
-        _write_ledgers(directory, range(first, first + len(keys)), budgets, last, step)
+        _write_ledgers(directory, range(first, first + len(keys)), budgets, last, step, policies[0].measure)
         _write(directory / storage.CLIENTS, clients.tobytes())
     except FileExistsError as error:
         hint = "name another directory (--store), or go on with a run that made it (--resume)"
@@ -98,17 +100,24 @@ def provision_board(
 
 
 def fleet_file(
-    fleet_key: bytes, pause: int = 0, slot: int = 0, ahead: int = 1, epoch: int = 1, records: int = 0
+    fleet_key: bytes,
+    pause: int = 0,
+    slot: int = 0,
+    ahead: int = 1,
+    epoch: int = 1,
+    records: int = 0,
+    unit: int = 0,
 ) -> bytes:
     """The bytes of fleet.bin. pause: least seconds between two debits; slot: ms after which to send; ahead: reports
-    paid for at once; epoch: of the key; records: public upper bound on records per client (0: none). Raises UsageError.
+    paid for at once; epoch: of the key; records: public upper bound on records per client (0: none); unit: records of a
+    run that is protected (0: the client). Raises UsageError.
     """
     require(0 <= pause <= storage.MAX_PAUSE, "pause", f"0 to {storage.MAX_PAUSE} seconds", pause)
     require(0 <= slot <= 0xFFFF, "slot_ms", "0 to 65535", slot)
     require(1 <= ahead <= storage.MAX_AHEAD, "reserve", f"1 to {storage.MAX_AHEAD} reports", ahead)
     if not (0 <= epoch <= 0xFFFFFFFF and 0 <= records <= 0xFFFF):
         raise UsageError(f"an epoch has 32 bits and a bound of records 16, not {epoch} and {records}")
-    numbers = (pause, slot, ahead, epoch, records)
+    numbers = (pause, slot, ahead, epoch, records, unit)
     return struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, fleet_key, *numbers)
 
 
@@ -122,10 +131,15 @@ def board_directories(directory: Path, boards: int) -> list[Path]:
 
 
 def provision_fleet(
-    store: Store, directories: Sequence[Path], rows: Rows, policies: Policy | Sequence[Policy], each: int = 1
+    store: Store,
+    directories: Sequence[Path],
+    rows: Rows,
+    policies: Policy | Sequence[Policy],
+    each: int = 1,
+    unit: int = 0,
 ) -> None:
-    """Make boards with devices from 1 on, and store their keys. rows: records with labels, `each` for a device. Raises
-    UsageError where the store has the keys of other devices.
+    """Make boards with devices from 1 on, and store their keys. rows: records with labels, `each` for a device. unit:
+    that the boards protect. Raises UsageError where the store has the keys of other devices.
     """
     devices = len(rows) // each
     made = store.state(_EMULATED) or 0
@@ -139,6 +153,9 @@ def provision_fleet(
         board_keys = [keys[device] for device in range(start + 1, end + 1)]
         allowed = policies if isinstance(policies, Policy) else policies[start:end]
         provision_board(directory, start + 1, board_keys, rows[start * each : end * each], allowed, 0, last)
+        if unit:  # with a key that nobody uses: it answers under its own key
+            alone = fleet_file(secrets.token_bytes(wire.KEY_BYTES), epoch=OWN_KEY_ONLY, unit=unit)
+            _write(directory / storage.FLEET, alone)
     store.save_state({_EMULATED: max(made, devices)})
     store.add_devices(keys)  # last: existing boards keep their keys
 
@@ -157,23 +174,25 @@ def provision_from(
         provision_fleet(store, directories, dataset.records(np.sort(positions)), policy)
 
 
-def epsilon_spent(directories: Sequence[Path]) -> list[list[float]]:
-    """[epsilon spent, number of clients] by the ledgers of these boards, the least first. A ledger that cannot be read
-    is left out: its client never reports again.
+def epsilon_spent(directories: Sequence[Path], delta: float) -> list[list[float]]:
+    """[epsilon spent, number of clients] by the ledgers of these boards, the least first; of a ledger in rho, at delta.
+    A ledger that cannot be read is left out: its client never reports again.
     """
-    clients_by_spent: Counter[int] = Counter()
+    clients_by_spent: Counter[float] = Counter()
     account = ledger.Ledger()
     for directory in directories:
         for path in (directory / storage.LEDGERS).iterdir():
             if not path.suffix:  # a killed board may leave half of a new ledger (NAME.new)
                 with suppress(ledger.LedgerError):
                     account.load(str(path))
-                    clients_by_spent[account.spent] += 1
-    return [[micro / MICRO, clients] for micro, clients in sorted(clients_by_spent.items())]
+                    of_rho = account.measure == ledger.RHO
+                    spent = epsilon_of(account.spent, delta) if of_rho else account.spent / MICRO
+                    clients_by_spent[spent] += 1
+    return [[spent, clients] for spent, clients in sorted(clients_by_spent.items())]
 
 
 def _write_ledgers(directory: Path, devices: Sequence[int], budgets: Sequence[int], *fresh: int) -> None:
-    # Fresh ledgers of one budget are equal: make one, copy the others. fresh: their last round and step.
+    # Fresh ledgers of one budget are equal: make one, copy the others. fresh: last round, step and measure.
     made: dict[int, bytes] = {}
     for device, budget in zip(devices, budgets, strict=True):
         path = directory / storage.ledger_name(device)

@@ -89,7 +89,8 @@ def population(
         devices = kind.census(store, schedule is not None) if store is not None and counted else 0
     if schedule is not None and made:
         devices = devices or kind.clients or kind.most_clients or 0
-    return Population(kind.clients, kind.most_clients, schedule, devices, kind.knows_records)
+    boards = kind.count if kind.provisions else 0
+    return Population(kind.clients, kind.most_clients, schedule, devices, kind.knows_records, boards)
 
 
 def made_clients(kind: Fleet, algorithm: Learner) -> int:
@@ -109,7 +110,8 @@ def make_boards(
     assert holdings is not None
     devices = np.arange(1, len(dealt) + 1)
     rows = holdings.rows(clients_of(dealt, devices)).reshape(-1, holdings.width)
-    provision_fleet(store, boards, rows, costs.policies(algorithm, devices, budget), holdings.each)
+    policies = costs.policies(algorithm, devices, budget)
+    provision_fleet(store, boards, rows, policies, holdings.each, algorithm.unit)
 
 
 def _check(algorithm: Learner, kind: Fleet, options: RunOptions, first: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ternhost.learn.base import Devices, Learner, most_turns
 from ternhost.learn.designs import class_of
 from ternhost.privacy.accounting import Account, Policy
 from ternhost.privacy.base import MICRO
+from ternhost.privacy.units import protected
 from ternhost.reach.refusals import NEW_BUDGET
 from ternhost.run.status import Watcher
 from ternhost.store.store import Store
@@ -32,8 +34,15 @@ def costs(learner: Learner) -> list[int]:
 def accounts(learner: Learner, budget: int | None) -> list[Account]:
     """The account of a device of each class. Raises RefusedError beyond the budget."""
     who = "each client" + " of the class at epsilon {:g} ({:.3g} %)" * (len(learner.designs) > 1)
+    if learner.unit:
+        who = protected(learner.unit)
     return [
-        Account((each.release(learner.times),), budget, who.format(each.epsilon / MICRO, 100 * each.share))
+        Account(
+            (each.release(learner.times),),
+            budget,
+            who.format(each.epsilon / MICRO, 100 * each.share),
+            learner.delta,
+        )
         for each in learner.designs
     ]
 
@@ -42,7 +51,7 @@ def policies(learner: Learner, devices: Devices, budget: int | None) -> list[Pol
     """The policy of each device: its class's epsilon in one report, and `budget` (None: the cost of the run)."""
     designs = learner.designs
     of_classes = [
-        Policy(design.largest, budget or max(design.largest, cost))
+        replace(design.policy, budget=budget or max(design.policy.budget, cost))
         for design, cost in zip(designs, costs(learner), strict=True)
     ]
     classes = class_of(devices, [design.share for design in designs], learner.options.seed)
@@ -99,9 +108,9 @@ def tell(
         watcher.warn(f"{words}: it will refuse the rest")
 
 
-def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64], run: str) -> int:
-    """The most that any of these devices has spent in other runs of this store, micro-epsilon, by accepted reports:
-    lost reports may have cost more. In rounds by gateways every device counts as having answered."""
+def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64], run: str, measure: int) -> int:
+    """The most that any of these devices has spent in other runs of this store, millionths, by accepted reports: lost
+    reports may have cost more. In rounds by gateways every device counts as having answered."""
     wanted = Members(np.unique(np.asarray(devices, np.int64)))
     spent = np.zeros(len(wanted), np.int64)
     for other in [each for each in store.rounds() if each.run != run]:
@@ -109,7 +118,7 @@ def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64], r
         for cohort in other.cohorts:
             ids = integers(cohort.devices)
             at = wanted.find(ids if reporters is None else ids[np.isin(ids, reporters)])
-            spent[at[at >= 0]] += cost_of(decode_body(cohort.body))
+            spent[at[at >= 0]] += cost_of(decode_body(cohort.body), measure)
     return int(spent.max(initial=0))
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ternhost.errors import OK, REFUSED, SHORT, InterruptedByUser, StorageError, UsageError
 from ternhost.files import read_object
 from ternhost.privacy.base import MICRO
+from ternhost.privacy.units import protected
 from ternhost.provision.boards import epsilon_spent
-from ternhost.run import costs
 from ternhost.run import directory as run_directory
 
 if TYPE_CHECKING:
@@ -26,11 +26,12 @@ def whole(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
         "run": files.name,
         "algorithm": algorithm.name,
         **algorithm.result(history),
-        **({"epsilon_per_client": max(costs.costs(algorithm)) / MICRO} if algorithm.designs else {}),
+        **({"epsilon_per_client": max(each.epsilon for each in run.accounts)} if run.accounts else {}),
         **{name: state[name] for name in ("reports", "asked", "refusals", "missing", "rounds")},
         "seconds": round(state["seconds"], 3),
         "reports_per_second": round(state["reports"] / max(state["seconds"], 1e-9), 1),
-        "epsilon_spent": epsilon_spent(boards) if boards else [],
+        "epsilon_spent": epsilon_spent(boards, algorithm.delta) if boards else [],
+        "protects": protected(algorithm.unit),
         "epsilon_before": state["spent_before"] / MICRO,
         "accounting": [account.summary() for account in run.accounts],
         "options": replace(run.options, learning=algorithm.options).flat(),

@@ -292,7 +292,8 @@ class Run:
 
     def _tell_costs(self, driver: Driver, members: Sequence[int] | Devices, under_way: list[int]) -> None:
         made = self.fleet.simulated or self.fleet.provisions  # for this run: they have spent nothing
-        before = 0 if made else costs.spent_before(self.store, members, self.files.name)
+        measure = self.algorithm.designs[0].policy.measure if self.algorithm.designs else 0
+        before = 0 if made else costs.spent_before(self.store, members, self.files.name, measure)
         self.state["spent_before"] = before
         if under_way:  # they were told before
             return

@@ -20,7 +20,9 @@ class BoardRow:
     clients: int
     online: bool
     heard: float  # seconds since 1970
-    hello: Mapping[str, Any] = field(default_factory=dict)  # with budget: micro-epsilon, heap: bytes
+    hello: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # with budget: millionths of its measure, heap: bytes
     errors: int = 0  # how often it has failed
     error: str | None = None  # the last one
     spent: int = 0  # micro-epsilon, by accepted reports of its first device since that HELLO
@@ -55,7 +57,9 @@ class BoardTable(Database):
         ]
 
 
-_FIELDS = ("budget", "epoch", "heap", "records", "exceptions", "restarts", "entropy", "assessed", "text")
+_FIELDS = (
+    "budget", "measure", "unit", "epoch", "heap", "records", "exceptions", "restarts", "entropy", "assessed", "text",
+)  # fmt: skip
 _ABSENCE = re.compile(r"; (was )?absent ([0-9]{1,3}) ([0-9]{1,9}) s(?:;|$)")
 
 

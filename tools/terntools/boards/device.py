@@ -59,7 +59,8 @@ def info(port: str, timeout: float = 5.0) -> dict[str, Any]:
         "schema": hello.schema.hex(),
         "first_device": hello.first,
         "clients": hello.clients,
-        "epsilon_left": (hello.budget or 0) / MICRO,
+        **devices.budget(hello),
+        "budget": devices.budget_text(hello),
         "largest_frame": hello.largest,
         "credit": hello.credit,
         "fleet_epoch": hello.epoch,
@@ -118,7 +119,7 @@ def run_info(args: argparse.Namespace) -> int:
         ids = f"devices {first} to {first + count - 1}; of the first:" if count > 1 else f"device {first};"
         lines.append(f"{board['port']}: {board['build']}")
         lines.append(
-            f"  {ids if count else 'not provisioned;'} epsilon left {board['epsilon_left']:g}; "
+            f"  {ids if count else 'not provisioned;'} {board['budget']}; "
             f"{devices.heap(board['heap_free_bytes'])}; schema {board['schema']}"
         )
         lines.append(f"  entropy {board['entropy']}, tested on {_TESTED_ON[board['entropy_assessed']]}")

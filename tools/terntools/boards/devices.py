@@ -13,6 +13,9 @@ from typing import Any
 from ternhost import errors
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError, RefusedError, TernError
+from ternhost.privacy.accounting import MEASURES
+from ternhost.privacy.base import MICRO
+from ternhost.privacy.units import protected
 from ternhost.reach.links import open_link
 from ternhost.reach.ports import names
 from ternhost.reach.ports.link import BAUD, PORT_ERRORS, open_port
@@ -40,6 +43,17 @@ def fleet_of(args: argparse.Namespace) -> str:
 def heap(free: int | None) -> str:
     """The free heap that a board tells, for people. A program with records of its own does not tell it."""
     return f"heap free {free:,} bytes" if free else "heap free: not told"
+
+
+def budget(hello: Any) -> dict[str, Any]:
+    """What is left of the budget of a board's first device, by its measure, and what it protects."""
+    left = (hello.budget or 0) / MICRO
+    return {f"{MEASURES[hello.measure or 0]}_left": left, "protects": protected(hello.unit or 0)}
+
+
+def budget_text(hello: Any) -> str:
+    of = f" for {protected(hello.unit)}" if hello.unit else ""
+    return f"{MEASURES[hello.measure or 0]} left {(hello.budget or 0) / MICRO:g}{of}"
 
 
 @dataclass(frozen=True)

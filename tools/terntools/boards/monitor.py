@@ -22,7 +22,6 @@ from tern import frames, wire
 from ternhost import errors
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError
-from ternhost.privacy.base import MICRO
 from ternhost.reach.absence import describe as describe_absence
 from ternhost.reach.links import hello_request, read_hello
 from ternhost.reach.ports import names
@@ -50,7 +49,7 @@ class State:
     board: str = ""  # the text of its hello
     absence: str = ""  # why it is not, or was not, on its broker
     clients: int = 0
-    epsilon_left: float | None = None
+    budget: str | None = None
     heap_free_bytes: int | None = None
     temperature_celsius: float | None = None
     frames: Counter[str] = field(default_factory=Counter)
@@ -62,11 +61,11 @@ class State:
         """The state in one line."""
         frames_rate, bytes_rate = self.rates(now)
         warmth = "" if self.temperature_celsius is None else f"; {self.temperature_celsius:g} C"
-        left = "not told" if self.epsilon_left is None else f"{self.epsilon_left:g}"
         return (
             f"{counted(sum(self.frames.values()), 'frame')}, {frames_rate:.1f} and {bytes_rate:.0f} bytes a second; "
-            f"{counted(sum(self.errors.values()), 'error')}, {self.damaged} damaged; epsilon left {left}; "
-            f"{devices.heap(self.heap_free_bytes)}{warmth}{self.absence and f'; {self.absence}'}"
+            f"{counted(sum(self.errors.values()), 'error')}, {self.damaged} damaged; "
+            f"{self.budget or 'budget not told'}; {devices.heap(self.heap_free_bytes)}{warmth}"
+            + (f"; {self.absence}" if self.absence else "")
         )
 
     def rates(self, now: float) -> tuple[float, float]:
@@ -208,7 +207,7 @@ class Monitor:
                     state.absence = describe_absence(hello_fields(hello))
                     state.clients = hello.clients or 0
                     state.heap_free_bytes = hello.heap
-                    state.epsilon_left = (hello.budget or 0) / MICRO
+                    state.budget = devices.budget_text(hello)
                     warmth = _TEMPERATURE.search(hello.text)
                     state.temperature_celsius = float(warmth[1]) if warmth else None
 

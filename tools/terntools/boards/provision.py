@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from tern import links, storage, wire
-from tern.ledger import IDLE, MAX_BUDGET, Ledger, LedgerError
+from tern.ledger import IDLE, MAX_BUDGET, RHO, Ledger, LedgerError
 from ternhost import datasets
 from ternhost.count.questions import cost_of, decode_body
 from ternhost.errors import RefusedError, UsageError
-from ternhost.privacy import cards
-from ternhost.privacy.accounting import Policy
+from ternhost.privacy import cards, sums
+from ternhost.privacy.accounting import MEASURES, Policy
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.provision import keys
 from ternhost.provision.boards import Rows, board_files, fleet_file, new_keys
@@ -44,6 +44,7 @@ _MQTT_PORT, _MQTT_TLS_PORT = 1883, 8883
 _HOSTS = re.compile(r"(([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\])(,(?!$)|$))+")
 _LINK_FILE = re.compile(r"[A-Za-z0-9_-]{1,32}\.(json|der|pem|key)")
 _LEAST_BOUND = 64
+_LARGEST, _BUDGET = "2", "100"  # epsilon of a report, and for life
 _LOCKED = "a locked board runs tern's own main.py"
 _NETWORK = """
 try:
@@ -53,7 +54,7 @@ except ImportError:
     print(False)
 """  # whether the board needs Wi-Fi, and has not joined any
 _LINK = "link of device %d"  # in a store: the files that links of one's own have put on its board,
-_LEDGER = "ledger of device %d"  # and the budget of its first ledger, micro-epsilon
+_LEDGER = "ledger of device %d"  # and budget (millionths) and measure of its first ledger
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def read_link(files: Sequence[str]) -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class Member:
-    """The wanted state of a board: one client of a fleet. Epsilons are in millionths; no `shapes` mean all."""
+    """The wanted state of a board: one client of a fleet. No `shapes` mean all."""
 
     device: int
     rows: Rows
@@ -150,6 +151,7 @@ class Member:
     slot: int = 0  # ms,
     reserve: int = 1  # reports
     most_records: int | None = None  # public upper bound; None: large enough for `rows`
+    unit: int = 0  # records of a run that is protected; 0: the device
     broker: Broker | None = None
     lock: bool = False  # the board's console is closed
     counter: bool = False  # a new ledger is bound to the counter of its chip
@@ -214,19 +216,44 @@ class Member:
         # It is public and reveals little: the smallest power of two from 64 on that is not below their number.
         enough = min(max(_LEAST_BOUND, 1 << (len(self.rows) - 1).bit_length()), records.MOST)
         most = self.most_records or enough
-        return fleet_file(fleet.key, self.pause, self.slot, self.reserve, fleet.epoch, most)
+        return fleet_file(fleet.key, self.pause, self.slot, self.reserve, fleet.epoch, most, self.unit)
 
 
-def policy(largest: str, budget: str) -> Policy:
-    parsed = Policy(parse_epsilon(largest, option="--largest"), parse_epsilon(budget, MAX_BUDGET, "--budget"))
-    if Decimal(budget.strip()) * MICRO != parsed.budget:
-        raise UsageError(f"--budget must be a whole number of millionths, not {budget!r}", hint="such as 100")
+def policy(
+    largest: str | None, budget: str | None, delta: str | None = None, budget_rho: str | None = None
+) -> Policy:
+    """The limits of a device, which counts rho if `delta` or `budget_rho` is named, else epsilon. Raises UsageError.
+
+    largest: None for epsilon 2, or for a whole budget in rho.
+    """
+    if budget_rho is not None and (budget is not None or delta is not None):
+        raise UsageError("--budget-rho is a budget by itself", hint="leave out --budget and --delta")
+    total = str(_BUDGET if budget is None else budget)
+    if delta is not None:
+        epsilon = parse_epsilon(total, MAX_BUDGET, "--budget") / MICRO
+        limit = sums.rho_of(epsilon, sums.parse_delta(delta))
+        parsed = Policy(_rho(largest, "--largest") if largest else limit, limit, RHO)
+        total = f"rho {limit / MICRO:g}"
+    elif budget_rho is not None:
+        limit = _rho(budget_rho, "--budget-rho")
+        parsed = Policy(_rho(largest, "--largest") if largest else limit, limit, RHO)
+        total = budget_rho
+    else:
+        allowed = parse_epsilon(largest or _LARGEST, option="--largest")
+        parsed = Policy(allowed, parse_epsilon(total, MAX_BUDGET, "--budget"))
+        if Decimal(total.strip()) * MICRO != parsed.budget:
+            text = f"--budget must be a whole number of millionths, not {total!r}"
+            raise UsageError(text, hint="such as 100")
     if parsed.largest > parsed.budget:
         raise UsageError(
-            f"--largest must be at most --budget, the device's budget for life ({budget}), not {largest}",
+            f"--largest must be at most --budget, the device's budget for life ({total}), not {largest}",
             hint="--budget = --largest x the number of reports pays for that many",
         )
     return parsed
+
+
+def _rho(text: str, option: str) -> int:
+    return parse_epsilon(text, MAX_BUDGET, option)
 
 
 def dataset_records(name: str, device: int, count: int, *, classes: bool = False) -> Rows:
@@ -294,16 +321,16 @@ def apply(
         changes.write["/" + storage.FLEET] = member.fleet_file(rotate_fleet(store))
     deploy.apply(repl, changes, progress)
     if ledger := changes.write.get("/" + storage.ledger_name(member.device)):
-        _keep_budget(store, member, int.from_bytes(ledger[4:8], "little"))
+        _keep_budget(store, member, (int.from_bytes(ledger[4:8], "little"), ledger[49]))
 
 
-def _keep_budget(store: Store, member: Member, budget: int) -> None:
+def _keep_budget(store: Store, member: Member, budget: tuple[int, int]) -> None:
     if store.state(_LEDGER % member.device) is None:
-        store.save_state({_LEDGER % member.device: budget})
+        store.save_state({_LEDGER % member.device: list(budget)})
 
 
 def _check_life(repl: Repl, member: Member, store: Store) -> tuple[int, str]:
-    """What a device without a ledger has spent before, at most, micro-epsilon; and what the user should know of that.
+    """What a device without a ledger has spent before, at most, millionths; and what the user should know of that.
 
     A new device: 0, "". Its budget is for all lives of its board. Raises RefusedError and UsageError.
     """
@@ -311,11 +338,14 @@ def _check_life(repl: Repl, member: Member, store: Store) -> tuple[int, str]:
     bodies = [
         each.body for round_ in store.rounds() for each in round_.cohorts if member.device in each.devices
     ]
-    spent = sum(
-        cost_of(decode_body(body)) for body in bodies
-    )  # it may have paid also where no report arrived
-    rounds = f"{counted(len(bodies), 'round')} that asked it, for epsilon {spent / MICRO:g} at most"
-    lived = [f"a ledger of epsilon {(first or 0) / MICRO:g}"] * (first is not None) + [rounds] * bool(bodies)
+    measure = member.policy.measure
+    # It may have paid also where no report arrived.
+    spent = sum(cost_of(decode_body(body), measure) for body in bodies)
+    what = MEASURES[measure]
+    rounds = f"{counted(len(bodies), 'round')} that asked it, for {what} {spent / MICRO:g} at most"
+    lived = [rounds] * bool(bodies)
+    if first is not None:
+        lived.insert(0, f"a ledger of {MEASURES[first[1]]} {first[0] / MICRO:g}")
     lived += ["updates of its program"] * (store.state(update_package.STATE % member.device) is not None)
     if not lived:
         return 0, ""
@@ -327,11 +357,13 @@ def _check_life(repl: Repl, member: Member, store: Store) -> tuple[int, str]:
         raise RefusedError(known, hint=hint)
     if member.counter:
         raise UsageError("--again makes a ledger with what was spent, which no counter can bind", hint=new)
+    if first is not None and first[1] != measure == RHO:  # what it may have spent is reckoned anew
+        first = None
     if first is not None:
-        _check_budget(member, first)
+        _check_budget(member, *first)
     if spent >= member.policy.budget:
         raise RefusedError(f"{known}: nothing is left of {budget:g}", hint=new)
-    text = f"device {member.device} begins again: epsilon {spent / MICRO:g} of {budget:g} counts as spent"
+    text = f"device {member.device} begins again: {what} {spent / MICRO:g} of {budget:g} counts as spent"
     text += ", and its key" + (" and the fleet's are" if member.whole_fleet else " is")
     return spent, f"{text} new; 'tern broker config' brings sites and relays its new password"
 
@@ -367,8 +399,8 @@ def _device(repl: Repl) -> int | None:
     return int.from_bytes(repl.read_file(path)[:4], "little") if path in repl.directory("/") else None
 
 
-def _check_ledger(repl: Repl, path: str, member: Member) -> int:
-    """Return the budget of the ledger at `path`, micro-epsilon. Raises RefusedError and UsageError."""
+def _check_ledger(repl: Repl, path: str, member: Member) -> tuple[int, int]:
+    """Return budget and measure of the ledger at `path`. Raises RefusedError and UsageError."""
     account = Ledger()
     data = repl.read_file(path)
     with tempfile.TemporaryDirectory(prefix="tern-provision-") as folder:
@@ -384,17 +416,25 @@ def _check_ledger(repl: Repl, path: str, member: Member) -> int:
             raise _ledger_refusal(repl, member, "has an old copy of its ledger, by the counter of its chip")
     if member.counter and not step:
         raise _ledger_refusal(repl, member, "has a ledger that is not bound to a counter")
-    _check_budget(member, account.budget)
-    return int(account.budget)
+    _check_budget(member, account.budget, account.measure)
+    return int(account.budget), int(account.measure)
 
 
-def _check_budget(member: Member, budget: int) -> None:
+def _check_budget(member: Member, budget: int, measure: int) -> None:
+    if member.policy.measure != measure:
+        raise UsageError(
+            f"the ledger of device {member.device} counts {MEASURES[measure]} for life",
+            hint="leave out --delta and --budget-rho"
+            if measure != RHO
+            else f"name --budget-rho {Decimal(budget) / MICRO:f} or less",
+        )
     # The device would enforce the smaller of the two budgets, while the user believes in the larger one.
     if member.policy.budget > budget:
         fixed, wanted = (f"{Decimal(micro) / MICRO:f}" for micro in (budget, member.policy.budget))
         raise UsageError(
             f"the budget of device {member.device} was set to {fixed} for life and cannot be raised to {wanted}",
-            hint=f"name --budget {fixed} or less; a new device id needs an erased board (tern flash --erase)",
+            hint=f"name --budget{'-rho' * (measure == RHO)} {fixed} or less; "
+            "a new device id needs an erased board (tern flash --erase)",
         )
 
 

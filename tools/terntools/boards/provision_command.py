@@ -13,6 +13,7 @@ import numpy as np
 from ternhost import datasets, errors
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import UsageError
+from ternhost.privacy.units import UNIT_HELP, parse_unit
 from ternhost.reach.ports import names
 from ternhost.store.store import Store
 from ternhost.terminal import confirm
@@ -56,8 +57,16 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
     text += "two that holds this device's; 256 with --own-records)"
     add_option(member, "--most-records N", text, type=int)
     policy = parser.add_argument_group("privacy policy, which the device enforces")
-    add_option(policy, "--largest E", "largest epsilon of a report", "2")
-    add_option(policy, "--budget E", "lifetime epsilon of the device", "100")
+    text = (
+        "largest epsilon of a report, or rho where the budget is counted in rho (default: 2, or the budget)"
+    )
+    add_option(policy, "--largest E", text)
+    add_option(policy, "--unit UNIT", UNIT_HELP, "device")
+    text = "lifetime epsilon of the unit, by adding up; or with --delta as (epsilon, delta), counted in rho (default: "
+    text += "100)"
+    add_option(policy, "--budget E", text)
+    add_option(policy, "--delta D", "delta of the budget, such as 1e-6")
+    add_option(policy, "--budget-rho R", "instead of --budget: lifetime rho of the unit (zCDP)")
     text = f"accepted shapes of cards, of {','.join(provision.SHAPES)} (default: all)"
     add_option(policy, "--mechanisms LIST", text)
     add_option(policy, "--pause S", "least seconds between two payments from the budget", 0)
@@ -120,17 +129,18 @@ def member_of(args: argparse.Namespace) -> Member:
     return Member(
         args.device,
         rows,
-        provision.policy(args.largest, args.budget),
+        provision.policy(args.largest, args.budget, args.delta, args.budget_rho),
         tuple(args.mechanisms.split(",")) if args.mechanisms else (),
         not args.own_key_only,
         args.pause,
         args.slot_ms,
         args.reserve,
         _OF_A_RECORDER if args.own_records and args.most_records is None else args.most_records,
-        broker,
+        broker=broker,
         wake=args.wake_s,
         link=provision.read_link(args.link),
         again=args.again,
+        unit=parse_unit(args.unit),
     )
 
 
@@ -160,7 +170,7 @@ def run_provision(
     if member.link_name != "serial":
         return {**result, "heard": heard}  # its port is silent from now on
     hello = deploy.wait_for_hello(port)
-    return {**result, "hello": hello.text, "epsilon_left": (hello.budget or 0) / 1_000_000}
+    return {**result, "hello": hello.text, **devices.budget(hello), "budget": devices.budget_text(hello)}
 
 
 def start(repl: Repl, member: Member, store: Path, authority: Path | None, wait: float) -> str | None:
@@ -189,8 +199,8 @@ def _run(args: argparse.Namespace) -> int:
     if args.own_records:
         result["records"] = result["features"] = None
     text = f"device {result['device']} on {result['port']}: {result['changes']}" + (
-        f"; epsilon left {result['epsilon_left']:g}"
-        if "epsilon_left" in result
+        f"; {result.pop('budget')}"
+        if "budget" in result
         else f"; its link is {result['link']} now" + (f", and {result['heard']}" if result["heard"] else "")
     )
     if result["wake_s"]:

@@ -129,9 +129,13 @@ def _run(args: argparse.Namespace) -> int:
     text = f"device {member.device} on {port} is up"
     if member.link_name == "serial":  # else its port is silent from now on
         hello = deploy.wait_for_hello(port)
-        budget = (hello.budget or 0) / 1_000_000
-        result.update(hello=hello.text, clients=hello.clients, epsilon_left=budget, heap_free=hello.heap)
-        text += f": {hello.text}; epsilon left {budget:g}; {devices.heap(hello.heap)}"
+        result |= {
+            "hello": hello.text,
+            "clients": hello.clients,
+            "heap_free": hello.heap,
+            **devices.budget(hello),
+        }
+        text += f": {hello.text}; {devices.budget_text(hello)}; {devices.heap(hello.heap)}"
     elif heard:
         result["heard"] = heard
         text += f", and {heard}"

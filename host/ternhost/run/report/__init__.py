@@ -17,6 +17,7 @@ PAGES: Registry[Callable[[Mapping[str, Any]], Page]] = Registry(
     "tern.reports",
     {
         "fedsgd": "ternhost.run.report.training:page",
+        "fedsum": "ternhost.run.report.training:page",
         "fedavg": "ternhost.run.report.training:page",
         "hiera": "ternhost.run.report.training:page",
         "collect": "ternhost.run.report.collecting:page",

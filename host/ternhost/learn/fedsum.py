@@ -1,0 +1,257 @@
+"""FedSGD of a few boards with many records each: every round, each board sends one sum of clipped gradients.
+
+The record, or a run of consecutive records, is the unit of privacy: distributed DP-SGD (Abadi et al., CCS 2016) with
+exact discrete Gaussian noise on each board, so that the host needs no trust. The budget is for life, in rho of zCDP.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tern import card as cards
+from tern.ledger import RHO
+from tern.wire import MAX_DIMENSION
+from ternhost.count.estimate import sums_of
+from ternhost.count.questions import Question
+from ternhost.count.rounds import RoundResult
+from ternhost.datasets import Dataset, Holdings
+from ternhost.errors import UsageError
+from ternhost.learn.base import Cohort, Devices, Population, take
+from ternhost.learn.descent import Descent, Setting
+from ternhost.learn.designs import ReportDesign, in_privacy
+from ternhost.learn.learning import Learning, ModelOptions, to_learn
+from ternhost.learn.parameters import MODELS, Floats, quantise
+from ternhost.learn.refit import Refit
+from ternhost.options import require
+from ternhost.privacy import sums
+from ternhost.privacy.accounting import Policy, Release
+from ternhost.privacy.base import MICRO, parse_epsilon
+from ternhost.privacy.units import UNIT_HELP, parse_unit, protected
+
+_STEPS = 128  # grid steps of a radius
+_RECORDS = 500
+_MOST_EPSILON = 1000 * MICRO
+
+
+@dataclass(frozen=True)
+class Options(ModelOptions):
+    """Options of sums over units."""
+
+    unit: str = in_privacy("record", UNIT_HELP, metavar="UNIT")
+    life: str = in_privacy(
+        "1", "epsilon, at --delta, of each unit for life, which the run spends", metavar="E"
+    )
+    delta: str = in_privacy("1e-6", "delta of --life", metavar="D")
+    records: int = to_learn(_RECORDS, "public number of records of a device, at most", metavar="N")
+    public: str = to_learn(
+        "",
+        "public rows without labels, which need fewer rounds: a CSV file of the records' features, or a number of "
+        "the data set's records that no device gets",
+        metavar="FILE|N",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        unit = parse_unit(self.unit)
+        _ = self.budget
+        require(1 <= self.records <= 65535, "records", "1 to 65535", self.records)
+        require(unit <= self.records, "unit", f"at most --records, {self.records}", unit)
+
+    @property
+    def budget(self) -> int:
+        """Micro-rho for life. Raises UsageError."""
+        epsilon = parse_epsilon(self.life, _MOST_EPSILON, "--life") / MICRO
+        return sums.rho_of(epsilon, sums.parse_delta(self.delta))
+
+
+@dataclass(frozen=True)
+class SumDesign(ReportDesign):
+    """A report of all sums, which costs its card once; `epsilon` is the budget for life in micro-rho."""
+
+    delta: float = 1e-6
+
+    @property
+    def cost(self) -> int:
+        """The cost of a report, micro-rho."""
+        return int(self.card.epsilon)
+
+    @property
+    def policy(self) -> Policy:
+        return Policy(self.epsilon, self.epsilon, RHO)
+
+    def release(self, times: int) -> Release:
+        return Release("sum over units", self.cost, 1, times, RHO, gaussian=True)
+
+    def summary(self, times: int) -> dict[str, Any]:
+        each, total = (sums.epsilon_of(n * self.cost, self.delta) for n in (1, times))
+        found = {**super().summary(times), "epsilon": sums.epsilon_of(self.epsilon, self.delta)}
+        return {**found, "epsilon_per_report": each, "epsilon_per_client": total, "delta": self.delta}
+
+
+class FedSum(Learning):
+    """Every board answers every round; model, radius and rate of a round follow from the reports before it."""
+
+    name = "fedsum"
+    Options: ClassVar[Any] = Options
+
+    def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
+        super().__init__(options, population, data)
+        if population.schedule is not None:
+            hint = "serve the fleet with fedsgd, or train it in runs: tern train --algorithm fedsum"
+            raise UsageError("sums over units spend a budget in a planned number of rounds", hint)
+        boards = population.clients or population.boards or population.devices
+        if self.d > MAX_DIMENSION * 2:
+            raise UsageError(
+                f"a report of {self.d} sums does not fit a frame", hint="use fewer features or classes"
+            )
+        self.unit = parse_unit(options.unit)
+        self.delta = sums.parse_delta(options.delta)
+        self._budget: int = options.budget
+        self.clients = boards or None
+        rows = self._public(options.public)
+        self.holdings = self._hold(boards)
+        setting = Setting(
+            model=MODELS[self.model],
+            features=self.d // self.classes,
+            classes=self.classes,
+            boards=max(1, boards),
+            records=options.records,
+            unit=self.unit or options.records,
+            rho=self._budget / MICRO,
+        )
+        self._learner: Descent | Refit = Descent(setting) if rows is None else Refit(setting, rows)
+        self._spent = 0  # micro-rho
+        self._plan()
+        self.modules = ("softmax", "sums") if self.classes > 1 else ("sums",)
+
+    def _public(self, named: str) -> Floats | None:
+        if not named:
+            return None
+        if named.isdecimal():
+            if self.dataset is None:
+                raise UsageError("--public needs a file where only the devices know the records")
+            count = min(int(named), len(self.dataset.training) // 3)
+            order = np.random.default_rng([self.options.seed, 7]).permutation(self.dataset.training)
+            self._reserved = order[:count]
+            return self.dataset.features[self._reserved] / 16384
+        return read_rows(Path(named), self.d // self.classes)
+
+    def _hold(self, boards: int) -> Holdings | None:
+        if self.dataset is None or not self._population.knows_records:
+            return None
+        reserved = getattr(self, "_reserved", ())
+        left = np.setdiff1d(self.dataset.training, reserved)
+        each, needed = self.options.records, max(1, boards) * self.options.records
+        if needed > len(left):
+            hint = f"ask for --records {len(left) // max(1, boards)}, or fewer boards"
+            text = f"{boards} devices of {each} records need {needed:,}, and {self.dataset.name} has {len(left):,}"
+            raise UsageError(text, hint)
+        order = np.random.default_rng(self.options.seed).permutation(left)
+        return Holdings(self.dataset.records(np.arange(len(self.dataset.labels))), order[:needed], each)
+
+    def _plan(self) -> None:
+        """Plan the next round, whose card costs its share of the budget, rounded down."""
+        learner, options = self._learner, self.options
+        self.rounds = self.times = learner.rounds
+        self.reports = learner.rounds * (self.clients or 0) or None
+        cost = max(1, min(int(learner.rho_share * self._budget), self._budget - self._spent))
+        radius = learner.radius
+        clipped, kept = (round(tally / radius * _STEPS) for tally in learner.tallies)
+        units = math.ceil(options.records / self.unit) if self.unit else 1
+        design = sums.design(
+            cost=cost, unit=self.unit, radius=radius, steps=_STEPS, clipped=clipped, kept=kept, units=units,
+            values=self.d + 1,
+        )  # fmt: skip
+        self._range = design.range
+        card = cards.decode(design.card)
+        self.designs = [
+            SumDesign(card, self.d + 1, design.sigma**2, "gaussian", self._budget, delta=self.delta)
+        ]
+
+    @property
+    def done(self) -> bool:
+        return self._learner.done
+
+    @property
+    def weights(self) -> Floats:
+        model: Floats = self._learner.model
+        return model
+
+    def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
+        everybody = np.arange(len(devices))
+        return [(self.a_question(self.designs[0]), take(devices, everybody))]
+
+    def a_question(self, design: ReportDesign) -> Question:
+        parameters = quantise(self._learner.weights)
+        return Question(
+            MODELS[self.model],
+            parameters.mantissas,
+            parameters.exponent,
+            design.card.data,
+            design.k,
+            classes=self.classes,
+            range=self._range,
+        )
+
+    def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
+        """Take the sums of this round, of the boards that answered."""
+        (cohort,) = result.cohorts
+        self._spent += int(cohort.card.epsilon)
+        body = cohort.card.sum
+        step = sums.grid(body, cohort.question.range)
+        if cohort.reports:
+            totals, _ = sums_of(cohort)
+            gradient, tally = totals[:-1], float(totals[-1]) * step
+            self._last = None
+        else:
+            gradient, tally = np.zeros(self.d), 0.0
+        sigma = math.sqrt(sums.variance(body)) * step
+        self._learner.take(gradient, tally, sigma, cohort.reports)
+        self._plan()
+
+    def chosen(self) -> dict[str, float]:
+        return {"radius": self._learner.radius}
+
+    def state(self) -> dict[str, Any]:
+        return {"learner": self._learner.state(), "spent": self._spent}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._learner.restore(state["learner"])
+        self._spent = int(state["spent"])
+        self._plan()
+
+    def _how(self) -> dict[str, Any]:
+        name = type(self._learner).__name__.lower()
+        return {"stopped": "rounds" if self.done else None, "optimiser": name, "learning_rate": None}
+
+    def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        found = super().result(history)
+        return {**found, "delta": self.delta, "rho": self._spent / MICRO, "unit": self.unit, "taus": {}}
+
+    @classmethod
+    def summary(cls, result: Mapping[str, Any]) -> list[str]:
+        lines = super().summary(result)
+        what = f"protects {protected(result['unit'])}: (epsilon {result['epsilon_per_client']:.4g}, "
+        what += f"delta {result['delta']:g}) for life, if this run is all; rho {result['rho']:.4g}"
+        return [what, *lines]
+
+
+def read_rows(path: Path, d: int) -> Floats:
+    """Public rows of d features each (the constant among them) from a CSV file; a label after them is left out. Raises
+    UsageError."""
+    try:
+        with open(path, newline="") as file:
+            rows = np.array([[float(cell) for cell in row[:d]] for row in csv.reader(file) if row])
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} is no CSV file of numbers: {error}") from error
+    if rows.ndim != 2 or rows.shape[1] != d or len(rows) < 2 or not np.abs(rows).max() <= 1:
+        hint = "a row for each record, without a head"
+        raise UsageError(f"{path} must have rows of {d} features within [-1, 1], as the records have", hint)
+    return rows

@@ -1,0 +1,28 @@
+"""The unit of privacy: a client with all that it ever holds, or a run of consecutive records (ledger.md, Measure)."""
+
+from __future__ import annotations
+
+from ternhost.errors import UsageError
+
+DEVICE = 0
+UNIT_HELP = (
+    "what the budget protects: device, with all that it ever holds; record; or a number N: each run of N consecutive "
+    "records, such as a minute or a day"
+)
+
+
+def parse_unit(text: str) -> int:
+    """The records of a unit, 0 for a device. Raises UsageError."""
+    named = {"device": DEVICE, "record": 1}
+    if text not in named and not (text.isdecimal() and 1 <= int(text) <= 65535):
+        raise UsageError(
+            f"--unit must be device, record, or a number of records, not {text!r}", hint="such as 60"
+        )
+    return named[text] if text in named else int(text)
+
+
+def protected(unit: int) -> str:
+    """What a unit is, for people."""
+    if unit == DEVICE:
+        return "a device with all of its records"
+    return "one record of a device" if unit == 1 else f"one run of {unit:,} consecutive records of a device"

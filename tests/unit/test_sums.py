@@ -1,0 +1,233 @@
+"""Sums under exact noise on the host: what rho means, the design of cards, and what `tern card` says of them."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tern import card as cards
+from tern.sums import rho
+from ternhost import errors
+from ternhost.cli import main
+from ternhost.count import estimate
+from ternhost.errors import UsageError
+from ternhost.privacy import base, certify, sums
+from ternhost.privacy import cards as cards_file
+
+PLAIN = {"unit": 1, "radius": 0.5, "clipped": 92, "kept": -36, "units": 500, "values": 29}
+
+
+def _delta(total, epsilon):
+    """Corollary 13 as printed, on a grid of alpha: an independent computation, from above."""
+    alpha = 1 + np.logspace(-7, 6, 400_001)
+    log = (alpha - 1) * (alpha * total - epsilon) + alpha * np.log1p(-1 / alpha) - np.log(alpha - 1)
+    return math.exp(log.min())
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "known"),
+    [(10, 1e-6, 1.539), (1, 1e-6, 0.02436), (4, 1e-6, None), (0.1, 1e-9, None), (50, 0.01, None)],
+)
+def test_rho_is_the_largest_whose_total_keeps_epsilon_and_delta(epsilon, delta, known):
+    found = sums.rho_of(epsilon, delta)
+    assert known is None or found / 1e6 == pytest.approx(known, abs=5e-4 if known > 1 else 5e-6)
+    assert _delta(found / 1e6, epsilon) <= delta < _delta((found + 1) / 1e6, epsilon) * (1 + 1e-9)
+    assert sums.epsilon_of(found, delta) <= epsilon < sums.epsilon_of(found + 1, delta)
+    assert delta * 0.98 < sums.delta_of(found, epsilon) <= delta < sums.delta_of(found + 1, epsilon)
+
+
+def test_conversions_hold_at_their_ends():
+    assert sums.rho_of(1e-5, 1e-12) == sums.epsilon_of(0, 1e-6) == sums.epsilon_of(1, 0.5) == 0
+    assert sums.epsilon_of(10**15, 1e-6) > 1e9
+    assert sums.delta_of(10**12, 1) == 1
+    for bad in (0, 1, -1, math.nan):
+        with pytest.raises(UsageError, match="delta"):
+            sums.epsilon_of(1, bad)
+    for bad in (0, -1, math.inf, math.nan):
+        with pytest.raises(UsageError, match="epsilon"):
+            sums.rho_of(bad, 1e-6)
+
+
+def test_pure_reports_and_whole_devices_have_a_price():
+    for epsilon in (0.001, 0.5, 1, 4, 20):
+        exact = 1e6 * epsilon * math.tanh(epsilon / 2)
+        assert (
+            exact
+            <= sums.rho_of_pure(round(1e6 * epsilon))
+            == rho(round(1e6 * epsilon))
+            <= exact * (1 + 1e-9) + 1
+        )
+    assert sums.group(2000, 10) == 0.02
+    assert sums.group(2000, 10, 1e-6) == sums.epsilon_of(200_000, 1e-6)
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("cost", [3000, 25_650, 1_000_000, 20_000_000])
+@pytest.mark.parametrize("steps", [2, 128, 1000])
+def test_a_designed_sum_keeps_its_cost_and_little_less(norm, cost, steps):
+    made = sums.design(cost=cost, norm=norm, steps=steps, **PLAIN)
+    card = cards.decode(made.card)
+    body = sums.of(card)
+    assert cards.certify(card)
+    assert card.epsilon <= cost
+    assert not cards.certify(card, card.epsilon - 1)
+    assert card.epsilon >= cost * (0.996 if norm == 2 else min(0.996, 1 - 1 / body.t)) - 1
+    assert (body.radius, body.unit, body.reach, made.range) == (steps, 1, 1 << 17, 4)
+    sigma = math.sqrt(sums.variance(body))
+    assert body.coarse == 0 or 2**body.coarse <= sigma / 2 < 2 ** (body.coarse + 1) + 1
+    assert made.sigma == pytest.approx(sigma * 0.5 / steps)
+    assert made.step == 2**body.coarse * 0.5 / steps
+    fits = 500 * max(steps, 92) + 8 * sigma < 2 ** (body.bits - 1 + body.coarse) * 1.001
+    assert body.bits == 12 or (fits and 8 <= body.bits < 12)
+    if norm == 2:
+        assert body.t & (body.t - 1) == body.m & (body.m - 1) == 0
+        assert 0.7 < body.t / sigma < 1.42 or body.t == 1
+
+
+def test_a_large_radius_takes_a_smaller_range():
+    made = sums.design(cost=50_000, **PLAIN | {"radius": 6000.0})
+    assert (made.range, sums.of(cards.decode(made.card)).reach) == (3, 6000 << 17)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"cost": 0}, "cannot cost 0"),
+        ({"cost": 20_000_001}, "cannot cost"),
+        ({"cost": 1, "steps": 4096}, "too little"),
+        ({"steps": 4097}, "out of bounds"),
+        ({"kept": -5000}, "out of bounds"),
+        ({"unit": 65536}, "65535"),
+        ({"units": 0}, "65535"),
+        ({"values": 257}, "do not fit"),
+        ({"values": 0}, "do not fit"),
+        ({"values": 200, "bits": 11}, "do not fit"),
+        ({"bits": 17}, "do not fit"),
+        ({"radius": 0.0}, "cannot be 0"),
+        ({"radius": math.nan}, "cannot be nan"),
+        ({"radius": 70000.0}, "cannot be 70000"),
+        ({"norm": 3}, "no such sum"),
+    ],
+)
+def test_impossible_sums_are_refused_with_the_reason(changed, says):
+    with pytest.raises(UsageError, match=says) as error:
+        sums.design(**{"cost": 25_650, **PLAIN, **changed})
+    assert error.value.hint
+    assert sums.of(cards.decode(sums.design(cost=25_650, **PLAIN | {"values": 200}).card)).bits == 10
+
+
+@pytest.fixture
+def files(tmp_path):
+    made = {norm: sums.design(cost=25_650, norm=norm, **PLAIN).card for norm in (1, 2)}
+    for norm, data in made.items():
+        (tmp_path / f"{norm}.card").write_bytes(data)
+    return {norm: str(tmp_path / f"{norm}.card") for norm in made}
+
+
+def _said(capsys, *argv):
+    code = main(["card", *argv])
+    captured = capsys.readouterr()
+    return code, captured.out or captured.err
+
+
+def test_show_and_certify_say_what_a_sum_keeps_and_costs(capsys, files):
+    code, text = _said(capsys, "show", files[2])
+    assert code == errors.OK
+    assert "rho 0.025624 certified, 0.025624 claimed" in text
+    assert "each record" in text
+    assert "a ledger in epsilon refuses it" in text
+    assert "0.5 at range 4" in text
+    assert "█" in text
+    result = json.loads(_said(capsys, "show", files[2], "--json")[1])
+    assert (result["shape"], result["epsilon_certified"], result["rho_certified"]) == ("sum", None, 0.025624)
+    assert "0.02565 of a ledger in epsilon" in _said(capsys, "show", files[1])[1]
+    assert json.loads(_said(capsys, "show", files[1], "--json")[1])["rho_certified"] == rho(25_650) / 1e6
+    for norm, option, kept, less in (
+        (2, "--rho", "0.025624", "0.025623"),
+        (1, "--epsilon", "0.02565", "0.025649"),
+    ):
+        assert _said(capsys, "certify", files[norm])[0] == errors.OK
+        assert _said(capsys, "certify", files[norm], option, kept)[0] == errors.OK
+        code, text = _said(capsys, "certify", files[norm], option, less)
+        assert code == errors.FAILED
+        assert f"it keeps {option[2:]} {kept}, not {less}" in text
+    assert "give it as --rho" in _said(capsys, "certify", files[2], "--epsilon", "1")[1]
+    assert "give it as --epsilon" in _said(capsys, "certify", files[1], "--rho", "1")[1]
+    claims_less = bytearray(Path(files[2]).read_bytes())
+    claims_less[1] -= 1
+    assert not cards_file.check(bytes(claims_less))["certified"]
+
+
+def test_what_averages_values_refuses_a_sum(capsys, files, tmp_path):
+    card = cards.decode(Path(files[2]).read_bytes())
+    for refused in (
+        certify.moments, certify.values, certify.scale, certify.bias, certify.levels, cards_file.output_values,
+        lambda one: certify.distribution(one, 0), lambda one: base.single_valued(one, "it"),
+        lambda one: estimate.combine([(one, np.zeros((1, one.symbols), int))]),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match="sums under noise"):
+            refused(card)
+    shuffler = ("--reports", "100", "--delta", "1e-6")
+    for argv in (("show", files[2], "--plot", str(tmp_path / "a.png")), ("account", files[2], *shuffler)):
+        code, text = _said(capsys, *argv)
+        assert code == errors.USAGE
+        assert "sums under noise" in text
+
+
+def test_account_reckons_in_rho_for_a_unit_and_for_a_whole_device(capsys, files):
+    life = (
+        "account",
+        "--epsilon",
+        "10",
+        "--delta",
+        "1e-6",
+        "--times",
+        "8760",
+        "--unit",
+        "60",
+        "--units",
+        "100",
+    )
+    code, text = _said(capsys, *life)
+    assert code == errors.OK
+    assert (
+        "rho 1.53928 in total, which is (epsilon 10, delta 1e-06) for each run of 60 consecutive records"
+        in text
+    )
+    assert "of a pure mechanism each has epsilon 0.0187" in text
+    assert "a whole device has 100 units: rho 15,392.8, which is (epsilon" in text
+    result = json.loads(_said(capsys, *life, "--json")[1])
+    assert result["epsilon_device"] == sums.group(sums.rho_of(10, 1e-6), 100, 1e-6)
+    assert rho(round(1e6 * result["epsilon_each_pure"])) <= 1e6 * result["rho_each"] <= 1_539_278 / 8760
+    by_rho = json.loads(_said(capsys, "account", "--rho", "1.539278", *life[3:], "--json")[1])
+    assert by_rho == result
+    by_card = json.loads(_said(capsys, "account", files[2], "--delta", "1e-6", "--times", "60", "--json")[1])
+    assert (by_card["rho"], by_card["protects"]) == (round(60 * 0.025624, 6), "each record")
+    pure = ("account", "duchi", "--epsilon", "1", "--delta", "1e-6", "--values", "2")
+    assert json.loads(_said(capsys, *pure, "--json")[1])["rho"] == 2 * rho(1_000_000) / 1e6
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--delta", "1e-6"], "what is spent is missing"),
+        (["--rho", "1", "--delta", "2"], "delta must be"),
+        (["--rho", "0", "--delta", "1e-6"], "rho 0 is not a number"),
+        (["--rho", "1", "--epsilon", "1", "--delta", "1e-6"], "exclude each other"),
+        (["--rho", "1", "--delta", "1e-6", "--times", "0"], "--times must be 1 or more"),
+        (["--rho", "1e-6", "--delta", "1e-6", "--times", "2"], "at least a millionth"),
+        (["--rho", "1", "--delta", "1e-6", "--units", "2"], "--units must be 1 where"),
+        (["--rho", "1", "--delta", "1e-6", "--unit", "65536"], "--unit must be 0 to 65535"),
+        (["--rho", "1", "--delta", "1e-6", "--plot", "a.png"], "shuffler"),
+        (
+            ["--epsilon", "1", "--delta", "1e-6", "--reports", "9", "--times", "2"],
+            "--times is about a ledger",
+        ),
+    ],
+)
+def test_an_account_that_makes_no_sense_is_a_message(capsys, argv, says):
+    code, text = _said(capsys, "account", *argv)
+    assert code == errors.USAGE
+    assert says in text
