@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 from collections import Counter
+from contextlib import suppress
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
@@ -70,10 +71,8 @@ def walk(run, least=Decimal(0)):
     law, waiting = Counter(), [[]]
     while waiting:
         branch = Branch(waiting.pop(), waiting, least)
-        try:
+        with suppress(LeftOut):
             law[run(branch.choose)] += branch.weight
-        except LeftOut:
-            pass
     return law
 
 
