@@ -47,14 +47,15 @@ def work_ms(request, card, size, bound):
     """
     batch = request.batch or wire.MAX_BATCH
     k = request.k
-    if card.shape == SUM:
-        return _BASE_MS + card.sum.work_ms(request, bound or _MANY)
     work = _BASE_MS + (k >> 2) + (k * size >> 11)
     work += len(card.data) >> (3 if card.shape == HIERARCHY else 6)
     if card.shape > WINDOW:
         work += k
-    if request.epochs:
-        bound = bound or _MANY
+    bound = bound or _MANY
+    if card.shape == SUM:
+        work += card.sum.runs(bound) * (request.values + 64) >> 6
+        batch = bound
+    elif request.epochs:
         batch = request.epochs * (bound + bound // batch + 1)
     elif wire.SVM < request.model < wire.SOFTMAX_GRADIENT:
         batch = 1

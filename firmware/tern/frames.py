@@ -237,7 +237,7 @@ def question_bytes(model, classes, d):
 
 def packed_size(base, k):
     """Return the fewest bytes that hold every number below base**k."""
-    require(2 <= base <= wire.MAX_BASE and 1 <= k <= wire.MAX_VALUES, "symbols out of bounds")
+    require(2 <= base <= wire.MAX_BASE and 1 <= k <= wire.MAX_VALUES + 1, "symbols out of bounds")
     values = base**k
     n = 0
     holds = 1

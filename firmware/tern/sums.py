@@ -74,12 +74,9 @@ class Sum:
             return epsilon * self.t >= _MILLION * (self.radius + self.tally)
         return 2 * epsilon * self.c * self.t >= _MILLION * self.m * (self.radius**2 + self.tally**2)
 
-    def work_ms(self, request, records):
-        """Return an upper bound, in ms, on the time of a sum on a Pico beside the general work (storage.md, Slot)."""
-        values = request.values
-        runs = min(records, (records - 1) // self.unit + 2) if self.unit else 1
-        gradients = records * (request.classes * (request.d + 64) + 128) >> 8
-        return gradients + (runs * (values + 64) >> 6) + request.k
+    def runs(self, records):
+        """Return how many units so many records may be of."""
+        return min(records, (records - 1) // self.unit + 2) if self.unit else 1
 
     def factor(self, size):
         """Return p and K + s of arithmetic.md for n = size."""

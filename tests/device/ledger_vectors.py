@@ -30,7 +30,8 @@ def check_file(ledger, book, path, case):
     comment = case["comment"]
     assert case["result"] == "valid", comment
     assert (book.budget, book.spent, book.round) == (case["budget"], case["spent"], case["last"]), comment
-    assert (book.question, book.state) == (bytes.fromhex(case["question"]), case["state"]), comment
+    assert (book.state, book.measure) == (case["state"], case["measure"]), comment
+    assert book.question == bytes.fromhex(case["question"]), comment
     assert bytes(book.report) == bytes.fromhex(case["report"]), comment
     assert read(path) == data, comment  # loading writes nothing
 

@@ -7,7 +7,7 @@ import time
 from checks import raises
 from vectors import cases, load
 
-from tern.card import HIERARCHY, LAPLACE, MIXTURE, TABLE, WINDOW, CardError, card_hash, certify, decode
+from tern.card import HIERARCHY, LAPLACE, MIXTURE, SUM, TABLE, WINDOW, CardError, card_hash, certify, decode
 
 
 def test_vectors():
@@ -22,7 +22,7 @@ def test_vectors():
             assert certify(card) == case["certified"], case["comment"]
             assert card_hash(data).hex() == case["hash"], case["comment"]
             assert card.symbols == case["symbols"], case["comment"]
-            assert card.shape in (TABLE, WINDOW, LAPLACE, MIXTURE, HIERARCHY)
+            assert card.shape in (TABLE, WINDOW, LAPLACE, MIXTURE, HIERARCHY, SUM)
 
 
 def test_vectors_are_certified_down_to_their_smallest_epsilon():

@@ -11,6 +11,7 @@ from spec import sums as spec
 from spec.cards import sum_card
 from streams import Keyed, Replay, Words
 from test_sampler import Drip
+from vectors import cases
 
 from tern import ledger, sums, wire
 from tern.boards.emulated import Board
@@ -42,8 +43,8 @@ def answerer_of(card, question):
     return answerer
 
 
-def check_unit(answerer, totals, norm, steps, reach):
-    """The device's vector is that of the specification, and within the radius."""
+def vector_of(answerer, totals, norm, steps, reach):
+    """The device's vector of a unit, and 1 if it is clipped, else -1."""
     n = len(totals)
     answerer._sum = sums.Sum(sum_card(1, norm, 0, steps, reach, 1, -1))
     answerer._room(n)
@@ -52,8 +53,14 @@ def check_unit(answerer, totals, norm, steps, reach):
         answerer._sums[j] = 0
     answerer._sums[n] = 0
     answerer._end(n)
+    return list(answerer._sums)
+
+
+def check_unit(answerer, totals, norm, steps, reach):
+    """The device's vector is that of the specification, and within the radius."""
+    n = len(totals)
+    got = vector_of(answerer, totals, norm, steps, reach)
     vector, clipped = spec.unit_vector(totals, norm, steps, reach)
-    got = list(answerer._sums)
     assert got == vector + [1 if clipped else -1], (totals, norm, steps, reach, got)
     assert spec.length_of(got[:n], norm) <= steps**norm, (totals, norm, steps, reach, got)
 
@@ -79,6 +86,19 @@ def check_units(seed, count):
             reach = max(1, min(spec.norm_of(totals, norm)[2] + words.below(3) - 1, (1 << 30) - 1))
         steps = words.one_of((1, 2, 3, 4095, 4096, 1 + words.below(4096), 1 << words.below(13)))
         check_unit(answerer, totals, norm, steps, reach)
+
+
+def test_vectors():
+    answerers = {}
+    for case in cases("arithmetic.json", "units"):
+        totals = case["totals"]
+        n = len(totals)
+        answerer = answerers[n] = answerers.get(n) or answerer_of(sum_card(1), Question(n))
+        got = vector_of(answerer, totals, case["norm"], case["R"], case["r"])
+        assert got == case["vector"] + [1 if case["clipped"] else -1], case["comment"]
+    for case in cases("sampler.json", "sums"):
+        card = Card(bytes.fromhex(case["card"]))
+        check_draws(card, case["sums"], bytes.fromhex(case["stream"]), case["symbols"], case["bytes_used"])
 
 
 def test_vectors_of_random_units_are_within_the_radius():
@@ -133,49 +153,30 @@ NOISES = (
 )  # fmt: skip
 
 
+def check_draws(card, values, data, symbols, used):
+    """The symbols drawn for these sums, however the bytes arrive; none where one byte is missing."""
+    answerer = answerer_of(card.data, Question(1))
+    answerer._sums = array("i", values)
+    k = len(values)
+    places = array("h", range(k))
+    out = array("H", bytes(2 * k))
+    for stream in (Replay(data), Drip(data, 1), Drip(data, 7)):
+        answerer.draw(card, stream, places, out, k)
+        assert (list(out), stream.cursor[POSITION]) == (symbols, used), card.data
+    raises(EntropyError, answerer.draw, card, Replay(data[: used - 1]), places, out, k)
+    assert not any(out)
+
+
 def test_noise_is_drawn_as_specified():
     for t, c, m in NOISES:
-        norm = 2 if c else 1
-        card = Card(sum_card(20_000_000, norm, t=t, c=c, m=m, bits=16, coarse=max(0, spec.bits(t) - 12)))
-        answerer = answerer_of(card.data, Question(1))
-        answerer._sums = array("i", (0, -1234, 999))
-        places = array("h", (0, 1, 2, 0, 0, 0, 1, 0))
-        keyed = Keyed(b"sums", b"noise %d %d %d" % (t, c, m))
-        data = bytes([keyed.byte() for _ in range(3000)])
-        plain = Replay(data)
-        z = [spec.noise(plain.byte, t, c, m) for _ in places]
-        used = plain.cursor[POSITION]
-        expected = [spec.symbol(answerer._sums[p] + z[i], card.sum.coarse, 16) for i, p in enumerate(places)]
-        out = array("H", [0] * len(places))
-        for stream in (Replay(data), Drip(data, 1), Drip(data, 7)):  # a refill at every byte of a draw
-            answerer.draw(card, stream, places, out, len(places))
-            assert (list(out), stream.cursor[POSITION]) == (expected, used), (t, c, m)
-        raises(EntropyError, answerer.draw, card, Replay(data[: used - 1]), places, out, len(places))
-        assert not any(out)
-
-
-def test_sums_are_rounded_and_cut_behind_the_noise():
-    for coarse, b in ((0, 2), (0, 16), (1, 4), (20, 2), (7, 3)):
-        card = Card(sum_card(20_000_000, 1, t=1, coarse=coarse, bits=b))
-        answerer = answerer_of(card.data, Question(1))
-        values = [
-            0,
-            1,
-            -1,
-            (1 << coarse) // 2,
-            -((1 << coarse) // 2),
-            1 << coarse + b - 1,
-            -(1 << coarse + b),
-            1 << 28,
-        ]
-        answerer._sums = array("i", values)
-        keyed = Keyed(b"sums", b"symbols")
-        data = bytes([keyed.byte() for _ in range(400)])
-        plain = Replay(data)
-        expected = [spec.symbol(value + spec.noise(plain.byte, 1, 0, 0), coarse, b) for value in values]
-        out = array("H", [0] * len(values))
-        answerer.draw(card, Replay(data), array("h", range(len(values))), out, len(values))
-        assert list(out) == expected, (coarse, b)
+        for coarse, b in ((max(0, spec.bits(t) - 12), 16), (3, 4), (20, 2)):
+            card = Card(sum_card(20_000_000, 2 if c else 1, t=t, c=c, m=m, coarse=coarse, bits=b))
+            values = [0, -1234, 999, (1 << coarse) // 2, -((1 << coarse) // 2), -(1 << coarse + b), 1 << 28]
+            keyed = Keyed(b"sums", b"noise %d %d %d" % (t, c, m))
+            data = bytes([keyed.byte() for _ in range(3000)])
+            plain = Replay(data)
+            symbols = [spec.symbol(value + spec.noise(plain.byte, t, c, m), coarse, b) for value in values]
+            check_draws(card, values, data, symbols, plain.cursor[POSITION])
 
 
 class Card:

@@ -10,7 +10,7 @@ import hashlib
 from itertools import chain
 
 from parts import VECTORS, case, write
-from spec import cards
+from spec import cards, sums
 from spec.arithmetic import (
     CATEGORIES,
     INFERENCE,
@@ -280,15 +280,43 @@ def choices():
         yield case(comment, "valid", **fields)
 
 
+def units():
+    """The vector of a unit of these totals."""
+    numbers = Numbers("units")
+    most = 2**29
+    for totals, steps, reach in (
+        ([0, 0], 9, 1), ([0] * 300, 1, 1), ([1], 1, 1), ([1], 4096, 2**30 - 1), ([-1, 1], 1, 1), ([3, 4], 5, 5),
+        ([3, -4], 5, 6), ([3, -4], 5, 4), ([most, -most], 4096, 1), ([most] * 300, 4096, 2**30 - 1), ([most], 1, most),
+        ([-most], 3, most - 1), ([8191, 8192], 77, 9000), ([16383, 16384], 4095, 16384), ([16384, -1], 2, 2**15),
+        ([5] * 4, 1, 10), ([-5] * 4, 1, 10), ([32767, -32768, 0], 1000, 2**14 - 1), ([1, most], 16, 2**20),
+        ([2**15] * 4 + [1], 3, 2**16), ([1] * 255, 16, 16), ([100, -7, 1], 64, 2**24), ([9, 9], 4096, 2**28),
+        *((numbers.some(n, -top, top), numbers.between(1, 4096), 1 << numbers.between(0, 29))
+          for n in (1, 2, 5, 30) for top in (3, 300, 2**14, 2**21, most)),
+    ):  # fmt: skip
+        for norm in (1, 2):
+            vector, clipped = sums.unit_vector(totals, norm, steps, reach)
+            fields = {
+                "norm": norm,
+                "R": steps,
+                "r": reach,
+                "totals": totals,
+                "vector": vector,
+                "clipped": clipped,
+            }
+            yield case(f"norm {norm}, R = {steps}, r = {reach}", "valid", **fields)
+
+
 def main():
     write(
         VECTORS / "arithmetic.json",
-        "arithmetic.md: the values that a client of these records computes for a ROUND of these fields",
+        "arithmetic.md: the values that a client of these records computes for a ROUND of these fields; and the "
+        "vector of a unit whose records have these totals T_j",
         gradients=gradients(),
         local=trainings(),
         inference=inferences(),
         collection=collections(),
         choice=choices(),
+        units=units(),
     )
 
 

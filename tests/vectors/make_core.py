@@ -11,8 +11,8 @@ from array import array
 from itertools import accumulate
 
 from parts import VECTORS, case, stream, write
-from spec import cards
-from spec.cards import laplace, mixture, two_levels, window
+from spec import cards, sums
+from spec.cards import laplace, mixture, sum_card, two_levels, window
 from streams import Replay
 
 from tern import sampler
@@ -80,7 +80,8 @@ HOSTILE = [
     ("header alone", THREE[:5]),
     ("another version", changed(THREE, 0, "B", 0x21)),
     ("shape 0", changed(THREE, 0, "B", 0x10)),
-    ("shape 6", changed(THREE, 0, "B", 0x16)),
+    ("a table as a sum", changed(THREE, 0, "B", 0x16)),
+    ("shape 7", changed(THREE, 0, "B", 0x17)),
     ("a table as a hierarchy", changed(THREE, 0, "B", 0x15)),
     ("epsilon 0", changed(THREE, 1, "<I", 0)),
     ("epsilon above 20", changed(THREE, 1, "<I", 20_000_001)),
@@ -360,6 +361,64 @@ SAMPLES = [
 ]
 
 
+GAUSSIAN = sum_card(50_784, 2, 1, 16, 1 << 14, 12, -16, 71, 71, 1, 2, 8)
+LAPLACIAN = sum_card(2_000_000, 1, 60, 12, 1000, -4, 3, 8, bits=6)
+MOST = sum_card(20_000_000, 2, 65535, 4096, (1 << 30) - 1, 4096, -4096, 1 << 20, 1 << 19, 1, 20, 16)
+SUMS = [
+    ("a sum with Gaussian noise", GAUSSIAN),
+    ("a sum with Laplace noise", LAPLACIAN),
+    (
+        "a sum with the least noise that can be claimed",
+        sum_card(20_000_000, 2, 0, 1, 1, 0, 0, 1, 1, 40, 0, 2),
+    ),
+    ("a sum with c of 4 t m", sum_card(20_000_000, t=3, c=24, m=2, steps=3)),
+    ("a sum of large products", sum_card(20_000_000, 2, 0, 4096, t=1021, c=1022)),
+    ("a sum of the largest fields", MOST),
+    ("a sum with t m of 2**20, which is 64 c", sum_card(20_000_000, t=1, c=1 << 14, m=1 << 20, steps=1)),
+    ("a sum with the largest Laplace noise", sum_card(1, 1, t=1 << 20, steps=1)),
+]
+BAD_SUMS = [
+    (f"a sum: {comment}", changed(card, *change))
+    for comment, card, *change in (
+        ("norm 0", GAUSSIAN, 5, "B", 0), ("norm 3", GAUSSIAN, 5, "B", 3), ("R 0", GAUSSIAN, 8, "<H", 0),
+        ("norm 1 with c and m", GAUSSIAN, 5, "B", 1), ("norm 1 with m", LAPLACIAN, 26, "<I", 1),
+        ("norm 2 without c and m", LAPLACIAN, 5, "B", 2), ("R 4097", MOST, 8, "<H", 4097), ("r 0", MOST, 10, "<I", 0),
+        ("r 2**30", GAUSSIAN, 10, "<I", 1 << 30), ("a tally of 4097", MOST, 14, "<h", 4097),
+        ("a tally of -4097", MOST, 16, "<h", -4097), ("a tally of -32768", MOST, 14, "<h", -32768),
+        ("t 0", LAPLACIAN, 18, "<I", 0), ("t 2**20 + 1", LAPLACIAN, 18, "<I", (1 << 20) + 1),
+        ("c 0", GAUSSIAN, 22, "<I", 0), ("m 0", GAUSSIAN, 26, "<I", 0), ("c 2**19 + 1", MOST, 22, "<I", (1 << 19) + 1),
+        ("t m above 2**20", MOST, 26, "<I", 2), ("t m of 2**32", MOST, 26, "<I", 1 << 12),
+        ("c above 4 t m", SUMS[3][1], 22, "<I", 25), ("t m above 64 c", SUMS[6][1], 22, "<I", (1 << 14) - 1),
+        ("q 21", GAUSSIAN, 30, "B", 21), ("b 1", GAUSSIAN, 31, "B", 1), ("b 17", GAUSSIAN, 31, "B", 17),
+        ("claims 0", GAUSSIAN, 1, "<I", 0), ("claims above 20", GAUSSIAN, 1, "<I", 20_000_001),
+        ("a byte too many", GAUSSIAN, 32, "B", 0), ("only the radius keeps it", LAPLACIAN, 1, "<I", 1_500_000),
+    )
+]  # fmt: skip
+BAD_SUMS.append(("a mixture of a sum", half(GAUSSIAN, THREE)))
+_CLAIMS = "the least it keeps", "one less than it keeps"
+SUM_EDGES = [
+    (f"{name}, claiming {what}", data)
+    for name, card in SUMS[:5]
+    for what, data in zip(_CLAIMS, claims(card), strict=True)
+]
+
+
+def sum_case(comment, card, values):
+    t, c, m, coarse, b = struct.unpack_from("<IIIBB", card, 18)
+    data = stream(comment, 1200)
+    replay = Replay(data)
+    symbols = [sums.symbol(value + sums.noise(replay.byte, t, c, m), coarse, b) for value in values]
+    used = replay.cursor[POSITION]
+    fields = {
+        "card": card,
+        "sums": values,
+        "stream": data[: used + 2],
+        "symbols": symbols,
+        "bytes_used": used,
+    }
+    return case(comment, "valid", **fields)
+
+
 EPSILONS = [
     1, 2, 999_999, 693_147, 1_000_000, 2_000_000, 5_000_000, 10_000_000, 16_635_532, 16_635_533, 19_999_999,
     MAX_EPSILON,
@@ -372,7 +431,7 @@ def exp_case(epsilon):
 
 def main():
     tests = [card_case(c, d, []) for c, d in GOOD] + [card_case(c, d, ["hostile"]) for c, d in HOSTILE]
-    edges = [card_case(c, d, []) for c, d in EDGES]
+    edges = [card_case(c, d, []) for c, d in EDGES + SUMS + BAD_SUMS + SUM_EDGES]
     for test in edges:
         test["flags"] = [] if test["certified"] else ["hostile"]
     write(
@@ -383,8 +442,9 @@ def main():
     )
     write(
         VECTORS / "sampler.json",
-        "cards.md: the symbols that these bytes draw for these inputs",
+        "cards.md: the symbols that these bytes draw for these inputs; for these sums, to each of which noise is added",
         tests=[sample_case(c, d) for c, d in GOOD] + [sample_case(*sample) for sample in SAMPLES],
+        sums=[sum_case(c, d, [0, 1, -1, 100, -3000, 1 << 28, -(1 << 28), 5]) for c, d in SUMS],
     )
 
 

@@ -19,6 +19,7 @@ from tern.wire import SCHEMA, schema_text
 words = random.Random(20261122)
 
 CARD = bytes.fromhex("11 80841e00 00 02 ff 01 ffffff0f 000000e0")  # decoders of frames do not decode it
+SUM = b"\x16\0"  # nor this one, whose shape counts
 ERR_FRAME, ERR_TAG = 1, 2
 IDS = (1, 2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**32 - 2)  # where a 31-bit small integer ends
 
@@ -95,6 +96,12 @@ def round_vectors():
         ("values of 128 features", dict(COLLECT, d=128, k=128, parameters=[1] * 128), CARD),
         ("values of the ninth of nine features", dict(COLLECT, d=9, k=1, parameters=[0] * 8 + [1]), CARD),
         ("softmax regression", REGRESSION, CARD),
+        ("four sums and the tally", dict(ROUND, k=5), SUM),
+        ("sums of three features and the tally", dict(COLLECT, k=4), SUM),
+        ("the tally alone", dict(COLLECT, k=1, parameters=[0] * 4), SUM),
+        ("sums of softmax regression and the tally", dict(REGRESSION, k=5), SUM),
+        ("most sums", dict(widest, k=1025), SUM),
+        ("a sum of probabilities, which no client computes", SOFTMAX, SUM),
         ("most parameters", widest, CARD),
         *((f"device {device}", dict(ROUND, device=device), CARD) for device in IDS),
     ):
@@ -150,6 +157,9 @@ def round_vectors():
         ("card shorter than what follows", ROUND, {"length": len(CARD) - 1}),
     ):
         tests.append(bad_frame("round", comment, sealed(KEY, round_body(dict(base, **change))), KEY))
+    for base, k in ((ROUND, 6), (COLLECT, 5), (REGRESSION, 6), (widest, 1026), (SOFTMAX, 3)):
+        comment = f"{k} sums of model {base['model']}"
+        tests.append(bad_frame("round", comment, sealed(KEY, round_body(dict(base, k=k), SUM)), KEY))
     tests.append(bad_frame("round", "no card", sealed(KEY, round_body(ROUND, b"")), KEY))
     tests.append(bad_frame("round", "card of 2049 bytes", sealed(KEY, round_body(ROUND, bytes(2049))), KEY))
     longest = round_body(widest, bytes(2561 - 8 - 26 - 2048))
@@ -286,7 +296,7 @@ def fleet_key_vectors():
 
 HELLO = {
     "nonce": 0xFFFFFFFF, "first": 1, "clients": 2500, "budget": 10**9, "epoch": 3, "heap": 81104, "records": 256,
-    "exceptions": 2, "restarts": 65535, "entropy": 1, "assessed": 1, "release": [0, 2, 17],
+    "exceptions": 2, "restarts": 65535, "entropy": 1, "assessed": 1, "measure": 1, "unit": 513, "release": [0, 2, 17],
     "text": "emulated; micropython 1.25.0; tern 0.2.17",
 }  # fmt: skip
 
@@ -295,9 +305,10 @@ def hello_body(f, n=None, schema=SCHEMA):
     data = f["text"].encode()
     head = (
         0x81, f["nonce"], 2, schema, f["first"], f["clients"], 2560, 128, f["budget"], f["epoch"], f["heap"],
-        f["records"], f["exceptions"], f["restarts"], f["entropy"], f["assessed"], bytes(f["release"]),
+        f["records"], f["exceptions"], f["restarts"], f["entropy"], f["assessed"], f["measure"], f["unit"],
+        bytes(f["release"]),
     )  # fmt: skip
-    return struct.pack("<BIB8sIIHHIIIHHHBB3sB", *head, len(data) if n is None else n) + data
+    return struct.pack("<BIB8sIIHHIIIHHHBBBH3sB", *head, len(data) if n is None else n) + data
 
 
 def error_frame(key, fields):

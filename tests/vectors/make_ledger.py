@@ -33,10 +33,11 @@ class Book:
     magic: bytes = b"TLG3"
     step: int = 0
     n: int | None = None  # another value of the length field
+    measure: int = 0
 
     def image(self):
         fields = (self.budget, self.spent, self.last, self.question, self.state, self.report, self.step)
-        return ledger_file(self.magic, *fields, self.n)
+        return ledger_file(self.magic, *fields, self.n, self.measure)
 
 
 ANSWERED = Book(spent=2_000_000, last=9, question=QUESTION, state=1, report=REPORT)
@@ -57,6 +58,8 @@ def files():
         ("all spent, last round, longest report", full),
         ("least spent, first round", replace(ANSWERED, spent=1, last=1)),
         ("reserved", RESERVED),
+        ("fresh, in rho", Book(measure=1)),
+        ("answered, in rho", replace(ANSWERED, measure=1)),
     ):
         tests.append(valid(comment, book, book.image()))
     tests.append(valid("written over a much longer one", RESERVED, RESERVED.image() + LONGEST + LONGEST))
@@ -82,7 +85,8 @@ def files():
         ("reserved, but nothing spent", replace(RESERVED, spent=0).image()),
         ("reserved, but no round", replace(RESERVED, last=0).image()),
         ("reserved, but with a report", replace(RESERVED, report=REPORT).image()),
-        ("byte 49 is 1", Book(state=256).image()),
+        ("measure 2", Book(measure=2).image()),
+        ("answered, measure 128", replace(ANSWERED, measure=128).image()),
         ("idle, but spent", Book(spent=1).image()),
         ("idle, but spent, with a last round", Book(spent=1, last=1).image()),
         ("idle, but with a question", Book(question=QUESTION).image()),
@@ -104,7 +108,7 @@ def files():
 
 
 def valid(comment, book, data):
-    names = ("budget", "spent", "last", "question", "state", "report")
+    names = ("budget", "spent", "last", "question", "state", "measure", "report")
     fields = {name: getattr(book, name) for name in names}
     return case(comment, "valid", ledger=data, **fields)
 
@@ -188,15 +192,18 @@ class Device:
             return "refused"
         if report and not 18 <= len(report) <= 273:
             return "refused"
-        self.book = Book(book.budget, book.spent + cost, number, question, 1, report)
+        kept = {"budget": book.budget, "measure": book.measure}
+        self.book = Book(
+            spent=book.spent + cost, last=number, question=question, state=1, report=report, **kept
+        )
         if not report:  # its draw failed
-            self.book = Book(book.budget, book.spent + cost, number, state=2)
+            self.book = Book(spent=book.spent + cost, last=number, state=2, **kept)
         if number <= self.until and self.book.spent <= self.paid:
             return "paid"
         n = min(ahead, (book.budget - book.spent) // cost, LAST_ROUND - number + 1)
         if n > 1:
             self.until, self.paid = number + n - 1, book.spent + n * cost
-            self.file = Book(book.budget, self.paid, self.until, state=2)
+            self.file = Book(spent=self.paid, last=self.until, state=2, **kept)
         else:
             self.until = self.paid = 0
             self.file = self.book
@@ -263,6 +270,8 @@ def transitions():
     yield transition("a report that is refused costs nothing", small, payments)
     payments = [pay(1, report=LONGEST), pay(2, report=NEXT), pay(3), RESTART, pay(3)]
     yield transition("a shorter report after a longer one", Book(), payments)
+    payments = [pay(1), pay(1), RESTART, pay(2, report=b""), pay(3, ahead=3), pay(4), RESTART, pay(6), pay(7)]
+    yield transition("a ledger in rho stays one", Book(budget=37, measure=1), payments)
     payments = [pay(8), pay(9), pay(9, question=ZERO), pay(10), pay(10)]
     yield transition("reserved: all its rounds are over", RESERVED, payments)
     payments = [pay(1), pay(1), pay(1, question=OTHER), pay(2, question=OTHER, report=NEXT), pay(1)]

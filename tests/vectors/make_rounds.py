@@ -16,7 +16,7 @@ from parts import VECTORS, case, write
 from report_frames import answers_of, one_by_one
 from small_board import EPSILON, THREE, TWO, WINDOW
 from spec.boards import FLEET_KEY, Board, Round
-from spec.cards import T, hierarchy, laplace, mixture, two_levels, window
+from spec.cards import T, hierarchy, laplace, mixture, sum_card, two_levels, window
 from spec.files import key_of, ledger_file
 from spec.frames import COLLECTIONS, FLEET, fleet_key_body, hello_request, sealed
 
@@ -49,11 +49,26 @@ CARDS = {"table of two levels": TWO, "table of three": THREE, "window": WINDOW, 
          "hierarchy": RANGES}  # fmt: skip
 
 
+def total(norm=2, unit=0, **fields):
+    """A card of sums of those units."""
+    usual = {
+        "clipped": 12,
+        "kept": -16,
+        "t": 72 if norm == 2 else 16,
+        "c": 72,
+        "steps": 16,
+        "reach": 9000,
+        "bits": 9,
+    }
+    return sum_card(50_000 if norm == 2 else EPSILON, norm, unit, **{**usual, **fields})
+
+
 # --- Boards -----------------------------------------------------------------------------------------------------
 
 
 BOARD = Board()
 POLICY = (0, 0, 1, 1, 0)
+RHO = Board(d=3, held=5, fleet=(0, 0, 1, 1, 0, 1), ledgers=(ledger_file(measure=1),))  # protects each record
 THREE_CLIENTS = Board(first=5, clients=3, held=2, fleet=POLICY)
 
 
@@ -220,7 +235,8 @@ def cards():
         ("model 9 with a laplace card", noise(), {"model": 9}),
         ("a byte behind the card", THREE + b"\0", {}),
         ("another version", b"\x21" + THREE[1:], {}),
-        ("shape 6", b"\x16" + THREE[1:], {}),
+        ("a table as a sum", b"\x16" + THREE[1:], {}),
+        ("shape 7", b"\x17" + THREE[1:], {}),
         ("a card of one byte", b"\x11", {}),
     ):
         rounds(f"{what}: no such card", BOARD, [ask(1, card=card, **more)], flags=["hostile"])
@@ -301,8 +317,9 @@ def bounds():
     fleet = Board(ledgers=(spent,), fleet=POLICY)
     for number in (1024 + 9, 1024 + 10):
         rounds(f"round {number} after 9, by the fleet's key", fleet, [ask(number, device=FLEET)])
-    for shapes in (0, 2, 4, 8, 16, 32, 62):
-        steps = [ask(i + 1, card=card, k=1) for i, card in enumerate((TWO, WINDOW, noise(), MIXED, RANGES))]
+    for shapes in (0, 2, 4, 8, 16, 32, 64, 62, 126):
+        kinds = TWO, WINDOW, noise(), MIXED, RANGES, total(1)
+        steps = [ask(i + 1, card=card, k=1) for i, card in enumerate(kinds)]
         rounds(f"shapes allowed: {shapes}", Board(shapes=shapes), steps)
     for model in (4, 10):
         rounds(f"one report of model {model} at the largest cost", Board(largest=2_000_000 if model == 4 else 8_000_000),
@@ -406,7 +423,7 @@ def fleets():
     rounds("no clients.bin", replace(THREE_CLIENTS, files={"clients.bin": None}), steps)
     good = THREE_CLIENTS.image()["fleet.bin"]
     for what, file in (
-        ("cut short", good[:-1]), ("too long", good + b"\0"), ("empty", b""), ("of another magic", b"TFL3" + good[4:]),
+        ("cut short", good[:-1]), ("too long", good + b"\0"), ("empty", b""), ("of another magic", b"TFL4" + good[4:]), ("without a unit", b"TFL2" + good[4:-2]),
         ("of protocol 1", b"TFL1" + good[4:44]), ("of protocol 1, too long", b"TFL1" + good[4:]), ("too short", good[:44]),
         ("with a pause of 86401 s", good[:36] + struct.pack("<I", 86401) + good[40:]),
         ("that pays for none", good[:42] + b"\0\0" + good[44:]), ("that pays for 1001", good[:42] + struct.pack("<H", 1001) + good[44:]),
@@ -417,9 +434,9 @@ def fleets():
     for what, file in (
         ("with a byte too many", rows + b"\0"), ("with a row cut short", rows[:-1]), ("empty", b""),
         ("whose first id is 0", bytes(4) + rows[4:]), ("whose second row has the id of the third", rows[:52] + rows[104:] + rows[104:]),
-        ("whose second row allows shape 6", rows[:102] + b"\x42\0" + rows[104:]),
+        ("whose second row allows shape 7", rows[:102] + b"\x82\0" + rows[104:]),
         ("whose second row allows shape 0", rows[:102] + b"\x03\0" + rows[104:]),
-        ("whose first row allows shape 6", rows[:50] + b"\x40\0" + rows[52:]),
+        ("whose first row allows shape 7", rows[:50] + b"\x80\0" + rows[52:]),
     ):  # fmt: skip
         rounds(f"clients.bin {what}", replace(THREE_CLIENTS, files={"clients.bin": file}), [ask(1, device=FLEET), ask(1, device=6),
                ask(2, device=7), hello_request()], flags=["hostile"])  # fmt: skip
@@ -508,8 +525,72 @@ def paying_ahead():
     rounds("a refusal uses nothing up", board, steps)
 
 
+def sums():
+    for model in (1, 2, 3, 8, 10):
+        v = {8: 3, 10: 10}.get(model, 4)
+        units = (0, v), (1, v - 1), (2, 1), (3, 2), (4, v), (65535, v)
+        for norm in (1, 2):
+            steps = [ask(i, model=model, d=3, k=k, card=total(norm, unit)) for i, (unit, k) in enumerate(units, 1)]  # fmt: skip
+            rounds(f"model {model}: sums of norm {norm} over units of 0, 1, 2, 3, 4 and 65535", RHO, [*steps, steps[-1]])  # fmt: skip
+        fine = [(f, total(2, 2, reach=9000 << f // 2)) for f in (1, 5, 10, 11, 12)]
+        steps = [ask(i, model=model, d=3, k=v, range=f, card=card) for i, (f, card) in enumerate(fine, 1)]
+        rounds(f"model {model}: sums with ranges", RHO, steps)
+        steps = [ask(1, model=model, d=3, k=v, card=total()), ask(2, model=model, d=3, k=1, card=total(1)), ask(3, model=model, d=3, k=1)]  # fmt: skip
+        rounds(f"model {model}: a client without records answers a sum, and nothing else", replace(RHO, held=0), steps)  # fmt: skip
+    for bound in (1, 3, 4, 9):
+        steps = [ask(i, d=3, k=4, card=total(2, unit)) for i, unit in enumerate((0, 2), 1)]
+        rounds(f"sums over {bound} records at most", replace(RHO, fleet=(0, 0, 1, 1, bound, 1)), steps)
+    steps = [ask(i, model=8, d=3, k=k, parameters=(), card=total(2, i % 3)) for i, k in enumerate((1, 1, 1, 2))]  # fmt: skip
+    rounds("the tally alone, and one value more than it", RHO, steps[1:])
+    outputs = total(2, 1, bits=2), total(1, 1, coarse=3, bits=4), total(2, 1, coarse=7, bits=16), total(1, 1, coarse=20, bits=2)  # fmt: skip
+    rounds("sums made coarse, and cut", RHO, [ask(i, d=3, k=4, card=card) for i, card in enumerate(outputs, 1)])  # fmt: skip
+    large = {"d": 65, "model": 10, "classes": 2, "card": total(1, steps=1, t=1, clipped=0, kept=0, bits=16)}
+    rounds("256 bytes of sums, the most; and one value more", replace(RHO, d=65, held=1), [ask(1, k=129, **large), ask(1, k=128, **large)])  # fmt: skip
+    large = {"d": 128, "model": 10, "classes": 8, "card": total(bits=2)}
+    rounds("257 bytes of sums", replace(RHO, d=128, held=1), [ask(1, k=1025, **large)])
+    steps = [ask(1, device=FLEET, d=3, k=4, card=total(2, 2)), ask(1, device=8, d=3, k=4, card=total(2, 2))]
+    rounds("sums of a fleet of two", replace(RHO, clients=2), steps)
+    steps = [ask(i, d=3, k=4, card=total(2, 1)) for i in range(1, 8)]
+    rounds("sums paid ahead", replace(RHO, fleet=(0, 0, 3, 1, 0, 1)), [*steps[:5], Start(), *steps[5:]])
+    again = [Start(), *steps[:2], hello_request()]
+    rounds("a sum without random bytes is paid for, in rho", RHO, [Start(b"\0"), steps[0], steps[0], *again])
+
+
+def measures():
+    epsilon = replace(RHO, ledgers=(ledger_file(),))
+    for name, card in {**CARDS, "sum of norm 1": total(1), "sum of norm 2": total()}.items():
+        price = 50_000 if card == total() else 1_523_189 * (1 if card == total(1) else 2)
+        poor = replace(RHO, ledgers=(ledger_file(budget=price - 1, measure=1),))
+        for what, board in (
+            ("as much as is allowed", replace(RHO, largest=price)), ("more than is allowed", replace(RHO, largest=price - 1)),
+            ("more than is left", poor), ("but the ledger counts epsilon", epsilon),
+        ):  # fmt: skip
+            rounds(f"a {name} costs {price} of rho, {what}", board, [ask(1, d=3, k=2, card=card), hello_request()])  # fmt: skip
+    for e in (1, 2, 999, 100_000, 5_000_000, 20_000_000):
+        rounds(f"the rho of epsilon {e} / 10**6", RHO, [ask(1, d=3, k=1, card=window(e, 2, 1, T // 2))])
+    rounds("model 4 costs once, in rho", RHO, [ask(1, model=4, d=3), ask(2, model=9, d=3, k=2)])
+    off = {"batch": 1}, {"range": 11}, {"model": 4, "k": 3}, {"model": 5, "local": (1, 1, 1)}, {"model": 9}, {"k": 5}  # fmt: skip
+    for values in off:
+        step = ask(1, d=3, **{"k": 1, "card": total(), **values})
+        rounds(f"no sum: {described(values)}", RHO, [step], flags=["hostile"])
+    for unit in (0, 1, 2, 3):
+        steps = [ask(i, d=3, card=total(2, of)) for i, of in enumerate((0, 1, 2, 3, 4, 6, 65535), 1)]
+        board = replace(RHO, fleet=(0, 0, 1, 1, 0, unit))
+        rounds(f"cards of units that cover one of {unit}, and of others", board, [*steps, hello_request()], flags=["hostile"])  # fmt: skip
+    poor = replace(epsilon, largest=1, fleet=(0, 0, 1, 1, 0, 2))
+    steps = [ask(1, d=3, batch=batch, card=card) for batch, card in ((1, total(2, 1)), (0, total(2, 1)), (0, total()), (0, total(1)))]  # fmt: skip
+    rounds("a card before a unit before a measure before a policy", poor, steps, flags=["hostile"])
+    for slot in (
+        1018,
+        1019,
+    ):  # 240, (600 (67 + 128)) >> 8 for records, (301 (4 + 64)) >> 6 for units, 3 for draws
+        steps = [ask(1, d=3, k=3, card=total(2, 2)), ask(2, d=3, k=3, card=total())]
+        rounds(f"a slot of {slot} ms for sums", replace(RHO, fleet=(0, slot, 1, 1, 600, 2)), steps)
+    rounds("a sum that is not certified", RHO, [ask(1, d=3, card=total(steps=17))], flags=["hostile"])
+
+
 def fleet_keys():
-    board = replace(BOARD, fleet=(0, 0, 1, 5, 9))
+    board = replace(BOARD, fleet=(0, 0, 1, 5, 9, 258))
     new = hashlib.sha256(b"new").digest()
     rounds("a new key of the fleet", board, [fleet_key(6, new=new), ask(1, device=FLEET), ask(1, device=FLEET, key=new), fleet_key(6),
            fleet_key(5), hello_request(), Start(), ask(2, device=FLEET, key=new), fleet_key(FLEET), fleet_key(FLEET - 1)])  # fmt: skip
@@ -539,6 +620,8 @@ def main():
         states,
         paying_ahead,
         fleet_keys,
+        sums,
+        measures,
     )
     for group in groups:
         group()

@@ -1,0 +1,347 @@
+"""The law of a sum's noise, walked branch by branch through the device's code; its privacy; units by the million."""
+
+import math
+import os
+import random
+import subprocess
+from collections import Counter
+from contextlib import suppress
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+import small_board
+from checks import replaced
+from small_board import EPSILON, THREE, ask, book_of
+from spec import sums as spec
+from spec.cards import sum_card
+from streams import Replay
+from test_sums import PURE_CARD, RHO_CARD, check_int16, check_units, client_of, sum_frame
+
+from tern import ledger, sums, wire
+from tern.boards.emulated import Board
+from tern.client import Client
+from terntools.emulators.micropython import device_command, find_micropython
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _digits():
+    with localcontext() as context:
+        context.prec = 60
+        yield
+
+
+@lru_cache(100_000)
+def decay(x):
+    """exp(-x) of a Fraction."""
+    return (Decimal(-x.numerator) / x.denominator).exp()
+
+
+class LeftOut(Exception):
+    """A branch that does not count."""
+
+
+class Branch:
+    """One branch of a tree of random choices: `choose(weights)` returns an index, of each probability."""
+
+    def __init__(self, path, waiting, least):
+        self._path, self._waiting, self._least = path, waiting, least
+        self._taken, self.weight = 0, Decimal(1)
+
+    def choose(self, weights):
+        path = self._path
+        if self._taken == len(path):
+            options = [j for j, w in enumerate(weights) if self.weight * w > self._least]
+            if not options:
+                raise LeftOut
+            self._waiting.extend([*path, j] for j in options[1:])
+            path.append(options[0])
+        chosen = path[self._taken]
+        self.weight *= weights[chosen]
+        self._taken += 1
+        return chosen
+
+
+def walk(run, least=Decimal(0)):
+    """The law of run(choose), which runs down each branch, without those whose probability is below `least`."""
+    law, waiting = Counter(), [[]]
+    while waiting:
+        branch = Branch(waiting.pop(), waiting, least)
+        with suppress(LeftOut):
+            law[run(branch.choose)] += branch.weight
+    return law
+
+
+class Uniform:
+    """A uniform number of n of which only what is asked is decided: whether it is at least a, or above 0."""
+
+    def __init__(self, choose, n):
+        self._choose, self._n = choose, n
+
+    def __ge__(self, a):
+        below = Decimal(a) / self._n
+        return self._choose((below, 1 - below)) == 1
+
+    def __gt__(self, zero):
+        assert zero == 0
+        return self >= 1
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 128, 129, 255, 256, 257, 1000, 65535, 65536])
+def test_uniform_is_exact(n):
+    """Of all strings of as many bytes as one attempt reads, each number comes as often."""
+    size = (spec.bits(n - 1) + 7) // 8
+    counts, rejected = Counter(), 0
+    for value in range(256**size):
+        job = [0, size]
+        drawn = sums.uniform(value.to_bytes(size, "little") + bytes([255, 255, 0]), job, n)
+        counts[drawn] += job[0] == size
+        rejected += job[0] != size  # it goes on with the byte behind
+    del counts[None]
+    assert {counts[v] for v in range(n)} == {256**size // (1 << spec.bits(n - 1))}
+    assert rejected == 256**size - sum(counts[v] for v in range(n))
+
+
+def test_uniform_of_three_bytes():
+    draw = random.Random(3)
+    for n in (65537, 700_001, 2**20 - 1, 2**20):
+        for _ in range(20_000):
+            data = draw.randbytes(90)
+            job, plain = [0, 90], Replay(data)
+            assert sums.uniform(data, job, n) == spec.uniform(plain.byte, n)
+            assert job[0] == plain.cursor[0]
+
+
+FRACTIONS = [
+    (1, 1, 1, 1),
+    (1, 2, 1, 1),
+    (2, 3, 1, 1),
+    (255, 256, 1, 1),
+    (1, 2**20, 1, 1),
+    (2**20 - 1, 2**20, 1, 1),
+]
+FRACTIONS += [
+    (1, 2, 1, 3),
+    (5, 14, 6, 7),
+    (2**20 - 1, 2**20, 2**20 - 1, 2**20),
+    (1, 2, 1, 2**20),
+    (0, 5, 1, 1),
+    (3, 5, 0, 9),
+]
+
+
+@pytest.mark.parametrize("fraction", FRACTIONS)
+def test_each_bernoulli_has_its_exponential(fraction):
+    a, n, b, m = fraction
+
+    def run(choose):
+        with replaced(sums, int=lambda v: v, uniform=lambda pool, job, n: Uniform(choose, n)):
+            return sums.decays(b"", [0, 1], a, n, b, m)
+
+    law = walk(run, Decimal(2) ** -72)
+    assert 1 - law[0] - law[1] < Decimal(2) ** -64, "what is left out"
+    assert abs(law[1] - decay(Fraction(a * b, n * m))) < Decimal(2) ** -60
+
+
+def noise(t, c, m, most, offset=None):
+    """The law of the first Y and, jointly, of its acceptance: P(Z = z in the first attempt), for |z| <= most.
+
+    Each Bernoulli has its exponential (above). offset: the only one of Y that is walked, which then is certain.
+    """
+
+    def run(choose):
+        uniforms, decays = [], []
+
+        def uniform(pool, job, n):
+            if len(uniforms) == (2 if decays and decays[0] else 1):  # a second attempt
+                raise LeftOut
+            uniforms.append(n)
+            if offset is not None and len(uniforms) == 1:
+                return offset
+            return choose([Decimal(1) / n] * n)
+
+        def decays_(pool, job, a, n, b, m):
+            if len(uniforms) == 1 and len(decays) * t > most:
+                raise LeftOut
+            p = decay(Fraction(a * b, n * m))
+            if len(uniforms) == 2:  # it is accepted, or there is a second attempt
+                decays.append(choose((Decimal(0), p)))
+            else:
+                decays.append(choose((1 - p, p)))
+            return decays[-1]
+
+        with replaced(sums, uniform=uniform, decays=decays_):
+            return sums.noise(b"", [0, 1, t, 2 * c, t * m, m])
+
+    return walk(run)
+
+
+def accepted(law):
+    total = sum(law.values())
+    return {z: p / total for z, p in law.items()}
+
+
+def shape(z, t, c, m):
+    return decay(Fraction(z * z * m, 2 * c * t) if c else Fraction(abs(z), t))
+
+
+LAWS = [
+    (1, 1, 2, 20),
+    (1, 1, 1, 20),
+    (2, 7, 6, 24),
+    (8, 8, 1, 90),
+    (64, 64, 1, 700),
+    (3, 11, 2, 60),
+    (4, 1, 4, 30),
+]
+LAWS += [(1, 4, 1, 40), (1, 1, 64, 9), (1, 2**14, 2**20, 9), (1, 0, 0, 40), (5, 0, 0, 180)]
+
+
+@pytest.mark.parametrize("parameters", LAWS)
+def test_the_noise_has_its_law(parameters):
+    t, c, m, most = parameters
+    law = accepted(noise(*parameters))
+    expected = {z: shape(z, t, c, m) for z in law}
+    total = sum(expected.values())
+    assert sum(shape(z, t, c, m) for z in range(most + 1, 9 * most)) / total < Decimal(2) ** -41, (
+        "beyond the walk"
+    )
+    assert sum(abs(law[z] - expected[z] / total) for z in law) < Decimal(2) ** -80
+    assert set(range(-most + t, most - t)) <= set(law)
+
+
+@pytest.mark.parametrize(
+    "parameters", [(2**20, 2**19, 1), (2**20, 2**14, 1), (2**17, 2**19, 1), (2**10, 2**14, 2**10)]
+)
+def test_large_noise_is_accepted_as_often_as_it_should(parameters):
+    t, c, m = parameters
+    draw = random.Random(t)
+    for offset in [0, 1, t - 1, *(draw.randrange(t) for _ in range(20))]:
+        law = noise(*parameters, 3 * t, offset)
+        for z, p in law.items():
+            y = abs(z)
+            laplace = decay(Fraction(y, t)) * (1 - decay(Fraction(1))) / 2
+            accept = decay(Fraction((y * m * t - c * t) ** 2, 2 * c * t * m * t * t))
+            assert abs(p - laplace * accept) < Decimal(2) ** -100, z
+
+
+def attempts(t, c, m):
+    """How many Y a draw of Z takes on average."""
+    return 1 / float(sum(noise(t, c, m, 6 * t + 6 * math.isqrt(c * t // m + 1)).values()))
+
+
+def test_a_draw_ends_soon():
+    """At the bounds of cards.md for c and m; beyond them, it takes ever longer."""
+    assert attempts(8, 32, 1) < 5
+    assert attempts(1, 4, 1) < 9
+    assert attempts(16, 1, 4) < 12
+    assert attempts(4, 64, 1) > 900
+
+
+@pytest.mark.parametrize(
+    "parameters", [(1, 1, 2, 1, 40), (2, 7, 6, 2, 70), (8, 8, 1, 6, 240), (3, 11, 2, 5, 160)]
+)
+def test_neighbours_are_as_close_as_the_card_claims(parameters):
+    """The Renyi divergence of S + Z and S + R + Z, on symbols too: at most alpha rho of the smallest certified card."""
+    t, c, m, radius, most = parameters
+    law = accepted(noise(t, c, m, most))
+    card = sums.Sum(sum_card(1, 2, 0, radius, t=t, c=c, m=m))
+    rho = smallest(card)
+    exact = Fraction(10**6 * m * radius**2, 2 * c * t)
+    assert exact <= rho < exact + 1
+    for coarse, bits in ((None, None), (0, 4), (2, 3)):
+        first, second = Counter(), Counter()
+        for z, p in law.items():
+            first[z if bits is None else spec.symbol(z, coarse, bits)] += p
+            second[z + radius if bits is None else spec.symbol(z + radius, coarse, bits)] += p
+        for alpha in (Decimal("1.01"), Decimal(2), Decimal(8), Decimal(20)):
+            both = [y for y in first if second[y]]
+            total = sum(first[y] ** alpha * second[y] ** (1 - alpha) for y in both)
+            assert total.ln() / (alpha - 1) <= alpha * rho / 10**6 + Decimal(10) ** -45, (coarse, alpha)
+
+
+def smallest(card):
+    """The least that the card keeps, in millionths."""
+    low, high = 0, 20_000_000
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if card.keeps(middle) else (middle, high)
+    return high
+
+
+@pytest.mark.parametrize(("t", "radius"), [(1, 1), (5, 3), (4, 9)])
+def test_laplace_noise_keeps_its_epsilon(t, radius):
+    law = accepted(noise(t, 0, 0, 40 * t))
+    ratio = max(law[z] / law[z + radius] for z in law if z + radius in law)
+    epsilon = smallest(sums.Sum(sum_card(1, 1, 0, radius, t=t)))
+    assert ratio <= (Decimal(epsilon) / 10**6).exp() * (1 + Decimal(10) ** -50)
+    assert ratio > (Decimal(epsilon - 1) / 10**6).exp()
+
+
+def test_a_sum_that_is_rounded_last_would_exceed_the_radius():
+    """Half a step in each of four values has norm 1; rounded with the others' half steps, it changes the sum by 2."""
+    unit, reach = 1 << 13, 1 << 14
+    for others in (0, 5 * reach):
+        rounded = [(total + reach // 2) // reach for total in (others, others + unit)]
+        assert math.hypot(*[rounded[1] - rounded[0]] * 4) == 2
+    vector, clipped = spec.unit_vector([unit - 9] * 4, 2, 1, reach)
+    assert not clipped
+    assert spec.length_of(vector, 2) <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("seed", range(50))
+def test_units_on_32_bits_stay_within_the_radius(seed, tmp_path):
+    """With --exhaustive a million units, and all of int16."""
+    program = tmp_path / "program.py"
+    step = 997 if seed else 61
+    program.write_text(
+        f"import test_sums\ntest_sums.check_units({seed + 9}, 20000)\ntest_sums.check_int16({step})\n"
+    )
+    folders = [ROOT / "firmware", ROOT / "tests" / "device", ROOT / "tests", ".frozen"]
+    env = {**os.environ, "MICROPYPATH": os.pathsep.join(map(str, folders))}
+    subprocess.run(device_command(find_micropython(), program), env=env, cwd=tmp_path, check=True)
+    check_units(seed + 1000, 2000)
+
+
+@pytest.mark.exhaustive
+def test_every_int16_stays_within_the_radius():
+    check_int16(1)
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("seed", range(50))
+def test_a_ledger_in_rho_adds_up(seed):
+    """200 histories of a client each, against a twin that keeps the account in the formulas of ledger.md."""
+    draw = random.Random(seed)
+    pure = math.ceil(EPSILON * math.tanh(EPSILON / 2e6) - 1e-6)
+    kinds = [(RHO_CARD, 5, 50_000), (PURE_CARD, 2, pure), (THREE, 1, pure), (THREE, 4, 4 * pure)]
+    for _ in range(200):
+        ahead, budget = draw.choice((1, 1, 3)), draw.choice((100_000, 2_000_000, 9_000_000))
+        folder, client = client_of(ledger.RHO, ahead=ahead, budget=budget)
+        real = durable = number = until = 0
+        for _ in range(draw.randrange(1, 6)):
+            if draw.randrange(5) == 0:
+                client.close()
+                client = Client(Board(folder))
+                real, number, until = durable, max(number, until), 0
+            card, k, price = draw.choice(kinds)
+            number += draw.choice((1, 1, 2))
+            answer = ask(client, sum_frame(number, card, k))
+            if price > budget - real:
+                assert small_board.error_of(answer) == (wire.ERR_BUDGET, budget - real)
+                number = book_of(folder).round if not until else number - 1
+                continue
+            assert answer[0] == wire.REPORT
+            if number > until or real + price > durable:
+                n = min(ahead, (budget - real) // price)
+                until, durable = (number + n - 1 if n > 1 else 0), real + n * price
+            real += price
+            assert book_of(folder).spent == durable
+        client.close()
