@@ -72,8 +72,9 @@ class Client:
         self.board = board
         self._clients = self._records = self._fleet_key = None
         self._epoch = self._pause_ms = self._slot_ms = 0
-        self._bound = 0  # public upper bound on records per client
-        self._unit = 0  # records of a run that is protected, 0: the client
+        self._bound = self._unit = (
+            0  # public upper bound on records per client; records of a protected run, 0: all
+        )
         self._ahead = 1  # reports to pay for at once
         self._paid = []  # when the last ROUND came that each client paid for, if they must pause
         self._ledger = Ledger(board.in_place, board)

@@ -174,7 +174,9 @@ def files_below(directory):
 def hello(first, clients, epoch=0, nonce=0):
     """The HELLO of a board whose devices begin with `first`."""
     out = bytearray(200)
-    return bytes(out[: frames.encode_hello(out, nonce, first, clients, 0, epoch, 0, 0, 0, 0, 1, 0, 0, 0, "test")])
+    return bytes(
+        out[: frames.encode_hello(out, nonce, first, clients, 0, epoch, 0, 0, 0, 0, 1, 0, 0, 0, "test")]
+    )
 
 
 # An ESP32 in QEMU reaches the broker of this machine over its Wi-Fi: `on_broker(..., **WIFI)`.

@@ -78,7 +78,9 @@ class Peer(Port):
 
 def hello(nonce, first=1, clients=3):
     out = bytearray(wire.MAX_FRAME)
-    return bytes(out[: frames.encode_hello(out, nonce, first, clients, 5, 0, 6, 0, 0, 0, 1, 0, 0, 0, "a; b; c")])
+    return bytes(
+        out[: frames.encode_hello(out, nonce, first, clients, 5, 0, 6, 0, 0, 0, 1, 0, 0, 0, "a; b; c")]
+    )
 
 
 @pytest.fixture

@@ -204,7 +204,7 @@ class FedSum(Learning):
         """Take the sums of this round, of the boards that answered."""
         (cohort,) = result.cohorts
         self._spent += int(cohort.card.epsilon)
-        body = cohort.card.sum
+        body = sums.of(cohort.card)
         step = sums.grid(body, cohort.question.range)
         if cohort.reports:
             totals, _ = sums_of(cohort)
