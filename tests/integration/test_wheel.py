@@ -268,8 +268,7 @@ def test_a_board_becomes_a_member_of_a_fleet(for_boards):
     with emulated_board(for_boards, "rv32") as port:
         options = "--store fleet.sqlite --device 7 --dataset synthetic-logistic --yes --json"
         up = json.loads(for_boards.tern(f"up {port} {options}").stdout)
-        assert up["clients"] == 1
-        assert up["deployed"][-1] == "/main.py"
+        assert (up["clients"], up["deployed"][-1]) == (1, "/main.py")
         again = for_boards.tern(f"deploy {port} --json")
         assert json.loads(again.stdout)["written"] == [], again.stderr
 

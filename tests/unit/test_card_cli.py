@@ -125,24 +125,20 @@ def test_certify_refuses_a_file_that_is_no_card(capsys, tmp_path, data):
         ([*ACCOUNT, "--epsilon", "1", "--values", "0"], "--values must be 1 or more, not 0"),
     ],
 )
-def test_bad_input_is_a_message_and_exit_2(capsys, argv, says):
-    assert main(["card", *argv]) == errors.USAGE
-    captured = capsys.readouterr()
+def test_bad_input_is_a_message_and_exit_2(tern, argv, says):
+    captured = tern("card", *argv, code=errors.USAGE)
     assert says in captured.err
     assert not captured.out
 
 
-def test_show_draws_a_picture(capsys, tmp_path, coarse):
+def test_show_draws_a_picture(tern, tmp_path, coarse):
     plot = tmp_path / "p.png"
-    assert main(["card", "show", "three-outputs", "--epsilon", "1", "--plot", str(plot)]) == errors.OK
-    text = capsys.readouterr().out
+    text = tern("card", "show", "three-outputs", "--epsilon", "1", "--plot", str(plot)).out
     assert "█" in text
     assert plot.read_bytes().startswith(b"\x89PNG")
     path = tmp_path / "c"
     main(["card", "design", "pm", "--epsilon", "1", "-o", str(path)])
-    capsys.readouterr()
-    assert main(["card", "show", str(path)]) == errors.OK
-    assert "255" in capsys.readouterr().out
+    assert "255" in tern("card", "show", str(path)).out
 
 
 def test_show_draws_in_ascii_on_a_terminal_without_unicode():
@@ -233,7 +229,7 @@ def test_a_picture_that_cannot_be_written_is_refused_before_the_work(capsys, tmp
     assert "a.png cannot be written" in capsys.readouterr().err
 
 
-def test_a_picture_ends_at_the_largest_number_of_reports(monkeypatch, tmp_path, capsys, coarse):
+def test_a_picture_ends_at_the_largest_number_of_reports(monkeypatch, tmp_path, tern, coarse):
     """That number is not accounted for twice."""
     real, numbers = shuffling.account, []
 
@@ -244,8 +240,7 @@ def test_a_picture_ends_at_the_largest_number_of_reports(monkeypatch, tmp_path, 
 
     monkeypatch.setattr(shuffling, "account", account)
     argv = ["card", "account", "--epsilon", "1", "--reports", "500000000", "--delta", "1e-10"]
-    assert main([*argv, "--plot", str(tmp_path / "a.png"), "--json"]) == errors.OK
-    assert json.loads(capsys.readouterr().out)["reports"] == 500_000_000
+    assert tern(*argv, "--plot", str(tmp_path / "a.png"), "--json").json["reports"] == 500_000_000
     assert len(numbers) == len(set(numbers)) == 5
 
 
@@ -328,9 +323,8 @@ def test_a_text_that_is_no_card_is_called_so(capsys, tmp_path):
 
 
 @pytest.mark.parametrize(("epsilon", "most"), [("0.5", "62.3 %"), ("2", "88.1 %"), ("8", "more than 99.9 %")])
-def test_show_says_what_an_epsilon_means_for_one_device(capsys, epsilon, most):
-    assert main(["card", "show", "duchi", "--epsilon", epsilon]) == errors.OK
-    assert f"{most} likely after its report" in capsys.readouterr().out
+def test_show_says_what_an_epsilon_means_for_one_device(capsys, tern, epsilon, most):
+    assert f"{most} likely after its report" in tern("card", "show", "duchi", "--epsilon", epsilon).out
     odds = math.exp(float(epsilon))
     code, result = run_json(capsys, "card", "show", "duchi", "--epsilon", epsilon)
     assert code == errors.OK

@@ -1,6 +1,5 @@
 """The parts that all algorithms share: classes of devices, turns, reports and their cost."""
 
-import json
 from fractions import Fraction
 from itertools import product
 from statistics import fmean
@@ -11,7 +10,6 @@ from simulating import ask, begin, finished, fleet_of, run
 
 from tern import card as cards
 from ternhost import datasets
-from ternhost.cli import main
 from ternhost.count import estimate
 from ternhost.datasets import synthetic
 from ternhost.errors import RefusedError, UsageError
@@ -334,17 +332,14 @@ def test_a_class_without_devices_is_not_asked():
     assert finished(algorithm, SimulatedDriver(algorithm.holdings, 4))._trainer.round == 4
 
 
-def test_commands_take_classes_and_state_the_cost_of_each(capsys):
+def test_commands_take_classes_and_state_the_cost_of_each(tern):
     common = ["--dataset", "toy", "--epsilons", "1:0.5,2:0.5", "--fleet", "simulated:100", "--no-report"]
-    assert main(["train", *common, "--reports", "100"]) == 0
-    printed = capsys.readouterr()
+    printed = tern("train", *common, "--reports", "100")
     assert "each client of the class at epsilon 2 (50 %) spends epsilon 2 in total" in printed.err
     assert "50 % of the clients: epsilon 1 a report, 1 in the run" in printed.out
     for command in ("collect", "infer"):
-        assert main([command, *common[2:], "--dataset", "iris", "--json", "--quiet"]) == 0
-        result = json.loads(capsys.readouterr().out)
+        result = tern(command, *common[2:], "--dataset", "iris", "--json", "--quiet").json
         assert 1.98 < result["epsilon_per_client"] <= 2
         assert len(result["accounting"]) == 2
     for command in ("train", "collect", "infer"):
-        assert main([command, "--epsilons", "1:1", "--epsilon", "1"]) == 2
-        assert "exclude each other" in capsys.readouterr().err
+        assert "exclude each other" in tern(command, "--epsilons", "1:1", "--epsilon", "1", code=2).err

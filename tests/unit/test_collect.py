@@ -12,7 +12,6 @@ from simulating import begin, finished, fleet_of, rounds, run
 from tern import card as cards
 from tern import wire
 from ternhost import datasets
-from ternhost.cli import main
 from ternhost.count import estimate
 from ternhost.datasets import Table
 from ternhost.errors import UsageError
@@ -232,8 +231,7 @@ def test_classes_may_hash_an_attribute_or_not(table):
     resumed = begin("collect", 60_000, epsilons="1:0.5,4:0.5")
     resumed.restore(state)
     (entry,) = resumed.result([])["attributes"]
-    assert entry == algorithm.result([])["attributes"][0]
-    assert entry["reports"] == 60_000
+    assert (entry, entry["reports"]) == (algorithm.result([])["attributes"][0], 60_000)
     truth = np.bincount(people.codes[:, 0], minlength=20) / 60_000
     assert np.abs(np.array(entry["frequencies"]) - truth).max() < 0.012
 
@@ -291,28 +289,24 @@ def test_invalid_runs_are_refused(fleet, options, message):
         run("collect", fleet, **options)
 
 
-def test_the_command_prints_intervals_and_refuses_options_of_other_methods(capsys):
-    assert main(["collect", "--dataset", "iris", "--fleet", "simulated:5000", "--epsilon", "4"]) == 0
-    out = capsys.readouterr().out
+def test_the_command_prints_intervals_and_refuses_options_of_other_methods(tern):
+    out = tern("collect", "--dataset", "iris", "--fleet", "simulated:5000", "--epsilon", "4").out
     assert "95 % interval" in out
     assert "mean squared error" in out
     hiera = ["collect", "--dataset", "iris", "--method", "hiera", "--fleet", "simulated:100", "--no-report"]
-    assert main([*hiera, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["method"] == "hiera"
+    assert tern(*hiera, "--json").json["method"] == "hiera"
     for words, message in (
         (["collect", "--mu", "0.5"], "--mu needs --method hiera"),
         ([*hiera, "--mechanism", "duchi"], "--mechanism needs --method algorithm6"),
         (["collect", "--resume", "x", "--k", "1"], "keeps its options"),
     ):
-        assert main(words) == 2
-        assert message in capsys.readouterr().err
+        assert message in tern(*words, code=2).err
 
 
 @pytest.mark.slow
-def test_frequencies_are_printed_and_drawn(capsys):
+def test_frequencies_are_printed_and_drawn(tern):
     words = ["collect", "--dataset", "flights-table", "--fleet", "simulated:50000", "--epsilon", "2"]
-    assert main([*words, "--name", "x"]) == 0
-    out = capsys.readouterr().out
+    out = tern(*words, "--name", "x").out
     assert "origin: " in out
     assert "99 more" in out  # of 104 destinations
     assert "mean squared error of the frequencies" in out

@@ -1,6 +1,5 @@
 """PLDP-FL: models learn, estimated moves are unbiased for all choices of clients, and costs are known before a run."""
 
-import json
 import re
 
 import numpy as np
@@ -9,7 +8,6 @@ from simulating import ask, begin, finished, fleet_of, rounds, run
 
 from tern import wire
 from ternhost import datasets, vectorised
-from ternhost.cli import main
 from ternhost.count.rounds import COMPLETE, RoundResult
 from ternhost.datasets import synthetic
 from ternhost.errors import RefusedError, UsageError
@@ -300,15 +298,14 @@ def test_invalid_options_are_refused(change, message):
     assert re.search(message, f"{caught.value.message} {caught.value.hint}")
 
 
-def test_the_command_takes_choices_and_refuses_options_of_other_algorithms(capsys, tmp_path):
+def test_the_command_takes_choices_and_refuses_options_of_other_algorithms(tern, tmp_path):
     card = tmp_path / "some.card"
     card.write_bytes(b"card")
     common = ["train", "--dataset", "toy", "--quiet"]
     fedavg = [*common, "--algorithm", "fedavg", "--fleet", "simulated:100"]
     fedavg += ["--rounds", "2", "--mechanism", "pdpm"]
     hiera = [*common, "--algorithm", "hiera"]
-    assert main([*fedavg, "--choices", "tau", "--json", "--no-report"]) == 0
-    result = json.loads(capsys.readouterr().out)
+    result = tern(*fedavg, "--choices", "tau", "--json", "--no-report").json
     assert [each["tau"] for each in result["classes"]] == [0.125, 0.25, 0.5]
     for wrong, message in (
         ([*fedavg, "--group", "3"], "--group belongs to fedsgd"),
@@ -320,8 +317,7 @@ def test_the_command_takes_choices_and_refuses_options_of_other_algorithms(capsy
         ([*common, "--epsilons", "1:1", "--epsilon", "1"], "exclude each other"),
         ([*common, "--card", str(card), "--levels", "3"], "--card and --levels exclude each other"),
     ):
-        assert main(wrong) == 2
-        assert message in capsys.readouterr().err
+        assert message in tern(*wrong, code=2).err
 
 
 def test_choices_are_made_from_the_options():

@@ -114,8 +114,7 @@ def test_a_board_reported_gone_too_late_is_back_with_its_next_message(link):
     assert not link.boards
     link.changed.clear()
     link._on_message(None, "tern/up/00000007", b"a report", 1, None)
-    assert link.boards == before
-    assert link.changed == {"00000007"}
+    assert (link.boards, link.changed) == (before, {"00000007"})
 
 
 # A run goes on where notes of hellos cannot be written: they decide nothing

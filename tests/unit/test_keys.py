@@ -11,7 +11,6 @@ import pytest
 from spec import answers
 
 from tern import frames, host_frames, wire
-from ternhost.cli import main
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Question, round_body
 from ternhost.errors import StorageError, UsageError
@@ -264,14 +263,12 @@ def test_an_announcement_asks_the_same_question_as_a_request(store):
 
 
 @pytest.mark.parametrize(("words", "stays"), [(["1"], True), (["1", "--fleet"], False), (["--fleet"], False)])
-def test_a_rotation_reports_whether_the_fleet_key_changed(store, tmp_path, capsys, words, stays):
+def test_a_rotation_reports_whether_the_fleet_key_changed(store, tmp_path, tern, words, stays):
     keys.add(store, [1, 2])
     path = str(tmp_path / "store.sqlite")
-    assert main(["device", "add", "3", "--store", path]) == 0
-    assert "fleet" not in capsys.readouterr().out
+    assert "fleet" not in tern("device", "add", "3", "--store", path).out
     before = keys.fleet_key(store)
-    assert main(["device", "rotate", *words, "--store", path]) == 0
-    printed = capsys.readouterr().out
+    printed = tern("device", "rotate", *words, "--store", path).out
     assert ("the fleet's key stays" in printed) == stays == (keys.fleet_key(store) == before)
     assert ("the fleet has a new key" in printed) == (not stays)
     assert (f"tern provision BOARD --store {path} --device 1" in printed) == ("1" in words)

@@ -7,7 +7,6 @@ import pytest
 from simulating import run
 
 from ternhost import options
-from ternhost.cli import main
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS
 from ternhost.learn.fedsgd import Options as FedSGDOptions
@@ -182,7 +181,6 @@ def test_round_numbers_can_be_skipped_but_not_far(here):
         ("infer --privacy-eval-type NOT_ENCRYPT --epsilon 2", "--epsilon"),
     ],
 )
-def test_options_that_do_not_fit_together_are_refused(here, capsys, command, message):
-    assert main(command.split()) == 2
-    assert message in capsys.readouterr().err
+def test_options_that_do_not_fit_together_are_refused(here, tern, command, message):
+    assert message in tern(*command.split(), code=2).err
     assert not list(here.iterdir())

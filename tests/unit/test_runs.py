@@ -15,7 +15,7 @@ from harness import in_process  # noqa: F401, registers inprocess:N
 from harness.in_process import InProcessLink
 
 from ternhost import datasets, errors
-from ternhost.cli import main as tern
+from ternhost.cli import main
 from ternhost.count.rounds import Cohort, Round
 from ternhost.privacy.accounting import Policy
 from ternhost.provision import boards as provision
@@ -38,7 +38,7 @@ def command(capsys):
 
     def run(*words):
         capsys.readouterr()
-        code = tern([*words, "--json"])
+        code = main([*words, "--json"])
         printed = capsys.readouterr()
         return code, json.loads(printed.out) if printed.out else None, printed.err
 
@@ -109,7 +109,7 @@ def test_a_store_holds_many_runs_with_their_directories(command):
     assert (code, refused["error"]) == (errors.USAGE, "there is a run a already"), "its name is in the store"
 
 
-def test_runs_are_listed(command, capsys):
+def test_runs_are_listed(command, tern):
     assert command("runs")[1] == {"runs": []}
     command("train", *SIMULATED, "--name", "first")
     command("collect", "--fleet", "simulated:50", "--quiet", "--no-report", "--name", "second")
@@ -119,8 +119,7 @@ def test_runs_are_listed(command, capsys):
     assert (listed["runs"][0]["rounds"], listed["runs"][0]["reports"]) == (4, 200)
     assert listed["runs"][0]["figures"].keys() == {"auc", "accuracy", "log_loss"}
     for place in ("runs", "runs/first", "runs/first/store.sqlite"):
-        assert tern(["runs", place]) == 0
-        assert re.search(r"(?m)^first .* finished +fedsgd on flights", capsys.readouterr().out), place
+        assert re.search(r"(?m)^first .* finished +fedsgd on flights", tern("runs", place).out), place
     code, refused, _ = command("runs", "nowhere")
     assert (code, refused["error"]) == (errors.USAGE, "there is no directory or store nowhere")
     Path("runs/first/store.sqlite").unlink()
@@ -433,17 +432,15 @@ def test_a_missing_port_and_a_rotated_key_leave_no_run(port, code, remedy, provi
     assert command("runs", "keys.sqlite")[1] == {"runs": []}
 
 
-def test_a_served_fleet_that_has_spent_its_budget_is_told_of_once_and_ends(provisioned, capsys):
+def test_a_served_fleet_that_has_spent_its_budget_is_told_of_once_and_ends(provisioned, tern):
     fleet = provisioned(2)[:4]
-    assert tern(["serve", *fleet, "--patience", "0.01", "--name", "mine"]) == errors.REFUSED
-    printed = capsys.readouterr()
+    printed = tern("serve", *fleet, "--patience", "0.01", "--name", "mine", code=errors.REFUSED)
     assert printed.out.count("their budget is spent") == 1
     assert printed.out.count("40 refusals (budget 40)") == 5
     assert "tern fleet emulate N --dir NEW-DIR" in printed.err
     result = json.loads(Path("runs/mine/result.json").read_text())
     assert (result["reports"], result["rounds"], result["epsilon_per_client"]) == (80, 7, 4)
-    assert tern(["runs"]) == 0
-    assert ", AUC 0." in (listed := capsys.readouterr().out)
+    assert ", AUC 0." in (listed := tern("runs").out)
     assert ", log-loss " in listed
 
 
@@ -569,7 +566,7 @@ def test_a_resumed_run_does_not_warn_of_the_round_under_way(provisioned, command
 @pytest.mark.parametrize("model", ["linear", "logistic"])
 def test_a_squared_error_is_not_called_accuracy(model, capsys):
     data = {"linear": "synthetic-linear", "logistic": "synthetic-logistic"}[model]
-    tern(["train", "--model", model, "--dataset", data, *SIMULATED[:-1], "--name", "mine"])
+    main(["train", "--model", model, "--dataset", data, *SIMULATED[:-1], "--name", "mine"])
     printed = capsys.readouterr()
     result = json.loads(Path("runs/mine/result.json").read_text())
     assert (

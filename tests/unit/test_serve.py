@@ -56,8 +56,7 @@ def test_every_algorithm_is_served_and_continues_its_count_of_rounds(algorithm, 
     code, last, lines = command(*words, "--rounds", "5")
     assert (code, last["rounds"], len(last["history"])) == (0, 5, 5)
     assert [line["round"] for line in lines if line["event"] == END] == [3, 4, 5]
-    assert last["run"] == first["run"]
-    assert last["reports"] == 5 * first["reports"] // 2
+    assert (last["run"], last["reports"]) == (first["run"], 5 * first["reports"] // 2)
     with Store("s.sqlite") as store:
         assert [run.status for run in store.runs()] == [FINISHED]
 

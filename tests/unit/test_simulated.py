@@ -10,7 +10,6 @@ from tern import gradient as gradients
 from tern import wire
 from tern.card import decode
 from ternhost import datasets, vectorised
-from ternhost.cli import main
 from ternhost.count import estimate
 from ternhost.count.questions import Question
 from ternhost.count.rounds import COMPLETE
@@ -205,6 +204,5 @@ def test_the_name_of_the_fleet_gives_the_number_of_clients(tmp_path):
     assert kind.driver(context).devices == range(1, 1_000_001)
 
 
-def test_simulated_clients_have_no_boards(capsys):
-    assert main(["device", "info", "--fleet", "simulated:5"]) == 2
-    assert "no boards" in capsys.readouterr().err
+def test_simulated_clients_have_no_boards(tern):
+    assert "no boards" in tern("device", "info", "--fleet", "simulated:5", code=2).err

@@ -5,7 +5,6 @@ import time
 import pytest
 
 from tern import wire
-from ternhost.cli import main
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Question
 from ternhost.count.rounds import Refusal, RoundResult
@@ -36,7 +35,7 @@ def store(store):
     return store
 
 
-def test_the_store_knows_the_sleeping_devices(store, capsys):
+def test_the_store_knows_the_sleeping_devices(store, tern):
     sleepers.set_wake(store, 3, 60)
     sleepers.set_wake(store, 3, None)
     sleepers.set_wake(store, STAYS, None)
@@ -46,8 +45,7 @@ def test_the_store_knows_the_sleeping_devices(store, capsys):
     assert sleepers.heard(store) == {SLEEPS: 1000.0}
     keys.rotate(store, [SLEEPS])
     assert keys.list_devices(store)[0] == keys.Device(SLEEPS, None, 3600, 1000.0)
-    assert main(["device", "list", "--store", str(store.path)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = tern("device", "list", "--store", str(store.path)).out.splitlines()
     assert "wakes every 3600 s, heard 1970-01-01" in lines[0]
     assert lines[1].split() == [str(STAYS), "has", "a", "key"]
 

@@ -205,8 +205,7 @@ def test_only_a_model_without_noise_converges_by_standing_still():
 )  # fmt: skip
 def test_weights_get_the_finest_exponent_that_fits(weights, exponent):
     parameters = quantise(weights)
-    assert parameters.exponent == exponent
-    assert parameters.mantissas.typecode == "h"
+    assert (parameters.exponent, parameters.mantissas.typecode) == (exponent, "h")
     clipped = np.clip(weights, -LARGEST_WEIGHT, LARGEST_WEIGHT)
     assert np.abs(parameters.values - clipped).max() <= 2.0 ** (exponent - 1)
 
