@@ -104,12 +104,10 @@ def torment(directory, args):
 
 def bout(directory, args, seed, end):
     """(summary, differences) of one fleet, from its first round to its last, or until the time `end`."""
-    source = random.Random(seed)
-    faults = Faults(seed, **_FAULTS)
+    source, faults = random.Random(seed), Faults(seed, **_FAULTS)
     with Arena(directory, args.clients, args.boards, args.rounds, faults, seed) as arena:
         deeds = [(source.random(), deed.__get__(arena)) for deed, n in _DEEDS.items() for _ in range(n)]
-        start = time.monotonic()
-        failed = []
+        start, failed = time.monotonic(), []
         try:
             arena.run(deeds, timeout=600, until=end)
         except AssertionError as error:

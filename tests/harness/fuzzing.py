@@ -121,8 +121,7 @@ def _run(name, share, counts, folder, seed):
     if ended.returncode:
         broke = [path.read_bytes().hex() for path in folder.glob("broke-*")]
         findings.append(f"fuzzing {name}: {', '.join(broke) or 'no input'}: {ended.stdout[-2000:]}")
-    counted = STATISTIC.findall(ended.stdout)
-    edges = _EDGES.findall(ended.stdout)
+    counted, edges = STATISTIC.findall(ended.stdout), _EDGES.findall(ended.stdout)
     return {
         "inputs": max(0, int(counted[-1]) - len(start)) if counted else 0,
         "edges": int(edges[-1]) if edges else None,

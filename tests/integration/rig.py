@@ -89,8 +89,7 @@ def run_program(micropython, *words, cwd=None, timeout=120):
     return json.loads(ended.stdout.splitlines()[-1])
 
 
-D = 6
-CARD = design("three-outputs", 1).card
+D, CARD = 6, design("three-outputs", 1).card
 COST = cards.decode(CARD).epsilon  # micro-epsilon of a report of one coordinate
 
 
@@ -312,10 +311,8 @@ class Damage:
     """Flips bits, drops and repeats bytes with `probability` while `on` is true; `done` counts these bytes."""
 
     def __init__(self, seed, probability):
-        self._random = random.Random(seed)
-        self._probability = probability
-        self.on = True
-        self.done = 0
+        self._random, self._probability = random.Random(seed), probability
+        self.on, self.done = True, 0
 
     def __call__(self, data):
         out = bytearray()

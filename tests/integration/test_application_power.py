@@ -20,9 +20,7 @@ from terntools.emulators.micropython import device_command
 from terntools.emulators.unix_fleet import FIRMWARE
 
 PROGRAM = Path(__file__).with_name("recording_program.py")
-KILLS = 20
-HOLD = 8
-ROUNDS = 40
+KILLS, HOLD, ROUNDS = 20, 8, 40
 
 
 def start(micropython, board, life):

@@ -37,8 +37,7 @@ def place(tmp_path_factory):
 @pytest.fixture
 def connect(place):
     """`connect(device, node)`: a client with that device's password, or the host's (0)."""
-    access = Access.load(place / HOST)
-    clients = []
+    access, clients = Access.load(place / HOST), []
 
     def connected(device=0, node=0, **options):
         if device:

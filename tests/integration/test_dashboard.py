@@ -71,8 +71,7 @@ class Visit:
     """A page in a browser context of its own; records its requests, responses, frames and console errors."""
 
     def __init__(self, browser, url, **options):
-        self.url = url
-        self.context = browser.new_context(**options)
+        self.url, self.context = url, browser.new_context(**options)
         self.page = self.context.new_page()
         self.page.set_default_timeout(PATIENCE)
         self.requests, self.responses, self.complaints = [], [], []

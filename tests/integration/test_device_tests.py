@@ -71,8 +71,7 @@ def test_files_can_be_added_to_a_flash_that_a_board_has_written(tmp_path, name):
 
 
 def test_a_flash_from_the_cache_holds_the_library_and_no_program(tmp_path):
-    kept = prepared_flash.deployed("rv32")
-    flash = tmp_path / "flash.bin"
+    kept, flash = prepared_flash.deployed("rv32"), tmp_path / "flash.bin"
     flash.write_bytes(kept.flash.read_bytes())
     with catalogue.boot("rv32", flash) as board, Repl(board.url) as repl:
         machine = deploy.Machine.of(repl)

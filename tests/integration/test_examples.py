@@ -156,8 +156,7 @@ def test_thermostats_learn_to_be_wrong_less_often(tmp_path):
 def test_the_minimal_example_records_samples_with_labels(tmp_path):
     """On MicroPython with the real library, and a simulated sensor."""
     assert len((EXAMPLES / "minimal.py").read_text().splitlines()) <= 30
-    board = tmp_path / "board"
-    key = new_keys([1])[1]
+    board, key = tmp_path / "board", new_keys([1])[1]
     provision_board(board, 1, [key], np.zeros((1, 14), np.int16), Policy(4_000_000, 4_000_000))
     (board / "machine.py").write_text(MACHINE)
     search = os.pathsep.join([str(board), str(ROOT / "firmware"), ".frozen"])

@@ -77,8 +77,7 @@ def test_a_run_scores_boards_whose_records_it_does_not_know(tmp_path, micropytho
     path, directories = rig.provision(tmp_path, rows, Policy(4_000_000, 8_000_000))
     with EmulatedFleet(micropython, directories) as boards:
         options = {"epsilon": "4", "fleet": "port:" + boards.ports[0], "store": path}
-        result = rig.finish("infer", **options)
-        second = rig.finish("infer", **options)
+        result, second = rig.finish("infer", **options), rig.finish("infer", **options)
         for _ in range(2):  # a refusal leaves no unfinished run
             with pytest.raises(RefusedError, match="budget is spent"):
                 rig.finish("infer", **options)

@@ -134,8 +134,7 @@ def boot_under_fire(flash, keys, monkeypatch, until):
             firing = pool.submit(fire_at, Path(folder), keys, fire, over)
             try:
                 patched.setenv("TMPDIR", folder)
-                board = boot_pico(flash)
-                end = time.monotonic() + 120
+                board, end = boot_pico(flash), time.monotonic() + 120
                 while not until(fire) and time.monotonic() < end:
                     time.sleep(0.02)
             finally:

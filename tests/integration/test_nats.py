@@ -480,8 +480,7 @@ def test_the_log_of_a_server_does_not_fill_the_disk(tmp_path, monkeypatch):
 def test_a_site_cannot_fill_the_memory_of_the_server_or_keep_others_out(target):
     """It opens as many connections as it may, each with a message that does not end, and reads nothing."""
     pid = target.nodes[0].pid
-    before = memory(pid)
-    tls = as_site(target)
+    before, tls = memory(pid), as_site(target)
     with ExitStack() as stack:
         held = [stack.enter_context(tls_connection(target, tls)) for _ in range(40)]
         for connection in held:

@@ -39,8 +39,7 @@ class Bridged:
         shutil.copytree(central / "sites" / "lab", self.directory)
         self.at_site = Access.load(self.directory / HOST)
         self.central = Mosquitto(central)
-        self.site = Mosquitto(self.directory)
-        self.clients = []
+        self.site, self.clients = Mosquitto(self.directory), []
         self.host = self.connect_host()
         assert self.heard("tern/site/lab") == b"1"
 
@@ -170,8 +169,7 @@ def test_a_hello_that_a_bridge_repeats_is_no_sign_of_life(bridged):
     """A host asks a board that sleeps after its hello, but not after a repetition by its site."""
     bridged.host.close()
     with Store(bridged.store) as store, bridged.driver(store) as driver:
-        boards = driver.link.boards
-        board = bridged.board(1)
+        boards, board = driver.link.boards, bridged.board(1)
         board.publish("tern/hello/00000001", rig.hello(1, 1), retain=True)
         wait_for(lambda: driver.wait(0.1) or boards)
         assert not boards["00000001"].kept

@@ -175,8 +175,7 @@ def test_an_unknown_algorithm_is_refused_with_the_known_ones():
 # Personalised budgets: the card of each class, its cost, and the model
 
 
-EPSILONS = "1:0.5,2:0.3,4:0.2"
-SHARES = [0.5, 0.3, 0.2]
+EPSILONS, SHARES = "1:0.5,2:0.3,4:0.2", [0.5, 0.3, 0.2]
 SMALL = {
     "fedsgd": {"dataset": "toy", "reports": 1000, "group": 250},
     "fedavg": {"dataset": "toy", "mechanism": "duchi", "clients": 200, "rounds": 5, "share": 0.3},
@@ -199,15 +198,13 @@ def toy(monkeypatch, tmp_path):
 @pytest.mark.parametrize("name", SMALL)
 def test_classes_are_asked_in_cohorts_of_their_own_cards(name):
     algorithm = begin(name, 1000, epsilons=EPSILONS, **SMALL[name])
-    driver = fleet_of(algorithm)
-    designs = algorithm.designs
+    driver, designs = fleet_of(algorithm), algorithm.designs
     assert [design.epsilon for design in designs] == [1_000_000, 2_000_000, 4_000_000]
     # Each class has its own means, but a gradient's coordinates have to be as many in every class.
     assert name == "collect" or len({design.k for design in designs}) == 1
     assert [design.share for design in designs] == SHARES
     classes = dict(zip(driver.devices, class_of(driver.devices, SHARES, algorithm.options.seed), strict=True))
-    number = 0
-    taking_part = []
+    number, taking_part = 0, []
     while not algorithm.done:
         number += 1
         cohorts = algorithm.cohorts(driver.devices)

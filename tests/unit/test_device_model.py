@@ -42,8 +42,7 @@ def check_predictions(folder, twin, rows):
     scores, predictions = twin.score(rows), twin.predict(rows)
     probabilities = twin.probability(rows) if twin.model in (wire.LOGISTIC, wire.SOFTMAX) else None
     for i, values in enumerate(rows.tolist()):
-        row = array("h", values)
-        labels = range(twin.classes)
+        row, labels = array("h", values), range(twin.classes)
         assert [device.score(row, j) for j in labels] == np.atleast_1d(scores[i]).tolist()
         assert device.predict(row) == predictions[i]
         if twin.model == wire.SOFTMAX:
@@ -158,8 +157,7 @@ def test_a_served_fleet_is_sent_a_model_every_few_rounds_and_at_the_end(monkeypa
     from ternhost.learn.base import ALGORITHMS
     from ternhost.reach.ports.driver import BoardsDriver
 
-    sent = []
-    publish = BoardsDriver.publish
+    sent, publish = [], BoardsDriver.publish
 
     def publish_and_note(self, averaged):
         publish(self, averaged)

@@ -19,9 +19,7 @@ from terntools.bench.meters import csv, ina, ppk2
 from terntools.bench.meters.joulescope import RANGES, from_samples
 from terntools.bench.meters.ppk2 import Ppk2
 
-VOLTS = 3.3
-IDLE = 0.010
-BUSY = 0.025
+VOLTS, IDLE, BUSY = 3.3, 0.010, 0.025
 
 
 def known_trace(rate, windows=6, work=0.02, rest=0.03):
@@ -260,8 +258,7 @@ class Bus:
     """An INA on an I2C bus, with the registers of its datasheet and conversions that are always ready."""
 
     def __init__(self, registers):
-        self.registers = registers
-        self.written = {}
+        self.registers, self.written = registers, {}
 
     def writeto_mem(self, address, register, data):
         assert address == 0x40

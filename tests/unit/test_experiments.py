@@ -48,8 +48,7 @@ SMALLER = {
 def test_an_experiment_runs_and_writes_its_files(name, tmp_path, monkeypatch):
     if name in SMALLER:
         monkeypatch.setattr(*SMALLER[name])
-    messages = []
-    optimisers = list(OPTIMISERS)
+    messages, optimisers = [], list(OPTIMISERS)
     options = Options(SMALL.get(name), 1, True, progress=messages.append, workers=1)
     cells = experiments._module(name).cells(options)
     assert len(pickle.loads(pickle.dumps(cells))) == len(cells)  # for other processes: see test_cells
@@ -143,8 +142,7 @@ def test_a_fold_is_held_out_and_does_not_train():
 
 
 def test_moves_beyond_the_safe_range_are_counted():
-    dataset = datasets.load("breast-cancer")
-    clipped = []
+    dataset, clipped = datasets.load("breast-cancer"), []
     for tau in (0.0005, 0.05, 7.0):
         options = {"rounds": 2, "records": 4, "share": 0.5, "k": 1, "tau": tau}
         trained = pldp._train(dataset, 1, options)
@@ -279,8 +277,7 @@ def test_the_float_learner_learns_and_k_follows_the_paper_s_rule():
 
 
 def test_reports_needed_are_interpolated_between_two_numbers():
-    counts = [1000, 10_000, 100_000]
-    losses = np.array([0.6, 0.5, 0.4])
+    counts, losses = [1000, 10_000, 100_000], np.array([0.6, 0.5, 0.4])
     assert round(enough(counts, losses - 0.45) or 0) == round(10**4.5)
     assert enough(counts, losses - 0.7) == 1000
     assert enough(counts, losses - 0.3) is None

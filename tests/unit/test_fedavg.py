@@ -47,8 +47,7 @@ def _line(n=24_000, seed=5):
     )  # fmt: skip
 
 
-LINE = _line()
-TOY = synthetic.logistic(8000)
+LINE, TOY = _line(), synthetic.logistic(8000)
 
 
 @pytest.fixture(autouse=True)

@@ -72,8 +72,7 @@ def test_manifest_freezes_the_pieces_and_the_entry(tmp_path, monkeypatch, folder
     for file, content in mip_packages.packages().items():
         (tmp_path / "firmware" / file).write_text(content)
     monkeypatch.chdir(tmp_path / "firmware")  # as MicroPython's build does, in the manifest's folder
-    calls = []
-    frozen = set()
+    calls, frozen = [], set()
 
     def note(word, name, files=(), base_path=None, opt=0):
         calls.append((word, name, base_path))

@@ -22,8 +22,7 @@ SYNC, READ_REG, WRITE_REG, SECURITY_INFO = 0x08, 0x0A, 0x09, 0x14
 MEM_BEGIN, MEM_END, MEM_DATA = 0x05, 0x06, 0x07
 FLASH_BEGIN, FLASH_DATA, FLASH_END = 0x02, 0x03, 0x04
 DEFLATE_BEGIN, DEFLATE_DATA, DEFLATE_END = 0x10, 0x11, 0x12
-MD5 = 0x13
-ERASE_FLASH = 0xD0
+MD5, ERASE_FLASH = 0x13, 0xD0
 CHIP_MAGIC_REGISTER = 0x40001000
 ROM_VALUE = 0x20120707  # in the ROM's answer to SYNC; a stub's has 0
 FLASH_BYTES = 4 << 20
@@ -44,10 +43,8 @@ class RomLoader(Port):
 
     def __init__(self, chip="esp32", cut_after=None, faulty=False):
         self.chip_id, self.magic, self.spi, self.usr2, self.w0, self.offset = CHIPS[chip]
-        self.cut_after = cut_after
-        self.faulty = faulty
-        self.flash = bytearray(b"\x00" * FLASH_BYTES)
-        self.erased = False
+        self.cut_after, self.faulty = cut_after, faulty
+        self.flash, self.erased = bytearray(b"\x00" * FLASH_BYTES), False
         self.stub = False
         self.registers = {CHIP_MAGIC_REGISTER: self.magic}
         self.blocks = 0

@@ -36,8 +36,7 @@ def test_it_pays_the_true_loss():
 
 
 def test_mini_batches_fit_a_regression(monkeypatch):
-    rng = np.random.default_rng(6)
-    n = 30_000
+    rng, n = np.random.default_rng(6), 30_000
     x = np.concatenate([np.ones((n, 1)), rng.uniform(-1, 1, (n, 2))], axis=1)
     y = x @ [0.3, 0.4, -0.2]
     fixed = datasets.to_fixed(x), datasets.to_fixed(y)

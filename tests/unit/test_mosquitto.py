@@ -57,8 +57,7 @@ def test_the_central_broker_is_reloaded_before_its_sites(brokers, name, order):
 @pytest.fixture
 def replaced(tmp_path, monkeypatch):
     """`replace(script)` makes a script of Python the Mosquitto of a broker, and returns the broker's directory."""
-    place = tmp_path / "broker"
-    port = mosquitto.free_port()
+    place, port = tmp_path / "broker", mosquitto.free_port()
     configuration.configure(place, tls=False, port=port)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 

@@ -330,8 +330,7 @@ def test_a_run_killed_while_boards_are_made_is_resumed(command):
 
 
 def test_a_round_costs_the_same_after_any_number_of_rounds(command, monkeypatch):
-    sizes = []
-    written = Store.end_run_round
+    sizes, written = [], Store.end_run_round
 
     def end_run_round(self, name, number, ended, state, entry, *more):
         sizes.append(len(json.dumps([state, entry])))
@@ -345,8 +344,7 @@ def test_a_round_costs_the_same_after_any_number_of_rounds(command, monkeypatch)
 
 
 def test_a_round_reads_nothing_of_earlier_ones(command, monkeypatch):
-    statements = []
-    opened = Store._check_schema
+    statements, opened = [], Store._check_schema
 
     def check_schema(self):
         opened(self)

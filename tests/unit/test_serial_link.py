@@ -351,8 +351,7 @@ def test_a_board_that_claims_impossible_clients_is_refused(monkeypatch, first, c
 
 
 def some_frames(seed):
-    draw = random.Random(seed)
-    out = bytearray(wire.MAX_FRAME)
+    draw, out = random.Random(seed), bytearray(wire.MAX_FRAME)
     for _ in range(60):
         d = draw.choice((1, 2, 28, 100, 128))
         spread = draw.choice((0, 3, 300, 32767))

@@ -128,8 +128,7 @@ def test_a_signal_between_rounds_ends_the_run_with_a_result():
             if json.loads(line)["event"] == END:
                 served.send_signal(signal.SIGINT)  # it waits for the next round
                 break
-        began = time.monotonic()
-        rest = served.stdout.read()
+        began, rest = time.monotonic(), served.stdout.read()
         assert served.wait() == 0
         assert time.monotonic() - began < 60
     result = json.loads(rest.splitlines()[-1])

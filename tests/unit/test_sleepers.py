@@ -85,9 +85,7 @@ class Line:
 
     def __init__(self, boards=()):
         self.boards = dict(boards)
-        self.changed = set(self.boards)
-        self.asked = []
-        self.announced = 0
+        self.changed, self.asked, self.announced = set(self.boards), [], 0
 
     def says(self, device, kept=False):
         """A board of one device says hello, or the broker sends a `kept` hello of it."""
@@ -239,8 +237,7 @@ def test_a_silent_board_that_claims_devices_of_others_does_not_end_their_round(f
 
 def test_a_board_pauses_for_a_day_at_most(fleet):
     _, _, ask = fleet
-    asking = ask(1, [])
-    now = time.monotonic()
+    asking, now = ask(1, []), time.monotonic()
     asking.put_off(Refusal(2, 1, wire.ERR_TOO_SOON, 2**32 - 1), now)
     assert asking._waits == {2: now + 86_400}
 

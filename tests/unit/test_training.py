@@ -107,8 +107,7 @@ def test_training_without_a_last_round_does_not_stop():
 
 def test_a_noisy_model_has_a_smaller_learning_rate():
     chosen = training.plan(wire.LOGISTIC, 60, rounds=100, group=1000, k=1, variance=4.0)
-    rng = np.random.default_rng(1)
-    rates = {}
+    rng, rates = np.random.default_rng(1), {}
     for name, gradient in (("noise", 0.0), ("signal", -0.2)):
         trainer = Trainer(chosen)
         for _ in range(99):

@@ -21,8 +21,7 @@ class AnsweringBoard:
     """A post with one board. `state_of(frame)` is its answer to an UPDATE: the next byte to send, and its state."""
 
     def __init__(self, state_of):
-        self.state_of = state_of
-        self.requests = 0
+        self.state_of, self.requests = state_of, 0
 
     async def ask(self, device, frame):
         self.requests += 1
