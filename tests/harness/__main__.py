@@ -39,9 +39,7 @@ def main():
     parser.add_argument("--boards", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--hostile", type=int, default=1_000_000, help="frames against the host's aggregator")
-    parser.add_argument(
-        "--inputs", type=int, default=0, help="of the fuzzing, and a tenth of them on MicroPython"
-    )
+    parser.add_argument("--inputs", type=int, default=0, help="of the fuzzing; a tenth also on MicroPython")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     end = time.monotonic() + args.seconds

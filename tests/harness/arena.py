@@ -72,10 +72,9 @@ class Arena:
             provision_fleet(store, self.boards, rows, Policy(COST, self.budget))
             self.keys = store.keys()
             self.fleet_key, self.epoch = keys.fleet_key(store)
-        self.access = configuration.write_configuration(
-            self.directory / "broker", self.keys, port=free_port()
-        )
-        liar, self._reader = attackers(self.access, self.directory / "broker", "liar", "reader")
+        broker = self.directory / "broker"
+        self.access = configuration.write_configuration(broker, self.keys, port=free_port())
+        liar, self._reader = attackers(self.access, broker, "liar", "reader")
         self._liar = Liar(liar, CARD, D, K, seed)
         self._floods, self._slow, self._halted = [], [], []
         (self.directory / "card").write_bytes(CARD)

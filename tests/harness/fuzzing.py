@@ -108,15 +108,9 @@ def _run(name, share, counts, folder, seed):
     for i, data in enumerate(start):
         (corpus / f"seed{i}").write_bytes(data)
     limit = ["--inputs", share + len(start)] if counts else []
-    ended = subprocess.run(
-        [sys.executable, "-m", "harness.fuzzing", name, *map(str, (share, folder, seed, *limit))],
-        cwd=_TESTS,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
+    command = [sys.executable, "-m", "harness.fuzzing", name, *map(str, (share, folder, seed, *limit))]
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    ended = subprocess.run(command, cwd=_TESTS, text=True, errors="replace", **streams)
     findings = []
     if ended.returncode:
         broke = [path.read_bytes().hex() for path in folder.glob("broke-*")]
@@ -156,14 +150,9 @@ def differences(inputs, folder):
     here.mkdir()
     there.mkdir()
     (there / "inputs").write_bytes(verdicts.pack(inputs))
-    done = subprocess.run(
-        device_command(find_micropython(), Path(verdicts.__file__), "inputs", heap="8M"),
-        env={"MICROPYPATH": f"{FIRMWARE}:{_TESTS}/device:{_TESTS}:.frozen"},
-        cwd=there,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    command = device_command(find_micropython(), Path(verdicts.__file__), "inputs", heap="8M")
+    env = {"MICROPYPATH": f"{FIRMWARE}:{_TESTS}/device:{_TESTS}:.frozen"}
+    done = subprocess.run(command, env=env, cwd=there, capture_output=True, text=True, timeout=600)
     on_micropython = done.stdout.splitlines()
     with chdir(here):
         on_cpython = [verdicts.judged(name, data) for name, data in inputs]

@@ -76,15 +76,9 @@ def tern(*words, cwd=".", code=None):
 
 def run_program(micropython, *words, cwd=None, timeout=120):
     """Run MicroPython with these words until it ends; return the JSON object in its last line."""
-    ended = subprocess.run(
-        device_command(micropython, *words),
-        cwd=cwd,
-        env={**os.environ, "MICROPYPATH": f"{FIRMWARE}{os.pathsep}.frozen"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
+    options = {"cwd": cwd, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    env = {**os.environ, "MICROPYPATH": f"{FIRMWARE}{os.pathsep}.frozen"}
+    ended = subprocess.run(device_command(micropython, *words), env=env, timeout=timeout, **options)
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout.splitlines()[-1])
 

@@ -68,12 +68,8 @@ def start(tmp_path):
 def run_mosquitto(directory):
     """Start Mosquitto as its user does, without tern."""
     path = f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin"
-    process = subprocess.Popen(
-        ["mosquitto", "-c", str(directory / CONFIG)],
-        env={**os.environ, "PATH": path},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    command, env = ["mosquitto", "-c", str(directory / CONFIG)], {**os.environ, "PATH": path}
+    process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_for(lambda: listens(*listener(directory)))
     return process
 

@@ -92,9 +92,8 @@ def test_an_interrupted_collection_is_resumed(tmp_path, micropython):
 
 
 def test_hiera_costs_each_device_what_the_result_says(tmp_path, micropython):
-    result = rig.finish(
-        "collect", dataset="wine", method="hiera", epsilon="18", budgets="4,3,2", fleet="emulated:2"
-    )
+    options = {"dataset": "wine", "method": "hiera", "epsilon": "18", "budgets": "4,3,2"}
+    result = rig.finish("collect", fleet="emulated:2", **options)
     assert result["epsilon_spent"] == [[result["epsilon_per_client"], 178]]
     assert result["epsilon_stated"] < result["epsilon_per_client"] <= 18
     assert result["mean_squared_error"] < 0.4  # 0.08 is usual, at 14 reports an attribute; 0.3 a rare chance

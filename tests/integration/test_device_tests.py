@@ -22,12 +22,8 @@ def test_device_tests_run_on_a_board_at_a_port(tmp_path, name):
     )
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--target", ""]
     with catalogue.boot(name) as board:
-        ended = subprocess.run(
-            [*command, "--port", board.url, "--rootdir", tmp_path, tmp_path],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-        )
+        command += ["--port", board.url, "--rootdir", tmp_path, tmp_path]
+        ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert ended.returncode == 1
     assert "test_it.py::test_where PASSED" in ended.stdout
     assert "test_it.py::test_where[board] FAILED" in ended.stdout

@@ -22,16 +22,8 @@ EXAMPLES = ROOT / "examples"
 
 
 def run(directory, command, **environment):
-    ended = subprocess.run(
-        command,
-        cwd=directory,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-        start_new_session=True,
-    )
+    options = {"cwd": directory, "env": {**os.environ, **environment}, "start_new_session": True}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False, **options)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 

@@ -1,6 +1,7 @@
 """FedAvg and personalised budgets over ptys, where the ledgers show what each device has paid; and refused runs."""
 
 from collections import Counter
+from unittest.mock import Mock
 
 import pytest
 import rig
@@ -136,11 +137,7 @@ def test_a_run_that_has_asked_no_device_yet_can_be_resumed_or_replaced(tmp_path,
 def test_a_store_has_one_unfinished_run_at_a_time(tmp_path, micropython):
     rows, policy = rig.random_rows(5, 20, 29), Policy(2_000_000, 80_000_000)
     path, directories = rig.provision(tmp_path, rows, policy)
-
-    def stop(status):
-        raise KeyboardInterrupt
-
-    watcher = Watcher(status=stop)
+    watcher = Watcher(status=Mock(side_effect=KeyboardInterrupt))
     with EmulatedFleet(micropython, directories) as boards:
         port = "port:" + boards.ports[0]
         with rig.begin(reports=20, fleet=port, store=path, watcher=watcher) as run:

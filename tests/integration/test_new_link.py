@@ -44,11 +44,9 @@ def running(micropython, directory, port):
     config.write_text(json.dumps({"path": "socket"}))
     for name, content in read_link([f"unix.json={config}"]).items():  # as 'tern provision --link' does
         (directory / name).write_bytes(content)
-    process = subprocess.Popen(
-        device_command(micropython, "-c", textwrap.dedent(MAIN)),
-        cwd=directory,  # the path of a socket has to be short
-        env={**os.environ, "MICROPYPATH": PATH},
-    )
+    command = device_command(micropython, "-c", textwrap.dedent(MAIN))
+    env = {**os.environ, "MICROPYPATH": PATH}
+    process = subprocess.Popen(command, cwd=directory, env=env)  # the path of a socket has to be short
     try:
 
         def listens():

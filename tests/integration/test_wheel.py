@@ -188,9 +188,8 @@ def test_the_sboms_list_all_that_is_shipped(wheel, tmp_path):
 
 
 def test_an_sbom_that_does_not_fit_the_schema_is_not_written(tmp_path):
-    bom = release.Bom(
-        components=[release._part("a", release.ComponentType.FILE, hashes=[release._sha256(b"")])]
-    )
+    part = release._part("a", release.ComponentType.FILE, hashes=[release._sha256(b"")])
+    bom = release.Bom(components=[part])
     bom.components[0].hashes[0].content = "0"
     with pytest.raises(ValueError, match="does not fit the schema"):
         release.write(bom, tmp_path / "sbom")

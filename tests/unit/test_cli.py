@@ -10,6 +10,7 @@ import subprocess
 import sys
 import types
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -64,13 +65,6 @@ def run_command(monkeypatch, function):
     return cli.main(["try"])
 
 
-def raiser(error):
-    def function(args):
-        raise error
-
-    return function
-
-
 @pytest.mark.parametrize(
     ("error", "code", "words"),
     [
@@ -95,7 +89,7 @@ def raiser(error):
 )
 def test_errors_become_a_message_and_a_code(monkeypatch, capsys, error, code, words):
     monkeypatch.delenv("TERN_DEBUG", raising=False)
-    assert run_command(monkeypatch, raiser(error)) == code
+    assert run_command(monkeypatch, Mock(side_effect=error)) == code
     output = capsys.readouterr()
     assert output.err.startswith("tern: ")
     assert words in output.err
@@ -106,7 +100,7 @@ def test_errors_become_a_message_and_a_code(monkeypatch, capsys, error, code, wo
 def test_a_fault_has_its_traceback_with_tern_debug(monkeypatch):
     monkeypatch.setenv("TERN_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
-        run_command(monkeypatch, raiser(ZeroDivisionError()))
+        run_command(monkeypatch, Mock(side_effect=ZeroDivisionError()))
 
 
 def test_sigterm_ends_a_command_after_its_clean_up(monkeypatch, tmp_path):

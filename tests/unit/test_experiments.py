@@ -100,10 +100,9 @@ def test_invalid_options_of_an_experiment_are_refused():
         ("variance", {"seed": -1}, "--seed"),
         ("weather", {}, "no experiment"),
         ("variance", {"dataset": "iris"}, "no data set"),
-        *(
-            (name, {"dataset": "diabetes"}, "two classes")
-            for name in ("discretisation", "pldp", "coordinates")
-        ),
+        ("discretisation", {"dataset": "diabetes"}, "two classes"),
+        ("pldp", {"dataset": "diabetes"}, "two classes"),
+        ("coordinates", {"dataset": "diabetes"}, "two classes"),
     ):
         with pytest.raises(UsageError, match=message):
             experiments.run(name, Options(**{"quick": True, "runs": 1, **options}))

@@ -14,17 +14,7 @@ from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import fedavg, training
 from ternhost.learn.base import Population
 from ternhost.learn.designs import class_of
-from ternhost.learn.fedavg import (
-    CLIENTS,
-    FINE,
-    MODES,
-    WEIGHTS,
-    FedAvg,
-    Options,
-    combine,
-    range_units,
-    second_moment,
-)
+from ternhost.learn.fedavg import FINE, MODES, WEIGHTS, FedAvg, Options, range_units, second_moment
 from ternhost.learn.schedule import Schedule
 from ternhost.reach.simulated.driver import SimulatedDriver
 from ternhost.run import costs
@@ -52,10 +42,8 @@ LINE, TOY = _line(), synthetic.logistic(8000)
 
 @pytest.fixture(autouse=True)
 def toys(monkeypatch, tmp_path):
-    real = datasets.load
-    monkeypatch.setattr(
-        datasets, "load", lambda name, **of: {"line": LINE, "toy": TOY}.get(name) or real(name, **of)
-    )
+    real, own = datasets.load, {"line": LINE, "toy": TOY}
+    monkeypatch.setattr(datasets, "load", lambda name, **of: own.get(name) or real(name, **of))
     monkeypatch.chdir(tmp_path)
 
 
@@ -100,10 +88,8 @@ def _estimates(algorithm, seeds):
 
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_estimated_moves_are_unbiased_for_all_choices_of_clients(weights):
-    options = {"dataset": "line", "choices": "0.5:2:0.5,1:8:0.25,0.75:4:0.25", "weights": weights}
-    algorithm = begin(
-        "fedavg", share=1.0, rounds=1, records=4, k=2, mechanism="duchi", local_rate=2, **options
-    )
+    options = {"dataset": "line", "choices": "0.5:2:0.5,1:8:0.25,0.75:4:0.25", "mechanism": "duchi"}
+    algorithm = begin("fedavg", share=1.0, rounds=1, records=4, k=2, local_rate=2, weights=weights, **options)
     clients = np.arange(algorithm.clients)
     moves = _exact_moves(algorithm, clients)
     classes = class_of(clients + 1, [0.5, 0.25, 0.25], 1)
@@ -241,7 +227,7 @@ def test_the_model_moves_by_the_mean_move_and_is_averaged_over_rounds():
     (design,) = algorithm.designs
     moves, weights = [], []
     for result in rounds(algorithm, fleet_of(algorithm)):
-        moves.append(combine([(design, cohort) for cohort in result.cohorts], CLIENTS))
+        moves.append(fedavg.combine([(design, cohort) for cohort in result.cohorts], fedavg.CLIENTS))
         weights.append(algorithm.weights)
     first, second, _ = moves
     assert weights[0] == pytest.approx(first, abs=2**-12)  # the average of one model is that model

@@ -177,20 +177,14 @@ MODEM = port("/dev/ttyACM2", 0x1234, 0x5678, "X")
 
 @pytest.fixture
 def plugged(monkeypatch):
-    def plug(*ports):
-        monkeypatch.setattr(list_ports, "comports", lambda: list(ports))
-
-    return plug
+    return lambda *ports: monkeypatch.setattr(list_ports, "comports", lambda: list(ports))
 
 
 def test_boards_and_instruments_are_found_by_usb_id(plugged):
     plugged(ESP, MODEM, METER, PICO)
     ports = names.find()
-    assert [(port.port, port.family) for port in ports] == [
-        ("/dev/ttyACM0", "instrument"),
-        ("/dev/ttyACM1", "rp2"),
-        ("/dev/ttyUSB0", "esp32"),
-    ]
+    families = {"/dev/ttyACM0": "instrument", "/dev/ttyACM1": "rp2", "/dev/ttyUSB0": "esp32"}
+    assert [(port.port, port.family) for port in ports] == [*families.items()]
     assert ports[1].usb_id == "2e8a:0005"
 
 

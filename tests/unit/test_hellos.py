@@ -126,9 +126,8 @@ def test_a_disk_is_reported_once_each_time_it_fills_and_sightings_are_written_la
     for stop in (100, 200):
         store._db.execute("PRAGMA max_page_count = 1")  # at least as many as there are: the file cannot grow
         for first in range(stop - 99, stop):
-            sightings.saw(
-                f"{first:08x}", range(first, first + 1), time.monotonic(), hello=fields, error="gone"
-            )
+            name, ids = f"{first:08x}", range(first, first + 1)
+            sightings.saw(name, ids, time.monotonic(), hello=fields, error="gone")
             sightings.write()
         sightings.forget()
         assert warnings[-1].startswith("the state of boards is stored later: ")

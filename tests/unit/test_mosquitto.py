@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -90,9 +91,7 @@ def test_the_error_says_why_mosquitto_has_ended(replaced, script, message):
 
 
 def test_an_unreachable_address_does_not_count_as_a_started_broker(replaced, monkeypatch):
-    def unreachable(*_, **__):
-        raise OSError(errno.ENETUNREACH, "Network is unreachable")
-
+    unreachable = Mock(side_effect=OSError(errno.ENETUNREACH, "Network is unreachable"))
     place = replaced("time.sleep(0.5)\nsys.exit(3)")
     monkeypatch.setattr(mosquitto.socket, "create_connection", unreachable)
     with pytest.raises(DeviceError, match="mosquitto does not start with exit code 3"):

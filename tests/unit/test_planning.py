@@ -102,10 +102,8 @@ def test_invalid_options_are_refused(tern, options, message):
 
 
 def test_several_classes_are_planned_by_softmax_regression():
-    planned = planning.Planned(
-        "4", dataset="iris", model="softmax", reports=(3000, 30_000), runs=2, workers=1
-    )
-    plan = planning.plan(planned)
+    planned = {"dataset": "iris", "model": "softmax", "reports": (3000, 30_000)}
+    plan = planning.plan(planning.Planned("4", runs=2, workers=1, **planned))
     assert plan["d"] == 5
     assert plan["baseline"] < 0.5  # three classes
     assert plan["curve"][-1]["mean"] > 0.8

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from harness import in_process  # noqa: F401, registers inprocess:N
@@ -169,10 +170,7 @@ def test_a_listing_creates_nothing_and_a_run_without_its_directory_is_resumed(co
 
 @pytest.mark.parametrize("step", ["ternhost.run.report.page.write", "tarfile.TarFile.add"])
 def test_ctrl_c_after_the_last_round_says_that_the_run_has_finished(step, command, monkeypatch, here):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(step, interrupted)
+    monkeypatch.setattr(step, Mock(side_effect=KeyboardInterrupt))
     boards = [word for word in BOARDS if word != "--no-report"]
     code, interruption, _ = command("train", *boards, "--name", "mine")
     assert code == errors.INTERRUPTED

@@ -3,6 +3,7 @@
 import json
 import shutil
 import stat
+from functools import partial
 
 import pytest
 from cryptography import x509
@@ -24,10 +25,9 @@ def central(tmp_path):
     """A central broker's directory, and the keys of its devices 1 to 4."""
     with Store(tmp_path / "store.sqlite") as store:
         device_keys = keys.add(store, [1, 2, 3, 4])
-    configuration.configure(
-        tmp_path / "my-broker", tmp_path / "store.sqlite", port=1234, names=("broker.local",)
-    )
-    return tmp_path / "my-broker", device_keys
+    directory = tmp_path / "my-broker"
+    configuration.configure(directory, tmp_path / "store.sqlite", port=1234, names=("broker.local",))
+    return directory, device_keys
 
 
 def users(directory):
@@ -173,21 +173,18 @@ def test_a_site_is_not_a_fleet(central):
 
 def test_brokers_share_no_name_and_no_device(tmp_path):
     configuration.configure(tmp_path, names=("broker.local", "10.0.0.7", "localhost"))
-    configuration.add_site(
-        tmp_path, "lab", bridge=True, names=("lab.local", "localhost"), boards=range(1, 100)
-    )
+    add = partial(configuration.add_site, tmp_path, bridge=True)
+    add("lab", names=("lab.local", "localhost"), boards=range(1, 100))
     for options, message in (
         ({"names": ("shed.local", "10.0.0.7")}, "10.0.0.7 is the central broker"),
         ({"names": ("lab.local",)}, "lab.local is the broker of site lab"),
         ({"boards": range(99, 121)}, "sites lab and shed would both have device 99"),
     ):
         with pytest.raises(UsageError, match=message):
-            configuration.add_site(tmp_path, "shed", bridge=True, **options)
+            add("shed", **options)
     assert not (tmp_path / "sites" / "shed").exists()
-    configuration.add_site(
-        tmp_path, "shed", bridge=True, names=("shed.local", "localhost"), boards=range(100, 121)
-    )
-    configuration.add_site(tmp_path, "lab", bridge=True, boards=range(1, 51))
+    add("shed", names=("shed.local", "localhost"), boards=range(100, 121))
+    add("lab", boards=range(1, 51))
     with pytest.raises(UsageError, match="lab is the site of another broker"):
         configuration.add_site(tmp_path / "sites" / "lab", "attic", bridge=True)
 

@@ -244,9 +244,7 @@ def test_a_board_pauses_for_a_day_at_most(fleet):
 
 def test_the_number_of_one_device_is_not_recommended_alone():
     numbers = {1: 2**30 - 1, 2: 7, 3: 7}
-    refusals = {
-        device: Refusal(device, 7, wire.ERR_CHANGED_ROUND, number) for device, number in numbers.items()
-    }
+    refusals = {device: Refusal(device, 7, wire.ERR_CHANGED_ROUND, last) for device, last in numbers.items()}
     _, words, hint = explain(RoundResult(7, "complete", 3, 0, refusals, []))
     assert "in round 7 before" in words
     assert hint.endswith("--after-round 7")

@@ -322,9 +322,8 @@ def test_gateways_that_delay_a_round_are_named():
 
 @pytest.mark.parametrize("width", [40, 80])
 def test_long_names_do_not_cut_numbers(width):
-    board = BoardRow(
-        "n" * 60, 1, 1, True, 50.0, {"budget": 12_345_600, "release": "r" * 60}, 123_456, "e" * 60
-    )
+    hello = {"budget": 12_345_600, "release": "r" * 60}
+    board = BoardRow("n" * 60, 1, 1, True, 50.0, hello, 123_456, "e" * 60)
     run = RunView("mine", 0.0, "running", "fedsgd", "mqtt:x")
     text = plain(Summary(100.0, "s", None, run, worst=(board,)), width)
     (row,) = [line for line in text.splitlines() if line.startswith("nn")]
