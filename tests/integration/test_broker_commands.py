@@ -86,8 +86,7 @@ def test_a_fleet_warns_once_of_a_lost_broker_and_says_that_it_is_back(tmp_path, 
     assert "start it: tern broker run my-broker" in fleet.err.read_text()
     time.sleep(3)
     assert fleet.err.read_text().count("does not answer") == 1, "once"
-    second = start("broker", "run", "my-broker", "--json")
-    assert second.result()["port"] == port
+    assert start("broker", "run", "my-broker", "--json").result()["port"] == port
     fleet.wait_for_warning("is there again and lets the boards in", seconds=SOON)
     assert (directory / "mosquitto.log").exists()
 

@@ -42,8 +42,7 @@ def test_a_flash_is_prepared_once_and_again_for_another_compiler(tmp_path, monke
     assert prepared_flash.deployed("rv32") == first
     assert first.flash.stat().st_mtime_ns == made
     monkeypatch.setattr("terntools.boards.mpy.compiler_version", lambda: "another compiler")
-    second = prepared_flash.deployed("rv32")
-    assert second.flash != first.flash
+    assert prepared_flash.deployed("rv32").flash != first.flash
     for number in range(prepared_flash._KEPT + 1):
         monkeypatch.setattr("terntools.boards.mpy.compiler_version", lambda number=number: str(number))
         monkeypatch.setattr(

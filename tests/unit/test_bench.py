@@ -146,28 +146,3 @@ def test_an_export_gives_the_energy_of_a_report_and_the_life_of_a_battery(export
     assert "battery of 2000 mAh lasts" in (session / "energy.txt").read_text()
     result = tern(*words).json
     assert math.isclose(result["sleep_milliwatts"], result["idle_milliwatts"])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["energy", "--meter", "csv"], "needs a --file"),
-        (["energy", "--meter", "model", "--battery", "-5"], "--battery must be a number above 0, not -5"),
-        (["energy", "--meter", "ina226", "--shunt", "0"], "--shunt must be a number above 0, not 0"),
-        (["energy", "--meter", "ina228", "--shunt", "nan"], "--shunt must be a number above 0, not nan"),
-        (["energy", "--meter", "ina228", "--shunt=-0.1"], "--shunt must be a number above 0, not -0.1"),
-        (["energy", "--meter", "model", "--every", "nan"], "--every must be a number above 0, not nan"),
-        (
-            ["energy", "--meter", "model", "--sleep-milliwatts", "inf"],
-            "--sleep-milliwatts must be a number, 0 or more, not inf",
-        ),
-        (["energy", "--meter", "model", "--fleet", "emulated:1"], "--meter model needs a board's times"),
-        (["energy", "--meter", "ina228"], "needs a board to"),
-        (["energy", "--meter", "ppk2", "--fleet", "port:/dev/no-such-port"], "the port of the ppk2"),
-        (["latency", "--fleet", "pico-emulated:2"], "--fleet must be one board, not pico-emulated:2"),
-        (["latency", "--d", "0"], "--k must be 1 to --d, and --d at most 128, not 1 and 0"),
-    ],
-)
-def test_a_wrong_command_says_why_and_leaves_no_session(options, message, tmp_path, tern):
-    assert message in tern("bench", *options, "--sessions", str(tmp_path / "sessions"), code=2).err
-    assert not (tmp_path / "sessions").exists()

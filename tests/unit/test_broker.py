@@ -303,21 +303,6 @@ def test_a_cluster_that_is_configured_again_keeps_its_nodes_and_the_hashes_of_it
     assert (tmp_path / "nodes/n1.local/nats.conf").read_text() == conf
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--name n1 --name n2", "a cluster has 3 nodes or more, not 2"),
-        ("--port 65535", "a port is 1 to 65535, not 65536"),
-        ("--prefix farm.a", "NATS has no topics with a '.', such as 'farm.a'"),
-        ("--address 0.0.0.0", "--address and --bridge are for Mosquitto"),
-        ("--bridge lab", "--address and --bridge are for Mosquitto"),
-    ],
-)
-def test_an_impossible_cluster_is_refused(here, tern, words, message):
-    assert message in tern("broker", "config", "new", "--for", "nats", *words.split(), code=USAGE).err
-    assert not (here / "new").exists()
-
-
 def test_a_directory_keeps_its_kind_of_broker_and_a_cluster_is_not_run_by_tern(here, tern):
     configuration.configure("one")
     configuration.configure("three", nats=True)

@@ -41,8 +41,7 @@ def test_help_shows_examples_that_parse(words, parser):
     assert "--json" in help_text
     for example in examples:
         if example.startswith("tern "):
-            args = cli.build_parser().parse_args(shlex.split(example)[1:])
-            assert callable(args.func)
+            assert callable(cli.build_parser().parse_args(shlex.split(example)[1:]).func)
 
 
 def test_help_documents_the_exit_codes(capsys):
@@ -194,27 +193,6 @@ def test_with_json_a_failure_is_printed_as_an_object(words, code, hint, tern):
     assert not hint or hint in failure["hint"]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["device", "ping", "a0", "--count", "0"], "--count must be 1 or more, not 0"),
-        (["device", "info"], "one of the arguments BOARD --fleet is required"),
-        (["bench", "latency", "a0", "--fleet", "a:1"], "argument --fleet: not allowed with argument BOARD"),
-        (["experiment", "mean", "--runs", "0"], "--runs must be 1 or more, not 0"),
-        (["experiment", "mean", "--seed", "-1"], "--seed must be 0 or more, not -1"),
-        (["hil", "--hardware-map", "m", "--timeout", "nan"], "--timeout must be a number above 0, not nan"),
-        (["emulator", "run", "--blank"], "--blank needs --volume DIR"),
-        (["emulator", "build", "--what", "toaster"], "--what takes device, pico,"),
-    ],
-)
-def test_a_refused_value_is_reported_with_the_values_that_are_allowed(
-    words, message, tern, monkeypatch, tmp_path
-):
-    monkeypatch.chdir(tmp_path)
-    assert tern(*words, code=errors.USAGE).err.startswith(f"tern: {message}")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_with_json_an_interruption_is_printed_as_an_object(monkeypatch, capsys):
     def interrupt(argv):
         os.kill(os.getpid(), signal.SIGINT)
@@ -293,19 +271,6 @@ def test_a_file_that_is_not_there_is_bad_input_with_a_remedy_in_every_command(wo
     assert message.startswith("tern: ")
     assert "no" in message
     assert remedy.startswith("  ")
-    assert list(here.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ("train --metrics 70000", "--metrics must be 0 (any) to 65535, not 70000"),
-        ("serve --fleet simulated:9 --dashboard 70000", "--dashboard must be 0 (any) to 65535, not 70000"),
-        ("gateway init sites", "--site north"),
-    ],
-)
-def test_a_value_that_no_command_can_use_is_refused_before_anything_is_written(words, says, here, tern):
-    assert says in tern(*words.split(), code=errors.USAGE).err
     assert list(here.iterdir()) == []
 
 

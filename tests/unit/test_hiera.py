@@ -8,8 +8,6 @@ from tern import card as cards
 from tern import wire
 from tern.fixed import ONE
 from ternhost import datasets
-from ternhost.errors import UsageError
-from ternhost.learn.hiera import Options
 from ternhost.run.costs import costs
 
 HIERA = {
@@ -59,17 +57,3 @@ def test_reuse_of_reports_depends_only_on_the_seed_and_the_round(monkeypatch):
     weights = [finished(begin("hiera", 1000, mu=mu, **options)).weights for mu in (0.5, 0.5, 0.0)]
     assert (weights[0] == weights[1]).all()
     assert (weights[0] != weights[2]).any()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"mu": 1.5}, "--mu must be 0 to 1, not 1.5"),
-        ({"mu": -0.1}, "--mu must be 0 to 1"),
-        ({"budgets": "much"}, "is not a list of budgets"),
-        ({"epsilon": "0"}, "epsilon"),
-    ],
-)
-def test_options_that_are_refused(options, message):
-    with pytest.raises(UsageError, match=message):
-        Options(**options)

@@ -149,42 +149,6 @@ def test_a_served_fleet_is_evaluated_in_every_round():
     assert 23_900_000 < costs.accounts(algorithm, None)[0].user_level <= 24_000_000
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"held_out": 1.0}, "--held-out must be above 0 and below 1"),
-        ({"epsilon": "21"}, "epsilon"),
-        ({"laplace_eval_eps": "11"}, "at most 10, half of the true epsilon"),
-        ({"laplace_eval_eps": "much"}, "half of the true epsilon"),
-        ({"privacy_eval_type": "RSA"}, "--privacy-eval-type must be NOT_ENCRYPT or LAPLACE"),
-        ({"eval_type": "F1"}, "--eval-type must be NOT_EVAL or"),
-        ({"cluster_client_num": 1}, "--cluster-client-num must be 2 or more"),
-        ({"seed": -1}, "--seed must be 0 or more"),
-        ({"epsilon": "1", "privacy_eval_type": "NOT_ENCRYPT"}, "--epsilon says how much noise"),
-        ({"epsilons": "1:1", "privacy_eval_type": "NOT_ENCRYPT"}, "--epsilons says how much noise"),
-    ],
-)
-def test_options_that_are_refused(options, message):
-    with pytest.raises(UsageError, match=message):
-        Options(**options)
-
-
-@pytest.mark.parametrize(
-    ("fleet", "options", "message"),
-    [
-        ("simulated:75", {"dataset": "diabetes"}, "has no classes"),
-        ("emulated:2", {"cluster_client_num": 76}, "there are 75"),
-        ("emulated:80", {}, "leave boards without one"),
-        ("simulated:75", {"epsilon": "0.000001"}, "too small"),
-        ("emulated:1", {"privacy_eval_type": "NOT_ENCRYPT"}, "no device sends"),
-        ("emulated", {}, "number of boards"),
-    ],
-)
-def test_runs_that_are_refused(fleet, options, message):
-    with pytest.raises(UsageError, match=message):
-        run("infer", fleet, **options)
-
-
 def test_a_classifier_too_large_for_a_frame(monkeypatch):
     monkeypatch.setattr(wire, "MAX_VALUES", 14)
     with pytest.raises(UsageError, match="3 classes of 5 features are more than the 14 parameters"):
