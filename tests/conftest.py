@@ -63,6 +63,7 @@ class Printed(NamedTuple):
 
     out: str
     err: str
+    code: int
 
     @property
     def json(self):
@@ -71,13 +72,13 @@ class Printed(NamedTuple):
 
 @pytest.fixture
 def tern(capsys):
-    """`tern(*words, code=0)`: what the command prints, which ends with this code."""
+    """`tern(*words, code=0)`: what the command prints, which ends with this code; None: with any."""
 
     def run(*words, code=0):
         capsys.readouterr()
         ended = main([*words])
-        printed = Printed(*capsys.readouterr())
-        assert ended == code, printed.err
+        printed = Printed(*capsys.readouterr(), ended)
+        assert code in (None, ended), printed.err
         return printed
 
     return run

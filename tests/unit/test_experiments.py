@@ -162,13 +162,8 @@ def test_a_mechanism_named_by_an_option_is_compared(tmp_path, tern, monkeypatch)
     with (tmp_path / "tau.csv").open(newline="") as file:
         compared = [row["mechanism"] for row in csv.DictReader(file)]
     assert set(compared) == {"duchi", "pm-sub, 31 levels, window best"}
-    for wrong, problem in (
-        (["pldp", "--window", "best"], "--window is an option of a mechanism"),
-        (["pldp", "--mechanism", "duchi", "--window", "best"], "duchi has no option --window"),
-        (["mean", "--mechanism", "lhp"], "cannot be averaged"),
-        (["hiera", "--mechanism", "duchi"], "compares no mechanisms"),
-    ):
-        assert problem in tern("experiment", *wrong, code=2).err
+    refused = tern("experiment", "hiera", "--mechanism", "duchi", code=2)
+    assert "compares no mechanisms" in refused.err
 
 
 def test_a_contender_s_options_reach_its_card():

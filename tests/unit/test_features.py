@@ -122,7 +122,3 @@ def test_a_scale_is_printed_for_a_program(tmp_path, tern):
 )
 def test_recordings_that_give_no_scale_are_refused(tmp_path, tern, text, argv, message):
     assert message in tern(*scale_of(tmp_path, text), *argv, code=errors.USAGE).err
-
-
-def test_a_missing_recording_is_refused(tmp_path, tern):
-    assert "cannot be read" in tern("scale", str(tmp_path / "none.csv"), code=errors.USAGE).err

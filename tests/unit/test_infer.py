@@ -158,7 +158,7 @@ def test_a_classifier_too_large_for_a_frame(monkeypatch):
 def test_the_command(tern):
     command = ["infer", "--fleet", "simulated:200", "--no-report"]
     assert tern(*command, "--laplace-eval-eps", "3", "--json").json["epsilon_true"] == 6
-    out, err = tern(*command, "--epsilon", "6")
+    out, err, _ = tern(*command, "--epsilon", "6")
     assert "a client spends at most epsilon 6 (--laplace-eval-eps 3)" in out
     assert "keep their cluster" in out
     assert "one report of one vector of probabilities at epsilon 6" in err

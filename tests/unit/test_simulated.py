@@ -198,7 +198,3 @@ def test_the_name_of_the_fleet_gives_the_number_of_clients(tmp_path):
     assert kind.clients == 1_000_000
     context = RunContext(None, tmp_path, "r", Terms(), warn=print, holdings=Holdings(RECORDS, np.arange(9)))
     assert kind.driver(context).devices == range(1, 1_000_001)
-
-
-def test_simulated_clients_have_no_boards(tern):
-    assert "no boards" in tern("device", "info", "--fleet", "simulated:5", code=2).err
