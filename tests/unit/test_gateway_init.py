@@ -9,7 +9,6 @@ from unittest.mock import Mock
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from ternhost.cli import main
 from ternhost.errors import USAGE, RefusedError, StorageError, UsageError
 from ternhost.reach import certificates
 from ternhost.reach.certificates import names_of, private_key
@@ -143,7 +142,7 @@ def test_a_server_listens_where_its_name_says(tmp_path, host, address, listens, 
     assert {host or "localhost", here.rpartition(":")[0].strip("[]")} <= set(names)
 
 
-def test_a_cluster_has_a_directory_for_each_node(tmp_path, capsys, tern):
+def test_a_cluster_has_a_directory_for_each_node(tmp_path, tern):
     server = write_gateways(tmp_path, ["north"], CLUSTER)
     assert (
         server.here
@@ -158,12 +157,12 @@ def test_a_cluster_has_a_directory_for_each_node(tmp_path, capsys, tern):
         node_of(tmp_path)
     assert set(CLUSTER) <= set(names_of(tmp_path / "nodes" / "n1.local" / "server.pem"))
     (tmp_path / "nodes" / "n3.local").rename(tmp_path / "elsewhere")  # to its own machine
-    assert main(["gateway", "init", str(tmp_path), "--site", "south"]) == 0
+    added = tern("gateway", "init", str(tmp_path), "--site", "south").out
     assert "site-south" in accounts(tmp_path / "nodes" / "n1.local")
     assert "site-south" not in accounts(tmp_path / "elsewhere")
     assert "site-south" in accounts(tmp_path / "server")
     copy = f"copy {tmp_path}/server/accounts.conf into the directory of n3.local"
-    assert copy in capsys.readouterr().out
+    assert copy in added
     assert copy in tern("gateway", "remove", str(tmp_path), "south").out
 
 
@@ -224,23 +223,23 @@ def test_a_damaged_key_is_named_and_a_missing_one_of_an_authority_is_not_replace
         ("--site", "north", "--port", "65536"),
     ],
 )
-def test_options_that_make_no_server_are_refused_and_write_nothing(words, here, capsys):
-    assert main(["gateway", "init", "sites", *words, "--json"]) == USAGE
-    assert json.loads(capsys.readouterr().out)["hint"] is not None or "--port" in words
+def test_options_that_make_no_server_are_refused_and_write_nothing(words, here, tern):
+    refused = tern("gateway", "init", "sites", *words, "--json", code=USAGE).json
+    assert refused["hint"] is not None or "--port" in words
     assert not list(here.rglob("*")), "the next init would take it up"
 
 
-def test_init_and_status_print_json(here, capsys, tern):
+def test_init_and_status_print_json(here, tern):
     printed = tern("gateway", "init", "sites", "--site", "north", "--site", "south", "--json").json
     assert printed["sites"] == printed["new"] == ["north", "south"]
     assert printed["address"] == "127.0.0.1"
     printed = tern("gateway", "init", "sites", "--site", "west", "--json").json
     assert (printed["new"], printed["sites"]) == (["west"], ["north", "south", "west"])
-    assert main(["gateway", "remove", "sites", "west", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"removed": "west", "sites": ["north", "south"]}
+    removed = tern("gateway", "remove", "sites", "west", "--json").json
+    assert removed == {"removed": "west", "sites": ["north", "south"]}
     printed = tern("gateway", "status", "sites/north", "--json").json
     assert (printed["site"], printed["runs"], printed["connection"]) == ("north", False, None)
-    assert main(["gateway", "status", "nowhere"]) == USAGE
+    tern("gateway", "status", "nowhere", code=USAGE)
     with pytest.raises(UsageError) as refused:
         directories.Server.load(here)
     assert "tern gateway init" in refused.value.hint

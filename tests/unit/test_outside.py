@@ -64,16 +64,9 @@ def outside(registries):
 
 
 @pytest.fixture
-def tern(registries, capsys):
+def tern(registries, tern):
     """`tern(*argv, code)`: the result of a command, which ends with that code."""
-
-    def command(*argv, code=0):
-        ended = main([*argv, "--json"])
-        printed = capsys.readouterr()
-        assert ended == code, printed.err
-        return json.loads(printed.out)
-
-    return command
+    return lambda *argv, code=0: tern(*argv, "--json", code=code).json
 
 
 def outcome(result):

@@ -9,7 +9,6 @@ import pytest
 from cryptography import x509
 
 from tern.links import mqtt
-from ternhost.cli import main
 from ternhost.errors import UsageError
 from ternhost.provision import keys
 from ternhost.reach import fleet
@@ -189,14 +188,14 @@ def test_brokers_share_no_name_and_no_device(tmp_path):
         configuration.add_site(tmp_path / "sites" / "lab", "attic", bridge=True)
 
 
-def test_nothing_is_written_before_a_refusal(central, tmp_path, capsys):
+def test_nothing_is_written_before_a_refusal(central, tmp_path, tern):
     directory, _ = central
     configuration.add_site(directory, "lab", bridge=True)
-    assert main(["broker", "config", str(tmp_path / "new"), "--bridge", "La b"]) == 2
+    tern("broker", "config", str(tmp_path / "new"), "--bridge", "La b", code=2)
     assert not (tmp_path / "new").exists()
     before = (directory / PASSWORDS).read_bytes()
-    assert main(["broker", "config", str(directory / "sites" / "lab"), "--bridge", "c"]) == 2
-    assert "is the site of another broker" in capsys.readouterr().err
+    refused = tern("broker", "config", str(directory / "sites" / "lab"), "--bridge", "c", code=2)
+    assert "is the site of another broker" in refused.err
     assert (directory / PASSWORDS).read_bytes() == before
 
 
@@ -217,15 +216,13 @@ def test_a_site_that_finds_its_brokers_at_localhost_only_has_a_warning_with_the_
     assert tern(*words, "--name", "pi.local", "--site-name", "lab.local").err == ""
 
 
-def test_the_command_describes_the_site_or_its_error(central, capsys, tern):
-    directory, _ = central
-    assert main(["broker", "config", str(directory), "--bridge", "lab", "--boards", "1-2", "--json"]) == 0
-    (site,) = json.loads(capsys.readouterr().out)["sites"]
-    assert (site["name"], site["first"], site["last"], site["bridge"]) == ("lab", 1, 2, True)
-    assert site["directory"] == str(directory / "sites" / "lab")
+def test_the_command_describes_the_site_or_its_error(central, tern):
+    config = ("broker", "config", str(central[0]))
+    (site,) = tern(*config, "--bridge", "lab", "--boards", "1-2", "--json").json["sites"]
+    place = str(central[0] / "sites" / "lab")
+    assert site.items() >= {"name": "lab", "first": 1, "last": 2, "bridge": True, "directory": place}.items()
     assert "password" not in site
-    assert main(["broker", "config", str(directory), "--relay", "lab"]) == 0
-    assert f"site lab: copy {directory / 'sites' / 'lab'} there" in capsys.readouterr().out
+    assert f"site lab: copy {place} there" in tern(*config, "--relay", "lab").out
     for words, message in (
         (["--boards", "1-2"], "--boards and --site-... need a site"),
         (["--bridge", "a", "--relay", "b"], "one site at a time"),
@@ -233,10 +230,10 @@ def test_the_command_describes_the_site_or_its_error(central, capsys, tern):
         (["--bridge", "lab", "--boards", 5000 * "1"], "is not a device"),
         (["--bridge", "lab", "--boards", "3-2"], "'3-2' is an empty range"),
     ):
-        assert message in tern("broker", "config", str(directory), *words, code=2).err
+        assert message in tern(*config, *words, code=2).err
 
 
 def test_a_site_without_a_broker_cannot_run_one(central, tern):
     directory, _ = central
-    assert main(["broker", "config", str(directory), "--relay", "desk"]) == 0
+    tern("broker", "config", str(directory), "--relay", "desk")
     assert "has no Mosquitto\n" in tern("broker", "run", str(directory / "sites" / "desk"), code=2).err
