@@ -48,8 +48,7 @@ from ternhost.store.store import Store
 
 DEVICES = 20_000
 _MOST_SINGLE = 200_000  # reports that are sent one by one, to compare with
-_CHUNK = 200
-_PATIENCE = 30.0
+_CHUNK, _PATIENCE = 200, 30.0
 MOST_IN_A_FRAME = (wire.MAX_FRAME - frames.end_of(wire.REPORTS_FIELDS)) // (4 + 1 + wire.TAG_BYTES)
 
 MISTAKES = ("lost", "counted_twice", "not_counted", "not_as_sent")  # fields of a result that must be 0
@@ -268,8 +267,7 @@ async def _count(access: Access, load: Load, loader: _Loader) -> float:
 
 
 async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> dict[str, Any]:
-    aggregator = Aggregator(store)
-    opened = 0
+    aggregator, opened = Aggregator(store), 0
 
     def open_rounds() -> None:
         nonlocal opened

@@ -28,16 +28,13 @@ import board_files  # noqa: E402  MicroPython's stack holds its imports once tho
 
 FLEET_KEY = bytes(range(100, 132))
 DEVICES = (0x3FFFFFFF, 0x40000000)  # the last id that is a small integer on every board, and the next
-D = 4
-BUDGET = 40_000_000
-LARGEST = 12_000_000
+D, BUDGET, LARGEST = 4, 40_000_000, 12_000_000
 AHEAD = 3
 MOST = 6  # messages in an input
 RAW, CLIENT, FLEET, EMPTY = range(4)  # the key of a message's tag; EMPTY: b"", RAW: no tag is added
 WRONG = "raises"
 _WATCHED = 300  # bytes of the longest frame that is given byte by byte
-_RECORDS = 3
-_ONE = 16384
+_RECORDS, _ONE = 3, 16384
 
 
 def verdict(name, data):
@@ -69,8 +66,7 @@ def short(data):
 
 def messages(data):
     """The messages of an input: (key of its tag, its bytes), each behind a byte and its length as u16."""
-    parts = []
-    at = 0
+    parts, at = [], 0
     while at + 3 <= len(data) and len(parts) < MOST:
         how, n = struct.unpack_from("<BH", data, at)
         parts.append((how & 3, data[at + 3 : at + 3 + n]))
@@ -178,9 +174,7 @@ def _cobs(data):
 
 
 def _received(data, step):
-    receiver = frames.Receiver(200)
-    received = []
-    certain = 0
+    receiver, received, certain = frames.Receiver(200), [], 0
     for at in range(0, len(data), step):
         receiver.give(data[at : at + step])
         while (n := receiver.next()) != frames.MORE:
@@ -378,8 +372,7 @@ class _Line:
     """A connection that delivers `data` in pieces of `step` bytes, and then ends."""
 
     def __init__(self, data, step):
-        self.data = data
-        self.step = step
+        self.data, self.step = data, step
 
     def read_into(self, view):
         n = min(len(view), len(self.data), self.step)

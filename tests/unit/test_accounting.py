@@ -36,8 +36,7 @@ def test_an_account_is_written_as_a_sentence(values, times, words):
 
 def test_a_summary_has_the_cost_and_the_budget():
     summary = Account((Release("gradient", 1_500_000, 2, 4),), 20_000_000).summary()
-    assert summary["epsilon_user_level"] == 12
-    assert summary["epsilon_budget"] == 20
+    assert (summary["epsilon_user_level"], summary["epsilon_budget"]) == (12, 20)
     assert summary["releases"][0]["values"] == 2
 
 

@@ -14,9 +14,7 @@ from tern import __version__, frames, host_frames, wire
 from tern.model import decode_model
 
 keys = st.binary(min_size=wire.KEY_BYTES, max_size=wire.KEY_BYTES)
-u32 = st.integers(0, 2**32 - 1)
-u16 = st.integers(0, 2**16 - 1)
-u8 = st.integers(0, 255)
+u32, u16, u8 = st.integers(0, 2**32 - 1), st.integers(0, 2**16 - 1), st.integers(0, 255)
 
 
 @st.composite
