@@ -203,7 +203,7 @@ def _session(meter: Meter, bench: latency.Bench, case: latency.Case, active_low:
         time.sleep(_REST)
         spent, bursts = 0.0, 0
         while spent < _SECONDS and not recording.done():
-            spent += bench.burst(case.card, _BURST)
+            spent += bench.burst(case, _BURST)
             bursts += 1
     made = bursts * (_BURST + 1)  # each burst begins with a report that is not timed
     least = (made - _BURST - 1) // 2  # the recording may begin late, and end within a burst
