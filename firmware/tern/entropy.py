@@ -1,4 +1,4 @@
-"""Random bytes: health-tested source, cryptographic generator, pool, exact uniform draws (shared_specs/entropy.md).
+"""Random bytes: health-tested source, cryptographic generator, pool, exact draws (shared_specs/entropy.md).
 
 Samplers read `pool[position:end]` of a `Stream` in order. When it runs out they undo the unfinished coordinate and call
 `refill`, which keeps the rest. So a draw depends only on the stream of bytes, not on how it was cut into pools.
@@ -55,25 +55,6 @@ class Stream:
         value = self.pool[cursor[POSITION]]
         cursor[POSITION] += 1
         return value
-
-    def uniform(self, n):
-        """Return an integer in 0..n-1, all equally likely, for 1 <= n <= 2**30 (rejection: no modulo bias)."""
-        if n < 1:
-            raise ValueError("n < 1")
-        mask = n - 1
-        mask |= mask >> 1
-        mask |= mask >> 2
-        mask |= mask >> 4
-        mask |= mask >> 8
-        mask |= mask >> 16
-        while True:
-            value = shift = 0
-            while mask >> shift:
-                value |= self.byte() << shift
-                shift += 8
-            value &= mask
-            if value < n:
-                return value
 
     def below(self, threshold):
         """Return whether a uniform 30-bit integer is below `threshold`, reading bytes only while in doubt."""
@@ -217,7 +198,9 @@ class Generator(Stream):
         if drbg is None:
             drbg = CtrDrbg
             if not aes:
-                from tern.hash_drbg import HashDrbg as drbg  # `tern deploy` puts it there where it is needed
+                from tern.hash_drbg import HashDrbg  # `tern deploy` puts it there where it is needed
+
+                drbg = HashDrbg
         for _ in range(_SEEDS):
             seed = self._gather(_RAW)
         if not self._health.failed and known_answer(drbg):
@@ -233,7 +216,9 @@ class Generator(Stream):
         except OSError:
             data = b""
         if len(data) != n or not self._health.check(data):
-            self.fail()
+            self.state = FAILED
+            self._health.failed = True
+            self.discard()
         self._hash.update(data)
         self._raw += n
         if self._raw < _RAW:
@@ -245,11 +230,6 @@ class Generator(Stream):
         self._raw = 0
         self._seed = b"" if self._seed else seed
         return None if self._seed else seed[:48]
-
-    def fail(self):
-        self.state = FAILED
-        self._health.failed = True
-        self.discard()
 
     def _resize(self, margin):
         # margin: room for what is left of a pool, in front of the fresh bytes; whole slices

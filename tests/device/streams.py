@@ -30,6 +30,20 @@ class Keyed(Stream):
         self.cursor[END] = len(left) + len(block)
 
 
+def uniform(stream, n):
+    """Return an integer in 0..n-1, all equally likely, by the bytes of `stream`: uniform(n) of cards.md."""
+    mask = 0
+    while mask < n - 1:
+        mask += mask + 1
+    while True:
+        value = shift = 0
+        while mask >> shift:
+            value |= stream.byte() << shift
+            shift += 8
+        if value & mask < n:
+            return value & mask
+
+
 class Words:
     """A small repeatable source of numbers for tests; nothing private may use it."""
 

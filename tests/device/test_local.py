@@ -3,7 +3,7 @@
 from array import array
 
 from checks import raises, without_heap
-from streams import Keyed
+from streams import Keyed, uniform
 
 from tern import wire
 from tern.local import LocalTrainer
@@ -19,8 +19,8 @@ class Rows:
         stream = Keyed(b"rows", label)
         self.rows = []
         for _ in range(n):
-            features = [stream.uniform(2 * ONE + 1) - ONE for _ in range(d)]
-            self.rows.append(array("h", features + [ONE if stream.uniform(2) else -ONE]))
+            features = [uniform(stream, 2 * ONE + 1) - ONE for _ in range(d)]
+            self.rows.append(array("h", features + [ONE if uniform(stream, 2) else -ONE]))
 
     def read(self, i, row):
         source = self.rows[i]
