@@ -56,9 +56,9 @@ class Session:
         self._slot = slot
         self._out = memoryview(bytearray(slot * window))
         self._window = window
-        self._ids = array("H", (0 for _ in range(window)))  # 0: free
-        self._lengths = array("H", (0 for _ in range(window)))
-        self._since = array("i", (0 for _ in range(window)))  # when each was published
+        self._ids = array("H", bytes(2 * window))  # 0: free
+        self._lengths = array("H", self._ids)
+        self._since = array("i", self._ids)  # when each was published
         self._oldest = 0  # the slots are used in turn
         self._unsent = 0  # the number of slots before it that are still to be checked
         self._id = 0
@@ -181,12 +181,12 @@ class Session:
 
     def waiting(self):
         """Return how many packets are still to be sent or acknowledged."""
-        return sum(number > 0 for number in self._ids) or bool(self._going or self._owed or self._ack)
+        return sum(map(bool, self._ids)) or bool(self._going or self._owed or self._ack)
 
     def _next_id(self):
         while True:
             self._id = self._id % _IDS + 1
-            if not any(number == self._id for number in self._ids):
+            if self._id not in tuple(self._ids):
                 return self._id
 
     def _pump(self):
@@ -274,7 +274,12 @@ class Session:
             if self._body:
                 break
             if not self._in[self._need - 1] & 128:
-                self._measure()
+                self._body = self._need
+                for i in range(1, self._body):
+                    self._need += (self._in[i] & 127) << 7 * (i - 1)
+                self._skip = max(0, self._need - len(self._in))
+                self._need -= self._skip
+                self._long = self._skip > 0
             elif self._need < 5:
                 self._need += 1
             else:
@@ -285,17 +290,6 @@ class Session:
                 self._skip -= n
                 self._heard = ticks_ms()
         return not self._skip
-
-    def _measure(self):
-        length = 0
-        for i in range(self._need - 1, 0, -1):
-            length = length << 7 | self._in[i] & 127
-        self._body = self._need
-        self._need += length
-        if self._need > len(self._in):
-            self._long = True
-            self._skip = self._need - len(self._in)
-            self._need = len(self._in)
 
     def _handle(self):
         # Returns whether the packet is a message for the caller.
