@@ -5,23 +5,17 @@ import math
 import random
 from array import array
 
-from tern.card import certify, count, decode
+from tern.card import count, decode
 from tern.compat import const, ticks_diff
-from tern.gradient import Gradient
 from tern.sampler import sample
 from tern.shapes import TABLE, T
-from tern.wire import LOGISTIC
 
 _COORDINATES = const(128)
-_D = const(28)
 _SINGLES = const(256)
 
 
 def run(case, repeats, card_bytes, client, clock):
-    """Run one of CASES; return (units of each run, list of ticks of `clock`).
-
-    Raises CardError, EntropyError, and LedgerError: a write of the ledger spends a micro-epsilon of the first client's.
-    """
+    """Run one of CASES; return (units of each run, list of ticks of `clock`). Raises CardError and EntropyError."""
     units, work = CASES[case](decode(card_bytes), client)
     times = []
     for i in range(repeats + 1):
@@ -130,36 +124,8 @@ def _entropy(card, client):
     return 4 * (entropy.cursor[1] - entropy.cursor[0]), work
 
 
-def _gradient(card, client):
-    gradient = Gradient(_D)
-    parameters = array("h", range(-14, 14))
-    row = array("h", range(_D + 1))
-    out = array("h", range(_D))
-
-    def work():
-        for _ in range(8):
-            gradient.reset()
-            gradient.add(LOGISTIC, parameters, -14, row)
-            gradient.finish(out)
-
-    return 8 * _D, work
-
-
-def _ledger(card, client):
-    ledger = client._load(client._open_clients().first)
-    report = bytes(18)
-    return 1, lambda: ledger.pay(ledger.round + 1, bytes(32), 1, report)
-
-
-def _certify(card, client):
-    return 1, lambda: certify(decode(card.data))
-
-
 CASES = {
     "sample": _sample,  # draw symbols of the card, entropy included; unit: a coordinate
     "plain": _plain,  # the card's mechanism in floats with random.random(); unit: a coordinate
     "entropy": _entropy,  # unit: a byte of the generator
-    "gradient": _gradient,  # of one record, d = 28; unit: a coordinate
-    "ledger": _ledger,  # unit: a durable write
-    "certify": _certify,  # decode and certify the card; unit: a card
 }
