@@ -29,7 +29,7 @@ class Rows:
 
 
 def _train(trainer, rows, params, exponent=-12, epochs=2, batch=3, rate=2, model=wire.LOGISTIC):
-    trainer.train(model, params, exponent, rows.read, len(rows.rows), epochs, batch, rate)
+    list(trainer.steps(model, params, exponent, rows.read, len(rows.rows), epochs, batch, rate))
 
 
 def test_arguments_out_of_bounds_are_refused():
@@ -49,7 +49,7 @@ def test_steps_and_the_report_allocate_nothing():
     trainer, rows = LocalTrainer(8), Rows(5, 8, b"heap")
     params, out = array("h", range(8)), array("h", bytes(16))
     read = rows.read
-    trainer.train(wire.SVM, params, -12, read, 5, 1, 2, 0)
+    list(trainer.steps(wire.SVM, params, -12, read, 5, 1, 2, 0))
     steps, report = trainer.steps(wire.SVM, params, -12, read, 5, 2, 2, 0), trainer.report
 
     def calls():

@@ -293,6 +293,8 @@ def test_local_training_equals_that_of_the_firmware(model, epochs, batch, count,
         def read(at, row, i=i):
             row[:] = array("h", records[i, at].tolist())
 
-        trainer.train(model, array("h", parameters.tolist()), exponent, read, count, epochs, batch, rate)
+        list(
+            trainer.steps(model, array("h", parameters.tolist()), exponent, read, count, epochs, batch, rate)
+        )
         trainer.report(int(tau[i]), out)
         assert shares[i].tolist() == list(out)
