@@ -28,10 +28,8 @@ def look(repl: Repl) -> tuple[int, int, int]:
     """The last step begun, the last one done, and the number of steps. Raises UsageError where there are none."""
     found: tuple[int, int, int] | None = ast.literal_eval(repl.run(_LOOK).strip())
     if found is None:
-        raise UsageError(
-            f"the board on {repl.name} lacks the module for its counter",
-            hint=f"tern deploy {repl.name} --with counter",
-        )
+        hint = f"tern deploy {repl.name} --with counter"
+        raise UsageError(f"the board on {repl.name} lacks the module for its counter", hint)
     if not found:
         raise UsageError(
             f"the board on {repl.name} has no counter: its chip has no fuses for one, or they are protected or in use",

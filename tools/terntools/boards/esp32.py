@@ -44,10 +44,8 @@ def image_chip(data: bytes, file: str) -> str:
     """
     definitions = _esptool().targets.CHIP_DEFS
     if len(data) < _HEADER_BYTES:
-        raise UsageError(
-            f"{file} is not a firmware for an ESP32",
-            hint="take the .bin file of your board, not .uf2 or .elf",
-        )
+        hint = "take the .bin file of your board, not .uf2 or .elf"
+        raise UsageError(f"{file} is not a firmware for an ESP32", hint)
     (number,) = struct.unpack_from("<H", data, _CHIP_ID_AT)
     chips = {chip.IMAGE_CHIP_ID: name for name, chip in definitions.items() if name != "esp8266"}
     if number not in chips:
@@ -55,10 +53,8 @@ def image_chip(data: bytes, file: str) -> str:
     name: str = chips[number]
     at = _PARTITION_TABLE - definitions[name].BOOTLOADER_FLASH_OFFSET
     if data[at : at + 2] != _PARTITION_MAGIC:
-        raise UsageError(
-            f"{file} is not a whole firmware: it has no partition table",
-            hint="take the .bin file of your board, not the .app-bin",
-        )
+        hint = "take the .bin file of your board, not the .app-bin"
+        raise UsageError(f"{file} is not a whole firmware: it has no partition table", hint)
     return name
 
 
@@ -134,10 +130,8 @@ def _connect(esptool: Any, port: str, reset: bool, attempts: int) -> Any:
     try:
         return esptool.cmds.detect_chip(port, BAUD, mode, connect_attempts=attempts)
     except (esptool.FatalError, *PORT_ERRORS) as error:
-        raise DeviceError(
-            f"no ESP32 answers on {port}: {_first_line(error)}",
-            hint="hold BOOT, press RESET, let BOOT go, and run the same command again with --no-reset",
-        ) from error
+        hint = "hold BOOT, press RESET, let BOOT go, and run the same command again with --no-reset"
+        raise DeviceError(f"no ESP32 answers on {port}: {_first_line(error)}", hint) from error
 
 
 def _first_line(error: BaseException) -> str:

@@ -159,10 +159,8 @@ def _record(row: Sequence[str], where: str, width: int | None, classes: bool) ->
         if not _is_number(cell):
             raise UsageError(f"{where}: {cell!r} is not a number", hint=_ROW)
         if abs(float(cell)) > 1:
-            raise UsageError(
-                f"{where}: values must be in [-1, 1], not {cell.strip()}",
-                hint="scale each feature by bounds that you fix beforehand",
-            )
+            hint = "scale each feature by bounds that you fix beforehand"
+            raise UsageError(f"{where}: values must be in [-1, 1], not {cell.strip()}", hint)
     return [float(cell) for cell in row]
 
 

@@ -272,10 +272,8 @@ class _Passage:
         if self._session.connected:
             self._say(f"board {self._name} is on {self._where}")
         elif refuses(self._broker.error):  # its password may be another by now
-            raise DeviceError(
-                f"{self._where} does not let board {self._name} in: {self._broker.error}",
-                hint="give it the board's password: tern broker config",
-            )
+            hint = "give it the board's password: tern broker config"
+            raise DeviceError(f"{self._where} does not let board {self._name} in: {self._broker.error}", hint)
         elif self._broker.error:
             self._say(f"board {self._name} waits for {self._where}: {self._broker.error}")
         if self._owing and now - self._asked > _AGAIN:

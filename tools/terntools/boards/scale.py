@@ -45,10 +45,8 @@ def read(path: Path, times: float = 1.0) -> Iterator[list[tuple[int, ...]]]:
         elif len(values) != axes or axes > len(_AXES):
             raise UsageError(f"{path}: line {number} has {len(values)} columns", hint="1 to 3, as line 1")
         elif not all(-32768 <= value <= 32767 for value in values):
-            raise UsageError(
-                f"{path}: line {number} is beyond int16",
-                hint="--times turns units into the sensor's integers",
-            )
+            hint = "--times turns units into the sensor's integers"
+            raise UsageError(f"{path}: line {number} is beyond int16", hint)
         else:
             recording.append(values)
     yield recording

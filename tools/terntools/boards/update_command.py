@@ -137,20 +137,16 @@ class _Update:
     def _machine(self, device: int) -> str:
         known = self._args.machine or self._store.state(_MACHINE % device)
         if known not in program.MACHINES:
-            raise UsageError(
-                f"the kind of device {device}'s board is unknown",
-                hint=f"name it once: --machine {', '.join(program.MACHINES)}",
-            )
+            hint = f"name it once: --machine {', '.join(program.MACHINES)}"
+            raise UsageError(f"the kind of device {device}'s board is unknown", hint)
         return str(known)
 
     def _content(self, machine: str) -> bytes:
         if machine not in self._contents:
             others = {Path(name).name: program.read_file(name) for name in self._args.files}
             if len(others) < len(self._args.files) or MAIN in others:
-                raise UsageError(
-                    f"two files would have one name on the board, of --file and {MAIN}",
-                    hint="rename one of them",
-                )
+                hint = "rename one of them"
+                raise UsageError(f"two files would have one name on the board, of --file and {MAIN}", hint)
             files = program.program_files(machine, self.program, self._args.more, others)
             self._contents[machine] = update_package.content(files)
         return self._contents[machine]

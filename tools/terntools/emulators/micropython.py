@@ -146,10 +146,8 @@ def build_device(progress: Progress) -> Path:
     with contextlib.suppress(DeviceError):
         return find_micropython()
     if platform.machine() not in ("x86_64", "i686"):
-        raise UsageError(
-            f"the emulated device is built on x86 only, and this is {platform.machine()}",
-            hint="set TERN_MICROPYTHON to a 32-bit MicroPython with single-precision floats",
-        )
+        hint = "set TERN_MICROPYTHON to a 32-bit MicroPython with single-precision floats"
+        raise UsageError(f"the emulated device is built on x86 only, and this is {platform.machine()}", hint)
     cache.build_entry(RECIPE, lambda work, out: _compile(work, out, progress), progress)
     return find_micropython()
 
