@@ -38,12 +38,6 @@ def look(repl: Repl) -> tuple[int, int, int]:
     return found
 
 
-def is_last(repl: Repl, step: int, idle: bool) -> bool:
-    """Whether a ledger of this step, idle or not, is the last one by the board's counter. Raises UsageError."""
-    begun, done, _ = look(repl)
-    return step == done or step == begun > done or (idle and step == begun + 1)
-
-
 def plan(repl: Repl, policy: Policy, reserve: int) -> tuple[int, int]:
     """The step of a new ledger, and how many steps are left then. Raises UsageError if they cannot pay the budget."""
     begun, _, total = look(repl)

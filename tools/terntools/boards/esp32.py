@@ -59,26 +59,16 @@ def image_chip(data: bytes, file: str) -> str:
 
 
 def flash(
-    port: str,
-    data: bytes,
-    name: str,
-    *,
-    chip: str,
-    reset: bool = True,
-    stub: bool = True,
-    baud: int = FLASH_BAUD,
-    erase: bool = False,
-    attempts: int = ATTEMPTS,
-    progress: Progress | None = None,
-    tell: Tell | None = None,
-) -> dict[str, Any]:
+    port: str, data: bytes, name: str, *, chip: str, reset: bool = True, stub: bool = True,
+    baud: int = FLASH_BAUD, erase: bool = False, attempts: int = ATTEMPTS, progress: Progress | None = None,
+    tell: Tell = lambda line: None,
+) -> dict[str, Any]:  # fmt: skip
     """Write `data` to the board on `port` and verify it. Raises UsageError for another `chip`, with nothing erased.
 
     reset: use the reset lines, else the board is in its boot loader already. erase: all of the flash first, files
     included. attempts: how often the boot loader is called. Raises DeviceError and TernError.
     """
     esptool = _esptool()
-    say = tell or (lambda line: None)
     _logger().progress = progress
     loader = port_owner = _connect(esptool, port, reset, attempts)
     offset, connected = loader.BOOTLOADER_FLASH_OFFSET, loader.CHIP_NAME
@@ -86,11 +76,9 @@ def flash(
     try:
         wanted = esptool.targets.CHIP_DEFS[chip].CHIP_NAME
         if connected != wanted:
-            raise UsageError(
-                f"{name} is for {wanted}, and the board on {port} has an {connected}; nothing was changed",
-                hint=f"get the firmware of an {connected} board",
-            )
-        say(f"{connected} on {port}")
+            text = f"{name} is for {wanted}, and the board on {port} has an {connected}; nothing was changed"
+            raise UsageError(text, hint=f"get the firmware of an {connected} board")
+        tell(f"{connected} on {port}")
         if stub:
             loader = esptool.cmds.run_stub(loader)
             if reset:  # a bridge has a baud rate; a port without reset lines is seldom one
@@ -110,14 +98,11 @@ def flash(
     except (esptool.FatalError, *PORT_ERRORS) as error:
         what = _first_line(error)
         if not writing:
-            raise DeviceError(
-                f"the boot loader stopped answering before anything was written: {what}",
-                hint="run the same command again",
-            ) from error
+            text = f"the boot loader stopped answering before anything was written: {what}"
+            raise DeviceError(text, hint="run the same command again") from error
         if "MD5" in what or "region is empty" in what:
-            raise TernError(
-                f"what was written does not verify: {what}", hint=f"try a lower --baud; {_RECOVER}"
-            ) from error
+            hint = f"try a lower --baud; {_RECOVER}"
+            raise TernError(f"what was written does not verify: {what}", hint) from error
         raise DeviceError(f"flashing broke off: {what}", hint=_RECOVER) from error
     finally:
         port_owner._port.close()

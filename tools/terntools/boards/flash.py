@@ -67,15 +67,9 @@ def read_firmware(path: str | Path) -> Firmware:
 
 
 def flash(
-    port: str,
-    firmware: Firmware,
-    *,
-    volume: str | Path | None = None,
-    erase: bool = False,
-    progress: Progress | None = None,
-    tell: Tell = lambda line: None,
-    **of_esp32: Any,
-) -> dict[str, Any]:
+    port: str, firmware: Firmware, *, volume: str | Path | None = None, erase: bool = False,
+    progress: Progress | None = None, tell: Tell = lambda line: None, **of_esp32: Any,
+) -> dict[str, Any]:  # fmt: skip
     """Flash the board on `port`, and return a summary. Raises UsageError, DeviceError and TernError.
 
     erase: files and ledgers too, for another device. volume: where a Pico's boot loader shows up, if not where volumes
@@ -239,10 +233,8 @@ def _run(args: argparse.Namespace) -> int:
     firmware = read_firmware(args.firmware)
     waits = firmware.family == names.RP2 and find_volume(args.volume) is not None
     if args.board == "auto" and waits:
-        raise UsageError(
-            "BOARD must be a port, not auto: the board waits in its boot loader and has no port yet",
-            hint="name it: such as a0",
-        )
+        text = "BOARD must be a port, not auto: the board waits in its boot loader and has no port yet"
+        raise UsageError(text, hint="name it: such as a0")
     port = args.board if waits and "/" in args.board else names.resolve(args.board)
     result = {"port": port, **run_flash(port, firmware, args)}
     text = f"{result['chip']} on {port}: {result['bytes']} bytes at {result['offset']:#x}, verified"

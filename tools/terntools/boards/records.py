@@ -43,9 +43,8 @@ def opened(port: str) -> Iterator[Repl]:
         try:
             repl = stack.enter_context(Repl(port, visits=True))
         except RefusedError as error:
-            raise RefusedError(
-                f"the board on {port} is locked: its records cannot be read", error.hint
-            ) from error
+            hint = error.hint
+            raise RefusedError(f"the board on {port} is locked: its records cannot be read", hint) from error
         yield repl
 
 

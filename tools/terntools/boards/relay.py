@@ -177,10 +177,8 @@ class Relay:
             inbox.take()
             password = self._passwords(first) if first else None
             if password is None:
-                raise DeviceError(
-                    f"board {mqtt.name(first)} has no password here" if first else "the board has no key",
-                    hint="make it a member: tern up; then run 'tern broker config' again",
-                )
+                text = f"board {mqtt.name(first)} has no password here" if first else "the board has no key"
+                raise DeviceError(text, hint="make it a member: tern up; then run 'tern broker config' again")
             _Passage(self, link, inbox, first, password).run()
 
 

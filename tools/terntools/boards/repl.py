@@ -139,10 +139,8 @@ class Repl:
                     return
         self._port.close()
         if _is_locked(self.name):
-            raise RefusedError(
-                f"the board on {self.name} is locked: it answers its host, but its console is closed",
-                hint="erase its flash to use it anew (firmware/BOARDS.md says how)",
-            )
+            text = f"the board on {self.name} is locked: it answers its host, but its console is closed"
+            raise RefusedError(text, hint="erase its flash to use it anew (firmware/BOARDS.md says how)")
         hint = "press the board's reset button and try again; a board without MicroPython is for `tern flash`"
         raise DeviceError(f"no MicroPython prompt on {self.name}", hint)
 

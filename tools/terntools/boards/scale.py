@@ -67,9 +67,8 @@ def scale_of(
                 window.features(out)
                 raw_features.append(list(window.raw))
     if len(raw_features) < 1 / LOW:
-        raise UsageError(
-            f"{len(raw_features)} windows of {n} samples are too few", hint=f"record {1 / LOW:.0f} or more"
-        )
+        hint = f"record {1 / LOW:.0f} or more"
+        raise UsageError(f"{len(raw_features)} windows of {n} samples are too few", hint)
     low, high = np.quantile(np.array(raw_features), (LOW, HIGH), axis=0)
     return [(int(a), max(int(a) + 1, int(b))) for a, b in zip(np.floor(low), np.ceil(high), strict=True)]
 

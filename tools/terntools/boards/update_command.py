@@ -170,10 +170,8 @@ class _Update:
             if not devices:
                 self.asleep = [device for device in known if device in self._asleep]
             if not self.devices:
-                raise DeviceError(
-                    "no board of this store is connected" + " except boards that sleep" * bool(known),
-                    hint="see 'tern device list'",
-                )
+                text = "no board of this store is connected" + " except boards that sleep" * bool(known)
+                raise DeviceError(text, hint="see 'tern device list'")
             if not access and self.devices != there:
                 board = f"device {there[0]}" if there else "no device yet"
                 raise UsageError(f"the board on {self._args.board} is {board}", hint="name it, or say all")
@@ -204,12 +202,9 @@ class _Update:
         word = _SILENT if state is None else wire.UPDATES[state]
         self._bar.say(f"device {device}: {word}")
         return {
-            "device": device,
-            "package": transfer.number,
-            "bytes": len(transfer.package),
-            "state": word,
+            "device": device, "package": transfer.number, "bytes": len(transfer.package), "state": word,
             "error": transfer.error,
-        }
+        }  # fmt: skip
 
     def _tell(self, transfer: Transfer) -> None:
         if transfer.state == wire.RECEIVING:

@@ -46,17 +46,11 @@ _CHECKSUMS = {
 }
 
 SOURCE_REQUIREMENTS = (
-    Requirement("debian-archive-keyring"),
-    Requirement("dpkg-dev", "dpkg-source"),
-    Requirement("xz-utils", "xz"),
-    Requirement("bzip2", "bzip2"),
-    Requirement("patch", "patch"),
-    Requirement("make", "make"),
-    Requirement("gcc", "gcc"),
-    Requirement("libc6-dev"),
-    Requirement("pkgconf", "pkg-config"),
-    Requirement("python3", "python3"),
-)
+    Requirement("debian-archive-keyring"), Requirement("dpkg-dev", "dpkg-source"),
+    Requirement("xz-utils", "xz"), Requirement("bzip2", "bzip2"), Requirement("patch", "patch"),
+    Requirement("make", "make"), Requirement("gcc", "gcc"), Requirement("libc6-dev"),
+    Requirement("pkgconf", "pkg-config"), Requirement("python3", "python3"),
+)  # fmt: skip
 _REQUIREMENTS = (*SOURCE_REQUIREMENTS, Requirement("gcc-multilib"))
 ARM_COMPILER = (Requirement("gcc-arm-none-eabi", "arm-none-eabi-gcc"), Requirement("libnewlib-arm-none-eabi"))
 
