@@ -71,11 +71,8 @@ class Health:
 
     def __init__(self):
         self.failed = False
-        self._last = -1
-        self._run = 0
-        self._sample = -1
-        self._seen = 0
-        self._matches = 0
+        self._last = self._sample = -1
+        self._run = self._seen = self._matches = 0
 
     def check(self, data):
         """Test `data` (bytes). Return False from the first failure on."""
@@ -189,11 +186,9 @@ class Generator(Stream):
         self._also = also
         self._health = Health()
         self._hash = hashlib.sha256()
-        self._raw = 0  # bytes in it
+        self._raw = self._requested = self._reports = 0  # _raw: bytes in the hash
         self._seed = b""
         self._drbg = None
-        self._requested = 0
-        self._reports = 0
         self.state = FAILED
         if drbg is None:
             drbg = CtrDrbg

@@ -45,13 +45,6 @@ def _encode(out, key, kind, layout, fields, rest=b""):
     return frames.seal(key, out, start + len(rest))
 
 
-def question_of(key, device, frame):
-    """Return the digest of a ROUND (bytes with tag) as the client `device` takes it; the client's own tag begins it."""
-    return frames.question(
-        key, struct.pack("<BI", wire.ROUND, device), frame[frames.QUESTION_AT : -wire.TAG_BYTES]
-    )
-
-
 def encode_model(out, key, device, round_number, model, parameters, exponent, classes=1):
     """Write a MODEL of classes x d int16 mantissas; device: a client's, or FLEET with its key. Raises FrameError."""
     n = len(parameters)

@@ -40,7 +40,7 @@ class Session:
     """
 
     def __init__(
-        self, connect, client_id, user=None, password=None, keep_alive=60, clean=True, will=None,
+        self, connect, client_id, user, password, keep_alive=60, clean=True, will=None,
         patience_ms=10000, largest=2688, window=4, slot=384,
     ):  # fmt: skip
         self._connect = connect
@@ -336,35 +336,27 @@ class Session:
         # Sees that the broker is there.
         now = ticks_ms()
         patience = self._patience_ms
-        late = self._have and ticks_diff(now, self._heard) >= patience
-        late = late or (self._going and ticks_diff(now, self._sent) >= patience)
+        unsent = ticks_diff(now, self._sent)
+        unheard = ticks_diff(now, self._heard)
+        late = (self._have and unheard >= patience) or (self._going and unsent >= patience)
         late = late or (self._ping and ticks_diff(now, self._pinged) >= patience)
         late = late or (self._subscriptions and ticks_diff(now, self._began) >= patience)
         for i in range(self._window):
             late = late or (self._ids[i] and ticks_diff(now, self._since[i]) >= patience)
         if late:
             raise Lost("the broker does not answer")
-        idle = max(ticks_diff(now, self._sent), ticks_diff(now, self._heard))
-        if idle >= self._keep_alive_ms > 0 and not self._ping:
+        if max(unsent, unheard) >= self._keep_alive_ms > 0 and not self._ping:
             self._ping = self._ping_due = True
             self._pinged = now
             self._pump()
 
 
 def _connect_packet(client_id, user, password, keep_alive, clean, will):
-    flags = 2 if clean else 0
-    fields = [client_id]
+    flags = 0xC2 if clean else 0xC0  # a user and a password
     if will:
         flags |= 0x2C  # retained, QoS 1
-        fields += will
-    if user is not None:
-        flags |= 0x80
-        fields.append(user)
-        if password is not None:
-            flags |= 0x40
-            fields.append(password)
     body = b"\x00\x04MQTT\x04" + struct.pack(">BH", flags, keep_alive)
-    for field in fields:
+    for field in (client_id,) + (will or ()) + (user, password):
         body += struct.pack(">H", len(field)) + field
     n = len(body)
     length = bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7))

@@ -84,17 +84,16 @@ def overhead():
         def nothing(self, *args):
             pass
 
+    def calls():
+        start = _ticks()
+        for _ in range(50):
+            empty.nothing()
+        return time.ticks_diff(_ticks(), start)
+
     empty = Empty()
-    rounds = range(50)
-    bare = _ticks()
-    for _ in rounds:
-        empty.nothing()
-    bare = time.ticks_diff(_ticks(), bare)
+    bare = calls()
     _timed(empty, "nothing", "nothing")
-    start = _ticks()
-    for _ in rounds:
-        empty.nothing()
-    outside = time.ticks_diff(_ticks(), start)
+    outside = calls()
     inside = sorted(_parts.pop("nothing"))[25]
     return inside - bare // 50, (outside - bare) // 50
 
