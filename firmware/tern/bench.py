@@ -30,12 +30,8 @@ def run(case, repeats, card_bytes, client, clock):
     return units, times
 
 
-def _inputs():
-    return array("h", (256 * i - 16384 for i in range(_COORDINATES)))
-
-
 def _sample(card, client):
-    xs = _inputs()
+    xs = array("h", range(-16384, 16384, 256))
     out = array("H", bytes(2 * _COORDINATES))
 
     def work():
@@ -47,10 +43,8 @@ def _sample(card, client):
 
 def _plain(card, client):
     e = math.exp(card.epsilon / 1e6)
-    perturb = (
-        _piecewise(e) if card.shape != TABLE else _three_outputs(e, card) if card.knot_bits else _duchi(e)
-    )
-    xs = [x / 16384 for x in _inputs()]
+    perturb = _piecewise(e) if card.shape != TABLE else _three_outputs(card) if card.knot_bits else _duchi(e)
+    xs = [x / 16384 for x in range(-16384, 16384, 256)]
     out = [0.0] * _COORDINATES
 
     def work():
@@ -71,13 +65,13 @@ def _duchi(e):
     return perturb
 
 
-def _three_outputs(e, card):
-    # Zhao et al., 2021, with the corrected formulas
-    a = count(card, 1 << card.knot_bits - 1, 1) / T  # the probability of 0 for the input 0
-    c = e * (e + 1) / ((e - 1) * (e - a))
-    h = (1 - a) / 2
-    more = (e - a) / (e + 1) - h
-    less = h - (e - a) / (e + 1) / e
+def _three_outputs(card):
+    # Zhao et al., 2021: the probability of each output is linear between the inputs 0 and 1, as in the card
+    zero = 1 << card.knot_bits - 1
+    h = count(card, zero, 2) / T
+    more = count(card, 2 * zero, 2) / T - h
+    less = h - count(card, 2 * zero, 0) / T
+    c = 1 / (more + less)
     uniform = random.random
 
     def perturb(x):
